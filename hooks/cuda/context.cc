@@ -1,0 +1,157 @@
+// Contexts: made under a reservation, charged by the truth, and with them goes all they held.
+//
+// A context takes hundreds of MiB that no call asks for. Its size is known only afterwards, from
+// what the driver counts for this process; when it then turns out not to fit under the cap, the
+// context is destroyed again and the caller sees an ordinary out-of-memory error.
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+bool primary_is_active(CUdevice device) {
+  unsigned int flags = 0;
+  int active = 0;
+  return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == kSuccess && active != 0;
+}
+
+// Calls `make()`, which makes a context on the device; `unmake()` undoes it.
+template <typename Make, typename Unmake>
+CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice device, Make make,
+                      Unmake unmake) {
+  if (!hook.active() || out == nullptr) return make();
+  Process& process = hook.process();
+  const int row = row_of(process, device);
+  if (row == Process::kNotCapped) return make();
+  if (row == Process::kFault) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+  ContextReservation reservation(process, row, api);
+  if (!reservation) return kOutOfMemory;
+  const CUcontext before = *out;
+  const CUresult result = make();
+  if (result != kSuccess) return result;
+  if (!reservation.made()) {
+    unmake();
+    settle_after_destroy(process, row, false);
+    *out = before;
+    return kOutOfMemory;
+  }
+  process.contexts.enter(*out, row);
+  return result;
+}
+
+template <typename Make>
+CUresult create_context(CUcontext* out, CUdevice device, Make make) {
+  Hook hook;
+  return make_context(hook, "cuCtxCreate", out, device, make, [&] { real::cuCtxDestroy_v2(*out); });
+}
+
+// After the driver destroyed the context with this handle.
+void forget_context(Process& process, const void* handle) {
+  Context context;
+  if (!process.contexts.forget(handle, context)) return;
+  release_context(process, context);
+  if (context.row >= 0) settle_after_destroy(process, context.row, false);
+}
+
+template <typename Real>
+CUresult destroy_context(CUcontext context, const Real& real) {
+  Hook hook;
+  const CUresult result = real(context);
+  if (result == kSuccess && hook.active()) forget_context(hook.process(), context);
+  return result;
+}
+
+// Release and reset: the primary context is gone when the driver says it is no longer active.
+// Its handle must be learnt before, while it still exists.
+template <typename Real>
+CUresult drop_primary(CUdevice device, const Real& real) {
+  Hook hook;
+  if (!hook.active() || !primary_is_active(device)) return real(device);
+  CUcontext handle = nullptr;
+  if (real::cuDevicePrimaryCtxRetain(&handle, device) == kSuccess) {
+    real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
+                                                : real::cuDevicePrimaryCtxRelease(device);
+  }
+  const CUresult result = real(device);
+  if (result == kSuccess && !primary_is_active(device)) forget_context(hook.process(), handle);
+  return result;
+}
+
+}  // namespace
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  Hook hook;
+  const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
+  // Only the first retain makes it. Should another thread make it first, the truth charges it once.
+  if (!hook.active() || primary_is_active(device)) return retain();
+  return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain, [&] {
+    real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
+                                                : real::cuDevicePrimaryCtxRelease(device);
+  });
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return drop_primary(device, real::cuDevicePrimaryCtxRelease_v2);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return drop_primary(device, real::cuDevicePrimaryCtxRelease);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return drop_primary(device, real::cuDevicePrimaryCtxReset_v2);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  return drop_primary(device, real::cuDevicePrimaryCtxReset);
+}
+
+CUresult cuCtxCreate_v4(CUcontext* context, void* params, unsigned int flags, CUdevice device) {
+  return create_context(context, device,
+                        [&] { return real::cuCtxCreate_v4(context, params, flags, device); });
+}
+
+CUresult cuCtxCreate_v3(CUcontext* context, void* affinity, int affinity_count, unsigned int flags,
+                        CUdevice device) {
+  return create_context(context, device, [&] {
+    return real::cuCtxCreate_v3(context, affinity, affinity_count, flags, device);
+  });
+}
+
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create_context(context, device,
+                        [&] { return real::cuCtxCreate_v2(context, flags, device); });
+}
+
+CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create_context(context, device, [&] { return real::cuCtxCreate(context, flags, device); });
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+  return destroy_context(context, real::cuCtxDestroy_v2);
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+  return destroy_context(context, real::cuCtxDestroy);
+}
+
+CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
+  Hook hook;
+  const CUresult result = real::cuCtxAttach(context, flags);
+  if (result == kSuccess && hook.active()) hook.process().contexts.attach(*context, 1);
+  return result;
+}
+
+CUresult cuCtxDetach(CUcontext context) {
+  Hook hook;
+  const CUresult result = real::cuCtxDetach(context);
+  if (result == kSuccess && hook.active() && hook.process().contexts.attach(context, -1) == 0) {
+    forget_context(hook.process(), context);
+  }
+  return result;
+}
+
+}  // namespace fracgpu::cuda

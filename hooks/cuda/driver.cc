@@ -1,0 +1,20 @@
+// The table of functions.inc as an array, for the doors and the entry-point getters.
+#include "hooks/cuda/driver.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+const Function functions[] = {
+#define FRACGPU_HOOKED(name, parameters) {#name, reinterpret_cast<void*>(&name), &slot::name},
+#define FRACGPU_CALLED(name, parameters) {#name, nullptr, &slot::name},
+#include "hooks/cuda/functions.inc"
+#undef FRACGPU_HOOKED
+#undef FRACGPU_CALLED
+};
+
+}  // namespace
+
+constinit VendorLibrary driver_library("cu", "libcuda.so.1", functions,
+                                       sizeof functions / sizeof functions[0]);
+
+}  // namespace fracgpu::cuda

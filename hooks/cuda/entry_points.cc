@@ -1,0 +1,35 @@
+// cuGetProcAddress: the driver chooses the function, we answer with the hook that stands for it.
+//
+// The driver knows which of a function's versions and stream variants a name, a version number and
+// flags mean. Routing by the address it returns is right by construction; addresses that no hook
+// stands for, probes with an empty name, and errors pass unchanged.
+#include "hooks/cuda/hook.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+void route(const Hook& hook, CUresult result, void** function) {
+  if (result != kSuccess || !hook.active() || function == nullptr) return;
+  if (void* replacement = driver_library.hook_for_real(*function); replacement != nullptr) {
+    *function = replacement;
+  }
+}
+
+}  // namespace
+
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, uint64_t flags,
+                             int* status) {
+  Hook hook;
+  const CUresult result = real::cuGetProcAddress_v2(symbol, function, version, flags, status);
+  route(hook, result, function);
+  return result;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** function, int version, uint64_t flags) {
+  Hook hook;
+  const CUresult result = real::cuGetProcAddress(symbol, function, version, flags);
+  route(hook, result, function);
+  return result;
+}
+
+}  // namespace fracgpu::cuda

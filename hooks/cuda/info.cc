@@ -1,0 +1,74 @@
+// What a program is told of its device's memory: cuMemGetInfo and cuDeviceTotalMem.
+//
+// The driver answers first, so that errors are its own; then total becomes the cap and free what
+// is left under it, never more than is really free.
+#include <algorithm>
+
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+uint64_t cap_bytes(Process& process, int row) {
+  // With a fault nothing can be allocated, and saying so keeps programs from sizing themselves
+  // for memory that they will be refused.
+  return row == Process::kFault ? 0 : process.ledger.cap(row) * layout::kUnit;
+}
+
+template <typename Size>
+Size clamp(uint64_t bytes) {
+  return static_cast<Size>(std::min<uint64_t>(bytes, static_cast<Size>(~Size{0})));
+}
+
+template <typename Size, typename Real>
+CUresult memory_info(Size* free, Size* total, const Real& real) {
+  Hook hook;
+  const CUresult result = real(free, total);
+  Context context;
+  if (result != kSuccess || !hook.active() || !current_context(hook.process(), context) ||
+      context.row == Process::kNotCapped) {
+    return result;
+  }
+  Process& process = hook.process();
+  const uint64_t cap = cap_bytes(process, context.row);
+  if (total != nullptr) *total = clamp<Size>(std::min<uint64_t>(*total, cap));
+  if (free != nullptr && context.row != Process::kFault) {
+    const uint64_t held = process.tenant_held(context.row);
+    *free = clamp<Size>(std::min<uint64_t>(*free, cap > held ? cap - held : 0));
+  } else if (free != nullptr) {
+    *free = 0;
+  }
+  return result;
+}
+
+template <typename Size, typename Real>
+CUresult total_memory(Size* bytes, CUdevice device, const Real& real) {
+  Hook hook;
+  const CUresult result = real(bytes, device);
+  if (result != kSuccess || !hook.active() || bytes == nullptr) return result;
+  const int row = row_of(hook.process(), device);
+  if (row == Process::kNotCapped) return result;
+  *bytes = clamp<Size>(std::min<uint64_t>(*bytes, cap_bytes(hook.process(), row)));
+  return result;
+}
+
+}  // namespace
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  return memory_info(free, total, real::cuMemGetInfo_v2);
+}
+
+CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
+  return memory_info(free, total, real::cuMemGetInfo);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  return total_memory(bytes, device, real::cuDeviceTotalMem_v2);
+}
+
+CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
+  return total_memory(bytes, device, real::cuDeviceTotalMem);
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,121 @@
+// Linear device memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree.
+//
+// One body allocates and one frees; the variants differ in the width of their arguments. Managed
+// memory is charged in full when it is made: it could become resident at any later moment without
+// passing any function, and a cap that holds only until the first touch is none.
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is asked after
+// success, for functions that round the size up by themselves.
+template <typename Pointer, typename Allocate, typename ActualBytes>
+CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate allocate,
+                         ActualBytes actual_bytes) {
+  Hook hook;
+  Context context;
+  // The driver refuses these by itself, with its own error.
+  if (!hook.active() || out == nullptr || bytes == 0) return allocate();
+  Process& process = hook.process();
+  if (!current_context(process, context)) return allocate();
+  if (context.row == Process::kNotCapped) return allocate();
+  if (context.row == Process::kFault) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+
+  LinearSize size = linear_size(bytes);
+  Reservation reservation(process, context.row, size.units, api);
+  if (!reservation) return kOutOfMemory;
+
+  const Pointer before = *out;
+  const CUresult result = allocate();
+  if (result != kSuccess) return result;
+  const auto undo = [&] {
+    real::cuMemFree_v2(*out);
+    *out = before;
+    return kOutOfMemory;
+  };
+
+  const uint64_t taken = actual_bytes();
+  const LinearSize actual = linear_size(taken);
+  if (taken <= bytes || actual.units <= size.units) {
+    if (taken > bytes) size = actual;
+    return record_linear(process, reservation, context, *out, size) ? result : undo();
+  }
+  // The driver took more than was foreseen: make room for all of it, or give it back.
+  Reservation rest(process, context.row, actual.units - size.units, api);
+  if (!rest || !record_linear(process, reservation, context, *out, actual)) return undo();
+  rest.keep(actual.units - size.units);
+  return result;
+}
+
+template <typename Pointer, typename Size, typename Real>
+CUresult allocate_pitched(Pointer* out, Size* pitch, Size width, Size height,
+                          unsigned int element_bytes, const Real& real) {
+  // Rows are padded to 512 bytes on current devices; what the driver really chose is charged.
+  constexpr uint64_t kPitchAlignment = 512;
+  uint64_t row_bytes = 0, bytes = 0;
+  if (__builtin_add_overflow(uint64_t{width}, kPitchAlignment - 1, &row_bytes)) row_bytes = ~0ull;
+  row_bytes -= row_bytes % kPitchAlignment;
+  if (__builtin_mul_overflow(row_bytes, uint64_t{height}, &bytes)) bytes = ~0ull;
+  if (pitch == nullptr) bytes = 0;
+  return allocate_linear(
+      "cuMemAllocPitch", out, bytes, [&] { return real(out, pitch, width, height, element_bytes); },
+      [&] { return uint64_t{*pitch} * height; });
+}
+
+template <typename Pointer, typename Size, typename Real>
+CUresult allocate_plain(Pointer* out, Size bytes, const Real& real) {
+  return allocate_linear(
+      "cuMemAlloc", out, bytes, [&] { return real(out, bytes); }, [&] { return uint64_t{bytes}; });
+}
+
+template <typename Pointer, typename Real>
+CUresult release_linear(Pointer pointer, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(pointer);
+  // A pointer that is not ours (imported, or made before the cap) is the driver's to judge.
+  Release release(hook.process(), pointer);
+  const CUresult result = real(pointer);
+  if (result == kSuccess) release.done();
+  return result;
+}
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  return allocate_plain(dptr, bytesize, real::cuMemAlloc_v2);
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
+  return allocate_plain(dptr, bytesize, real::cuMemAlloc);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height,
+                            unsigned int element_bytes) {
+  return allocate_pitched(dptr, pitch, width, height, element_bytes, real::cuMemAllocPitch_v2);
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pitch, unsigned int width,
+                         unsigned int height, unsigned int element_bytes) {
+  return allocate_pitched(dptr, pitch, width, height, element_bytes, real::cuMemAllocPitch);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  return allocate_linear(
+      "cuMemAllocManaged", dptr, bytesize,
+      [&] { return real::cuMemAllocManaged(dptr, bytesize, flags); }, [&] { return bytesize; });
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  return release_linear(dptr, real::cuMemFree_v2);
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 dptr) {
+  return release_linear(dptr, real::cuMemFree);
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,38 @@
+// NVML's ABI as far as the hooks need it: our own declarations, compared with nvml.h by tests/abi.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fracgpu::nvml {
+
+using nvmlReturn_t = int;
+using nvmlDevice_t = struct DeviceHandle*;
+
+inline constexpr nvmlReturn_t kSuccess = 0;           // NVML_SUCCESS
+inline constexpr nvmlReturn_t kUninitialized = 1;     // NVML_ERROR_UNINITIALIZED
+inline constexpr nvmlReturn_t kNotFound = 6;          // NVML_ERROR_NOT_FOUND
+inline constexpr nvmlReturn_t kInsufficientSize = 7;  // NVML_ERROR_INSUFFICIENT_SIZE
+
+// All sizes in bytes.
+struct nvmlMemory_t {
+  unsigned long long total, free, used;
+};
+struct nvmlMemory_v2_t {
+  unsigned int version;
+  unsigned long long total, reserved, free, used;
+};
+struct nvmlProcessInfo_v1_t {
+  unsigned int pid;
+  unsigned long long usedGpuMemory;
+};
+struct nvmlProcessInfo_v2_t {
+  unsigned int pid;
+  unsigned long long usedGpuMemory;  // all ones: the driver cannot tell
+  unsigned int gpuInstanceId, computeInstanceId;
+};
+inline constexpr unsigned long long kNotAvailable = ~0ull;
+
+inline constexpr unsigned kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,20 @@
+// The table of functions.inc as an array, for the doors and the entry-point getters.
+#include "hooks/nvml/library.h"
+
+namespace fracgpu::nvml {
+namespace {
+
+const Function functions[] = {
+#define FRACGPU_HOOKED(name, parameters) {#name, reinterpret_cast<void*>(&name), &slot::name},
+#define FRACGPU_CALLED(name, parameters) {#name, nullptr, &slot::name},
+#include "hooks/nvml/functions.inc"
+#undef FRACGPU_HOOKED
+#undef FRACGPU_CALLED
+};
+
+}  // namespace
+
+constinit VendorLibrary library("nvml", "libnvidia-ml.so.1", functions,
+                                sizeof functions / sizeof functions[0]);
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,137 @@
+// Asks NVML who holds what; see truth.h.
+//
+// NVML is loaded into the process when the first context is made, unless it is there already, and
+// is never shut down. Its process list names PIDs of the caller's own PID namespace since driver
+// 535.113.01 and host PIDs before that, so an older driver tells nothing in a private namespace.
+#include "hooks/nvml/truth.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "hooks/nvml/library.h"
+#include "shim/doors.h"
+#include "shim/identity.h"
+#include "shim/process.h"
+
+namespace fracgpu::nvml {
+namespace {
+
+// Loads and initialises NVML, once. False where there is none.
+bool ready() {
+  enum { unknown, yes, no };
+  static std::atomic<int> state{unknown};
+  int now = state.load(std::memory_order_acquire);
+  if (now == unknown) {
+    if (!library.resolve()) {
+      const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
+      if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
+    }
+    now = library.resolve() && real::nvmlInit_v2() == kSuccess ? yes : no;
+    state.store(now, std::memory_order_release);
+  }
+  return now == yes;
+}
+
+bool handle_of(const char* uuid, nvmlDevice_t& device) {
+  return ready() && real::nvmlDeviceGetHandleByUUID(uuid, &device) == kSuccess;
+}
+
+// Whether the process list speaks of PIDs in the caller's namespace.
+bool lists_own_namespace() {
+  char version[80];
+  if (real::nvmlSystemGetDriverVersion(version, sizeof version) != kSuccess) return false;
+  constexpr unsigned long kFirst[] = {535, 113, 1};
+  char* at = version;
+  for (const unsigned long first : kFirst) {
+    const unsigned long part = strtoul(at, &at, 10);
+    if (part != first) return part > first;
+    if (*at == '.') ++at;
+  }
+  return true;
+}
+
+// Sums the entries of `pid` in one of NVML's lists. False when NVML does not tell.
+template <typename Info, typename Real>
+bool sum_of_pid(const Real& list, nvmlDevice_t device, uint32_t pid, uint64_t& bytes) {
+  bytes = 0;
+  for (unsigned capacity = 64; capacity <= 1 << 16; capacity *= 4) {
+    const size_t size = capacity * sizeof(Info);
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    auto* infos = static_cast<Info*>(memory);
+    unsigned count = capacity;
+    const nvmlReturn_t result = list(device, &count, infos);
+    bool known = result == kSuccess && count <= capacity;
+    for (unsigned i = 0; known && i < count; ++i) {
+      if (infos[i].pid != pid) continue;
+      known = infos[i].usedGpuMemory != kNotAvailable;
+      bytes += infos[i].usedGpuMemory;
+    }
+    munmap(memory, size);
+    if (result != kInsufficientSize) return known;
+  }
+  return false;
+}
+
+bool bytes_of_pid(uint32_t pid, const char* uuid, uint64_t& bytes) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  if (!handle_of(uuid, device)) return false;
+  // _v3 is left alone: drivers 535.43 to 535.98 fill larger entries than its documented ones.
+  if (real::nvmlDeviceGetComputeRunningProcesses_v2.exists()) {
+    return sum_of_pid<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetComputeRunningProcesses_v2, device,
+                                            pid, bytes);
+  }
+  return sum_of_pid<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetComputeRunningProcesses, device, pid,
+                                          bytes);
+}
+
+}  // namespace
+
+bool bytes_of_self(const char* uuid, uint64_t& bytes) {
+  if (!ready() || !(in_host_pid_namespace() || lists_own_namespace())) return false;
+  return bytes_of_pid(static_cast<uint32_t>(getpid()), uuid, bytes);
+}
+
+bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
+  return in_host_pid_namespace() && bytes_of_pid(host_pid, uuid, bytes);
+}
+
+bool index_of(const char* uuid, int& index) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  unsigned value = 0;
+  if (!handle_of(uuid, device) || real::nvmlDeviceGetIndex(device, &value) != kSuccess)
+    return false;
+  index = static_cast<int>(value);
+  return true;
+}
+
+bool physical_bytes(const char* uuid, uint64_t& bytes) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  nvmlMemory_t memory = {};
+  if (!handle_of(uuid, device) || real::nvmlDeviceGetMemoryInfo(device, &memory) != kSuccess) {
+    return false;
+  }
+  bytes = memory.total;
+  return true;
+}
+
+bool device_may_exist(const char* uuid, int index) {
+  HookScope scope;
+  if (!ready()) return true;
+  if (*uuid == '\0') {
+    unsigned count = 0;
+    return real::nvmlDeviceGetCount_v2(&count) != kSuccess || index < static_cast<int>(count);
+  }
+  nvmlDevice_t device = nullptr;
+  return real::nvmlDeviceGetHandleByUUID(uuid, &device) != kNotFound;
+}
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,15 @@
+// NVML as the source of truth for NVIDIA devices; the functions of shim/truth.h, for keys that
+// begin with "GPU-" or "MIG-".
+#pragma once
+
+#include <cstdint>
+
+namespace fracgpu::nvml {
+
+bool bytes_of_self(const char* uuid, uint64_t& bytes);
+bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes);
+bool index_of(const char* uuid, int& index);
+bool physical_bytes(const char* uuid, uint64_t& bytes);
+bool device_may_exist(const char* uuid, int index);
+
+}  // namespace fracgpu::nvml

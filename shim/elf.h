@@ -1,0 +1,30 @@
+// Looks symbols up in the objects the process has loaded, without the dynamic linker's own API.
+//
+// `dlsym` cannot be used to find the real `dlsym` once it is interposed, and it would change what
+// the application next reads from `dlerror`. Walking the loaded objects' symbol tables does
+// neither. Allocates nothing and may be called before constructors have run.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace fracgpu::elf {
+
+// The address of a function or variable that the loaded object `soname` defines (its DT_SONAME,
+// "libc.so.6"), whatever its symbol version; null when the object is not loaded or has no such
+// symbol.
+void* find_symbol(std::string_view soname, const char* name);
+
+bool is_loaded(std::string_view soname);
+
+// Where an address lies: the object's file name and the offset in it, as addr2line wants it.
+struct Place {
+  std::string_view object = "?";
+  uint64_t offset = 0;
+};
+Place place_of(const void* address);
+
+// The exported function that an address lies in: its name and start. False when none is known.
+bool symbol_at(const void* address, const char*& name, void*& start);
+
+}  // namespace fracgpu::elf

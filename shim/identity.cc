@@ -1,0 +1,120 @@
+// Reads /proc/self for identity.h. Plain system calls and fixed buffers: this runs in the
+// constructor of every process of a tenant.
+#include "shim/identity.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace fracgpu {
+namespace {
+
+constexpr char kTenantVariable[] = "FRACGPU_TENANT";
+
+// Inodes of the initial namespaces, fixed by the kernel (include/linux/proc_ns.h).
+constexpr uint64_t kInitialUts = 4026531838;
+constexpr uint64_t kInitialPid = 4026531836;
+constexpr uint64_t kInitialCgroup = 4026531835;
+
+// The number in "pid:[4026531836]", or 0.
+uint64_t namespace_inode(const char* kind) {
+  Text<32> path;
+  path.format("/proc/self/ns/{}", kind);
+  char target[64];
+  const ssize_t size = readlink(path.c_str(), target, sizeof target - 1);
+  if (size <= 0) return 0;
+  target[size] = '\0';
+  const char* digits = strchr(target, '[');
+  return digits == nullptr ? 0 : strtoull(digits + 1, nullptr, 10);
+}
+
+ssize_t read_file(const char* path, char* buffer, size_t size) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t got = read(fd, buffer, size - 1);
+  close(fd);
+  buffer[got > 0 ? got : 0] = '\0';
+  return got;
+}
+
+// Field 22 of /proc/self/stat. The command in field 2 may hold spaces and parentheses, so the
+// fields are counted from the last ')'.
+uint64_t read_start_time() {
+  char stat[1024];
+  if (read_file("/proc/self/stat", stat, sizeof stat) <= 0) return 0;
+  const char* at = strrchr(stat, ')');
+  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
+  return at == nullptr ? 0 : strtoull(at, nullptr, 10);
+}
+
+// In a container at least one of these is its own, even with --pid=host --ipc=host. The mount
+// namespace alone proves nothing: its initial inode varies and services often have their own.
+bool in_container() {
+  return namespace_inode("uts") != kInitialUts || namespace_inode("cgroup") != kInitialCgroup ||
+         !in_host_pid_namespace();
+}
+
+bool is_valid_name(std::string_view name) {
+  if (name.empty() || name.size() >= layout::kNameBytes || name[0] == '.') return false;
+  for (const char c : name) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_' || c == '.';
+    if (!good) return false;
+  }
+  return true;
+}
+
+void name_of_launch_tree(TenantName& name) {
+  name.format("tree-{}-{}", getpid(), read_start_time());
+}
+
+}  // namespace
+
+const char* trusted_environment(const char* name) {
+  return secure_getenv(name);
+}
+
+bool in_host_pid_namespace() {
+  return namespace_inode("pid") == kInitialPid;
+}
+
+bool tenant_name(TenantName& name, Message& error) {
+  if (const char* given = trusted_environment(kTenantVariable); given != nullptr) {
+    if (!is_valid_name(given)) {
+      error.format(
+          "{} '{:.64}' is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' "
+          "or '.', not starting with '.'",
+          kTenantVariable, given, layout::kNameBytes - 1);
+      return false;
+    }
+    name.assign(given);
+  } else if (in_container()) {
+    name.format("container-{}", namespace_inode("mnt"));
+  } else {
+    name_of_launch_tree(name);
+  }
+  return true;
+}
+
+void export_launch_tree() {
+  if (trusted_environment(kTenantVariable) != nullptr || in_container()) return;
+  TenantName name;
+  name_of_launch_tree(name);
+  setenv(kTenantVariable, name.c_str(), 0);
+}
+
+ProcessIdentity ProcessIdentity::of_self() {
+  ProcessIdentity self;
+  self.pid = static_cast<uint32_t>(getpid());
+  self.pid_namespace = namespace_inode("pid");
+  self.host_pid = self.pid_namespace == kInitialPid ? self.pid : 0;
+  self.start_time = read_start_time();
+  self.uid = static_cast<uint32_t>(getuid());
+  const ssize_t size = read_file("/proc/self/comm", self.command, sizeof self.command);
+  if (size > 0 && self.command[size - 1] == '\n') self.command[size - 1] = '\0';
+  return self;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,30 @@
+// Who this process is: its PID on the host, its start time, and the tenant it belongs to.
+//
+// Everything comes from /proc and the environment. Where /proc is missing the answers are the
+// cautious ones: PIDs of an unknown namespace, and a container of its own.
+#pragma once
+
+#include "shim/ledger.h"
+#include "shim/text.h"
+
+namespace fracgpu {
+
+using TenantName = Text<layout::kNameBytes>;
+
+// The environment variable's value, or null when it is unset or this program runs with raised
+// privileges (set-uid, file capabilities), whose environment belongs to somebody else.
+const char* trusted_environment(const char* name);
+
+// The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
+// takes a name of its own and exports it to its children. False with `error` set when
+// FRACGPU_TENANT is malformed.
+bool tenant_name(TenantName& name, Message& error);
+
+// Gives the launch tree its name early, so that children inherit it. Does nothing in a container,
+// where the mount namespace is the name, or where FRACGPU_TENANT is set already.
+void export_launch_tree();
+
+// Whether this process sees the host's PIDs, so that getpid() is the host PID.
+bool in_host_pid_namespace();
+
+}  // namespace fracgpu

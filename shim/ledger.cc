@@ -1,0 +1,418 @@
+// Reserve, release, grow and reap; see ledger.h for the protocol and its invariant.
+//
+// Order matters wherever two words change: a giver's lease shrinks before a taker's grows, a slot
+// is locked before it is marked live, and cells are zeroed before a slot is unmarked. A process
+// that dies between the two steps then leaves too much counted, never too little.
+#include "shim/ledger.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace fracgpu {
+namespace {
+
+using layout::Cell;
+using layout::claim_of;
+using layout::held_of;
+using layout::kMaxDevices;
+using layout::kMaxSlots;
+using layout::lease_of;
+using layout::pack;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// A lease grows by this much more than what is needed, so that the next few allocations need not
+// ask again: at most 32 MiB, and at most a 64th of the cap, so that small caps are not locked up
+// in leases that others must first take back.
+constexpr uint64_t kMaxSpare = (32u << 20) / layout::kUnit;
+constexpr uint64_t kSpareFraction = 64;
+
+// How long a refusal waits for the driver to let go of a dead process's memory.
+constexpr int kLetGoPatience_ms = 300;
+
+constexpr uint64_t kWordMax = UINT32_MAX;
+
+template <typename Visit>
+void for_each_live(const layout::Ledger& ledger, Visit visit) {
+  for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
+    for (uint64_t bits = ledger.live[i].load(kRelaxed); bits != 0; bits &= bits - 1) {
+      visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
+}
+
+bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
+  return (ledger.live[slot / 64].load(kRelaxed) >> (slot % 64) & 1) != 0;
+}
+
+void mark(layout::Ledger& ledger, uint32_t slot) {
+  ledger.live[slot / 64].fetch_or(uint64_t{1} << (slot % 64), std::memory_order_release);
+}
+
+void unmark(layout::Ledger& ledger, uint32_t slot) {
+  ledger.live[slot / 64].fetch_and(~(uint64_t{1} << (slot % 64)), std::memory_order_release);
+}
+
+// What the cells of all slots but `self` take away from a device's cap.
+uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t self) {
+  uint64_t sum = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot != self) sum += claim_of(ledger.cells[device][slot].word.load(kRelaxed));
+  });
+  return sum;
+}
+
+void raise(std::atomic<uint32_t>& peak, uint64_t value) {
+  // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
+  if (value > peak.load(kRelaxed)) peak.store(static_cast<uint32_t>(value), kRelaxed);
+}
+
+void sleep_ms(long ms) {
+  const timespec interval = {0, ms * 1'000'000};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
+}
+
+}  // namespace
+
+bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go,
+                  Message& error) {
+  let_go_ = let_go;
+  if (file_.open_or_create(tenant, error) != LedgerFile::Result::ok) return false;
+  reap_dead();
+  if (claim_slot(self, error)) return true;
+  file_.close();
+  return false;
+}
+
+LedgerFile::Result Ledger::observe(const char* tenant, Message& error) {
+  return file_.open_for_reading(tenant, error);
+}
+
+bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
+  layout::Ledger& ledger = *file_.map();
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return false;
+  }
+  bool alone = true;
+  for_each_live(ledger, [&](uint32_t) { alone = false; });
+  if (alone) {
+    // Nobody is left who relies on what is written here, so nothing of it is worth trusting.
+    memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
+    memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
+    memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
+  }
+  for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
+    const uint32_t slot = layout::slot_order(rank);
+    if (is_marked(ledger, slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;
+    if (!file_.lock_slot_for_life(slot, error)) return false;
+    wipe_slot(slot);
+    layout::Slot& row = ledger.slots[slot];
+    row.host_pid.store(self.host_pid, kRelaxed);
+    row.pid = self.pid;
+    row.pid_namespace = self.pid_namespace;
+    row.start_time = self.start_time;
+    row.uid = self.uid;
+    row.claimed_unix_s = static_cast<uint64_t>(time(nullptr));
+    memcpy(row.command, self.command, sizeof row.command);
+    mark(ledger, slot);
+    slot_ = slot;
+    return true;
+  }
+  error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
+               file_.path(), kMaxSlots);
+  return false;
+}
+
+void Ledger::wipe_slot(uint32_t slot) {
+  layout::Ledger& ledger = *file_.map();
+  for (auto& cells : ledger.cells) {
+    cells[slot].word.store(0, kRelaxed);
+    cells[slot].peak.store(0, kRelaxed);
+    cells[slot].implicit.store(0, kRelaxed);
+  }
+}
+
+int Ledger::find_device(const char* key) const {
+  const layout::Ledger& ledger = *file_.map();
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    const layout::Device& row = ledger.devices[i];
+    if (row.cap.load(std::memory_order_acquire) == 0) continue;
+    if (strncmp(row.key, key, sizeof row.key) == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
+  if (const int known = find_device(key); known >= 0) return known;
+  layout::Ledger& ledger = *file_.map();
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return -1;
+  }
+  if (const int known = find_device(key); known >= 0) return known;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    layout::Device& row = ledger.devices[i];
+    if (row.cap.load(kRelaxed) != 0) continue;
+    memset(row.key, 0, sizeof row.key);
+    strncpy(row.key, key, sizeof row.key - 1);
+    row.physical_bytes = physical_bytes;
+    const uint64_t cap = cap_bytes == UINT64_MAX ? layout::kNoCap : cap_bytes / layout::kUnit;
+    row.cap.store(std::max<uint64_t>(cap, 1), std::memory_order_release);
+    return static_cast<int>(i);
+  }
+  error.format("the ledger {} has no row left for device {}: a tenant may use {} devices",
+               file_.path(), key, kMaxDevices);
+  return -1;
+}
+
+bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
+  Cell& cell = own_cell(device);
+  uint64_t word = cell.word.load(kRelaxed);
+  while (units <= kWordMax && held_of(word) + units <= lease_of(word)) {
+    if (cell.word.compare_exchange_weak(word, word + pack(units, 0), kRelaxed)) {
+      raise(cell.peak, held_of(word) + units);
+      return true;
+    }
+  }
+  switch (grow(device, units, refusal.fault)) {
+    case Grant::given:
+      return true;
+    case Grant::failed:
+      break;
+    case Grant::not_enough:
+      refusal.fault.clear();
+      break;
+  }
+  explain(device, units, refusal);
+  return false;
+}
+
+void Ledger::release(int device, uint64_t units) {
+  own_cell(device).word.fetch_sub(pack(units, 0), kRelaxed);
+}
+
+void Ledger::charge_taken(int device, uint64_t units) {
+  Cell& cell = own_cell(device);
+  const uint64_t before = cell.word.fetch_add(pack(units, 0), kRelaxed);
+  raise(cell.peak, held_of(before) + units);
+}
+
+Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
+  for (int waited_ms = 0;; ++waited_ms) {
+    {
+      GrowLock lock(file_);
+      if (!lock) {
+        error = lock.error();
+        return Grant::failed;
+      }
+      if (try_grant(device, units)) return Grant::given;
+      while (take_back_unspent(device, units)) {
+        if (try_grant(device, units)) return Grant::given;
+      }
+    }
+    if (reap_dead()) continue;
+    // Only dead processes whose memory the driver still holds are worth waiting for.
+    const uint64_t alive = held(device, true);
+    const bool worth_it =
+        alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
+    if (!worth_it || waited_ms >= kLetGoPatience_ms) return Grant::not_enough;
+    sleep_ms(1);
+  }
+}
+
+// Under the lock: adds `units` to what this process holds, and a spare to its lease, if the cap
+// has room beside everybody's claim.
+bool Ledger::try_grant(int device, uint64_t units) {
+  const uint64_t cap_now = cap(device);
+  Cell& cell = own_cell(device);
+  uint64_t word = cell.word.load(kRelaxed);
+  for (;;) {
+    const uint64_t target = held_of(word) + units;
+    const uint64_t others = claimed_by_others(*file_.map(), device, slot_);
+    const uint64_t lease = std::max(lease_of(word), target);
+    if (units > kWordMax || target > kWordMax) return false;
+    if (others > cap_now || target > cap_now - others) return false;
+    if (lease > cap_now - others) {
+      // After a cap was lowered the lease itself is too large, though what is needed would fit.
+      if (cell.word.compare_exchange_weak(word, pack(target, target), kRelaxed)) break;
+      continue;
+    }
+    const uint64_t room = cap_now - others - lease;
+    const uint64_t spare =
+        lease > lease_of(word) ? std::min({room, kMaxSpare, cap_now / kSpareFraction}) : 0;
+    const uint64_t granted = std::min(lease + spare, kWordMax);
+    if (cell.word.compare_exchange_weak(word, pack(target, granted), kRelaxed)) break;
+  }
+  raise(cell.peak, held_of(cell.word.load(kRelaxed)));
+  note_peak(device);
+  return true;
+}
+
+// Under the lock: takes back leases of others that they do not use. True if anything came back;
+// stops as soon as `wanted` units did.
+bool Ledger::take_back_unspent(int device, uint64_t wanted) {
+  layout::Ledger& ledger = *file_.map();
+  uint64_t taken = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot == slot_) return;
+    auto& word = ledger.cells[device][slot].word;
+    uint64_t now = word.load(kRelaxed);
+    while (taken < wanted && lease_of(now) > held_of(now)) {
+      const uint64_t part = std::min(lease_of(now) - held_of(now), wanted - taken);
+      if (word.compare_exchange_weak(now, now - part, kRelaxed)) {
+        taken += part;
+        break;
+      }
+    }
+  });
+  return taken > 0;
+}
+
+bool Ledger::driver_let_go(uint32_t slot) const {
+  const layout::Ledger& ledger = *file_.map();
+  const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
+  if (let_go_ == nullptr || host_pid == 0) return true;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    if (held_of(ledger.cells[i][slot].word.load(kRelaxed)) == 0) continue;
+    char key[layout::kNameBytes];
+    memcpy(key, ledger.devices[i].key, sizeof key);
+    key[sizeof key - 1] = '\0';
+    if (!let_go_(host_pid, key)) return false;
+  }
+  return true;
+}
+
+bool Ledger::reap_dead() {
+  layout::Ledger& ledger = *file_.map();
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return false;
+  std::atomic<uint64_t> released[kMaxSlots / 64] = {};
+  bool any = false;
+  // First without the lock, because asking the driver takes long.
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (LedgerFile::slot_is_alive(fd, slot) || !driver_let_go(slot)) return;
+    released[slot / 64].fetch_or(uint64_t{1} << (slot % 64), kRelaxed);
+    any = true;
+  });
+  ::close(fd);
+  if (!any) return false;
+
+  GrowLock lock(file_);
+  if (!lock) return false;
+  for_each_live(ledger, [&](uint32_t slot) {
+    const bool candidate = (released[slot / 64].load(kRelaxed) >> (slot % 64) & 1) != 0;
+    // Somebody else may have reaped the slot meanwhile and a new process claimed it.
+    if (!candidate || LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    wipe_slot(slot);
+    unmark(ledger, slot);
+  });
+  return true;
+}
+
+bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return false;
+  }
+  layout::Ledger& ledger = *file_.map();
+  ledger.devices[device].cap.store(std::max<uint64_t>(cap_bytes / layout::kUnit, 1),
+                                   std::memory_order_release);
+  for_each_live(ledger, [&](uint32_t slot) {
+    auto& word = ledger.cells[device][slot].word;
+    uint64_t now = word.load(kRelaxed);
+    while (lease_of(now) > held_of(now) &&
+           !word.compare_exchange_weak(now, pack(held_of(now), held_of(now)), kRelaxed)) {
+    }
+  });
+  return true;
+}
+
+uint64_t Ledger::held(int device, bool alive_only) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
+  Message ignored;
+  const int fd = alive_only ? file_.reopen(ignored) : -1;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (fd >= 0 && !LedgerFile::slot_is_alive(fd, slot)) return;
+    sum += held_of(ledger.cells[device][slot].word.load(kRelaxed));
+  });
+  if (fd >= 0) ::close(fd);
+  return sum;
+}
+
+bool Ledger::any_other_claimed() const {
+  bool other = false;
+  for_each_live(*file_.map(), [&](uint32_t slot) { other |= slot != slot_; });
+  return other;
+}
+
+bool Ledger::any_alive() const {
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return false;
+  bool alive = false;
+  for_each_live(*file_.map(),
+                [&](uint32_t slot) { alive = alive || LedgerFile::slot_is_alive(fd, slot); });
+  ::close(fd);
+  return alive;
+}
+
+void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {
+  layout::Ledger& ledger = *file_.map();
+  ledger.devices[device].refusals.fetch_add(1, kRelaxed);
+  note_peak(device);
+  refusal.asked = units;
+  refusal.cap = cap(device);
+  refusal.held = 0;
+  refusal.largest_held = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    const uint64_t held = held_of(ledger.cells[device][slot].word.load(kRelaxed));
+    refusal.held += held;
+    if (held <= refusal.largest_held) return;
+    const layout::Slot& row = ledger.slots[slot];
+    const uint32_t host_pid = row.host_pid.load(kRelaxed);
+    refusal.largest_held = held;
+    refusal.largest_pid = host_pid != 0 ? host_pid : row.pid;
+    memcpy(refusal.largest_command, row.command, sizeof refusal.largest_command);
+    refusal.largest_command[sizeof refusal.largest_command - 1] = '\0';
+  });
+}
+
+void Ledger::note_peak(int device) const {
+  auto& peak = file_.map()->devices[device].peak;
+  const uint64_t now = held(device);
+  uint64_t before = peak.load(kRelaxed);
+  while (now > before && !peak.compare_exchange_weak(before, now, kRelaxed)) {
+  }
+}
+
+void Ledger::set_implicit(int device, uint64_t units) {
+  own_cell(device).implicit.store(static_cast<uint32_t>(std::min(units, kWordMax)), kRelaxed);
+}
+
+uint64_t Ledger::held_by_self(int device) const {
+  return held_of(own_cell(device).word.load(kRelaxed));
+}
+
+uint64_t Ledger::cap(int device) const {
+  return file_.map()->devices[device].cap.load(kRelaxed);
+}
+
+uint64_t Ledger::context_size(int device) const {
+  return file_.map()->devices[device].context_size.load(kRelaxed);
+}
+
+void Ledger::set_context_size(int device, uint64_t units) {
+  file_.map()->devices[device].context_size.store(units, kRelaxed);
+}
+
+}  // namespace fracgpu

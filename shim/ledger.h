@@ -1,0 +1,113 @@
+// The ledger's protocol: how a process takes, gives back and is refused device memory.
+//
+// Each process has a slot, and per device a cell with what it holds and the lease it may hold
+// without asking. Reserving and releasing are one compare-and-swap on the process's own cell;
+// only growing a lease looks at other processes, under the file's lock, and computes what is left
+// from their cells. Nothing is cached, so a process killed at any instruction leaves at worst a
+// cell that is too high, which is zeroed once the kernel has dropped its slot's lock.
+// The ledger knows bytes, devices and slots. It knows nothing of vendors.
+#pragma once
+
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/ledger_file.h"
+#include "shim/text.h"
+
+namespace fracgpu {
+
+// Who claims a slot; see layout::Slot for the fields.
+struct ProcessIdentity {
+  uint32_t host_pid = 0;
+  uint32_t pid = 0;
+  uint64_t pid_namespace = 0;
+  uint64_t start_time = 0;
+  uint32_t uid = 0;
+  char command[16] = "";
+
+  static ProcessIdentity of_self();
+};
+
+// Why a reservation was refused, for the line a person reads. All amounts in units.
+struct Refusal {
+  uint64_t asked = 0;
+  uint64_t held = 0;  // by all processes of the tenant
+  uint64_t cap = 0;
+  uint64_t largest_held = 0;
+  uint32_t largest_pid = 0;  // host PID where known, else the PID in its own namespace
+  char largest_command[16] = "";
+  Message fault;  // set when the ledger failed, and not the cap
+};
+
+class Ledger {
+ public:
+  // Asked before what a dead process held is given out again: whether the driver has let go of
+  // `host_pid`'s memory on the device. Called without any lock held.
+  using DriverLetGo = bool (*)(uint32_t host_pid, const char* device_key);
+
+  // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
+  // other process of the tenant is alive, what an earlier generation left is wiped first.
+  bool join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go, Message& error);
+
+  // Opens an existing ledger for looking only. `absent` when there is none.
+  LedgerFile::Result observe(const char* tenant, Message& error);
+
+  // The row of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new,
+  // or when no other process is there to hold on to the old cap. -1 with `error` set when full.
+  int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);
+
+  // The row of a device that is already known, or -1. For observers.
+  int find_device(const char* key) const;
+
+  // Takes `units` for this process, or says no in `refusal`. Refused exactly when cap - held by
+  // all < units at some moment during the call, or when the ledger itself failed.
+  bool reserve(int device, uint64_t units, Refusal& refusal);
+
+  // Gives back `units` that this process reserved or charged.
+  void release(int device, uint64_t units);
+
+  // Adds `units` that the driver has taken already, whether or not the cap has room for them.
+  void charge_taken(int device, uint64_t units);
+
+  void set_implicit(int device, uint64_t units);
+  uint64_t held_by_self(int device) const;
+
+  // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
+  // leaves the dead out; without it the dead count until they are reaped.
+  uint64_t held(int device, bool alive_only = false) const;
+  bool any_other_claimed() const;
+  bool any_alive() const;
+
+  // Zeroes the slots of processes that died. True if anything was freed.
+  bool reap_dead();
+
+  // Changes the cap (bytes). Unspent leases are taken back at once, so that what is held may
+  // drain but not grow past the new cap.
+  bool set_cap(int device, uint64_t cap_bytes, Message& error);
+
+  uint64_t cap(int device) const;  // units, or layout::kNoCap
+  uint64_t context_size(int device) const;
+  void set_context_size(int device, uint64_t units);
+
+  const layout::Ledger* map() const { return file_.map(); }
+  const char* path() const { return file_.path(); }
+
+ private:
+  enum class Grant { given, not_enough, failed };
+
+  layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
+  Grant grow(int device, uint64_t units, Message& error);
+  bool try_grant(int device, uint64_t units);
+  bool take_back_unspent(int device, uint64_t wanted);
+  bool claim_slot(const ProcessIdentity& self, Message& error);
+  void wipe_slot(uint32_t slot);
+  bool driver_let_go(uint32_t slot) const;
+  void explain(int device, uint64_t units, Refusal& refusal) const;
+  void note_peak(int device) const;
+
+  LedgerFile file_;
+  uint32_t slot_ = 0;
+  DriverLetGo let_go_ = nullptr;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,79 @@
+// The ledger's file: finding, making and trusting `/dev/shm/fracgpu-<tenant>`, and its locks.
+//
+// Knows paths, descriptors and the kernel's open-file-description locks; knows nothing of what
+// the bytes mean beyond the header. No descriptor stays open: a mapping keeps the file, and a
+// lock taken through a mapped description lives exactly as long as the process's memory does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/text.h"
+
+namespace fracgpu {
+
+class LedgerFile {
+ public:
+  enum class Result { ok, absent, failed };
+
+  LedgerFile() = default;
+  LedgerFile(const LedgerFile&) = delete;
+  LedgerFile& operator=(const LedgerFile&) = delete;
+  ~LedgerFile() { close(); }
+
+  // Maps the tenant's file for reading and writing, making it when it does not exist. `failed`
+  // sets `error` to one line: /dev/shm absent, full or read-only; something else at the path;
+  // wrong size, magic or layout version.
+  Result open_or_create(const char* tenant, Message& error);
+
+  // Maps an existing file read-only, for tools. `absent` when there is none.
+  Result open_for_reading(const char* tenant, Message& error);
+
+  void close();
+
+  layout::Ledger* map() const { return map_; }
+  const char* path() const { return path_.c_str(); }
+
+  // Opens the mapped file again, close-on-exec. -1 with `error` set when the path no longer leads
+  // to the mapped file or no descriptor can be had. The caller closes it.
+  int reopen(Message& error) const;
+
+  // Locks the slot's byte for as long as this process's memory lives: until it exits, execs or is
+  // killed. Not inherited by fork, not dropped by closefrom. False when somebody holds the byte.
+  bool lock_slot_for_life(uint32_t slot, Message& error);
+
+  // Whether some live process holds the slot. `fd` comes from reopen().
+  static bool slot_is_alive(int fd, uint32_t slot);
+
+ private:
+  Result map_file(int fd, bool writable, Message& error);
+
+  Text<128> path_;
+  layout::Ledger* map_ = nullptr;
+  void* life_ = nullptr;  // mapping that keeps the description of lock_slot_for_life
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+// Holds the file's one lock: leases, slots and device rows change hands only under it. The kernel
+// drops it when the holder dies. Waiting is bounded, since a holder may be stopped.
+class GrowLock {
+ public:
+  explicit GrowLock(const LedgerFile& file);
+  ~GrowLock();
+  GrowLock(const GrowLock&) = delete;
+  GrowLock& operator=(const GrowLock&) = delete;
+
+  explicit operator bool() const { return held_; }
+  int fd() const { return fd_; }
+  const Message& error() const { return error_; }
+
+ private:
+  int fd_ = -1;
+  bool held_ = false;
+  Message error_;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,83 @@
+// The live allocations of this process: what is charged for each, found by its key in O(1).
+//
+// Open addressing in 64 shards, each with its own lock, so that the cost is the same with one and
+// with a million entries and growing one shard stalls nobody for long. Memory comes straight from
+// mmap: the shim may sit below the program's malloc. Taking an entry out before the driver frees
+// the memory, and putting it back when the driver refuses, keeps the map right even when the
+// driver hands the same address to another thread in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/spin_lock.h"
+
+namespace fracgpu {
+
+// Keys: the device address of a whole allocation, or `chunk_key` of the 2 MiB chunk that small
+// allocations share. 0 is no key.
+struct Allocation {
+  uint64_t key = 0;
+  uint32_t units = 0;    // charged, in the ledger's units
+  uint32_t users = 0;    // allocations that share the entry; 1 but for chunks
+  uint16_t context = 0;  // id in the process's ContextTable; freed with that context
+  uint8_t row = 0;       // device, as the ledger numbers them
+};
+
+class LiveMap {
+ public:
+  enum class Added { fresh, shared, out_of_memory };
+
+  // Adds a whole allocation. An entry already there is stale (the driver has handed its address
+  // out again): it is returned in `displaced` with a non-zero key, and its charge is the caller's.
+  Added add(const Allocation& allocation, Allocation& displaced);
+
+  // Counts one more user of the chunk with this key; `fresh` when it is the first.
+  Added add_user(const Allocation& chunk);
+
+  // Removes the entry, or one user of it. True with a copy in `taken`; its `units` are 0 while
+  // other users remain.
+  bool take(uint64_t key, Allocation& taken);
+
+  // Takes out every entry of a context and hands it to `visit(const Allocation&)`.
+  template <typename Visit>
+  void take_context(uint16_t context, Visit visit) {
+    for (Shard& shard : shards_) {
+      Locked<SpinLock> lock(shard.lock);
+      for (size_t i = 0; i < shard.capacity();) {
+        const Allocation entry = shard.table()[i];
+        if (entry.key != 0 && entry.context == context) {
+          visit(entry);
+          shard.erase(i);  // may move another entry here: look at `i` again
+        } else {
+          ++i;
+        }
+      }
+    }
+  }
+
+ private:
+  struct alignas(64) Shard {
+    static constexpr size_t kInline = 64;
+
+    SpinLock lock;
+    size_t mask = kInline - 1;
+    size_t count = 0;
+    Allocation* grown = nullptr;  // null while the entries fit in `first`
+    Allocation first[kInline];
+
+    Allocation* table() { return grown != nullptr ? grown : first; }
+    size_t capacity() const { return mask + 1; }
+    size_t slot_of(uint64_t key) const;
+    size_t find(uint64_t key);  // the key's slot, or the empty one where it would go
+    bool reserve_one();         // room for one more; false when the host is out of memory
+    void erase(size_t slot);
+  };
+
+  static constexpr size_t kShards = 64;
+  Shard& shard_of(uint64_t key);
+
+  Shard shards_[kShards];
+};
+
+}  // namespace fracgpu

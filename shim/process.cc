@@ -1,0 +1,284 @@
+// Makes the Process, reads the configuration, and registers devices; see process.h.
+#include "shim/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "shim/identity.h"
+#include "shim/truth.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr char kLimitVariable[] = "FRACGPU_MEMORY_LIMIT";
+
+// A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
+// every child with memory of its own, also those of raw clone() that run no atfork handler.
+struct ForkPage {
+  std::atomic<Process*> process;
+  SpinLock making;
+};
+
+std::atomic<ForkPage*> fork_page{nullptr};
+
+void* map_anonymous(size_t size) {
+  void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return bytes == MAP_FAILED ? nullptr : bytes;
+}
+
+ForkPage* make_fork_page() {
+  constexpr size_t kPage = 4096;
+  void* bytes = map_anonymous(kPage);
+  if (bytes == nullptr) return nullptr;
+  madvise(bytes, kPage, MADV_WIPEONFORK);
+  auto* page = static_cast<ForkPage*>(bytes);  // all-zero is the initial state, as after a fork
+  ForkPage* expected = nullptr;
+  if (fork_page.compare_exchange_strong(expected, page)) return page;
+  munmap(bytes, kPage);
+  return expected;
+}
+
+bool driver_let_go(uint32_t host_pid, const char* device_key) {
+  uint64_t bytes = 0;
+  return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
+}
+
+uint64_t now_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+}
+
+// The items of the ceiling file joined by commas: comments and blank lines left out.
+Text<4096> items_of(std::string_view file) {
+  Text<4096> items;
+  while (!file.empty()) {
+    const size_t newline = std::min(file.find('\n'), file.size());
+    std::string_view line = file.substr(0, newline);
+    file.remove_prefix(std::min(newline + 1, file.size()));
+    line = line.substr(0, line.find('#'));
+    while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) {
+      line.remove_suffix(1);
+    }
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    items.append("{}{}", items.empty() ? "" : ",", line);
+  }
+  return items;
+}
+
+}  // namespace
+
+bool cap_is_configured() {
+  enum { unknown, no, yes };
+  static std::atomic<int> answer{unknown};
+  int now = answer.load(std::memory_order_relaxed);
+  if (now == unknown) {
+    const bool configured = trusted_environment(kLimitVariable) != nullptr ||
+                            access(kCeilingFile, F_OK) == 0 || errno == EACCES;
+    now = configured ? yes : no;
+    answer.store(now, std::memory_order_relaxed);
+  }
+  return now == yes;
+}
+
+bool Configuration::read(Message& error) {
+  if (!read_ceiling(error)) return false;
+  const char* text = trusted_environment(kLimitVariable);
+  if (text == nullptr || asked_.parse(text, error)) return true;
+  Message whole;
+  whole.format("{}: {}", kLimitVariable, error.view());
+  error = whole;
+  return false;
+}
+
+bool Configuration::read_ceiling(Message& error) {
+  const int fd = open(kCeilingFile, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return true;
+    error.format("{} cannot be read: errno {}", kCeilingFile, errno);
+    return false;
+  }
+  struct statx status;
+  const bool known = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0;
+  char bytes[4096];
+  const ssize_t size = ::read(fd, bytes, sizeof bytes);
+  close(fd);
+  if (!known || !S_ISREG(status.stx_mode) || status.stx_uid != 0 || (status.stx_mode & 022) != 0) {
+    error.format("{} is not trusted: it must be a file that root owns and only root can write",
+                 kCeilingFile);
+    return false;
+  }
+  if (size < 0 || size == static_cast<ssize_t>(sizeof bytes)) {
+    error.format("{} cannot be read, or is longer than {} bytes", kCeilingFile, sizeof bytes - 1);
+    return false;
+  }
+  Message why;
+  if (ceiling_.parse(items_of({bytes, static_cast<size_t>(size)}).view(), why)) return true;
+  error.format("{}: {}", kCeilingFile, why.view());
+  return false;
+}
+
+uint64_t Configuration::cap_for(const char* device_key, int index, uint64_t physical) const {
+  return std::min(asked_.cap_for(device_key, index, physical),
+                  ceiling_.cap_for(device_key, index, physical));
+}
+
+std::string_view Configuration::unknown_selector() const {
+  const auto exists = [](std::string_view key, int index) {
+    return truth::device_may_exist(Text<64>(key).c_str(), index);
+  };
+  const std::string_view unknown = asked_.unknown_selector(exists);
+  return unknown.empty() ? ceiling_.unknown_selector(exists) : unknown;
+}
+
+Process* Process::self() {
+  if (!cap_is_configured()) return nullptr;
+  ForkPage* page = fork_page.load(std::memory_order_acquire);
+  if (page == nullptr) page = make_fork_page();
+  if (page == nullptr) {
+    // No memory for a page: refuse everything rather than let everything pass.
+    static ForkPage last_resort;
+    page = &last_resort;
+  }
+  Process* process = page->process.load(std::memory_order_acquire);
+  if (process != nullptr) return process;
+
+  Locked<SpinLock> lock(page->making);
+  process = page->process.load(std::memory_order_acquire);
+  if (process != nullptr) return process;
+  void* bytes = map_anonymous(sizeof(Process));
+  alignas(Process) static unsigned char last_resort[sizeof(Process)];
+  process = new (bytes != nullptr ? bytes : last_resort) Process;
+  if (bytes == nullptr) process->fault_.assign("out of host memory");
+  page->process.store(process, std::memory_order_release);
+  return process;
+}
+
+Process::Process() {
+  for (auto& row : rows_) row.store(kUnknownRow, std::memory_order_relaxed);
+  Message error;
+  if (!configuration.read(error)) fail(error);
+}
+
+void Process::fail(const Message& why) {
+  fault_ = why;
+  report(Level::error, "GPU allocations are refused: {}", why.view());
+}
+
+bool Process::join() {
+  if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
+  Locked<SpinLock> lock(joining_);
+  if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
+  bool ok = fault_.empty();
+  TenantName tenant;
+  Message error;
+  if (ok && !(tenant_name(tenant, error) &&
+              ledger.join(tenant.c_str(), ProcessIdentity::of_self(), driver_let_go, error))) {
+    fail(error);
+    ok = false;
+  }
+  if (ok) report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
+  joined_.store(ok ? 1 : -1, std::memory_order_release);
+  return ok;
+}
+
+int Process::row_of_device(int slot, const char* device_key, uint64_t physical) {
+  if (const int known = cached_row(slot); known != kUnknownRow) return known;
+  Locked<SpinLock> lock(registering_);
+  if (const int known = cached_row(slot); known != kUnknownRow) return known;
+  const int row = register_device(device_key, physical);
+  rows_[slot].store(row, std::memory_order_release);
+  return row;
+}
+
+int Process::register_device(const char* device_key, uint64_t physical) {
+  if (!join()) return kFault;
+  Message error;
+  int index = -1;
+  if (configuration.selects_by_index() && !truth::index_of(device_key, index)) {
+    error.format(
+        "the limit names devices by index, but the index of {} cannot be found out "
+        "(no NVML?); name it by UUID",
+        device_key);
+    fail(error);
+    return kFault;
+  }
+  if (uint64_t bytes = 0; truth::physical_bytes(device_key, bytes)) physical = bytes;
+  const uint64_t cap = configuration.cap_for(device_key, index, physical);
+  const int known = ledger.find_device(device_key);
+  if (const std::string_view unknown = configuration.unknown_selector(); !unknown.empty()) {
+    // With this device capped the typo harms nobody; with it uncapped the typo may be why.
+    error.format("the limit names device {}, which this machine does not have", unknown);
+    if (cap == UINT64_MAX && known < 0) {
+      fail(error);
+      return kFault;
+    }
+    report(Level::warn, "{}", error.view());
+  }
+  if (cap == UINT64_MAX && known < 0) return kNotCapped;
+  const int row = ledger.device(device_key, cap, physical, error);
+  if (row < 0) {
+    fail(error);
+    return kFault;
+  }
+  const uint64_t in_force = ledger.cap(row) * layout::kUnit;
+  if (cap != in_force) {
+    report(Level::warn,
+           "{}: {} stays capped at {}, as the tenant's running processes have it; this "
+           "process was configured for {}",
+           ledger.path(), device_key, human_bytes(in_force).view(),
+           cap == UINT64_MAX ? "no cap" : human_bytes(cap).view());
+  }
+  report(Level::info, "{}: cap {} of {}", device_key, human_bytes(in_force).view(),
+         human_bytes(physical).view());
+  return row;
+}
+
+bool Process::view(const char* device_key, uint64_t physical, TenantView& view) {
+  view = TenantView{};
+  if (!fault_.empty()) return true;  // nothing can be allocated: a device of 0 bytes
+
+  Ledger observed;
+  const bool member = joined_.load(std::memory_order_acquire) > 0;
+  const Ledger* in_force = member ? &ledger : nullptr;
+  TenantName tenant;
+  Message error;
+  if (!member && tenant_name(tenant, error) &&
+      observed.observe(tenant.c_str(), error) == LedgerFile::Result::ok && observed.any_alive()) {
+    in_force = &observed;
+  }
+  const int row = in_force != nullptr ? in_force->find_device(device_key) : -1;
+  if (row >= 0) {
+    view.cap = in_force->cap(row) * layout::kUnit;
+    view.used = in_force->held(row, true) * layout::kUnit;
+    return true;
+  }
+  int index = -1;
+  if (configuration.selects_by_index() && !truth::index_of(device_key, index)) return false;
+  view.cap = configuration.cap_for(device_key, index, physical);
+  return view.cap != UINT64_MAX;
+}
+
+uint64_t Process::tenant_held(int row) {
+  constexpr uint64_t kReapInterval_ms = 10;
+  if (ledger.any_other_claimed()) {
+    const uint64_t now = now_ms();
+    uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);
+    if (now >= due && next_reap_ms_.compare_exchange_strong(due, now + kReapInterval_ms,
+                                                            std::memory_order_relaxed)) {
+      ledger.reap_dead();
+    }
+  }
+  return ledger.held(row) * layout::kUnit;
+}
+
+}  // namespace fracgpu

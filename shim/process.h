@@ -1,0 +1,130 @@
+// This process as a member of its tenant: configuration, ledger, and live allocations.
+//
+// Made at the first GPU call that needs it, never by the constructor, and made anew in a forked
+// child, which has no holdings: the pointer to it lies in a page that the kernel wipes at fork.
+// Where no cap is configured nothing is made and every hook passes straight through.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/context_table.h"
+#include "shim/ledger.h"
+#include "shim/limits.h"
+#include "shim/live_map.h"
+#include "shim/report.h"
+#include "shim/spin_lock.h"
+
+namespace fracgpu {
+
+// Whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not. One look at the
+// environment and one system call, the first time.
+bool cap_is_configured();
+
+// The root-owned file whose limits the environment can lower and never raise.
+inline constexpr char kCeilingFile[] = "/etc/fracgpu/limit.conf";
+
+// What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
+class Configuration {
+ public:
+  // False with `error` set when either is malformed or the file cannot be trusted.
+  bool read(Message& error);
+
+  // The cap in bytes, UINT64_MAX where the device is not capped.
+  uint64_t cap_for(const char* device_key, int index, uint64_t physical) const;
+
+  bool selects_by_index() const { return asked_.selects_by_index() || ceiling_.selects_by_index(); }
+
+  // A selector that names no device of this machine, or empty.
+  std::string_view unknown_selector() const;
+
+ private:
+  bool read_ceiling(Message& error);
+
+  Limits asked_;    // empty: FRACGPU_MEMORY_LIMIT is not set
+  Limits ceiling_;  // empty: there is no ceiling file
+};
+
+// Memory of one device that no call asked for by size: contexts, modules, the driver's heaps.
+struct ImplicitMemory {
+  std::atomic<uint64_t> units{0};    // charged so far
+  std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
+};
+
+// A device as the tenant may see it, in bytes.
+struct TenantView {
+  uint64_t cap = 0;
+  uint64_t used = 0;
+};
+
+class Process {
+ public:
+  // The calling process, or null when no cap is configured.
+  static Process* self();
+
+  // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
+  // the ledger cannot be made or trusted.
+  const Message& fault() const { return fault_; }
+
+  static constexpr int kNotCapped = -1;
+  static constexpr int kFault = -2;
+
+  // The ledger's row of a device, or kNotCapped, or kFault (allocations must then be refused).
+  // `physical` is the vendor's own figure, used where the truth has none. `slot` is any small
+  // number below kDeviceSlots that stands for the device in this process, for caching.
+  int row_of_device(int slot, const char* device_key, uint64_t physical);
+  int cached_row(int slot) const { return rows_[slot].load(std::memory_order_acquire); }
+  static constexpr int kDeviceSlots = 64;
+  static constexpr int kUnknownRow = -3;
+
+  // Joins the tenant's ledger, once. False, with fault() set, when that is not possible.
+  bool join();
+
+  Ledger ledger;
+  LiveMap allocations;
+  ContextTable contexts;
+  Configuration configuration;
+  ImplicitMemory implicit[layout::kMaxDevices];
+  SpinLock cold_paths;  // serialises readings of the truth within the process
+  RateLimit refusals_said;
+
+  // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every
+  // few milliseconds: looking costs system calls).
+  uint64_t tenant_held(int row);
+
+  // What a tool is to be shown of a device. Works without joining: a tool holds no memory and must
+  // leave nothing behind. False when the device is not capped.
+  bool view(const char* device_key, uint64_t physical, TenantView& view);
+
+ private:
+  Process();
+  int register_device(const char* device_key, uint64_t physical);
+  void fail(const Message& why);
+
+  Message fault_;
+  std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
+  SpinLock joining_;
+  SpinLock registering_;
+  std::atomic<int> rows_[kDeviceSlots];
+  std::atomic<uint64_t> next_reap_ms_{0};
+};
+
+// Set while the shim is inside a hook on this thread: what a driver calls through its own exports
+// meanwhile is its own business, and must be neither charged nor capped a second time.
+class HookScope {
+ public:
+  HookScope() : outermost_(!inside) { inside = true; }
+  ~HookScope() {
+    if (outermost_) inside = false;
+  }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+
+  bool outermost() const { return outermost_; }
+
+ private:
+  [[gnu::tls_model("initial-exec")]] static inline thread_local bool inside = false;
+  bool outermost_;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,75 @@
+// Text without the heap: a fixed-size buffer that fmt writes into.
+//
+// The shim may run where malloc must not be entered (inside another interposer, in a signal
+// handler), so every message is built in place and cut off when it is too long.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string_view>
+
+namespace fracgpu {
+
+template <size_t N>
+class Text {
+ public:
+  Text() { chars_[0] = '\0'; }
+  explicit Text(std::string_view text) { assign(text); }
+
+  void assign(std::string_view text) {
+    size_ = 0;
+    append("{}", text);
+  }
+  template <typename... Args>
+  void format(fmt::format_string<Args...> pattern, Args&&... args) {
+    size_ = 0;
+    append(pattern, static_cast<Args&&>(args)...);
+  }
+  template <typename... Args>
+  void append(fmt::format_string<Args...> pattern, Args&&... args) {
+    const size_t room = N - 1 - size_;
+    const auto end =
+        fmt::vformat_to_n(chars_ + size_, room, pattern, fmt::make_format_args(args...));
+    size_ += end.size < room ? end.size : room;
+    chars_[size_] = '\0';
+  }
+
+  const char* c_str() const { return chars_; }
+  std::string_view view() const { return {chars_, size_}; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  void clear() {
+    size_ = 0;
+    chars_[0] = '\0';
+  }
+
+ private:
+  char chars_[N];
+  size_t size_ = 0;
+};
+
+// Long enough for the longest single line that the shim says.
+using Message = Text<480>;
+
+// "12.0 GiB", "512.0 MiB", "100 bytes": one form for every number of bytes a person reads.
+inline Text<24> human_bytes(unsigned long long bytes) {
+  Text<24> text;
+  const char* const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) {
+    text.format("{} bytes", bytes);
+    return text;
+  }
+  int unit = 0;
+  unsigned long long whole = bytes;
+  // Tenths are kept as an integer: floating-point formatting would pull in big tables.
+  unsigned long long tenths = 0;
+  for (; whole >= 1024 && unit < 6; ++unit) {
+    tenths = (whole % 1024) * 10 / 1024;
+    whole /= 1024;
+  }
+  text.format("{}.{} {}", whole, tenths, names[unit - 1]);
+  return text;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,27 @@
+// The truth: what the driver itself says about devices and about who holds what.
+//
+// Read on cold paths only (it costs milliseconds): when a context is made or destroyed, before a
+// refusal, and before a dead process's memory is given out again. Devices are named by their key
+// in the ledger. Defined in hooks/vendors.cc, which asks the vendor whose key it is; every
+// function returns false where that vendor's answer cannot be had or cannot be trusted.
+#pragma once
+
+#include <cstdint>
+
+namespace fracgpu::truth {
+
+// Device memory in bytes that the driver counts for this process, whatever made it allocate.
+bool bytes_of_self(const char* device_key, uint64_t& bytes);
+
+// The same for another process, by its PID in the initial PID namespace.
+bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
+
+// The device's number as the vendor's tool prints it, and its memory in bytes.
+bool index_of(const char* device_key, int& index);
+bool physical_bytes(const char* device_key, uint64_t& bytes);
+
+// Whether the machine has a device of this key or (when the key is empty) of this index. True
+// also when nobody can tell: only a sure "no" counts.
+bool device_may_exist(const char* device_key, int index);
+
+}  // namespace fracgpu::truth
