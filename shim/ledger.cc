@@ -202,6 +202,22 @@ void Ledger::charge_taken(int device, uint64_t units) {
   Cell& cell = own_cell(device);
   const uint64_t before = cell.word.fetch_add(pack(units, 0), kRelaxed);
   raise(cell.peak, held_of(before) + units);
+  if (held_of(before) + units <= lease_of(before)) return;
+  // Overdraft. What others may still take unasked was promised without it.
+  GrowLock lock(file_);
+  if (lock) revoke_unspent(device);
+}
+
+// Under the lock: cuts every lease down to what is held.
+void Ledger::revoke_unspent(int device) {
+  layout::Ledger& ledger = *file_.map();
+  for_each_live(ledger, [&](uint32_t slot) {
+    auto& word = ledger.cells[device][slot].word;
+    uint64_t now = word.load(kRelaxed);
+    while (lease_of(now) > held_of(now) &&
+           !word.compare_exchange_weak(now, pack(held_of(now), held_of(now)), kRelaxed)) {
+    }
+  });
 }
 
 Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
@@ -323,16 +339,9 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
     error = lock.error();
     return false;
   }
-  layout::Ledger& ledger = *file_.map();
-  ledger.devices[device].cap.store(std::max<uint64_t>(cap_bytes / layout::kUnit, 1),
-                                   std::memory_order_release);
-  for_each_live(ledger, [&](uint32_t slot) {
-    auto& word = ledger.cells[device][slot].word;
-    uint64_t now = word.load(kRelaxed);
-    while (lease_of(now) > held_of(now) &&
-           !word.compare_exchange_weak(now, pack(held_of(now), held_of(now)), kRelaxed)) {
-    }
-  });
+  file_.map()->devices[device].cap.store(std::max<uint64_t>(cap_bytes / layout::kUnit, 1),
+                                         std::memory_order_release);
+  revoke_unspent(device);
   return true;
 }
 

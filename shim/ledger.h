@@ -99,6 +99,7 @@ class Ledger {
   Grant grow(int device, uint64_t units, Message& error);
   bool try_grant(int device, uint64_t units);
   bool take_back_unspent(int device, uint64_t wanted);
+  void revoke_unspent(int device);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool driver_let_go(uint32_t slot) const;

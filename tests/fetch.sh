@@ -1,0 +1,123 @@
+#!/bin/sh
+# Fetches real vendor parts for tests and unpacks them beside the system: fetch.sh PART DEST.
+# The mirror's address comes from the machine's own apt configuration; suite, component, lists and cache are private
+# and temporary, so the system's package state is never touched. Exit status 0: DEST is complete; 77: it cannot be had
+# here (one line says why); 2: wrong usage.
+set -u
+
+usage() {
+  echo "usage: $0 nvidia-smi-535|nvidia-smi-550|nvml-headers|libcuda1-535|glibc-2.31 DEST" >&2
+  exit 2
+}
+
+skip() {
+  echo "fetch.sh: $part: $1" >&2
+  exit 77
+}
+
+[ $# -eq 2 ] || usage
+part=$1
+dest=$2
+
+# Every part: suite, component, packages, and one file that proves the part is there.
+case $part in
+  nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
+  nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
+  nvml-headers) suite=bookworm component=non-free packages=libnvidia-ml-dev proof=usr/include/nvml.h ;;
+  libcuda1-535) suite=bookworm component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
+  glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
+  *) usage ;;
+esac
+
+# The stamp is written last, so an interrupted run is repeated and a complete one costs nothing.
+stamp=$dest/.fetched-$part
+[ -f "$stamp" ] && exit 0
+
+for tool in apt-get dpkg dpkg-deb mktemp; do
+  command -v "$tool" >/dev/null 2>&1 || skip "$tool is not on this machine"
+done
+
+# apt itself reads both its formats; where it will not say, the files are read here.
+mirrors() {
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 2>/dev/null
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+    [ -f "$file" ] && sed -n 's/^deb  *\(\[[^]]*\]  *\)\{0,1\}\([^ ]*\)  *\([^ ]*\).*/\2 \3/p' "$file"
+  done
+  for file in /etc/apt/sources.list.d/*.sources; do
+    [ -f "$file" ] && awk 'BEGIN { RS = ""; FS = "\n" } {
+      uri = suite = "";
+      for (i = 1; i <= NF; i++) {
+        n = split($i, word, /[ \t]+/);
+        if (tolower(word[1]) == "uris:") uri = word[2];
+        if (tolower(word[1]) == "suites:") suite = word[2];
+      }
+      if (uri != "" && suite != "") print uri, suite;
+    }' "$file"
+  done
+}
+
+mirror=$(mirrors | awk '$1 ~ /debian\/?$/ && $2 !~ /security/ { print $1; exit }')
+[ -n "$mirror" ] || skip "no Debian mirror in this machine's apt configuration"
+
+work=$(mktemp -d) || skip "no temporary directory"
+trap 'rm -rf "$work"' EXIT
+trap 'exit 77' INT TERM
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/empty" "$work/debs"
+cat >"$work/apt.conf" <<CONF
+Dir::Etc::SourceList "$work/sources.list";
+Dir::Etc::SourceParts "$work/empty";
+Dir::State::Lists "$work/lists";
+Dir::State::status "$work/status";
+Dir::Cache "$work/cache";
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::Retries "2";
+CONF
+: >"$work/status"
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+signed=""
+[ -f "$keyring" ] && signed="[signed-by=$keyring] "
+
+fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
+  echo "deb ${signed}$mirror $1 $2" >"$work/sources.list"
+  from="$1/$2" to=$3
+  shift 3
+  rm -f "$work"/debs/*.deb
+  APT_CONFIG=$work/apt.conf apt-get -qq update >"$work/log" 2>&1 || skip "the mirror has no usable $from"
+  (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq download "$@" >>"$work/log" 2>&1) ||
+    skip "no $* in $from"
+  for deb in "$work"/debs/*.deb; do
+    dpkg -x "$deb" "$to" || skip "$* does not unpack"
+  done
+}
+
+mkdir -p "$dest" || skip "cannot write the destination"
+# shellcheck disable=SC2086 # a list of names
+fetch "$suite" "$component" "$dest" $packages
+[ -e "$dest/$proof" ] || skip "$proof is not in the package"
+
+# A binary from a newer suite may need a newer C library than this machine has: that suite's own one is put beside it
+# and a wrapper, DEST/run, starts the program with it. Elsewhere DEST/run starts it directly.
+case $part in
+  nvidia-smi-*)
+    if "$dest/$proof" --help >"$work/log" 2>&1 || ! grep -q 'GLIBC_' "$work/log"; then
+      printf '#!/bin/sh\nexec "${0%%/*}/%s" "$@"\n' "$proof" >"$dest/run"
+    else
+      fetch "$suite" main "$dest/libc" libc6 libgcc-s1
+      loader=$(cd "$dest/libc" && find . -name 'ld-linux-*.so.*' -type f -o -name 'ld-linux-*.so.*' -type l | head -n 1)
+      folder=$(cd "$dest/libc" && dirname "$(find . -name libc.so.6 | head -n 1)")
+      [ -n "$loader" ] && [ -n "$folder" ] || skip "no loader in the C library's package"
+      {
+        echo '#!/bin/sh'
+        echo 'here=$(cd "${0%/*}" && pwd)'
+        echo "exec \"\$here/libc/$loader\" --library-path \"\$here/libc/$folder\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}\" \\"
+        echo "  \"\$here/$proof\" \"\$@\""
+      } >"$dest/run"
+    fi
+    chmod 755 "$dest/run"
+    ;;
+esac
+
+: >"$stamp"
+exit 0

@@ -1,0 +1,134 @@
+// Initialisation, visible devices, and the life of contexts in the simulated driver.
+// The process joins the node at cuInit, not when the library is loaded. A context takes its fixed
+// cost from the node when it becomes alive and gives everything back, allocations included, when it
+// ends.
+#include "cuda_driver.h"
+
+#include <strings.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace sim {
+namespace {
+const volatile unsigned char never = 0;
+bool ever_initialised = false;
+}  // namespace
+
+const volatile unsigned char* initialised = &never;
+thread_local ThreadState thread_state = {};
+
+Driver& Driver::get() {
+  // Never destroyed: programs call the driver from their own exit handlers.
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+CUresult Driver::init() {
+  const Guard guard(mutex_);
+  if (ever_initialised) return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  std::string error;
+  if (account_ == nullptr) account_ = Account::open(&error);
+  if (account_ == nullptr) {
+    std::fprintf(stderr, "simulated driver: %s\n", error.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  if (!choose_devices()) return CUDA_ERROR_NO_DEVICE;
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0)
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<unsigned char*>(page) = 1;
+  ever_initialised = true;
+  initialised = static_cast<unsigned char*>(page);
+  return CUDA_SUCCESS;
+}
+
+bool Driver::choose_devices() {
+  visible_.clear();
+  Node& physical = account_->node();
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (list == nullptr) {
+    for (int i = 0; i < physical.device_count(); ++i) visible_.push_back(i);
+  } else {
+    // As the real driver reads it: everything up to the first entry that names no device.
+    std::string rest = list;
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      std::string item = rest.substr(0, comma);
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+      while (!item.empty() && item.front() == ' ') item.erase(0, 1);
+      while (!item.empty() && item.back() == ' ') item.pop_back();
+      int found = -1;
+      if (strncasecmp(item.c_str(), "GPU-", 4) == 0 && item.size() > 4) {
+        for (int i = 0; i < physical.device_count(); ++i) {
+          if (strncasecmp(physical.uuid(i).c_str(), item.c_str(), item.size()) == 0)
+            found = found == -1 ? i : -2;
+        }
+      } else if (!item.empty() && item.find_first_not_of("0123456789") == std::string::npos &&
+                 item.size() < 4) {
+        found = std::atoi(item.c_str());
+      }
+      if (found < 0 || found >= physical.device_count()) break;
+      for (const int already : visible_) {
+        if (already == found) return false;
+      }
+      visible_.push_back(found);
+    }
+  }
+  for (size_t i = 0; i < visible_.size(); ++i) {
+    primary_[i].primary = true;
+    primary_[i].ordinal = static_cast<int>(i);
+    primary_[i].device = visible_[i];
+  }
+  return !visible_.empty();
+}
+
+bool Driver::known(const Context* context) const {
+  if (context >= primary_ && context < primary_ + kMaxDevices) return context->primary;
+  for (const Context& one : created_) {
+    if (&one == context) return true;
+  }
+  return false;
+}
+
+CUresult Driver::make_context(CUdevice dev, unsigned flags, Context** out) {
+  // A context's memory is never reused for another one, so that a stale handle is recognised.
+  Context& context = created_.emplace_back();
+  context.device = physical(dev);
+  context.ordinal = dev;
+  context.flags = flags;
+  context.references = 1;
+  const CUresult result = activate(&context);
+  if (result != CUDA_SUCCESS) {
+    created_.pop_back();
+    return result;
+  }
+  *out = &context;
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::activate(Context* context) {
+  if (!account_->reserve(context->device, account_->context_cost(context->device),
+                         Kind::kContext)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  context->id = next_id_++;
+  context->alive = true;
+  return CUDA_SUCCESS;
+}
+
+void Driver::deactivate(Context* context) {
+  if (!context->alive) return;
+  context->alive = false;
+  while (context->ranges != nullptr) drop_range(context->ranges);
+  context->small[0].reset();
+  context->small[1].reset();
+  if (context->module_bytes != 0)
+    account_->release(context->device, context->module_bytes, Kind::kModule);
+  context->module_bytes = 0;
+  account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
+}
+
+}  // namespace sim

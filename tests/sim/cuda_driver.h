@@ -1,0 +1,160 @@
+// The state of the simulated CUDA driver within one process: devices, contexts and memory ranges.
+// Exported functions are grouped by family in cuda_*.cc; each begins with SIM_CALL, which runs
+// ordered failures and refuses calls before cuInit and in forked children. All state is behind one
+// lock per process.
+#ifndef FRACGPU_TESTS_SIM_CUDA_DRIVER_H_
+#define FRACGPU_TESTS_SIM_CUDA_DRIVER_H_
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "account.h"
+#include "cuda_abi.h"
+#include "cuda_chunk.h"
+#include "cuda_space.h"
+#include "inject.h"
+
+namespace sim {
+
+struct Context;
+
+// A run of pages: one large allocation, one chunk of small ones, or an import that costs nothing.
+struct Range {
+  enum class Type : uint8_t { kLarge, kChunk, kImport };
+  Type type = Type::kLarge;
+  bool low = false;
+  bool managed = false;
+  uint64_t address = 0;
+  uint64_t pages = 0;
+  uint64_t bytes = 0;  // as asked for
+  Context* context = nullptr;
+  Range* next = nullptr;
+  Range* previous = nullptr;
+  uint32_t chunk = 0;
+  uint32_t references = 0;  // of an import
+  uint64_t import_key[2] = {};
+  uint64_t serial = 0;
+};
+
+struct Context {
+  bool alive = false;
+  bool primary = false;
+  int device = 0;   // of the node
+  int ordinal = 0;  // as the program counts
+  unsigned flags = 0;
+  unsigned references = 0;
+  unsigned api_version = 3020;
+  uint64_t id = 0;
+  uint64_t module_bytes = 0;
+  size_t limit[8] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
+  Range* ranges = nullptr;
+  std::unique_ptr<SmallHeap> small[2];  // above and below 4 GiB
+};
+
+struct Found {
+  Range* range = nullptr;
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+};
+
+class Driver {
+ public:
+  static Driver& get();
+
+  CUresult init();
+  int device_count() const { return static_cast<int>(visible_.size()); }
+  bool valid(CUdevice dev) const { return dev >= 0 && dev < device_count(); }
+  int physical(CUdevice dev) const { return visible_[static_cast<size_t>(dev)]; }
+  const DeviceRow& row(CUdevice dev) { return account_->node().device(physical(dev)); }
+  Account& account() { return *account_; }
+  Node& node() { return account_->node(); }
+
+  // The functions below want lock() held.
+  std::mutex& lock() { return mutex_; }
+  Context& primary(CUdevice dev) { return primary_[dev]; }
+  CUresult make_context(CUdevice dev, unsigned flags, Context** out);
+  CUresult activate(Context* context);
+  void deactivate(Context* context);
+  bool known(const Context* context) const;
+
+  CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out);
+  CUresult free(uint64_t address);
+  bool find(uint64_t address, Found* found);
+  CUresult import(Context* context, uint64_t key0, uint64_t key1, uint64_t bytes, uint64_t* out);
+  CUresult close_import(uint64_t address);
+
+  std::unordered_map<void*, size_t> host_allocations;
+  std::unordered_map<void*, size_t> host_registrations;
+
+ private:
+  Driver() = default;
+  bool choose_devices();
+  AddressSpace& space(bool low) { return low ? low_ : high_; }
+  Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low);
+  void drop_range(Range* range);
+
+  std::mutex mutex_;
+  std::unique_ptr<Account> account_;
+  std::vector<int> visible_;
+  Context primary_[kMaxDevices];
+  std::deque<Context> created_;
+  uint64_t next_id_ = 1;
+  uint64_t next_serial_ = 1;
+  // Both stay clear of where Linux puts a program, so that no device pointer is ever a host
+  // pointer.
+  AddressSpace high_{0x030000000000ULL, 0x430000000000ULL};
+  AddressSpace low_{0x10000000ULL, 0x100000000ULL};
+  std::vector<Range*> spare_ranges_;
+};
+
+// The contexts current to this thread, innermost last.
+struct ThreadState {
+  static constexpr int kDepth = 24;
+  Context* stack[kDepth];
+  int depth;
+};
+extern thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
+
+// One byte of a page that forked children see as zero: 1 after cuInit.
+extern const volatile unsigned char* initialised;
+
+inline CUresult enter(const char* function) {
+  if (const int result = ordered(function)) return result;
+  return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+inline Context* current() {
+  const ThreadState& state = thread_state;
+  return state.depth > 0 ? state.stack[state.depth - 1] : nullptr;
+}
+
+// For calls that need a current context that still lives.
+inline CUresult usable(Context* context) {
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+inline CUcontext handle(Context* context) {
+  return reinterpret_cast<CUcontext>(context);
+}
+inline Context* context_of(CUcontext context) {
+  return reinterpret_cast<Context*>(context);
+}
+
+using Guard = std::lock_guard<std::mutex>;
+
+}  // namespace sim
+
+#define SIM_CALL(name)                                                \
+  do {                                                                \
+    if (const CUresult refused = ::sim::enter(#name)) return refused; \
+  } while (false)
+
+#define SIM_CONTEXT(context)                        \
+  ::sim::Context* const context = ::sim::current(); \
+  if (const CUresult refused = ::sim::usable(context)) return refused
+
+#endif  // FRACGPU_TESTS_SIM_CUDA_DRIVER_H_

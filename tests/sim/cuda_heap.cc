@@ -1,0 +1,147 @@
+// Device memory of one process: large allocations in whole pages, small ones inside chunks, and
+// imports. Requests of 1 MiB and more are rounded up to 2 MiB pages of their own; smaller ones
+// share chunks with others of the same context, and a chunk goes back to the node with its last
+// block. Every step is constant time.
+#include "cuda_driver.h"
+
+namespace sim {
+namespace {
+constexpr uint64_t kSmallLimit = 1ULL << 20;
+}
+
+Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, bool low) {
+  Range* range;
+  if (spare_ranges_.empty()) {
+    range = new Range;
+  } else {
+    range = spare_ranges_.back();
+    spare_ranges_.pop_back();
+    *range = Range{};
+  }
+  range->type = type;
+  range->low = low;
+  range->pages = pages;
+  range->context = context;
+  range->serial = next_serial_++;
+  const bool costs = type != Range::Type::kImport;
+  if (costs && !account_->reserve(context->device, pages * kPage, Kind::kAllocation)) {
+    spare_ranges_.push_back(range);
+    return nullptr;
+  }
+  range->address = space(low).take(pages, range);
+  if (range->address == 0) {
+    if (costs) account_->release(context->device, pages * kPage, Kind::kAllocation);
+    spare_ranges_.push_back(range);
+    return nullptr;
+  }
+  range->next = context->ranges;
+  if (range->next != nullptr) range->next->previous = range;
+  context->ranges = range;
+  return range;
+}
+
+void Driver::drop_range(Range* range) {
+  Context* const context = range->context;
+  if (range->next != nullptr) range->next->previous = range->previous;
+  (range->previous != nullptr ? range->previous->next : context->ranges) = range->next;
+  space(range->low).give_back(range->address, range->pages);
+  if (range->type != Range::Type::kImport) {
+    account_->release(context->device, range->pages * kPage, Kind::kAllocation);
+  }
+  spare_ranges_.push_back(range);
+}
+
+CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out) {
+  // More than any device could hold also keeps the rounding below from overflowing.
+  if (bytes > account_->total(context->device)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes >= kSmallLimit || managed) {
+    Range* range = new_range(context, Range::Type::kLarge, (bytes + kPage - 1) / kPage, low);
+    if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    range->bytes = bytes;
+    range->managed = managed;
+    *out = range->address;
+    return CUDA_SUCCESS;
+  }
+  std::unique_ptr<SmallHeap>& heap = context->small[low ? 1 : 0];
+  if (heap == nullptr) heap = std::make_unique<SmallHeap>();
+  SmallHeap::Place place;
+  if (!heap->take(static_cast<uint32_t>(bytes), &place)) {
+    Range* range = new_range(context, Range::Type::kChunk, 1, low);
+    if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    range->chunk = heap->add_chunk(range);
+    heap->take(static_cast<uint32_t>(bytes), &place);
+  }
+  *out = heap->range(place.chunk)->address + uint64_t{place.unit} * kUnit;
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::free(uint64_t address) {
+  AddressSpace& where = space(low_.contains(address));
+  Range* range = where.starting_at(address & ~(kPage - 1));
+  if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (range->type == Range::Type::kLarge) {
+    if (range->address != address) return CUDA_ERROR_INVALID_VALUE;
+    drop_range(range);
+    return CUDA_SUCCESS;
+  }
+  const uint64_t offset = address - range->address;
+  if (range->type != Range::Type::kChunk || offset % kUnit != 0) return CUDA_ERROR_INVALID_VALUE;
+  SmallHeap& heap = *range->context->small[range->low ? 1 : 0];
+  bool empty = false;
+  if (!heap.give_back({range->chunk, static_cast<uint32_t>(offset / kUnit)}, &empty))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (empty) {
+    heap.remove_chunk(range->chunk);
+    drop_range(range);
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Driver::find(uint64_t address, Found* found) {
+  AddressSpace& where = space(low_.contains(address));
+  Range* range = where.at_or_below(address);
+  if (range == nullptr || address >= range->address + range->pages * kPage) return false;
+  found->range = range;
+  found->base = range->address;
+  found->bytes = range->bytes;
+  if (range->type == Range::Type::kChunk) {
+    const auto unit = static_cast<uint32_t>((address - range->address) / kUnit);
+    uint32_t first = 0, bytes = 0;
+    if (!range->context->small[range->low ? 1 : 0]->find({range->chunk, unit}, &first, &bytes))
+      return false;
+    found->base = range->address + uint64_t{first} * kUnit;
+    found->bytes = bytes;
+  }
+  return address < found->base + found->bytes;
+}
+
+CUresult Driver::import(Context* context, uint64_t key0, uint64_t key1, uint64_t bytes,
+                        uint64_t* out) {
+  for (Range* range = context->ranges; range != nullptr; range = range->next) {
+    if (range->type == Range::Type::kImport && range->import_key[0] == key0 &&
+        range->import_key[1] == key1) {
+      ++range->references;
+      *out = range->address;
+      return CUDA_SUCCESS;
+    }
+  }
+  Range* range = new_range(context, Range::Type::kImport, (bytes + kPage - 1) / kPage, false);
+  if (range == nullptr) return CUDA_ERROR_MAP_FAILED;
+  range->bytes = bytes;
+  range->references = 1;
+  range->import_key[0] = key0;
+  range->import_key[1] = key1;
+  *out = range->address;
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::close_import(uint64_t address) {
+  Range* range = high_.starting_at(address & ~(kPage - 1));
+  if (range == nullptr || range->type != Range::Type::kImport || range->address != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (--range->references == 0) drop_range(range);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace sim

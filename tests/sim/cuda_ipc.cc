@@ -1,0 +1,79 @@
+// Sharing an allocation with another process by handle: the exporter pays, an importer pays
+// nothing. The handle carries the exporter's row serial and the place and size of the allocation;
+// it opens only while that process lives. Simplified: the exporter's memory goes back when it dies,
+// even if an importer still has it open.
+#include <cstring>
+
+#include "cuda_driver.h"
+
+using sim::Context;
+using sim::Driver;
+using sim::Found;
+using sim::Guard;
+
+namespace {
+
+struct Ticket {
+  uint64_t magic;
+  uint64_t process;  // the exporter's row serial
+  uint64_t allocation;
+  uint64_t base;
+  uint64_t bytes;
+  int32_t device;
+};
+static_assert(sizeof(Ticket) <= sizeof(CUipcMemHandle));
+constexpr uint64_t kTicketMagic = 0x746b7473696d6970ULL;
+
+CUresult open(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
+  if (out == nullptr || flags != 1) return CUDA_ERROR_INVALID_VALUE;
+  SIM_CONTEXT(context);
+  Ticket ticket;
+  std::memcpy(&ticket, &handle, sizeof ticket);
+  if (ticket.magic != kTicketMagic) return CUDA_ERROR_INVALID_VALUE;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  // As the real driver: not in the exporting process itself.
+  if (ticket.process == driver.account().serial()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!driver.account().alive(ticket.process)) return CUDA_ERROR_MAP_FAILED;
+  uint64_t address = 0;
+  const CUresult result =
+      driver.import(context, ticket.process, ticket.base, ticket.bytes, &address);
+  if (result == CUDA_SUCCESS) *out = address;
+  return result;
+}
+
+}  // namespace
+
+SIM_API CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
+  SIM_CALL(cuIpcGetMemHandle);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::usable(sim::current())) return refused;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  Found found;
+  if (!driver.find(address, &found) || found.range->type == sim::Range::Type::kImport ||
+      found.range->managed) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Ticket ticket{kTicketMagic, driver.account().serial(),   found.range->serial, found.base,
+                      found.bytes,  found.range->context->device};
+  std::memset(out, 0, sizeof *out);
+  std::memcpy(out, &ticket, sizeof ticket);
+  return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  SIM_CALL(cuIpcOpenMemHandle);
+  return open(out, handle, flags);
+}
+SIM_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  SIM_CALL(cuIpcOpenMemHandle_v2);
+  return open(out, handle, flags);
+}
+
+SIM_API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  SIM_CALL(cuIpcCloseMemHandle);
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  return driver.close_import(address);
+}

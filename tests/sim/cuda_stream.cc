@@ -1,0 +1,151 @@
+// Streams, events and launches: opaque handles whose work is always finished.
+// They cost no device memory, as on the real driver, where a stream lives in the context's own
+// reserve. A launch does nothing but check that there is a function.
+#include <new>
+
+#include "cuda_driver.h"
+
+struct CUstream_st {
+  unsigned flags;
+  int priority;
+};
+struct CUevent_st {
+  unsigned flags;
+};
+
+namespace {
+
+CUresult create_stream(CUstream* out, unsigned flags, int priority) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::usable(sim::current())) return refused;
+  *out = new (std::nothrow) CUstream_st{flags, priority};
+  return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult destroy_stream(CUstream stream) {
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  delete stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult destroy_event(CUevent event) {
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  delete event;
+  return CUDA_SUCCESS;
+}
+
+CUresult with_event(CUevent event) {
+  return event != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace
+
+SIM_API CUresult cuStreamCreate(CUstream* out, unsigned flags) {
+  SIM_CALL(cuStreamCreate);
+  return create_stream(out, flags, 0);
+}
+SIM_API CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
+  SIM_CALL(cuStreamCreateWithPriority);
+  return create_stream(out, flags, priority);
+}
+SIM_API CUresult cuStreamDestroy(CUstream stream) {
+  SIM_CALL(cuStreamDestroy);
+  return destroy_stream(stream);
+}
+SIM_API CUresult cuStreamDestroy_v2(CUstream stream) {
+  SIM_CALL(cuStreamDestroy_v2);
+  return destroy_stream(stream);
+}
+SIM_API CUresult cuStreamSynchronize(CUstream) {
+  SIM_CALL(cuStreamSynchronize);
+  return sim::usable(sim::current());
+}
+SIM_API CUresult cuStreamSynchronize_ptsz(CUstream) {
+  SIM_CALL(cuStreamSynchronize_ptsz);
+  return sim::usable(sim::current());
+}
+SIM_API CUresult cuStreamQuery(CUstream) {
+  SIM_CALL(cuStreamQuery);
+  return sim::usable(sim::current());
+}
+SIM_API CUresult cuStreamQuery_ptsz(CUstream) {
+  SIM_CALL(cuStreamQuery_ptsz);
+  return sim::usable(sim::current());
+}
+SIM_API CUresult cuStreamIsCapturing(CUstream, int* status) {
+  SIM_CALL(cuStreamIsCapturing);
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *status = 0;
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuStreamIsCapturing_ptsz(CUstream, int* status) {
+  SIM_CALL(cuStreamIsCapturing_ptsz);
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *status = 0;
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuStreamWaitEvent(CUstream, CUevent event, unsigned) {
+  SIM_CALL(cuStreamWaitEvent);
+  return with_event(event);
+}
+SIM_API CUresult cuStreamWaitEvent_ptsz(CUstream, CUevent event, unsigned) {
+  SIM_CALL(cuStreamWaitEvent_ptsz);
+  return with_event(event);
+}
+
+SIM_API CUresult cuEventCreate(CUevent* out, unsigned flags) {
+  SIM_CALL(cuEventCreate);
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::usable(sim::current())) return refused;
+  *out = new (std::nothrow) CUevent_st{flags};
+  return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+SIM_API CUresult cuEventDestroy(CUevent event) {
+  SIM_CALL(cuEventDestroy);
+  return destroy_event(event);
+}
+SIM_API CUresult cuEventDestroy_v2(CUevent event) {
+  SIM_CALL(cuEventDestroy_v2);
+  return destroy_event(event);
+}
+SIM_API CUresult cuEventRecord(CUevent event, CUstream) {
+  SIM_CALL(cuEventRecord);
+  return with_event(event);
+}
+SIM_API CUresult cuEventRecord_ptsz(CUevent event, CUstream) {
+  SIM_CALL(cuEventRecord_ptsz);
+  return with_event(event);
+}
+SIM_API CUresult cuEventQuery(CUevent event) {
+  SIM_CALL(cuEventQuery);
+  return with_event(event);
+}
+SIM_API CUresult cuEventSynchronize(CUevent event) {
+  SIM_CALL(cuEventSynchronize);
+  return with_event(event);
+}
+SIM_API CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  SIM_CALL(cuEventElapsedTime);
+  if (milliseconds == nullptr || start == nullptr || end == nullptr)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *milliseconds = 0;
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  SIM_CALL(cuEventElapsedTime_v2);
+  if (milliseconds == nullptr || start == nullptr || end == nullptr)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *milliseconds = 0;
+  return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned,
+                                unsigned, unsigned, unsigned, CUstream, void**, void**) {
+  SIM_CALL(cuLaunchKernel);
+  return function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+SIM_API CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned, unsigned, unsigned, unsigned,
+                                     unsigned, unsigned, unsigned, CUstream, void**, void**) {
+  SIM_CALL(cuLaunchKernel_ptsz);
+  return function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}

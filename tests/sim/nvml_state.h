@@ -1,0 +1,37 @@
+// What the simulated NVML keeps between calls: a count of initialisations and the opened node.
+// NVML only looks: it never takes a row or memory in the node. Each exported function begins with
+// NVML_CALL, which runs ordered failures and refuses calls before nvmlInit.
+#ifndef FRACGPU_TESTS_SIM_NVML_STATE_H_
+#define FRACGPU_TESTS_SIM_NVML_STATE_H_
+
+#include "inject.h"
+#include "node.h"
+#include "nvml_abi.h"
+
+namespace sim {
+
+nvmlReturn_t nvml_init();
+nvmlReturn_t nvml_shutdown();
+bool nvml_ready();
+Node& nvml_node();
+
+nvmlDevice_t nvml_handle(int dev);
+// -1 for anything that is not a handle of ours.
+int nvml_device(nvmlDevice_t handle);
+
+// Copies a text with its end, or says that it does not fit.
+nvmlReturn_t copy_text(char* to, unsigned size, const char* text);
+
+}  // namespace sim
+
+#define NVML_CALL(name)                                          \
+  do {                                                           \
+    if (const int result = ::sim::ordered(#name)) return result; \
+    if (!::sim::nvml_ready()) return NVML_ERROR_UNINITIALIZED;   \
+  } while (false)
+
+#define NVML_DEVICE(handle, dev)              \
+  const int dev = ::sim::nvml_device(handle); \
+  if (dev < 0) return NVML_ERROR_INVALID_ARGUMENT
+
+#endif  // FRACGPU_TESTS_SIM_NVML_STATE_H_

@@ -1,0 +1,28 @@
+// Stands in for the vendors' side of the core: no driver, so no truth and no device list.
+#include "shim/report.h"
+#include "shim/truth.h"
+
+namespace fracgpu {
+
+void report_call_stack() {}
+
+namespace truth {
+
+bool bytes_of_self(const char*, uint64_t&) {
+  return false;
+}
+bool bytes_of(uint32_t, const char*, uint64_t&) {
+  return false;
+}
+bool index_of(const char*, int&) {
+  return false;
+}
+bool physical_bytes(const char*, uint64_t&) {
+  return false;
+}
+bool device_may_exist(const char*, int) {
+  return true;
+}
+
+}  // namespace truth
+}  // namespace fracgpu

@@ -1,0 +1,229 @@
+// What may lie at the ledger's path, and what may be wrong with /dev/shm: every case is refused
+// with one line that says what is wrong, and nothing is created, followed or overwritten.
+#include "shim/ledger_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shim/ledger.h"
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu {
+namespace {
+
+using Result = LedgerFile::Result;
+
+std::string failure_of(const ScratchTenant& tenant) {
+  LedgerFile file;
+  Message error;
+  EXPECT_EQ(file.open_or_create(tenant.name(), error), Result::failed);
+  EXPECT_EQ(file.map(), nullptr);
+  return error.c_str();
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+std::string valid_ledger(const ScratchTenant& tenant) {
+  {
+    LedgerFile file;
+    Message error;
+    EXPECT_EQ(file.open_or_create(tenant.name(), error), Result::ok) << error.view();
+  }
+  std::ifstream stream(tenant.path(), std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(LedgerFile, IsCreatedCompleteAndForAllUsersOfTheTenant) {
+  ScratchTenant tenant;
+  const mode_t before = umask(0077);
+  EXPECT_EQ(valid_ledger(tenant).size(), sizeof(layout::Ledger));
+  umask(before);
+  struct stat status;
+  ASSERT_EQ(stat(tenant.path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0666u);
+  EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, sizeof(layout::Ledger))
+      << "space must be there already: a full /dev/shm would be a SIGBUS later";
+}
+
+TEST(LedgerFile, LeavesNoDescriptorOpen) {
+  ScratchTenant tenant;
+  const auto open_descriptors = [] {
+    int count = 0;
+    for (int fd = 0; fd < 256; ++fd) count += fcntl(fd, F_GETFD) != -1;
+    return count;
+  };
+  const int before = open_descriptors();
+  Ledger ledger;
+  Message error;
+  ASSERT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error));
+  const int device = ledger.device("GPU-test", 1 << 20, 1 << 20, error);
+  Refusal refusal;
+  EXPECT_TRUE(ledger.reserve(device, 10, refusal));
+  EXPECT_FALSE(ledger.reserve(device, 1 << 20, refusal));
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(LedgerFile, TruncatedOrGrown) {
+  ScratchTenant tenant;
+  const std::string good = valid_ledger(tenant);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, good.size() - 1}) {
+    write_file(tenant.path(), good.substr(0, size));
+    EXPECT_TRUE(contains(failure_of(tenant), "not a ledger of this version")) << size;
+  }
+  write_file(tenant.path(), good + "x");
+  EXPECT_TRUE(contains(failure_of(tenant), "not a ledger of this version"));
+}
+
+TEST(LedgerFile, ScribbledHeaderOrOtherVersion) {
+  ScratchTenant tenant;
+  const std::string good = valid_ledger(tenant);
+  std::string bad = good;
+  bad[offsetof(layout::Header, magic)] = 'x';
+  write_file(tenant.path(), bad);
+  EXPECT_TRUE(contains(failure_of(tenant), "overwritten"));
+  bad = good;
+  bad[offsetof(layout::Header, version)] = 77;
+  write_file(tenant.path(), bad);
+  EXPECT_TRUE(contains(failure_of(tenant), "layout version 77"));
+  write_file(tenant.path(), std::string(good.size(), '\xff'));
+  EXPECT_TRUE(contains(failure_of(tenant), "overwritten"));
+}
+
+TEST(LedgerFile, ScribbledBodyIsRebuilt) {
+  ScratchTenant tenant;
+  std::string bytes = valid_ledger(tenant);
+  unsigned state = 1;
+  for (size_t i = sizeof(layout::Header); i < bytes.size(); ++i) {
+    bytes[i] = static_cast<char>((state = state * 1103515245 + 12345) >> 16);
+  }
+  write_file(tenant.path(), bytes);
+  Ledger ledger;
+  Message error;
+  ASSERT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error))
+      << error.view();
+  const int device = ledger.device("GPU-test", 100 << 20, 1ull << 30, error);
+  ASSERT_GE(device, 0) << error.view();
+  Refusal refusal;
+  EXPECT_TRUE(ledger.reserve(device, layout::units_for(100 << 20), refusal));
+  EXPECT_FALSE(ledger.reserve(device, 1, refusal));
+}
+
+TEST(LedgerFile, SymbolicLinkIsNotFollowed) {
+  ScratchTenant tenant, other;
+  valid_ledger(other);
+  ASSERT_EQ(symlink(other.path().c_str(), tenant.path().c_str()), 0);
+  EXPECT_TRUE(contains(failure_of(tenant), "symbolic link"));
+  unlink(tenant.path().c_str());
+  ASSERT_EQ(symlink("/nonexistent/target", tenant.path().c_str()), 0);
+  EXPECT_TRUE(contains(failure_of(tenant), "symbolic link"));
+}
+
+TEST(LedgerFile, DirectoryOrPipeInItsPlace) {
+  ScratchTenant tenant;
+  ASSERT_EQ(mkdir(tenant.path().c_str(), 0700), 0);
+  EXPECT_TRUE(contains(failure_of(tenant), "directory"));
+  rmdir(tenant.path().c_str());
+  ASSERT_EQ(mkfifo(tenant.path().c_str(), 0600), 0);
+  EXPECT_TRUE(contains(failure_of(tenant), "not a file"));
+}
+
+TEST(LedgerFile, RemovedOrReplacedWhileInUse) {
+  ScratchTenant tenant;
+  Ledger ledger;
+  Message error;
+  ASSERT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error));
+  const int device = ledger.device("GPU-test", 100 << 20, 1ull << 30, error);
+  tenant.remove();
+  Refusal refusal;
+  EXPECT_FALSE(ledger.reserve(device, 8, refusal));
+  EXPECT_TRUE(contains(refusal.fault.c_str(), "removed while in use"));
+  valid_ledger(tenant);
+  EXPECT_FALSE(ledger.reserve(device, 8, refusal));
+  EXPECT_TRUE(contains(refusal.fault.c_str(), "replaced while in use"));
+}
+
+TEST(LedgerFile, NoDescriptorLeft) {
+  ScratchTenant tenant;
+  Ledger ledger;
+  Message error;
+  ASSERT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error));
+  const int device = ledger.device("GPU-test", 100 << 20, 1ull << 30, error);
+  std::vector<int> taken;
+  for (int fd; (fd = dup(0)) >= 0;) taken.push_back(fd);
+  Refusal refusal;
+  EXPECT_FALSE(ledger.reserve(device, 8, refusal));
+  EXPECT_TRUE(contains(refusal.fault.c_str(), "no file descriptor is free"))
+      << refusal.fault.view();
+  for (const int fd : taken) close(fd);
+  EXPECT_TRUE(ledger.reserve(device, 8, refusal)) << "the trouble is over, and so is the refusal";
+}
+
+// Runs `body` in a child with a mount namespace of its own, where it may do to /dev/shm whatever
+// it likes. Skips where that is not permitted.
+void with_private_mounts(const std::function<int()>& body) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+      _exit(77);
+    }
+    _exit(body());
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespace can be made here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+int expect_failure(const ScratchTenant& tenant, const char* part) {
+  const std::string message = failure_of(tenant);
+  if (contains(message, part)) return 0;
+  fprintf(stderr, "unexpected: %s\n", message.c_str());
+  return 1;
+}
+
+TEST(LedgerFile, DevShmFull) {
+  ScratchTenant tenant;
+  with_private_mounts([&] {
+    if (mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256k") != 0) return 77;
+    const int result = expect_failure(tenant, "no space left");
+    return result != 0 ? result : access(tenant.path().c_str(), F_OK) == 0 ? 2 : 0;
+  });
+}
+
+TEST(LedgerFile, DevShmReadOnly) {
+  ScratchTenant tenant;
+  with_private_mounts([&] {
+    if (mount("tmpfs", "/dev/shm", "tmpfs", MS_RDONLY, "size=4m") != 0) return 77;
+    return expect_failure(tenant, "read-only");
+  });
+}
+
+TEST(LedgerFile, DevShmAbsent) {
+  ScratchTenant tenant;
+  with_private_mounts([&] {
+    if (mount("tmpfs", "/dev", "tmpfs", 0, "size=4m") != 0) return 77;
+    return expect_failure(tenant, "/dev/shm does not exist");
+  });
+}
+
+}  // namespace
+}  // namespace fracgpu

@@ -1,0 +1,236 @@
+// The ledger's protocol with several members in one process, where every step is in a known order,
+// so that each answer can be compared with a model to the unit.
+#include "shim/ledger.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr char kKey[] = "GPU-test";
+
+uint64_t units(uint64_t bytes) {
+  return layout::units_for(bytes);
+}
+
+std::unique_ptr<Ledger> member(const ScratchTenant& tenant, uint64_t cap_bytes, int* device,
+                               Ledger::DriverLetGo let_go = nullptr) {
+  auto ledger = std::make_unique<Ledger>();
+  Message error;
+  EXPECT_TRUE(ledger->join(tenant.name(), ProcessIdentity::of_self(), let_go, error))
+      << error.view();
+  *device = ledger->device(kKey, cap_bytes, 80ull << 30, error);
+  EXPECT_GE(*device, 0) << error.view();
+  return ledger;
+}
+
+TEST(Ledger, ReservesUpToTheCapAndNotAUnitMore) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto ledger = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  ASSERT_TRUE(ledger->reserve(device, units(60 * kMiB), refusal));
+  EXPECT_FALSE(ledger->reserve(device, units(40 * kMiB) + 1, refusal));
+  EXPECT_EQ(refusal.held, units(60 * kMiB));
+  EXPECT_EQ(refusal.cap, units(100 * kMiB));
+  EXPECT_EQ(refusal.asked, units(40 * kMiB) + 1);
+  EXPECT_EQ(refusal.largest_pid, static_cast<uint32_t>(getpid()));
+  EXPECT_TRUE(refusal.fault.empty());
+  ASSERT_TRUE(ledger->reserve(device, units(40 * kMiB), refusal));
+  EXPECT_FALSE(ledger->reserve(device, 1, refusal));
+  ledger->release(device, 1);
+  EXPECT_TRUE(ledger->reserve(device, 1, refusal));
+  EXPECT_EQ(ledger->map()->devices[device].refusals.load(), 2u);
+  EXPECT_EQ(ledger->map()->devices[device].peak.load(), units(100 * kMiB));
+}
+
+TEST(Ledger, AbsurdSizesAreRefused) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto ledger = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  for (const uint64_t absurd : {uint64_t{1} << 32, uint64_t{1} << 54, UINT64_MAX}) {
+    EXPECT_FALSE(ledger->reserve(device, absurd, refusal)) << absurd;
+  }
+  EXPECT_EQ(ledger->held(device), 0u);
+}
+
+// Whatever the members did before, a request is granted exactly when the cap has room for it.
+TEST(Ledger, AnswersAreExact) {
+  ScratchTenant tenant;
+  int device = -1;
+  const uint64_t cap = 512 * kMiB;
+  std::vector<std::unique_ptr<Ledger>> members;
+  for (int i = 0; i < 5; ++i) members.push_back(member(tenant, cap, &device));
+  std::vector<std::vector<uint64_t>> held(members.size());
+  std::mt19937_64 random(42);
+  uint64_t total = 0;
+  int refused = 0;
+  for (int step = 0; step < 100000; ++step) {
+    const size_t who = random() % members.size();
+    if (random() % 5 < 3) {
+      const uint64_t n = random() % 4 == 0 ? random() % units(cap) + 1 : random() % 20000 + 1;
+      Refusal refusal;
+      const bool granted = members[who]->reserve(device, n, refusal);
+      ASSERT_EQ(granted, total + n <= units(cap)) << "step " << step << " total " << total;
+      if (granted) {
+        total += n;
+        held[who].push_back(n);
+      } else {
+        ++refused;
+        ASSERT_EQ(refusal.held, total);
+      }
+    } else if (!held[who].empty()) {
+      const size_t which = random() % held[who].size();
+      members[who]->release(device, held[who][which]);
+      total -= held[who][which];
+      held[who].erase(held[who].begin() + static_cast<long>(which));
+    }
+    ASSERT_EQ(members[0]->held(device), total);
+  }
+  EXPECT_GT(refused, 1000) << "the test must reach the cap";
+}
+
+TEST(Ledger, OverdraftBlocksEverybodyUntilItDrains) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto a = member(tenant, 100 * kMiB, &device);
+  auto b = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  ASSERT_TRUE(a->reserve(device, units(90 * kMiB), refusal));
+  b->charge_taken(device, units(30 * kMiB));  // found out afterwards: 20 MiB too much
+  EXPECT_EQ(a->held(device), units(120 * kMiB));
+  EXPECT_FALSE(a->reserve(device, 1, refusal));
+  EXPECT_FALSE(b->reserve(device, 1, refusal));
+  a->release(device, units(20 * kMiB));
+  EXPECT_FALSE(b->reserve(device, 1, refusal));
+  a->release(device, units(10 * kMiB));
+  EXPECT_TRUE(b->reserve(device, units(10 * kMiB), refusal));
+  EXPECT_FALSE(a->reserve(device, 1, refusal));
+}
+
+TEST(Ledger, LoweredCapTakesUnspentLeaseBackAtOnce) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto a = member(tenant, 1024 * kMiB, &device);
+  auto b = member(tenant, 1024 * kMiB, &device);
+  Refusal refusal;
+  Message error;
+  ASSERT_TRUE(a->reserve(device, units(64 * kMiB), refusal));
+  ASSERT_TRUE(b->set_cap(device, 64 * kMiB, error));
+  EXPECT_FALSE(a->reserve(device, 1, refusal)) << "spare lease of the old cap was still spent";
+  ASSERT_TRUE(b->set_cap(device, 32 * kMiB, error));
+  EXPECT_FALSE(b->reserve(device, 1, refusal));
+  a->release(device, units(48 * kMiB));
+  EXPECT_TRUE(b->reserve(device, units(16 * kMiB), refusal));
+  EXPECT_FALSE(a->reserve(device, 1, refusal));
+  ASSERT_TRUE(a->set_cap(device, 128 * kMiB, error));
+  EXPECT_TRUE(a->reserve(device, units(96 * kMiB), refusal));
+}
+
+TEST(Ledger, CapOfRunningTenantStaysUntilItsLastProcessIsGone) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto a = member(tenant, 100 * kMiB, &device);
+  auto b = member(tenant, 200 * kMiB, &device);
+  EXPECT_EQ(b->cap(device), units(100 * kMiB)) << "a later start must not raise the cap";
+  a.reset();
+  b.reset();
+  auto c = member(tenant, 200 * kMiB, &device);
+  EXPECT_EQ(c->cap(device), units(200 * kMiB)) << "a cap must not stick to a tenant that ended";
+}
+
+TEST(Ledger, DeviceTableFull) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto ledger = member(tenant, kMiB, &device);
+  Message error;
+  for (uint32_t i = 1; i < layout::kMaxDevices; ++i) {
+    EXPECT_EQ(ledger->device(("GPU-" + std::to_string(i)).c_str(), kMiB, kMiB, error),
+              static_cast<int>(i));
+  }
+  EXPECT_EQ(ledger->device("GPU-one-too-many", kMiB, kMiB, error), -1);
+  EXPECT_NE(error.view().find("no row left"), std::string_view::npos);
+  EXPECT_EQ(ledger->device("GPU-3", kMiB, kMiB, error), 3) << "known devices are still found";
+}
+
+TEST(Ledger, SlotTableFull) {
+  ScratchTenant tenant;
+  int device = -1;
+  std::vector<std::unique_ptr<Ledger>> members;
+  for (uint32_t i = 0; i < layout::kMaxSlots; ++i) {
+    members.push_back(member(tenant, 100 * kMiB, &device));
+  }
+  Ledger one_too_many;
+  Message error;
+  EXPECT_FALSE(one_too_many.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error));
+  EXPECT_NE(error.view().find("no free slot"), std::string_view::npos) << error.view();
+  members[500].reset();  // a process ends: its place can be had at once
+  EXPECT_TRUE(one_too_many.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error))
+      << error.view();
+}
+
+TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
+  ScratchTenant tenant;
+  int device = -1;
+  static int answers_left;
+  answers_left = 3;
+  const auto let_go = [](uint32_t, const char* key) {
+    EXPECT_STREQ(key, kKey);
+    return --answers_left < 0;
+  };
+  auto survivor = member(tenant, 100 * kMiB, &device, let_go);
+  auto dead = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
+  dead.reset();  // drops its mapping, as the kernel does at death, while its cell stays
+  EXPECT_TRUE(survivor->reserve(device, units(50 * kMiB), refusal)) << refusal.fault.view();
+  EXPECT_LT(answers_left, 0) << "the bytes were given out before the driver let go of them";
+}
+
+TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, const char*) { return false; });
+  auto dead = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
+  dead.reset();
+  EXPECT_FALSE(survivor->reserve(device, units(50 * kMiB), refusal));
+  EXPECT_TRUE(survivor->reserve(device, units(20 * kMiB), refusal));
+}
+
+TEST(Ledger, ObserverLeavesTheDeadOut) {
+  ScratchTenant tenant;
+  int device = -1;
+  Message error;
+  Ledger early;
+  EXPECT_EQ(early.observe(tenant.name(), error), LedgerFile::Result::absent);
+  auto alive = member(tenant, 100 * kMiB, &device);
+  auto dead = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  ASSERT_TRUE(alive->reserve(device, units(10 * kMiB), refusal));
+  ASSERT_TRUE(dead->reserve(device, units(20 * kMiB), refusal));
+  Ledger observer;
+  ASSERT_EQ(observer.observe(tenant.name(), error), LedgerFile::Result::ok) << error.view();
+  EXPECT_EQ(observer.held(observer.find_device(kKey), true), units(30 * kMiB));
+  dead.reset();
+  EXPECT_EQ(observer.held(observer.find_device(kKey), true), units(10 * kMiB));
+  EXPECT_TRUE(observer.any_alive());
+  alive.reset();
+  EXPECT_FALSE(observer.any_alive());
+}
+
+}  // namespace
+}  // namespace fracgpu

@@ -1,0 +1,119 @@
+// The map of live allocations against a plain std::map, with colliding keys, from several threads,
+// and at a million entries.
+#include "shim/live_map.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace fracgpu {
+namespace {
+
+Allocation allocation(uint64_t key, uint32_t units, uint16_t context = 1) {
+  return {.key = key, .units = units, .users = 1, .context = context, .row = 0};
+}
+
+TEST(LiveMap, AgreesWithAModel) {
+  auto map = std::make_unique<LiveMap>();
+  std::map<uint64_t, uint32_t> model;
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 300000; ++i) {
+    // Few distinct keys at page distance: long probe runs, much address reuse.
+    const uint64_t key = (random() % 20000 + 1) * (2u << 20);
+    Allocation taken, displaced;
+    if (random() % 2 == 0) {
+      const auto units = static_cast<uint32_t>(random() % 1000 + 1);
+      ASSERT_EQ(map->add(allocation(key, units), displaced), LiveMap::Added::fresh);
+      const auto known = model.find(key);
+      ASSERT_EQ(displaced.key, known == model.end() ? 0 : key);
+      if (known != model.end()) {
+        ASSERT_EQ(displaced.units, known->second);
+      }
+      model[key] = units;
+    } else {
+      const auto known = model.find(key);
+      ASSERT_EQ(map->take(key, taken), known != model.end());
+      if (known != model.end()) {
+        ASSERT_EQ(taken.units, known->second);
+        model.erase(known);
+      }
+    }
+  }
+  for (const auto& [key, units] : model) {
+    Allocation taken;
+    ASSERT_TRUE(map->take(key, taken));
+    ASSERT_EQ(taken.units, units);
+    ASSERT_FALSE(map->take(key, taken)) << "a second free of the same address finds nothing";
+  }
+}
+
+TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
+  auto map = std::make_unique<LiveMap>();
+  const Allocation chunk = allocation(0x200001, 4096);
+  EXPECT_EQ(map->add_user(chunk), LiveMap::Added::fresh);
+  EXPECT_EQ(map->add_user(chunk), LiveMap::Added::shared);
+  Allocation taken;
+  ASSERT_TRUE(map->take(chunk.key, taken));
+  EXPECT_EQ(taken.units, 0u);
+  ASSERT_TRUE(map->take(chunk.key, taken));
+  EXPECT_EQ(taken.units, 4096u);
+  EXPECT_FALSE(map->take(chunk.key, taken));
+}
+
+TEST(LiveMap, TakesOutExactlyOneContext) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced;
+  for (uint64_t i = 1; i <= 50000; ++i) {
+    map->add(allocation(i * 512, 1, static_cast<uint16_t>(i % 3 + 1)), displaced);
+  }
+  std::map<uint64_t, int> seen;
+  map->take_context(2, [&](const Allocation& entry) {
+    EXPECT_EQ(entry.context, 2);
+    ++seen[entry.key];
+  });
+  for (uint64_t i = 1; i <= 50000; ++i) {
+    Allocation taken;
+    EXPECT_EQ(seen.count(i * 512), i % 3 + 1 == 2 ? 1u : 0u);
+    EXPECT_EQ(map->take(i * 512, taken), i % 3 + 1 != 2);
+  }
+}
+
+TEST(LiveMap, AMillionEntries) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced, taken;
+  for (uint64_t i = 1; i <= 1000000; ++i) {
+    ASSERT_EQ(map->add(allocation(i << 12, static_cast<uint32_t>(i)), displaced),
+              LiveMap::Added::fresh);
+  }
+  for (uint64_t i = 1; i <= 1000000; ++i) {
+    ASSERT_TRUE(map->take(i << 12, taken));
+    ASSERT_EQ(taken.units, i);
+  }
+}
+
+TEST(LiveMap, ThreadsDoNotDisturbEachOther) {
+  auto map = std::make_unique<LiveMap>();
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Allocation displaced, taken;
+      for (int round = 0; round < 20; ++round) {
+        for (uint64_t i = 1; i <= 2000; ++i) {
+          map->add(allocation((i * 4 + t) << 21, static_cast<uint32_t>(i)), displaced);
+        }
+        for (uint64_t i = 1; i <= 2000; ++i) {
+          ASSERT_TRUE(map->take((i * 4 + t) << 21, taken));
+          ASSERT_EQ(taken.units, i);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace fracgpu
