@@ -3,6 +3,7 @@
 // Frames are named from the objects' exported symbols, and each also as object and offset, which
 // addr2line turns into a source line where there is debugging information.
 #include <string.h>
+#include <unistd.h>
 
 #include "shim/elf.h"
 #include "shim/report.h"
@@ -18,7 +19,10 @@ void report_call_stack() {
   unw_cursor_t cursor;
   unw_getcontext(&context);
   unw_init_local(&cursor, &context);
-  for (int frame = 0; frame < 32 && unw_step(&cursor) > 0; ++frame) {
+  char program[128] = "";
+  [[maybe_unused]] const ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+  const std::string_view own = elf::place_of(reinterpret_cast<void*>(&report_call_stack)).object;
+  for (int frame = 0; frame < 32 && unw_step(&cursor) > 0;) {
     unw_word_t address = 0, offset = 0;
     char name[160] = "";
     unw_get_reg(&cursor, UNW_REG_IP, &address);
@@ -26,8 +30,10 @@ void report_call_stack() {
       strcpy(name, "?");
     }
     const elf::Place place = elf::place_of(reinterpret_cast<const void*>(address));
-    report(Level::info, "  #{} {:.120}+{:#x} ({}+{:#x})", frame, name,
-           static_cast<uint64_t>(offset), place.object, place.offset);
+    if (place.object == own) continue;  // the hook itself is named in the line before
+    report(Level::info, "  #{} {:.120}+{:#x} ({}+{:#x})", frame++, name,
+           static_cast<uint64_t>(offset), place.object.empty() ? program : place.object,
+           place.offset);
   }
 }
 

@@ -148,7 +148,7 @@ Place place_of(const void* address) {
       const ElfW(Addr) start = info.dlpi_addr + segment.p_vaddr;
       if (segment.p_type != PT_LOAD || wanted < start || wanted >= start + segment.p_memsz)
         continue;
-      place.object = *info.dlpi_name != '\0' ? info.dlpi_name : "main program";
+      place.object = info.dlpi_name;
       place.offset = wanted - info.dlpi_addr;
       return true;
     }

@@ -17,7 +17,8 @@ void* find_symbol(std::string_view soname, const char* name);
 
 bool is_loaded(std::string_view soname);
 
-// Where an address lies: the object's file name and the offset in it, as addr2line wants it.
+// Where an address lies: the object's file name (empty for the main program) and the offset in it,
+// as addr2line wants it.
 struct Place {
   std::string_view object = "?";
   uint64_t offset = 0;

@@ -358,12 +358,6 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   return sum;
 }
 
-bool Ledger::any_other_claimed() const {
-  bool other = false;
-  for_each_live(*file_.map(), [&](uint32_t slot) { other |= slot != slot_; });
-  return other;
-}
-
 bool Ledger::any_alive() const {
   Message ignored;
   const int fd = file_.reopen(ignored);

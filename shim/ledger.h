@@ -75,7 +75,6 @@ class Ledger {
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
   uint64_t held(int device, bool alive_only = false) const;
-  bool any_other_claimed() const;
   bool any_alive() const;
 
   // Zeroes the slots of processes that died. True if anything was freed.

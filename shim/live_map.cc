@@ -32,7 +32,8 @@ size_t LiveMap::Shard::find(uint64_t key) {
 }
 
 bool LiveMap::Shard::reserve_one() {
-  if ((count + 1) * 4 <= capacity() * 3) return true;
+  // At most half full: probe runs stay within a cache line or two.
+  if ((count + 1) * 2 <= capacity()) return true;
   const size_t old_capacity = capacity(), new_capacity = old_capacity * 4;
   void* bytes = mmap(nullptr, new_capacity * sizeof(Allocation), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

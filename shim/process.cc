@@ -270,15 +270,16 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
 
 uint64_t Process::tenant_held(int row) {
   constexpr uint64_t kReapInterval_ms = 10;
-  if (ledger.any_other_claimed()) {
-    const uint64_t now = now_ms();
-    uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);
-    if (now >= due && next_reap_ms_.compare_exchange_strong(due, now + kReapInterval_ms,
-                                                            std::memory_order_relaxed)) {
-      ledger.reap_dead();
-    }
-  }
-  return ledger.held(row) * layout::kUnit;
+  const uint64_t held = ledger.held(row);
+  // Only what others hold may belong to the dead.
+  if (held == ledger.held_by_self(row)) return held * layout::kUnit;
+  const uint64_t now = now_ms();
+  uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);
+  const bool reaped = now >= due &&
+                      next_reap_ms_.compare_exchange_strong(due, now + kReapInterval_ms,
+                                                            std::memory_order_relaxed) &&
+                      ledger.reap_dead();
+  return (reaped ? ledger.held(row) : held) * layout::kUnit;
 }
 
 }  // namespace fracgpu

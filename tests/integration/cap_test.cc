@@ -1,0 +1,180 @@
+// The cap on linear memory: held to the byte by every function and every ABI variant, told
+// truthfully, shared between the tenant's processes, and equal to the node's own books.
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+using Cap = Rig;
+
+TEST_F(Cap, FillsUpToTheCapAndIsThenOutOfMemory) {
+  auto program = start_client("8GiB", words("init retain meminfo fill 64MiB meminfo wait freeall "
+                                            "meminfo wait"));
+  auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(field(lines[2], "total="), 8 * kGiB);
+  EXPECT_EQ(field(lines[2], "free="), 8 * kGiB - 256 * kMiB) << "the context counts too";
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "an ordinary CUDA_ERROR_OUT_OF_MEMORY";
+  EXPECT_EQ(field(lines[3], "count="), (8 * 1024 - 256) / 64) << "refused what would have fitted";
+  EXPECT_EQ(field(lines[4], "free="), 0);
+  EXPECT_EQ(node_->tenant_used(0, tenant_), 8 * kGiB);
+  expect_books_agree(program->pid(), "full");
+  program->go_on();
+  lines = program->read_until_ready();
+  EXPECT_EQ(field(lines[1], "free="), 8 * kGiB - 256 * kMiB);
+  expect_books_agree(program->pid(), "freed");
+  const Outcome outcome = program->finish();
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 8 * kGiB);
+  EXPECT_NE(outcome.err.find("cuMemAlloc refused on " + uuid()), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("asked 64.0 MiB, in use 8.0 GiB of cap 8.0 GiB"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("(cuda_client) holds the most, 8.0 GiB"), std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(Cap, TotalMemoryIsTheCap) {
+  const Outcome outcome = client("8GiB", words("init total"));
+  EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), 8 * kGiB) << outcome.out;
+  const Outcome whole = client("100%", words("init total"));
+  EXPECT_EQ(field(line_of(whole.out, "total"), "bytes="), node_->total(0));
+}
+
+TEST_F(Cap, PercentAndFractionAreOfTheRealDevice) {
+  for (const char* limit : {"25%", "0.25"}) {
+    const Outcome outcome = client(limit, words("init total"));
+    EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), node_->total(0) / 4 / 512 * 512);
+  }
+}
+
+// Each command allocates 24 MiB in another way, under a cap that has room for one of them.
+TEST_F(Cap, EveryWayToAllocateIsCapped) {
+  const uint64_t cap = 256 * kMiB + 32 * kMiB;
+  for (const char* way : {"alloc 24MiB", "alloc1 24MiB", "managed 24MiB", "pitch 24KiB 1KiB 4"}) {
+    const std::string commands =
+        std::string("init retain ") + way + " " + way + " wait freeall wait";
+    auto program = start_client(std::to_string(cap) + "B", words(commands));
+    const auto lines = program->read_until_ready();
+    ASSERT_EQ(lines.size(), 4u) << way;
+    EXPECT_EQ(field(lines[2], "rc="), 0) << way;
+    EXPECT_EQ(field(lines[3], "rc="), 2) << way;
+    EXPECT_EQ(field(lines[3], "ptr="), 0) << way << ": the output must be left alone";
+    expect_books_agree(program->pid(), way);
+    program->go_on();
+    program->read_until_ready();
+    expect_books_agree(program->pid(), way);
+    program->finish();
+  }
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap);
+}
+
+TEST_F(Cap, SmallAllocationsAreChargedAsThePagesTheyShare) {
+  std::vector<std::string> commands = words("init retain");
+  for (int i = 0; i < 3000; ++i) commands.insert(commands.end(), {"alloc", "1000"});
+  for (const char* size : {"4KiB", "100KiB", "1048575", "1MiB", "2MiB", "2097153", "1"}) {
+    commands.insert(commands.end(), {"alloc", size});
+  }
+  commands.push_back("wait");
+  for (int i = 0; i < 3000; i += 2) commands.insert(commands.end(), {"free", std::to_string(i)});
+  commands.insert(commands.end(), {"wait", "freeall", "wait"});
+  auto program = start_client("8GiB", commands);
+  for (const char* when : {"allocated", "every other freed", "all freed"}) {
+    program->read_until_ready();
+    expect_books_agree(program->pid(), when);
+    program->go_on();
+  }
+}
+
+TEST_F(Cap, PitchChargesWhatTheDriverReallyTook) {
+  auto program = start_client("8GiB", words("init retain pitch 1 4096 4 pitch 1000003 777 16 "
+                                            "pitch 513 100000 8 wait freeall wait"));
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "allocated");
+  program->go_on();
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "freed");
+}
+
+TEST_F(Cap, ProcessesShareOneCap) {
+  auto first = start_client("8GiB", words("init retain alloc 5GiB wait freeall wait"));
+  first->read_until_ready();
+  const Outcome second = client("8GiB", words("init retain meminfo alloc 3GiB alloc 2GiB meminfo"));
+  EXPECT_EQ(field(line_of(second.out, "meminfo"), "free="), 3 * kGiB - 512 * kMiB);
+  EXPECT_EQ(field(line_of(second.out, "alloc"), "rc="), 2);
+  EXPECT_EQ(field(line_of(second.out, "alloc", 1), "rc="), 0);
+  EXPECT_EQ(field(line_of(second.out, "meminfo", 1), "free="), kGiB - 512 * kMiB);
+  EXPECT_NE(second.err.find("pid " + std::to_string(first->pid()) +
+                            " (cuda_client) holds the most, 5.2 GiB"),
+            std::string::npos)
+      << second.err;
+  first->go_on();
+  first->read_until_ready();
+  const Outcome third = client("8GiB", words("init retain alloc 7GiB"));
+  EXPECT_EQ(field(line_of(third.out, "alloc"), "rc="), 0);
+}
+
+TEST_F(Cap, TenantsDoNotShareACap) {
+  auto first = start_client("8GiB", words("init retain fill 1GiB wait"));
+  first->read_until_ready();
+  const Environment other = {{"FRACGPU_TENANT", tenant_ + "-other"},
+                             {sim::kTenantVariable, tenant_ + "-other"}};
+  const Outcome second = client("4GiB", words("init retain fill 1GiB meminfo"), other);
+  EXPECT_EQ(field(line_of(second.out, "fill"), "count="), 3);
+  EXPECT_EQ(field(line_of(second.out, "meminfo"), "total="), 4 * kGiB);
+  EXPECT_LE(node_->tenant_high_water(0, tenant_ + "-other"), 4 * kGiB);
+  unlink((ledger_path() + "-other").c_str());
+}
+
+TEST_F(Cap, FreeIsNeverMoreThanIsReallyFree) {
+  const Environment neighbour = bare() + Environment{{sim::kTenantVariable, "neighbour"}};
+  Program holder({TEST_CLIENT, "init", "retain", "fill", "1GiB", "wait"}, neighbour);
+  holder.read_until_ready();
+  const uint64_t really_free = node_->free(0);
+  const Outcome outcome = client("30GiB", words("init retain meminfo"));
+  if (field(line_of(outcome.out, "retain"), "rc=") == 0) {
+    EXPECT_LE(field(line_of(outcome.out, "meminfo"), "free="), static_cast<long long>(really_free));
+    EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "total="), 30 * kGiB);
+  }
+}
+
+TEST_F(Cap, PhysicalExhaustionIsTheDriversOwnErrorAndLeavesNoCharge) {
+  const Environment neighbour = bare() + Environment{{sim::kTenantVariable, "neighbour"}};
+  Program holder({TEST_CLIENT, "init", "retain", "fill", "1GiB", "wait"}, neighbour);
+  holder.read_until_ready();
+  auto program = start_client("30GiB", words("init retain fill 512MiB meminfo wait"));
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "device full, cap not reached");
+}
+
+using TwoDevices = Rig;
+class TwoGpus : public Rig {
+ protected:
+  TwoGpus() : Rig("2xa100-40gb", 256) {}
+};
+
+TEST_F(TwoGpus, EachDeviceHasItsOwnCap) {
+  const Outcome outcome = client("0=2GiB,1=4GiB", words("init device 0 retain fill 128MiB total "
+                                                        "device 1 retain fill 128MiB total"));
+  EXPECT_EQ(field(line_of(outcome.out, "total", 0), "bytes="), 2 * kGiB) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "total", 1), "bytes="), 4 * kGiB);
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 2 * kGiB);
+  EXPECT_EQ(node_->tenant_high_water(1, tenant_), 4 * kGiB);
+}
+
+TEST_F(TwoGpus, VisibleDevicesChangeNothingAboutWhoIsWho) {
+  const Environment second_only = {{"CUDA_VISIBLE_DEVICES", "1"}};
+  EXPECT_EQ(field(line_of(client("0=2GiB,1=4GiB", words("init total"), second_only).out, "total"),
+                  "bytes="),
+            4 * kGiB)
+      << "the index is nvidia-smi's, not the CUDA ordinal";
+  const std::string by_uuid = uuid(1) + "=3GiB";
+  EXPECT_EQ(
+      field(line_of(client(by_uuid, words("init total"), second_only).out, "total"), "bytes="),
+      3 * kGiB);
+  EXPECT_EQ(field(line_of(client(by_uuid, words("init device 0 total")).out, "total"), "bytes="),
+            static_cast<long long>(node_->total(0)))
+      << "a device that no item covers is not capped";
+}
+
+}  // namespace
+}  // namespace fracgpu::test

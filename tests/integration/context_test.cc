@@ -1,0 +1,89 @@
+// Contexts are charged by what the driver counts, and everything made in one goes with it.
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+using Contexts = Rig;
+
+TEST_F(Contexts, BooksAgreeThroughTheLifeOfContexts) {
+  const char* const steps =
+      "init retain wait ctxcreate wait alloc 100MiB alloc 5KiB wait ctxdestroy wait "
+      "ctxcreate alloc 7MiB ctxcreate alloc 3MiB wait ctxdestroy ctxdestroy wait release wait";
+  auto program = start_client("4GiB", words(steps));
+  for (const char* when :
+       {"primary", "second context", "allocations in the second",
+        "second destroyed with all it held", "two more", "both destroyed", "primary released"}) {
+    for (const std::string& line : program->read_until_ready()) {
+      EXPECT_EQ(field(line, "rc="), 0) << line;
+    }
+    expect_books_agree(program->pid(), when);
+    program->go_on();
+  }
+  EXPECT_EQ(ledger().total_held(uuid()), 0u);
+}
+
+TEST_F(Contexts, ResetFreesEverythingOnTheDevice) {
+  auto program = start_client(
+      "4GiB", words("init retain alloc 1GiB alloc 1000 reset wait retain meminfo wait"));
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "reset");
+  program->go_on();
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "retained again");
+}
+
+TEST_F(Contexts, RetainedTwiceIsChargedOnce) {
+  auto program = start_client("4GiB", words("init retain retain retain wait release release wait "
+                                            "release wait"));
+  for (int i = 0; i < 3; ++i) {
+    program->read_until_ready();
+    expect_books_agree(program->pid(), i < 2 ? "still retained" : "released");
+    program->go_on();
+  }
+}
+
+TEST_F(Contexts, ContextThatDoesNotFitIsOutOfMemory) {
+  const Outcome outcome = client("200MiB", words("init retain ctxcreate"));
+  EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "ctxcreate"), "rc="), 2) << outcome.out;
+  EXPECT_NE(outcome.err.find("refused"), std::string::npos);
+  EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
+}
+
+TEST_F(Contexts, OnceSeenTheSizeIsReservedBeforehand) {
+  // 256 MiB contexts under 700 MiB: two fit and a third must not even come into being.
+  const Outcome outcome = client("700MiB", words("init retain ctxcreate ctxcreate"));
+  EXPECT_EQ(field(line_of(outcome.out, "ctxcreate", 0), "rc="), 0);
+  EXPECT_EQ(field(line_of(outcome.out, "ctxcreate", 1), "rc="), 2);
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 512 * kMiB);
+}
+
+TEST_F(Contexts, FailureOfTheDriverLeavesNoCharge) {
+  auto program = start_client("4GiB", words("init retain retain wait"),
+                              {{"FRACGPU_SIM_FAIL", "cuDevicePrimaryCtxRetain:1=999"}});
+  const auto lines = program->read_until_ready();
+  EXPECT_EQ(field(lines[1], "rc="), 999);
+  EXPECT_EQ(field(lines[2], "rc="), 0);
+  expect_books_agree(program->pid(), "after a failed retain");
+}
+
+TEST_F(Contexts, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
+  // An NVML that cannot be initialised stands for none at all.
+  const Outcome outcome =
+      client("4GiB", words("init retain meminfo release meminfo"),
+             {{"FRACGPU_SIM_FAIL", "nvmlInit_v2:1+=9"}, {"FRACGPU_LOG", "info"}});
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "free="), 4 * kGiB - 512 * kMiB) << outcome.out;
+  EXPECT_NE(outcome.err.find("charged by estimate, 512.0 MiB"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Contexts, OldDriverInItsOwnPidNamespaceIsNotBelieved) {
+  // Before 535.113.01 NVML speaks of host PIDs: in the host's namespace that is fine.
+  auto program =
+      start_client("4GiB", words("init retain wait"), {{"FRACGPU_SIM_NVML_DRIVER", "525.60.13"}});
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "old driver, host PIDs");
+}
+
+}  // namespace
+}  // namespace fracgpu::test

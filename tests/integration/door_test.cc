@@ -1,0 +1,97 @@
+// Every door by which a program can reach the driver leads to the cap, and everything else that
+// passes through the doors is answered as if the library were not there.
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+// 1 GiB cap, 256 MiB context: one allocation of 600 MiB fits, a second does not.
+constexpr char kTwoAllocations[] = "init total retain meminfo alloc 600MiB alloc 600MiB";
+
+class Door : public Rig {
+ protected:
+  void expect_capped(const Outcome& outcome, const std::string& how) {
+    EXPECT_EQ(outcome.status, 0) << how << outcome.err;
+    EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), kGiB) << how << outcome.out;
+    EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "total="), kGiB) << how;
+    EXPECT_EQ(field(line_of(outcome.out, "alloc", 0), "rc="), 0) << how;
+    EXPECT_EQ(field(line_of(outcome.out, "alloc", 1), "rc="), 2) << how << ": not capped";
+    EXPECT_EQ(node_->tenant_high_water(0, tenant_), 856 * kMiB) << how;
+  }
+  Outcome through(const std::string& program, const std::vector<std::string>& options,
+                  const Environment& extra = {}) {
+    std::vector<std::string> args = {program};
+    args.insert(args.end(), options.begin(), options.end());
+    for (const std::string& word : words(kTwoAllocations)) args.push_back(word);
+    return run(args, capped("1GiB") + extra);
+  }
+};
+
+TEST_F(Door, AllOfThem) {
+  for (const char* door : {"cudart", "dlsym", "dlvsym", "default", "deepbind"}) {
+    expect_capped(through(TEST_CLIENT, {std::string("--door=") + door}), door);
+  }
+  for (const char* door : {"link", "next", "cudart"}) {
+    expect_capped(through(TEST_CLIENT_LINKED, {std::string("--door=") + door}),
+                  std::string("linked, ") + door);
+  }
+}
+
+TEST_F(Door, PerThreadStreamNames) {
+  expect_capped(through(TEST_CLIENT, {"--door=cudart", "--ptsz"}), "cudart with _ptsz");
+}
+
+TEST_F(Door, DriversOfOtherVersions) {
+  // Older drivers lack the newest functions; what they have must be capped all the same.
+  for (const char* version : {"11040", "11080", "12000", "12040"}) {
+    const Environment old = {{"FRACGPU_SIM_DRIVER_VERSION", version}};
+    const Outcome without = run({TEST_CLIENT, "init"}, bare() + old);
+    if (without.status != 0) continue;  // the client itself asks for more than this driver has
+    expect_capped(through(TEST_CLIENT, {"--door=cudart"}, old), version);
+  }
+}
+
+TEST_F(Door, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
+  const std::string shim = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
+  const std::string after = shim + ":" + TEST_INTERPOSER;
+  const std::string before = std::string(TEST_PRELOAD_FIRST) + TEST_INTERPOSER + ":" + TEST_SHIM;
+  for (const std::string& order : {after, before}) {
+    for (const char* program : {TEST_CLIENT, TEST_CLIENT_LINKED}) {
+      const Outcome outcome = through(program, {}, {{"LD_PRELOAD", order}});
+      expect_capped(outcome, order);
+      EXPECT_EQ(outcome.err.find("recursion"), std::string::npos) << order;
+    }
+  }
+  const Outcome linked = through(TEST_CLIENT_LINKED, {}, {{"LD_PRELOAD", before}});
+  EXPECT_NE(linked.err.find("interposer: cuMemAlloc_v2"), std::string::npos)
+      << "an interposer in front must still be called";
+}
+
+TEST_F(Door, CtypesFromPython) {
+  const Outcome outcome =
+      run({"python3", TEST_CTYPES_CLIENT, "629145600", "629145600"}, capped("1GiB"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "alloc", 0), "rc="), 0) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "alloc", 1), "rc="), 2) << outcome.out;
+  EXPECT_NE(outcome.out.find("total=" + std::to_string(kGiB)), std::string::npos) << outcome.out;
+}
+
+TEST_F(Door, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
+  const Outcome without = run({TEST_LOOKUP_PROBE}, bare());
+  const Outcome with = run({TEST_LOOKUP_PROBE}, capped("1GiB"));
+  EXPECT_EQ(without.status, 0);
+  EXPECT_EQ(with.out, without.out);
+  EXPECT_EQ(with.err, without.err);
+}
+
+TEST_F(Door, NothingIsPrintedToStdout) {
+  const std::vector<std::string> commands = words("init retain alloc 100GiB meminfo");
+  std::vector<std::string> args = {TEST_CLIENT};
+  args.insert(args.end(), commands.begin(), commands.end());
+  const Outcome without = run(args, bare());
+  const Outcome with = run(args, capped("100%") + Environment{{"FRACGPU_LOG", "debug"}});
+  EXPECT_EQ(with.out, without.out);
+}
+
+}  // namespace
+}  // namespace fracgpu::test

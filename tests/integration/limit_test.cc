@@ -1,0 +1,63 @@
+// The root-owned ceiling: the environment can lower it and never raise it, and a ceiling that
+// cannot be trusted refuses.
+#include <unistd.h>
+
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+class Ceiling : public Rig {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
+  }
+  // Runs the client with /etc/fracgpu/limit.conf holding `content`, made by `more` shell commands.
+  Outcome with_ceiling(const std::string& content, const Environment& environment,
+                       const std::string& more = "true") {
+    const std::string script = "mount -t tmpfs none /etc && mkdir /etc/fracgpu && printf '%b' '" +
+                               content + "' > /etc/fracgpu/limit.conf && " + more +
+                               " && exec " TEST_CLIENT " init retain total";
+    return run({"unshare", "-m", "sh", "-c", script}, environment);
+  }
+  long long total(const Outcome& outcome) { return field(line_of(outcome.out, "total"), "bytes="); }
+  Environment without_limit() {
+    Environment environment = capped("");
+    environment.erase("FRACGPU_MEMORY_LIMIT");
+    return environment;
+  }
+};
+
+TEST_F(Ceiling, HoldsWithoutAnyEnvironment) {
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", without_limit())), 4 * kGiB);
+  EXPECT_EQ(total(with_ceiling("# the image of 4 GB\\n\\n  4gb  # cap\\n", without_limit())),
+            4 * kGiB);
+  EXPECT_EQ(total(with_ceiling("1=2GiB\\n0=3GiB", without_limit())), 3 * kGiB);
+}
+
+TEST_F(Ceiling, EnvironmentLowersAndNeverRaises) {
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("2GiB"))), 2 * kGiB);
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("8GiB"))), 4 * kGiB);
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("100%"))), 4 * kGiB);
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", capped(uuid() + "=8GiB"))), 4 * kGiB);
+}
+
+TEST_F(Ceiling, MalformedOrUntrustedRefuses) {
+  for (const char* content : {"", "lots\\n", "4GiB 5GiB", "# nothing\\n", "4GiB\\n4GiB\\n"}) {
+    const Outcome outcome = with_ceiling(content, capped("2GiB"));
+    EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << content;
+    EXPECT_NE(outcome.err.find("/etc/fracgpu/limit.conf"), std::string::npos) << outcome.err;
+  }
+  for (const char* spoil :
+       {"chmod 666 /etc/fracgpu/limit.conf", "chown 1000 /etc/fracgpu/limit.conf",
+        "mv /etc/fracgpu/limit.conf /etc/x && ln -s /etc/x /etc/fracgpu/limit.conf",
+        "rm /etc/fracgpu/limit.conf && mkdir /etc/fracgpu/limit.conf"}) {
+    const Outcome outcome = with_ceiling("4GiB\\n", capped("2GiB"), spoil);
+    EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << spoil << outcome.err;
+    EXPECT_NE(outcome.err.find("/etc/fracgpu/limit.conf"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
+}
+
+}  // namespace
+}  // namespace fracgpu::test

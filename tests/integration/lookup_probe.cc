@@ -1,0 +1,48 @@
+// Looks names up in every way there is and prints what it got, without addresses: with and without
+// the library preloaded the output must be the same for all names that are not a vendor's.
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+
+namespace {
+
+// The object that an address lies in, by its last path component.
+const char* owner(void* address) {
+  Dl_info info;
+  if (address == nullptr) return "nothing";
+  if (dladdr(address, &info) == 0) return "unknown";
+  const char* slash = std::strrchr(info.dli_fname, '/');
+  return slash != nullptr ? slash + 1 : info.dli_fname;
+}
+
+void print(const char* what, const char* name, void* found) {
+  const char* error = dlerror();
+  std::printf("%s %s: %s%s\n", what, name, owner(found), error != nullptr ? ", dlerror set" : "");
+}
+
+}  // namespace
+
+// Stands in front of libc's: RTLD_NEXT from here must find libc's own.
+extern "C" int puts(const char* text) {
+  const auto next = reinterpret_cast<int (*)(const char*)>(dlsym(RTLD_NEXT, "puts"));
+  return next(text);
+}
+
+int main() {
+  void* libm = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
+  void* missing = dlopen("libno-such-library.so.9", RTLD_NOW);
+  print("dlopen", "libm.so.6", libm != nullptr ? dlsym(libm, "cos") : nullptr);
+  print("dlopen", "libno-such-library.so.9", missing);
+  for (const char* name : {"malloc", "cos", "cuNoSuchFunction", "curl_easy_init", "cu", "", "puts",
+                           "no_such_name", "nvmlNoSuchFunction", "dladdr"}) {
+    print("default", name, dlsym(RTLD_DEFAULT, name));
+    print("next", name, dlsym(RTLD_NEXT, name));
+    print("handle", name, dlsym(libm, name));
+    print("dlvsym", name, dlvsym(libm, name, "GLIBC_2.2.5"));
+  }
+  puts("done");
+  return 0;
+}

@@ -1,0 +1,144 @@
+// Makes and removes nodes and tenants for the tests; see rig.h.
+#include "tests/integration/rig.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <sstream>
+
+namespace fracgpu::test {
+
+LedgerView::LedgerView(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  void* bytes = mmap(nullptr, sizeof(layout::Ledger), PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  if (bytes != MAP_FAILED) ledger_ = static_cast<const layout::Ledger*>(bytes);
+}
+
+LedgerView::~LedgerView() {
+  if (ledger_ != nullptr) munmap(const_cast<layout::Ledger*>(ledger_), sizeof(layout::Ledger));
+}
+
+int LedgerView::row(const std::string& uuid) const {
+  for (uint32_t i = 0; ledger_ != nullptr && i < layout::kMaxDevices; ++i) {
+    const layout::Device& device = ledger_->devices[i];
+    if (device.cap.load() != 0 && uuid == device.key) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+template <typename Visit>
+void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
+  const int device = row(uuid);
+  for (uint32_t slot = 0; device >= 0 && slot < layout::kMaxSlots; ++slot) {
+    if ((ledger_->live[slot / 64].load() >> (slot % 64) & 1) == 0) continue;
+    visit(ledger_->slots[slot], ledger_->cells[device][slot]);
+  }
+}
+
+uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
+  uint64_t units = 0;
+  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
+    if (slot.pid == static_cast<uint32_t>(pid)) units += layout::held_of(cell.word.load());
+  });
+  return units * layout::kUnit;
+}
+
+uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
+  uint64_t units = 0;
+  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
+    if (slot.pid == static_cast<uint32_t>(pid)) units += cell.implicit.load();
+  });
+  return units * layout::kUnit;
+}
+
+uint64_t LedgerView::total_held(const std::string& uuid) const {
+  uint64_t units = 0;
+  for_each_cell(uuid, [&](const layout::Slot&, const layout::Cell& cell) {
+    units += layout::held_of(cell.word.load());
+  });
+  return units * layout::kUnit;
+}
+
+uint64_t LedgerView::cap(const std::string& uuid) const {
+  const int device = row(uuid);
+  return device < 0 ? 0 : ledger_->devices[device].cap.load() * layout::kUnit;
+}
+
+Rig::Rig(const std::string& profile, int context_mib) {
+  static std::atomic<int> count{0};
+  tenant_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+  node_path_ = "/dev/shm/simnode-" + tenant_;
+  sim::Node::remove(node_path_);
+  unlink(ledger_path().c_str());
+  std::string error;
+  sim::NodeOptions options;
+  options.context_mib = context_mib;
+  EXPECT_TRUE(sim::Node::create(node_path_, profile, options, &error)) << error;
+  node_ = sim::Node::open(node_path_, &error);
+  EXPECT_NE(node_, nullptr) << error;
+}
+
+Rig::~Rig() {
+  node_.reset();
+  sim::Node::remove(node_path_);
+  unlink(ledger_path().c_str());
+}
+
+Environment Rig::bare() const {
+  Environment environment = {
+      {"LD_LIBRARY_PATH", TEST_SIM_DIR},
+      {sim::kNodeVariable, node_path_},
+      {sim::kTenantVariable, tenant_},
+      {"ASAN_OPTIONS", "detect_leaks=0"},
+  };
+  for (const char* name : {"PATH", "HOME", "TSAN_OPTIONS"}) {
+    if (const char* value = getenv(name); value != nullptr) environment[name] = value;
+  }
+  return environment;
+}
+
+Environment Rig::capped(const std::string& limit) const {
+  return bare() + Environment{
+                      {"LD_PRELOAD", std::string(TEST_PRELOAD_FIRST) + TEST_SHIM},
+                      {"FRACGPU_MEMORY_LIMIT", limit},
+                      {"FRACGPU_TENANT", tenant_},
+                  };
+}
+
+std::unique_ptr<Program> Rig::start_client(const std::string& limit,
+                                           const std::vector<std::string>& commands,
+                                           const Environment& extra) const {
+  std::vector<std::string> args = {TEST_CLIENT};
+  args.insert(args.end(), commands.begin(), commands.end());
+  return std::make_unique<Program>(args, capped(limit) + extra);
+}
+
+Outcome Rig::client(const std::string& limit, const std::vector<std::string>& commands,
+                    const Environment& extra) const {
+  return start_client(limit, commands, extra)->finish();
+}
+
+void Rig::expect_books_agree(pid_t pid, const char* when) {
+  const LedgerView view = ledger();
+  EXPECT_EQ(view.held(uuid(), pid), node_->used_by_pid(0, pid)) << when;
+  EXPECT_EQ(view.implicit(uuid(), pid), node_->context_bytes(0, pid)) << when;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> result;
+  for (std::string word; stream >> word;) result.push_back(word);
+  return result;
+}
+
+Environment operator+(Environment base, const Environment& extra) {
+  for (const auto& [name, value] : extra) base[name] = value;
+  return base;
+}
+
+}  // namespace fracgpu::test

@@ -1,0 +1,84 @@
+// What every end-to-end test stands on: a simulated node of its own, a tenant of its own, and a
+// look into the tenant's ledger to compare with the node's books.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fracgpu/ledger_layout.h"
+#include "tests/integration/program.h"
+#include "tests/sim/node.h"
+
+namespace fracgpu::test {
+
+inline constexpr uint64_t kKiB = 1ull << 10;
+inline constexpr uint64_t kMiB = 1ull << 20;
+inline constexpr uint64_t kGiB = 1ull << 30;
+
+// Read-only view of a tenant's ledger, written against the published layout alone.
+class LedgerView {
+ public:
+  explicit LedgerView(const std::string& path);
+  ~LedgerView();
+  LedgerView(const LedgerView&) = delete;
+  LedgerView& operator=(const LedgerView&) = delete;
+
+  bool exists() const { return ledger_ != nullptr; }
+  // Bytes, of the device whose key is `uuid`; 0 where the ledger has no such row.
+  uint64_t held(const std::string& uuid, pid_t pid) const;
+  uint64_t implicit(const std::string& uuid, pid_t pid) const;
+  uint64_t total_held(const std::string& uuid) const;
+  uint64_t cap(const std::string& uuid) const;
+
+ private:
+  int row(const std::string& uuid) const;
+  template <typename Visit>
+  void for_each_cell(const std::string& uuid, Visit visit) const;
+
+  const layout::Ledger* ledger_ = nullptr;
+};
+
+class Rig : public testing::Test {
+ protected:
+  Rig() : Rig("a100-40gb", 256) {}
+  // A node of this profile whose contexts take `context_mib`.
+  Rig(const std::string& profile, int context_mib);
+  ~Rig() override;
+
+  // The environment of a program of the tenant, without and with the library.
+  Environment bare() const;
+  Environment capped(const std::string& limit) const;
+
+  // Runs the client's commands under the cap.
+  Outcome client(const std::string& limit, const std::vector<std::string>& commands,
+                 const Environment& extra = {}) const;
+  std::unique_ptr<Program> start_client(const std::string& limit,
+                                        const std::vector<std::string>& commands,
+                                        const Environment& extra = {}) const;
+
+  std::string ledger_path() const { return layout::kFilePrefix + tenant_; }
+  LedgerView ledger() const { return LedgerView(ledger_path()); }
+  std::string uuid(int device = 0) const { return node_->uuid(device); }
+
+  // The books of library and node agree for this process.
+  void expect_books_agree(pid_t pid, const char* when);
+
+  std::string tenant_;
+  std::string node_path_;
+  std::unique_ptr<sim::Node> node_;
+};
+
+// The same on the smallest node: one device of 1 GiB with contexts of 64 MiB.
+class TinyRig : public Rig {
+ protected:
+  TinyRig() : Rig("tiny", 64) {}
+};
+
+std::vector<std::string> words(const std::string& text);
+
+Environment operator+(Environment base, const Environment& extra);
+
+}  // namespace fracgpu::test

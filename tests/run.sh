@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds the release preset and runs every test. Ends with ctest's summary; exit status 0
+# only if all that could run here passed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+presets=(release)
+arguments=()
+for argument in "$@"; do
+  case $argument in
+    --sanitizers) presets+=(asan tsan) ;;
+    --campaign) export FRACGPU_CAMPAIGN=1 ;;
+    -h | --help)
+      cat <<'USAGE'
+usage: tests/run.sh [--sanitizers] [--campaign] [CTEST ARGUMENT ...]
+  --sanitizers  also builds and tests the asan and tsan presets (several minutes each)
+  --campaign    gives the randomised tests more time and more rounds
+USAGE
+      exit 0
+      ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+
+exec </dev/null
+containers/packages.sh tests
+status=0
+for preset in "${presets[@]}"; do
+  echo "== $preset"
+  cmake --preset "$preset" -Wno-dev
+  cmake --build --preset "$preset" --parallel "$(nproc)"
+  ctest --preset "$preset" --parallel 2 "${arguments[@]}" || status=1
+done
+exit "$status"

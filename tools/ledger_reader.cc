@@ -1,0 +1,194 @@
+// Copies a ledger and makes plain values of it; see ledger_reader.h.
+//
+// The file is read and not mapped: a mapping would be SIGBUS if somebody cut the file meanwhile.
+// Numbers may move while they are read, so a sum can be of slightly different moments.
+#include "tools/ledger_reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <regex>
+#include <stdexcept>
+#include <string_view>
+
+#include "fracgpu/ledger_layout.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr std::string_view kPrefix = layout::kFilePrefix;
+constexpr size_t kFolderSize = kPrefix.rfind('/');
+
+class File {
+ public:
+  explicit File(const std::string& path)
+      : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A text of at most `size` bytes. What could steer a terminal, or is not ASCII, becomes '?'.
+std::string clean(const char* text, size_t size) {
+  std::string out(text, strnlen(text, size));
+  for (char& c : out) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return out;
+}
+
+uint64_t to_bytes(uint64_t units) {
+  return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
+}
+
+std::string user_name(uint32_t uid) {
+  const passwd* user = getpwuid(uid);
+  return user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
+}
+
+// The owner holds the slot's byte for as long as it lives.
+bool is_alive(int fd, uint32_t slot) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = layout::lock_offset(slot);
+  lock.l_len = 1;
+  return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+// Reads exactly a ledger of this version, or throws.
+std::unique_ptr<layout::Ledger> copy_ledger(const File& file, const std::string& path) {
+  struct stat status;
+  if (fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw std::runtime_error(path + " is not a ledger: it is not a file");
+  }
+  auto ledger = std::make_unique<layout::Ledger>();
+  char* const bytes = reinterpret_cast<char*>(ledger.get());
+  size_t size = 0;
+  while (size < sizeof *ledger) {
+    const ssize_t got = pread(file.fd(), bytes + size, sizeof *ledger - size, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  const layout::Header& header = ledger->header;
+  if (size < sizeof header || header.magic != layout::kMagic) {
+    throw std::runtime_error(path + " is not a ledger, or was overwritten");
+  }
+  if (header.version != layout::kVersion) {
+    throw std::runtime_error(fmt::format("{} has layout version {} and this command speaks {}",
+                                         path, header.version, layout::kVersion));
+  }
+  if (size != sizeof *ledger || status.st_size != sizeof *ledger ||
+      header.file_bytes != sizeof *ledger || header.max_devices != layout::kMaxDevices ||
+      header.max_slots != layout::kMaxSlots) {
+    throw std::runtime_error(fmt::format("{} is damaged: {} bytes instead of {}, or a wrong header",
+                                         path, static_cast<uint64_t>(status.st_size),
+                                         sizeof *ledger));
+  }
+  return ledger;
+}
+
+// The slots that are claimed, by whom, and whether those are alive. Amounts are left at 0.
+std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
+  std::map<uint32_t, ProcessUse> owners;
+  for (uint32_t number = 0; number < layout::kMaxSlots; ++number) {
+    if ((ledger.live[number / 64].load() >> (number % 64) & 1) == 0) continue;
+    const layout::Slot& slot = ledger.slots[number];
+    ProcessUse& owner = owners[number];
+    owner.host_pid = slot.host_pid.load();
+    owner.pid = slot.pid;
+    owner.pid_namespace = slot.pid_namespace;
+    owner.uid = slot.uid;
+    owner.user = user_name(slot.uid);
+    owner.command = clean(slot.command, sizeof slot.command);
+    owner.alive = is_alive(fd, number);
+    owner.since_unix_s = slot.claimed_unix_s;
+  }
+  return owners;
+}
+
+DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
+                      const std::map<uint32_t, ProcessUse>& owners) {
+  DeviceUse use;
+  use.key = clean(device.key, sizeof device.key);
+  if (const uint64_t cap = device.cap.load(); cap != layout::kNoCap) use.cap = to_bytes(cap);
+  use.physical = device.physical_bytes;
+  use.peak = to_bytes(device.peak.load());
+  use.refusals = device.refusals.load();
+  for (const auto& [slot, owner] : owners) {
+    ProcessUse process = owner;
+    const uint64_t word = cells[slot].word.load();
+    process.used = to_bytes(layout::held_of(word));
+    process.leased = to_bytes(layout::lease_of(word));
+    process.peak = to_bytes(cells[slot].peak.load());
+    process.implicit = to_bytes(cells[slot].implicit.load());
+    if (process.used == 0 && process.leased == 0 && process.peak == 0) continue;
+    if (process.alive) use.used += process.used;
+    use.processes.push_back(std::move(process));
+  }
+  std::stable_sort(use.processes.begin(), use.processes.end(),
+                   [](const ProcessUse& a, const ProcessUse& b) { return a.used > b.used; });
+  return use;
+}
+
+}  // namespace
+
+std::vector<std::string> tenant_names() {
+  const std::string folder(kPrefix.substr(0, kFolderSize));
+  const std::string_view start = kPrefix.substr(kFolderSize + 1);
+  // A ledger that is being made, on a file system without unnamed files.
+  static const std::regex unfinished(".*\\.[0-9]+\\.new");
+  std::vector<std::string> names;
+  DIR* const directory = opendir(folder.c_str());
+  if (directory == nullptr) return names;
+  while (const dirent* entry = readdir(directory)) {
+    const std::string name = entry->d_name;
+    if (!name.starts_with(start) || name.size() == start.size()) continue;
+    if (!std::regex_match(name, unfinished)) names.push_back(name.substr(start.size()));
+  }
+  closedir(directory);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TenantUse read_tenant(const std::string& name) {
+  TenantUse tenant;
+  tenant.name = clean(name.c_str(), name.size());
+  tenant.path = std::string(kPrefix) + tenant.name;
+  if (name.empty() || name.find('/') != std::string::npos) {
+    throw std::runtime_error(fmt::format("'{}' is not a tenant's name", tenant.name));
+  }
+  const File file(std::string(kPrefix) + name);
+  if (file.fd() < 0) {
+    if (errno == ENOENT) throw std::runtime_error(fmt::format("no tenant '{}'", tenant.name));
+    const char* const why = errno == ELOOP ? "a symbolic link is in its place" : strerror(errno);
+    throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
+  }
+  const auto ledger = copy_ledger(file, tenant.path);
+  tenant.created_unix_s = ledger->header.created_unix_s;
+
+  const auto owners = read_owners(*ledger, file.fd());
+  for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
+    if (ledger->devices[row].cap.load() == 0) continue;
+    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
+  }
+  return tenant;
+}
+
+}  // namespace fracgpu::tools
