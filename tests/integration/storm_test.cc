@@ -39,7 +39,9 @@ TEST_F(Storm, EightProcessesWithKills) {
     for (unsigned spin = random() % 3000; spin > 0; --spin) sched_yield();
     victim->kill(SIGKILL);
     const int status = victim->finish().status;
-    if (!refused) EXPECT_EQ(status, 128 + SIGKILL) << "a process of the storm ended by itself";
+    if (!refused) {
+      EXPECT_EQ(status, 128 + SIGKILL) << "a process of the storm ended by itself";
+    }
     ++kills;
     victim = start();
   }
