@@ -12,13 +12,6 @@ Reservation::Reservation(Process& process, int row, uint64_t units, const char* 
     : process_(process), row_(row), units_(units) {
   Refusal refusal;
   granted_ = process.ledger.reserve(row, units, refusal);
-  if (granted_) return;
-  // What this process is charged for contexts and the like may have shrunk since it was read.
-  const uint64_t before = process.ledger.held_by_self(row);
-  if (refusal.fault.empty() && reconcile_implicit(process, row) &&
-      process.ledger.held_by_self(row) < before) {
-    granted_ = process.ledger.reserve(row, units, refusal);
-  }
   if (!granted_) say_refusal(process, row, api, refusal);
 }
 

@@ -14,8 +14,8 @@ namespace fracgpu {
 // Room under the cap, taken before the driver is called.
 class Reservation {
  public:
-  // Reserves `units` on the device row for the function `api`. When the cap has no room, reads
-  // the truth once more and, if still none, says so on stderr (rate-limited) and is false.
+  // Reserves `units` on the device row for the function `api`. When the cap has no room,
+  // says so on stderr (rate-limited) and is false.
   Reservation(Process& process, int row, uint64_t units, const char* api);
 
   // What was not kept is given back.

@@ -4,6 +4,8 @@
 // implicit memory. It is read on cold paths, one reading at a time in a process, since a reading
 // costs milliseconds. A reading that meets another thread's allocation between the driver's call
 // and its charge can only come out too low, and the next reading mends it.
+#include <algorithm>
+
 #include "shim/charge.h"
 #include "shim/truth.h"
 
@@ -50,7 +52,10 @@ bool reconcile_implicit(Process& process, int row) {
   if (process.implicit[row].pending.load(std::memory_order_relaxed) != 0) return false;
   uint64_t units = 0;
   if (!read_implicit(process, row, units)) return false;
-  charge_implicit(process, row, units);
+  // Too low a reading must not take away more than the one context that is gone.
+  const uint64_t before = process.implicit[row].units.load(std::memory_order_relaxed);
+  const uint64_t one = process.ledger.context_size(row);
+  charge_implicit(process, row, std::max(units, before > one ? before - one : 0));
   return true;
 }
 
@@ -62,9 +67,13 @@ ContextReservation::ContextReservation(Process& process, int row, const char* ap
   Refusal refusal;
   granted_ = process.ledger.reserve(row, units_, refusal);
   if (!granted_ && seen == 0 && refusal.fault.empty()) {
-    // The estimate may be larger than any context here: take what is left and see.
+    // The estimate may be larger than any context here. Another process may have found out the
+    // size meanwhile; else only a process that holds all the tenant's memory may try with what is
+    // left, because nobody else can then be pushed over the cap.
     const uint64_t held = process.ledger.held(row), cap = process.ledger.cap(row);
-    units_ = cap > held ? cap - held : 0;
+    const bool alone = held == process.ledger.held_by_self(row);
+    units_ = process.ledger.context_size(row);
+    if (units_ == 0 && alone && cap > held) units_ = cap - held;
     granted_ = units_ > 0 && process.ledger.reserve(row, units_, refusal);
   }
   if (granted_) {
@@ -96,6 +105,9 @@ bool ContextReservation::made() {
   } else if (units > before && implicit.pending.load(std::memory_order_relaxed) == units_) {
     process_.ledger.set_context_size(row_, units - before);
   }
+  // Another thread's allocation that is under way makes the reading too low; a context adds at
+  // least what the last one did.
+  units = std::max(units, before + process_.ledger.context_size(row_));
   charge_implicit(process_, row_, units, units_);
   implicit.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
