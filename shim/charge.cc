@@ -1,12 +1,9 @@
 // Reservations, linear allocations and their release; see charge.h.
 #include "shim/charge.h"
 
-#include "shim/truth.h"
-
 namespace fracgpu {
 
 using layout::kUnit;
-using layout::units_for;
 
 Reservation::Reservation(Process& process, int row, uint64_t units, const char* api)
     : process_(process), row_(row), units_(units) {

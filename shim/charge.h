@@ -79,10 +79,6 @@ class Release {
 // Gives back everything that was allocated in a context that the driver has destroyed.
 void release_context(Process& process, const Context& context);
 
-// Sets the implicit memory of a device to what the driver counts for this process beyond what
-// calls asked for. Without a truth the memory stays as charged. Returns whether there is one.
-bool reconcile_implicit(Process& process, int row);
-
 // Memory of a context that is being made: reserved by the size that the last one had (or by an
 // estimate), and set right from the truth afterwards.
 class ContextReservation {

@@ -3,7 +3,7 @@
 // The driver's own count for this process (the truth), less what calls were charged for, is the
 // implicit memory. It is read on cold paths, one reading at a time in a process, since a reading
 // costs milliseconds. A reading that meets another thread's allocation between the driver's call
-// and its charge can only come out too low, and the next reading mends it.
+// and its charge can only come out too low; it is therefore never believed beyond one context.
 #include <algorithm>
 
 #include "shim/charge.h"
@@ -44,8 +44,8 @@ bool read_implicit(Process& process, int row, uint64_t& units) {
   return true;
 }
 
-}  // namespace
-
+// Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
+// False, with nothing changed, where that cannot be known now.
 bool reconcile_implicit(Process& process, int row) {
   Locked<SpinLock> lock(process.cold_paths);
   // While a context is being made the driver's count may or may not hold it already.
@@ -58,6 +58,8 @@ bool reconcile_implicit(Process& process, int row) {
   charge_implicit(process, row, std::max(units, before > one ? before - one : 0));
   return true;
 }
+
+}  // namespace
 
 ContextReservation::ContextReservation(Process& process, int row, const char* api)
     : process_(process), row_(row), api_(api) {

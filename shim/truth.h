@@ -1,7 +1,7 @@
 // The truth: what the driver itself says about devices and about who holds what.
 //
-// Read on cold paths only (it costs milliseconds): when a context is made or destroyed, before a
-// refusal, and before a dead process's memory is given out again. Devices are named by their key
+// Read on cold paths only (it costs milliseconds): when a context is made or destroyed, and
+// before a dead process's memory is given out again. Devices are named by their key
 // in the ledger. Defined in hooks/vendors.cc, which asks the vendor whose key it is; every
 // function returns false where that vendor's answer cannot be had or cannot be trusted.
 #pragma once

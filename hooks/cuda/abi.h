@@ -22,6 +22,5 @@ struct CUuuid {
 inline constexpr CUresult kSuccess = 0;         // CUDA_SUCCESS
 inline constexpr CUresult kOutOfMemory = 2;     // CUDA_ERROR_OUT_OF_MEMORY
 inline constexpr CUresult kNotInitialized = 3;  // CUDA_ERROR_NOT_INITIALIZED
-inline constexpr CUresult kNotFound = 500;      // CUDA_ERROR_NOT_FOUND
 
 }  // namespace fracgpu::cuda

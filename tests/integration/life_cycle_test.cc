@@ -8,7 +8,21 @@
 namespace fracgpu::test {
 namespace {
 
-using LifeCycle = Rig;
+class LifeCycle : public Rig {
+ protected:
+  // A process that was there all along gets what a killed one held, and never too early.
+  void expect_survivor_takes_over() {
+    auto survivor = start_client("8GiB", words("init retain wait fill 512MiB wait"));
+    survivor->read_until_ready();
+    auto victim = start_client("8GiB", words("init retain fill 512MiB wait"));
+    victim->read_until_ready();
+    victim->kill(SIGKILL);
+    victim->finish();
+    survivor->go_on();
+    EXPECT_EQ(field(survivor->read_until_ready()[0], "count="), 15);
+    EXPECT_LE(node_->tenant_high_water(0, tenant_), 8 * kGiB);
+  }
+};
 
 TEST_F(LifeCycle, KilledProcessGivesEverythingBack) {
   auto victim = start_client("8GiB", words("init retain fill 1GiB wait"));
@@ -21,30 +35,14 @@ TEST_F(LifeCycle, KilledProcessGivesEverythingBack) {
 }
 
 TEST_F(LifeCycle, SurvivorTakesOverWhatTheDeadHeld) {
-  auto survivor = start_client("8GiB", words("init retain wait fill 512MiB wait"));
-  survivor->read_until_ready();
-  auto victim = start_client("8GiB", words("init retain fill 512MiB wait"));
-  victim->read_until_ready();
-  victim->kill(SIGKILL);
-  victim->finish();
-  survivor->go_on();
-  EXPECT_EQ(field(survivor->read_until_ready()[0], "count="), 15);
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 8 * kGiB);
+  expect_survivor_takes_over();
 }
 
 TEST_F(LifeCycle, MemoryTheDriverStillHoldsIsNotGivenOutAgain) {
   node_->file()->header.linger_ns =
       50000000;  // the dying process's device files close that much later
   node_->reset_high_water();
-  auto survivor = start_client("8GiB", words("init retain wait fill 512MiB wait"));
-  survivor->read_until_ready();
-  auto victim = start_client("8GiB", words("init retain fill 512MiB wait"));
-  victim->read_until_ready();
-  victim->kill(SIGKILL);
-  victim->finish();
-  survivor->go_on();
-  EXPECT_EQ(field(survivor->read_until_ready()[0], "count="), 15) << "it is worth a short wait";
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 8 * kGiB);
+  expect_survivor_takes_over();
 }
 
 TEST_F(LifeCycle, DescriptorsClosedByTheOwner) {
