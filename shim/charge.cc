@@ -37,7 +37,7 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
       .row = static_cast<uint8_t>(context.row),
   };
   Allocation displaced;
-  const auto added = size.shares_chunk ? process.allocations.add_user(allocation)
+  const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
   if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
@@ -48,28 +48,21 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
 
 Release::Release(Process& process, uint64_t address) : process_(process) {
   found_ = address != 0 && (process.allocations.take(address, taken_) ||
-                            process.allocations.take(chunk_key(address), taken_));
+                            process.allocations.find(chunk_key(address), taken_));
 }
 
 void Release::done() {
+  if (found_ && in_chunk()) {
+    taken_.units = process_.allocations.drop_user(taken_.key, taken_.context);
+  }
   if (found_ && taken_.units > 0) process_.ledger.release(taken_.row, taken_.units);
   done_ = true;
 }
 
 Release::~Release() {
-  if (!found_ || done_) return;
-  taken_.users = 1;
-  if ((taken_.key & 1) != 0) {
-    // If another thread opened the chunk again meanwhile, it has charged it too.
-    const uint64_t units = taken_.units;
-    taken_.units = kPageBytes / kUnit;
-    const bool charged_twice =
-        process_.allocations.add_user(taken_) == LiveMap::Added::shared && units > 0;
-    if (charged_twice) process_.ledger.release(taken_.row, units);
-  } else {
-    Allocation displaced;
-    process_.allocations.add(taken_, displaced);
-  }
+  if (!found_ || done_ || in_chunk()) return;
+  Allocation displaced;
+  process_.allocations.add(taken_, displaced);
 }
 
 void release_context(Process& process, const Context& context) {

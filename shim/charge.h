@@ -58,8 +58,9 @@ constexpr uint64_t chunk_key(uint64_t address) {
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
 
-// What a free is about to give back. Taken before the driver is called, since afterwards the
-// driver may hand the same address to another thread.
+// What a free is about to give back. A whole allocation is taken before the driver is called,
+// since afterwards the driver may hand the same address to another thread; a part of a chunk is
+// counted until the driver is done, since until then the chunk stays.
 class Release {
  public:
   Release(Process& process, uint64_t address);
@@ -70,6 +71,8 @@ class Release {
   Release& operator=(const Release&) = delete;
 
  private:
+  bool in_chunk() const { return (taken_.key & 1) != 0; }
+
   Process& process_;
   Allocation taken_;
   bool found_;

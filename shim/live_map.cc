@@ -80,13 +80,19 @@ LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced)
   return Added::fresh;
 }
 
-LiveMap::Added LiveMap::add_user(const Allocation& chunk) {
+LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced) {
   Shard& shard = shard_of(chunk.key);
   Locked<SpinLock> lock(shard.lock);
-  size_t slot = shard.find(chunk.key);
-  if (shard.table()[slot].key != 0) {
-    ++shard.table()[slot].users;
+  displaced = Allocation{};
+  Allocation& known = shard.table()[shard.find(chunk.key)];
+  if (known.key != 0 && known.context == chunk.context) {
+    ++known.users;
     return Added::shared;
+  }
+  if (known.key != 0) {
+    displaced = known;
+    known = chunk;
+    return Added::fresh;
   }
   if (!shard.reserve_one()) return Added::out_of_memory;
   shard.table()[shard.find(chunk.key)] = chunk;
@@ -94,18 +100,31 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk) {
   return Added::fresh;
 }
 
-bool LiveMap::take(uint64_t key, Allocation& taken) {
+uint32_t LiveMap::drop_user(uint64_t key, uint16_t context) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   const size_t slot = shard.find(key);
   Allocation& entry = shard.table()[slot];
-  if (entry.key == 0) return false;
-  taken = entry;
-  if (--entry.users > 0) {
-    taken.units = 0;
-  } else {
-    shard.erase(slot);
-  }
+  if (entry.key == 0 || entry.context != context || --entry.users > 0) return 0;
+  const uint32_t units = entry.units;
+  shard.erase(slot);
+  return units;
+}
+
+bool LiveMap::find(uint64_t key, Allocation& found) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  found = shard.table()[shard.find(key)];
+  return found.key != 0;
+}
+
+bool LiveMap::take(uint64_t key, Allocation& taken) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  const size_t slot = shard.find(key);
+  taken = shard.table()[slot];
+  if (taken.key == 0) return false;
+  shard.erase(slot);
   return true;
 }
 

@@ -2,9 +2,10 @@
 //
 // Open addressing in 64 shards, each with its own lock, so that the cost is the same with one and
 // with a million entries and growing one shard stalls nobody for long. Memory comes straight from
-// mmap: the shim may sit below the program's malloc. Taking an entry out before the driver frees
-// the memory, and putting it back when the driver refuses, keeps the map right even when the
-// driver hands the same address to another thread in between.
+// mmap: the shim may sit below the program's malloc. Taking a whole allocation out before the driver
+// frees it, and putting it back when the driver refuses, keeps the map right even when the driver
+// hands the same address to another thread in between. A chunk is different: a user counts until
+// the driver has freed its part, since until then the driver keeps the whole chunk.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +33,18 @@ class LiveMap {
   // out again): it is returned in `displaced` with a non-zero key, and its charge is the caller's.
   Added add(const Allocation& allocation, Allocation& displaced);
 
-  // Counts one more user of the chunk with this key; `fresh` when it is the first.
-  Added add_user(const Allocation& chunk);
+  // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
+  // another context is stale and is displaced as by `add`.
+  Added add_user(const Allocation& chunk, Allocation& displaced);
 
-  // Removes the entry, or one user of it. True with a copy in `taken`; its `units` are 0 while
-  // other users remain.
+  // Counts one user less of a chunk. The units to give back: 0 while other users remain, or when
+  // the chunk is no longer this context's.
+  uint32_t drop_user(uint64_t key, uint16_t context);
+
+  // True with a copy in `found` when the key is there.
+  bool find(uint64_t key, Allocation& found);
+
+  // Removes a whole allocation. True with a copy in `taken`.
   bool take(uint64_t key, Allocation& taken);
 
   // Takes out every entry of a context and hands it to `visit(const Allocation&)`.

@@ -18,10 +18,6 @@ int campaign_seconds() {
 }
 
 TEST_F(Storm, EightProcessesWithKills) {
-  if (getenv("FRACGPU_CAMPAIGN") == nullptr) {
-    GTEST_SKIP() << "known defect, see the README: under kills the mark exceeds the cap by one "
-                    "2 MiB page; FRACGPU_CAMPAIGN=1 runs it and fails";
-  }
   constexpr uint64_t kCap = 6 * kGiB;
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);

@@ -54,14 +54,25 @@ TEST(LiveMap, AgreesWithAModel) {
 TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
   auto map = std::make_unique<LiveMap>();
   const Allocation chunk = allocation(0x200001, 4096);
-  EXPECT_EQ(map->add_user(chunk), LiveMap::Added::fresh);
-  EXPECT_EQ(map->add_user(chunk), LiveMap::Added::shared);
-  Allocation taken;
-  ASSERT_TRUE(map->take(chunk.key, taken));
-  EXPECT_EQ(taken.units, 0u);
-  ASSERT_TRUE(map->take(chunk.key, taken));
-  EXPECT_EQ(taken.units, 4096u);
-  EXPECT_FALSE(map->take(chunk.key, taken));
+  Allocation displaced;
+  EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::fresh);
+  EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::shared);
+  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 0u);
+  Allocation found;
+  EXPECT_TRUE(map->find(chunk.key, found));
+  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 4096u);
+  EXPECT_FALSE(map->find(chunk.key, found));
+  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 0u);
+}
+
+TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced;
+  map->add_user(allocation(0x200001, 4096, 1), displaced);
+  EXPECT_EQ(map->add_user(allocation(0x200001, 4096, 2), displaced), LiveMap::Added::fresh);
+  EXPECT_EQ(displaced.context, 1);
+  EXPECT_EQ(map->drop_user(0x200001, 1), 0u) << "a late free in the old context";
+  EXPECT_EQ(map->drop_user(0x200001, 2), 4096u);
 }
 
 TEST(LiveMap, TakesOutExactlyOneContext) {
