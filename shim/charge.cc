@@ -9,6 +9,10 @@ Reservation::Reservation(Process& process, int row, uint64_t units, const char* 
     : process_(process), row_(row), units_(units) {
   Refusal refusal;
   granted_ = process.ledger.reserve(row, units, refusal);
+  // What the driver took by itself may have shrunk unseen: look before refusing.
+  if (!granted_ && refusal.fault.empty() && refresh_implicit(process, row)) {
+    granted_ = process.ledger.reserve(row, units, refusal);
+  }
   if (!granted_) say_refusal(process, row, api, refusal);
 }
 
@@ -48,21 +52,25 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
 
 Release::Release(Process& process, uint64_t address) : process_(process) {
   found_ = address != 0 && (process.allocations.take(address, taken_) ||
-                            process.allocations.find(chunk_key(address), taken_));
+                            process.allocations.begin_drop(chunk_key(address), taken_));
 }
 
 void Release::done() {
   if (found_ && in_chunk()) {
-    taken_.units = process_.allocations.drop_user(taken_.key, taken_.context);
+    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context);
   }
   if (found_ && taken_.units > 0) process_.ledger.release(taken_.row, taken_.units);
   done_ = true;
 }
 
 Release::~Release() {
-  if (!found_ || done_ || in_chunk()) return;
-  Allocation displaced;
-  process_.allocations.add(taken_, displaced);
+  if (!found_ || done_) return;
+  if (in_chunk()) {
+    process_.allocations.abandon_drop(taken_.key, taken_.context);
+  } else {
+    Allocation displaced;
+    process_.allocations.add(taken_, displaced);
+  }
 }
 
 void release_context(Process& process, const Context& context) {

@@ -105,8 +105,12 @@ class ContextReservation {
   bool granted_ = false;
 };
 
+// Reads the truth again if it is some time since the last reading or that one was not to be
+// believed. True when the implicit memory turned out to be less than what was charged.
+bool refresh_implicit(Process& process, int row);
+
 // The driver destroyed a context: bring the implicit memory down to what is left.
-void settle_after_destroy(Process& process, int row, bool last_on_device);
+void settle_after_destroy(Process& process, int row);
 
 // Says why an allocation was refused, unless too much was said lately.
 void say_refusal(Process& process, int row, const char* api, const Refusal& refusal);

@@ -2,11 +2,14 @@
 //
 // The driver's own count for this process (the truth), less what calls were charged for, is the
 // implicit memory. It is read on cold paths, one reading at a time in a process, since a reading
-// costs milliseconds. A reading that meets another thread's allocation between the driver's call
-// and its charge can only come out too low; it is therefore never believed beyond one context.
+// costs milliseconds. A reading during which another thread allocates or frees means nothing, so
+// it counts only when no call was under way before, during and after it. That costs the calls
+// nothing: while one is under way, the ledger holds more for this process than its live
+// allocations and its implicit memory add up to.
 #include <algorithm>
 
 #include "shim/charge.h"
+#include "shim/clock.h"
 #include "shim/truth.h"
 
 namespace fracgpu {
@@ -31,32 +34,50 @@ void charge_implicit(Process& process, int row, uint64_t units, uint64_t reserve
   if (units < charged) process.ledger.release(row, charged - units);
 }
 
-bool read_implicit(Process& process, int row, uint64_t& units) {
-  uint64_t bytes = 0;
-  if (!truth::bytes_of_self(process.ledger.map()->devices[row].key, bytes)) return false;
+// Whether no call is between its reservation and its entry in the live map, or between leaving
+// that and giving back. `own` units are reserved by the calling thread.
+bool at_rest(Process& process, int row, uint64_t own, uint64_t& changes) {
   const ImplicitMemory& implicit = process.implicit[row];
-  const uint64_t accounted = implicit.units.load(std::memory_order_relaxed) +
-                             implicit.pending.load(std::memory_order_relaxed);
-  const uint64_t held = process.ledger.held_by_self(row);
-  const uint64_t asked_for = held > accounted ? held - accounted : 0;
-  const uint64_t total = units_for(bytes);
-  units = total > asked_for ? total - asked_for : 0;
-  return true;
+  LiveMap::Still still(process.allocations);
+  changes = still.changes();
+  return process.ledger.held_by_self(row) ==
+         still.units(row) + implicit.units.load(std::memory_order_relaxed) + own;
+}
+
+enum class Reading { believed, disturbed, unknown };
+
+// `own` units are reserved by the calling thread for a context that it has just made.
+Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) {
+  constexpr int kAttempts = 3;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t bytes = 0, before = 0, after = 0;
+    const bool rest = at_rest(process, row, own, before);
+    if (!truth::bytes_of_self(process.ledger.map()->devices[row].key, bytes)) {
+      return Reading::unknown;
+    }
+    if (!rest || !at_rest(process, row, own, after) || before != after) continue;
+    const uint64_t total = units_for(bytes);
+    const uint64_t asked_for = LiveMap::Still(process.allocations).units(row);
+    units = total > asked_for ? total - asked_for : 0;
+    return Reading::believed;
+  }
+  return Reading::disturbed;
 }
 
 // Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
-// False, with nothing changed, where that cannot be known now.
-bool reconcile_implicit(Process& process, int row) {
-  Locked<SpinLock> lock(process.cold_paths);
+// Only a believed reading changes anything.
+Reading reconcile_implicit(Process& process, int row) {
+  constexpr uint64_t kInterval_ms = 1000;
+  ImplicitMemory& implicit = process.implicit[row];
   // While a context is being made the driver's count may or may not hold it already.
-  if (process.implicit[row].pending.load(std::memory_order_relaxed) != 0) return false;
   uint64_t units = 0;
-  if (!read_implicit(process, row, units)) return false;
-  // Too low a reading must not take away more than the one context that is gone.
-  const uint64_t before = process.implicit[row].units.load(std::memory_order_relaxed);
-  const uint64_t one = process.ledger.context_size(row);
-  charge_implicit(process, row, std::max(units, before > one ? before - one : 0));
-  return true;
+  const Reading reading = implicit.pending.load(std::memory_order_relaxed) != 0
+                              ? Reading::disturbed
+                              : read_implicit(process, row, 0, units);
+  if (reading == Reading::believed) charge_implicit(process, row, units);
+  const uint64_t interval = reading == Reading::disturbed ? 0 : kInterval_ms;
+  implicit.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
+  return reading;
 }
 
 }  // namespace
@@ -96,20 +117,23 @@ bool ContextReservation::made() {
   Locked<SpinLock> lock(process_.cold_paths);
   ImplicitMemory& implicit = process_.implicit[row_];
   const uint64_t before = implicit.units.load(std::memory_order_relaxed);
+  const bool only_one = implicit.pending.load(std::memory_order_relaxed) == units_;
   uint64_t units = 0;
+  Reading reading = only_one ? read_implicit(process_, row_, units_, units) : Reading::disturbed;
   // A driver that counts nothing for a process with a context does not know the process.
-  if (!read_implicit(process_, row_, units) || units == 0) {
-    units = before + units_;
+  if (reading == Reading::believed && units == 0) reading = Reading::unknown;
+  if (reading != Reading::believed) units = before + units_;
+  if (reading == Reading::believed && units > before) {
+    process_.ledger.set_context_size(row_, units - before);
+  }
+  // Read again before the next refusal.
+  if (reading == Reading::disturbed) implicit.read_again_ms.store(0, std::memory_order_relaxed);
+  if (reading == Reading::unknown) {
     report(Level::info,
            "the driver does not tell what this process holds on {}: a context is "
            "charged by estimate, {}",
            process_.ledger.map()->devices[row_].key, human_bytes(units_ * kUnit).view());
-  } else if (units > before && implicit.pending.load(std::memory_order_relaxed) == units_) {
-    process_.ledger.set_context_size(row_, units - before);
   }
-  // Another thread's allocation that is under way makes the reading too low; a context adds at
-  // least what the last one did.
-  units = std::max(units, before + process_.ledger.context_size(row_));
   charge_implicit(process_, row_, units, units_);
   implicit.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
@@ -122,13 +146,22 @@ bool ContextReservation::made() {
   return false;
 }
 
-void settle_after_destroy(Process& process, int row, bool last_on_device) {
-  if (reconcile_implicit(process, row)) return;
+bool refresh_implicit(Process& process, int row) {
+  ImplicitMemory& implicit = process.implicit[row];
+  if (coarse_now_ms() < implicit.read_again_ms.load(std::memory_order_relaxed)) return false;
   Locked<SpinLock> lock(process.cold_paths);
+  const uint64_t before = implicit.units.load(std::memory_order_relaxed);
+  reconcile_implicit(process, row);
+  return implicit.units.load(std::memory_order_relaxed) < before;
+}
+
+void settle_after_destroy(Process& process, int row) {
+  Locked<SpinLock> lock(process.cold_paths);
+  if (reconcile_implicit(process, row) == Reading::believed) return;
   const uint64_t before = process.implicit[row].units.load(std::memory_order_relaxed);
   const uint64_t one = process.ledger.context_size(row);
   const uint64_t estimate = one != 0 ? one : kEstimatedContext;
-  charge_implicit(process, row, last_on_device || before < estimate ? 0 : before - estimate);
+  charge_implicit(process, row, before < estimate ? 0 : before - estimate);
 }
 
 }  // namespace fracgpu

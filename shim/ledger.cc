@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "shim/clock.h"
+
 namespace fracgpu {
 namespace {
 
@@ -69,11 +71,6 @@ uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t se
 void raise(std::atomic<uint32_t>& peak, uint64_t value) {
   // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
   if (value > peak.load(kRelaxed)) peak.store(static_cast<uint32_t>(value), kRelaxed);
-}
-
-void sleep_ms(long ms) {
-  const timespec interval = {0, ms * 1'000'000};
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
 }
 
 }  // namespace

@@ -65,6 +65,27 @@ void LiveMap::Shard::erase(size_t hole) {
   --count;
 }
 
+void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
+  entry = allocation;
+  units[entry.row] += entry.units;
+  ++changes;
+}
+
+void LiveMap::Shard::forget(const Allocation& entry) {
+  if (entry.leaving < entry.users) units[entry.row] -= entry.units;
+  ++changes;
+}
+
+void LiveMap::Shard::change_users(Allocation& entry, int users, int leaving) {
+  const bool counted = entry.leaving < entry.users;
+  entry.users += static_cast<uint32_t>(users);
+  entry.leaving += static_cast<uint32_t>(leaving);
+  const bool counts = entry.leaving < entry.users;
+  if (counts && !counted) units[entry.row] += entry.units;
+  if (counted && !counts) units[entry.row] -= entry.units;
+  ++changes;
+}
+
 LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced) {
   Shard& shard = shard_of(allocation.key);
   Locked<SpinLock> lock(shard.lock);
@@ -73,10 +94,11 @@ LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced)
   Allocation& entry = shard.table()[shard.find(allocation.key)];
   if (entry.key != 0) {
     displaced = entry;
+    shard.forget(entry);
   } else {
     ++shard.count;
   }
-  entry = allocation;
+  shard.enter(entry, allocation);
   return Added::fresh;
 }
 
@@ -84,38 +106,52 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
   Shard& shard = shard_of(chunk.key);
   Locked<SpinLock> lock(shard.lock);
   displaced = Allocation{};
-  Allocation& known = shard.table()[shard.find(chunk.key)];
-  if (known.key != 0 && known.context == chunk.context) {
-    ++known.users;
+  Allocation* entry = &shard.table()[shard.find(chunk.key)];
+  if (entry->key != 0 && entry->context == chunk.context) {
+    shard.change_users(*entry, 1, 0);
     return Added::shared;
   }
-  if (known.key != 0) {
-    displaced = known;
-    known = chunk;
-    return Added::fresh;
+  if (entry->key != 0) {
+    displaced = *entry;
+    shard.forget(*entry);
+  } else {
+    if (!shard.reserve_one()) return Added::out_of_memory;
+    entry = &shard.table()[shard.find(chunk.key)];
+    ++shard.count;
   }
-  if (!shard.reserve_one()) return Added::out_of_memory;
-  shard.table()[shard.find(chunk.key)] = chunk;
-  ++shard.count;
+  shard.enter(*entry, chunk);
   return Added::fresh;
 }
 
-uint32_t LiveMap::drop_user(uint64_t key, uint16_t context) {
+bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation& entry = shard.table()[shard.find(key)];
+  found = entry;
+  if (entry.key == 0) return false;
+  shard.change_users(entry, 0, 1);
+  return true;
+}
+
+uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   const size_t slot = shard.find(key);
   Allocation& entry = shard.table()[slot];
-  if (entry.key == 0 || entry.context != context || --entry.users > 0) return 0;
+  if (entry.key == 0 || entry.context != context || entry.leaving == 0) return 0;
+  shard.change_users(entry, -1, -1);
+  if (entry.users > 0) return 0;
   const uint32_t units = entry.units;
   shard.erase(slot);
   return units;
 }
 
-bool LiveMap::find(uint64_t key, Allocation& found) {
+void LiveMap::abandon_drop(uint64_t key, uint16_t context) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
-  found = shard.table()[shard.find(key)];
-  return found.key != 0;
+  Allocation& entry = shard.table()[shard.find(key)];
+  if (entry.key == 0 || entry.context != context || entry.leaving == 0) return;
+  shard.change_users(entry, 0, -1);
 }
 
 bool LiveMap::take(uint64_t key, Allocation& taken) {
@@ -124,8 +160,29 @@ bool LiveMap::take(uint64_t key, Allocation& taken) {
   const size_t slot = shard.find(key);
   taken = shard.table()[slot];
   if (taken.key == 0) return false;
+  shard.forget(taken);
   shard.erase(slot);
   return true;
+}
+
+LiveMap::Still::Still(LiveMap& map) : map_(map) {
+  for (Shard& shard : map_.shards_) shard.lock.lock();
+}
+
+LiveMap::Still::~Still() {
+  for (Shard& shard : map_.shards_) shard.lock.unlock();
+}
+
+uint64_t LiveMap::Still::units(int row) const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.units[row];
+  return sum;
+}
+
+uint64_t LiveMap::Still::changes() const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.changes;
+  return sum;
 }
 
 }  // namespace fracgpu

@@ -2,15 +2,16 @@
 //
 // Open addressing in 64 shards, each with its own lock, so that the cost is the same with one and
 // with a million entries and growing one shard stalls nobody for long. Memory comes straight from
-// mmap: the shim may sit below the program's malloc. Taking a whole allocation out before the driver
-// frees it, and putting it back when the driver refuses, keeps the map right even when the driver
-// hands the same address to another thread in between. A chunk is different: a user counts until
-// the driver has freed its part, since until then the driver keeps the whole chunk.
+// mmap: the shim may sit below the program's malloc. Taking a whole allocation out before the
+// driver frees it, and putting it back when the driver refuses, keeps the map right even when the
+// driver hands the same address to another thread in between. A chunk is different: a user counts
+// until the driver has freed its part, since until then the driver keeps the whole chunk.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "fracgpu/ledger_layout.h"
 #include "shim/spin_lock.h"
 
 namespace fracgpu {
@@ -21,6 +22,7 @@ struct Allocation {
   uint64_t key = 0;
   uint32_t units = 0;    // charged, in the ledger's units
   uint32_t users = 0;    // allocations that share the entry; 1 but for chunks
+  uint32_t leaving = 0;  // of these, how many the driver is just freeing
   uint16_t context = 0;  // id in the process's ContextTable; freed with that context
   uint8_t row = 0;       // device, as the ledger numbers them
 };
@@ -37,12 +39,13 @@ class LiveMap {
   // another context is stale and is displaced as by `add`.
   Added add_user(const Allocation& chunk, Allocation& displaced);
 
-  // Counts one user less of a chunk. The units to give back: 0 while other users remain, or when
-  // the chunk is no longer this context's.
-  uint32_t drop_user(uint64_t key, uint16_t context);
+  // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`.
+  bool begin_drop(uint64_t key, Allocation& found);
 
-  // True with a copy in `found` when the key is there.
-  bool find(uint64_t key, Allocation& found);
+  // The driver freed it, or (`abandon_drop`) refused to. Returns the units to give back: 0 while
+  // other users remain, or when the chunk is no longer this context's.
+  uint32_t finish_drop(uint64_t key, uint16_t context);
+  void abandon_drop(uint64_t key, uint16_t context);
 
   // Removes a whole allocation. True with a copy in `taken`.
   bool take(uint64_t key, Allocation& taken);
@@ -56,6 +59,7 @@ class LiveMap {
         const Allocation entry = shard.table()[i];
         if (entry.key != 0 && entry.context == context) {
           visit(entry);
+          shard.forget(entry);
           shard.erase(i);  // may move another entry here: look at `i` again
         } else {
           ++i;
@@ -64,6 +68,21 @@ class LiveMap {
     }
   }
 
+  // The map held still: no entry comes or goes while this lives.
+  class Still {
+   public:
+    explicit Still(LiveMap& map);
+    ~Still();
+    Still(const Still&) = delete;
+    Still& operator=(const Still&) = delete;
+
+    uint64_t units(int row) const;  // of all entries that are not leaving
+    uint64_t changes() const;       // differs from an earlier value when anything came or went
+
+   private:
+    LiveMap& map_;
+  };
+
  private:
   struct alignas(64) Shard {
     static constexpr size_t kInline = 64;
@@ -71,7 +90,9 @@ class LiveMap {
     SpinLock lock;
     size_t mask = kInline - 1;
     size_t count = 0;
-    Allocation* grown = nullptr;  // null while the entries fit in `first`
+    uint64_t changes = 0;
+    uint64_t units[layout::kMaxDevices] = {};  // of the entries that are not leaving
+    Allocation* grown = nullptr;               // null while the entries fit in `first`
     Allocation first[kInline];
 
     Allocation* table() { return grown != nullptr ? grown : first; }
@@ -80,6 +101,10 @@ class LiveMap {
     size_t find(uint64_t key);  // the key's slot, or the empty one where it would go
     bool reserve_one();         // room for one more; false when the host is out of memory
     void erase(size_t slot);
+    // These keep `units` and `changes`.
+    void enter(Allocation& entry, const Allocation& allocation);
+    void forget(const Allocation& entry);
+    void change_users(Allocation& entry, int users, int leaving);
   };
 
   static constexpr size_t kShards = 64;

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
 
+#include "shim/clock.h"
 #include "shim/identity.h"
 #include "shim/truth.h"
 
@@ -50,12 +50,6 @@ ForkPage* make_fork_page() {
 bool driver_let_go(uint32_t host_pid, const char* device_key) {
   uint64_t bytes = 0;
   return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
-}
-
-uint64_t now_ms() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
 // The items of the ceiling file joined by commas: comments and blank lines left out.
@@ -273,7 +267,7 @@ uint64_t Process::tenant_held(int row) {
   const uint64_t held = ledger.held(row);
   // Only what others hold may belong to the dead.
   if (held == ledger.held_by_self(row)) return held * layout::kUnit;
-  const uint64_t now = now_ms();
+  const uint64_t now = coarse_now_ms();
   uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);
   const bool reaped = now >= due &&
                       next_reap_ms_.compare_exchange_strong(due, now + kReapInterval_ms,

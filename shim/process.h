@@ -47,8 +47,9 @@ class Configuration {
 
 // Memory of one device that no call asked for by size: contexts, modules, the driver's heaps.
 struct ImplicitMemory {
-  std::atomic<uint64_t> units{0};    // charged so far
-  std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
+  std::atomic<uint64_t> units{0};          // charged so far
+  std::atomic<uint64_t> pending{0};        // reserved for contexts that are being made
+  std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
 };
 
 // A device as the tenant may see it, in bytes.

@@ -8,11 +8,11 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
+#include "shim/clock.h"
 #include "shim/identity.h"
 
 namespace fracgpu {
@@ -65,9 +65,7 @@ void say(Level level, std::string_view message) {
 
 bool RateLimit::pass(unsigned& held_back) {
   constexpr unsigned kBurst = 5;
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  const uint64_t second = static_cast<uint64_t>(now.tv_sec);
+  const uint64_t second = coarse_now_ms() / 1000;
   uint64_t next = next_allowed_s_.load(std::memory_order_relaxed);
   const bool in_burst = burst_.load(std::memory_order_relaxed) < kBurst &&
                         burst_.fetch_add(1, std::memory_order_relaxed) < kBurst;

@@ -34,7 +34,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
   if (result != kSuccess) return result;
   if (!reservation.made()) {
     unmake();
-    settle_after_destroy(process, row, false);
+    settle_after_destroy(process, row);
     *out = before;
     return kOutOfMemory;
   }
@@ -53,7 +53,7 @@ void forget_context(Process& process, const void* handle) {
   Context context;
   if (!process.contexts.forget(handle, context)) return;
   release_context(process, context);
-  if (context.row >= 0) settle_after_destroy(process, context.row, false);
+  if (context.row >= 0) settle_after_destroy(process, context.row);
 }
 
 template <typename Real>

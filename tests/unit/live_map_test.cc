@@ -54,25 +54,65 @@ TEST(LiveMap, AgreesWithAModel) {
 TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
   auto map = std::make_unique<LiveMap>();
   const Allocation chunk = allocation(0x200001, 4096);
-  Allocation displaced;
+  Allocation displaced, found;
   EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::fresh);
   EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::shared);
-  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 0u);
-  Allocation found;
-  EXPECT_TRUE(map->find(chunk.key, found));
-  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 4096u);
-  EXPECT_FALSE(map->find(chunk.key, found));
-  EXPECT_EQ(map->drop_user(chunk.key, chunk.context), 0u);
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  map->abandon_drop(chunk.key, chunk.context);
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 4096u);
+  EXPECT_FALSE(map->begin_drop(chunk.key, found));
+  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
+}
+
+TEST(LiveMap, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
+  auto map = std::make_unique<LiveMap>();
+  const Allocation chunk = allocation(0x200001, 4096);
+  Allocation displaced, found;
+  map->add_user(chunk, displaced);
+  map->add_user(chunk, displaced);
+  map->begin_drop(chunk.key, found);
+  map->begin_drop(chunk.key, found);
+  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
+  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 4096u);
 }
 
 TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
   auto map = std::make_unique<LiveMap>();
-  Allocation displaced;
+  Allocation displaced, found;
   map->add_user(allocation(0x200001, 4096, 1), displaced);
+  map->begin_drop(0x200001, found);
   EXPECT_EQ(map->add_user(allocation(0x200001, 4096, 2), displaced), LiveMap::Added::fresh);
   EXPECT_EQ(displaced.context, 1);
-  EXPECT_EQ(map->drop_user(0x200001, 1), 0u) << "a late free in the old context";
-  EXPECT_EQ(map->drop_user(0x200001, 2), 4096u);
+  EXPECT_EQ(map->finish_drop(0x200001, 1), 0u) << "a late free in the old context";
+  map->begin_drop(0x200001, found);
+  EXPECT_EQ(map->finish_drop(0x200001, 2), 4096u);
+}
+
+TEST(LiveMap, StillCountsWhatIsNotLeaving) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced, found;
+  const auto units = [&] { return LiveMap::Still(*map).units(0); };
+  const auto changes = [&] { return LiveMap::Still(*map).changes(); };
+  map->add(allocation(0x200000, 100), displaced);
+  map->add_user(allocation(0x400001, 4096), displaced);
+  EXPECT_EQ(units(), 4196u);
+  EXPECT_EQ(LiveMap::Still(*map).units(1), 0u);
+  const uint64_t before = changes();
+  map->begin_drop(0x400001, found);
+  EXPECT_EQ(units(), 100u);
+  map->add_user(allocation(0x400001, 4096), displaced);
+  EXPECT_EQ(units(), 4196u) << "a new part keeps the chunk";
+  map->finish_drop(0x400001, 1);
+  map->begin_drop(0x400001, found);
+  map->abandon_drop(0x400001, 1);
+  EXPECT_EQ(units(), 4196u);
+  EXPECT_GT(changes(), before);
+  map->take(0x200000, found);
+  map->take_context(1, [](const Allocation&) {});
+  EXPECT_EQ(units(), 0u);
 }
 
 TEST(LiveMap, TakesOutExactlyOneContext) {
