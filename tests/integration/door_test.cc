@@ -29,6 +29,8 @@ class Door : public Rig {
 
 TEST_F(Door, AllOfThem) {
   for (const char* door : {"cudart", "dlsym", "dlvsym", "default", "deepbind"}) {
+    // A sanitizer's runtime ends every process that asks for RTLD_DEEPBIND.
+    if (door == std::string("deepbind") && *TEST_PRELOAD_FIRST != '\0') continue;
     expect_capped(through(TEST_CLIENT, {std::string("--door=") + door}), door);
   }
   for (const char* door : {"link", "next", "cudart"}) {

@@ -96,6 +96,8 @@ Environment Rig::bare() const {
       {sim::kTenantVariable, tenant_},
       {"ASAN_OPTIONS", "detect_leaks=0"},
   };
+  // Programs that are not instrumented load the instrumented simulator.
+  if (*TEST_PRELOAD_FIRST != '\0') environment["LD_PRELOAD"] = TEST_PRELOAD_FIRST;
   for (const char* name : {"PATH", "HOME", "TSAN_OPTIONS"}) {
     if (const char* value = getenv(name); value != nullptr) environment[name] = value;
   }
