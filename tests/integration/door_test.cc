@@ -78,6 +78,22 @@ TEST_F(Door, CtypesFromPython) {
   EXPECT_NE(outcome.out.find("total=" + std::to_string(kGiB)), std::string::npos) << outcome.out;
 }
 
+// The simulated driver is not genuine and the runtime gives up on it, but by then it has its table of
+// the driver's functions.
+TEST_F(Door, TheRealRuntimeTakesOurHooks) {
+  if (*TEST_CUDART == '\0') GTEST_SKIP() << "no libcudart on this machine";
+  const std::vector<std::string> probe = {
+      TEST_CUDART_PROBE,   TEST_CUDART,       "cuMemAlloc_v2",       "cuMemFree_v2",
+      "cuMemAllocManaged", "cuMemGetInfo_v2", "cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain"};
+  const Outcome without = run(probe, bare());
+  const Outcome with = run(probe, capped("1GiB"));
+  for (size_t i = 2; i < probe.size(); ++i) {
+    EXPECT_GT(field(line_of(without.out, probe[i]), "driver="), 0) << without.out << without.err;
+    EXPECT_EQ(field(line_of(with.out, probe[i]), "driver="), 0) << with.out << with.err;
+    EXPECT_GT(field(line_of(with.out, probe[i]), "other="), 0) << with.out;
+  }
+}
+
 TEST_F(Door, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
   const Outcome without = run({TEST_LOOKUP_PROBE}, bare());
   const Outcome with = run({TEST_LOOKUP_PROBE}, capped("1GiB"));

@@ -40,9 +40,14 @@ SIM_API CUresult cuGetProcAddress_v2(const char* name, void** out, int version, 
   return CUDA_SUCCESS;
 }
 
+// A program that exports this function is called here: the real runtime asks for these tables when
+// it has resolved everything else, and gives up without them.
+extern "C" [[gnu::weak, gnu::visibility("default")]] void fracgpu_sim_on_export_table();
+
 SIM_API CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   if (const int result = sim::ordered("cuGetExportTable")) return result;
   if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (fracgpu_sim_on_export_table != nullptr) fracgpu_sim_on_export_table();
   *table = nullptr;
   return CUDA_ERROR_NOT_FOUND;
 }
