@@ -1,8 +1,6 @@
 // The live allocations of this process: what is charged for each, found by its key in O(1).
 //
-// Open addressing in 64 shards, each with its own lock, so that the cost is the same with one and
-// with a million entries and growing one shard stalls nobody for long. Memory comes straight from
-// mmap: the shim may sit below the program's malloc. Taking a whole allocation out before the
+// 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a whole allocation out before the
 // driver frees it, and putting it back when the driver refuses, keeps the map right even when the
 // driver hands the same address to another thread in between. A chunk is different: a user counts
 // until the driver has freed its part, since until then the driver keeps the whole chunk.
@@ -12,6 +10,7 @@
 #include <cstdint>
 
 #include "fracgpu/ledger_layout.h"
+#include "shim/hash_table.h"
 #include "shim/spin_lock.h"
 
 namespace fracgpu {
@@ -55,16 +54,12 @@ class LiveMap {
   void take_context(uint16_t context, Visit visit) {
     for (Shard& shard : shards_) {
       Locked<SpinLock> lock(shard.lock);
-      for (size_t i = 0; i < shard.capacity();) {
-        const Allocation entry = shard.table()[i];
-        if (entry.key != 0 && entry.context == context) {
-          visit(entry);
-          shard.forget(entry);
-          shard.erase(i);  // may move another entry here: look at `i` again
-        } else {
-          ++i;
-        }
-      }
+      shard.table.erase_if([&](const Allocation& entry) {
+        if (entry.context != context) return false;
+        visit(entry);
+        shard.forget(entry);
+        return true;
+      });
     }
   }
 
@@ -84,33 +79,23 @@ class LiveMap {
   };
 
  private:
+  static constexpr int kShardBits = 6;
+
   struct alignas(64) Shard {
-    static constexpr size_t kInline = 64;
-
-    SpinLock lock;
-    size_t mask = kInline - 1;
-    size_t count = 0;
-    uint64_t changes = 0;
-    uint64_t units[layout::kMaxDevices] = {};  // of the entries that are not leaving
-    Allocation* grown = nullptr;               // null while the entries fit in `first`
-    Allocation first[kInline];
-
-    Allocation* table() { return grown != nullptr ? grown : first; }
-    size_t capacity() const { return mask + 1; }
-    size_t slot_of(uint64_t key) const;
-    size_t find(uint64_t key);  // the key's slot, or the empty one where it would go
-    bool reserve_one();         // room for one more; false when the host is out of memory
-    void erase(size_t slot);
     // These keep `units` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     void change_users(Allocation& entry, int users, int leaving);
+
+    SpinLock lock;
+    uint64_t changes = 0;
+    HashTable<Allocation, 64, kShardBits> table;
+    uint64_t units[layout::kMaxDevices] = {};  // of the entries that are not leaving
   };
 
-  static constexpr size_t kShards = 64;
-  Shard& shard_of(uint64_t key);
+  Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }
 
-  Shard shards_[kShards];
+  Shard shards_[1 << kShardBits];
 };
 
 }  // namespace fracgpu

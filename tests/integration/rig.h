@@ -41,6 +41,14 @@ class LedgerView {
   const layout::Ledger* ledger_ = nullptr;
 };
 
+inline bool sanitized() {
+  return *TEST_PRELOAD_FIRST != '\0';
+}
+// The thread sanitizer's runtime ends programs that are not instrumented before their main().
+inline bool thread_sanitized() {
+  return std::string(TEST_PRELOAD_FIRST).find("tsan") != std::string::npos;
+}
+
 class Rig : public testing::Test {
  protected:
   Rig() : Rig("a100-40gb", 256) {}
