@@ -9,9 +9,14 @@ Reservation::Reservation(Process& process, int row, uint64_t units, const char* 
     : process_(process), row_(row), units_(units) {
   Refusal refusal;
   granted_ = process.ledger.reserve(row, units, refusal);
-  // What the driver took by itself may have shrunk unseen: look before refusing.
-  if (!granted_ && refusal.fault.empty() && refresh_implicit(process, row)) {
-    granted_ = process.ledger.reserve(row, units, refusal);
+  // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
+  if (granted_ && refusal.lease_grew) refresh_implicit(process, row, units);
+  // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
+  if (!granted_ && refusal.fault.empty()) {
+    const bool trimmed = trim_pools(process, row);
+    if (refresh_implicit(process, row) || trimmed) {
+      granted_ = process.ledger.reserve(row, units, refusal);
+    }
   }
   if (!granted_) say_refusal(process, row, api, refusal);
 }
@@ -23,6 +28,12 @@ Reservation::~Reservation() {
 void Reservation::keep(uint64_t units) {
   if (units < units_) process_.ledger.release(row_, units_ - units);
   units_ = 0;
+}
+
+uint64_t Reservation::take() {
+  const uint64_t units = granted_ ? units_ : 0;
+  units_ = 0;
+  return units;
 }
 
 LinearSize linear_size(uint64_t bytes) {
@@ -55,12 +66,18 @@ Release::Release(Process& process, uint64_t address) : process_(process) {
                             process.allocations.begin_drop(chunk_key(address), taken_));
 }
 
-void Release::done() {
-  if (found_ && in_chunk()) {
-    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context);
-  }
-  if (found_ && taken_.units > 0) process_.ledger.release(taken_.row, taken_.units);
+uint64_t Release::finish() {
   done_ = true;
+  if (!found_) return 0;
+  return in_chunk() ? process_.allocations.finish_drop(taken_.key, taken_.context) : taken_.units;
+}
+
+void Release::done() {
+  if (const uint64_t units = finish(); units > 0) process_.ledger.release(taken_.row, units);
+}
+
+void Release::left_to_truth() {
+  if (const uint64_t units = finish(); units > 0) leave_to_truth(process_, taken_.row, units);
 }
 
 Release::~Release() {

@@ -28,6 +28,10 @@ class Reservation {
   // The driver took `units` of the reservation; the rest is given back now.
   void keep(uint64_t units);
 
+  // Hands all of it over: the caller keeps or gives back what it returns.
+  uint64_t take();
+  int row() const { return row_; }
+
  private:
   Process& process_;
   int row_;
@@ -66,11 +70,15 @@ class Release {
   Release(Process& process, uint64_t address);
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();
+  // The driver will free it when it gets there: the charge stays until the truth is read.
+  void left_to_truth();
+  bool found() const { return found_; }
   ~Release();
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
 
  private:
+  uint64_t finish();  // units to give back
   bool in_chunk() const { return (taken_.key & 1) != 0; }
 
   Process& process_;
@@ -82,34 +90,61 @@ class Release {
 // Gives back everything that was allocated in a context that the driver has destroyed.
 void release_context(Process& process, const Context& context);
 
-// Memory of a context that is being made: reserved by the size that the last one had (or by an
-// estimate), and set right from the truth afterwards.
-class ContextReservation {
+// Pools. After a call that may have changed how much a pool holds, its charge becomes what the
+// driver says; `reservation` is what was reserved for its growth, or null. False when it grew by
+// more.
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation);
+void settle_pools(Process& process, int row);
+
+// Makes the device's pools give back what they hold unused. True if they held any.
+bool trim_pools(Process& process, int row);
+
+// The pool is destroyed and cannot be asked any more; `in_use`: parts of it are still allocated.
+void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
+
+// What is charged already counts as implicit memory from now on: only the truth can tell when it is
+// gone, and is asked at the next opportunity.
+void leave_to_truth(Process& process, int row, uint64_t units);
+
+// Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
+// right from the truth afterwards.
+class ImplicitReservation {
  public:
-  ContextReservation(Process& process, int row, const char* api);
-  ~ContextReservation();
-  ContextReservation(const ContextReservation&) = delete;
-  ContextReservation& operator=(const ContextReservation&) = delete;
+  // For `units` or, when the cap has no room for those, a page: what the call takes is found out.
+  ImplicitReservation(Process& process, int row, uint64_t units, const char* api);
+  // For a context: by the size that the last one had.
+  static ImplicitReservation for_context(Process& process, int row, const char* api);
+  ~ImplicitReservation();
+  ImplicitReservation(const ImplicitReservation&) = delete;
+  ImplicitReservation& operator=(const ImplicitReservation&) = delete;
 
   explicit operator bool() const { return granted_; }
 
-  // The driver made the context. False when its true size does not fit under the cap: the caller
-  // must destroy it and then call settle_after_destroy.
+  // The driver has done it. False when what it took does not fit under the cap: the caller must
+  // undo it and then call `settle_implicit` or `settle_after_destroy`.
   bool made();
 
  private:
+  enum class Kind { growth, context };
+  ImplicitReservation(Process& process, int row, const char* api, Kind kind, uint64_t units);
+
   Process& process_;
   int row_;
   const char* api_;
-  uint64_t units_ = 0;
+  Kind kind_;
+  uint64_t units_;
   bool granted_ = false;
 };
 
 // Reads the truth again if it is some time since the last reading or that one was not to be
 // believed. True when the implicit memory turned out to be less than what was charged.
-bool refresh_implicit(Process& process, int row);
+// `own` units are reserved by the calling thread for a call that it has not made yet.
+bool refresh_implicit(Process& process, int row, uint64_t own = 0);
 
-// The driver destroyed a context: bring the implicit memory down to what is left.
+// The driver may have given implicit memory back: reads the truth now.
+void settle_implicit(Process& process, int row);
+
+// The driver destroyed a context: the same, and by estimate where the truth cannot be had.
 void settle_after_destroy(Process& process, int row);
 
 // Says why an allocation was refused, unless too much was said lately.

@@ -14,8 +14,9 @@ bool ContextTable::find(const void* handle, Context& context) {
   return false;
 }
 
-Context ContextTable::enter(const void* handle, int row) {
-  Context context{.handle = handle, .id = kUntrackedContext, .row = row, .users = 1};
+Context ContextTable::enter(const void* handle, int device, int row) {
+  Context context{
+      .handle = handle, .id = kUntrackedContext, .device = device, .row = row, .users = 1};
   Locked<SpinLock> lock(lock_);
   Context* free_entry = nullptr;
   for (Context& entry : entries_) {

@@ -17,8 +17,9 @@ inline constexpr uint16_t kUntrackedContext = 0;
 struct Context {
   const void* handle = nullptr;
   uint16_t id = kUntrackedContext;
-  int row = -1;   // device row in the ledger, or Process::kNotCapped / kFault
-  int users = 1;  // attach count of the legacy API
+  int device = 0;  // the vendor's ordinal
+  int row = -1;    // device row in the ledger, or Process::kNotCapped / kFault
+  int users = 1;   // attach count of the legacy API
 };
 
 class ContextTable {
@@ -27,7 +28,7 @@ class ContextTable {
   bool find(const void* handle, Context& context);
 
   // Enters a context made on the device; returns it as entered.
-  Context enter(const void* handle, int row);
+  Context enter(const void* handle, int device, int row);
 
   // Forgets it, so that its handle may mean another one. The id stays taken until `recycle`.
   bool forget(const void* handle, Context& context);

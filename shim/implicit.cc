@@ -34,14 +34,24 @@ void charge_implicit(Process& process, int row, uint64_t units, uint64_t reserve
   if (units < charged) process.ledger.release(row, charged - units);
 }
 
-// Whether no call is between its reservation and its entry in the live map, or between leaving
-// that and giving back. `own` units are reserved by the calling thread.
-bool at_rest(Process& process, int row, uint64_t own, uint64_t& changes) {
+// What calls were charged for.
+struct AskedFor {
+  uint64_t units = 0;
+  uint64_t changes = 0;  // differs from an earlier value when any of it came or went
+};
+
+// True when no call is between its reservation and its entry in the process's tables, or between
+// leaving those and giving back. `own` units are reserved by the calling thread.
+bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   const ImplicitMemory& implicit = process.implicit[row];
   LiveMap::Still still(process.allocations);
-  changes = still.changes();
-  return process.ledger.held_by_self(row) ==
-         still.units(row) + implicit.units.load(std::memory_order_relaxed) + own;
+  uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
+  process.pools.sum(row, pooled, pool_changes);
+  const bool settled = process.physical.at_rest(row, physical, physical_changes);
+  asked.units = still.units(row) + pooled + physical;
+  asked.changes = still.changes() + pool_changes + physical_changes;
+  return settled && process.ledger.held_by_self(row) ==
+                        asked.units + implicit.units.load(std::memory_order_relaxed) + own;
 }
 
 enum class Reading { believed, disturbed, unknown };
@@ -50,53 +60,65 @@ enum class Reading { believed, disturbed, unknown };
 Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) {
   constexpr int kAttempts = 3;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    uint64_t bytes = 0, before = 0, after = 0;
+    uint64_t bytes = 0;
+    AskedFor before, after;
+    settle_pools(process, row);
     const bool rest = at_rest(process, row, own, before);
     if (!truth::bytes_of_self(process.ledger.map()->devices[row].key, bytes)) {
       return Reading::unknown;
     }
-    if (!rest || !at_rest(process, row, own, after) || before != after) continue;
+    settle_pools(process, row);
+    if (!rest || !at_rest(process, row, own, after) || before.changes != after.changes) continue;
     const uint64_t total = units_for(bytes);
-    const uint64_t asked_for = LiveMap::Still(process.allocations).units(row);
-    units = total > asked_for ? total - asked_for : 0;
+    units = total > after.units ? total - after.units : 0;
     return Reading::believed;
   }
   return Reading::disturbed;
 }
 
 // Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
-// Only a believed reading changes anything.
-Reading reconcile_implicit(Process& process, int row) {
-  constexpr uint64_t kInterval_ms = 1000;
+// Only a believed reading changes anything. `own` units are reserved by the calling thread.
+Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
+  constexpr uint64_t kInterval_ms = 100, kDisturbedInterval_ms = 10;
   ImplicitMemory& implicit = process.implicit[row];
   // While a context is being made the driver's count may or may not hold it already.
   uint64_t units = 0;
   const Reading reading = implicit.pending.load(std::memory_order_relaxed) != 0
                               ? Reading::disturbed
-                              : read_implicit(process, row, 0, units);
+                              : read_implicit(process, row, own, units);
   if (reading == Reading::believed) charge_implicit(process, row, units);
-  const uint64_t interval = reading == Reading::disturbed ? 0 : kInterval_ms;
+  const uint64_t interval = reading == Reading::disturbed ? kDisturbedInterval_ms : kInterval_ms;
   implicit.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
   return reading;
 }
 
+// The estimate may be larger than any context here. Another process may have found out the size
+// meanwhile; else only a process that holds all the tenant's memory may try with what is left,
+// because nobody else can then be pushed over the cap.
+uint64_t units_for_first_context(Process& process, int row) {
+  if (const uint64_t seen = process.ledger.context_size(row); seen != 0) return seen;
+  const uint64_t held = process.ledger.held(row), cap = process.ledger.cap(row);
+  const bool alone = held == process.ledger.held_by_self(row);
+  return alone && cap > held ? cap - held : 0;
+}
+
 }  // namespace
 
-ContextReservation::ContextReservation(Process& process, int row, const char* api)
-    : process_(process), row_(row), api_(api) {
-  const uint64_t seen = process.ledger.context_size(row);
-  units_ = seen != 0 ? seen : kEstimatedContext;
+ImplicitReservation::ImplicitReservation(Process& process, int row, const char* api, Kind kind,
+                                         uint64_t units)
+    : process_(process), row_(row), api_(api), kind_(kind), units_(units) {
   Locked<SpinLock> lock(process.cold_paths);
   Refusal refusal;
   granted_ = process.ledger.reserve(row, units_, refusal);
-  if (!granted_ && seen == 0 && refusal.fault.empty()) {
-    // The estimate may be larger than any context here. Another process may have found out the
-    // size meanwhile; else only a process that holds all the tenant's memory may try with what is
-    // left, because nobody else can then be pushed over the cap.
-    const uint64_t held = process.ledger.held(row), cap = process.ledger.cap(row);
-    const bool alone = held == process.ledger.held_by_self(row);
-    units_ = process.ledger.context_size(row);
-    if (units_ == 0 && alone && cap > held) units_ = cap - held;
+  if (!granted_ && refusal.fault.empty()) {
+    const bool trimmed = trim_pools(process, row);
+    if (reconcile_implicit(process, row) == Reading::believed || trimmed) {
+      granted_ = process.ledger.reserve(row, units_, refusal);
+    }
+  }
+  if (!granted_ && refusal.fault.empty()) {
+    units_ = kind == Kind::context ? units_for_first_context(process, row)
+                                   : std::min(units, kPageBytes / kUnit);
     granted_ = units_ > 0 && process.ledger.reserve(row, units_, refusal);
   }
   if (granted_) {
@@ -106,14 +128,23 @@ ContextReservation::ContextReservation(Process& process, int row, const char* ap
   }
 }
 
-ContextReservation::~ContextReservation() {
+ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t units, const char* api)
+    : ImplicitReservation(process, row, api, Kind::growth, units) {}
+
+ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api) {
+  const uint64_t seen = process.ledger.context_size(row);
+  return ImplicitReservation(process, row, api, Kind::context,
+                             seen != 0 ? seen : kEstimatedContext);
+}
+
+ImplicitReservation::~ImplicitReservation() {
   if (!granted_ || units_ == 0) return;
   Locked<SpinLock> lock(process_.cold_paths);
   process_.implicit[row_].pending.fetch_sub(units_, std::memory_order_relaxed);
   process_.ledger.release(row_, units_);
 }
 
-bool ContextReservation::made() {
+bool ImplicitReservation::made() {
   Locked<SpinLock> lock(process_.cold_paths);
   ImplicitMemory& implicit = process_.implicit[row_];
   const uint64_t before = implicit.units.load(std::memory_order_relaxed);
@@ -122,37 +153,51 @@ bool ContextReservation::made() {
   Reading reading = only_one ? read_implicit(process_, row_, units_, units) : Reading::disturbed;
   // A driver that counts nothing for a process with a context does not know the process.
   if (reading == Reading::believed && units == 0) reading = Reading::unknown;
-  if (reading != Reading::believed) units = before + units_;
-  if (reading == Reading::believed && units > before) {
+  const bool context = kind_ == Kind::context;
+  if (reading == Reading::disturbed) units = before + units_;
+  if (reading == Reading::unknown) units = before + (context ? units_ : 0);
+  if (reading == Reading::believed && context && units > before) {
     process_.ledger.set_context_size(row_, units - before);
   }
   // Read again before the next refusal.
   if (reading == Reading::disturbed) implicit.read_again_ms.store(0, std::memory_order_relaxed);
-  if (reading == Reading::unknown) {
+  if (reading == Reading::unknown && context) {
     report(Level::info,
            "the driver does not tell what this process holds on {}: a context is "
-           "charged by estimate, {}",
+           "charged by estimate, {}, and modules not at all",
            process_.ledger.map()->devices[row_].key, human_bytes(units_ * kUnit).view());
   }
   charge_implicit(process_, row_, units, units_);
   implicit.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
-  if (process_.ledger.held(row_) <= process_.ledger.cap(row_)) return true;
+  if (process_.ledger.within_cap(row_)) return true;
   Refusal refusal;
-  refusal.asked = units - before;
+  refusal.asked = units > before ? units - before : 0;
   refusal.held = process_.ledger.held(row_) - refusal.asked;
   refusal.cap = process_.ledger.cap(row_);
   say_refusal(process_, row_, api_, refusal);
   return false;
 }
 
-bool refresh_implicit(Process& process, int row) {
+void leave_to_truth(Process& process, int row, uint64_t units) {
+  Locked<SpinLock> lock(process.cold_paths);
+  ImplicitMemory& implicit = process.implicit[row];
+  process.ledger.set_implicit(row, implicit.units.fetch_add(units) + units);
+  implicit.read_again_ms.store(0, std::memory_order_relaxed);
+}
+
+bool refresh_implicit(Process& process, int row, uint64_t own) {
   ImplicitMemory& implicit = process.implicit[row];
   if (coarse_now_ms() < implicit.read_again_ms.load(std::memory_order_relaxed)) return false;
   Locked<SpinLock> lock(process.cold_paths);
   const uint64_t before = implicit.units.load(std::memory_order_relaxed);
-  reconcile_implicit(process, row);
+  reconcile_implicit(process, row, own);
   return implicit.units.load(std::memory_order_relaxed) < before;
+}
+
+void settle_implicit(Process& process, int row) {
+  Locked<SpinLock> lock(process.cold_paths);
+  reconcile_implicit(process, row);
 }
 
 void settle_after_destroy(Process& process, int row) {

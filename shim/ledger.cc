@@ -180,6 +180,7 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
   }
   switch (grow(device, units, refusal.fault)) {
     case Grant::given:
+      refusal.lease_grew = true;
       return true;
     case Grant::failed:
       break;

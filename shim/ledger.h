@@ -36,7 +36,8 @@ struct Refusal {
   uint64_t largest_held = 0;
   uint32_t largest_pid = 0;  // host PID where known, else the PID in its own namespace
   char largest_command[16] = "";
-  Message fault;  // set when the ledger failed, and not the cap
+  Message fault;            // set when the ledger failed, and not the cap
+  bool lease_grew = false;  // granted, but not within the lease: the slow path
 };
 
 class Ledger {
@@ -84,6 +85,7 @@ class Ledger {
   // drain but not grow past the new cap.
   bool set_cap(int device, uint64_t cap_bytes, Message& error);
 
+  bool within_cap(int device) const { return held(device) <= cap(device); }
   uint64_t cap(int device) const;  // units, or layout::kNoCap
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);

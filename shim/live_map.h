@@ -1,9 +1,10 @@
 // The live allocations of this process: what is charged for each, found by its key in O(1).
 //
-// 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a whole allocation out before the
-// driver frees it, and putting it back when the driver refuses, keeps the map right even when the
-// driver hands the same address to another thread in between. A chunk is different: a user counts
-// until the driver has freed its part, since until then the driver keeps the whole chunk.
+// 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a
+// whole allocation out before the driver frees it, and putting it back when the driver refuses,
+// keeps the map right even when the driver hands the same address to another thread in between. A
+// chunk is different: a user counts until the driver has freed its part, since until then the
+// driver keeps the whole chunk.
 #pragma once
 
 #include <cstddef>

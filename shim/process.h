@@ -9,9 +9,12 @@
 #include <cstdint>
 
 #include "shim/context_table.h"
+#include "shim/graph_table.h"
 #include "shim/ledger.h"
 #include "shim/limits.h"
 #include "shim/live_map.h"
+#include "shim/physical_table.h"
+#include "shim/pool_table.h"
 #include "shim/report.h"
 #include "shim/spin_lock.h"
 
@@ -83,6 +86,9 @@ class Process {
 
   Ledger ledger;
   LiveMap allocations;
+  PoolTable pools;
+  GraphTable graphs;
+  PhysicalTable physical;
   ContextTable contexts;
   Configuration configuration;
   ImplicitMemory implicit[layout::kMaxDevices];

@@ -15,9 +15,131 @@ using CUdeviceptr = unsigned long long;
 using CUdeviceptr_v1 = unsigned int;  // of the API before CUDA 3.2
 using CUcontext = struct ContextHandle*;
 
+using CUstream = struct StreamHandle*;
+using CUmemoryPool = struct PoolHandle*;
+using CUmemGenericAllocationHandle = unsigned long long;
+using CUarray = struct ArrayHandle*;
+using CUmipmappedArray = struct MipmappedArrayHandle*;
+using CUgraph = struct GraphHandle*;
+using CUgraphNode = struct GraphNodeHandle*;
+using CUgraphExec = struct GraphExecHandle*;
+using CUmodule = struct ModuleHandle*;
+using CUlibrary = struct LibraryHandle*;
+using CUgreenCtx = struct GreenContextHandle*;
+
 struct CUuuid {
   char bytes[16];
 };
+
+struct CUmemLocation {
+  int type;
+  int id;  // the device's ordinal, where the type is a device
+};
+inline constexpr int kLocationDevice = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+
+// Structs end in `unused` where versions differ and the hooks look at nothing.
+struct CUmemAllocationProp {
+  int type;
+  int requestedHandleTypes;
+  CUmemLocation location;
+  void* win32HandleMetaData;
+  unsigned char unused[8];
+};
+struct CUmemPoolProps {
+  int allocType;
+  int handleTypes;
+  CUmemLocation location;
+  void* win32SecurityAttributes;
+  unsigned char unused[64];
+};
+inline constexpr int kPoolReserved = 5;   // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+inline constexpr int kPoolUsed = 7;       // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+inline constexpr int kGraphReserved = 2;  // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+
+inline constexpr int kNotCapturing = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+
+// One piece of a sparse array to map memory to, or to unmap.
+struct CUarrayMapInfo {
+  int resourceType;
+  union {
+    CUmipmappedArray mipmap;
+    CUarray array;
+  } resource;
+  int subresourceType;
+  union {
+    struct {
+      unsigned int level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth;
+    } sparseLevel;
+    struct {
+      unsigned int layer;
+      unsigned long long offset, size;
+    } miptail;
+  } subresource;
+  int memOperationType;
+  int memHandleType;
+  union {
+    CUmemGenericAllocationHandle memHandle;
+  } memHandle;
+  unsigned long long offset;
+  unsigned int deviceBitMask;
+  unsigned int flags;
+  unsigned int reserved[2];
+};
+inline constexpr int kOperationMap = 1;    // CU_MEM_OPERATION_TYPE_MAP
+inline constexpr int kOperationUnmap = 2;  // CU_MEM_OPERATION_TYPE_UNMAP
+inline constexpr int kMiptail = 1;         // CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL
+
+// Extents in elements; a height or depth of 0 means one dimension less.
+struct CUDA_ARRAY_DESCRIPTOR {
+  size_t Width, Height;
+  int Format;
+  unsigned int NumChannels;
+};
+struct CUDA_ARRAY_DESCRIPTOR_v1 {
+  unsigned int Width, Height;
+  int Format;
+  unsigned int NumChannels;
+};
+struct CUDA_ARRAY3D_DESCRIPTOR {
+  size_t Width, Height, Depth;
+  int Format;
+  unsigned int NumChannels;
+  unsigned int Flags;
+};
+struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
+  unsigned int Width, Height, Depth;
+  int Format;
+  unsigned int NumChannels;
+  unsigned int Flags;
+};
+inline constexpr unsigned int kArraySparse = 0x40;    // CUDA_ARRAY3D_SPARSE
+inline constexpr unsigned int kArrayDeferred = 0x80;  // CUDA_ARRAY3D_DEFERRED_MAPPING
+inline constexpr unsigned int kArrayCubemap = 0x04;   // CUDA_ARRAY3D_CUBEMAP
+inline constexpr unsigned int kArrayLayered = 0x01;   // CUDA_ARRAY3D_LAYERED
+
+struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
+  size_t size;       // bytes
+  size_t alignment;  // bytes
+  unsigned int reserved[4];
+};
+
+struct CUDA_MEM_ALLOC_NODE_PARAMS {
+  CUmemPoolProps poolProps;
+  const void* accessDescs;
+  size_t accessDescCount;
+  size_t bytesize;
+  CUdeviceptr dptr;
+};
+inline constexpr int kGraphNode = 4;   // CU_GRAPH_NODE_TYPE_GRAPH
+inline constexpr int kAllocNode = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC
+
+inline constexpr int kLimitStack = 0;   // CU_LIMIT_STACK_SIZE
+inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
+inline constexpr int kLimitHeap = 2;    // CU_LIMIT_MALLOC_HEAP_SIZE
+
+inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+inline constexpr int kThreadsPerMultiprocessor =
+    39;  // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
 
 inline constexpr CUresult kSuccess = 0;         // CUDA_SUCCESS
 inline constexpr CUresult kOutOfMemory = 2;     // CUDA_ERROR_OUT_OF_MEMORY

@@ -27,7 +27,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     say_fault(process, api);
     return kOutOfMemory;
   }
-  ContextReservation reservation(process, row, api);
+  ImplicitReservation reservation = ImplicitReservation::for_context(process, row, api);
   if (!reservation) return kOutOfMemory;
   const CUcontext before = *out;
   const CUresult result = make();
@@ -38,7 +38,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     *out = before;
     return kOutOfMemory;
   }
-  process.contexts.enter(*out, row);
+  process.contexts.enter(*out, device, row);
   return result;
 }
 

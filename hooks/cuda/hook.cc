@@ -56,7 +56,7 @@ bool current_context(Process& process, Context& context) {
       // Made by a function that is not hooked, such as those of the graphics interoperation.
       CUdevice device = 0;
       if (real::cuCtxGetDevice(&device) != kSuccess) return false;
-      last.context = process.contexts.enter(handle, row_of(process, device));
+      last.context = process.contexts.enter(handle, device, row_of(process, device));
     }
     last.epoch = epoch;
     last.process = &process;

@@ -34,6 +34,8 @@ CUresult memory_info(Size* free, Size* total, const Real& real) {
   const uint64_t cap = cap_bytes(process, context.row);
   if (total != nullptr) *total = clamp<Size>(std::min<uint64_t>(*total, cap));
   if (free != nullptr && context.row != Process::kFault) {
+    // Pools shrink by themselves when the work on their streams is done.
+    if (!process.pools.empty()) settle_pools(process, context.row);
     const uint64_t held = process.tenant_held(context.row);
     *free = clamp<Size>(std::min<uint64_t>(*free, cap > held ? cap - held : 0));
   } else if (free != nullptr) {

@@ -29,7 +29,9 @@ def fields(body):
         if ":" in declaration or "(" in declaration:
             fail(declaration)
         for declarator in declaration.split(","):
-            yield re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", declarator).group(1)
+            name = re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", declarator).group(1)
+            if name != "unused":  # covers what the vendor calls differently from version to version
+                yield name
 
 
 def table(text):

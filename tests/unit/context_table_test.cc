@@ -14,10 +14,10 @@ const void* handle(uintptr_t value) {
 
 TEST(ContextTable, HandleReuseGetsAnotherId) {
   auto table = std::make_unique<ContextTable>();
-  const Context first = table->enter(handle(16), 3);
+  const Context first = table->enter(handle(16), 0, 3);
   EXPECT_NE(first.id, kUntrackedContext);
   EXPECT_EQ(first.row, 3);
-  EXPECT_EQ(table->enter(handle(16), 3).id, first.id) << "entering twice is entering once";
+  EXPECT_EQ(table->enter(handle(16), 0, 3).id, first.id) << "entering twice is entering once";
 
   const uint64_t epoch = table->epoch();
   Context forgotten;
@@ -26,25 +26,25 @@ TEST(ContextTable, HandleReuseGetsAnotherId) {
   EXPECT_NE(table->epoch(), epoch) << "threads must look again";
   EXPECT_FALSE(table->forget(handle(16), forgotten));
 
-  const Context second = table->enter(handle(16), 1);
+  const Context second = table->enter(handle(16), 0, 1);
   EXPECT_NE(second.id, first.id) << "allocations of the old context may still be listed";
   table->recycle(first.id);
-  EXPECT_EQ(table->enter(handle(32), 0).id, first.id);
+  EXPECT_EQ(table->enter(handle(32), 0, 0).id, first.id);
 }
 
 TEST(ContextTable, FullTableChargesWithoutTracking) {
   auto table = std::make_unique<ContextTable>();
   for (uintptr_t i = 1; i <= 1024; ++i) {
-    ASSERT_NE(table->enter(handle(i * 16), 0).id, kUntrackedContext);
+    ASSERT_NE(table->enter(handle(i * 16), 0, 0).id, kUntrackedContext);
   }
-  const Context beyond = table->enter(handle(99999), 5);
+  const Context beyond = table->enter(handle(99999), 0, 5);
   EXPECT_EQ(beyond.id, kUntrackedContext);
   EXPECT_EQ(beyond.row, 5);
 }
 
 TEST(ContextTable, AttachCountsDown) {
   auto table = std::make_unique<ContextTable>();
-  table->enter(handle(16), 0);
+  table->enter(handle(16), 0, 0);
   EXPECT_EQ(table->attach(handle(16), 1), 2);
   EXPECT_EQ(table->attach(handle(16), -1), 1);
   EXPECT_EQ(table->attach(handle(16), -1), 0);

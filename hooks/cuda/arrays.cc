@@ -1,0 +1,201 @@
+// Arrays and mipmapped arrays: tiled memory whose size only the driver knows.
+//
+// The driver tells the size of an array that is deferred, that is made without memory. So a
+// deferred one of the same form is made first, asked, and destroyed. Where a driver cannot do that,
+// the size is estimated from the form. Sparse and deferred arrays take no memory of their own: what
+// is mapped to them is charged where it is made.
+//
+// Small arrays share the driver's chunks with others, which nothing tells; what they really took
+// comes from the truth, as implicit memory.
+#include <algorithm>
+
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+
+void forget_mapped_array(Process& process, const void* array);  // vmm.cc
+
+namespace {
+
+// Bytes of one element of a channel, times its channels; blocks of 4 x 4 elements for the
+// compressed formats. (CUarray_format of cuda.h; what is not known is taken for the largest.)
+uint64_t element_bytes(int format, unsigned int channels) {
+  switch (format) {
+    case 0x01:  // UNSIGNED_INT8
+    case 0x08:  // SIGNED_INT8
+      return channels;
+    case 0x02:  // UNSIGNED_INT16
+    case 0x09:  // SIGNED_INT16
+    case 0x10:  // HALF
+      return 2ull * channels;
+    case 0xb0:  // NV12: one and a half planes of bytes
+      return 2;
+    case 0xc0:  // UNORM_INT8X1 ... SNORM_INT16X4
+    case 0xc3:
+      return 1;
+    case 0xc1:
+    case 0xc4:
+    case 0xc6:
+    case 0xc9:
+      return 2;
+    default:
+      return 4ull * std::max(channels, 4u);
+  }
+}
+
+// An estimate that is not too small: rows padded to the tiles of the hardware.
+uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
+  constexpr uint64_t kTileBytes = 512, kTileRows = 128;
+  const auto round_up = [](uint64_t value, uint64_t step) {
+    return (value + step - 1) / step * step;
+  };
+  // Larger ones no driver makes; this only keeps the products from overflowing.
+  const uint64_t width = std::min<uint64_t>(form.Width, 1 << 20);
+  const uint64_t height = std::clamp<uint64_t>(form.Height, 1, 1 << 20);
+  const uint64_t depth = std::clamp<uint64_t>(form.Depth, 1, 1 << 16);
+  const uint64_t row = round_up(width * element_bytes(form.Format, form.NumChannels), kTileBytes);
+  const uint64_t rows = height == 1 ? 1 : round_up(height, std::min(height, kTileRows));
+  const uint64_t bytes = row * rows * depth;
+  // All further levels of a mipmap together are smaller than the first.
+  return levels > 1 ? 2 * bytes : bytes;
+}
+
+bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR& form) {
+  return (form.Flags & (kArraySparse | kArrayDeferred)) != 0;
+}
+
+uint64_t size_of_plain(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form) {
+  CUDA_ARRAY3D_DESCRIPTOR deferred = form;
+  deferred.Flags |= kArrayDeferred;
+  CUarray array = nullptr;
+  CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {};
+  if (real::cuArray3DCreate_v2(&array, &deferred) != kSuccess) return estimate(form, 1);
+  const CUresult result = real::cuArrayGetMemoryRequirements(&needs, array, device);
+  real::cuArrayDestroy(array);
+  return result == kSuccess ? needs.size : estimate(form, 1);
+}
+
+uint64_t size_of_mipmapped(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form,
+                           unsigned int levels) {
+  CUDA_ARRAY3D_DESCRIPTOR deferred = form;
+  deferred.Flags |= kArrayDeferred;
+  CUmipmappedArray array = nullptr;
+  CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {};
+  if (real::cuMipmappedArrayCreate(&array, &deferred, levels) != kSuccess) {
+    return estimate(form, levels);
+  }
+  const CUresult result = real::cuMipmappedArrayGetMemoryRequirements(&needs, array, device);
+  real::cuMipmappedArrayDestroy(array);
+  return result == kSuccess ? needs.size : estimate(form, levels);
+}
+
+// Calls `create()`; `size(device)` says what it will take, `destroy(handle)` undoes it.
+template <typename Array, typename Size, typename Create, typename Destroy>
+CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR& form, Size size,
+                      Create create, Destroy destroy) {
+  Hook hook;
+  Context context;
+  if (!hook.active() || out == nullptr || takes_no_memory(form) ||
+      !current_context(hook.process(), context) || context.row == Process::kNotCapped) {
+    return create();
+  }
+  Process& process = hook.process();
+  if (context.row == Process::kFault) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+  const LinearSize needed = linear_size(size(context.device));
+  const Array before = *out;
+  if (needed.shares_chunk) {
+    ImplicitReservation reservation(process, context.row, needed.units, api);
+    if (!reservation) return kOutOfMemory;
+    const CUresult result = create();
+    if (result != kSuccess || reservation.made()) return result;
+  } else {
+    Reservation reservation(process, context.row, needed.units, api);
+    if (!reservation) return kOutOfMemory;
+    const CUresult result = create();
+    if (result != kSuccess) return result;
+    if (record_linear(process, reservation, context, reinterpret_cast<uint64_t>(*out), needed)) {
+      return result;
+    }
+  }
+  destroy(*out);
+  settle_implicit(process, context.row);
+  *out = before;
+  return kOutOfMemory;
+}
+
+template <typename Array, typename Real>
+CUresult destroy_array(Array array, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(array);
+  Process& process = hook.process();
+  Release release(process, reinterpret_cast<uint64_t>(array));
+  const CUresult result = real(array);
+  if (result != kSuccess) return result;
+  forget_mapped_array(process, array);
+  Context context;
+  if (!release.found() && current_context(process, context) && context.row >= 0) {
+    settle_implicit(process, context.row);
+  }
+  release.done();
+  return result;
+}
+
+template <typename Descriptor, typename Real>
+CUresult create_plain(CUarray* out, const Descriptor* descriptor, const Real& real) {
+  const auto create = [&] { return real(out, descriptor); };
+  if (descriptor == nullptr) return create();
+  CUDA_ARRAY3D_DESCRIPTOR form = {};
+  form.Width = descriptor->Width;
+  form.Height = descriptor->Height;
+  form.Format = descriptor->Format;
+  form.NumChannels = descriptor->NumChannels;
+  if constexpr (requires { descriptor->Depth; }) {
+    form.Depth = descriptor->Depth;
+    form.Flags = descriptor->Flags;
+  }
+  return create_array(
+      "cuArrayCreate", out, form, [&](CUdevice device) { return size_of_plain(device, form); },
+      create, real::cuArrayDestroy);
+}
+
+}  // namespace
+
+CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
+  return create_plain(array, descriptor, real::cuArrayCreate_v2);
+}
+
+CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR_v1* descriptor) {
+  return create_plain(array, descriptor, real::cuArrayCreate);
+}
+
+CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
+  return create_plain(array, descriptor, real::cuArray3DCreate_v2);
+}
+
+CUresult cuArray3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR_v1* descriptor) {
+  return create_plain(array, descriptor, real::cuArray3DCreate);
+}
+
+CUresult cuArrayDestroy(CUarray array) {
+  return destroy_array(array, real::cuArrayDestroy);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
+                                unsigned int levels) {
+  const auto create = [&] { return real::cuMipmappedArrayCreate(array, descriptor, levels); };
+  if (descriptor == nullptr) return create();
+  return create_array(
+      "cuMipmappedArrayCreate", array, *descriptor,
+      [&](CUdevice device) { return size_of_mipmapped(device, *descriptor, levels); }, create,
+      real::cuMipmappedArrayDestroy);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
+  return destroy_array(array, real::cuMipmappedArrayDestroy);
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,154 @@
+// Calls that make the driver take memory whose size they do not name: modules, libraries, limits
+// and green contexts. What they took comes from the truth.
+//
+// A library's code is loaded when something of it is first used, mostly by a launch, which is not
+// hooked; it is then found at the next look at the truth.
+#include <algorithm>
+
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// Reserved while a call runs: enough for most modules. An estimate, not a measurement.
+constexpr uint64_t kEstimatedModule = 32u << 20;
+
+// Calls `load()` under a reservation of `bytes`; `unload()` undoes it.
+template <typename Load, typename Unload>
+CUresult load_on(Process& process, int row, const char* api, uint64_t bytes, Load load,
+                 Unload unload) {
+  if (row == Process::kNotCapped) return load();
+  if (row == Process::kFault) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+  ImplicitReservation reservation(process, row, layout::units_for(bytes), api);
+  if (!reservation) return kOutOfMemory;
+  const CUresult result = load();
+  if (result != kSuccess || reservation.made()) return result;
+  unload();
+  settle_implicit(process, row);
+  return kOutOfMemory;
+}
+
+template <typename Load, typename Unload>
+CUresult load_here(const char* api, Load load, Unload unload) {
+  Hook hook;
+  Context context;
+  if (!hook.active() || !current_context(hook.process(), context)) return load();
+  return load_on(hook.process(), context.row, api, kEstimatedModule, load, unload);
+}
+
+template <typename Load>
+CUresult load_module(CUmodule* module, const char* api, Load load) {
+  if (module == nullptr) return load();
+  const CUmodule before = *module;
+  return load_here(api, load, [&] {
+    real::cuModuleUnload(*module);
+    *module = before;
+  });
+}
+
+// Calls `drop()`, after which the driver may hold less.
+template <typename Drop>
+CUresult drop_here(Drop drop) {
+  Hook hook;
+  const CUresult result = drop();
+  Context context;
+  if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
+      context.row >= 0) {
+    settle_implicit(hook.process(), context.row);
+  }
+  return result;
+}
+
+// What raising a limit of the current context makes the driver take, in bytes.
+uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
+  if (value <= before) return 0;
+  if (limit != kLimitStack) return value - before;
+  int multiprocessors = 0, threads = 0;
+  real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
+  real::cuDeviceGetAttribute(&threads, kThreadsPerMultiprocessor, device);
+  uint64_t bytes = 0;
+  const auto resident = static_cast<uint64_t>(multiprocessors) * static_cast<uint64_t>(threads);
+  return __builtin_mul_overflow(value - before, resident, &bytes) ? ~uint64_t{0} : bytes;
+}
+
+}  // namespace
+
+CUresult cuModuleLoad(CUmodule* module, const char* file) {
+  return load_module(module, "cuModuleLoad", [&] { return real::cuModuleLoad(module, file); });
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return load_module(module, "cuModuleLoadData",
+                     [&] { return real::cuModuleLoadData(module, image); });
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int option_count,
+                            int* options, void** values) {
+  return load_module(module, "cuModuleLoadDataEx", [&] {
+    return real::cuModuleLoadDataEx(module, image, option_count, options, values);
+  });
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+  return load_module(module, "cuModuleLoadFatBinary",
+                     [&] { return real::cuModuleLoadFatBinary(module, image); });
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+  return drop_here([&] { return real::cuModuleUnload(module); });
+}
+
+// What a library has loaded cannot be unloaded but with all of it: there is nothing to undo.
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+  return load_here(
+      "cuLibraryGetModule", [&] { return real::cuLibraryGetModule(module, library); }, [] {});
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
+  return load_here(
+      "cuLibraryGetGlobal", [&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); },
+      [] {});
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return drop_here([&] { return real::cuLibraryUnload(library); });
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+  Hook hook;
+  Context context;
+  const auto set = [&] { return real::cuCtxSetLimit(limit, value); };
+  const bool takes_memory = limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap;
+  size_t before = 0;
+  if (!hook.active() || !takes_memory || !current_context(hook.process(), context) ||
+      context.row == Process::kNotCapped || real::cuCtxGetLimit(&before, limit) != kSuccess) {
+    return set();
+  }
+  const uint64_t growth = growth_of_limit(limit, before, value, context.device);
+  const CUresult result = load_on(hook.process(), context.row, "cuCtxSetLimit", growth, set,
+                                  [&] { real::cuCtxSetLimit(limit, before); });
+  return result;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice device,
+                          unsigned int flags) {
+  Hook hook;
+  const auto create = [&] { return real::cuGreenCtxCreate(context, description, device, flags); };
+  if (!hook.active() || context == nullptr) return create();
+  const CUgreenCtx before = *context;
+  return load_on(hook.process(), row_of(hook.process(), device), "cuGreenCtxCreate",
+                 kEstimatedModule, create, [&] {
+                   real::cuGreenCtxDestroy(*context);
+                   *context = before;
+                 });
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx context) {
+  return drop_here([&] { return real::cuGreenCtxDestroy(context); });
+}
+
+}  // namespace fracgpu::cuda

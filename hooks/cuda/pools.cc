@@ -1,0 +1,196 @@
+// Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
+// that may make it grow. No stream is synchronised: when a free takes effect, and when the driver
+// gives memory of a pool back, is found out the next time the pool is looked at.
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// A pool grows by chunks of this size, or by what was asked for where that is more. (Public
+// behaviour, not documented. Where a driver takes more it is charged at once, and undone when it
+// does not fit under the cap.)
+constexpr uint64_t kChunkBytes = 32u << 20;
+
+CUmemoryPool handle_of(uint64_t key) {
+  return reinterpret_cast<CUmemoryPool>(key);
+}
+uint64_t key_of(CUmemoryPool pool) {
+  return reinterpret_cast<uint64_t>(pool);
+}
+
+bool reserved_by_pool(uint64_t key, uint64_t& bytes) {
+  return real::cuMemPoolGetAttribute(handle_of(key), kPoolReserved, &bytes) == kSuccess;
+}
+void trim_pool(uint64_t key) {
+  real::cuMemPoolTrimTo(handle_of(key), 0);
+}
+constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
+
+// The row of a pool, or Process::kNotCapped for pools of host memory and imported ones.
+int row_of_pool(Process& process, CUmemoryPool handle) {
+  Pool pool;
+  if (process.pools.find(key_of(handle), pool)) return pool.row;
+  // Pools that the program made were entered then; a device's default pool is made by the driver.
+  for (CUdevice device = 0; device < Process::kDeviceSlots; ++device) {
+    CUmemoryPool of_device = nullptr;
+    if (real::cuDeviceGetDefaultMemPool(&of_device, device) != kSuccess) break;
+    if (of_device == handle) return row_of(process, device);
+  }
+  return Process::kNotCapped;
+}
+
+bool is_capturing(CUstream stream, bool per_thread) {
+  const auto kPerThread = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
+  int status = kNotCapturing;
+  return real::cuStreamIsCapturing(stream == nullptr && per_thread ? kPerThread : stream,
+                                   &status) == kSuccess &&
+         status != kNotCapturing;
+}
+
+// The context whose device a stream works on.
+bool context_of(Process& process, CUstream stream, Context& context) {
+  // The default streams are those of whatever context is current.
+  if (reinterpret_cast<uint64_t>(stream) > 2) {
+    CUcontext handle = nullptr;
+    if (real::cuStreamGetCtx(stream, &handle) == kSuccess &&
+        process.contexts.find(handle, context)) {
+      return true;
+    }
+  }
+  return current_context(process, context);
+}
+
+// Calls `allocate()` under a reservation of what the pool may grow by.
+template <typename Allocate, typename Free>
+CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int row,
+                       CUdeviceptr* out, size_t bytes, Allocate allocate, Free free) {
+  if (row == Process::kNotCapped) return allocate();
+  if (row == Process::kFault || !process.pools.add(key_of(pool), row, kPools)) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+  const uint64_t growth = bytes <= kChunkBytes ? kChunkBytes : bytes;
+  Reservation reservation(process, row, linear_size(growth).units, api);
+  if (!reservation) return kOutOfMemory;
+  const CUdeviceptr before = *out;
+  const CUresult result = allocate();
+  const bool as_foreseen = settle_pool(process, key_of(pool), &reservation);
+  if (result != kSuccess || as_foreseen || process.ledger.within_cap(row)) return result;
+  // The pool took more than was foreseen.
+  free(*out);
+  trim_pool(key_of(pool));
+  settle_pool(process, key_of(pool), nullptr);
+  *out = before;
+  return kOutOfMemory;
+}
+
+template <typename Real, typename Free>
+CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool per_thread,
+                        const Real& real, const Free& free) {
+  Hook hook;
+  const auto allocate = [&] { return real(out, bytes, stream); };
+  Context context;
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(stream, per_thread) ||
+      !context_of(hook.process(), stream, context)) {
+    return allocate();
+  }
+  CUmemoryPool pool = nullptr;
+  if (real::cuDeviceGetMemPool(&pool, context.device) != kSuccess) return allocate();
+  // The program may have made a pool of host memory the device's current one.
+  const int row = row_of_pool(hook.process(), pool);
+  return allocate_from(hook.process(), "cuMemAllocAsync", pool, row, out, bytes, allocate,
+                       [&](CUdeviceptr pointer) { free(pointer, stream); });
+}
+
+template <typename Real, typename Free>
+CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream,
+                            bool per_thread, const Real& real, const Free& free) {
+  Hook hook;
+  const auto allocate = [&] { return real(out, bytes, pool, stream); };
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(stream, per_thread)) {
+    return allocate();
+  }
+  return allocate_from(hook.process(), "cuMemAllocFromPoolAsync", pool,
+                       row_of_pool(hook.process(), pool), out, bytes, allocate,
+                       [&](CUdeviceptr pointer) { free(pointer, stream); });
+}
+
+// Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
+// later, which only the truth can tell.
+template <typename Real>
+CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(pointer, stream);
+  Release release(hook.process(), pointer);
+  const CUresult result = real(pointer, stream);
+  if (result == kSuccess) release.left_to_truth();
+  return result;
+}
+
+}  // namespace
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
+  return allocate_async(dptr, bytesize, stream, false, real::cuMemAllocAsync, real::cuMemFreeAsync);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
+  return allocate_async(dptr, bytesize, stream, true, real::cuMemAllocAsync_ptsz,
+                        real::cuMemFreeAsync_ptsz);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream stream) {
+  return allocate_from_pool(dptr, bytesize, pool, stream, false, real::cuMemAllocFromPoolAsync,
+                            real::cuMemFreeAsync);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream stream) {
+  return allocate_from_pool(dptr, bytesize, pool, stream, true, real::cuMemAllocFromPoolAsync_ptsz,
+                            real::cuMemFreeAsync_ptsz);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
+  return free_async(dptr, stream, real::cuMemFreeAsync);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
+  return free_async(dptr, stream, real::cuMemFreeAsync_ptsz);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  Hook hook;
+  const CUresult result = real::cuMemPoolCreate(pool, properties);
+  if (result != kSuccess || !hook.active() || pool == nullptr || properties == nullptr ||
+      properties->location.type != kLocationDevice) {
+    return result;
+  }
+  Process& process = hook.process();
+  const int row = row_of(process, properties->location.id);
+  if (row >= 0) process.pools.add(key_of(*pool), row, kPools);
+  return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  Hook hook;
+  if (!hook.active()) return real::cuMemPoolDestroy(pool);
+  uint64_t used = 0;
+  const bool in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
+  // Forgotten before it is gone: other threads look at all pools they know.
+  Pool forgotten;
+  const bool known = hook.process().pools.remove(key_of(pool), forgotten);
+  const CUresult result = real::cuMemPoolDestroy(pool);
+  if (known && result == kSuccess) charge_destroyed_pool(hook.process(), forgotten, in_use);
+  if (known && result != kSuccess) hook.process().pools.put_back(forgotten);
+  return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep) {
+  Hook hook;
+  const CUresult result = real::cuMemPoolTrimTo(pool, bytes_to_keep);
+  if (hook.active()) settle_pool(hook.process(), key_of(pool), nullptr);
+  return result;
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,238 @@
+// Virtual memory management: memory is charged when a handle is made and given back when the last
+// reference to it and the last mapping and binding of it are gone.
+//
+// Imported handles are other processes' memory, and reserved addresses are no memory at all: both
+// cost nothing. Neither does host memory, whatever makes it.
+#include "hooks/cuda/hook.h"
+#include "shim/charge.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+void give_back(Process& process, const PhysicalTable::Freed& freed) {
+  if (freed.memory == 0) return;
+  if (freed.units > 0) process.ledger.release(freed.row, freed.units);
+  // A multicast object keeps what is bound to it.
+  process.physical.drop_owned(
+      PhysicalTable::owner_key(freed.memory),
+      [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
+}
+
+// Enters a handle that stands for memory somebody else pays for, or for none.
+CUresult add_free_of_charge(Hook& hook, CUresult result,
+                            const CUmemGenericAllocationHandle* handle) {
+  if (result == kSuccess && hook.active() && handle != nullptr) {
+    hook.process().physical.add(*handle, 0, 0);
+  }
+  return result;
+}
+
+// What names a piece of a sparse array: every field that says where it is.
+uint64_t tile_key(const CUarrayMapInfo& info) {
+  uint64_t hash = reinterpret_cast<uint64_t>(info.resource.array);
+  const auto mix = [&](uint64_t value) { hash = hash_of(hash ^ value) + value; };
+  mix(static_cast<uint64_t>(info.subresourceType));
+  if (info.subresourceType == kMiptail) {
+    mix(info.subresource.miptail.layer);
+    mix(info.subresource.miptail.offset);
+  } else {
+    const auto& level = info.subresource.sparseLevel;
+    for (const unsigned value :
+         {level.level, level.layer, level.offsetX, level.offsetY, level.offsetZ}) {
+      mix(value);
+    }
+  }
+  return hash | uint64_t{3} << 62;
+}
+
+template <typename Real>
+CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, const Real& real) {
+  Hook hook;
+  if (!hook.active() || list == nullptr) return real(list, count, stream);
+  Process& process = hook.process();
+  const PhysicalTable::Change change(process.physical);
+  const uint64_t serial = process.physical.serial();
+  const CUresult result = real(list, count, stream);
+  for (unsigned int i = 0; result == kSuccess && i < count; ++i) {
+    const CUarrayMapInfo& info = list[i];
+    const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
+    if (info.memOperationType == kOperationUnmap) {
+      process.physical.drop_mappings(tile_key(info), PhysicalTable::kBindingStep, serial, gone);
+    } else if (info.memOperationType == kOperationMap) {
+      const uint64_t memory = process.physical.memory_of(info.memHandle.memHandle);
+      gone(process.physical.add_mapping(tile_key(info), PhysicalTable::kBindingStep, memory,
+                                        reinterpret_cast<uint64_t>(info.resource.array)));
+    }
+  }
+  return result;
+}
+
+// Remembers that `memory` is bound to a multicast object. Each device of its team has bindings of
+// its own, so the device of the memory is part of the key.
+void bind(Process& process, CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+          size_t size, uint64_t memory) {
+  const uint64_t object = process.physical.memory_of(multicast);
+  if (object == 0 || memory == 0) return;
+  give_back(process,
+            process.physical.add_mapping(PhysicalTable::binding_key(object, device, offset), size,
+                                         memory, PhysicalTable::owner_key(object)));
+}
+
+}  // namespace
+
+void forget_mapped_array(Process& process, const void* array) {
+  process.physical.drop_owned(
+      reinterpret_cast<uint64_t>(array),
+      [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+  Hook hook;
+  const auto create = [&] { return real::cuMemCreate(handle, size, properties, flags); };
+  if (!hook.active() || handle == nullptr || properties == nullptr || size == 0 ||
+      properties->location.type != kLocationDevice) {
+    return create();
+  }
+  Process& process = hook.process();
+  const int row = row_of(process, properties->location.id);
+  if (row == Process::kNotCapped) return create();
+  if (row == Process::kFault) {
+    say_fault(process, "cuMemCreate");
+    return kOutOfMemory;
+  }
+  const uint64_t units = layout::units_for(size);
+  Reservation reservation(process, row, units, "cuMemCreate");
+  if (!reservation) return kOutOfMemory;
+  const CUmemGenericAllocationHandle before = *handle;
+  const CUresult result = create();
+  if (result != kSuccess) return result;
+  if (!process.physical.add(*handle, units, row)) {
+    real::cuMemRelease(*handle);
+    *handle = before;
+    return kOutOfMemory;
+  }
+  reservation.keep(units);
+  return result;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  Hook hook;
+  if (!hook.active()) return real::cuMemRelease(handle);
+  Process& process = hook.process();
+  const PhysicalTable::Change change(process.physical);
+  const uint64_t memory = process.physical.memory_of(handle);
+  const CUresult result = real::cuMemRelease(handle);
+  if (result == kSuccess && memory != 0) {
+    give_back(process, process.physical.drop_reference(memory));
+  }
+  return result;
+}
+
+CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  Hook hook;
+  if (!hook.active()) return real::cuMemMap(pointer, size, offset, handle, flags);
+  Process& process = hook.process();
+  const uint64_t memory = process.physical.memory_of(handle);
+  const CUresult result = real::cuMemMap(pointer, size, offset, handle, flags);
+  if (result == kSuccess && memory != 0) {
+    give_back(process, process.physical.add_mapping(pointer, size, memory));
+  }
+  return result;
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
+  Hook hook;
+  if (!hook.active()) return real::cuMemUnmap(pointer, size);
+  Process& process = hook.process();
+  const PhysicalTable::Change change(process.physical);
+  const uint64_t serial = process.physical.serial();
+  const CUresult result = real::cuMemUnmap(pointer, size);
+  if (result == kSuccess) {
+    process.physical.drop_mappings(pointer, size, serial, [&](const PhysicalTable::Freed& freed) {
+      give_back(process, freed);
+    });
+  }
+  return result;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  Hook hook;
+  const CUresult result = real::cuMemRetainAllocationHandle(handle, address);
+  if (result != kSuccess || !hook.active() || handle == nullptr) return result;
+  PhysicalTable& physical = hook.process().physical;
+  if (const uint64_t memory = physical.memory_at(reinterpret_cast<uint64_t>(address))) {
+    physical.add_reference(*handle, memory);
+  }
+  return result;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
+                                        int handle_type) {
+  Hook hook;
+  return add_free_of_charge(
+      hook, real::cuMemImportFromShareableHandle(handle, os_handle, handle_type), handle);
+}
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo* list, unsigned int count, CUstream stream) {
+  return map_array(list, count, stream, real::cuMemMapArrayAsync);
+}
+
+CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo* list, unsigned int count, CUstream stream) {
+  return map_array(list, count, stream, real::cuMemMapArrayAsync_ptsz);
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const void* properties) {
+  Hook hook;
+  return add_free_of_charge(hook, real::cuMulticastCreate(handle, properties), handle);
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                            unsigned long long flags) {
+  Hook hook;
+  const CUresult result =
+      real::cuMulticastBindMem(multicast, multicast_offset, memory, memory_offset, size, flags);
+  CUmemAllocationProp properties;
+  if (result == kSuccess && hook.active() &&
+      real::cuMemGetAllocationPropertiesFromHandle(&properties, memory) == kSuccess) {
+    Process& process = hook.process();
+    bind(process, multicast, properties.location.id, multicast_offset, size,
+         process.physical.memory_of(memory));
+  }
+  return result;
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
+                             CUdeviceptr pointer, size_t size, unsigned long long flags) {
+  Hook hook;
+  const CUresult result =
+      real::cuMulticastBindAddr(multicast, multicast_offset, pointer, size, flags);
+  Context context;
+  if (result == kSuccess && hook.active() && current_context(hook.process(), context)) {
+    Process& process = hook.process();
+    bind(process, multicast, context.device, multicast_offset, size,
+         process.physical.memory_at(pointer));
+  }
+  return result;
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,
+                           size_t multicast_offset, size_t size) {
+  Hook hook;
+  if (!hook.active()) return real::cuMulticastUnbind(multicast, device, multicast_offset, size);
+  Process& process = hook.process();
+  const PhysicalTable::Change change(process.physical);
+  const uint64_t object = process.physical.memory_of(multicast);
+  const uint64_t serial = process.physical.serial();
+  const CUresult result = real::cuMulticastUnbind(multicast, device, multicast_offset, size);
+  if (result == kSuccess && object != 0) {
+    process.physical.drop_mappings(
+        PhysicalTable::binding_key(object, device, multicast_offset), size, serial,
+        [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
+  }
+  return result;
+}
+
+}  // namespace fracgpu::cuda

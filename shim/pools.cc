@@ -1,0 +1,77 @@
+// Charges pools by what their driver says they hold; see charge.h and pool_table.h.
+#include "shim/charge.h"
+
+namespace fracgpu {
+
+using layout::units_for;
+
+namespace {
+
+// Pools of one row that one pass looks at; programs have a handful.
+constexpr size_t kMaxPools = 256;
+
+template <typename Visit>
+void for_each_pool(Process& process, int row, Visit visit) {
+  if (process.pools.empty()) return;
+  uint64_t keys[kMaxPools];
+  const size_t count = process.pools.keys(row, keys, kMaxPools);
+  for (size_t i = 0; i < count; ++i) visit(keys[i]);
+}
+
+}  // namespace
+
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
+  uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
+  int row = reservation != nullptr ? reservation->row() : 0;
+  bool foreseen = true;
+  Pool pool;
+  for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
+    row = pool.row;
+    uint64_t bytes = 0;
+    const bool known = pool.driver->reserved(key, bytes);
+    process.pools.end_use(key);
+    if (!known) break;
+    const uint64_t now = units_for(bytes);
+    // Memory that was not foreseen is charged before it is entered: nobody may see less than there
+    // is, and nobody may take the difference for a call that is over.
+    if (now > pool.units + in_hand) {
+      process.ledger.charge_taken(row, now - pool.units - in_hand);
+      in_hand = now - pool.units;
+      foreseen = false;
+    }
+    settled = process.pools.set_units(pool, now);
+    if (settled) in_hand = pool.units + in_hand - now;
+  }
+  if (in_hand > 0) process.ledger.release(row, in_hand);
+  return foreseen;
+}
+
+void settle_pools(Process& process, int row) {
+  for_each_pool(process, row, [&](uint64_t key) { settle_pool(process, key, nullptr); });
+}
+
+bool trim_pools(Process& process, int row) {
+  if (process.pools.empty()) return false;
+  uint64_t before = 0, after = 0, changes = 0;
+  process.pools.sum(row, before, changes);
+  for_each_pool(process, row, [&](uint64_t key) {
+    Pool pool;
+    if (!process.pools.begin_use(key, pool)) return;
+    if (pool.units > 0) pool.driver->trim(key);
+    process.pools.end_use(key);
+    settle_pool(process, key, nullptr);
+  });
+  process.pools.sum(row, after, changes);
+  return after < before;
+}
+
+void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
+  if (pool.units == 0) return;
+  if (in_use) {
+    leave_to_truth(process, pool.row, pool.units);
+  } else {
+    process.ledger.release(pool.row, pool.units);
+  }
+}
+
+}  // namespace fracgpu
