@@ -6,7 +6,8 @@
 set -u
 
 usage() {
-  echo "usage: $0 nvidia-smi-535|nvidia-smi-550|nvml-headers|libcuda1-535|glibc-2.31 DEST" >&2
+  echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550 or glibc-2.31" >&2
   exit 2
 }
 
@@ -19,12 +20,23 @@ skip() {
 part=$1
 dest=$2
 
-# Every part: suite, component, packages, and one file that proves the part is there.
+# Every part: suite, component, packages, and one file that proves the part is there. Of a package with a digest only
+# the headers that it starts with are wanted.
+digest=
 case $part in
   nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvml-headers) suite=bookworm component=non-free packages=libnvidia-ml-dev proof=usr/include/nvml.h ;;
+  cuda-headers-11.8)
+    suite=bookworm component=non-free packages=nvidia-cuda-dev proof=usr/include/cuda.h
+    digest=1b45780b3bf1e94451de56a0e8004c811689e6a63151bf235011f50c295ee92e
+    ;;
+  cuda-headers-12.4)
+    suite=trixie component=non-free packages=nvidia-cuda-dev proof=usr/include/cuda.h
+    digest=59f6882785931346079b5ec8aee50ae9718f68f44638ca95046d3a41676ca2f4
+    ;;
   libcuda1-535) suite=bookworm component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
+  libcuda1-550) suite=trixie component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
   *) usage ;;
 esac
@@ -79,12 +91,17 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 signed=""
 [ -f "$keyring" ] && signed="[signed-by=$keyring] "
 
-fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
+look_into() { # look_into SUITE COMPONENT
+  from="$1/$2"
   echo "deb ${signed}$mirror $1 $2" >"$work/sources.list"
-  from="$1/$2" to=$3
+  APT_CONFIG=$work/apt.conf apt-get -qq update >"$work/log" 2>&1 || skip "the mirror has no usable $from"
+}
+
+fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
+  look_into "$1" "$2"
+  to=$3
   shift 3
   rm -f "$work"/debs/*.deb
-  APT_CONFIG=$work/apt.conf apt-get -qq update >"$work/log" 2>&1 || skip "the mirror has no usable $from"
   (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq download "$@" >>"$work/log" 2>&1) ||
     skip "no $* in $from"
   for deb in "$work"/debs/*.deb; do
@@ -92,9 +109,36 @@ fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
   done
 }
 
+# CUDA's headers are the first files of a package of 770 MB, so only its first MiB is read. The mirror's signature does
+# not cover a beginning, so the headers are trusted for being what they were when this was written.
+fetch_headers() { # fetch_headers SUITE COMPONENT DESTINATION PACKAGE DIGEST
+  command -v python3 >/dev/null 2>&1 || skip "python3 is not on this machine"
+  look_into "$1" "$2"
+  to=$3 package=$4 expected=$5
+  uri=$(APT_CONFIG=$work/apt.conf apt-get -qq download --print-uris "$package" 2>>"$work/log" | cut -d"'" -f2)
+  [ -n "$uri" ] || skip "no $package in $from"
+  eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
+  export http_proxy="${http_proxy-}" https_proxy="${https_proxy-}"
+  python3 -c 'import sys, urllib.request as web
+request = web.Request(sys.argv[1], headers={"Range": "bytes=0-1048575"})
+sys.stdout.buffer.write(web.urlopen(request, timeout=60).read(1048576))' "$uri" >"$work/start" 2>>"$work/log" ||
+    skip "the start of $package cannot be read"
+  set -- cuda.h cudaEGL.h cudaGL.h cudaProfiler.h cudaVDPAU.h
+  # Both complain, because the package ends early.
+  # shellcheck disable=SC2046 # a list of names
+  dpkg-deb --fsys-tarfile "$work/start" 2>/dev/null |
+    tar -x -C "$to" $(printf ' ./usr/include/%s' "$@") 2>/dev/null
+  found=$(cd "$to/usr/include" && cat "$@" 2>/dev/null | sha256sum)
+  [ "$found" = "$expected  -" ] || skip "$package has other headers now"
+}
+
 mkdir -p "$dest" || skip "cannot write the destination"
-# shellcheck disable=SC2086 # a list of names
-fetch "$suite" "$component" "$dest" $packages
+if [ -n "$digest" ]; then
+  fetch_headers "$suite" "$component" "$dest" "$packages" "$digest"
+else
+  # shellcheck disable=SC2086 # a list of names
+  fetch "$suite" "$component" "$dest" $packages
+fi
 [ -e "$dest/$proof" ] || skip "$proof is not in the package"
 
 # A binary from a newer suite may need a newer C library than this machine has: that suite's own one is put beside it

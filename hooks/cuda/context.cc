@@ -130,6 +130,30 @@ CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
   return create_context(context, device, [&] { return real::cuCtxCreate(context, flags, device); });
 }
 
+CUresult cuGLCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create_context(context, device,
+                        [&] { return real::cuGLCtxCreate_v2(context, flags, device); });
+}
+
+CUresult cuGLCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  return create_context(context, device,
+                        [&] { return real::cuGLCtxCreate(context, flags, device); });
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device,
+                             uint32_t vdp_device, void* vdp_get_proc_address) {
+  return create_context(context, device, [&] {
+    return real::cuVDPAUCtxCreate_v2(context, flags, device, vdp_device, vdp_get_proc_address);
+  });
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext* context, unsigned int flags, CUdevice device,
+                          uint32_t vdp_device, void* vdp_get_proc_address) {
+  return create_context(context, device, [&] {
+    return real::cuVDPAUCtxCreate(context, flags, device, vdp_device, vdp_get_proc_address);
+  });
+}
+
 CUresult cuCtxDestroy_v2(CUcontext context) {
   return destroy_context(context, real::cuCtxDestroy_v2);
 }
