@@ -28,19 +28,19 @@ void operator delete(void* pointer, size_t) noexcept {
 namespace std {
 
 // Reached only by a defect in the shim itself: none of its texts and tables uses the heap.
-[[noreturn]] void __throw_bad_alloc() {
+void __throw_bad_alloc() {
   abort();
 }
-[[noreturn]] void __throw_bad_array_new_length() {
+void __throw_bad_array_new_length() {
   abort();
 }
-[[noreturn]] void __throw_length_error(const char*) {
+void __throw_length_error(const char*) {
   abort();
 }
-[[noreturn]] void __throw_logic_error(const char*) {
+void __throw_logic_error(const char*) {
   abort();
 }
-[[noreturn]] void __throw_out_of_range_fmt(const char*, ...) {
+void __throw_out_of_range_fmt(const char*, ...) {
   abort();
 }
 

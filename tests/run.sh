@@ -10,10 +10,12 @@ for argument in "$@"; do
   case $argument in
     --sanitizers) presets+=(asan tsan) ;;
     --campaign) export FRACGPU_CAMPAIGN=1 ;;
+    --tidy) export FRACGPU_TIDY=1 ;;
     -h | --help)
       cat <<'USAGE'
-usage: tests/run.sh [--sanitizers] [--campaign] [CTEST ARGUMENT ...]
+usage: tests/run.sh [--sanitizers] [--campaign] [--tidy] [CTEST ARGUMENT ...]
   --sanitizers  also builds and tests the asan and tsan presets (several minutes each)
+  --tidy        also runs clang-tidy (minutes)
   --campaign    gives the randomised tests more time and more rounds
 USAGE
       exit 0

@@ -20,8 +20,8 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-void complain(const std::string& text) {
-  fmt::print(stderr, "fracgpu: {}\n", text);
+void complain(const char* text) noexcept {
+  fprintf(stderr, "fracgpu: %s\n", text);
 }
 
 struct StatusOptions {

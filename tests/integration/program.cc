@@ -70,7 +70,12 @@ std::vector<std::string> Program::read_until_ready() {
 }
 
 void Program::go_on() {
-  [[maybe_unused]] const ssize_t written = write(in_, "\n", 1);
+  go_on_with("");
+}
+
+void Program::go_on_with(const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t written = write(in_, text.data(), text.size());
 }
 
 void Program::kill(int signal) {

@@ -35,6 +35,7 @@ class Program {
 
   // Answers a client that waits.
   void go_on();
+  void go_on_with(const std::string& line);
 
   void kill(int signal);
 

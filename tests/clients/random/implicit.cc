@@ -1,0 +1,78 @@
+// Modules, limits, and contexts that come and go with what was allocated in them.
+#include <vector>
+
+#include "actor.h"
+
+namespace client {
+namespace {
+
+class Implicit : public Actor {
+ public:
+  using Actor::Actor;
+
+  void move() override {
+    switch (below(6)) {
+      case 0:
+        load();
+        break;
+      case 1:
+        if (!modules_.empty()) unload();
+        break;
+      case 2:
+        good(call("cuCtxSetLimit", kLimitHeap, size_t{(below(32) + 1) << 20}), "cuCtxSetLimit");
+        break;
+      case 3:
+        if (chance(30)) visit_context();
+        break;
+      default: {
+        CUdeviceptr address = 0;
+        if (good(call("cuMemAlloc_v2", &address, size_t{size()}), "cuMemAlloc")) {
+          good(call("cuMemFree_v2", address), "cuMemFree");
+        }
+      }
+    }
+  }
+
+  void clear() override {
+    while (!modules_.empty()) unload();
+    good(call("cuCtxSetLimit", kLimitHeap, size_t{8} << 20), "cuCtxSetLimit");
+  }
+
+ private:
+  void load() {
+    if (modules_.size() > 10) return unload();
+    CUmodule module = nullptr;
+    static const char kImage[] = ".version 7.0\n.target sm_50\n.address_size 64\n";
+    const void* image = kImage;
+    if (good(call("cuModuleLoadData", &module, image), "cuModuleLoadData")) {
+      modules_.push_back(module);
+    }
+  }
+
+  void unload() {
+    good(call("cuModuleUnload", modules_.back()), "cuModuleUnload");
+    modules_.pop_back();
+  }
+
+  // Leaves allocations behind that only the end of the context frees.
+  void visit_context() {
+    CUcontext context = nullptr;
+    if (!good(call("cuCtxCreate_v2", &context, 0u, 0), "cuCtxCreate")) return;
+    for (uint64_t n = below(4); n > 0; --n) {
+      CUdeviceptr address = 0;
+      good(call("cuMemAlloc_v2", &address, size_t{size()}), "cuMemAlloc");
+    }
+    good(call("cuCtxDestroy_v2", context), "cuCtxDestroy");
+    good(call("cuCtxSetCurrent", world_.context), "cuCtxSetCurrent");
+  }
+
+  std::vector<CUmodule> modules_;
+};
+
+}  // namespace
+
+std::unique_ptr<Actor> make_implicit(const World& world, uint64_t seed) {
+  return std::make_unique<Implicit>(world, seed);
+}
+
+}  // namespace client

@@ -1,0 +1,57 @@
+// cuMemAlloc and its relatives.
+#include <vector>
+
+#include "actor.h"
+
+namespace client {
+namespace {
+
+class Linear : public Actor {
+ public:
+  using Actor::Actor;
+
+  void move() override {
+    if (!held_.empty() && chance(held_.size() < 40 ? 40 : 60)) {
+      std::swap(held_[below(held_.size())], held_.back());
+      free_last();
+      return;
+    }
+    CUdeviceptr address = 0;
+    size_t pitch = 0;
+    int result = 0;
+    switch (below(4)) {
+      case 0:
+        result = call("cuMemAllocManaged", &address, size_t{size()}, 1u);
+        break;
+      case 1: {
+        const size_t width = below(20000) + 1;
+        result =
+            call("cuMemAllocPitch_v2", &address, &pitch, width, size_t{size() / width + 1}, 4u);
+        break;
+      }
+      default:
+        result = call("cuMemAlloc_v2", &address, size_t{size()});
+    }
+    if (good(result, "allocate")) held_.push_back(address);
+  }
+
+  void clear() override {
+    while (!held_.empty()) free_last();
+  }
+
+ private:
+  void free_last() {
+    good(call("cuMemFree_v2", held_.back()), "cuMemFree");
+    held_.pop_back();
+  }
+
+  std::vector<CUdeviceptr> held_;
+};
+
+}  // namespace
+
+std::unique_ptr<Actor> make_linear(const World& world, uint64_t seed) {
+  return std::make_unique<Linear>(world, seed);
+}
+
+}  // namespace client

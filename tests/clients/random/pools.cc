@@ -1,0 +1,125 @@
+// Stream-ordered allocation from the default pool and from pools of the program's own.
+#include <vector>
+
+#include "actor.h"
+
+namespace client {
+namespace {
+
+class Pools : public Actor {
+ public:
+  Pools(const World& world, uint64_t seed) : Actor(world, seed) {
+    good(call("cuStreamCreate", &stream_, 1u), "cuStreamCreate");
+  }
+
+  void move() override {
+    switch (below(12)) {
+      case 0:
+        make_pool();
+        break;
+      case 1:
+        if (chance(30)) destroy_pool();
+        break;
+      case 2:
+        trim();
+        break;
+      case 3:
+        good(call("cuStreamSynchronize", stream_), "cuStreamSynchronize");
+        break;
+      case 4:
+        free_linear_in_stream();
+        break;
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        allocate();
+        break;
+      default:
+        free_one();
+    }
+  }
+
+  void clear() override {
+    while (!held_.empty()) free_one();
+    while (!pools_.empty()) destroy_pool();
+    good(call("cuStreamSynchronize", stream_), "cuStreamSynchronize");
+    trim();
+  }
+
+ private:
+  void make_pool() {
+    if (pools_.size() > 3) return;
+    CUmemPoolProps properties = {};
+    properties.allocType = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = {.type = kLocationDevice, .id = 0};
+    CUmemoryPool pool = nullptr;
+    const CUmemPoolProps* wanted = &properties;
+    if (!good(call("cuMemPoolCreate", &pool, wanted), "cuMemPoolCreate")) return;
+    pools_.push_back(pool);
+    uint64_t threshold = chance(50) ? ~uint64_t{0} : size();
+    void* value = &threshold;
+    good(call("cuMemPoolSetAttribute", pool, 4, value),
+         "cuMemPoolSetAttribute");  // RELEASE_THRESHOLD
+  }
+
+  void destroy_pool() {
+    if (pools_.empty()) return;
+    good(call("cuMemPoolDestroy", pools_.back()), "cuMemPoolDestroy");
+    pools_.pop_back();
+  }
+
+  void trim() {
+    CUmemoryPool pool = nullptr;
+    if (!pools_.empty() && chance(70)) {
+      pool = pools_[below(pools_.size())];
+    } else {
+      good(call("cuDeviceGetDefaultMemPool", &pool, 0), "cuDeviceGetDefaultMemPool");
+    }
+    good(call("cuMemPoolTrimTo", pool, size_t{chance(50) ? 0 : size()}), "cuMemPoolTrimTo");
+  }
+
+  void allocate() {
+    if (held_.size() > 60) return free_one();
+    CUdeviceptr address = 0;
+    int result = 0;
+    if (!pools_.empty() && chance(50)) {
+      result = call(chance(50) ? "cuMemAllocFromPoolAsync" : "cuMemAllocFromPoolAsync_ptsz",
+                    &address, size_t{size()}, pools_[below(pools_.size())], stream_);
+    } else {
+      result = call(chance(50) ? "cuMemAllocAsync" : "cuMemAllocAsync_ptsz", &address,
+                    size_t{size()}, stream_);
+    }
+    if (good(result, "cuMemAllocAsync")) held_.push_back(address);
+  }
+
+  void free_one() {
+    if (held_.empty()) return;
+    std::swap(held_[below(held_.size())], held_.back());
+    const CUdeviceptr address = held_.back();
+    held_.pop_back();
+    if (chance(20)) {
+      good(call("cuMemFree_v2", address), "cuMemFree of a pool's memory");
+    } else {
+      good(call("cuMemFreeAsync", address, stream_), "cuMemFreeAsync");
+    }
+  }
+
+  void free_linear_in_stream() {
+    CUdeviceptr address = 0;
+    if (!good(call("cuMemAlloc_v2", &address, size_t{size()}), "cuMemAlloc")) return;
+    good(call("cuMemFreeAsync", address, stream_), "cuMemFreeAsync of cuMemAlloc's memory");
+  }
+
+  CUstream stream_ = nullptr;
+  std::vector<CUmemoryPool> pools_;
+  std::vector<CUdeviceptr> held_;
+};
+
+}  // namespace
+
+std::unique_ptr<Actor> make_pools(const World& world, uint64_t seed) {
+  return std::make_unique<Pools>(world, seed);
+}
+
+}  // namespace client

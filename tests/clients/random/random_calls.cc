@@ -1,0 +1,104 @@
+// random_calls SEED THREADS PHASES MOVES MAX_MIB FAMILY...
+//
+// In each phase every thread makes MOVES random moves in each family; then all stand still, the
+// program prints "quiet done=N refused=N bad=TEXT" and waits for a line: "look" makes the library
+// look at the truth (by a request that cannot be granted) and answers "looked", anything else lets
+// it go on. After the last phase everything is freed, and it stands still once more.
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actor.h"
+
+namespace client {
+namespace {
+
+using Actors = std::vector<std::unique_ptr<Actor>>;
+
+template <typename Work>
+void on_threads(std::vector<Actors>& threads, CUcontext context, Work work) {
+  std::vector<std::thread> running;
+  for (Actors& actors : threads) {
+    running.emplace_back([&] {
+      call("cuCtxSetCurrent", context);
+      work(actors);
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+}
+
+void stand_still(const std::vector<Actors>& threads) {
+  unsigned long long done = 0, refused = 0;
+  std::string bad;
+  for (const Actors& actors : threads) {
+    for (const auto& actor : actors) {
+      done += actor->tally().done;
+      refused += actor->tally().refused;
+      if (bad.empty()) bad = actor->tally().bad;
+    }
+  }
+  call("cuCtxSynchronize");
+  size_t free = 0, total = 0;
+  call("cuMemGetInfo_v2", &free, &total);
+  std::printf("quiet done=%llu refused=%llu free=%zu bad=%s\n", done, refused, free, bad.c_str());
+  std::fflush(stdout);
+  std::string line;
+  while (std::getline(std::cin, line) && line == "look") {
+    CUdeviceptr address = 0;
+    call("cuMemAlloc_v2", &address, size_t{1} << 50);
+    std::printf("looked\n");
+    std::fflush(stdout);
+  }
+}
+
+int run(int argc, char** argv) {
+  if (argc < 7) {
+    std::fprintf(stderr, "usage: random_calls SEED THREADS PHASES MOVES MAX_MIB FAMILY...\n");
+    return 2;
+  }
+  const uint64_t seed = std::strtoull(argv[1], nullptr, 10);
+  const int thread_count = std::atoi(argv[2]), phases = std::atoi(argv[3]);
+  const int moves = std::atoi(argv[4]);
+  World world;
+  world.max_bytes = std::strtoull(argv[5], nullptr, 10) << 20;
+  if (call("cuInit", 0u) != 0 || call("cuDevicePrimaryCtxRetain", &world.context, 0) != 0 ||
+      call("cuCtxSetCurrent", world.context) != 0) {
+    std::fprintf(stderr, "no context\n");
+    return 3;
+  }
+  std::vector<Actors> threads(static_cast<size_t>(thread_count));
+  for (size_t t = 0; t < threads.size(); ++t) {
+    for (int family = 6; family < argc; ++family) {
+      auto actor = make_actor(argv[family], world, seed * 1000 + t * 10 + unsigned(family));
+      if (actor == nullptr) {
+        std::fprintf(stderr, "unknown family '%s'\n", argv[family]);
+        return 2;
+      }
+      threads[t].push_back(std::move(actor));
+    }
+  }
+  for (int phase = 0; phase < phases; ++phase) {
+    on_threads(threads, world.context, [&](Actors& actors) {
+      for (int i = 0; i < moves; ++i) {
+        for (auto& actor : actors) actor->move();
+      }
+    });
+    stand_still(threads);
+  }
+  on_threads(threads, world.context, [](Actors& actors) {
+    for (auto& actor : actors) actor->clear();
+  });
+  stand_still(threads);
+  return 0;
+}
+
+}  // namespace
+}  // namespace client
+
+int main(int argc, char** argv) {
+  return client::run(argc, argv);
+}

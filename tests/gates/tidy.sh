@@ -1,0 +1,19 @@
+#!/bin/sh
+# tidy.sh SOURCE BUILD: clang-tidy finds nothing in the library and the command. Minutes long, so tests/run.sh runs it
+# only with --tidy.
+set -eu
+[ -n "${FRACGPU_TIDY-}" ] || { echo "skipped: tests/run.sh --tidy runs it"; exit 77; }
+cd "$1"
+for tool in clang-tidy-14 clang-tidy ''; do
+  [ -n "$tool" ] || { echo "skipped: no clang-tidy 14 here"; exit 77; }
+  "$tool" --version 2>/dev/null | grep -q 'version 14\.' && break
+done
+# Only sanitizer builds have sanitizer_libc.cc.
+found=$(find shim hooks tools -name '*.cc' ! -name sanitizer_libc.cc | sort |
+  xargs -n 4 -P "$(nproc)" "$tool" -p "$2" --quiet 2>/dev/null | grep -E '(error|warning):' | sort -u || true)
+if [ -n "$found" ]; then
+  echo "FAILED: clang-tidy found"
+  printf '%s\n' "$found"
+  exit 1
+fi
+echo "clang-tidy finds nothing"
