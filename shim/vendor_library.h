@@ -5,8 +5,11 @@
 // The doors, the entry-point getters and the hooks all read the same array.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace fracgpu {
@@ -17,11 +20,29 @@ struct Function {
   std::atomic<void*>* real;  // null until the library is loaded, or if it lacks the name
 };
 
+// The indices of `names` in the order of the names, computed by the compiler.
+template <size_t N>
+constexpr std::array<uint16_t, N> order_of(const std::array<std::string_view, N>& names) {
+  std::array<uint16_t, N> order{};
+  for (size_t i = 0; i < N; ++i) order[i] = static_cast<uint16_t>(i);
+  std::sort(order.begin(), order.end(),
+            [&](uint16_t a, uint16_t b) { return names[a] < names[b]; });
+  return order;
+}
+
 class VendorLibrary {
  public:
+  // `by_name` is the order_of the functions' names.
+  template <size_t N>
   constexpr VendorLibrary(std::string_view prefix, std::string_view soname,
-                          const Function* functions, size_t count)
-      : prefix_(prefix), soname_(soname), functions_(functions), count_(count) {}
+                          const Function (&functions)[N], const std::array<uint16_t, N>& by_name)
+      : prefix_(prefix),
+        soname_(soname),
+        functions_(functions),
+        by_name_(by_name.data()),
+        count_(N) {
+    static_assert(N <= kAddressSlots / 2);
+  }
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
   // outlive the code it points to. Cheap when done before. False while it is not loaded.
@@ -42,8 +63,14 @@ class VendorLibrary {
   std::string_view prefix_;
   std::string_view soname_;
   const Function* functions_;
+  const uint16_t* by_name_;
   size_t count_;
   std::atomic<bool> resolved_{false};
+
+  // Hash table from real address to index + 1, filled when the library is resolved.
+  static constexpr size_t kAddressSlots = 512;
+  static size_t slot_of(const void* real);
+  std::atomic<uint16_t> by_address_[kAddressSlots] = {};
 };
 
 // The vendors in the library, for the doors. Defined in hooks/vendors.cc.

@@ -12,9 +12,16 @@ const Function functions[] = {
 #undef FRACGPU_CALLED
 };
 
+constexpr auto by_name = order_of(std::to_array<std::string_view>({
+#define FRACGPU_HOOKED(name, parameters) #name,
+#define FRACGPU_CALLED(name, parameters) #name,
+#include "hooks/nvml/functions.inc"
+#undef FRACGPU_HOOKED
+#undef FRACGPU_CALLED
+}));
+
 }  // namespace
 
-constinit VendorLibrary library("nvml", "libnvidia-ml.so.1", functions,
-                                sizeof functions / sizeof functions[0]);
+constinit VendorLibrary library("nvml", "libnvidia-ml.so.1", functions, by_name);
 
 }  // namespace fracgpu::nvml
