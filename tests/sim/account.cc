@@ -1,8 +1,9 @@
 // Registration of a process with the node, and the lock-free path by which it takes and returns
 // memory. The life of a process is an open-file-description lock on its row's byte, kept by a
 // mapping whose descriptor is closed and which children do not inherit: nothing the program does
-// with its descriptors can drop it. Order of stores: busy, device, row, tenant, not busy; a row
-// found dead and busy makes the reaper count everything again.
+// with its descriptors can drop it. Order of stores: busy, device, row, tenant, not busy, and the
+// other way round when memory is returned; a row found dead and busy makes the reaper count
+// everything again.
 #include "account.h"
 
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "marks.h"
 #include "reap.h"
 
 namespace sim {
@@ -128,7 +130,7 @@ void Account::begin() {
     }
 }
 
-bool Account::try_reserve(int dev, uint64_t bytes, Kind kind) {
+bool Account::try_reserve(int dev, uint64_t bytes, Kind kind, bool* higher) {
   DeviceRow& device = node_->file_->device[dev];
   begin();
   uint64_t used = device.used.load(std::memory_order_relaxed);
@@ -146,48 +148,29 @@ bool Account::try_reserve(int dev, uint64_t bytes, Kind kind) {
     mine.contexts.store(mine.contexts.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
   }
-  tenant_->device[dev].used.fetch_add(bytes);
+  *higher = climb(tenant_->device[dev], bytes, row_index_);
   end();
   return true;
 }
 
 bool Account::reserve(int dev, uint64_t bytes, Kind kind) {
   const std::atomic<uint64_t>& epoch = node_->file_->header.epoch;
+  bool higher = false;
   for (;;) {
     const uint64_t before = epoch.load(std::memory_order_relaxed);
-    if (try_reserve(dev, bytes, kind)) break;
+    if (try_reserve(dev, bytes, kind, &higher)) break;
     // Physically full: the dead may still hold some of it, or somebody has just given theirs back.
     node_->reap(-1, row_index_);
     if (epoch.load() == before) return false;
   }
-  TenantDevice& tenant = tenant_->device[dev];
-  if (tenant.used.load(std::memory_order_relaxed) >
-      tenant.high_water.load(std::memory_order_relaxed))
-    raise_mark(dev);
+  if (higher) node_->confirm_mark(tenant_index_, dev, row_index_);
   return true;
 }
 
-// A mark may only be raised to a sum that living processes held together. The sum is read first,
-// then every owner is found alive, and the epoch shows that nobody was reaped in between; the
-// reaping itself makes the epoch odd.
-void Account::raise_mark(int dev) {
-  TenantDevice& tenant = tenant_->device[dev];
-  const std::atomic<uint64_t>& epoch = node_->file_->header.epoch;
-  for (;;) {
-    const uint64_t before = epoch.load();
-    const uint64_t now = tenant.used.load();
-    uint64_t mark = tenant.high_water.load();
-    if (now <= mark) return;
-    node_->reap(tenant_index_, row_index_);
-    if ((before & 1) != 0 || epoch.load() != before) continue;
-    while (mark < now && !tenant.high_water.compare_exchange_weak(mark, now)) {
-    }
-    return;
-  }
-}
-
+// In the opposite order: at every instruction the row is at least its share of the tally.
 void Account::release(int dev, uint64_t bytes, Kind kind) {
   begin();
+  descend(tenant_->device[dev], bytes);
   ProcessDevice& mine = row_->device[dev];
   Counter& counter = kind == Kind::kAllocation ? mine.allocation_bytes : mine.context_bytes;
   counter.store(counter.load(std::memory_order_relaxed) - bytes, std::memory_order_relaxed);
@@ -195,7 +178,6 @@ void Account::release(int dev, uint64_t bytes, Kind kind) {
     mine.contexts.store(mine.contexts.load(std::memory_order_relaxed) - 1,
                         std::memory_order_relaxed);
   }
-  tenant_->device[dev].used.fetch_sub(bytes);
   node_->file_->device[dev].used.fetch_sub(bytes);
   end();
 }
@@ -206,17 +188,6 @@ uint64_t Account::free_bytes(int dev) {
     node_->reap(-1, row_index_);
   const DeviceRow& device = node_->file_->device[dev];
   return device.total - device.used.load(std::memory_order_relaxed);
-}
-
-bool Account::alive(uint64_t serial) {
-  node_->reap(-1, row_index_);
-  for (const ProcessRow& row : node_->file_->process) {
-    if (row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RowState::kLive) &&
-        row.serial == serial) {
-      return row.dead_since.load() == 0;
-    }
-  }
-  return false;
 }
 
 }  // namespace sim

@@ -103,6 +103,25 @@ int attribute(const DeviceRow& row, int which) {
       return 1;  // compute preemption
     case 97:
       return 232448;  // shared memory per block, opt in
+    case 102:
+      return 1;  // virtual memory management
+    case 103:
+      return 1;  // handles as POSIX file descriptors
+    case 112:
+      return 1;  // sparse arrays
+    case 115:
+      return 1;  // memory pools
+    case 119:
+      return 1;  // pools shared by POSIX file descriptors
+    case 121:
+      return 1;  // deferred mapping of arrays
+    case 132:
+      return 1;  // multicast
+    case 141:
+    case 142:
+    case 144:
+    case 145:
+      return 1;  // virtual memory management and pools on the host and its NUMA nodes
     default:
       return 0;
   }

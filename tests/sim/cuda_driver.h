@@ -15,6 +15,7 @@
 #include "cuda_abi.h"
 #include "cuda_chunk.h"
 #include "cuda_space.h"
+#include "cuda_vmm.h"
 #include "inject.h"
 
 namespace sim {
@@ -30,12 +31,13 @@ struct Range {
   uint64_t address = 0;
   uint64_t pages = 0;
   uint64_t bytes = 0;  // as asked for
+  Physical physical;
   Context* context = nullptr;
   Range* next = nullptr;
   Range* previous = nullptr;
   uint32_t chunk = 0;
   uint32_t references = 0;  // of an import
-  uint64_t import_key[2] = {};
+  uint64_t import_offset = 0;
   uint64_t serial = 0;
 };
 
@@ -54,10 +56,16 @@ struct Context {
   std::unique_ptr<SmallHeap> small[2];  // above and below 4 GiB
 };
 
+// What is at a device address, whoever keeps it.
 struct Found {
-  Range* range = nullptr;
+  Range* range = nullptr;      // of plain memory
+  Context* context = nullptr;  // null for memory that belongs to no context
+  CUdevice ordinal = 0;
   uint64_t base = 0;
   uint64_t bytes = 0;
+  uint64_t id = 0;
+  bool managed = false;
+  bool accessible = true;  // from the current context's device
 };
 
 class Driver {
@@ -83,9 +91,16 @@ class Driver {
   CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out);
   CUresult free(uint64_t address);
   bool find(uint64_t address, Found* found);
-  CUresult import(Context* context, uint64_t key0, uint64_t key1, uint64_t bytes, uint64_t* out);
+  // A pointer to somebody else's memory, which this process holds from now on: it pays nothing.
+  CUresult import(Context* context, const Physical& memory, uint64_t offset, uint64_t bytes,
+                  uint64_t* out);
   CUresult close_import(uint64_t address);
 
+  // Descriptors of shared memory; location_of() gives a negative device if it is not visible here.
+  int export_memory(Physical* memory, ObjectKind kind, const CUmemLocation& location);
+  CUmemLocation location_of(const Physical& memory);
+
+  Vmm vmm;
   std::unordered_map<void*, size_t> host_allocations;
   std::unordered_map<void*, size_t> host_registrations;
 
@@ -103,9 +118,9 @@ class Driver {
   std::deque<Context> created_;
   uint64_t next_id_ = 1;
   uint64_t next_serial_ = 1;
-  // Both stay clear of where Linux puts a program, so that no device pointer is ever a host
-  // pointer.
-  AddressSpace high_{0x030000000000ULL, 0x430000000000ULL};
+  // All stay clear of where Linux puts a program, so that no device pointer is ever a host pointer:
+  // plain memory here, then mapped memory (cuda_vmm.h), each with its own books.
+  AddressSpace high_{0x030000000000ULL, 0x230000000000ULL};
   AddressSpace low_{0x10000000ULL, 0x100000000ULL};
   std::vector<Range*> spare_ranges_;
 };
@@ -142,6 +157,16 @@ inline CUcontext handle(Context* context) {
 }
 inline Context* context_of(CUcontext context) {
   return reinterpret_cast<Context*>(context);
+}
+
+// A location that memory can have: a device that is there, or the host.
+inline CUresult check_location(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return Driver::get().valid(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return location.type > CU_MEM_LOCATION_TYPE_DEVICE &&
+                 location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
 using Guard = std::lock_guard<std::mutex>;

@@ -2,6 +2,8 @@
 // imports. Requests of 1 MiB and more are rounded up to 2 MiB pages of their own; smaller ones
 // share chunks with others of the same context, and a chunk goes back to the node with its last
 // block. Every step is constant time.
+#include <algorithm>
+
 #include "cuda_driver.h"
 
 namespace sim {
@@ -23,14 +25,14 @@ Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, boo
   range->pages = pages;
   range->context = context;
   range->serial = next_serial_++;
-  const bool costs = type != Range::Type::kImport;
-  if (costs && !account_->reserve(context->device, pages * kPage, Kind::kAllocation)) {
+  if (type != Range::Type::kImport &&
+      !account_->take(context->device, pages * kPage, &range->physical)) {
     spare_ranges_.push_back(range);
     return nullptr;
   }
   range->address = space(low).take(pages, range);
   if (range->address == 0) {
-    if (costs) account_->release(context->device, pages * kPage, Kind::kAllocation);
+    account_->drop(&range->physical);
     spare_ranges_.push_back(range);
     return nullptr;
   }
@@ -45,9 +47,7 @@ void Driver::drop_range(Range* range) {
   if (range->next != nullptr) range->next->previous = range->previous;
   (range->previous != nullptr ? range->previous->next : context->ranges) = range->next;
   space(range->low).give_back(range->address, range->pages);
-  if (range->type != Range::Type::kImport) {
-    account_->release(context->device, range->pages * kPage, Kind::kAllocation);
-  }
+  account_->drop(&range->physical);
   spare_ranges_.push_back(range);
 }
 
@@ -98,10 +98,23 @@ CUresult Driver::free(uint64_t address) {
 }
 
 bool Driver::find(uint64_t address, Found* found) {
+  if (vmm.contains(address)) {
+    const Mapping* mapping = vmm.mapping_at(address, &found->base);
+    if (mapping == nullptr) return false;
+    found->ordinal = mapping->block->prop.location.id;
+    found->bytes = mapping->bytes;
+    found->id = mapping->block->handle;
+    found->accessible = current() != nullptr && mapping->access[current()->ordinal] != 0;
+    return true;
+  }
   AddressSpace& where = space(low_.contains(address));
   Range* range = where.at_or_below(address);
   if (range == nullptr || address >= range->address + range->pages * kPage) return false;
   found->range = range;
+  found->context = range->context;
+  found->ordinal = range->context->ordinal;
+  found->id = range->serial;
+  found->managed = range->managed;
   found->base = range->address;
   found->bytes = range->bytes;
   if (range->type == Range::Type::kChunk) {
@@ -115,11 +128,13 @@ bool Driver::find(uint64_t address, Found* found) {
   return address < found->base + found->bytes;
 }
 
-CUresult Driver::import(Context* context, uint64_t key0, uint64_t key1, uint64_t bytes,
+CUresult Driver::import(Context* context, const Physical& memory, uint64_t offset, uint64_t bytes,
                         uint64_t* out) {
   for (Range* range = context->ranges; range != nullptr; range = range->next) {
-    if (range->type == Range::Type::kImport && range->import_key[0] == key0 &&
-        range->import_key[1] == key1) {
+    if (range->type == Range::Type::kImport && range->physical.serial == memory.serial &&
+        range->import_offset == offset) {
+      Physical second = memory;
+      account_->drop(&second);
       ++range->references;
       *out = range->address;
       return CUDA_SUCCESS;
@@ -127,10 +142,10 @@ CUresult Driver::import(Context* context, uint64_t key0, uint64_t key1, uint64_t
   }
   Range* range = new_range(context, Range::Type::kImport, (bytes + kPage - 1) / kPage, false);
   if (range == nullptr) return CUDA_ERROR_MAP_FAILED;
+  range->physical = memory;
   range->bytes = bytes;
   range->references = 1;
-  range->import_key[0] = key0;
-  range->import_key[1] = key1;
+  range->import_offset = offset;
   *out = range->address;
   return CUDA_SUCCESS;
 }
@@ -142,6 +157,20 @@ CUresult Driver::close_import(uint64_t address) {
   }
   if (--range->references == 0) drop_range(range);
   return CUDA_SUCCESS;
+}
+
+int Driver::export_memory(Physical* memory, ObjectKind kind, const CUmemLocation& location) {
+  const uint32_t where[2] = {static_cast<uint32_t>(location.type),
+                             static_cast<uint32_t>(location.id)};
+  return account_->share(memory, kind, where) ? account_->descriptor(*memory) : -1;
+}
+
+CUmemLocation Driver::location_of(const Physical& memory) {
+  const ObjectRow& row = account_->row_of(memory);
+  if (row.device < 0) return {static_cast<int>(row.location[0]), static_cast<int>(row.location[1])};
+  const auto found = std::find(visible_.begin(), visible_.end(), row.device);
+  return {CU_MEM_LOCATION_TYPE_DEVICE,
+          found != visible_.end() ? static_cast<int>(found - visible_.begin()) : -1};
 }
 
 }  // namespace sim

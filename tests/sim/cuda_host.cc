@@ -1,6 +1,6 @@
 // Host memory, copies and fills of the simulated driver.
 // Host memory comes from malloc and costs the device nothing. Copies and fills check that every
-// device byte lies inside one allocation, and move nothing.
+// device byte lies inside one allocation that this device may access, and move nothing.
 #include <cstdlib>
 
 #include "cuda_driver.h"
@@ -35,7 +35,7 @@ CUresult check(CUdeviceptr address, size_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   const Guard guard(Driver::get().lock());
   Found found;
-  if (!Driver::get().find(address, &found)) return CUDA_ERROR_INVALID_VALUE;
+  if (!Driver::get().find(address, &found) || !found.accessible) return CUDA_ERROR_INVALID_VALUE;
   return bytes <= found.base + found.bytes - address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

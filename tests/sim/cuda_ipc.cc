@@ -1,7 +1,7 @@
 // Sharing an allocation with another process by handle: the exporter pays, an importer pays
-// nothing. The handle carries the exporter's row serial and the place and size of the allocation;
-// it opens only while that process lives. Simplified: the exporter's memory goes back when it dies,
-// even if an importer still has it open.
+// nothing. The handle names the shared physical memory, which is the whole chunk for a small
+// allocation, and the place inside it. It opens as long as anybody holds that memory, and the
+// memory stays, at the exporter's tenant's cost, until the last importer has closed it.
 #include <cstring>
 
 #include "cuda_driver.h"
@@ -16,10 +16,10 @@ namespace {
 struct Ticket {
   uint64_t magic;
   uint64_t process;  // the exporter's row serial
-  uint64_t allocation;
-  uint64_t base;
+  uint64_t serial;   // of the object
+  uint64_t offset;
   uint64_t bytes;
-  int32_t device;
+  int32_t object;
 };
 static_assert(sizeof(Ticket) <= sizeof(CUipcMemHandle));
 constexpr uint64_t kTicketMagic = 0x746b7473696d6970ULL;
@@ -34,11 +34,15 @@ CUresult open(CUdeviceptr* out, const CUipcMemHandle& handle, unsigned flags) {
   const Guard guard(driver.lock());
   // As the real driver: not in the exporting process itself.
   if (ticket.process == driver.account().serial()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (!driver.account().alive(ticket.process)) return CUDA_ERROR_MAP_FAILED;
+  sim::Physical memory;
+  if (!driver.account().import(ticket.object, ticket.serial, &memory)) return CUDA_ERROR_MAP_FAILED;
   uint64_t address = 0;
-  const CUresult result =
-      driver.import(context, ticket.process, ticket.base, ticket.bytes, &address);
-  if (result == CUDA_SUCCESS) *out = address;
+  const CUresult result = driver.import(context, memory, ticket.offset, ticket.bytes, &address);
+  if (result == CUDA_SUCCESS) {
+    *out = address;
+  } else {
+    driver.account().drop(&memory);
+  }
   return result;
 }
 
@@ -51,12 +55,17 @@ SIM_API CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
   Found found;
-  if (!driver.find(address, &found) || found.range->type == sim::Range::Type::kImport ||
-      found.range->managed) {
+  if (!driver.find(address, &found) || found.range == nullptr ||
+      found.range->type == sim::Range::Type::kImport || found.managed) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Ticket ticket{kTicketMagic, driver.account().serial(),   found.range->serial, found.base,
-                      found.bytes,  found.range->context->device};
+  sim::Physical& memory = found.range->physical;
+  const uint32_t where[2] = {};
+  if (!driver.account().share(&memory, sim::ObjectKind::kMemory, where))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  const Ticket ticket{kTicketMagic,  driver.account().serial(),
+                      memory.serial, found.base - found.range->address,
+                      found.bytes,   memory.object};
   std::memset(out, 0, sizeof *out);
   std::memcpy(out, &ticket, sizeof ticket);
   return CUDA_SUCCESS;

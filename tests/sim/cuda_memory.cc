@@ -163,7 +163,7 @@ SIM_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr ad
   if (!driver.find(address, &found)) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case 1:
-      *static_cast<CUcontext*>(data) = sim::handle(found.range->context);
+      *static_cast<CUcontext*>(data) = sim::handle(found.context);
       break;
     case 2:
       *static_cast<unsigned*>(data) = CU_MEMORYTYPE_DEVICE;
@@ -172,16 +172,17 @@ SIM_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr ad
       *static_cast<CUdeviceptr*>(data) = address;
       break;
     case 7:
-      *static_cast<unsigned long long*>(data) = found.range->serial;
+      *static_cast<unsigned long long*>(data) = found.id;
       break;
     case 8:
-      *static_cast<unsigned*>(data) = found.range->managed ? 1 : 0;
+      *static_cast<unsigned*>(data) = found.managed ? 1 : 0;
       break;
     case 9:
-      *static_cast<int*>(data) = found.range->context->ordinal;
+      *static_cast<int*>(data) = found.ordinal;
       break;
     case 10:
-      *static_cast<unsigned*>(data) = found.range->type != sim::Range::Type::kImport;
+      *static_cast<unsigned*>(data) =
+          found.range != nullptr && found.range->type != sim::Range::Type::kImport;
       break;
     case 11:
       *static_cast<CUdeviceptr*>(data) = found.base;

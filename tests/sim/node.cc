@@ -163,13 +163,15 @@ uint64_t Node::context_bytes(int dev, int pid) {
 uint64_t Node::tenant_used(int dev, std::string_view tag) {
   reap();
   const int tenant = find_tenant(tag);
-  return tenant < 0 ? 0 : file_->tenant[tenant].device[dev].used.load();
+  return tenant < 0 ? 0 : file_->tenant[tenant].device[dev].used();
 }
 
 uint64_t Node::tenant_high_water(int dev, std::string_view tag) {
   reap();
   const int tenant = find_tenant(tag);
-  return tenant < 0 ? 0 : file_->tenant[tenant].device[dev].high_water.load();
+  if (tenant < 0) return 0;
+  confirm_mark(tenant, dev);
+  return file_->tenant[tenant].device[dev].high_water.load();
 }
 
 std::vector<std::string> Node::tenants() {
@@ -178,6 +180,24 @@ std::vector<std::string> Node::tenants() {
     if (tenant.in_use.load(std::memory_order_acquire) != 0) tags.emplace_back(tenant.tag);
   }
   return tags;
+}
+
+uint64_t Node::shared_by(uint64_t creator, int dev) const {
+  uint64_t sum = 0;
+  if (file_->header.objects.load() == 0) return 0;
+  for (const ObjectRow& object : file_->object) {
+    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
+        object.device == dev && object.creator == creator)
+      sum += object.bytes;
+  }
+  return sum;
+}
+
+uint64_t Node::orphaned(int dev) {
+  uint64_t left = used(dev);
+  for (const ProcessInfo& process : processes())
+    left -= process.device[static_cast<size_t>(dev)].total();
+  return left;
 }
 
 std::vector<ProcessInfo> Node::processes() {
@@ -193,7 +213,7 @@ std::vector<ProcessInfo> Node::processes() {
     info.lingering = row.dead_since.load() != 0;
     for (int dev = 0; dev < device_count(); ++dev) {
       info.device.push_back({row.device[dev].context_bytes.load(),
-                             row.device[dev].allocation_bytes.load(),
+                             row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev),
                              row.device[dev].contexts.load()});
     }
     all.push_back(std::move(info));

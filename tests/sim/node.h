@@ -64,19 +64,23 @@ class Node {
   // Each of these reaps first.
   uint64_t used(int dev);
   uint64_t free(int dev) { return total(dev) - used(dev); }
-  uint64_t used_by_pid(int dev, int pid);  // contexts and allocations
+  uint64_t used_by_pid(int dev, int pid);  // contexts, allocations, and what it made and shares
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);
   std::vector<std::string> tenants();
   std::vector<ProcessInfo> processes();
+  // Memory that its makers have left behind, kept by other processes or by open descriptors.
+  uint64_t orphaned(int dev);
 
   // Every mark starts again from what is in use now.
   void reset_high_water();
 
-  // Returns the memory of dead processes; the number of rows given back. `tenant` < 0: of every
-  // tenant.
+  // Returns the memory of dead processes, and shared memory that nobody holds any more; the number
+  // of rows given back. `tenant` < 0: look for the dead of every tenant.
   int reap(int tenant = -1, int except_row = -1);
+  // Makes the tenant's peak a mark, if the living held it.
+  void confirm_mark(int tenant, int dev, int except_row = -1);
   // True if sum of the rows equals every total: for tests, when no process is running.
   bool consistent(std::string* difference = nullptr);
 
@@ -88,7 +92,11 @@ class Node {
   friend class ReapLock;
   Node(std::string path, NodeFile* file) : path_(std::move(path)), file_(file) {}
 
+  struct Dead;
   bool any_dead(int tenant, int except_row);
+  bool find_dead(const class NodeDescriptor& file, int except_row, Dead* dead);
+  bool unheld(const class NodeDescriptor& file, int object, bool take);
+  uint64_t shared_by(uint64_t creator, int dev) const;
   void recount();
   void wait_for_recount();
   int find_tenant(std::string_view tag) const;

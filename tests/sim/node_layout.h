@@ -1,7 +1,7 @@
 // The shared-memory layout of the simulated physical node: header, devices, tenants and processes.
 // Every process of a test maps the same file, so all fields that change are lock-free atomics and
-// nothing holds a pointer. The per-process rows are the truth; device and tenant totals are kept
-// beside them for speed and can always be counted again from the rows.
+// nothing holds a pointer. The rows of processes and of shared memory are the truth; device and
+// tenant totals are kept beside them for speed and can always be counted again from the rows.
 #ifndef FRACGPU_TESTS_SIM_NODE_LAYOUT_H_
 #define FRACGPU_TESTS_SIM_NODE_LAYOUT_H_
 
@@ -12,15 +12,17 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
+inline constexpr int kMaxObjects = 4096;
 inline constexpr uint64_t kPage = 2ULL << 20;  // the granularity of physical memory
 
 // Byte offsets, beyond the file's end, that are locked but never read or written.
 inline constexpr int64_t kRowLockBase = 1LL << 40;
 inline constexpr int64_t kReapLock = 1LL << 41;
+inline constexpr int64_t kObjectLockBase = 1LL << 42;
 
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -35,9 +37,20 @@ struct alignas(64) DeviceRow {
   alignas(64) Counter used;
 };
 
+// What a tenant holds, the most it has held, and whose step took it there: one word, so that no
+// kill can come between taking memory and having reached a height. In pages: 24 bits are 32 TiB.
+struct Tally {
+  uint64_t used : 24;
+  uint64_t peak : 24;
+  uint64_t climber : 16;  // row of the process that reached the peak, plus one; 0: nobody's step
+};
+static_assert(std::atomic<Tally>::is_always_lock_free && sizeof(Tally) == 8);
+
 struct alignas(64) TenantDevice {
-  Counter used;
-  Counter high_water;
+  std::atomic<Tally> tally;
+  Counter high_water;  // bytes: the highest peak known to have been held by the living alone
+
+  uint64_t used() const { return tally.load().used * kPage; }
 };
 
 struct alignas(64) TenantRow {
@@ -69,6 +82,24 @@ struct alignas(64) ProcessRow {
   ProcessDevice device[kMaxDevices];
 };
 
+// Physical memory that can outlive the process which took it, because other processes or open
+// descriptors hold it too. Each holder has a read lock on the object's byte; when nobody has, it is
+// gone. Its bytes belong to no process row, and to its tenant until the end.
+enum class ObjectState : uint32_t { kFree = 0, kClaimed = 1, kLive = 2 };
+enum class ObjectKind : uint32_t { kMemory = 0, kPool = 1, kMulticast = 2 };
+
+struct alignas(64) ObjectRow {
+  std::atomic<uint32_t> state;  // ObjectState
+  uint32_t kind;                // ObjectKind
+  uint32_t tenant;
+  int32_t device;        // < 0: host memory, which nobody counts
+  uint32_t location[2];  // as CUmemLocation, for host memory
+  uint32_t creator_row;
+  uint64_t creator;  // serial of that row
+  uint64_t serial;   // never reused within one node
+  uint64_t bytes;
+};
+
 struct alignas(64) Header {
   uint64_t magic;
   uint32_t version;
@@ -78,6 +109,7 @@ struct alignas(64) Header {
   char profile[48];
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
+  std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too
   alignas(64) std::atomic<uint64_t> epoch;   // odd while somebody is reaping
   alignas(64) std::atomic<uint32_t> freeze;  // somebody is counting again: no update may begin
 };
@@ -87,6 +119,7 @@ struct NodeFile {
   DeviceRow device[kMaxDevices];
   TenantRow tenant[kMaxTenants];
   ProcessRow process[kMaxProcesses];
+  ObjectRow object[kMaxObjects];
 };
 
 }  // namespace sim

@@ -1,16 +1,18 @@
-// Giving back the memory of dead processes, and counting the totals again when one died in the
-// middle of an update. A row whose owner was between updates is simply subtracted. Otherwise
-// updates are frozen for a moment, every living owner is waited out of its few stores, and each
-// total becomes the sum of the rows; a reaper that is itself killed leaves the epoch odd or the
-// freeze set, and whoever takes the lock next counts again.
+// Giving back the memory of dead processes, and shared memory that nobody holds any more. What was
+// found dead is subtracted from the totals; if an owner died in the middle of an update, or the
+// last reaper in its work, everything is counted again (recount.cc).
 #include "reap.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <map>
+#include <vector>
+
+#include "marks.h"
 
 namespace sim {
 
@@ -21,9 +23,9 @@ NodeDescriptor::~NodeDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool NodeDescriptor::lock(int64_t offset, bool wait) const {
+bool NodeDescriptor::lock(int64_t offset, bool wait, bool shared) const {
   struct flock range {};
-  range.l_type = F_WRLCK;
+  range.l_type = shared ? F_RDLCK : F_WRLCK;
   range.l_whence = SEEK_SET;
   range.l_start = offset;
   range.l_len = 1;
@@ -69,11 +71,35 @@ bool due(const NodeDescriptor& file, ProcessRow& row, int index) {
   return now - noticed >= row.linger_ns;
 }
 
+bool contains(const std::vector<int>& list, int number) {
+  return std::find(list.begin(), list.end(), number) != list.end();
+}
+
 }  // namespace
+
+struct Node::Dead {
+  std::vector<int> rows, objects;
+};
+
+// Does nobody hold the object? With `take`, its lock stays with this descriptor until that is
+// closed, so that nobody can come to hold it any more.
+bool Node::unheld(const NodeDescriptor& file, int index, bool take) {
+  const ObjectRow& object = file_->object[index];
+  if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kFree))
+    return false;
+  // What a dead process made lingers as long as the rest of its memory.
+  const ProcessRow& creator = file_->process[object.creator_row];
+  if (in_use(creator) && creator.serial == object.creator && creator.dead_since.load() != 0)
+    return false;
+  return take ? file.lock(kObjectLockBase + index, false)
+              : !file.held_elsewhere(kObjectLockBase + index);
+}
 
 bool Node::any_dead(int tenant, int except_row) {
   const uint32_t others = except_row >= 0 ? 1 : 0;
-  if (file_->header.live_processes.load(std::memory_order_acquire) <= others) return false;
+  const bool objects = file_->header.objects.load(std::memory_order_acquire) != 0;
+  if (!objects && file_->header.live_processes.load(std::memory_order_acquire) <= others)
+    return false;
   NodeDescriptor file(path_);
   if (file.fd() < 0) return false;
   for (int i = 0; i < kMaxProcesses; ++i) {
@@ -82,7 +108,25 @@ bool Node::any_dead(int tenant, int except_row) {
     if (tenant >= 0 && row.tenant != static_cast<uint32_t>(tenant)) continue;
     if (due(file, row, i)) return true;
   }
+  for (int i = 0; objects && i < kMaxObjects; ++i) {
+    if (tenant >= 0 && file_->object[i].tenant != static_cast<uint32_t>(tenant)) continue;
+    if (unheld(file, i, false)) return true;
+  }
   return false;
+}
+
+// Adds what is newly found dead; true if there was any.
+bool Node::find_dead(const NodeDescriptor& file, int except_row, Dead* dead) {
+  const size_t before = dead->rows.size() + dead->objects.size();
+  for (int i = 0; i < kMaxProcesses; ++i) {
+    ProcessRow& row = file_->process[i];
+    if (i != except_row && in_use(row) && !contains(dead->rows, i) && due(file, row, i))
+      dead->rows.push_back(i);
+  }
+  for (int i = 0; file_->header.objects.load() != 0 && i < kMaxObjects; ++i) {
+    if (!contains(dead->objects, i) && unheld(file, i, true)) dead->objects.push_back(i);
+  }
+  return dead->rows.size() + dead->objects.size() != before;
 }
 
 int Node::reap(int tenant, int except_row) {
@@ -98,104 +142,63 @@ int Node::reap(int tenant, int except_row) {
   uint64_t epoch = header.epoch.load();
   bool again = (epoch & 1) != 0 || header.freeze.load() != 0;
   if ((epoch & 1) == 0) header.epoch.store(++epoch);
-  int reaped = 0;
-  for (int i = 0; i < kMaxProcesses; ++i) {
-    ProcessRow& row = file_->process[i];
-    if (i == except_row || !in_use(row) || !due(file, row, i)) continue;
+  // The last look finds everybody else alive, after every peak that one of the dead can have
+  // reached.
+  Dead dead;
+  while (find_dead(file, except_row, &dead)) {
+  }
+
+  struct Loss {
+    uint64_t bytes = 0;
+    int row = -1;  // of the only one that died with anything
+    int count = 0;
+  };
+  std::map<std::pair<uint32_t, int>, Loss> losses;  // by tenant and device
+  for (const int i : dead.rows) {
+    const ProcessRow& row = file_->process[i];
     again = again || row.busy.load() != 0;
-    for (uint32_t dev = 0; dev < header.device_count; ++dev) {
-      ProcessDevice& use = row.device[dev];
+    for (int dev = 0; dev < device_count(); ++dev) {
+      const ProcessDevice& use = row.device[dev];
       const uint64_t bytes = use.context_bytes.load() + use.allocation_bytes.load();
+      if (bytes == 0) continue;
+      Loss& loss = losses[{row.tenant, dev}];
+      loss.bytes += bytes;
+      loss.row = loss.count++ == 0 ? i : -1;
+    }
+  }
+  for (const int i : dead.objects) {
+    const ObjectRow& object = file_->object[i];
+    if (object.state.load() != static_cast<uint32_t>(ObjectState::kLive) || object.device < 0)
+      continue;
+    Loss& loss = losses[{object.tenant, object.device}];
+    loss.bytes += object.bytes;
+    loss.row = -1;
+    ++loss.count;
+  }
+  for (const auto& [where, loss] : losses) {
+    bury(file_->tenant[where.first].device[where.second], loss.bytes, loss.row);
+    if (!again) file_->device[where.second].used.fetch_sub(loss.bytes);
+  }
+
+  for (const int i : dead.rows) {
+    ProcessRow& row = file_->process[i];
+    for (ProcessDevice& use : row.device) {
       use.context_bytes.store(0);
       use.allocation_bytes.store(0);
       use.contexts.store(0);
-      if (bytes == 0 || again) continue;
-      file_->tenant[row.tenant].device[dev].used.fetch_sub(bytes);
-      file_->device[dev].used.fetch_sub(bytes);
     }
     row.busy.store(0);
     row.state.store(static_cast<uint32_t>(RowState::kFree), std::memory_order_release);
     header.live_processes.fetch_sub(1);
-    ++reaped;
+  }
+  for (const int i : dead.objects) {
+    file_->object[i].state.store(static_cast<uint32_t>(ObjectState::kFree),
+                                 std::memory_order_release);
+    header.objects.fetch_sub(1);
   }
   if (again) recount();
   header.epoch.store(epoch + 1);
-  return reaped;
-}
-
-// The caller holds the reap lock.
-void Node::recount() {
-  Header& header = file_->header;
-  header.freeze.store(1);
-  NodeDescriptor file(path_);
-  uint32_t live = 0;
-  for (int i = 0; i < kMaxProcesses; ++i) {
-    ProcessRow& row = file_->process[i];
-    if (!in_use(row)) continue;
-    ++live;
-    // An update is a handful of stores: only a dead owner stays in one, and its row is reaped in
-    // its turn.
-    for (int spins = 1; row.busy.load() != 0; ++spins) {
-      if (spins % 64 == 0 && file.fd() >= 0 && !file.held_elsewhere(kRowLockBase + i)) break;
-      sched_yield();
-    }
-  }
-  for (uint32_t dev = 0; dev < header.device_count; ++dev) {
-    uint64_t device_sum = 0;
-    uint64_t tenant_sum[kMaxTenants] = {};
-    for (const ProcessRow& row : file_->process) {
-      if (!in_use(row)) continue;
-      const uint64_t bytes =
-          row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load();
-      device_sum += bytes;
-      tenant_sum[row.tenant] += bytes;
-    }
-    file_->device[dev].used.store(device_sum);
-    for (int i = 0; i < kMaxTenants; ++i) file_->tenant[i].device[dev].used.store(tenant_sum[i]);
-  }
-  header.live_processes.store(live);
-  header.freeze.store(0);
-}
-
-// An update that met the freeze waits here; if the counter died, this process counts in its place.
-void Node::wait_for_recount() {
-  ReapLock lock(*this);
-  if (!lock.held()) {
-    sched_yield();
-    return;
-  }
-  if (file_->header.freeze.load() == 0) return;
-  uint64_t epoch = file_->header.epoch.load();
-  if ((epoch & 1) == 0) file_->header.epoch.store(++epoch);
-  recount();
-  file_->header.epoch.store(epoch + 1);
-}
-
-void Node::reset_high_water() {
-  reap();
-  for (TenantRow& tenant : file_->tenant) {
-    for (TenantDevice& device : tenant.device) device.high_water.store(device.used.load());
-  }
-}
-
-bool Node::consistent(std::string* difference) {
-  reap();
-  for (int dev = 0; dev < device_count(); ++dev) {
-    uint64_t sum = 0, tenants = 0;
-    for (const ProcessRow& row : file_->process) {
-      if (in_use(row))
-        sum += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load();
-    }
-    for (const TenantRow& tenant : file_->tenant) tenants += tenant.device[dev].used.load();
-    const uint64_t used = file_->device[dev].used.load();
-    if (sum == used && sum == tenants) continue;
-    if (difference != nullptr) {
-      *difference = "device " + std::to_string(dev) + ": rows " + std::to_string(sum) +
-                    ", device " + std::to_string(used) + ", tenants " + std::to_string(tenants);
-    }
-    return false;
-  }
-  return true;
+  return static_cast<int>(dead.rows.size());
 }
 
 }  // namespace sim

@@ -6,6 +6,7 @@
 #define FRACGPU_TESTS_SIM_REAP_H_
 
 #include <string>
+#include <utility>
 
 #include "node.h"
 
@@ -19,7 +20,9 @@ class NodeDescriptor {
   NodeDescriptor(const NodeDescriptor&) = delete;
   NodeDescriptor& operator=(const NodeDescriptor&) = delete;
   int fd() const { return fd_; }
-  bool lock(int64_t offset, bool wait) const;
+  // The descriptor is the caller's from now on.
+  int leave() { return std::exchange(fd_, -1); }
+  bool lock(int64_t offset, bool wait, bool shared = false) const;
   bool held_elsewhere(int64_t offset) const;
 
  private:

@@ -203,6 +203,35 @@ TEST(SimBooks, MarkNeverCountsTheDead) {
   EXPECT_EQ(node->tenant_high_water(0, "none"), 0u);
 }
 
+TEST(SimBooks, KilledBeforeItsPeakWasConfirmed) {
+  TestNode node;
+  const auto holder = [](uint64_t mib) {
+    return [mib](Child& parent) {
+      ASSERT_EQ(cu_start(), 0);
+      Pointer address = 0;
+      ASSERT_EQ(cu_alloc(&address, mib * kMiB), 0);
+      parent.say(0);
+      parent.hear();
+    };
+  };
+  Child first(holder(100));
+  first.hear();
+  Child second(holder(200));
+  second.hear();
+  std::atomic<uint64_t>& mark = node->file()->tenant[0].device[0].high_water;
+  // What a kill between the step and its confirmation leaves behind: the peak was real.
+  mark.store(0);
+  second.kill();
+  EXPECT_EQ(node->tenant_high_water(0, "none"), (164 + 264) * kMiB);
+  // If the dead were not those who reached the peak, only what the others held is known.
+  node->reset_high_water();
+  Child third(holder(300));
+  third.hear();
+  mark.store(0);
+  first.kill();
+  EXPECT_EQ(node->tenant_high_water(0, "none"), 364 * kMiB);
+}
+
 TEST(SimBooks, TenantsAreSeparate) {
   TestNode node;
   const auto tenant = [](const char* tag, uint64_t mib) {

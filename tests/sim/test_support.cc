@@ -5,11 +5,13 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 
 namespace simtest {
 
@@ -114,6 +116,49 @@ bool Child::ended() {
 void Child::kill() {
   ::kill(pid_, SIGKILL);
   ended();
+}
+
+Channel::Channel() {
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends_) != 0) abort();
+}
+
+Channel::~Channel() {
+  close(ends_[0]);
+  close(ends_[1]);
+}
+
+void Channel::send(int fd) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  EXPECT_EQ(sendmsg(ends_[0], &message, 0), 1);
+  close(fd);
+}
+
+int Channel::receive() {
+  char byte = 0;
+  int fd = -1;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  EXPECT_EQ(recvmsg(ends_[1], &message, MSG_CMSG_CLOEXEC), 1);
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message))
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
 }
 
 void in_child(const std::function<void()>& body) {

@@ -67,6 +67,19 @@ class Child {
   bool done_ = false, good_ = false;
 };
 
+// Carries open descriptors between processes, each message with its own.
+class Channel {
+ public:
+  Channel();
+  ~Channel();
+  Channel(Channel&&) = delete;
+  void send(int fd);  // and closes it here
+  int receive();
+
+ private:
+  int ends_[2];
+};
+
 // Runs the body in a child and expects that it ended well.
 void in_child(const std::function<void()>& body);
 
