@@ -110,10 +110,11 @@ void leave_to_truth(Process& process, int row, uint64_t units);
 // right from the truth afterwards.
 class ImplicitReservation {
  public:
-  // For `units` or, when the cap has no room for those, a page: what the call takes is found out.
+  // `units`: the most that the call takes.
   ImplicitReservation(Process& process, int row, uint64_t units, const char* api);
-  // For a context: by the size that the last one had.
+  // For a context or a module: by the largest that was seen.
   static ImplicitReservation for_context(Process& process, int row, const char* api);
+  static ImplicitReservation for_module(Process& process, int row, const char* api);
   ~ImplicitReservation();
   ImplicitReservation(const ImplicitReservation&) = delete;
   ImplicitReservation& operator=(const ImplicitReservation&) = delete;
@@ -125,7 +126,7 @@ class ImplicitReservation {
   bool made();
 
  private:
-  enum class Kind { growth, context };
+  enum class Kind { given, context, module };
   ImplicitReservation(Process& process, int row, const char* api, Kind kind, uint64_t units);
 
   Process& process_;

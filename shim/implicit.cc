@@ -22,6 +22,9 @@ using layout::units_for;
 // it can: contexts of public reports range from 150 to 600 MiB. An estimate, not a measurement.
 constexpr uint64_t kEstimatedContext = (512u << 20) / kUnit;
 
+// Reserved for the first module of a process; for later ones, the most that one took. An estimate.
+constexpr uint64_t kEstimatedModule = (32u << 20) / kUnit;
+
 // Both with process.cold_paths held.
 
 // Sets the implicit memory. `reserved` units for it are charged already and become part of it, in
@@ -86,7 +89,10 @@ Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
   const Reading reading = implicit.pending.load(std::memory_order_relaxed) != 0
                               ? Reading::disturbed
                               : read_implicit(process, row, own, units);
-  if (reading == Reading::believed) charge_implicit(process, row, units);
+  if (reading == Reading::believed) {
+    charge_implicit(process, row, units);
+    process.implicit[row].exact = true;
+  }
   const uint64_t interval = reading == Reading::disturbed ? kDisturbedInterval_ms : kInterval_ms;
   implicit.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
   return reading;
@@ -116,9 +122,8 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, const char* 
       granted_ = process.ledger.reserve(row, units_, refusal);
     }
   }
-  if (!granted_ && refusal.fault.empty()) {
-    units_ = kind == Kind::context ? units_for_first_context(process, row)
-                                   : std::min(units, kPageBytes / kUnit);
+  if (!granted_ && refusal.fault.empty() && kind == Kind::context) {
+    units_ = units_for_first_context(process, row);
     granted_ = units_ > 0 && process.ledger.reserve(row, units_, refusal);
   }
   if (granted_) {
@@ -129,7 +134,16 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, const char* 
 }
 
 ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t units, const char* api)
-    : ImplicitReservation(process, row, api, Kind::growth, units) {}
+    : ImplicitReservation(process, row, api, Kind::given, units) {}
+
+ImplicitReservation ImplicitReservation::for_module(Process& process, int row, const char* api) {
+  uint64_t seen = 0;
+  {
+    Locked<SpinLock> lock(process.cold_paths);
+    seen = process.implicit[row].largest_growth;
+  }
+  return ImplicitReservation(process, row, api, Kind::module, seen != 0 ? seen : kEstimatedModule);
+}
 
 ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api) {
   const uint64_t seen = process.ledger.context_size(row);
@@ -156,9 +170,16 @@ bool ImplicitReservation::made() {
   const bool context = kind_ == Kind::context;
   if (reading == Reading::disturbed) units = before + units_;
   if (reading == Reading::unknown) units = before + (context ? units_ : 0);
-  if (reading == Reading::believed && context && units > before) {
-    process_.ledger.set_context_size(row_, units - before);
+  // Learnt only where nothing else can be in the difference.
+  if (reading == Reading::believed && implicit.exact && units > before) {
+    const uint64_t growth = units - before;
+    if (context) {
+      process_.ledger.set_context_size(row_, std::max(growth, process_.ledger.context_size(row_)));
+    } else if (kind_ == Kind::module) {
+      implicit.largest_growth = std::max(growth, implicit.largest_growth);
+    }
   }
+  implicit.exact = reading == Reading::believed;
   // Read again before the next refusal.
   if (reading == Reading::disturbed) implicit.read_again_ms.store(0, std::memory_order_relaxed);
   if (reading == Reading::unknown && context) {
@@ -183,6 +204,7 @@ void leave_to_truth(Process& process, int row, uint64_t units) {
   Locked<SpinLock> lock(process.cold_paths);
   ImplicitMemory& implicit = process.implicit[row];
   process.ledger.set_implicit(row, implicit.units.fetch_add(units) + units);
+  implicit.exact = false;
   implicit.read_again_ms.store(0, std::memory_order_relaxed);
 }
 

@@ -53,6 +53,9 @@ struct ImplicitMemory {
   std::atomic<uint64_t> units{0};          // charged so far
   std::atomic<uint64_t> pending{0};        // reserved for contexts that are being made
   std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
+  // Under cold_paths:
+  bool exact = true;            // `units` comes from the truth, and nothing was added to it since
+  uint64_t largest_growth = 0;  // units; the most that a call other than a context was seen to take
 };
 
 // A device as the tenant may see it, in bytes.

@@ -11,19 +11,16 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Reserved while a call runs: enough for most modules. An estimate, not a measurement.
-constexpr uint64_t kEstimatedModule = 32u << 20;
-
-// Calls `load()` under a reservation of `bytes`; `unload()` undoes it.
-template <typename Load, typename Unload>
-CUresult load_on(Process& process, int row, const char* api, uint64_t bytes, Load load,
-                 Unload unload) {
+// Calls `load()` under what `reserve()` returns; `unload()` undoes it.
+template <typename Reserve, typename Load, typename Unload>
+CUresult load_under(Process& process, int row, const char* api, Reserve reserve, Load load,
+                    Unload unload) {
   if (row == Process::kNotCapped) return load();
   if (row == Process::kFault) {
     say_fault(process, api);
     return kOutOfMemory;
   }
-  ImplicitReservation reservation(process, row, layout::units_for(bytes), api);
+  ImplicitReservation reservation = reserve();
   if (!reservation) return kOutOfMemory;
   const CUresult result = load();
   if (result != kSuccess || reservation.made()) return result;
@@ -33,11 +30,18 @@ CUresult load_on(Process& process, int row, const char* api, uint64_t bytes, Loa
 }
 
 template <typename Load, typename Unload>
+CUresult load_on(Process& process, int row, const char* api, Load load, Unload unload) {
+  return load_under(
+      process, row, api, [&] { return ImplicitReservation::for_module(process, row, api); }, load,
+      unload);
+}
+
+template <typename Load, typename Unload>
 CUresult load_here(const char* api, Load load, Unload unload) {
   Hook hook;
   Context context;
   if (!hook.active() || !current_context(hook.process(), context)) return load();
-  return load_on(hook.process(), context.row, api, kEstimatedModule, load, unload);
+  return load_on(hook.process(), context.row, api, load, unload);
 }
 
 template <typename Load>
@@ -128,10 +132,13 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
       context.row == Process::kNotCapped || real::cuCtxGetLimit(&before, limit) != kSuccess) {
     return set();
   }
-  const uint64_t growth = growth_of_limit(limit, before, value, context.device);
-  const CUresult result = load_on(hook.process(), context.row, "cuCtxSetLimit", growth, set,
-                                  [&] { real::cuCtxSetLimit(limit, before); });
-  return result;
+  constexpr char kApi[] = "cuCtxSetLimit";
+  Process& process = hook.process();
+  const uint64_t growth = linear_size(growth_of_limit(limit, before, value, context.device)).units;
+  return load_under(
+      process, context.row, kApi,
+      [&] { return ImplicitReservation(process, context.row, growth, kApi); }, set,
+      [&] { real::cuCtxSetLimit(limit, before); });
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice device,
@@ -140,11 +147,10 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice devic
   const auto create = [&] { return real::cuGreenCtxCreate(context, description, device, flags); };
   if (!hook.active() || context == nullptr) return create();
   const CUgreenCtx before = *context;
-  return load_on(hook.process(), row_of(hook.process(), device), "cuGreenCtxCreate",
-                 kEstimatedModule, create, [&] {
-                   real::cuGreenCtxDestroy(*context);
-                   *context = before;
-                 });
+  return load_on(hook.process(), row_of(hook.process(), device), "cuGreenCtxCreate", create, [&] {
+    real::cuGreenCtxDestroy(*context);
+    *context = before;
+  });
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context) {

@@ -24,9 +24,17 @@ void* driver_function(const char* name) {
   return function;
 }
 
-bool Actor::good(int result, const char* what) {
+bool Actor::good(int result, const char* what, uint64_t needed) {
   ++tally_.done;
-  if (result == kOutOfMemory) ++tally_.refused;
+  if (result == kOutOfMemory) {
+    ++tally_.refused;
+    size_t free = 0, total = 0;
+    if (world_.alone && call("cuMemGetInfo_v2", &free, &total) == 0 && free >= needed &&
+        tally_.bad.empty()) {
+      tally_.bad = std::string(what) + " refused " + std::to_string(needed) + " with " +
+                   std::to_string(free) + " free";
+    }
+  }
   if (result != kSuccess && result != kOutOfMemory && tally_.bad.empty()) {
     tally_.bad = std::string(what) + "=" + std::to_string(result);
   }

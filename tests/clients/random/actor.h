@@ -30,6 +30,7 @@ int call(const char* name, Arguments... arguments) {
 struct World {
   CUcontext context = nullptr;
   uint64_t max_bytes = 0;  // of one request
+  bool alone = false;      // nobody else uses the tenant: a refusal can be judged
 };
 
 class Actor {
@@ -49,8 +50,8 @@ class Actor {
   const Tally& tally() const { return tally_; }
 
  protected:
-  // Counts the result; true on success.
-  bool good(int result, const char* what);
+  // Counts the result; true on success. A refusal is wrong when `needed` bytes were free.
+  bool good(int result, const char* what, uint64_t needed = ~uint64_t{0});
 
   uint64_t below(uint64_t bound) { return bound == 0 ? 0 : random_() % bound; }
   bool chance(unsigned percent) { return random_() % 100 < percent; }

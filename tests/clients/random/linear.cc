@@ -18,21 +18,25 @@ class Linear : public Actor {
     }
     CUdeviceptr address = 0;
     size_t pitch = 0;
+    size_t bytes = size();
     int result = 0;
     switch (below(4)) {
       case 0:
-        result = call("cuMemAllocManaged", &address, size_t{size()}, 1u);
+        result = call("cuMemAllocManaged", &address, bytes, 1u);
         break;
       case 1: {
-        const size_t width = below(20000) + 1;
-        result =
-            call("cuMemAllocPitch_v2", &address, &pitch, width, size_t{size() / width + 1}, 4u);
+        const size_t width = below(20000) + 1, height = bytes / width + 1;
+        bytes = (width + 511) / 512 * 512 * height;
+        result = call("cuMemAllocPitch_v2", &address, &pitch, width, height, 4u);
         break;
       }
       default:
-        result = call("cuMemAlloc_v2", &address, size_t{size()});
+        result = call("cuMemAlloc_v2", &address, bytes);
     }
-    if (good(result, "allocate")) held_.push_back(address);
+    // Whole pages, or a share of one.
+    constexpr uint64_t kPage = 2u << 20;
+    const uint64_t needed = (bytes + kPage - 1) / kPage * kPage;
+    if (good(result, "allocate", needed)) held_.push_back(address);
   }
 
   void clear() override {

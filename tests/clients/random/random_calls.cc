@@ -1,5 +1,6 @@
 // random_calls SEED THREADS PHASES MOVES MAX_MIB FAMILY...
 //
+// RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" and waits for a line.
 // In each phase every thread makes MOVES random moves in each family; then all stand still, the
 // program prints "quiet done=N refused=N bad=TEXT" and waits for a line: "look" makes the library
 // look at the truth (by a request that cannot be granted) and answers "looked", anything else lets
@@ -64,6 +65,7 @@ int run(int argc, char** argv) {
   const int thread_count = std::atoi(argv[2]), phases = std::atoi(argv[3]);
   const int moves = std::atoi(argv[4]);
   World world;
+  world.alone = thread_count == 1 && std::getenv("RANDOM_CALLS_ALONE") != nullptr;
   world.max_bytes = std::strtoull(argv[5], nullptr, 10) << 20;
   if (call("cuInit", 0u) != 0 || call("cuDevicePrimaryCtxRetain", &world.context, 0) != 0 ||
       call("cuCtxSetCurrent", world.context) != 0) {
@@ -81,6 +83,11 @@ int run(int argc, char** argv) {
       threads[t].push_back(std::move(actor));
     }
   }
+  // Nobody fills the cap before all have their contexts.
+  std::printf("up\n");
+  std::fflush(stdout);
+  std::string line;
+  std::getline(std::cin, line);
   for (int phase = 0; phase < phases; ++phase) {
     on_threads(threads, world.context, [&](Actors& actors) {
       for (int i = 0; i < moves; ++i) {

@@ -64,7 +64,8 @@ class Vmm : public Actor {
     if (handles_.size() > 30) return release();
     Handle handle = {.value = 0, .bytes = (size() + kPage - 1) / kPage * kPage};
     const CUmemAllocationProp wanted = properties(kLocationDevice);
-    if (good(call("cuMemCreate", &handle.value, handle.bytes, &wanted, 0ull), "cuMemCreate")) {
+    if (good(call("cuMemCreate", &handle.value, handle.bytes, &wanted, 0ull), "cuMemCreate",
+             handle.bytes)) {
       handles_.push_back(handle);
     }
   }
