@@ -73,7 +73,16 @@ uint64_t Release::finish() {
 }
 
 void Release::done() {
-  if (const uint64_t units = finish(); units > 0) process_.ledger.release(taken_.row, units);
+  // A small array may still be in the chunk; nothing tells but the truth.
+  if (found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0) {
+    return left_to_truth();
+  }
+  const uint64_t units = finish();
+  if (units > 0) process_.ledger.release(taken_.row, units);
+  if (found_ && units == 0 && !in_chunk()) {
+    process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
+    settle_implicit(process_, taken_.row);
+  }
 }
 
 void Release::left_to_truth() {
@@ -90,10 +99,21 @@ Release::~Release() {
   }
 }
 
+bool record_small_array(Process& process, const Context& context, uint64_t handle) {
+  Allocation displaced;
+  const Allocation allocation = {.key = handle,
+                                 .units = 0,
+                                 .users = 1,
+                                 .context = context.id,
+                                 .row = static_cast<uint8_t>(context.row)};
+  return process.allocations.add(allocation, displaced) == LiveMap::Added::fresh;
+}
+
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
     process.ledger.release(allocation.row, allocation.units);
+    if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
   });
   process.contexts.recycle(context.id);
 }

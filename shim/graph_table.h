@@ -13,9 +13,6 @@ class GraphTable {
  public:
   static constexpr int kMaxDevices = 64;
 
-  // Whether any graph was ever seen that allocates; costs one comparison.
-  bool empty() const { return devices_.load(std::memory_order_relaxed) == 0; }
-
   // A bit for each device on which some graph allocates.
   uint64_t devices() const { return devices_.load(std::memory_order_relaxed); }
 

@@ -95,7 +95,8 @@ class Process {
   ContextTable contexts;
   Configuration configuration;
   ImplicitMemory implicit[layout::kMaxDevices];
-  SpinLock cold_paths;  // serialises readings of the truth within the process
+  std::atomic<uint32_t> small_arrays{0};  // live ones, which share chunks with linear memory
+  SpinLock cold_paths;                    // serialises readings of the truth within the process
   RateLimit refusals_said;
 
   // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every

@@ -110,8 +110,14 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   if (needed.shares_chunk) {
     ImplicitReservation reservation(process, context.row, needed.units, api);
     if (!reservation) return kOutOfMemory;
+    process.small_arrays.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = create();
-    if (result != kSuccess || reservation.made()) return result;
+    if (result == kSuccess && reservation.made() &&
+        record_small_array(process, context, reinterpret_cast<uint64_t>(*out))) {
+      return result;
+    }
+    process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
+    if (result != kSuccess) return result;
   } else {
     Reservation reservation(process, context.row, needed.units, api);
     if (!reservation) return kOutOfMemory;
@@ -136,10 +142,6 @@ CUresult destroy_array(Array array, const Real& real) {
   const CUresult result = real(array);
   if (result != kSuccess) return result;
   forget_mapped_array(process, array);
-  Context context;
-  if (!release.found() && current_context(process, context) && context.row >= 0) {
-    settle_implicit(process, context.row);
-  }
   release.done();
   return result;
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "hooks/cuda/hook.h"
@@ -29,6 +30,9 @@ void trim_graphs(uint64_t key) {
   real::cuDeviceGraphMemTrim(device_of(key));
 }
 constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
+
+// Set for good when a graph that allocates was seen: the one branch that every launch pays for.
+std::atomic<bool> any_graph_allocates{false};
 
 // What a graph's nodes allocate, per device, in bytes.
 struct Needs {
@@ -79,6 +83,7 @@ void learn(Process& process, CUgraphExec exec, CUgraph graph) {
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {
     const uint64_t bytes = needs.bytes[device];
     if (bytes == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
+    any_graph_allocates.store(true, std::memory_order_relaxed);
     process.graphs.set(exec, device,
                        bytes == 0 ? 0 : layout::units_for(std::max(bytes, kChunkBytes)));
   }
@@ -114,9 +119,11 @@ CUresult run_on(Process& process, CUgraphExec exec, const char* api, uint64_t de
 
 template <typename Real>
 CUresult run_graph(CUgraphExec exec, CUstream stream, const char* api, const Real& real) {
+  driver_library.resolve();
+  if (!any_graph_allocates.load(std::memory_order_relaxed)) return real(exec, stream);
   Hook hook;
   const auto run = [&] { return real(exec, stream); };
-  if (!hook.active() || hook.process().graphs.empty()) return run();
+  if (!hook.active()) return run();
   return run_on(hook.process(), exec, api, hook.process().graphs.devices(), run);
 }
 
