@@ -146,8 +146,12 @@ class ImplicitReservation {
 // `own` units are reserved by the calling thread for a call that it has not made yet.
 bool refresh_implicit(Process& process, int row, uint64_t own = 0);
 
-// The driver may have given implicit memory back: reads the truth now.
-void settle_implicit(Process& process, int row);
+// The driver may have given implicit memory back: reads the truth now. False where that cannot be
+// had.
+bool settle_implicit(Process& process, int row);
+
+// Lowers the implicit memory by `units`, by the caller's own knowledge.
+void give_back_implicit(Process& process, int row, uint64_t units);
 
 // The driver destroyed a context: the same, and by estimate where the truth cannot be had.
 void settle_after_destroy(Process& process, int row);

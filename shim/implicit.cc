@@ -217,18 +217,21 @@ bool refresh_implicit(Process& process, int row, uint64_t own) {
   return implicit.units.load(std::memory_order_relaxed) < before;
 }
 
-void settle_implicit(Process& process, int row) {
+bool settle_implicit(Process& process, int row) {
   Locked<SpinLock> lock(process.cold_paths);
-  reconcile_implicit(process, row);
+  return reconcile_implicit(process, row) != Reading::unknown;
+}
+
+void give_back_implicit(Process& process, int row, uint64_t units) {
+  Locked<SpinLock> lock(process.cold_paths);
+  const uint64_t before = process.implicit[row].units.load(std::memory_order_relaxed);
+  charge_implicit(process, row, before - std::min(before, units));
 }
 
 void settle_after_destroy(Process& process, int row) {
-  Locked<SpinLock> lock(process.cold_paths);
-  if (reconcile_implicit(process, row) == Reading::believed) return;
-  const uint64_t before = process.implicit[row].units.load(std::memory_order_relaxed);
+  if (settle_implicit(process, row)) return;
   const uint64_t one = process.ledger.context_size(row);
-  const uint64_t estimate = one != 0 ? one : kEstimatedContext;
-  charge_implicit(process, row, before < estimate ? 0 : before - estimate);
+  give_back_implicit(process, row, one != 0 ? one : kEstimatedContext);
 }
 
 }  // namespace fracgpu

@@ -67,11 +67,10 @@ bool trim_pools(Process& process, int row) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
-  if (in_use) {
-    leave_to_truth(process, pool.row, pool.units);
-  } else {
-    process.ledger.release(pool.row, pool.units);
-  }
+  // Even an unused pool may keep memory until work under way on it is done.
+  leave_to_truth(process, pool.row, pool.units);
+  if (!settle_implicit(process, pool.row) && !in_use)
+    give_back_implicit(process, pool.row, pool.units);
 }
 
 }  // namespace fracgpu

@@ -183,8 +183,10 @@ void Account::release(int dev, uint64_t bytes, Kind kind) {
 }
 
 uint64_t Account::free_bytes(int dev) {
-  // With no other process there is nobody to bury, and no system call is made.
-  if (node_->file_->header.live_processes.load(std::memory_order_relaxed) > 1)
+  // With no other process and no shared memory there is nobody to bury, and no system call is made.
+  const Header& header = node_->file_->header;
+  if (header.live_processes.load(std::memory_order_relaxed) > 1 ||
+      header.objects.load(std::memory_order_relaxed) != 0)
     node_->reap(-1, row_index_);
   const DeviceRow& device = node_->file_->device[dev];
   return device.total - device.used.load(std::memory_order_relaxed);

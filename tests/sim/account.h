@@ -40,10 +40,23 @@ class Account {
   bool reserve(int dev, uint64_t bytes, Kind kind);
   void release(int dev, uint64_t bytes, Kind kind);
 
-  // The life of physical memory. drop() gives it back if this process has it alone, and lets go of
-  // it otherwise: the bytes are free when the last holder, a process or a descriptor, is gone.
-  bool take(int dev, uint64_t bytes, Physical* out);
-  void drop(Physical* memory);
+  // The life of physical memory. take() wants *out to hold nothing yet. drop() gives it back if
+  // this process has it alone, and lets go of it otherwise: the bytes are free when the last
+  // holder, a process or a descriptor, is gone.
+  bool take(int dev, uint64_t bytes, Physical* out) {
+    if (dev >= 0 && !reserve(dev, bytes, Kind::kAllocation)) return false;
+    out->device = dev;
+    out->bytes = bytes;
+    return true;
+  }
+  void drop(Physical* memory) {
+    if (memory->object >= 0) {
+      let_go(*memory);
+    } else if (memory->device >= 0) {
+      release(memory->device, memory->bytes, Kind::kAllocation);
+    }
+    memory->device = memory->object = -1;
+  }
   // Moves it into an object of the node, with no change of any sum; nothing to do if it is there.
   bool share(Physical* memory, ObjectKind kind, const uint32_t location[2]);
   // A new open descriptor that holds the shared memory like a process; -1 when there is none.
@@ -62,6 +75,7 @@ class Account {
  private:
   explicit Account(std::unique_ptr<Node> node) : node_(std::move(node)) {}
   bool enroll(std::string* error);
+  void let_go(const Physical& shared);
   void begin();
   void end() { row_->busy.store(0, std::memory_order_release); }
   bool try_reserve(int dev, uint64_t bytes, Kind kind, bool* higher);

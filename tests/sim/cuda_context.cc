@@ -35,7 +35,8 @@ CUresult destroy(CUcontext given) {
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
-  if (!driver.known(context) || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!driver.known(context) || context->primary || context->parent != nullptr)
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   driver.deactivate(context);
   if (sim::current() == context) --thread_state.depth;
@@ -56,6 +57,14 @@ CUresult pop(CUcontext* out) {
   if (thread_state.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
   Context* context = thread_state.stack[--thread_state.depth];
   if (out != nullptr) *out = sim::handle(context);
+  return CUDA_SUCCESS;
+}
+
+// Waits for all streams, of other contexts too.
+CUresult synchronise(const sim::Context* context) {
+  if (const CUresult refused = sim::usable(const_cast<sim::Context*>(context))) return refused;
+  const sim::Guard guard(sim::Driver::get().lock());
+  sim::Driver::get().pools.synchronised(0);
   return CUDA_SUCCESS;
 }
 
@@ -174,11 +183,11 @@ SIM_API CUresult cuCtxGetDevice_v2(CUdevice* out, CUcontext given) {
 
 SIM_API CUresult cuCtxSynchronize() {
   SIM_CALL(cuCtxSynchronize);
-  return sim::usable(sim::current());
+  return synchronise(sim::current());
 }
 SIM_API CUresult cuCtxSynchronize_v2(CUcontext given) {
   SIM_CALL(cuCtxSynchronize_v2);
-  return sim::usable(given != nullptr ? sim::context_of(given) : sim::current());
+  return synchronise(given != nullptr ? sim::context_of(given) : sim::current());
 }
 
 SIM_API CUresult cuCtxGetApiVersion(CUcontext given, unsigned* version) {
@@ -204,22 +213,6 @@ SIM_API CUresult cuCtxGetFlags(unsigned* flags) {
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   *flags = context->flags;
-  return CUDA_SUCCESS;
-}
-
-SIM_API CUresult cuCtxSetLimit(int which, size_t value) {
-  SIM_CALL(cuCtxSetLimit);
-  SIM_CONTEXT(context);
-  if (which < 0 || which >= 8) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  context->limit[which] = value;
-  return CUDA_SUCCESS;
-}
-SIM_API CUresult cuCtxGetLimit(size_t* value, int which) {
-  SIM_CALL(cuCtxGetLimit);
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  SIM_CONTEXT(context);
-  if (which < 0 || which >= 8) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  *value = context->limit[which];
   return CUDA_SUCCESS;
 }
 

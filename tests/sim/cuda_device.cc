@@ -76,7 +76,7 @@ int attribute(const DeviceRow& row, int which) {
     case 38:
       return 50 << 20;  // L2
     case 39:
-      return 2048;  // threads per multiprocessor
+      return kResidentThreads;  // per multiprocessor
     case 40:
       return 3;  // copy engines
     case 41:

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,6 +16,7 @@ namespace sim {
 namespace {
 const volatile unsigned char never = 0;
 bool ever_initialised = false;
+constexpr uint64_t kGreenBytes = kPage;  // what a green context adds to its primary one
 }  // namespace
 
 const volatile unsigned char* initialised = &never;
@@ -114,20 +116,61 @@ CUresult Driver::activate(Context* context) {
                          Kind::kContext)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  std::copy_n(kDefaultLimits, kLimits, context->limit);
   context->id = next_id_++;
   context->alive = true;
   return CUDA_SUCCESS;
 }
 
+CUresult Driver::make_green(CUdevice dev, Context** out) {
+  Context& base = primary(dev);
+  if (!base.alive) {
+    if (const CUresult result = activate(&base)) return result;
+  }
+  if (!grow(&base, kGreenBytes)) {
+    if (base.references == 0) deactivate(&base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  ++base.references;
+  Context& green = created_.emplace_back();
+  green.device = base.device;
+  green.ordinal = base.ordinal;
+  green.flags = base.flags;
+  green.references = 1;
+  green.green = true;
+  green.parent = &base;
+  green.id = next_id_++;
+  green.alive = true;
+  *out = &green;
+  return CUDA_SUCCESS;
+}
+
+bool Driver::grow(Context* context, uint64_t bytes) {
+  if (bytes != 0 && !account_->reserve(context->device, bytes, Kind::kModule)) return false;
+  context->grown_bytes += bytes;
+  return true;
+}
+
+void Driver::shrink(Context* context, uint64_t bytes) {
+  if (bytes != 0) account_->release(context->device, bytes, Kind::kModule);
+  context->grown_bytes -= bytes;
+}
+
 void Driver::deactivate(Context* context) {
   if (!context->alive) return;
   context->alive = false;
+  if (context->parent != nullptr) {
+    shrink(context->parent, kGreenBytes);
+    return;
+  }
+  for (Context& green : created_) {
+    if (green.parent == context) deactivate(&green);
+  }
+  arrays.forget(context);
   while (context->ranges != nullptr) drop_range(context->ranges);
   context->small[0].reset();
   context->small[1].reset();
-  if (context->module_bytes != 0)
-    account_->release(context->device, context->module_bytes, Kind::kModule);
-  context->module_bytes = 0;
+  shrink(context, context->grown_bytes);
   account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
 }
 

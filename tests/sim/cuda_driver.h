@@ -13,7 +13,10 @@
 
 #include "account.h"
 #include "cuda_abi.h"
+#include "cuda_array.h"
 #include "cuda_chunk.h"
+#include "cuda_graph.h"
+#include "cuda_pool.h"
 #include "cuda_space.h"
 #include "cuda_vmm.h"
 #include "inject.h"
@@ -22,9 +25,12 @@ namespace sim {
 
 struct Context;
 
-// A run of pages: one large allocation, one chunk of small ones, or an import that costs nothing.
+// A run of pages: one large allocation, one chunk of small ones, or addresses that cost nothing: an
+// import, a global of a module, a buffer of external memory.
 struct Range {
-  enum class Type : uint8_t { kLarge, kChunk, kImport };
+  enum class Type : uint8_t { kLarge, kChunk, kImport, kGlobal, kExternal };
+  bool owns() const { return type <= Type::kChunk; }
+
   Type type = Type::kLarge;
   bool low = false;
   bool managed = false;
@@ -41,8 +47,22 @@ struct Range {
   uint64_t serial = 0;
 };
 
+// The limits of a context that say how much memory it takes beyond its fixed cost.
+enum : int { kStackSize = 0, kPrintfFifoSize = 1, kMallocHeapSize = 2, kLimits = 8 };
+inline constexpr int kResidentThreads = 2048;  // of one multiprocessor
+inline constexpr size_t kDefaultLimits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
+
 struct Context {
+  // Whose memory it is: a green context has none of its own.
+  // A branch and no selection, because every allocation waits for the answer.
+  Context* owner() {
+    if (green) [[unlikely]]
+      return parent;
+    return this;
+  }
+
   bool alive = false;
+  bool green = false;
   bool primary = false;
   int device = 0;   // of the node
   int ordinal = 0;  // as the program counts
@@ -50,8 +70,9 @@ struct Context {
   unsigned references = 0;
   unsigned api_version = 3020;
   uint64_t id = 0;
-  uint64_t module_bytes = 0;
-  size_t limit[8] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
+  uint64_t grown_bytes = 0;  // taken later on: modules, limits
+  size_t limit[kLimits] = {};
+  Context* parent = nullptr;  // of a green context: the primary one
   Range* ranges = nullptr;
   std::unique_ptr<SmallHeap> small[2];  // above and below 4 GiB
 };
@@ -84,9 +105,14 @@ class Driver {
   std::mutex& lock() { return mutex_; }
   Context& primary(CUdevice dev) { return primary_[dev]; }
   CUresult make_context(CUdevice dev, unsigned flags, Context** out);
+  // A green context of the device's primary one, which it brings to life and retains.
+  CUresult make_green(CUdevice dev, Context** out);
   CUresult activate(Context* context);
   void deactivate(Context* context);
   bool known(const Context* context) const;
+  // What a context takes and gives back while it lives; all of it ends with the context.
+  bool grow(Context* context, uint64_t bytes);
+  void shrink(Context* context, uint64_t bytes);
 
   CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out);
   CUresult free(uint64_t address);
@@ -95,12 +121,18 @@ class Driver {
   CUresult import(Context* context, const Physical& memory, uint64_t offset, uint64_t bytes,
                   uint64_t* out);
   CUresult close_import(uint64_t address);
+  // Addresses that take no memory, until they are detached, or freed if they are external.
+  CUresult attach(Context* context, Range::Type type, uint64_t bytes, uint64_t* out);
+  void detach(uint64_t address) { drop_range(high_.starting_at(address)); }
 
   // Descriptors of shared memory; location_of() gives a negative device if it is not visible here.
   int export_memory(Physical* memory, ObjectKind kind, const CUmemLocation& location);
   CUmemLocation location_of(const Physical& memory);
 
   Vmm vmm;
+  Pools pools;
+  GraphMemory graph_memory;
+  Arrays arrays;
   std::unordered_map<void*, size_t> host_allocations;
   std::unordered_map<void*, size_t> host_registrations;
 

@@ -18,15 +18,17 @@ Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, boo
   } else {
     range = spare_ranges_.back();
     spare_ranges_.pop_back();
-    *range = Range{};
   }
+  // A spare one holds no memory; what only some types mean is set by their makers.
   range->type = type;
   range->low = low;
+  range->managed = false;
+  range->bytes = 0;
+  range->previous = nullptr;
   range->pages = pages;
   range->context = context;
   range->serial = next_serial_++;
-  if (type != Range::Type::kImport &&
-      !account_->take(context->device, pages * kPage, &range->physical)) {
+  if (range->owns() && !account_->take(context->device, pages * kPage, &range->physical)) {
     spare_ranges_.push_back(range);
     return nullptr;
   }
@@ -52,6 +54,7 @@ void Driver::drop_range(Range* range) {
 }
 
 CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out) {
+  context = context->owner();
   // More than any device could hold also keeps the rounding below from overflowing.
   if (bytes > account_->total(context->device)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (bytes >= kSmallLimit || managed) {
@@ -78,14 +81,25 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
 CUresult Driver::free(uint64_t address) {
   AddressSpace& where = space(low_.contains(address));
   Range* range = where.starting_at(address & ~(kPage - 1));
-  if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // The common case comes first: graphs and pools have addresses of their own.
+  if (range == nullptr) {
+    if (graph_memory.free(address)) return CUDA_SUCCESS;
+    // Freed without a stream: after everything that was asked before.
+    return pools.contains(address) && pools.free(address, 0) == CUDA_SUCCESS
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+  }
   if (range->type == Range::Type::kLarge) {
     if (range->address != address) return CUDA_ERROR_INVALID_VALUE;
     drop_range(range);
     return CUDA_SUCCESS;
   }
   const uint64_t offset = address - range->address;
-  if (range->type != Range::Type::kChunk || offset % kUnit != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (range->type != Range::Type::kChunk || offset % kUnit != 0) {
+    if (range->type != Range::Type::kExternal || offset != 0) return CUDA_ERROR_INVALID_VALUE;
+    drop_range(range);
+    return CUDA_SUCCESS;
+  }
   SmallHeap& heap = *range->context->small[range->low ? 1 : 0];
   bool empty = false;
   if (!heap.give_back({range->chunk, static_cast<uint32_t>(offset / kUnit)}, &empty))
@@ -105,6 +119,14 @@ bool Driver::find(uint64_t address, Found* found) {
     found->bytes = mapping->bytes;
     found->id = mapping->block->handle;
     found->accessible = current() != nullptr && mapping->access[current()->ordinal] != 0;
+    return true;
+  }
+  if (pools.contains(address)) {
+    const PoolPart* part = pools.part_at(address, &found->base);
+    if (part == nullptr) return false;
+    found->ordinal = part->pool->props.location.id;
+    found->bytes = part->bytes;
+    found->id = found->base;
     return true;
   }
   AddressSpace& where = space(low_.contains(address));
@@ -130,6 +152,7 @@ bool Driver::find(uint64_t address, Found* found) {
 
 CUresult Driver::import(Context* context, const Physical& memory, uint64_t offset, uint64_t bytes,
                         uint64_t* out) {
+  context = context->owner();
   for (Range* range = context->ranges; range != nullptr; range = range->next) {
     if (range->type == Range::Type::kImport && range->physical.serial == memory.serial &&
         range->import_offset == offset) {
@@ -156,6 +179,14 @@ CUresult Driver::close_import(uint64_t address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (--range->references == 0) drop_range(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::attach(Context* context, Range::Type type, uint64_t bytes, uint64_t* out) {
+  Range* range = new_range(context->owner(), type, (bytes + kPage - 1) / kPage, false);
+  if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  range->bytes = bytes;
+  *out = range->address;
   return CUDA_SUCCESS;
 }
 

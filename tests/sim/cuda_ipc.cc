@@ -55,8 +55,8 @@ SIM_API CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
   Found found;
-  if (!driver.find(address, &found) || found.range == nullptr ||
-      found.range->type == sim::Range::Type::kImport || found.managed) {
+  if (!driver.find(address, &found) || found.range == nullptr || !found.range->owns() ||
+      found.managed) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   sim::Physical& memory = found.range->physical;

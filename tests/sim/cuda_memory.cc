@@ -181,8 +181,7 @@ SIM_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr ad
       *static_cast<int*>(data) = found.ordinal;
       break;
     case 10:
-      *static_cast<unsigned*>(data) =
-          found.range != nullptr && found.range->type != sim::Range::Type::kImport;
+      *static_cast<unsigned*>(data) = found.range != nullptr && found.range->owns();
       break;
     case 11:
       *static_cast<CUdeviceptr*>(data) = found.base;

@@ -11,31 +11,6 @@
 
 namespace sim {
 
-bool climb(TenantDevice& tenant, uint64_t bytes, int row) {
-  Tally now = tenant.tally.load(std::memory_order_relaxed);
-  Tally next;
-  bool higher;
-  do {
-    next = now;
-    next.used = now.used + bytes / kPage;
-    higher = next.used > now.peak;
-    if (higher) {
-      next.peak = next.used;
-      next.climber = static_cast<uint64_t>(row + 1);
-    }
-  } while (!tenant.tally.compare_exchange_weak(now, next));
-  return higher;
-}
-
-void descend(TenantDevice& tenant, uint64_t bytes) {
-  Tally now = tenant.tally.load(std::memory_order_relaxed);
-  Tally next;
-  do {
-    next = now;
-    next.used = now.used - bytes / kPage;
-  } while (!tenant.tally.compare_exchange_weak(now, next));
-}
-
 void raise_mark(TenantDevice& tenant, uint64_t bytes) {
   uint64_t mark = tenant.high_water.load();
   while (mark < bytes && !tenant.high_water.compare_exchange_weak(mark, bytes)) {

@@ -29,25 +29,12 @@ void* keep(const NodeDescriptor& file) {
 
 }  // namespace
 
-bool Account::take(int dev, uint64_t bytes, Physical* out) {
-  if (dev >= 0 && !reserve(dev, bytes, Kind::kAllocation)) return false;
-  *out = {};
-  out->device = dev;
-  out->bytes = bytes;
-  return true;
-}
-
-void Account::drop(Physical* memory) {
-  if (memory->object >= 0) {
-    // While this process still holds it, a peak that counts it is one of the living.
-    const ObjectRow& row = row_of(*memory);
-    if (row.device >= 0) node_->confirm_mark(static_cast<int>(row.tenant), row.device, row_index_);
-    munmap(memory->keeper, 4096);
-    node_->reap(-1, row_index_);
-  } else if (memory->device >= 0) {
-    release(memory->device, memory->bytes, Kind::kAllocation);
-  }
-  *memory = {};
+void Account::let_go(const Physical& shared) {
+  // While this process still holds it, a peak that counts it is one of the living.
+  const ObjectRow& row = row_of(shared);
+  if (row.device >= 0) node_->confirm_mark(static_cast<int>(row.tenant), row.device, row_index_);
+  munmap(shared.keeper, 4096);
+  node_->reap(-1, row_index_);
 }
 
 bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2]) {

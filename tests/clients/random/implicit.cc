@@ -1,4 +1,5 @@
 // Modules, limits, and contexts that come and go with what was allocated in them.
+#include <mutex>
 #include <vector>
 
 #include "actor.h"
@@ -19,7 +20,7 @@ class Implicit : public Actor {
         if (!modules_.empty()) unload();
         break;
       case 2:
-        good(call("cuCtxSetLimit", kLimitHeap, size_t{(below(32) + 1) << 20}), "cuCtxSetLimit");
+        set_heap(below(32) + 1);
         break;
       case 3:
         if (chance(30)) visit_context();
@@ -35,10 +36,17 @@ class Implicit : public Actor {
 
   void clear() override {
     while (!modules_.empty()) unload();
-    good(call("cuCtxSetLimit", kLimitHeap, size_t{8} << 20), "cuCtxSetLimit");
+    set_heap(8);
   }
 
  private:
+  // One thread at a time, as programs do: what a limit adds is foreseen from what it was.
+  void set_heap(uint64_t mib) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    good(call("cuCtxSetLimit", kLimitHeap, size_t{mib << 20}), "cuCtxSetLimit");
+  }
+
   void load() {
     if (modules_.size() > 10) return unload();
     CUmodule module = nullptr;
