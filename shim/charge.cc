@@ -36,6 +36,12 @@ uint64_t Reservation::take() {
   return units;
 }
 
+void give_back(Process& process, int row, uint64_t units, bool exported) {
+  if (!exported) return process.ledger.release(row, units);
+  process.ledger.drop_exported(row, units);
+  leave_to_truth(process, row, units);
+}
+
 LinearSize linear_size(uint64_t bytes) {
   if (bytes < kSmallestWhole) return {kPageBytes / kUnit, true};
   const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
@@ -69,7 +75,10 @@ Release::Release(Process& process, uint64_t address) : process_(process) {
 uint64_t Release::finish() {
   done_ = true;
   if (!found_) return 0;
-  return in_chunk() ? process_.allocations.finish_drop(taken_.key, taken_.context) : taken_.units;
+  if (in_chunk()) {
+    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context, &taken_.exported);
+  }
+  return taken_.units;
 }
 
 void Release::done() {
@@ -78,7 +87,7 @@ void Release::done() {
     return left_to_truth();
   }
   const uint64_t units = finish();
-  if (units > 0) process_.ledger.release(taken_.row, units);
+  if (units > 0) give_back(process_, taken_.row, units, taken_.exported);
   if (found_ && units == 0 && !in_chunk()) {
     process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
     settle_implicit(process_, taken_.row);
@@ -112,7 +121,7 @@ bool record_small_array(Process& process, const Context& context, uint64_t handl
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
-    process.ledger.release(allocation.row, allocation.units);
+    give_back(process, allocation.row, allocation.units, allocation.exported);
     if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
   });
   process.contexts.recycle(context.id);

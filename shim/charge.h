@@ -39,6 +39,10 @@ class Reservation {
   bool granted_ = false;
 };
 
+// Gives back what is charged for memory that this process has let go of. What was `exported` may be
+// held by others yet, at this process's cost: only the truth can tell.
+void give_back(Process& process, int row, uint64_t units, bool exported);
+
 // Physical form of one linear allocation, as NVIDIA's driver makes it.
 struct LinearSize {
   uint64_t units;  // to reserve

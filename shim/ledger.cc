@@ -103,6 +103,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
     memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
     memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
+    memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
   }
   for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
     const uint32_t slot = layout::slot_order(rank);
@@ -133,6 +134,11 @@ void Ledger::wipe_slot(uint32_t slot) {
     cells[slot].peak.store(0, kRelaxed);
     cells[slot].implicit.store(0, kRelaxed);
   }
+  for (auto& sharing : ledger.sharing) {
+    sharing[slot].exported.store(0, kRelaxed);
+    sharing[slot].imported.store(0, kRelaxed);
+  }
+  ledger.slots[slot].orphaned.store(0, kRelaxed);
 }
 
 int Ledger::find_device(const char* key) const {
@@ -303,6 +309,26 @@ bool Ledger::driver_let_go(uint32_t slot) const {
   return true;
 }
 
+// Lowers what a dead process is charged for to what it exported and the living have imported, and
+// takes that off `imported`. False when nothing is left.
+bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
+  layout::Ledger& ledger = *file_.map();
+  bool any = false;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    auto& word = ledger.cells[i][slot].word;
+    const uint64_t held = held_of(word.load(kRelaxed));
+    const uint64_t exported = ledger.sharing[i][slot].exported.load(kRelaxed);
+    const uint64_t kept = std::min({held, exported, imported[i]});
+    imported[i] -= kept;
+    freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
+    any = any || kept > 0;
+    word.store(pack(kept, kept), kRelaxed);
+    ledger.cells[i][slot].implicit.store(0, kRelaxed);
+  }
+  ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
+  return any;
+}
+
 bool Ledger::reap_dead() {
   layout::Ledger& ledger = *file_.map();
   Message ignored;
@@ -321,14 +347,24 @@ bool Ledger::reap_dead() {
 
   GrowLock lock(file_);
   if (!lock) return false;
+  uint64_t imported[kMaxDevices] = {};
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (!LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    for (uint32_t i = 0; i < kMaxDevices; ++i) {
+      imported[i] += ledger.sharing[i][slot].imported.load(kRelaxed);
+    }
+  });
+  bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
     const bool candidate = (released[slot / 64].load(kRelaxed) >> (slot % 64) & 1) != 0;
     // Somebody else may have reaped the slot meanwhile and a new process claimed it.
     if (!candidate || LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    if (orphan_exports(slot, imported, freed)) return;
     wipe_slot(slot);
     unmark(ledger, slot);
+    freed = true;
   });
-  return true;
+  return freed;
 }
 
 bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
@@ -367,7 +403,8 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
-    if (fd >= 0 && !LedgerFile::slot_is_alive(fd, slot)) return;
+    const bool orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
+    if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
     sum += held_of(cells[slot].word.load(kRelaxed));
   });
   if (fd >= 0) ::close(fd);
@@ -412,6 +449,22 @@ void Ledger::note_peak(int device) const {
   uint64_t before = peak.load(kRelaxed);
   while (now > before && !peak.compare_exchange_weak(before, now, kRelaxed)) {
   }
+}
+
+void Ledger::add_exported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported.fetch_add(static_cast<uint32_t>(units), kRelaxed);
+}
+
+void Ledger::drop_exported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported.fetch_sub(static_cast<uint32_t>(units), kRelaxed);
+}
+
+void Ledger::add_imported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].imported.fetch_add(static_cast<uint32_t>(units), kRelaxed);
+}
+
+void Ledger::drop_imported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].imported.fetch_sub(static_cast<uint32_t>(units), kRelaxed);
 }
 
 void Ledger::set_implicit(int device, uint64_t units) {

@@ -70,6 +70,13 @@ class Ledger {
   // Adds `units` that the driver has taken already, whether or not the cap has room for them.
   void charge_taken(int device, uint64_t units);
 
+  // Part of what this process holds may outlive it in others, or does no longer.
+  void add_exported(int device, uint64_t units);
+  void drop_exported(int device, uint64_t units);
+  // This process uses memory that another one pays for, or does no longer.
+  void add_imported(int device, uint64_t units);
+  void drop_imported(int device, uint64_t units);
+
   void set_implicit(int device, uint64_t units);
   uint64_t held_by_self(int device) const;
 
@@ -78,7 +85,8 @@ class Ledger {
   uint64_t held(int device, bool alive_only = false) const;
   bool any_alive() const;
 
-  // Zeroes the slots of processes that died. True if anything was freed.
+  // Zeroes the slots of processes that died, but for what they exported and others of the tenant
+  // have imported. True if anything was freed.
   bool reap_dead();
 
   // Changes the cap (bytes). Unspent leases are taken back at once, so that what is held may
@@ -103,6 +111,7 @@ class Ledger {
   void revoke_unspent(int device);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
+  bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
   bool driver_let_go(uint32_t slot) const;
   void explain(int device, uint64_t units, Refusal& refusal) const;
   void note_peak(int device) const;

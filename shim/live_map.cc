@@ -56,6 +56,16 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
   return Added::fresh;
 }
 
+bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* known = shard.table.find(key);
+  if (known == nullptr || known->exported) return false;
+  known->exported = true;
+  entry = *known;
+  return true;
+}
+
 bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
@@ -66,7 +76,7 @@ bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   return true;
 }
 
-uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context) {
+uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context, bool* exported) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   Allocation* entry = shard.table.find(key);
@@ -74,6 +84,7 @@ uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context) {
   shard.change_users(*entry, -1, -1);
   if (entry->users > 0) return 0;
   const uint32_t units = entry->units;
+  if (exported != nullptr) *exported = entry->exported;
   shard.table.erase(entry);
   return units;
 }

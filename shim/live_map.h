@@ -20,11 +20,12 @@ namespace fracgpu {
 // allocations share. 0 is no key.
 struct Allocation {
   uint64_t key = 0;
-  uint32_t units = 0;    // charged, in the ledger's units
-  uint32_t users = 0;    // allocations that share the entry; 1 but for chunks
-  uint32_t leaving = 0;  // of these, how many the driver is just freeing
-  uint16_t context = 0;  // id in the process's ContextTable; freed with that context
-  uint8_t row = 0;       // device, as the ledger numbers them
+  uint32_t units = 0;     // charged, in the ledger's units
+  uint32_t users = 0;     // allocations that share the entry; 1 but for chunks
+  uint32_t leaving = 0;   // of these, how many the driver is just freeing
+  uint16_t context = 0;   // id in the process's ContextTable; freed with that context
+  uint8_t row = 0;        // device, as the ledger numbers them
+  bool exported = false;  // other processes may hold it too
 };
 
 class LiveMap {
@@ -39,12 +40,15 @@ class LiveMap {
   // another context is stale and is displaced as by `add`.
   Added add_user(const Allocation& chunk, Allocation& displaced);
 
+  // Marks the entry as exported. True with a copy in `entry` the first time.
+  bool mark_exported(uint64_t key, Allocation& entry);
+
   // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`.
   bool begin_drop(uint64_t key, Allocation& found);
 
   // The driver freed it, or (`abandon_drop`) refused to. Returns the units to give back: 0 while
   // other users remain, or when the chunk is no longer this context's.
-  uint32_t finish_drop(uint64_t key, uint16_t context);
+  uint32_t finish_drop(uint64_t key, uint16_t context, bool* exported = nullptr);
   void abandon_drop(uint64_t key, uint16_t context);
 
   // Removes a whole allocation. True with a copy in `taken`.

@@ -5,7 +5,7 @@
 
 namespace fracgpu {
 
-bool PhysicalTable::add(uint64_t handle, uint64_t units, int row) {
+bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import) {
   Locked<SpinLock> lock(lock_);
   Handle* entry = handles_.insert(handle);
   if (entry == nullptr) return false;
@@ -21,6 +21,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int row) {
   memory->handle = handle;
   memory->units = units;
   memory->uses = 1;
+  memory->is_import = is_import;
   memory->row = static_cast<uint8_t>(row);
   units_[row] += units;
   return true;
@@ -46,6 +47,25 @@ uint64_t PhysicalTable::memory_at(uint64_t address) {
   return 0;
 }
 
+bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
+  Locked<SpinLock> lock(lock_);
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || memory->exported || memory->units == 0) return false;
+  memory->exported = true;
+  charge = {.memory = number, .units = memory->units, .row = memory->row};
+  return true;
+}
+
+uint64_t PhysicalTable::note_import(uint64_t number, uint64_t units, int& row) {
+  Locked<SpinLock> lock(lock_);
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || !memory->is_import || units <= memory->imported) return 0;
+  row = memory->row;
+  const uint64_t more = units - memory->imported;
+  memory->imported = units;
+  return more;
+}
+
 void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
   Locked<SpinLock> lock(lock_);
   Memory* entry = memories_.find(memory);
@@ -61,7 +81,11 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
   ++changes_;
   Memory* memory = memories_.find(number);
   if (memory == nullptr || --memory->uses > 0) return {};
-  const Freed freed = {.memory = number, .units = memory->units, .row = memory->row};
+  const Freed freed = {.memory = number,
+                       .units = memory->units,
+                       .imported = memory->imported,
+                       .row = memory->row,
+                       .exported = memory->exported};
   units_[freed.row] -= freed.units;
   // Its handles mean nothing any more; the driver may have given their values to other memory.
   if (Handle* name = handles_.find(memory->handle); name != nullptr && name->memory == number) {

@@ -22,16 +22,26 @@ class PhysicalTable {
   struct Freed {
     uint64_t memory = 0;
     uint64_t units = 0;
+    uint64_t imported = 0;  // units that another process pays for
     int row = 0;
+    bool exported = false;
   };
 
-  // A new handle, with one reference: to new memory that was charged, or (0 units) to memory that
-  // another process pays for. False when the host is out of memory.
-  bool add(uint64_t handle, uint64_t units, int row);
+  // A new handle, with one reference: to new memory that was charged, or to what costs nothing (0
+  // units), of which imports are memory that another process pays for; their handle may also be the
+  // address at which they were opened. False when the host is out of memory.
+  bool add(uint64_t handle, uint64_t units, int row, bool is_import = false);
 
   // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
   uint64_t memory_of(uint64_t handle);
   uint64_t memory_at(uint64_t address);
+
+  // Marks memory of this process as exported. True with its charge in `freed` the first time.
+  bool mark_exported(uint64_t memory, Freed& charge);
+
+  // Of an import nothing is known but what is mapped: notes that it is `units` at least. Returns by
+  // how much that is more than was known, and its row.
+  uint64_t note_import(uint64_t memory, uint64_t units, int& row);
 
   // One more reference to the memory by this handle, which may be a new one.
   void add_reference(uint64_t handle, uint64_t memory);
@@ -86,9 +96,12 @@ class PhysicalTable {
     uint64_t key;     // its number
     uint64_t handle;  // the first; `aliased` when there were others
     uint64_t units;
+    uint64_t imported;
     uint32_t uses;
     uint8_t row;
     bool aliased;
+    bool exported;
+    bool is_import;
   };
   struct Mapping {
     uint64_t key;

@@ -118,6 +118,7 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.user = user_name(slot.uid);
     owner.command = clean(slot.command, sizeof slot.command);
     owner.alive = is_alive(fd, number);
+    owner.orphaned = !owner.alive && slot.orphaned.load() != 0;
     owner.since_unix_s = slot.claimed_unix_s;
   }
   return owners;
@@ -139,7 +140,7 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
     process.peak = to_bytes(cells[slot].peak.load());
     process.implicit = to_bytes(cells[slot].implicit.load());
     if (process.used == 0 && process.leased == 0 && process.peak == 0) continue;
-    if (process.alive) use.used += process.used;
+    if (process.alive || process.orphaned) use.used += process.used;
     use.processes.push_back(std::move(process));
   }
   std::stable_sort(use.processes.begin(), use.processes.end(),

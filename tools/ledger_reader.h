@@ -18,6 +18,7 @@ struct ProcessUse {
   std::string user;
   std::string command;
   bool alive = false;
+  bool orphaned = false;  // dead, but others still hold what it exported: `used` still counts
   uint64_t used = 0;
   uint64_t leased = 0;
   uint64_t peak = 0;
@@ -29,7 +30,7 @@ struct DeviceUse {
   std::string key;
   std::optional<uint64_t> cap;  // none: not capped
   uint64_t physical = 0;
-  uint64_t used = 0;  // by processes that are alive
+  uint64_t used = 0;  // by the living, and what the dead exported
   uint64_t peak = 0;
   uint64_t refusals = 0;
   std::vector<ProcessUse> processes;  // those that hold or have held memory here

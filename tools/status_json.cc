@@ -17,6 +17,7 @@ Json json_of(const ProcessUse& process) {
       {"user", process.user},
       {"command", process.command},
       {"alive", process.alive},
+      {"orphaned", process.orphaned},
       {"used_bytes", process.used},
       {"leased_bytes", process.leased},
       {"peak_bytes", process.peak},

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 
-UNIT, DEVICES, SLOTS, SIZE = 512, 16, 1024, 329984
+UNIT, DEVICES, SLOTS, SIZE = 512, 16, 1024, 461056
 DEVICE_AT, SLOT_AT, CELL_AT = 256, 256 + 128 * DEVICES, 256 + 128 * DEVICES + 64 * SLOTS
 LOCKS_AT = 0x40000000 + 1
 GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
@@ -23,7 +23,7 @@ def path(name):
 def ledger(processes):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 1, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 2, SIZE, DEVICES, SLOTS, 1700000000, b"t")
     struct.pack_into("<64sQQQQQ", data, DEVICE_AT, b"GPU-test", 8 * GIB, 40 << 30, 0, 7 * GIB, 3)
     for slot, held, command in processes:
         data[128 + slot // 8] |= 1 << slot % 8
@@ -55,6 +55,15 @@ def test_a_good_ledger():
         assert (device["key"], device["cap_bytes"], device["refusals"]) == ("GPU-test", 8 << 30, 3)
         assert device["used_bytes"] == 6 << 30, "the dead are left out"
         assert [p["alive"] for p in device["processes"]] == [True, False, True]
+        with open(path("good"), "r+b") as file:
+            file.seek(SLOT_AT + 64 * 5 + 28)
+            file.write(struct.pack("<I", 1))
+        device = json.loads(status(prefix + "good", "--json")[1])["tenants"][0]["devices"][0]
+        assert device["used_bytes"] == 8 << 30, "what a dead process exported still counts"
+        assert "exported" in status(prefix + "good")[1]
+        with open(path("good"), "r+b") as file:
+            file.seek(SLOT_AT + 64 * 5 + 28)
+            file.write(struct.pack("<I", 0))
         code, out, _ = status(prefix + "good")
         assert code == 0 and "75%  6.0 GiB of 8.0 GiB" in out and "#" * 30 + "." * 10 in out, out
         assert re.search(r"4005 \S+ +gone .* dead\n", out) and "x?[31m??yyy" in out, out

@@ -78,10 +78,12 @@ void Page::process(const ProcessUse& process) {
   // A PID that only the process's own container knows is given in parentheses.
   const std::string pid =
       process.host_pid != 0 ? std::to_string(process.host_pid) : fmt::format("({})", process.pid);
-  const std::string row =
-      fmt::format("  {:>8.8} {:<9.9} {:<15.15} {:>10} {:>10} {:>10} {:>10.10}", pid, process.user,
-                  process.command, bytes(process.used), bytes(process.peak),
-                  bytes(process.implicit), process.alive ? moment(process.since_unix_s) : "dead");
+  const std::string row = fmt::format("  {:>8.8} {:<9.9} {:<15.15} {:>10} {:>10} {:>10} {:>10.10}",
+                                      pid, process.user, process.command, bytes(process.used),
+                                      bytes(process.peak), bytes(process.implicit),
+                                      process.alive      ? moment(process.since_unix_s)
+                                      : process.orphaned ? "exported"
+                                                         : "dead");
   line("{}", process.alive ? row : painted(kDim, row));
 }
 
@@ -97,8 +99,12 @@ void Page::device(const DeviceUse& device) {
                                        "USER", "COMMAND", "USED", "PEAK", "IMPLICIT", "SINCE")));
   for (const ProcessUse& each : device.processes) process(each);
   if (std::any_of(device.processes.begin(), device.processes.end(),
-                  [](const ProcessUse& each) { return !each.alive; })) {
+                  [](const ProcessUse& each) { return !each.alive && !each.orphaned; })) {
     line("  What the dead held is not counted: it is free for others.");
+  }
+  if (std::any_of(device.processes.begin(), device.processes.end(),
+                  [](const ProcessUse& each) { return each.orphaned; })) {
+    line("  \"exported\": its process is dead, but others still hold what it gave them.");
   }
 }
 

@@ -31,6 +31,10 @@ struct CUuuid {
   char bytes[16];
 };
 
+struct CUipcMemHandle {
+  char reserved[64];
+};
+
 struct CUmemLocation {
   int type;
   int id;  // the device's ordinal, where the type is a device

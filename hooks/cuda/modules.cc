@@ -67,8 +67,8 @@ CUresult drop_here(Drop drop) {
   return result;
 }
 
-// What raising a limit of the current context makes the driver take, in bytes. Should another thread
-// change the same limit meanwhile, it may come to more; the truth corrects that afterwards.
+// What raising a limit of the current context makes the driver take, in bytes. Should another
+// thread change the same limit meanwhile, it may come to more; the truth corrects that afterwards.
 uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
   if (value <= before) return 0;
   if (limit != kLimitStack) return value - before;

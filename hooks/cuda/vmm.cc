@@ -11,20 +11,12 @@ namespace {
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
   if (freed.memory == 0) return;
-  if (freed.units > 0) process.ledger.release(freed.row, freed.units);
+  if (freed.units > 0) fracgpu::give_back(process, freed.row, freed.units, freed.exported);
+  if (freed.imported > 0) process.ledger.drop_imported(freed.row, freed.imported);
   // A multicast object keeps what is bound to it.
   process.physical.drop_owned(
       PhysicalTable::owner_key(freed.memory),
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
-}
-
-// Enters a handle that stands for memory somebody else pays for, or for none.
-CUresult add_free_of_charge(Hook& hook, CUresult result,
-                            const CUmemGenericAllocationHandle* handle) {
-  if (result == kSuccess && hook.active() && handle != nullptr) {
-    hook.process().physical.add(*handle, 0, 0);
-  }
-  return result;
 }
 
 // What names a piece of a sparse array: every field that says where it is.
@@ -138,6 +130,9 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
   const CUresult result = real::cuMemMap(pointer, size, offset, handle, flags);
   if (result == kSuccess && memory != 0) {
     give_back(process, process.physical.add_mapping(pointer, size, memory));
+    int row = 0;
+    const uint64_t more = process.physical.note_import(memory, layout::units_for(size), row);
+    if (more > 0) process.ledger.add_imported(row, more);
   }
   return result;
 }
@@ -171,8 +166,27 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
                                         int handle_type) {
   Hook hook;
-  return add_free_of_charge(
-      hook, real::cuMemImportFromShareableHandle(handle, os_handle, handle_type), handle);
+  const CUresult result = real::cuMemImportFromShareableHandle(handle, os_handle, handle_type);
+  CUmemAllocationProp properties;
+  if (result == kSuccess && hook.active() && handle != nullptr &&
+      real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess &&
+      properties.location.type == kLocationDevice) {
+    const int row = row_of(hook.process(), properties.location.id);
+    if (row >= 0) hook.process().physical.add(*handle, 0, row, true);
+  }
+  return result;
+}
+
+CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHandle handle,
+                                      int handle_type, unsigned long long flags) {
+  Hook hook;
+  const CUresult result = real::cuMemExportToShareableHandle(os_handle, handle, handle_type, flags);
+  PhysicalTable::Freed charge;
+  if (result == kSuccess && hook.active() &&
+      hook.process().physical.mark_exported(hook.process().physical.memory_of(handle), charge)) {
+    hook.process().ledger.add_exported(charge.row, charge.units);
+  }
+  return result;
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* list, unsigned int count, CUstream stream) {
@@ -185,7 +199,11 @@ CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo* list, unsigned int count, CUstr
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const void* properties) {
   Hook hook;
-  return add_free_of_charge(hook, real::cuMulticastCreate(handle, properties), handle);
+  const CUresult result = real::cuMulticastCreate(handle, properties);
+  if (result == kSuccess && hook.active() && handle != nullptr) {
+    hook.process().physical.add(*handle, 0, 0);
+  }
+  return result;
 }
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,

@@ -16,7 +16,7 @@ namespace fracgpu::layout {
 
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -73,11 +73,18 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  uint32_t reserved0;
+  std::atomic<uint32_t> orphaned;  // 1: dead, but others still hold memory that it exported
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
 };
 static_assert(sizeof(Slot) == 64);
+
+// Memory of one process on one device that goes across processes. What a process exported may
+// outlive it, as long as somebody has it imported.
+struct Sharing {
+  std::atomic<uint32_t> exported;  // units of `held` that others may have imported
+  std::atomic<uint32_t> imported;  // units that others pay for
+};
 
 struct Ledger {
   Header header;
@@ -85,12 +92,13 @@ struct Ledger {
   Device devices[kMaxDevices];
   Slot slots[kMaxSlots];
   alignas(64) Cell cells[kMaxDevices][kMaxSlots];
+  Sharing sharing[kMaxDevices][kMaxSlots];
 };
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, devices) == 256);
 static_assert(offsetof(Ledger, slots) == 256 + 128 * kMaxDevices);
 static_assert(sizeof(Ledger) ==
-              256 + 128 * kMaxDevices + 64 * kMaxSlots + 16 * kMaxDevices * kMaxSlots);
+              256 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8) * kMaxDevices * kMaxSlots);
 static_assert(sizeof(Ledger) < 512 * 1024, "a container's /dev/shm may be 64 MiB for everything");
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
