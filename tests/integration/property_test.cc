@@ -108,7 +108,7 @@ TEST_P(Property, NothingIsRefusedThatFits) {
 INSTANTIATE_TEST_SUITE_P(Family, Property,
                          testing::Values(Mix{"Linear", "linear", 256}, Mix{"Vmm", "vmm", 256},
                                          Mix{"Pools", "pools", 128}, Mix{"Arrays", "arrays", 1},
-                                         Mix{"Graphs", "graphs", 64},
+                                         Mix{"Graphs", "graphs linear", 256},
                                          Mix{"Implicit", "implicit", 64},
                                          Mix{"All", "linear vmm pools arrays graphs implicit", 64}),
                          [](const auto& info) { return std::string(info.param.name); });

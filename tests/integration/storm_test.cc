@@ -31,7 +31,8 @@ TEST_F(Storm, EightProcessesWithKills) {
   for (int i = 0; i < 8; ++i) programs.push_back(start());
   int kills = 0;
   const auto end = Clock::now() + std::chrono::seconds(campaign_seconds());
-  while (Clock::now() < end) {
+  // On a busy machine the time alone would be over before much has happened.
+  while (Clock::now() < end || kills < 20) {
     // A child that has come up is killed at a random moment of its work.
     auto& victim = programs[random() % programs.size()];
     victim->read_line();  // init
@@ -53,7 +54,6 @@ TEST_F(Storm, EightProcessesWithKills) {
   std::printf("%d kills, high-water mark %llu of %llu bytes\n", kills,
               static_cast<unsigned long long>(node_->tenant_high_water(0, tenant_)),
               static_cast<unsigned long long>(kCap));
-  EXPECT_GT(kills, 10);
   EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap);
   EXPECT_GT(node_->tenant_high_water(0, tenant_), kCap * 9 / 10) << "the storm must reach the cap";
   EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
