@@ -15,7 +15,7 @@ class Graphs : public Actor {
   void move() override {
     switch (below(8)) {
       case 0:
-        make();
+        chance(30) ? capture() : make();
         break;
       case 1:
         if (!graphs_.empty()) destroy();
@@ -61,6 +61,28 @@ class Graphs : public Actor {
            "cuGraphAddMemFreeNode");
       last = chance(50) ? freed : node;
     }
+    keep(graph);
+  }
+
+  // The same by capturing a stream: nothing may be charged before the graph runs.
+  void capture() {
+    if (graphs_.size() > 8) return;
+    CUgraph graph = nullptr;
+    if (!good(call("cuStreamBeginCapture_v2", stream_, 1), "cuStreamBeginCapture")) return;
+    for (uint64_t n = below(4); n > 0; --n) {
+      CUdeviceptr address = 0;
+      const bool per_thread = chance(50);
+      if (!good(call(per_thread ? "cuMemAllocAsync_ptsz" : "cuMemAllocAsync", &address,
+                     size_t{size()}, stream_),
+                "cuMemAllocAsync in a capture")) {
+        break;
+      }
+      good(call("cuMemFreeAsync", address, stream_), "cuMemFreeAsync in a capture");
+    }
+    if (good(call("cuStreamEndCapture", stream_, &graph), "cuStreamEndCapture")) keep(graph);
+  }
+
+  void keep(CUgraph graph) {
     CUgraphExec exec = nullptr;
     if (good(call("cuGraphInstantiateWithFlags", &exec, graph, 0ull), "cuGraphInstantiate")) {
       graphs_.push_back(exec);

@@ -1,5 +1,6 @@
 // Virtual memory management, in every order that NCCL, PyTorch and others use: released while
-// mapped, unmapped while referenced, several maps in one unmap, references taken by address.
+// mapped, unmapped while referenced, several maps in one unmap, references taken by address, bound
+// to multicast objects, mapped to sparse arrays.
 #include <algorithm>
 #include <vector>
 
@@ -15,7 +16,13 @@ class Vmm : public Actor {
   using Actor::Actor;
 
   void move() override {
-    switch (below(8)) {
+    switch (below(10)) {
+      case 8:
+        bind();
+        break;
+      case 9:
+        map_to_array();
+        break;
       case 0:
       case 1:
         create();
@@ -41,12 +48,19 @@ class Vmm : public Actor {
   void clear() override {
     while (!ranges_.empty()) unmap_range();
     while (!handles_.empty()) release();
+    while (!multicasts_.empty()) drop_multicast();
+    while (!arrays_.empty()) drop_array();
   }
 
  private:
   struct Handle {
     CUmemGenericAllocationHandle value;
     size_t bytes;
+  };
+  struct Multicast {
+    CUmemGenericAllocationHandle value;
+    size_t bytes;
+    bool bound;
   };
   struct Range {
     CUdeviceptr address;
@@ -120,6 +134,80 @@ class Vmm : public Actor {
     good(call("cuMemRelease", handle.value), "cuMemRelease");
   }
 
+  // A multicast object keeps what is bound to it, after the handle's release too.
+  void bind() {
+    if (handles_.empty() || multicasts_.size() > 6) {
+      if (!multicasts_.empty()) drop_multicast();
+      return;
+    }
+    const Handle& memory = handles_[below(handles_.size())];
+    struct {
+      unsigned devices;
+      size_t bytes;
+      unsigned long long handle_types, flags;
+    } properties = {1, memory.bytes, 0, 0};
+    Multicast object = {.value = 0, .bytes = memory.bytes, .bound = false};
+    const void* wanted = &properties;
+    if (!good(call("cuMulticastCreate", &object.value, wanted), "cuMulticastCreate")) return;
+    good(call("cuMulticastAddDevice", object.value, 0), "cuMulticastAddDevice");
+    object.bound = good(call("cuMulticastBindMem", object.value, size_t{0}, memory.value, size_t{0},
+                             memory.bytes, 0ull),
+                        "cuMulticastBindMem");
+    multicasts_.push_back(object);
+  }
+
+  void drop_multicast() {
+    const Multicast object = multicasts_.back();
+    multicasts_.pop_back();
+    if (object.bound && chance(50)) {
+      good(call("cuMulticastUnbind", object.value, 0, size_t{0}, object.bytes),
+           "cuMulticastUnbind");
+    }
+    good(call("cuMemRelease", object.value), "cuMemRelease of a multicast object");
+  }
+
+  // Memory mapped to tiles of a sparse array stays until it is unmapped or the array is gone.
+  void map_to_array() {
+    if (handles_.empty() || arrays_.size() > 6) {
+      if (!arrays_.empty()) drop_array();
+      return;
+    }
+    CUDA_ARRAY3D_DESCRIPTOR form = {};
+    form.Width = form.Height = 512;  // two by two tiles of one-byte elements
+    form.Format = 0x01;              // CU_AD_FORMAT_UNSIGNED_INT8
+    form.NumChannels = 1;
+    form.Flags = kArraySparse;
+    const CUDA_ARRAY3D_DESCRIPTOR* wanted = &form;
+    CUarray array = nullptr;
+    if (!good(call("cuArray3DCreate_v2", &array, wanted), "create a sparse array")) return;
+    arrays_.push_back(array);
+    for (uint64_t n = below(3) + 1; n > 0; --n) {
+      const unsigned x = static_cast<unsigned>(below(2)) * 256;
+      map_tile(array, x, kOperationMap, handles_[below(handles_.size())].value);
+      if (chance(30)) map_tile(array, x, kOperationUnmap, 0);
+    }
+  }
+
+  void map_tile(CUarray array, unsigned x, int operation, CUmemGenericAllocationHandle memory) {
+    CUarrayMapInfo info = {};
+    info.resourceType = 0;  // CU_RESOURCE_TYPE_ARRAY
+    info.resource.array = array;
+    info.subresource.sparseLevel.offsetX = x;
+    info.subresource.sparseLevel.extentWidth = 256;
+    info.subresource.sparseLevel.extentHeight = 256;
+    info.subresource.sparseLevel.extentDepth = 1;
+    info.memOperationType = operation;
+    info.memHandle.memHandle = memory;
+    info.deviceBitMask = 1;
+    const CUstream stream = nullptr;
+    good(call("cuMemMapArrayAsync", &info, 1u, stream), "cuMemMapArrayAsync");
+  }
+
+  void drop_array() {
+    good(call("cuArrayDestroy", arrays_.back()), "cuArrayDestroy");
+    arrays_.pop_back();
+  }
+
   void release() {
     if (handles_.empty()) return;
     std::swap(handles_[below(handles_.size())], handles_.back());
@@ -129,6 +217,8 @@ class Vmm : public Actor {
 
   std::vector<Handle> handles_;
   std::vector<Range> ranges_;
+  std::vector<Multicast> multicasts_;
+  std::vector<CUarray> arrays_;
 };
 
 }  // namespace
