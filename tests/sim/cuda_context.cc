@@ -1,6 +1,7 @@
 // Contexts that programs make themselves, and the per-thread stack of current ones.
 // All creation variants end in one function; what their extra parameters ask for is ignored. A
 // context destroyed while current to another thread stays there and answers CONTEXT_IS_DESTROYED.
+#include "cuda_capture.h"
 #include "cuda_driver.h"
 
 using sim::Context;
@@ -60,11 +61,12 @@ CUresult pop(CUcontext* out) {
   return CUDA_SUCCESS;
 }
 
-// Waits for all streams, of other contexts too.
-CUresult synchronise(const sim::Context* context) {
-  if (const CUresult refused = sim::usable(const_cast<sim::Context*>(context))) return refused;
-  const sim::Guard guard(sim::Driver::get().lock());
-  sim::Driver::get().pools.synchronised(0);
+CUresult synchronise(Context* context) {
+  if (const CUresult refused = sim::usable(context)) return refused;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  if (const CUresult refused = sim::refused_in_capture(*context)) return refused;
+  driver.pools.synchronised(driver.streams.reach(*context));
   return CUDA_SUCCESS;
 }
 

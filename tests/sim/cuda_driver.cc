@@ -156,8 +156,17 @@ void Driver::shrink(Context* context, uint64_t bytes) {
   context->grown_bytes -= bytes;
 }
 
+// The work of its streams is done before a context ends.
+void Driver::finish(Context* context) {
+  streams.forget(*context);
+  pools.synchronised(streams.reach(*context));
+  pools.forget(context);
+  if (context->primary) graph_memory.forget(context->device);
+}
+
 void Driver::deactivate(Context* context) {
   if (!context->alive) return;
+  if (context->parent == nullptr) finish(context);
   context->alive = false;
   if (context->parent != nullptr) {
     shrink(context->parent, kGreenBytes);

@@ -18,6 +18,7 @@
 #include "cuda_graph.h"
 #include "cuda_pool.h"
 #include "cuda_space.h"
+#include "cuda_stream.h"
 #include "cuda_vmm.h"
 #include "inject.h"
 
@@ -87,6 +88,7 @@ struct Found {
   uint64_t id = 0;
   bool managed = false;
   bool accessible = true;  // from the current context's device
+  CUmemoryPool pool = nullptr;
 };
 
 class Driver {
@@ -130,8 +132,10 @@ class Driver {
   CUmemLocation location_of(const Physical& memory);
 
   Vmm vmm;
+  Streams streams;
   Pools pools;
   GraphMemory graph_memory;
+  Graphs graphs;
   Arrays arrays;
   std::unordered_map<void*, size_t> host_allocations;
   std::unordered_map<void*, size_t> host_registrations;
@@ -142,6 +146,7 @@ class Driver {
   AddressSpace& space(bool low) { return low ? low_ : high_; }
   Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low);
   void drop_range(Range* range);
+  void finish(Context* context);
 
   std::mutex mutex_;
   std::unique_ptr<Account> account_;

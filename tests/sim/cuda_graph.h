@@ -1,76 +1,89 @@
-// Graphs and the memory that their allocation nodes take.
-// An allocation has its address from the moment its node is made, and memory while an execution of
-// the graph needs it. That memory comes from one reserve per device, which grows by what a launch
-// needs at once, in steps of 32 MiB at least, and shrinks only when it is trimmed. All of it wants
-// the driver's lock held.
+// Graphs and their executable forms in one process.
+// An allocation node has its address from the start, and memory only while a launch of its graph,
+// or what that has left behind, needs it (cuda_graph_memory.h). A node is added after the nodes it
+// depends on, so the order of adding is one in which they may run. All of it wants the driver's
+// lock held.
 #ifndef FRACGPU_TESTS_SIM_CUDA_GRAPH_H_
 #define FRACGPU_TESTS_SIM_CUDA_GRAPH_H_
 
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
+#include <unordered_map>
 #include <vector>
 
-#include "cuda_memory_abi.h"
-#include "cuda_pool.h"
-
-struct CUDA_MEM_ALLOC_NODE_PARAMS {
-  CUmemPoolProps poolProps;
-  const CUmemAccessDesc* accessDescs;
-  size_t accessDescCount;
-  size_t bytesize;
-  CUdeviceptr dptr;
-};
+#include "cuda_graph_abi.h"
+#include "cuda_graph_memory.h"
 
 namespace sim {
 
 struct Graph;
 
 struct GraphNode {
-  static constexpr int kKernel = 0, kChild = 4, kEmpty = 5, kAlloc = 10, kFree = 11;
-  int type = kEmpty;
-  CUDA_MEM_ALLOC_NODE_PARAMS alloc = {};
-  CUdeviceptr freed = 0;
-  std::unique_ptr<Graph> child;
+  CUgraphNode handle = nullptr;
+  int type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Graph* graph = nullptr;
+  std::vector<GraphNode*> after;
+  std::shared_ptr<GraphAllocation> memory;  // made or freed by this node
+  Graph* child = nullptr;
 };
 
 struct Graph {
+  CUgraph handle = nullptr;
   std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order in which they were added
-  std::unique_ptr<Graph> clone() const;
+  Graph* parent = nullptr;                        // of a child: it ends with that
+  bool capturing = false;                         // still being made by a capture
+  CUgraphExec exec = nullptr;  // the only one there may be, if it has memory nodes
+
+  bool has_memory() const;
 };
 
 struct GraphExec {
   struct Step {
-    CUdeviceptr address;
-    uint64_t bytes;  // 0: frees the address
-    int ordinal;
+    int type;
+    size_t graph;               // which of all graphs, counted depth first: 0 is the outermost
+    std::vector<size_t> after;  // by their place in that graph
+    std::shared_ptr<GraphAllocation> memory;
   };
+  CUgraphExec handle = nullptr;
   std::vector<Step> steps;
-  bool frees_itself = false;
-  void read(const Graph& graph);
+  unsigned long long flags = 0;
+  CUgraph source = nullptr;  // it has memory nodes, and may not be instantiated again
 };
 
-class GraphMemory {
+class Graphs {
  public:
-  uint64_t new_address(uint64_t bytes) { return space_.take((bytes + kPage - 1) / kPage, nullptr); }
-  CUresult launch(GraphExec* exec, bool only_upload);
-  // An allocation that a graph has left behind. False: there is none at this address.
-  bool free(uint64_t address);
-  void trim(int ordinal);
-  Pool* reserve_of(int ordinal);
+  Graph* create();
+  // With its children; false for a child, which belongs to its parent.
+  bool destroy(Graph* graph);
+  Graph* clone(const Graph& graph);
+  Graph* find(CUgraph handle);
+  GraphNode* find(CUgraphNode handle);
+  GraphExec* find(CUgraphExec handle);
+
+  GraphNode* add(Graph* graph, int type, const std::vector<GraphNode*>& after);
+  CUresult add_allocation(Graph* graph, const std::vector<GraphNode*>& after,
+                          CUDA_MEM_ALLOC_NODE_PARAMS* params, GraphNode** out);
+  CUresult add_free(Graph* graph, const std::vector<GraphNode*>& after, uint64_t address,
+                    GraphNode** out);
+  CUresult add_child(Graph* graph, const std::vector<GraphNode*>& after, Graph* child, bool move,
+                     GraphNode** out);
+
+  CUresult instantiate(Graph* graph, unsigned long long flags, GraphExec** out);
+  // Replaces what the execution does; *result and *where say why not.
+  CUresult update(GraphExec* exec, Graph* graph, int* result, GraphNode** where);
+  void destroy(GraphExec* exec);
+  CUresult run(GraphExec* exec, bool only_upload);
 
  private:
-  static constexpr uint64_t kPage = 2u << 20;
-  // What one launch took on one device: a part of the reserve, as long as an allocation lives.
-  struct Block {
-    uint64_t part;
-    uint64_t live;
-  };
+  template <typename Handle>
+  Handle new_handle() {
+    return reinterpret_cast<Handle>(next_handle_++);
+  }
 
-  AddressSpace space_{0x430000000000ULL, 0x4b0000000000ULL};
-  std::map<int, Pool*> reserves_;
-  std::map<uint64_t, std::shared_ptr<Block>> live_;  // by the allocation's address
+  // Handles are never used twice, so that a stale one is recognised; no memory is ever there.
+  uint64_t next_handle_ = 0x5b0000000000ULL;
+  std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs_;
+  std::unordered_map<CUgraphNode, GraphNode*> nodes_;
+  std::unordered_map<CUgraphExec, std::unique_ptr<GraphExec>> execs_;
 };
 
 }  // namespace sim

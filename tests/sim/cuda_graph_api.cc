@@ -1,114 +1,93 @@
-// The calls that build, instantiate and run graphs. Dependencies are not kept: nodes run in the
-// order in which they were added, which every order that they allow is as good as.
-#include "cuda_capture.h"
+// The calls that build graphs and read them. A kernel node keeps nothing but its type, because no
+// kernel is ever run; so do all nodes that have nothing to do with memory.
+#include <algorithm>
+
 #include "cuda_driver.h"
 
 using sim::Driver;
 using sim::Graph;
-using sim::GraphExec;
 using sim::GraphNode;
+using sim::Graphs;
 using sim::Guard;
-
-struct CUgraph_st;
-struct CUgraphNode_st;
-struct CUgraphExec_st;
-using CUgraph = CUgraph_st*;
-using CUgraphNode = CUgraphNode_st*;
-using CUgraphExec = CUgraphExec_st*;
 
 namespace {
 
-// The start of CUgraphNodeParams; what follows depends on the type.
-struct NodeParams {
-  int type;
-  int reserved[3];
-  union {
-    CUDA_MEM_ALLOC_NODE_PARAMS alloc;
-    CUdeviceptr freed;
-    CUgraph child;
-  };
+Graphs& graphs() {
+  return Driver::get().graphs;
+}
+
+// Where a node goes: the graph, and the nodes of it that come before. Every one of them once.
+struct Place {
+  Graph* graph = nullptr;
+  std::vector<GraphNode*> after;
+  bool good = false;
+
+  Place(CUgraph handle, const CUgraphNode* before, size_t count) {
+    graph = graphs().find(handle);
+    if (graph == nullptr || (before == nullptr && count != 0)) return;
+    for (size_t i = 0; i < count; ++i) {
+      GraphNode* node = graphs().find(before[i]);
+      if (node == nullptr || node->graph != graph ||
+          std::find(after.begin(), after.end(), node) != after.end())
+        return;
+      after.push_back(node);
+    }
+    good = true;
+  }
 };
 
-Graph* of(CUgraph handle) {
-  return reinterpret_cast<Graph*>(handle);
-}
-GraphNode* of(CUgraphNode handle) {
-  return reinterpret_cast<GraphNode*>(handle);
-}
-GraphExec* of(CUgraphExec handle) {
-  return reinterpret_cast<GraphExec*>(handle);
-}
-
-CUresult add(CUgraphNode* out, CUgraph graph, const GraphNode& form, const Graph* child = nullptr) {
-  if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  auto node = std::make_unique<GraphNode>();
-  node->type = form.type;
-  node->freed = form.freed;
-  if (child != nullptr) node->child = child->clone();
-  *out = reinterpret_cast<CUgraphNode>(node.get());
-  of(graph)->nodes.push_back(std::move(node));
-  return CUDA_SUCCESS;
-}
-
-CUresult add_plain(CUgraphNode* out, CUgraph graph, int type, CUdeviceptr freed = 0) {
-  GraphNode form;
-  form.type = type;
-  form.freed = freed;
-  return add(out, graph, form);
-}
-
-CUresult add_alloc(CUgraphNode* out, CUgraph graph, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-  if (out == nullptr || graph == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
+CUresult add_allocation(CUgraphNode* out, const Place& place, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
-  const CUresult result = sim::add_allocation(of(graph), params, &node);
-  if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphNode>(node);
+  const CUresult result = graphs().add_allocation(place.graph, place.after, params, &node);
+  if (result == CUDA_SUCCESS) *out = node->handle;
   return result;
 }
 
-CUresult add_any(CUgraphNode* out, CUgraph graph, NodeParams* params) {
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (params->type) {
-    case GraphNode::kAlloc:
-      return add_alloc(out, graph, &params->alloc);
-    case GraphNode::kFree:
-      return add_plain(out, graph, GraphNode::kFree, params->freed);
-    case GraphNode::kChild: {
-      GraphNode form;
-      form.type = GraphNode::kChild;
-      return params->child == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                      : add(out, graph, form, of(params->child));
-    }
-    default:
-      return add_plain(out, graph, params->type);
-  }
+CUresult add_free(CUgraphNode* out, const Place& place, CUdeviceptr address) {
+  GraphNode* node = nullptr;
+  const CUresult result = graphs().add_free(place.graph, place.after, address, &node);
+  if (result == CUDA_SUCCESS) *out = node->handle;
+  return result;
 }
 
-CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
-  if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  auto* exec = new GraphExec;
-  exec->read(*of(graph));
-  exec->frees_itself = (flags & 1) != 0;  // CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
-  *out = reinterpret_cast<CUgraphExec>(exec);
+CUresult add_child(CUgraphNode* out, const Place& place, CUgraph handle, bool move) {
+  Graph* child = graphs().find(handle);
+  if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  GraphNode* node = nullptr;
+  const CUresult result = graphs().add_child(place.graph, place.after, child, move, &node);
+  if (result == CUDA_SUCCESS) *out = node->handle;
+  return result;
+}
+
+CUresult add_kernel(CUgraphNode* out, const Place& place, bool has_function) {
+  if (!has_function) return CUDA_ERROR_INVALID_VALUE;
+  *out = graphs().add(place.graph, CU_GRAPH_NODE_TYPE_KERNEL, place.after)->handle;
   return CUDA_SUCCESS;
 }
 
-CUresult run(CUgraphExec exec, bool only_upload) {
-  if (const CUresult refused = sim::usable(sim::current())) return refused;
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult add_any(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, size_t count,
+                 CUgraphNodeParams* params) {
+  if (out == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Guard guard(Driver::get().lock());
-  return Driver::get().graph_memory.launch(of(exec), only_upload);
-}
-
-CUresult update(CUgraphExec exec, CUgraph graph) {
-  if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  GraphExec fresh;
-  fresh.read(*of(graph));
-  // Allocations cannot be changed by an update.
-  return fresh.steps.size() == of(exec)->steps.size() ? CUDA_SUCCESS : 910;
+  const Place place(graph, before, count);
+  if (!place.good) return CUDA_ERROR_INVALID_VALUE;
+  switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return add_allocation(out, place, &params->alloc);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return add_free(out, place, params->freed);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return add_child(out, place, params->child.graph,
+                       params->child.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return add_kernel(out, place,
+                        params->kernel.function != nullptr || params->kernel.kernel != nullptr);
+    default:
+      if (params->type < 0 || params->type > CU_GRAPH_NODE_TYPE_BATCH_MEM_OP)
+        return CUDA_ERROR_NOT_SUPPORTED;
+      *out = graphs().add(place.graph, params->type, place.after)->handle;
+      return CUDA_SUCCESS;
+  }
 }
 
 }  // namespace
@@ -116,175 +95,130 @@ CUresult update(CUgraphExec exec, CUgraph graph) {
 SIM_API CUresult cuGraphCreate(CUgraph* out, unsigned flags) {
   SIM_CALL(cuGraphCreate);
   if (out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  *out = reinterpret_cast<CUgraph>(new Graph);
+  const Guard guard(Driver::get().lock());
+  *out = graphs().create()->handle;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphDestroy(CUgraph graph) {
+SIM_API CUresult cuGraphDestroy(CUgraph handle) {
   SIM_CALL(cuGraphDestroy);
-  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  delete of(graph);
-  return CUDA_SUCCESS;
+  const Guard guard(Driver::get().lock());
+  Graph* graph = graphs().find(handle);
+  return graph != nullptr && graphs().destroy(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-SIM_API CUresult cuGraphClone(CUgraph* out, CUgraph graph) {
+SIM_API CUresult cuGraphClone(CUgraph* out, CUgraph handle) {
   SIM_CALL(cuGraphClone);
-  if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *out = reinterpret_cast<CUgraph>(of(graph)->clone().release());
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Guard guard(Driver::get().lock());
+  Graph* graph = graphs().find(handle);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (graph->has_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+  *out = graphs().clone(*graph)->handle;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t,
-                                        CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+
+SIM_API CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                        size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   SIM_CALL(cuGraphAddMemAllocNode);
-  return add_alloc(out, graph, params);
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  return out != nullptr && params != nullptr && place.good ? add_allocation(out, place, params)
+                                                           : CUDA_ERROR_INVALID_VALUE;
 }
-SIM_API CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t,
-                                       CUdeviceptr address) {
+SIM_API CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                       size_t count, CUdeviceptr address) {
   SIM_CALL(cuGraphAddMemFreeNode);
-  return add_plain(out, graph, GraphNode::kFree, address);
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  return out != nullptr && place.good ? add_free(out, place, address) : CUDA_ERROR_INVALID_VALUE;
 }
-SIM_API CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t) {
+SIM_API CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                     size_t count) {
   SIM_CALL(cuGraphAddEmptyNode);
-  return add_plain(out, graph, GraphNode::kEmpty);
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  if (out == nullptr || !place.good) return CUDA_ERROR_INVALID_VALUE;
+  *out = graphs().add(place.graph, CU_GRAPH_NODE_TYPE_EMPTY, place.after)->handle;
+  return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*,
-                                          size_t, CUgraph child) {
+SIM_API CUresult cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                      size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
+  SIM_CALL(cuGraphAddKernelNode);
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  return out != nullptr && params != nullptr && place.good
+             ? add_kernel(out, place, params->function != nullptr)
+             : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API CUresult cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                         size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
+  SIM_CALL(cuGraphAddKernelNode_v2);
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  return out != nullptr && params != nullptr && place.good
+             ? add_kernel(out, place, params->function != nullptr || params->kernel != nullptr)
+             : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph,
+                                          const CUgraphNode* before, size_t count, CUgraph child) {
   SIM_CALL(cuGraphAddChildGraphNode);
-  if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  GraphNode form;
-  form.type = GraphNode::kChild;
-  return add(out, graph, form, of(child));
+  const Guard guard(Driver::get().lock());
+  const Place place(graph, before, count);
+  return out != nullptr && place.good ? add_child(out, place, child, false)
+                                      : CUDA_ERROR_INVALID_VALUE;
 }
-SIM_API CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*, size_t,
-                                NodeParams* params) {
+SIM_API CUresult cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                size_t count, CUgraphNodeParams* params) {
   SIM_CALL(cuGraphAddNode);
-  return add_any(out, graph, params);
+  return add_any(out, graph, before, count, params);
 }
-SIM_API CUresult cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode*, const void*,
-                                   size_t, NodeParams* params) {
+SIM_API CUresult cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
+                                   const void* /*edges*/, size_t count, CUgraphNodeParams* params) {
   SIM_CALL(cuGraphAddNode_v2);
-  return add_any(out, graph, params);
+  return add_any(out, graph, before, count, params);
 }
-SIM_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+
+SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   SIM_CALL(cuGraphGetNodes);
+  const Guard guard(Driver::get().lock());
+  const Graph* graph = graphs().find(handle);
   if (graph == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  const auto& all = of(graph)->nodes;
-  if (nodes == nullptr) {
-    *count = all.size();
-    return CUDA_SUCCESS;
-  }
-  for (size_t i = 0; i < *count; ++i) {
-    nodes[i] = i < all.size() ? reinterpret_cast<CUgraphNode>(all[i].get()) : nullptr;
-  }
-  if (*count > all.size()) *count = all.size();
+  const size_t all = graph->nodes.size();
+  for (size_t i = 0; nodes != nullptr && i < *count; ++i)
+    nodes[i] = i < all ? graph->nodes[i]->handle : nullptr;
+  *count = nodes != nullptr ? std::min(*count, all) : all;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphNodeGetType(CUgraphNode node, int* type) {
+SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, int* type) {
   SIM_CALL(cuGraphNodeGetType);
+  const Guard guard(Driver::get().lock());
+  const GraphNode* node = graphs().find(handle);
   if (node == nullptr || type == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *type = of(node)->type;
+  *type = node->type;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
+SIM_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
   SIM_CALL(cuGraphMemAllocNodeGetParams);
-  if (node == nullptr || out == nullptr || of(node)->type != GraphNode::kAlloc)
+  const Guard guard(Driver::get().lock());
+  const GraphNode* node = graphs().find(handle);
+  if (node == nullptr || out == nullptr || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
     return CUDA_ERROR_INVALID_VALUE;
-  *out = of(node)->alloc;
+  *out = node->memory->params;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
+SIM_API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr* out) {
   SIM_CALL(cuGraphMemFreeNodeGetParams);
-  if (node == nullptr || out == nullptr || of(node)->type != GraphNode::kFree)
+  const Guard guard(Driver::get().lock());
+  const GraphNode* node = graphs().find(handle);
+  if (node == nullptr || out == nullptr || node->type != CU_GRAPH_NODE_TYPE_MEM_FREE)
     return CUDA_ERROR_INVALID_VALUE;
-  *out = of(node)->freed;
+  *out = node->memory->address;
   return CUDA_SUCCESS;
 }
-SIM_API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
+SIM_API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* out) {
   SIM_CALL(cuGraphChildGraphNodeGetGraph);
-  if (node == nullptr || out == nullptr || of(node)->child == nullptr)
-    return CUDA_ERROR_INVALID_VALUE;
-  *out = reinterpret_cast<CUgraph>(of(node)->child.get());
-  return CUDA_SUCCESS;
-}
-
-SIM_API CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*, size_t) {
-  SIM_CALL(cuGraphInstantiate);
-  return instantiate(out, graph, 0);
-}
-SIM_API CUresult cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*,
-                                       size_t) {
-  SIM_CALL(cuGraphInstantiate_v2);
-  return instantiate(out, graph, 0);
-}
-SIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph,
-                                             unsigned long long flags) {
-  SIM_CALL(cuGraphInstantiateWithFlags);
-  return instantiate(out, graph, flags);
-}
-SIM_API CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, const uint64_t* p) {
-  SIM_CALL(cuGraphInstantiateWithParams);
-  return instantiate(out, graph, p != nullptr ? *p : 0);
-}
-SIM_API CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* out, CUgraph graph,
-                                                   const uint64_t* p) {
-  SIM_CALL(cuGraphInstantiateWithParams_ptsz);
-  return instantiate(out, graph, p != nullptr ? *p : 0);
-}
-SIM_API CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode*, int*) {
-  SIM_CALL(cuGraphExecUpdate);
-  return update(exec, graph);
-}
-SIM_API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void*) {
-  SIM_CALL(cuGraphExecUpdate_v2);
-  return update(exec, graph);
-}
-SIM_API CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  SIM_CALL(cuGraphExecDestroy);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  delete of(exec);
-  return CUDA_SUCCESS;
-}
-SIM_API CUresult cuGraphUpload(CUgraphExec exec, CUstream) {
-  SIM_CALL(cuGraphUpload);
-  return run(exec, true);
-}
-SIM_API CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream) {
-  SIM_CALL(cuGraphUpload_ptsz);
-  return run(exec, true);
-}
-SIM_API CUresult cuGraphLaunch(CUgraphExec exec, CUstream) {
-  SIM_CALL(cuGraphLaunch);
-  return run(exec, false);
-}
-SIM_API CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream) {
-  SIM_CALL(cuGraphLaunch_ptsz);
-  return run(exec, false);
-}
-
-SIM_API CUresult cuDeviceGraphMemTrim(CUdevice dev) {
-  SIM_CALL(cuDeviceGraphMemTrim);
-  if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(Driver::get().lock());
-  Driver::get().graph_memory.trim(dev);
-  return CUDA_SUCCESS;
-}
-SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceGetGraphMemAttribute);
-  if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  if (value == nullptr || attribute < 0 || attribute > 3) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  const sim::Pool* reserve = Driver::get().graph_memory.reserve_of(dev);
-  const uint64_t all[] = {reserve->used, reserve->used_high, reserve->reserved,
-                          reserve->reserved_high};
-  *static_cast<uint64_t*>(value) = all[attribute];
-  return CUDA_SUCCESS;
-}
-SIM_API CUresult cuDeviceSetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceSetGraphMemAttribute);
-  if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  if (value == nullptr || (attribute != 1 && attribute != 3)) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  sim::Pool* reserve = Driver::get().graph_memory.reserve_of(dev);
-  (attribute == 1 ? reserve->used_high : reserve->reserved_high) =
-      attribute == 1 ? reserve->used : reserve->reserved;
+  const GraphNode* node = graphs().find(handle);
+  if (node == nullptr || out == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = node->child->handle;
   return CUDA_SUCCESS;
 }

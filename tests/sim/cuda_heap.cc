@@ -83,12 +83,11 @@ CUresult Driver::free(uint64_t address) {
   Range* range = where.starting_at(address & ~(kPage - 1));
   // The common case comes first: graphs and pools have addresses of their own.
   if (range == nullptr) {
-    if (graph_memory.free(address)) return CUDA_SUCCESS;
+    if (graph_memory.contains(address)) return graph_memory.free(address);
     // Freed without a stream: after everything that was asked before.
-    return pools.contains(address) && pools.free(address, 0) == CUDA_SUCCESS
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
+    return pools.owns(address) ? pools.free_now(address) : CUDA_ERROR_INVALID_VALUE;
   }
+  if (pools.awaits(address)) return CUDA_ERROR_INVALID_VALUE;
   if (range->type == Range::Type::kLarge) {
     if (range->address != address) return CUDA_ERROR_INVALID_VALUE;
     drop_range(range);
@@ -121,14 +120,8 @@ bool Driver::find(uint64_t address, Found* found) {
     found->accessible = current() != nullptr && mapping->access[current()->ordinal] != 0;
     return true;
   }
-  if (pools.contains(address)) {
-    const PoolPart* part = pools.part_at(address, &found->base);
-    if (part == nullptr) return false;
-    found->ordinal = part->pool->props.location.id;
-    found->bytes = part->bytes;
-    found->id = found->base;
-    return true;
-  }
+  if (graph_memory.contains(address)) return graph_memory.find(address, found);
+  if (pools.may_have(address) && pools.find(address, found)) return true;
   AddressSpace& where = space(low_.contains(address));
   Range* range = where.at_or_below(address);
   if (range == nullptr || address >= range->address + range->pages * kPage) return false;

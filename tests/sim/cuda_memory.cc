@@ -2,6 +2,7 @@
 // Managed memory counts in full as physical memory at the call, although the real driver places its
 // pages on first touch: the simulator answers "how much could it come to". The oldest calls take
 // 32-bit sizes and give 32-bit pointers.
+#include "cuda_capture.h"
 #include "cuda_driver.h"
 
 using sim::Context;
@@ -18,6 +19,7 @@ CUresult allocate(uint64_t bytes, bool low, bool managed, uint64_t* address) {
   SIM_CONTEXT(context);
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
+  if (const CUresult refused = sim::refused_as_unsafe()) return refused;
   return driver.allocate(context, bytes, low, managed, address);
 }
 
@@ -25,6 +27,7 @@ CUresult free_memory(uint64_t address) {
   if (const CUresult refused = sim::usable(sim::current())) return refused;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
+  if (const CUresult refused = sim::refused_as_unsafe()) return refused;
   return driver.free(address);
 }
 
@@ -191,6 +194,9 @@ SIM_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr ad
       break;
     case 13:
       *static_cast<unsigned*>(data) = 1;
+      break;
+    case 17:
+      *static_cast<CUmemoryPool*>(data) = found.pool;
       break;
     default:
       return CUDA_ERROR_INVALID_VALUE;

@@ -1,73 +1,92 @@
-// Streams, events and launches: opaque handles whose work is always finished.
-// They cost no device memory, as on the real driver, where a stream lives in the context's own
-// reserve. A launch does nothing but check that there is a function.
-#include <new>
+// The calls on streams, and launches. They cost no device memory, as on the real driver, where a
+// stream lives in the context's own reserve. Waiting for a stream is when pools learn what is free
+// (cuda_pool.h); a launch does nothing but check that there is a function.
+#include "cuda_stream.h"
 
+#include "cuda_capture.h"
 #include "cuda_driver.h"
 
-struct CUstream_st {
-  unsigned flags;
-  int priority;
-  sim::Context* context;
-};
-struct CUevent_st {
-  unsigned flags;
-};
+using sim::Driver;
+using sim::Guard;
 
 namespace {
 
-CUresult create_stream(CUstream* out, sim::Context* context, unsigned flags, int priority) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult create(CUstream* out, sim::Context* context, unsigned flags, int priority) {
+  if (out == nullptr || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult refused = sim::usable(context)) return refused;
-  *out = new (std::nothrow) CUstream_st{flags, priority, context};
-  return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult destroy_stream(CUstream stream) {
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  delete stream;
+  const Guard guard(Driver::get().lock());
+  *out = Driver::get().streams.create(context, flags, priority);
   return CUDA_SUCCESS;
 }
 
-// The default streams, of the device and of the thread, are one here.
-bool is_default(CUstream stream) {
-  return reinterpret_cast<uintptr_t>(stream) <= 2;
+CUresult destroy(CUstream stream) {
+  const Guard guard(Driver::get().lock());
+  return Driver::get().streams.destroy(stream);
 }
 
-CUresult synchronise(CUstream stream) {
-  SIM_CONTEXT(context);
-  sim::Driver& driver = sim::Driver::get();
-  const sim::Guard guard(driver.lock());
-  driver.pools.synchronised(is_default(stream) ? 1 : reinterpret_cast<uintptr_t>(stream));
-  return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+CUresult synchronise(CUstream handle, bool per_thread) {
+  if (const CUresult refused = sim::usable(sim::current())) return refused;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  CUstream stream = nullptr;
+  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+  if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
+  driver.pools.synchronised(driver.streams.reach(*stream));
+  return CUDA_SUCCESS;
 }
 
-CUresult context_of_stream(CUstream stream, CUcontext* out) {
+CUresult query(CUstream handle, bool per_thread) {
+  if (const CUresult refused = sim::usable(sim::current())) return refused;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  CUstream stream = nullptr;
+  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+  return sim::refused_in_capture(stream);
+}
+
+// A default stream is asked for the context that is current, a green one included.
+CUresult context_of(CUstream handle, bool per_thread, CUcontext* out) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  SIM_CONTEXT(context);
-  *out = sim::handle(is_default(stream) ? context : stream->context);
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  CUstream stream = nullptr;
+  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+  const bool is_default = reinterpret_cast<uintptr_t>(handle) <= 2;
+  *out = sim::handle(is_default ? sim::current() : stream->context);
   return CUDA_SUCCESS;
 }
 
-CUresult destroy_event(CUevent event) {
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  delete event;
+// The newer call gives a green context as such; in this simulator the two handles are the same.
+CUresult contexts_of(CUstream handle, bool per_thread, CUcontext* out, void** green) {
+  CUcontext context = nullptr;
+  if (out == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = context_of(handle, per_thread, &context)) return refused;
+  const bool is_green = sim::context_of(context)->green;
+  *out = is_green ? nullptr : context;
+  *green = is_green ? context : nullptr;
   return CUDA_SUCCESS;
 }
 
-CUresult with_event(CUevent event) {
-  return event != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+CUresult launch(CUfunction function, CUstream handle, bool per_thread) {
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (sim::captures_under_way.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  CUstream stream = nullptr;
+  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+  if (stream->capture != nullptr) return sim::capture_kernel(stream);
+  return sim::refused_in_capture(stream);
 }
 
 }  // namespace
 
 SIM_API CUresult cuStreamCreate(CUstream* out, unsigned flags) {
   SIM_CALL(cuStreamCreate);
-  return create_stream(out, sim::current(), flags, 0);
+  return create(out, sim::current(), flags, 0);
 }
 SIM_API CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
   SIM_CALL(cuStreamCreateWithPriority);
-  return create_stream(out, sim::current(), flags, priority);
+  return create(out, sim::current(), flags, priority);
 }
 SIM_API CUresult cuGreenCtxStreamCreate(CUstream* out, struct CUgreenCtx_st* green, unsigned flags,
                                         int priority) {
@@ -75,110 +94,62 @@ SIM_API CUresult cuGreenCtxStreamCreate(CUstream* out, struct CUgreenCtx_st* gre
   // A green context's handle is its context's; such streams never wait for the default one.
   auto* context = reinterpret_cast<sim::Context*>(green);
   {
-    const sim::Guard guard(sim::Driver::get().lock());
-    if (context == nullptr || !sim::Driver::get().known(context) || context->parent == nullptr)
+    const Guard guard(Driver::get().lock());
+    if (context == nullptr || !Driver::get().known(context) || context->parent == nullptr)
       return CUDA_ERROR_INVALID_HANDLE;
   }
   if (flags != 1) return CUDA_ERROR_INVALID_VALUE;
-  return create_stream(out, context, flags, priority);
+  return create(out, context, flags, priority);
 }
 SIM_API CUresult cuStreamDestroy(CUstream stream) {
   SIM_CALL(cuStreamDestroy);
-  return destroy_stream(stream);
+  return destroy(stream);
 }
 SIM_API CUresult cuStreamDestroy_v2(CUstream stream) {
   SIM_CALL(cuStreamDestroy_v2);
-  return destroy_stream(stream);
+  return destroy(stream);
 }
 SIM_API CUresult cuStreamSynchronize(CUstream stream) {
   SIM_CALL(cuStreamSynchronize);
-  return synchronise(stream);
+  return synchronise(stream, false);
 }
 SIM_API CUresult cuStreamSynchronize_ptsz(CUstream stream) {
   SIM_CALL(cuStreamSynchronize_ptsz);
-  return synchronise(stream);
+  return synchronise(stream, true);
+}
+SIM_API CUresult cuStreamQuery(CUstream stream) {
+  SIM_CALL(cuStreamQuery);
+  return query(stream, false);
+}
+SIM_API CUresult cuStreamQuery_ptsz(CUstream stream) {
+  SIM_CALL(cuStreamQuery_ptsz);
+  return query(stream, true);
 }
 SIM_API CUresult cuStreamGetCtx(CUstream stream, CUcontext* out) {
   SIM_CALL(cuStreamGetCtx);
-  return context_of_stream(stream, out);
+  return context_of(stream, false, out);
 }
 SIM_API CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext* out) {
   SIM_CALL(cuStreamGetCtx_ptsz);
-  return context_of_stream(stream, out);
+  return context_of(stream, true, out);
 }
-SIM_API CUresult cuStreamQuery(CUstream) {
-  SIM_CALL(cuStreamQuery);
-  return sim::usable(sim::current());
+SIM_API CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* out, void** green) {
+  SIM_CALL(cuStreamGetCtx_v2);
+  return contexts_of(stream, false, out, green);
 }
-SIM_API CUresult cuStreamQuery_ptsz(CUstream) {
-  SIM_CALL(cuStreamQuery_ptsz);
-  return sim::usable(sim::current());
-}
-SIM_API CUresult cuStreamWaitEvent(CUstream, CUevent event, unsigned) {
-  SIM_CALL(cuStreamWaitEvent);
-  return with_event(event);
-}
-SIM_API CUresult cuStreamWaitEvent_ptsz(CUstream, CUevent event, unsigned) {
-  SIM_CALL(cuStreamWaitEvent_ptsz);
-  return with_event(event);
-}
-
-SIM_API CUresult cuEventCreate(CUevent* out, unsigned flags) {
-  SIM_CALL(cuEventCreate);
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult refused = sim::usable(sim::current())) return refused;
-  *out = new (std::nothrow) CUevent_st{flags};
-  return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-SIM_API CUresult cuEventDestroy(CUevent event) {
-  SIM_CALL(cuEventDestroy);
-  return destroy_event(event);
-}
-SIM_API CUresult cuEventDestroy_v2(CUevent event) {
-  SIM_CALL(cuEventDestroy_v2);
-  return destroy_event(event);
-}
-SIM_API CUresult cuEventRecord(CUevent event, CUstream) {
-  SIM_CALL(cuEventRecord);
-  return with_event(event);
-}
-SIM_API CUresult cuEventRecord_ptsz(CUevent event, CUstream) {
-  SIM_CALL(cuEventRecord_ptsz);
-  return with_event(event);
-}
-SIM_API CUresult cuEventQuery(CUevent event) {
-  SIM_CALL(cuEventQuery);
-  return with_event(event);
-}
-SIM_API CUresult cuEventSynchronize(CUevent event) {
-  SIM_CALL(cuEventSynchronize);
-  // Every event is behind all that was asked of any stream before it.
-  const sim::Guard guard(sim::Driver::get().lock());
-  sim::Driver::get().pools.synchronised(0);
-  return with_event(event);
-}
-SIM_API CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-  SIM_CALL(cuEventElapsedTime);
-  if (milliseconds == nullptr || start == nullptr || end == nullptr)
-    return CUDA_ERROR_INVALID_HANDLE;
-  *milliseconds = 0;
-  return CUDA_SUCCESS;
-}
-SIM_API CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
-  SIM_CALL(cuEventElapsedTime_v2);
-  if (milliseconds == nullptr || start == nullptr || end == nullptr)
-    return CUDA_ERROR_INVALID_HANDLE;
-  *milliseconds = 0;
-  return CUDA_SUCCESS;
+SIM_API CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext* out, void** green) {
+  SIM_CALL(cuStreamGetCtx_v2_ptsz);
+  return contexts_of(stream, true, out, green);
 }
 
 SIM_API CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned,
-                                unsigned, unsigned, unsigned, CUstream, void**, void**) {
+                                unsigned, unsigned, unsigned, CUstream stream, void**, void**) {
   SIM_CALL(cuLaunchKernel);
-  return function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return launch(function, stream, false);
 }
 SIM_API CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, unsigned, CUstream, void**, void**) {
+                                     unsigned, unsigned, unsigned, CUstream stream, void**,
+                                     void**) {
   SIM_CALL(cuLaunchKernel_ptsz);
-  return function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return launch(function, stream, true);
 }

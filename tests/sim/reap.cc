@@ -4,6 +4,7 @@
 #include "reap.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,11 +17,30 @@
 
 namespace sim {
 
-NodeDescriptor::NodeDescriptor(const std::string& path)
-    : fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {}
+namespace {
+
+// A child shares the open files of the moment of its fork, and their locks with them: it would hold
+// what another thread was about to close. So no fork happens while such a descriptor is open.
+pthread_rwlock_t fork_gate = PTHREAD_RWLOCK_INITIALIZER;
+
+[[gnu::constructor]] void guard_forks() {
+  // The child is another thread to the lock, which would take its unlocking for a reader's.
+  pthread_atfork([] { pthread_rwlock_wrlock(&fork_gate); },
+                 [] { pthread_rwlock_unlock(&fork_gate); },
+                 [] { fork_gate = PTHREAD_RWLOCK_INITIALIZER; });
+}
+
+}  // namespace
+
+NodeDescriptor::NodeDescriptor(const std::string& path) {
+  // One thread may have several open; the default kind of lock prefers readers and lets it.
+  pthread_rwlock_rdlock(&fork_gate);
+  fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
 
 NodeDescriptor::~NodeDescriptor() {
   if (fd_ >= 0) ::close(fd_);
+  pthread_rwlock_unlock(&fork_gate);
 }
 
 bool NodeDescriptor::lock(int64_t offset, bool wait, bool shared) const {

@@ -43,9 +43,9 @@ TEST(SimPool, ChunksAndParts) {
     EXPECT_EQ(reserved(pool), 98u);
     Pointer base = 0;
     size_t size = 0;
-    ASSERT_EQ((cuda<int(Pointer*, size_t*, Pointer)>("cuMemGetAddressRange_v2")(&base, &size,
-                                                                                b + 100)),
-              0);
+    ASSERT_EQ(
+        (cuda<int(Pointer*, size_t*, Pointer)>("cuMemGetAddressRange_v2")(&base, &size, b + 100)),
+        0);
     EXPECT_EQ(base, b);
     EXPECT_EQ(size, 513u);
     auto* fill = cuda<int(Pointer, unsigned char, size_t)>("cuMemsetD8_v2");
@@ -82,6 +82,7 @@ TEST(SimPool, ReuseFollowsTheStream) {
     ASSERT_EQ(free_async(c, two), 0);
     ASSERT_EQ(pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX), 0);
     ASSERT_EQ(stream_sync(one), 0);
+    ASSERT_EQ(stream_sync(two), 0);
     ASSERT_EQ(alloc_async(&c, 32 * kMiB, two), 0);
     EXPECT_EQ(c, a);
     EXPECT_EQ(reserved(pool), 64u);
