@@ -86,6 +86,11 @@ void learn(Process& process, CUgraphExec exec, CUgraph graph) {
     any_graph_allocates.store(true, std::memory_order_relaxed);
     process.graphs.set(exec, device,
                        bytes == 0 ? 0 : layout::units_for(std::max(bytes, kChunkBytes)));
+    // Instantiation may have uploaded the graph at once.
+    const int row = bytes != 0 ? row_of(process, device) : Process::kNotCapped;
+    if (row >= 0 && process.pools.add(key_of(device), row, kGraphMemory)) {
+      settle_pool(process, key_of(device), nullptr);
+    }
   }
 }
 
