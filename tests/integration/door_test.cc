@@ -82,7 +82,7 @@ TEST_F(Door, CtypesFromPython) {
 // of the driver's functions.
 TEST_F(Door, TheRealRuntimeTakesOurHooks) {
   if (*TEST_CUDART == '\0') GTEST_SKIP() << "no libcudart on this machine";
-  if (thread_sanitized()) GTEST_SKIP() << "the sanitizer's shadow would be searched too";
+  if (sanitized()) GTEST_SKIP() << "the sanitizer's shadow would be searched too";
   const std::vector<std::string> probe = {
       TEST_CUDART_PROBE,   TEST_CUDART,       "cuMemAlloc_v2",       "cuMemFree_v2",
       "cuMemAllocManaged", "cuMemGetInfo_v2", "cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain"};

@@ -5,10 +5,12 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <vector>
@@ -20,27 +22,50 @@ namespace sim {
 namespace {
 
 // A child shares the open files of the moment of its fork, and their locks with them: it would hold
-// what another thread was about to close. So no fork happens while such a descriptor is open.
-pthread_rwlock_t fork_gate = PTHREAD_RWLOCK_INITIALIZER;
+// what another thread was about to close. So no fork happens while such a descriptor is open. Plain
+// atomics, because the child must be able to begin anew.
+std::atomic<int> open_descriptors{0};
+std::atomic<bool> forking{false};
+// One thread may have several open, and must not wait for a fork that waits for it.
+thread_local int open_here __attribute__((tls_model("initial-exec"))) = 0;
+
+void enter_gate() {
+  if (open_here++ > 0) return;
+  for (;;) {
+    open_descriptors.fetch_add(1);
+    if (!forking.load()) return;
+    open_descriptors.fetch_sub(1);
+    while (forking.load()) sched_yield();
+  }
+}
+
+void leave_gate() {
+  if (--open_here == 0) open_descriptors.fetch_sub(1);
+}
 
 [[gnu::constructor]] void guard_forks() {
-  // The child is another thread to the lock, which would take its unlocking for a reader's.
-  pthread_atfork([] { pthread_rwlock_wrlock(&fork_gate); },
-                 [] { pthread_rwlock_unlock(&fork_gate); },
-                 [] { fork_gate = PTHREAD_RWLOCK_INITIALIZER; });
+  pthread_atfork(
+      [] {
+        while (forking.exchange(true)) sched_yield();
+        while (open_descriptors.load() > (open_here > 0 ? 1 : 0)) sched_yield();
+      },
+      [] { forking.store(false); },
+      [] {
+        open_descriptors.store(open_here > 0 ? 1 : 0);
+        forking.store(false);
+      });
 }
 
 }  // namespace
 
 NodeDescriptor::NodeDescriptor(const std::string& path) {
-  // One thread may have several open; the default kind of lock prefers readers and lets it.
-  pthread_rwlock_rdlock(&fork_gate);
+  enter_gate();
   fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
 }
 
 NodeDescriptor::~NodeDescriptor() {
   if (fd_ >= 0) ::close(fd_);
-  pthread_rwlock_unlock(&fork_gate);
+  leave_gate();
 }
 
 bool NodeDescriptor::lock(int64_t offset, bool wait, bool shared) const {
