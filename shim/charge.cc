@@ -72,22 +72,27 @@ Release::Release(Process& process, uint64_t address) : process_(process) {
                             process.allocations.begin_drop(chunk_key(address), taken_));
 }
 
-uint64_t Release::finish() {
+uint64_t Release::finish(bool lingers) {
   done_ = true;
   if (!found_) return 0;
   if (in_chunk()) {
-    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context, &taken_.exported);
+    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context, &taken_, lingers);
   }
   return taken_.units;
 }
 
 void Release::done() {
   // A small array may still be in the chunk; nothing tells but the truth.
-  if (found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0) {
-    return left_to_truth();
+  const bool shared =
+      found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0;
+  const uint64_t units = finish(false);
+  if (units > 0) {
+    if ((shared || taken_.lingers) && !taken_.exported) {
+      leave_to_truth(process_, taken_.row, units);
+    } else {
+      give_back(process_, taken_.row, units, taken_.exported);
+    }
   }
-  const uint64_t units = finish();
-  if (units > 0) give_back(process_, taken_.row, units, taken_.exported);
   if (found_ && units == 0 && !in_chunk()) {
     process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
     settle_implicit(process_, taken_.row);
@@ -95,7 +100,7 @@ void Release::done() {
 }
 
 void Release::left_to_truth() {
-  if (const uint64_t units = finish(); units > 0) leave_to_truth(process_, taken_.row, units);
+  if (const uint64_t units = finish(true); units > 0) leave_to_truth(process_, taken_.row, units);
 }
 
 Release::~Release() {

@@ -82,7 +82,7 @@ class Release {
   Release& operator=(const Release&) = delete;
 
  private:
-  uint64_t finish();  // units to give back
+  uint64_t finish(bool lingers);  // units to give back
   bool in_chunk() const { return (taken_.key & 1) != 0; }
 
   Process& process_;

@@ -76,15 +76,16 @@ bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   return true;
 }
 
-uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context, bool* exported) {
+uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context, Allocation* gone, bool lingers) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   Allocation* entry = shard.table.find(key);
   if (entry == nullptr || entry->context != context || entry->leaving == 0) return 0;
   shard.change_users(*entry, -1, -1);
+  entry->lingers = entry->lingers || lingers;
   if (entry->users > 0) return 0;
   const uint32_t units = entry->units;
-  if (exported != nullptr) *exported = entry->exported;
+  if (gone != nullptr) *gone = *entry;
   shard.table.erase(entry);
   return units;
 }

@@ -25,6 +25,7 @@ struct Allocation {
   uint32_t leaving = 0;   // of these, how many the driver is just freeing
   uint16_t context = 0;   // id in the process's ContextTable; freed with that context
   uint8_t row = 0;        // device, as the ledger numbers them
+  bool lingers = false;   // a part of the chunk was freed in stream order, at an unknown moment
   bool exported = false;  // other processes may hold it too
 };
 
@@ -48,7 +49,10 @@ class LiveMap {
 
   // The driver freed it, or (`abandon_drop`) refused to. Returns the units to give back: 0 while
   // other users remain, or when the chunk is no longer this context's.
-  uint32_t finish_drop(uint64_t key, uint16_t context, bool* exported = nullptr);
+  // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
+  // that part later.
+  uint32_t finish_drop(uint64_t key, uint16_t context, Allocation* gone = nullptr,
+                       bool lingers = false);
   void abandon_drop(uint64_t key, uint16_t context);
 
   // Removes a whole allocation. True with a copy in `taken`.
