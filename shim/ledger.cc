@@ -391,7 +391,10 @@ uint64_t Ledger::held(int device, bool alive_only) const {
     for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
       const uint64_t live = ledger.live[i].load(kRelaxed);
       const Cell* const group = cells + i * 64;
-      if ((live & kFirst) != 0) {
+      const uint64_t first = live & kFirst;
+      if ((first & (first - 1)) == 0) {
+        if (first != 0) sum += held_of(group[std::countr_zero(first)].word.load(kRelaxed));
+      } else {
         for (uint32_t j = 0; j < 64; j += 4) sum += held_of(group[j].word.load(kRelaxed));
       }
       for (uint64_t bits = live & ~kFirst; bits != 0; bits &= bits - 1) {
