@@ -5,6 +5,18 @@ namespace fracgpu {
 
 using layout::kUnit;
 
+namespace {
+
+Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
+  return {.key = key,
+          .units = static_cast<uint32_t>(units),
+          .users = 1,
+          .context = context.id,
+          .row = static_cast<uint8_t>(context.row)};
+}
+
+}  // namespace
+
 Reservation::Reservation(Process& process, int row, uint64_t units, const char* api)
     : process_(process), row_(row), units_(units) {
   Refusal refusal;
@@ -50,13 +62,8 @@ LinearSize linear_size(uint64_t bytes) {
 
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size) {
-  const Allocation allocation = {
-      .key = size.shares_chunk ? chunk_key(address) : address,
-      .units = static_cast<uint32_t>(size.units),
-      .users = 1,
-      .context = context.id,
-      .row = static_cast<uint8_t>(context.row),
-  };
+  const Allocation allocation =
+      entry_of(context, size.shares_chunk ? chunk_key(address) : address, size.units);
   Allocation displaced;
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
@@ -115,20 +122,25 @@ Release::~Release() {
 
 bool record_small_array(Process& process, const Context& context, uint64_t handle) {
   Allocation displaced;
-  const Allocation allocation = {.key = handle,
-                                 .units = 0,
-                                 .users = 1,
-                                 .context = context.id,
-                                 .row = static_cast<uint8_t>(context.row)};
-  return process.allocations.add(allocation, displaced) == LiveMap::Added::fresh;
+  return process.allocations.add(entry_of(context, handle, 0), displaced) == LiveMap::Added::fresh;
 }
 
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
+  // The map is locked while it is visited, and whoever reads the truth locks the map: what is left
+  // to the truth waits until the map is free again.
+  uint64_t exported[layout::kMaxDevices] = {};
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
-    give_back(process, allocation.row, allocation.units, allocation.exported);
+    if (allocation.exported) {
+      exported[allocation.row] += allocation.units;
+    } else {
+      process.ledger.release(allocation.row, allocation.units);
+    }
     if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
   });
+  for (int row = 0; row < static_cast<int>(layout::kMaxDevices); ++row) {
+    if (exported[row] > 0) give_back(process, row, exported[row], true);
+  }
   process.contexts.recycle(context.id);
 }
 

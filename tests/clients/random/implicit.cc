@@ -68,7 +68,9 @@ class Implicit : public Actor {
     if (!good(call("cuCtxCreate_v2", &context, 0u, 0), "cuCtxCreate")) return;
     for (uint64_t n = below(4); n > 0; --n) {
       CUdeviceptr address = 0;
-      good(call("cuMemAlloc_v2", &address, size_t{size()}), "cuMemAlloc");
+      if (!good(call("cuMemAlloc_v2", &address, size_t{size()}), "cuMemAlloc")) continue;
+      CUipcMemHandle handle;
+      if (chance(50)) good(call("cuIpcGetMemHandle", &handle, address), "cuIpcGetMemHandle");
     }
     good(call("cuCtxDestroy_v2", context), "cuCtxDestroy");
     good(call("cuCtxSetCurrent", world_.context), "cuCtxSetCurrent");
