@@ -54,6 +54,10 @@ struct LinearSize {
 inline constexpr uint64_t kPageBytes = 2u << 20;
 inline constexpr uint64_t kSmallestWhole = 1u << 20;
 
+// Pools and graph memory grow by chunks of this size, or by what is asked for where that is more.
+// (Public behaviour, not documented and not measured.)
+inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
+
 LinearSize linear_size(uint64_t bytes);
 
 // Keys of Process::allocations. Addresses are even, so the lowest bit tells chunks apart.
@@ -76,7 +80,6 @@ class Release {
   void done();
   // The driver will free it when it gets there: the charge stays until the truth is read.
   void left_to_truth();
-  bool found() const { return found_; }
   ~Release();
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;

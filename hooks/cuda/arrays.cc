@@ -14,8 +14,6 @@
 
 namespace fracgpu::cuda {
 
-void forget_mapped_array(Process& process, const void* array);  // vmm.cc
-
 namespace {
 
 // Bytes of one element of a channel, times its channels; blocks of 4 x 4 elements for the
@@ -65,29 +63,40 @@ bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR& form) {
   return (form.Flags & (kArraySparse | kArrayDeferred)) != 0;
 }
 
-uint64_t size_of_plain(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form) {
+// `create(array, form)` makes an array, `ask(needs, array)` and `destroy(array)` are the driver's.
+template <typename Array, typename Create, typename Ask, typename Destroy>
+uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels, Create create, Ask ask,
+                 Destroy destroy) {
   CUDA_ARRAY3D_DESCRIPTOR deferred = form;
   deferred.Flags |= kArrayDeferred;
-  CUarray array = nullptr;
+  Array array = nullptr;
   CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {};
-  if (real::cuArray3DCreate_v2(&array, &deferred) != kSuccess) return estimate(form, 1);
-  const CUresult result = real::cuArrayGetMemoryRequirements(&needs, array, device);
-  real::cuArrayDestroy(array);
-  return result == kSuccess ? needs.size : estimate(form, 1);
+  if (create(&array, &deferred) != kSuccess) return estimate(form, levels);
+  const CUresult result = ask(&needs, array);
+  destroy(array);
+  return result == kSuccess ? needs.size : estimate(form, levels);
+}
+
+uint64_t size_of_plain(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form) {
+  return size_of<CUarray>(
+      form, 1, real::cuArray3DCreate_v2,
+      [&](auto* needs, CUarray array) {
+        return real::cuArrayGetMemoryRequirements(needs, array, device);
+      },
+      real::cuArrayDestroy);
 }
 
 uint64_t size_of_mipmapped(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form,
                            unsigned int levels) {
-  CUDA_ARRAY3D_DESCRIPTOR deferred = form;
-  deferred.Flags |= kArrayDeferred;
-  CUmipmappedArray array = nullptr;
-  CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {};
-  if (real::cuMipmappedArrayCreate(&array, &deferred, levels) != kSuccess) {
-    return estimate(form, levels);
-  }
-  const CUresult result = real::cuMipmappedArrayGetMemoryRequirements(&needs, array, device);
-  real::cuMipmappedArrayDestroy(array);
-  return result == kSuccess ? needs.size : estimate(form, levels);
+  return size_of<CUmipmappedArray>(
+      form, levels,
+      [&](CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
+        return real::cuMipmappedArrayCreate(array, wanted, levels);
+      },
+      [&](auto* needs, CUmipmappedArray array) {
+        return real::cuMipmappedArrayGetMemoryRequirements(needs, array, device);
+      },
+      real::cuMipmappedArrayDestroy);
 }
 
 // Calls `create()`; `size(device)` says what it will take, `destroy(handle)` undoes it.

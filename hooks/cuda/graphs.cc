@@ -13,9 +13,6 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Graph memory grows as pools do; see pools.cc.
-constexpr uint64_t kChunkBytes = 32u << 20;
-
 // A device's graph memory is entered among the pools by a key that no handle can be.
 uint64_t key_of(CUdevice device) {
   return static_cast<uint64_t>(device) + 1;
@@ -85,7 +82,7 @@ void learn(Process& process, CUgraphExec exec, CUgraph graph) {
     if (bytes == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
     any_graph_allocates.store(true, std::memory_order_relaxed);
     process.graphs.set(exec, device,
-                       bytes == 0 ? 0 : layout::units_for(std::max(bytes, kChunkBytes)));
+                       bytes == 0 ? 0 : layout::units_for(std::max(bytes, kPoolChunkBytes)));
     // Instantiation may have uploaded the graph at once.
     const int row = bytes != 0 ? row_of(process, device) : Process::kNotCapped;
     if (row >= 0 && process.pools.add(key_of(device), row, kGraphMemory)) {

@@ -31,4 +31,8 @@ bool current_context(Process& process, Context& context);
 // The ledger's row of a device ordinal, or Process::kNotCapped / kFault.
 int row_of(Process& process, CUdevice device);
 
+// Drops the memory that is mapped to tiles of a sparse array which the driver has destroyed
+// (vmm.cc).
+void forget_mapped_array(Process& process, const void* array);
+
 }  // namespace fracgpu::cuda

@@ -1,16 +1,13 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
 // that may make it grow. No stream is synchronised: when a free takes effect, and when the driver
 // gives memory of a pool back, is found out the next time the pool is looked at.
+#include <algorithm>
+
 #include "hooks/cuda/hook.h"
 #include "shim/charge.h"
 
 namespace fracgpu::cuda {
 namespace {
-
-// A pool grows by chunks of this size, or by what was asked for where that is more. (Public
-// behaviour, not documented. Where a driver takes more it is charged at once, and undone when it
-// does not fit under the cap.)
-constexpr uint64_t kChunkBytes = 32u << 20;
 
 CUmemoryPool handle_of(uint64_t key) {
   return reinterpret_cast<CUmemoryPool>(key);
@@ -61,7 +58,8 @@ bool context_of(Process& process, CUstream stream, Context& context) {
   return current_context(process, context);
 }
 
-// Calls `allocate()` under a reservation of what the pool may grow by.
+// Calls `allocate()` under a reservation of what the pool may grow by. Where the driver takes more,
+// that is charged at once, and undone when it does not fit under the cap.
 template <typename Allocate, typename Free>
 CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int row,
                        CUdeviceptr* out, size_t bytes, Allocate allocate, Free free) {
@@ -70,7 +68,7 @@ CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int
     say_fault(process, api);
     return kOutOfMemory;
   }
-  const uint64_t growth = bytes <= kChunkBytes ? kChunkBytes : bytes;
+  const uint64_t growth = std::max<uint64_t>(bytes, kPoolChunkBytes);
   Reservation reservation(process, row, linear_size(growth).units, api);
   if (!reservation) return kOutOfMemory;
   const CUdeviceptr before = *out;

@@ -415,26 +415,17 @@ TEST(SimGraph, KilledInTheMiddle) {
   sim::NodeOptions options;
   options.context_mib = 2;
   TestNode node("tiny", options);
-  std::atomic<uint64_t> turns{0};
-  for (int round = 0; round < 30; ++round) {
-    Child victim([](Child& parent) {
-      ASSERT_EQ(cu_start(), 0);
-      const CUgraph graph = graph_create();
-      ASSERT_EQ(free_node(graph, alloc_node(graph, 40 * kMiB)), 0);
-      const CUgraphExec exec = exec_of(graph);
-      for (int turn = 0;; ++turn) {
-        if (turn == 1) parent.say(0);
-        launch(exec);
-        graph_trim();
-      }
-    });
-    victim.hear();
-    for (int spin = 0; spin < round * 1977; ++spin) turns.fetch_add(1);
-    victim.kill();
-    ASSERT_EQ(node->used(0), 0u) << round;
-    std::string difference;
-    ASSERT_TRUE(node->consistent(&difference)) << difference;
-  }
+  kill_in_the_middle(node, 30, [](Child& parent) {
+    ASSERT_EQ(cu_start(), 0);
+    const CUgraph graph = graph_create();
+    ASSERT_EQ(free_node(graph, alloc_node(graph, 40 * kMiB)), 0);
+    const CUgraphExec exec = exec_of(graph);
+    for (int turn = 0;; ++turn) {
+      if (turn == 1) parent.say(0);
+      launch(exec);
+      graph_trim();
+    }
+  });
   EXPECT_EQ(node->tenant_high_water(0, "none"), 42 * kMiB);
 }
 

@@ -357,28 +357,19 @@ TEST(SimPoolLife, KilledInTheMiddle) {
   sim::NodeOptions options;
   options.context_mib = 2;
   TestNode node("tiny", options);
-  std::atomic<uint64_t> turns{0};
-  for (int round = 0; round < 30; ++round) {
-    Child victim([](Child& parent) {
-      ASSERT_EQ(cu_start(), 0);
-      const CUstream stream = stream_create();
-      for (int turn = 0;; ++turn) {
-        if (turn == 1) parent.say(0);
-        Pointer a = 0, b = 0;
-        alloc_async(&a, kMiB, stream);
-        alloc_async(&b, 50 * kMiB, stream);
-        free_async(a, stream);
-        free_async(b, stream);
-        stream_sync(stream);
-      }
-    });
-    victim.hear();
-    for (int spin = 0; spin < round * 1977; ++spin) turns.fetch_add(1);
-    victim.kill();
-    ASSERT_EQ(node->used(0), 0u) << round;
-    std::string difference;
-    ASSERT_TRUE(node->consistent(&difference)) << difference;
-  }
+  kill_in_the_middle(node, 30, [](Child& parent) {
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create();
+    for (int turn = 0;; ++turn) {
+      if (turn == 1) parent.say(0);
+      Pointer a = 0, b = 0;
+      alloc_async(&a, kMiB, stream);
+      alloc_async(&b, 50 * kMiB, stream);
+      free_async(a, stream);
+      free_async(b, stream);
+      stream_sync(stream);
+    }
+  });
   EXPECT_EQ(node->tenant_high_water(0, "none"), 84 * kMiB);
 }
 

@@ -219,29 +219,20 @@ TEST(SimShare, KilledInTheMiddleOfSharing) {
   sim::NodeOptions options;
   options.context_mib = 2;
   TestNode node("tiny", options);
-  std::atomic<uint64_t> turns{0};
-  for (int round = 0; round < 40; ++round) {
-    Child victim([](Child& parent) {
-      ASSERT_EQ(cu_start(), 0);
-      parent.say(0);
-      for (;;) {
-        Handle handle = 0, imported = 0;
-        int fd = -1;
-        if (vmm_create(&handle, 4 * kMiB) != 0) continue;
-        vmm_export(&fd, handle);
-        vmm_import(&imported, fd);
-        close(fd);
-        vmm_release(handle);
-        vmm_release(imported);
-      }
-    });
-    victim.hear();
-    for (int spin = 0; spin < round * 1977; ++spin) turns.fetch_add(1);
-    victim.kill();
-    ASSERT_EQ(node->used(0), 0u) << round;
-    std::string difference;
-    ASSERT_TRUE(node->consistent(&difference)) << difference;
-  }
+  kill_in_the_middle(node, 40, [](Child& parent) {
+    ASSERT_EQ(cu_start(), 0);
+    parent.say(0);
+    for (;;) {
+      Handle handle = 0, imported = 0;
+      int fd = -1;
+      if (vmm_create(&handle, 4 * kMiB) != 0) continue;
+      vmm_export(&fd, handle);
+      vmm_import(&imported, fd);
+      close(fd);
+      vmm_release(handle);
+      vmm_release(imported);
+    }
+  });
   // 2 of context, 4 of memory: never more, whatever was counted twice for a moment.
   EXPECT_EQ(node->tenant_high_water(0, "none"), 6 * kMiB);
 }

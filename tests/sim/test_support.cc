@@ -161,6 +161,19 @@ int Channel::receive() {
   return fd;
 }
 
+void kill_in_the_middle(TestNode& node, int rounds, const std::function<void(Child&)>& body) {
+  std::atomic<uint64_t> turns{0};
+  for (int round = 0; round < rounds; ++round) {
+    Child victim(body);
+    victim.hear();
+    for (int spin = 0; spin < round * 1977; ++spin) turns.fetch_add(1);
+    victim.kill();
+    ASSERT_EQ(node->used(0), 0u) << round;
+    std::string difference;
+    ASSERT_TRUE(node->consistent(&difference)) << difference;
+  }
+}
+
 void in_child(const std::function<void()>& body) {
   Child child([&](Child&) { body(); });
   EXPECT_TRUE(child.ended());
