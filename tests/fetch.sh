@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550 or glibc-2.31" >&2
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4 or glibc-2.31" >&2
   exit 2
 }
 
@@ -21,8 +21,10 @@ part=$1
 dest=$2
 
 # Every part: suite, component, packages, and one file that proves the part is there. Of a package with a digest only
-# the headers that it starts with are wanted.
+# the headers that it starts with are wanted; a package with a base suite comes with everything it depends on, from
+# both suites.
 digest=
+base=
 case $part in
   nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
@@ -38,6 +40,10 @@ case $part in
   libcuda1-535) suite=bookworm component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
   libcuda1-550) suite=trixie component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
+  # A suite of Debian carries one version: where that is another one by now, the part cannot be had.
+  hip-5.7.1) suite=trixie component=main base=trixie packages=libamdhip64-5 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.5.7*' ;;
+  hip-6.4.3) suite=sid component=main base=sid packages=libamdhip64-6 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.6.4*' ;;
+  hip-7.2.4) suite=experimental component=main base=sid packages=libamdhip64-7 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.7.2*' ;;
   *) usage ;;
 esac
 
@@ -91,9 +97,10 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 signed=""
 [ -f "$keyring" ] && signed="[signed-by=$keyring] "
 
-look_into() { # look_into SUITE COMPONENT
+look_into() { # look_into SUITE COMPONENT [BASE SUITE]
   from="$1/$2"
   echo "deb ${signed}$mirror $1 $2" >"$work/sources.list"
+  [ "${3-$1}" = "$1" ] || echo "deb ${signed}$mirror $3 $2" >>"$work/sources.list"
   APT_CONFIG=$work/apt.conf apt-get -qq update >"$work/log" 2>&1 || skip "the mirror has no usable $from"
 }
 
@@ -106,6 +113,20 @@ fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
     skip "no $* in $from"
   for deb in "$work"/debs/*.deb; do
     dpkg -x "$deb" "$to" || skip "$* does not unpack"
+  done
+}
+
+# Nothing counts as installed, so the loader and the C library come too and the part runs on a machine of any age.
+fetch_closure() { # fetch_closure SUITE BASE COMPONENT DESTINATION PACKAGE
+  look_into "$1" "$3" "$2"
+  APT_CONFIG=$work/apt.conf apt-get -qq install --download-only --no-install-recommends --yes --target-release "$1" \
+    "$5" >>"$work/log" 2>&1 || skip "no $5 with all it needs in $from"
+  for deb in "$work"/cache/archives/*.deb; do
+    dpkg -x "$deb" "$4" || skip "$deb does not unpack"
+  done
+  # Of the links between the root's folders and those of /usr, which another package makes, the loader's are needed.
+  for folder in lib lib64; do
+    [ -e "$4/$folder" ] || ln -s "usr/$folder" "$4/$folder"
   done
 }
 
@@ -135,11 +156,14 @@ sys.stdout.buffer.write(web.urlopen(request, timeout=60).read(1048576))' "$uri" 
 mkdir -p "$dest" || skip "cannot write the destination"
 if [ -n "$digest" ]; then
   fetch_headers "$suite" "$component" "$dest" "$packages" "$digest"
+elif [ -n "$base" ]; then
+  fetch_closure "$suite" "$base" "$component" "$dest" "$packages"
 else
   # shellcheck disable=SC2086 # a list of names
   fetch "$suite" "$component" "$dest" $packages
 fi
-[ -e "$dest/$proof" ] || skip "$proof is not in the package"
+# shellcheck disable=SC2086 # a pattern
+ls -d "$dest"/$proof >"$work/found" 2>&1 || skip "$proof is not in the package"
 
 # A binary from a newer suite may need a newer C library than this machine has: that suite's own one is put beside it
 # and a wrapper, DEST/run, starts the program with it. Elsewhere DEST/run starts it directly.

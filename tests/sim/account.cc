@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -46,15 +47,15 @@ void own_command(char* to, size_t size) {
 
 }  // namespace
 
-std::unique_ptr<Account> Account::open(std::string* error) {
+std::unique_ptr<Account> Account::open(std::string* error, Vendor vendor) {
   std::unique_ptr<Node> node = Node::from_environment(error);
-  if (node == nullptr) return nullptr;
+  if (node == nullptr || node->device_count(vendor) == 0) return nullptr;
   std::unique_ptr<Account> account(new Account(std::move(node)));
-  if (!account->enroll(error)) return nullptr;
+  if (!account->enroll(error, vendor)) return nullptr;
   return account;
 }
 
-bool Account::enroll(std::string* error) {
+bool Account::enroll(std::string* error, Vendor vendor) {
   NodeFile* file = node_->file_;
   node_->reap();
   ReapLock registering(*node_);
@@ -106,6 +107,7 @@ bool Account::enroll(std::string* error) {
   const char* linger = std::getenv(kLingerVariable);
   row_->pid = getpid();
   row_->tenant = static_cast<uint32_t>(tenant_index_);
+  row_->vendor = vendor;
   row_->start_time = own_start_time();
   row_->pid_namespace = name_space.st_ino;
   row_->serial = file->header.serial.fetch_add(1) + 1;
@@ -140,6 +142,7 @@ bool Account::try_reserve(int dev, uint64_t bytes, Kind kind, bool* higher) {
       return false;
     }
   } while (!device.used.compare_exchange_weak(used, used + bytes));
+  assert(bytes % (device.vendor == Vendor::kAmd ? kGrain : kPage) == 0);
   // The row has one writer, this process under its own lock: plain stores of atomics are enough.
   ProcessDevice& mine = row_->device[dev];
   Counter& counter = kind == Kind::kAllocation ? mine.allocation_bytes : mine.context_bytes;

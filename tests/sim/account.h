@@ -28,15 +28,17 @@ struct Physical {
 
 class Account {
  public:
-  // Registers this process in the node named by the environment. Null with a reason when that
-  // cannot be done.
-  static std::unique_ptr<Account> open(std::string* error);
+  // Registers this process, as a client of this vendor's kernel driver, in the node named by the
+  // environment. Null with a reason when that cannot be done, and without one when the node has no
+  // such device.
+  static std::unique_ptr<Account> open(std::string* error, Vendor vendor);
 
   Node& node() { return *node_; }
   uint64_t serial() const { return row_->serial; }
   int pid() const { return row_->pid; }
 
-  // Takes physical memory, or nothing and false when the device is full.
+  // Takes physical memory, a whole number of grains, or nothing and false when the device is full.
+  // Rounding to the vendor's page is the caller's.
   bool reserve(int dev, uint64_t bytes, Kind kind);
   void release(int dev, uint64_t bytes, Kind kind);
 
@@ -74,7 +76,7 @@ class Account {
 
  private:
   explicit Account(std::unique_ptr<Node> node) : node_(std::move(node)) {}
-  bool enroll(std::string* error);
+  bool enroll(std::string* error, Vendor vendor);
   void let_go(const Physical& shared);
   void begin();
   void end() { row_->busy.store(0, std::memory_order_release); }

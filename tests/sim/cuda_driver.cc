@@ -32,9 +32,9 @@ CUresult Driver::init() {
   const Guard guard(mutex_);
   if (ever_initialised) return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
   std::string error;
-  if (account_ == nullptr) account_ = Account::open(&error);
+  if (account_ == nullptr) account_ = Account::open(&error, Vendor::kNvidia);
   if (account_ == nullptr) {
-    std::fprintf(stderr, "simulated driver: %s\n", error.c_str());
+    if (!error.empty()) std::fprintf(stderr, "simulated driver: %s\n", error.c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
   if (!choose_devices()) return CUDA_ERROR_NO_DEVICE;
@@ -50,9 +50,11 @@ CUresult Driver::init() {
 bool Driver::choose_devices() {
   visible_.clear();
   Node& physical = account_->node();
+  const std::vector<int> devices = physical.devices(Vendor::kNvidia);
+  const int count = static_cast<int>(devices.size());
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
   if (list == nullptr) {
-    for (int i = 0; i < physical.device_count(); ++i) visible_.push_back(i);
+    visible_ = devices;
   } else {
     // As the real driver reads it: everything up to the first entry that names no device.
     std::string rest = list;
@@ -64,15 +66,17 @@ bool Driver::choose_devices() {
       while (!item.empty() && item.back() == ' ') item.pop_back();
       int found = -1;
       if (strncasecmp(item.c_str(), "GPU-", 4) == 0 && item.size() > 4) {
-        for (int i = 0; i < physical.device_count(); ++i) {
-          if (strncasecmp(physical.uuid(i).c_str(), item.c_str(), item.size()) == 0)
+        for (int i = 0; i < count; ++i) {
+          const int dev = devices[static_cast<size_t>(i)];
+          if (strncasecmp(physical.uuid(dev).c_str(), item.c_str(), item.size()) == 0)
             found = found == -1 ? i : -2;
         }
       } else if (!item.empty() && item.find_first_not_of("0123456789") == std::string::npos &&
                  item.size() < 4) {
         found = std::atoi(item.c_str());
       }
-      if (found < 0 || found >= physical.device_count()) break;
+      if (found < 0 || found >= count) break;
+      found = devices[static_cast<size_t>(found)];
       for (const int already : visible_) {
         if (already == found) return false;
       }

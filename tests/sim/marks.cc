@@ -18,15 +18,15 @@ void raise_mark(TenantDevice& tenant, uint64_t bytes) {
 }
 
 void bury(TenantDevice& tenant, uint64_t bytes, int only_row) {
-  const uint64_t pages = bytes / kPage;
+  const uint64_t grains = bytes / kGrain;
   Tally now = tenant.tally.load();
   Tally next;
   do {
-    const bool own = only_row >= 0 && now.climber == static_cast<uint64_t>(only_row + 1);
+    const bool own = only_row >= 0 && now.climber == static_cast<uint64_t>(only_row) + 1;
     // Before the peak is taken out of the tally: a reaper may be killed here too.
-    raise_mark(tenant, (own ? now.peak : now.peak - std::min<uint64_t>(now.peak, pages)) * kPage);
+    raise_mark(tenant, (own ? now.peak : now.peak - std::min<uint64_t>(now.peak, grains)) * kGrain);
     next = now;
-    next.used = now.used - std::min<uint64_t>(now.used, pages);
+    next.used = now.used - std::min<uint64_t>(now.used, grains);
     next.peak = next.used;
     next.climber = 0;
   } while (!tenant.tally.compare_exchange_weak(now, next));
@@ -34,11 +34,12 @@ void bury(TenantDevice& tenant, uint64_t bytes, int only_row) {
 
 void set_recounted(TenantDevice& tenant, uint64_t bytes) {
   Tally tally = tenant.tally.load();
-  const uint64_t pages = bytes / kPage;
+  // A sum can exceed the device for the moment until a dead sharer, counted twice, is buried.
+  const uint64_t grains = std::min(bytes / kGrain, kMaxTally);
   // What the sum was wrong by, the peak since then is wrong by too.
-  const uint64_t peak = tally.peak + pages >= tally.used ? tally.peak + pages - tally.used : 0;
-  tally.used = pages;
-  tally.peak = std::max(peak, pages);
+  const uint64_t peak = tally.peak + grains >= tally.used ? tally.peak + grains - tally.used : 0;
+  tally.used = grains;
+  tally.peak = std::max(peak, grains);
   tenant.tally.store(tally);
 }
 
@@ -49,7 +50,7 @@ void Node::confirm_mark(int tenant, int dev, int except_row) {
   const std::atomic<uint64_t>& epoch = file_->header.epoch;
   for (;;) {
     const uint64_t before = epoch.load();
-    const uint64_t peak = held.tally.load().peak * kPage;
+    const uint64_t peak = held.tally.load().peak * kGrain;
     if (peak <= held.high_water.load()) return;
     reap(tenant, except_row);
     if ((before & 1) != 0 || epoch.load() != before) continue;
@@ -69,7 +70,7 @@ void Node::reset_high_water() {
         next.peak = now.used;
         next.climber = 0;
       } while (!device.tally.compare_exchange_weak(now, next));
-      device.high_water.store(next.used * kPage);
+      device.high_water.store(next.used * kGrain);
     }
   }
 }

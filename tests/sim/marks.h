@@ -17,7 +17,7 @@ inline bool climb(TenantDevice& tenant, uint64_t bytes, int row) {
   bool higher;
   do {
     next = now;
-    next.used = now.used + bytes / kPage;
+    next.used = now.used + bytes / kGrain;
     higher = next.used > now.peak;
     if (higher) {
       next.peak = next.used;
@@ -32,7 +32,7 @@ inline void descend(TenantDevice& tenant, uint64_t bytes) {
   Tally next;
   do {
     next = now;
-    next.used = now.used - bytes / kPage;
+    next.used = now.used - bytes / kGrain;
   } while (!tenant.tally.compare_exchange_weak(now, next));
 }
 

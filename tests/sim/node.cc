@@ -9,11 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "kfd_tree.h"
+#include "reap.h"
 
 namespace sim {
 namespace {
@@ -31,6 +36,11 @@ NodeFile* map_file(int fd) {
 int64_t number_from(const char* variable, int64_t fallback) {
   const char* text = std::getenv(variable);
   return text != nullptr && *text != '\0' ? std::strtoll(text, nullptr, 10) : fallback;
+}
+
+bool has_amd(const NodeFile& file) {
+  return std::any_of(file.device, file.device + file.header.device_count,
+                     [](const DeviceRow& device) { return device.vendor == Vendor::kAmd; });
 }
 
 }  // namespace
@@ -55,9 +65,13 @@ bool Node::create(const std::string& path, std::string_view profile, const NodeO
     file->header.version = kLayoutVersion;
     file->header.file_size = sizeof(NodeFile);
     file->header.linger_ns = options.linger_ms * 1000000ULL;
+    file->header.identity = monotonic_ns() ^ static_cast<uint64_t>(getpid()) << 48;
     file->header.magic = kMagic;
     if (link(temporary.c_str(), path.c_str()) != 0) {
       good = fail(error, path + ": " + std::strerror(errno));
+    } else if (has_amd(*file) && !make_kfd_tree(path, *file)) {
+      remove(path);
+      good = fail(error, "cannot write " + kfd_tree_of(path));
     }
   }
   munmap(file, sizeof(NodeFile));
@@ -66,7 +80,9 @@ bool Node::create(const std::string& path, std::string_view profile, const NodeO
 }
 
 bool Node::remove(const std::string& path) {
-  return unlink(path.c_str()) == 0;
+  const bool removed = unlink(path.c_str()) == 0;
+  remove_kfd_tree(path);
+  return removed;
 }
 
 std::unique_ptr<Node> Node::open(const std::string& path, std::string* error) {
@@ -113,9 +129,27 @@ Node::~Node() {
   munmap(file_, sizeof(NodeFile));
 }
 
+std::vector<int> Node::devices(Vendor vendor) const {
+  std::vector<int> found;
+  for (int dev = 0; dev < device_count(); ++dev) {
+    if (device(dev).vendor == vendor) found.push_back(dev);
+  }
+  return found;
+}
+
+int Node::ordinal(int dev) const {
+  int before = 0;
+  for (int i = 0; i < dev; ++i) before += device(i).vendor == device(dev).vendor ? 1 : 0;
+  return before;
+}
+
 std::string Node::uuid(int dev) const {
   const unsigned char* u = file_->device[dev].uuid;
   char text[64];
+  if (device(dev).vendor == Vendor::kAmd) {
+    std::snprintf(text, sizeof text, "GPU-%016" PRIx64, device(dev).unique_id);
+    return text;
+  }
   std::snprintf(text, sizeof text,
                 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
                 u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
@@ -126,8 +160,8 @@ std::string Node::uuid(int dev) const {
 std::string Node::bus_id(int dev) const {
   const DeviceRow& device = file_->device[dev];
   char text[64];
-  std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", device.pci_domain, device.pci_bus,
-                device.pci_device);
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", device.pci_domain, device.pci_bus,
+                device.pci_device, device.location_id & 7);
   return text;
 }
 
@@ -150,6 +184,21 @@ uint64_t Node::used_by_pid(int dev, int pid) {
     if (process.pid == pid) sum += process.device[static_cast<size_t>(dev)].total();
   }
   return sum;
+}
+
+bool Node::held_by(Vendor vendor, int pid, int dev, uint64_t* bytes) {
+  reap();
+  bool found = false;
+  *bytes = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (row.state.load(std::memory_order_acquire) != static_cast<uint32_t>(RowState::kLive) ||
+        row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
+      continue;
+    found = true;
+    *bytes += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load() +
+              shared_by(row.serial, dev);
+  }
+  return found;
 }
 
 uint64_t Node::context_bytes(int dev, int pid) {
@@ -208,6 +257,7 @@ std::vector<ProcessInfo> Node::processes() {
       continue;
     ProcessInfo info;
     info.pid = row.pid;
+    info.vendor = row.vendor;
     info.tenant = file_->tenant[row.tenant].tag;
     info.command = row.command;
     info.lingering = row.dead_since.load() != 0;

@@ -29,6 +29,8 @@ struct NodeOptions {
 
 struct ProcessInfo {
   int pid = 0;
+  Vendor vendor =
+      Vendor::kNvidia;  // whose driver it has opened; a process may appear once for each
   std::string tenant;
   std::string command;
   bool lingering = false;  // dead, its memory not yet returned
@@ -55,9 +57,14 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   int device_count() const { return static_cast<int>(file_->header.device_count); }
+  // A vendor's libraries see its own devices alone, numbered among themselves.
+  int device_count(Vendor vendor) const { return static_cast<int>(devices(vendor).size()); }
+  std::vector<int> devices(Vendor vendor) const;
+  int ordinal(int dev) const;  // its number among its vendor's
   std::string profile() const { return file_->header.profile; }
   const DeviceRow& device(int dev) const { return file_->device[dev]; }
-  std::string uuid(int dev) const;    // "GPU-…"
+  // "GPU-…": of the usual form, or of 16 digits for AMD, whose partitions may share it.
+  std::string uuid(int dev) const;
   std::string bus_id(int dev) const;  // "0000:18:00.0"
   uint64_t total(int dev) const { return file_->device[dev].total; }
 
@@ -65,6 +72,8 @@ class Node {
   uint64_t used(int dev);
   uint64_t free(int dev) { return total(dev) - used(dev); }
   uint64_t used_by_pid(int dev, int pid);  // contexts, allocations, and what it made and shares
+  // The same of a living process that has opened this vendor's driver; false if there is none.
+  bool held_by(Vendor vendor, int pid, int dev, uint64_t* bytes);
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);
@@ -105,7 +114,9 @@ class Node {
   NodeFile* file_;
 };
 
-// The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h200, tiny.
+// The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h200, tiny, mi300x, mi210,
+// tiny-amd; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and
+// tiny-cpx (see profiles.cc); and several of them joined by '+'.
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -12,12 +12,13 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
 inline constexpr int kMaxObjects = 4096;
-inline constexpr uint64_t kPage = 2ULL << 20;  // the granularity of physical memory
+inline constexpr uint64_t kGrain = 4096;  // what the books count in: AMD's page of device memory
+inline constexpr uint64_t kPage = 2ULL << 20;  // NVIDIA's page of physical memory
 
 // Byte offsets, beyond the file's end, that are locked but never read or written.
 inline constexpr int64_t kRowLockBase = 1LL << 40;
@@ -27,30 +28,45 @@ inline constexpr int64_t kObjectLockBase = 1LL << 42;
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
+enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
+
 struct alignas(64) DeviceRow {
   char name[96];
-  unsigned char uuid[16];
+  unsigned char uuid[16];  // AMD: the 16 hexadecimal digits of unique_id, as HIP gives them
   uint32_t pci_domain, pci_bus, pci_device, pci_id, pci_subsystem;
   uint32_t major, minor, multiprocessors;
   uint64_t total;
   uint64_t context_bytes;  // what every context on this device takes
+  // AMD's identity of a device, which is one partition of a GPU; zero for the others.
+  Vendor vendor;
+  uint32_t kfd_gpu_id;   // differs between partitions, whatever else they share
+  uint32_t kfd_node;     // in KFD's topology, where node 0 is the processor
+  uint32_t location_id;  // bus << 8 | device << 3 | function, perhaps partition << 28
+  uint32_t gfx_target_version;
+  uint32_t partition, partitions;  // which one of how many on this GPU
+  uint64_t unique_id;
   alignas(64) Counter used;
 };
 
 // What a tenant holds, the most it has held, and whose step took it there: one word, so that no
-// kill can come between taking memory and having reached a height. In pages: 24 bits are 32 TiB.
+// kill can come between taking memory and having reached a height. In grains.
+inline constexpr int kTallyBits = 26;
+inline constexpr uint64_t kMaxTally = (1ULL << kTallyBits) - 1;
+inline constexpr uint64_t kMaxDeviceBytes = kMaxTally * kGrain;  // a grain less than 256 GiB
 struct Tally {
-  uint64_t used : 24;
-  uint64_t peak : 24;
-  uint64_t climber : 16;  // row of the process that reached the peak, plus one; 0: nobody's step
+  uint64_t used : kTallyBits;
+  uint64_t peak : kTallyBits;
+  uint64_t climber : 12;  // row of the process that reached the peak, plus one; 0: nobody's step
 };
 static_assert(std::atomic<Tally>::is_always_lock_free && sizeof(Tally) == 8);
+static_assert(kMaxProcesses + 1 < 1 << 12);
+static_assert(kPage % kGrain == 0);
 
 struct alignas(64) TenantDevice {
   std::atomic<Tally> tally;
   Counter high_water;  // bytes: the highest peak known to have been held by the living alone
 
-  uint64_t used() const { return tally.load().used * kPage; }
+  uint64_t used() const { return tally.load().used * kGrain; }
 };
 
 struct alignas(64) TenantRow {
@@ -72,6 +88,7 @@ struct alignas(64) ProcessRow {
   std::atomic<uint32_t> busy;   // the owner is between the first and the last store of one update
   int32_t pid;
   uint32_t tenant;
+  Vendor vendor;        // whose kernel driver it has opened
   uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it
   uint64_t pid_namespace;
   uint64_t serial;     // never reused within one node
@@ -106,7 +123,8 @@ struct alignas(64) Header {
   uint32_t device_count;
   uint64_t file_size;
   uint64_t linger_ns;
-  char profile[48];
+  uint64_t identity;  // tells this node from another one at the same path
+  char profile[112];
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
   std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too

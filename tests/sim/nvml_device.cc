@@ -1,7 +1,7 @@
 // Device handles and identity in the simulated NVML.
-// NVML does not follow CUDA_VISIBLE_DEVICES: it shows every device of the node, in the node's
-// order. Old names call their newer versions through the PLT, as the vendor's library does, so a
-// preloaded library sees those inner calls.
+// NVML does not follow CUDA_VISIBLE_DEVICES: it shows every NVIDIA device of the node, in the
+// node's order. Old names call their newer versions through the PLT, as the vendor's library does,
+// so a preloaded library sees those inner calls.
 #include <strings.h>
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 SIM_API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
   NVML_CALL(nvmlDeviceGetCount_v2);
   if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *count = static_cast<unsigned>(sim::nvml_node().device_count());
+  *count = static_cast<unsigned>(sim::nvml_devices().size());
   return NVML_SUCCESS;
 }
 SIM_API nvmlReturn_t nvmlDeviceGetCount(unsigned* count) {
@@ -21,10 +21,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetCount(unsigned* count) {
 
 SIM_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* out) {
   NVML_CALL(nvmlDeviceGetHandleByIndex_v2);
-  if (out == nullptr || index >= static_cast<unsigned>(sim::nvml_node().device_count())) {
-    return NVML_ERROR_INVALID_ARGUMENT;
-  }
-  *out = sim::nvml_handle(static_cast<int>(index));
+  const std::vector<int> devices = sim::nvml_devices();
+  if (out == nullptr || index >= devices.size()) return NVML_ERROR_INVALID_ARGUMENT;
+  *out = sim::nvml_handle(devices[index]);
   return NVML_SUCCESS;
 }
 SIM_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* out) {
@@ -34,7 +33,7 @@ SIM_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* ou
 SIM_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
   NVML_CALL(nvmlDeviceGetHandleByUUID);
   if (uuid == nullptr || out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  for (int dev = 0; dev < sim::nvml_node().device_count(); ++dev) {
+  for (const int dev : sim::nvml_devices()) {
     if (strcasecmp(sim::nvml_node().uuid(dev).c_str(), uuid) == 0) {
       *out = sim::nvml_handle(dev);
       return NVML_SUCCESS;
@@ -51,7 +50,7 @@ SIM_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* id, nvmlDevice
     domain = 0;
     if (std::sscanf(id, "%x:%x", &bus, &device) != 2) return NVML_ERROR_INVALID_ARGUMENT;
   }
-  for (int dev = 0; dev < sim::nvml_node().device_count(); ++dev) {
+  for (const int dev : sim::nvml_devices()) {
     const sim::DeviceRow& row = sim::nvml_node().device(dev);
     if (row.pci_domain == domain && row.pci_bus == bus && row.pci_device == device) {
       *out = sim::nvml_handle(dev);
@@ -78,14 +77,14 @@ SIM_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* index) {
   NVML_CALL(nvmlDeviceGetIndex);
   NVML_DEVICE(handle, dev);
   if (index == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *index = static_cast<unsigned>(dev);
+  *index = static_cast<unsigned>(sim::nvml_node().ordinal(dev));
   return NVML_SUCCESS;
 }
 SIM_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* minor) {
   NVML_CALL(nvmlDeviceGetMinorNumber);
   NVML_DEVICE(handle, dev);
   if (minor == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *minor = static_cast<unsigned>(dev);
+  *minor = static_cast<unsigned>(sim::nvml_node().ordinal(dev));
   return NVML_SUCCESS;
 }
 

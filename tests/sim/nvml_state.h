@@ -4,6 +4,8 @@
 #ifndef FRACGPU_TESTS_SIM_NVML_STATE_H_
 #define FRACGPU_TESTS_SIM_NVML_STATE_H_
 
+#include <vector>
+
 #include "inject.h"
 #include "node.h"
 #include "nvml_abi.h"
@@ -15,6 +17,8 @@ nvmlReturn_t nvml_shutdown();
 bool nvml_ready();
 Node& nvml_node();
 
+// The devices that NVML sees: numbers in the node, which handles stand for.
+std::vector<int> nvml_devices();
 nvmlDevice_t nvml_handle(int dev);
 // -1 for anything that is not a handle of ours.
 int nvml_device(nvmlDevice_t handle);

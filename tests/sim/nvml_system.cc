@@ -36,7 +36,9 @@ nvmlReturn_t nvml_init() {
   const std::lock_guard<std::mutex> guard(mutex);
   if (node == nullptr) {
     std::string error;
-    node = Node::from_environment(&error).release();
+    auto opened = Node::from_environment(&error);
+    // Without such a device its driver is not loaded either.
+    if (opened != nullptr && opened->device_count(Vendor::kNvidia) > 0) node = opened.release();
     if (node == nullptr) return NVML_ERROR_DRIVER_NOT_LOADED;
   }
   ++initialisations;
@@ -59,13 +61,17 @@ Node& nvml_node() {
   return *node;
 }
 
+std::vector<int> nvml_devices() {
+  return nvml_node().devices(Vendor::kNvidia);
+}
+
 nvmlDevice_t nvml_handle(int dev) {
   return &handles[dev];
 }
 
 int nvml_device(nvmlDevice_t handle) {
   for (int dev = 0; dev < nvml_node().device_count(); ++dev) {
-    if (handle == &handles[dev]) return dev;
+    if (handle == &handles[dev] && nvml_node().device(dev).vendor == Vendor::kNvidia) return dev;
   }
   return -1;
 }

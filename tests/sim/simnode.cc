@@ -20,12 +20,22 @@ int usage() {
   return 2;
 }
 
+const char* vendor_of(const sim::DeviceRow& device) {
+  return device.vendor == sim::Vendor::kAmd ? "amd" : "nvidia";
+}
+
 void show_text(sim::Node& node) {
   for (int dev = 0; dev < node.device_count(); ++dev) {
-    std::printf("device %d %s %s %s total=%llu used=%llu\n", dev, node.uuid(dev).c_str(),
-                node.bus_id(dev).c_str(), node.device(dev).name,
+    const sim::DeviceRow& device = node.device(dev);
+    std::printf("device %d %s %s %s total=%llu used=%llu", dev, node.uuid(dev).c_str(),
+                node.bus_id(dev).c_str(), device.name,
                 static_cast<unsigned long long>(node.total(dev)),
                 static_cast<unsigned long long>(node.used(dev)));
+    if (device.vendor == sim::Vendor::kAmd) {
+      std::printf(" vendor=amd gpu_id=%u node=%u location=0x%x partition=%u/%u", device.kfd_gpu_id,
+                  device.kfd_node, device.location_id, device.partition, device.partitions);
+    }
+    std::puts("");
     for (const std::string& tag : node.tenants()) {
       std::printf("  tenant %s used=%llu high=%llu\n", tag.c_str(),
                   static_cast<unsigned long long>(node.tenant_used(dev, tag)),
@@ -61,6 +71,17 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+std::string amd_json(const sim::DeviceRow& device) {
+  if (device.vendor != sim::Vendor::kAmd) return "";
+  return ",\"gpu_id\":" + std::to_string(device.kfd_gpu_id) +
+         ",\"node\":" + std::to_string(device.kfd_node) +
+         ",\"location_id\":" + std::to_string(device.location_id) +
+         ",\"gfx_target_version\":" + std::to_string(device.gfx_target_version) +
+         ",\"unique_id\":" + std::to_string(device.unique_id) +
+         ",\"partition\":" + std::to_string(device.partition) +
+         ",\"partitions\":" + std::to_string(device.partitions);
+}
+
 void show_json(sim::Node& node) {
   std::string out = "{\"profile\":" + quoted(node.profile()) + ",\"devices\":[";
   for (int dev = 0; dev < node.device_count(); ++dev) {
@@ -68,6 +89,7 @@ void show_json(sim::Node& node) {
     out += "{\"index\":" + std::to_string(dev) + ",\"uuid\":" + quoted(node.uuid(dev)) +
            ",\"bus_id\":" + quoted(node.bus_id(dev)) +
            ",\"name\":" + quoted(node.device(dev).name) +
+           ",\"vendor\":" + quoted(vendor_of(node.device(dev))) + amd_json(node.device(dev)) +
            ",\"total\":" + std::to_string(node.total(dev)) +
            ",\"used\":" + std::to_string(node.used(dev)) + ",\"tenants\":{";
     bool first = true;
