@@ -1,6 +1,10 @@
 // Reservations, linear allocations and their release; see charge.h.
 #include "shim/charge.h"
 
+#include <algorithm>
+
+#include "shim/truth.h"
+
 namespace fracgpu {
 
 using layout::kUnit;
@@ -17,20 +21,26 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
 
 }  // namespace
 
-Reservation::Reservation(Process& process, int row, uint64_t units, const char* api)
+Reservation::Reservation(Process& process, int row, uint64_t units, const char* api,
+                         uint64_t charged)
     : process_(process), row_(row), units_(units) {
   Refusal refusal;
-  granted_ = process.ledger.reserve(row, units, refusal);
+  const uint64_t more = units - charged;
+  granted_ = more == 0 || process.ledger.reserve(row, more, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
   if (granted_ && refusal.lease_grew) refresh_implicit(process, row, units);
   // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
     const bool trimmed = trim_pools(process, row);
-    if (refresh_implicit(process, row) || trimmed) {
-      granted_ = process.ledger.reserve(row, units, refusal);
+    if (refresh_implicit(process, row, charged) || trimmed) {
+      granted_ = process.ledger.reserve(row, more, refusal);
     }
   }
-  if (!granted_) say_refusal(process, row, api, refusal);
+  if (granted_) return;
+  if (charged > 0) process.ledger.release(row, charged);
+  refusal.asked += charged;
+  refusal.held -= std::min(refusal.held, charged);
+  say_refusal(process, row, api, refusal);
 }
 
 Reservation::~Reservation() {
@@ -54,6 +64,16 @@ void give_back(Process& process, int row, uint64_t units, bool exported) {
   leave_to_truth(process, row, units);
 }
 
+void give_back(Process& process, const PhysicalTable::Freed& freed) {
+  if (freed.memory == 0) return;
+  if (freed.units > 0) give_back(process, freed.row, freed.units, freed.exported);
+  if (freed.imported > 0) process.ledger.drop_imported(freed.row, freed.imported);
+  // A multicast object keeps what is bound to it.
+  process.physical.drop_owned(
+      PhysicalTable::owner_key(freed.memory),
+      [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
+}
+
 LinearSize linear_size(uint64_t bytes) {
   if (bytes < kSmallestWhole) return {kPageBytes / kUnit, true};
   const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
@@ -71,6 +91,34 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
+  return true;
+}
+
+bool enter_allocation(Process& process, const Context& context, uint64_t key, uint64_t units) {
+  Allocation displaced;
+  const auto added = process.allocations.add(entry_of(context, key, units), displaced);
+  if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
+  if (added != LiveMap::Added::out_of_memory) return true;
+  process.ledger.release(context.row, units);
+  return false;
+}
+
+bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
+                 uint64_t address, bool from_empty) {
+  BlockCache& blocks = process.blocks[context.row][pool];
+  Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
+  block.pool = static_cast<uint8_t>(pool);
+  Allocation displaced;
+  const auto added = process.allocations.add_user(block, displaced);
+  if (added == LiveMap::Added::out_of_memory) return false;
+  if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
+  if (added == LiveMap::Added::fresh) {
+    reservation.keep(BlockCache::kBlockUnits);
+    blocks.end_in_new_block();
+  } else {
+    if (from_empty) reservation.take();
+    blocks.end(from_empty);
+  }
   return true;
 }
 
@@ -103,6 +151,16 @@ void Release::done() {
   if (found_ && units == 0 && !in_chunk()) {
     process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
     settle_implicit(process_, taken_.row);
+  }
+}
+
+void Release::done_in_block() {
+  const bool block = found_ && in_chunk();
+  const uint64_t units = finish(false);
+  if (units == 0) return;
+  if (!block || taken_.exported) return give_back(process_, taken_.row, units, taken_.exported);
+  if (const uint32_t gone = process_.blocks[taken_.row][taken_.pool].left(); gone > 0) {
+    process_.ledger.release(taken_.row, gone * BlockCache::kBlockUnits);
   }
 }
 
@@ -152,7 +210,7 @@ void say_refusal(Process& process, int row, const char* api, const Refusal& refu
     line.format("{} refused: {}", api, refusal.fault.view());
   } else {
     const char* key = process.ledger.map()->devices[row].key;
-    line.format("{} refused on {:.40}: asked {}, in use {} of cap {}", api, key,
+    line.format("{} refused on {}: asked {}, in use {} of cap {}", api, truth::describe(key).view(),
                 human_bytes(refusal.asked * kUnit).view(), human_bytes(refusal.held * kUnit).view(),
                 human_bytes(refusal.cap * kUnit).view());
     if (refusal.largest_held > 0) {

@@ -14,9 +14,10 @@ namespace fracgpu {
 // Room under the cap, taken before the driver is called.
 class Reservation {
  public:
-  // Reserves `units` on the device row for the function `api`. When the cap has no room,
-  // says so on stderr (rate-limited) and is false.
-  Reservation(Process& process, int row, uint64_t units, const char* api);
+  // Reserves `units` on the device row for the function `api`, of which `charged` are charged
+  // already and become part of the reservation. When the cap has no room, says so on stderr
+  // (rate-limited) and is false.
+  Reservation(Process& process, int row, uint64_t units, const char* api, uint64_t charged = 0);
 
   // What was not kept is given back.
   ~Reservation();
@@ -42,6 +43,9 @@ class Reservation {
 // Gives back what is charged for memory that this process has let go of. What was `exported` may be
 // held by others yet, at this process's cost: only the truth can tell.
 void give_back(Process& process, int row, uint64_t units, bool exported);
+
+// The same for memory whose last use is gone, with all that was bound to it.
+void give_back(Process& process, const PhysicalTable::Freed& freed);
 
 // Physical form of one linear allocation, as NVIDIA's driver makes it.
 struct LinearSize {
@@ -70,6 +74,16 @@ constexpr uint64_t chunk_key(uint64_t address) {
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
 
+// Enters `units` that are charged already. False when the host has no memory left to remember it;
+// they are given back then.
+bool enter_allocation(Process& process, const Context& context, uint64_t key, uint64_t units);
+
+// The same for a part of a block that the runtime keeps when it is empty (block_cache.h), on the
+// first part of which alone something is charged. The caller has begun it there, and `from_empty`
+// is what that said. Where this is false the caller must end it.
+bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
+                 uint64_t address, bool from_empty);
+
 // What a free is about to give back. A whole allocation is taken before the driver is called,
 // since afterwards the driver may hand the same address to another thread; a part of a chunk is
 // counted until the driver is done, since until then the chunk stays.
@@ -78,6 +92,8 @@ class Release {
   Release(Process& process, uint64_t address);
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();
+  // The same, where the runtime keeps a block whose last part is gone.
+  void done_in_block();
   // The driver will free it when it gets there: the charge stays until the truth is read.
   void left_to_truth();
   ~Release();
@@ -123,8 +139,12 @@ class ImplicitReservation {
  public:
   // `units`: the most that the call takes.
   ImplicitReservation(Process& process, int row, uint64_t units, const char* api);
-  // For a context or a module: by the largest that was seen.
-  static ImplicitReservation for_context(Process& process, int row, const char* api);
+  // For a context, a runtime's first use of a device, or a module: by the largest that was seen.
+  // `estimate`: units, while none was seen.
+  static ImplicitReservation for_context(Process& process, int row, const char* api,
+                                         uint64_t estimate);
+  static ImplicitReservation for_runtime(Process& process, int row, const char* api,
+                                         uint64_t estimate);
   static ImplicitReservation for_module(Process& process, int row, const char* api);
   ~ImplicitReservation();
   ImplicitReservation(const ImplicitReservation&) = delete;
@@ -137,7 +157,8 @@ class ImplicitReservation {
   bool made();
 
  private:
-  enum class Kind { given, context, module };
+  enum class Kind { given, context, runtime, module };
+  bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
   ImplicitReservation(Process& process, int row, const char* api, Kind kind, uint64_t units);
 
   Process& process_;
@@ -161,7 +182,7 @@ bool settle_implicit(Process& process, int row);
 void give_back_implicit(Process& process, int row, uint64_t units);
 
 // The driver destroyed a context: the same, and by estimate where the truth cannot be had.
-void settle_after_destroy(Process& process, int row);
+void settle_after_destroy(Process& process, int row, uint64_t estimate);
 
 // Says why an allocation was refused, unless too much was said lately.
 void say_refusal(Process& process, int row, const char* api, const Refusal& refusal);

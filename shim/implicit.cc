@@ -11,16 +11,13 @@
 #include "shim/charge.h"
 #include "shim/clock.h"
 #include "shim/truth.h"
+#include "shim/upper_call.h"
 
 namespace fracgpu {
 namespace {
 
 using layout::kUnit;
 using layout::units_for;
-
-// Charged for the first context on a device whose truth cannot be read, and reserved for it where
-// it can: contexts of public reports range from 150 to 600 MiB. An estimate, not a measurement.
-constexpr uint64_t kEstimatedContext = (512u << 20) / kUnit;
 
 // Reserved for the first module of a process; for later ones, the most that one took. An estimate.
 constexpr uint64_t kEstimatedModule = (32u << 20) / kUnit;
@@ -52,9 +49,24 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   process.pools.sum(row, pooled, pool_changes);
   const bool settled = process.physical.at_rest(row, physical, physical_changes);
   asked.units = still.units(row) + pooled + physical;
+  for (BlockCache& blocks : process.blocks[row]) asked.units += blocks.units();
   asked.changes = still.changes() + pool_changes + physical_changes;
   return settled && process.ledger.held_by_self(row) ==
-                        asked.units + implicit.units.load(std::memory_order_relaxed) + own;
+                        asked.units + implicit.units.load(std::memory_order_relaxed) + own +
+                            UpperCall::left(row);
+}
+
+// The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
+// if there were any and it is not for managed memory that is on the host. Returns what they come
+// to.
+uint64_t forget_empty_blocks(Process& process, int row, uint64_t units) {
+  uint64_t forgotten = 0;
+  if (process.implicit[row].managed.load(std::memory_order_relaxed) > 0) return forgotten;
+  for (BlockCache& blocks : process.blocks[row]) {
+    forgotten += blocks.forget(units - forgotten) * BlockCache::kBlockUnits;
+  }
+  if (forgotten > 0) process.ledger.release(row, forgotten);
+  return forgotten;
 }
 
 enum class Reading { believed, disturbed, unknown };
@@ -73,7 +85,10 @@ Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) 
     settle_pools(process, row);
     if (!rest || !at_rest(process, row, own, after) || before.changes != after.changes) continue;
     const uint64_t total = units_for(bytes);
-    units = total > after.units ? total - after.units : 0;
+    uint64_t asked = after.units;
+    const uint64_t thought = asked + process.implicit[row].units.load(std::memory_order_relaxed);
+    if (total < thought) asked -= forget_empty_blocks(process, row, thought - total);
+    units = total > asked ? total - asked : 0;
     return Reading::believed;
   }
   return Reading::disturbed;
@@ -122,7 +137,7 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, const char* 
       granted_ = process.ledger.reserve(row, units_, refusal);
     }
   }
-  if (!granted_ && refusal.fault.empty() && kind == Kind::context) {
+  if (!granted_ && refusal.fault.empty() && is_context()) {
     units_ = units_for_first_context(process, row);
     granted_ = units_ > 0 && process.ledger.reserve(row, units_, refusal);
   }
@@ -145,10 +160,16 @@ ImplicitReservation ImplicitReservation::for_module(Process& process, int row, c
   return ImplicitReservation(process, row, api, Kind::module, seen != 0 ? seen : kEstimatedModule);
 }
 
-ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api) {
+ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api,
+                                                     uint64_t estimate) {
   const uint64_t seen = process.ledger.context_size(row);
-  return ImplicitReservation(process, row, api, Kind::context,
-                             seen != 0 ? seen : kEstimatedContext);
+  return ImplicitReservation(process, row, api, Kind::context, seen != 0 ? seen : estimate);
+}
+
+ImplicitReservation ImplicitReservation::for_runtime(Process& process, int row, const char* api,
+                                                     uint64_t estimate) {
+  const uint64_t seen = process.ledger.context_size(row);
+  return ImplicitReservation(process, row, api, Kind::runtime, seen != 0 ? seen : estimate);
 }
 
 ImplicitReservation::~ImplicitReservation() {
@@ -166,8 +187,10 @@ bool ImplicitReservation::made() {
   uint64_t units = 0;
   Reading reading = only_one ? read_implicit(process_, row_, units_, units) : Reading::disturbed;
   // A driver that counts nothing for a process with a context does not know the process.
-  if (reading == Reading::believed && units == 0) reading = Reading::unknown;
-  const bool context = kind_ == Kind::context;
+  if (reading == Reading::believed && units == 0 && kind_ != Kind::runtime) {
+    reading = Reading::unknown;
+  }
+  const bool context = is_context();
   if (reading == Reading::disturbed) units = before + units_;
   if (reading == Reading::unknown) units = before + (context ? units_ : 0);
   // Learnt only where nothing else can be in the difference.
@@ -228,10 +251,10 @@ void give_back_implicit(Process& process, int row, uint64_t units) {
   charge_implicit(process, row, before - std::min(before, units));
 }
 
-void settle_after_destroy(Process& process, int row) {
+void settle_after_destroy(Process& process, int row, uint64_t estimate) {
   if (settle_implicit(process, row)) return;
   const uint64_t one = process.ledger.context_size(row);
-  give_back_implicit(process, row, one != 0 ? one : kEstimatedContext);
+  give_back_implicit(process, row, one != 0 ? one : estimate);
 }
 
 }  // namespace fracgpu

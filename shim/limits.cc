@@ -13,7 +13,8 @@ namespace fracgpu {
 namespace {
 
 constexpr std::string_view kAccepted =
-    "accepted: 8GiB, 8gb, 512MiB, 50%, 0.5, per device 0=8GiB,1=25% or GPU-<uuid>=8GiB";
+    "accepted: 8GiB, 8gb, 512MiB, 50%, 0.5, per device 0=8GiB,1=25%, GPU-<uuid>=8GiB, "
+    "AMD-<gpu_id>=8GiB or 0000:0c:00.0=8GiB";
 constexpr uint64_t kBillion = 1000000000;
 
 constexpr char lower(char c) {
@@ -22,10 +23,6 @@ constexpr char lower(char c) {
 constexpr bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-constexpr bool is_hex(char c) {
-  return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'f');
-}
-
 std::string_view trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -114,15 +111,6 @@ bool parse_scaled(std::string_view text, Amount& amount) {
   return amount.bytes >= layout::kUnit;
 }
 
-bool is_uuid(std::string_view text) {
-  if (text.size() != 36) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-    if (dash ? text[i] != '-' : !is_hex(text[i])) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 uint64_t Amount::of(uint64_t physical) const {
@@ -151,31 +139,20 @@ bool Limits::parse_item(std::string_view text, Message& error) {
   if (equals != text.npos) {
     const std::string_view selector = trim(text.substr(0, equals));
     text = text.substr(equals + 1);
-    item.any = false;
-    item.selector.assign(selector);
-    const std::string_view prefix = selector.substr(0, 4);
-    if (equal_ignoring_case(prefix, "GPU-") || equal_ignoring_case(prefix, "MIG-")) {
-      if (is_uuid(selector.substr(4))) item.uuid.assign(selector);
-    } else {
-      uint64_t index = 0, part = 0;
-      std::string_view rest = selector;
-      const bool number = !selector.empty() && is_digit(selector[0]) &&
-                          selector.find('.') == selector.npos && take_number(rest, index, part);
-      if (number && rest.empty() && index < 1024) item.index = static_cast<int>(index);
-    }
-    if (item.uuid.empty() && item.index < 0) {
-      error.format("memory limit names device {}, which is neither an index nor GPU-<uuid>; {}",
-                   quoted(selector).view(), kAccepted);
+    if (!item.selector.parse(selector)) {
+      error.format(
+          "memory limit names device {}, which is no index, GPU-<uuid>, AMD-<gpu_id> or bus id; {}",
+          quoted(selector).view(), kAccepted);
       return false;
     }
   }
   if (!parse_amount(text, item.amount, error)) return false;
   for (int i = 0; i < count_; ++i) {
-    const Item& other = items_[i];
-    if (item.any == other.any && item.index == other.index &&
-        equal_ignoring_case(item.uuid.view(), other.uuid.view())) {
+    if (item.selector.same_as(items_[i].selector)) {
       error.format("memory limit gives {} twice; {}",
-                   item.any ? "the limit for all devices" : item.selector.c_str(), kAccepted);
+                   item.selector.kind == Selector::Kind::any ? "the limit for all devices"
+                                                             : item.selector.text.c_str(),
+                   kAccepted);
       return false;
     }
   }
@@ -201,21 +178,20 @@ bool Limits::parse(std::string_view text, Message& error) {
   return true;
 }
 
-uint64_t Limits::cap_for(std::string_view uuid, int index, uint64_t physical) const {
+uint64_t Limits::cap_for(const DeviceName& device, uint64_t physical) const {
   uint64_t general = UINT64_MAX, specific = UINT64_MAX;
   for (int i = 0; i < count_; ++i) {
     const Item& item = items_[i];
-    const bool selected =
-        item.index >= 0 ? item.index == index : equal_ignoring_case(item.uuid.view(), uuid);
-    uint64_t& cap = item.any ? general : specific;
-    if (item.any || selected) cap = std::min(cap, item.amount.of(physical));
+    if (!item.selector.selects(device)) continue;
+    uint64_t& cap = item.selector.kind == Selector::Kind::any ? general : specific;
+    cap = std::min(cap, item.amount.of(physical));
   }
   return specific != UINT64_MAX ? specific : general;
 }
 
-bool Limits::selects_by_index() const {
+bool Limits::selects_by(Selector::Kind kind) const {
   for (int i = 0; i < count_; ++i) {
-    if (items_[i].index >= 0) return true;
+    if (items_[i].selector.kind == kind) return true;
   }
   return false;
 }

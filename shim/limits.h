@@ -2,7 +2,9 @@
 //
 // Grammar, items separated by commas:
 //   item     = [selector "="] amount
-//   selector = device index, as nvidia-smi numbers them | "GPU-" uuid | "MIG-" uuid
+//   selector = device index, as nvidia-smi, rocm-smi and amd-smi number them
+//            | "GPU-" uuid | "MIG-" uuid | "AMD-" gpu_id       the device's key in the ledger
+//            | [domain ":"] bus ":" device "." function ["/" partition]
 //   amount   = number unit          8GiB 8gb 1.5G 512MiB   (all units are powers of 1024)
 //            | number "%"           50%  12.5%             of the device's own memory
 //            | fraction             0.5  0.125  1.0        of the device's own memory
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/device_name.h"
 #include "shim/text.h"
 
 namespace fracgpu {
@@ -35,30 +38,25 @@ class Limits {
   bool empty() const { return count_ == 0; }
 
   // The cap in bytes for a device, or UINT64_MAX where no item covers it. An item with a selector
-  // beats one without; of several selectors of one device the lowest counts. `index` is the
-  // device's number as nvidia-smi counts, or -1 if not known.
-  uint64_t cap_for(std::string_view uuid, int index, uint64_t physical) const;
+  // beats one without; of several selectors of one device the lowest counts.
+  uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
-  // Some item selects a device by index (so the index must be known to apply the limits).
-  bool selects_by_index() const;
+  // Whether some item selects a device so, and it must be known of a device to apply the limits.
+  bool selects_by(Selector::Kind kind) const;
 
-  // The first selector that `exists(uuid, index)` knows no device for, or empty.
+  // The first selector that `exists(const Selector&)` knows no device for, or empty.
   template <typename Exists>
   std::string_view unknown_selector(Exists exists) const {
     for (int i = 0; i < count_; ++i) {
-      const Item& item = items_[i];
-      if (item.any) continue;
-      if (!exists(item.uuid.view(), item.index)) return item.selector.view();
+      const Selector& selector = items_[i].selector;
+      if (selector.kind != Selector::Kind::any && !exists(selector)) return selector.text.view();
     }
     return {};
   }
 
  private:
   struct Item {
-    bool any = true;    // no selector: every device
-    int index = -1;     // selector is an index
-    Text<64> uuid;      // selector is a UUID, lower-case but for its prefix
-    Text<64> selector;  // as written, for messages
+    Selector selector;
     Amount amount;
   };
   bool parse_item(std::string_view text, Message& error);

@@ -25,6 +25,7 @@ struct Allocation {
   uint32_t leaving = 0;   // of these, how many the driver is just freeing
   uint16_t context = 0;   // id in the process's ContextTable; freed with that context
   uint8_t row = 0;        // device, as the ledger numbers them
+  uint8_t pool = 0;       // of a block: whose it is, see BlockCache
   bool lingers = false;   // a part of the chunk was freed in stream order, at an unknown moment
   bool exported = false;  // other processes may hold it too
 };

@@ -121,17 +121,31 @@ bool Configuration::read_ceiling(Message& error) {
   return false;
 }
 
-uint64_t Configuration::cap_for(const char* device_key, int index, uint64_t physical) const {
-  return std::min(asked_.cap_for(device_key, index, physical),
-                  ceiling_.cap_for(device_key, index, physical));
+uint64_t Configuration::cap_for(const DeviceName& device, uint64_t physical) const {
+  return std::min(asked_.cap_for(device, physical), ceiling_.cap_for(device, physical));
+}
+
+bool Configuration::name_device(const char* device_key, DeviceName& device, Message& error) const {
+  device = DeviceName{.key = device_key};
+  const char* missing = nullptr;
+  if (selects_by(Selector::Kind::index) && !truth::index_of(device_key, device.index)) {
+    missing = "index";
+  }
+  if (selects_by(Selector::Kind::bus_id)) {
+    device.has_bus_id = truth::bus_id_of(device_key, device.bus_id);
+    if (!device.has_bus_id) missing = "bus id";
+  }
+  if (missing == nullptr) return true;
+  error.format(
+      "the limit names devices by {0}, but the {0} of {1} cannot be found out (no NVML?); name it "
+      "by its own name",
+      missing, device_key);
+  return false;
 }
 
 std::string_view Configuration::unknown_selector() const {
-  const auto exists = [](std::string_view key, int index) {
-    return truth::device_may_exist(Text<64>(key).c_str(), index);
-  };
-  const std::string_view unknown = asked_.unknown_selector(exists);
-  return unknown.empty() ? ceiling_.unknown_selector(exists) : unknown;
+  const std::string_view unknown = asked_.unknown_selector(truth::device_may_exist);
+  return unknown.empty() ? ceiling_.unknown_selector(truth::device_may_exist) : unknown;
 }
 
 Process* Process::self() {
@@ -197,17 +211,20 @@ int Process::row_of_device(int slot, const char* device_key, uint64_t physical) 
 int Process::register_device(const char* device_key, uint64_t physical) {
   if (!join()) return kFault;
   Message error;
-  int index = -1;
-  if (configuration.selects_by_index() && !truth::index_of(device_key, index)) {
-    error.format(
-        "the limit names devices by index, but the index of {} cannot be found out "
-        "(no NVML?); name it by UUID",
-        device_key);
+  if (*device_key == '\0') {
+    error.assign(
+        "the kernel does not tell which device this is: AMD devices are known by their gpu_id in "
+        "/sys/class/kfd, which must be visible here");
+    fail(error);
+    return kFault;
+  }
+  DeviceName device;
+  if (!configuration.name_device(device_key, device, error)) {
     fail(error);
     return kFault;
   }
   if (uint64_t bytes = 0; truth::physical_bytes(device_key, bytes)) physical = bytes;
-  const uint64_t cap = configuration.cap_for(device_key, index, physical);
+  const uint64_t cap = configuration.cap_for(device, physical);
   const int known = ledger.find_device(device_key);
   if (const std::string_view unknown = configuration.unknown_selector(); !unknown.empty()) {
     // With this device capped the typo harms nobody; with it uncapped the typo may be why.
@@ -256,9 +273,9 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
     view.used = in_force->held(row, true) * layout::kUnit;
     return true;
   }
-  int index = -1;
-  if (configuration.selects_by_index() && !truth::index_of(device_key, index)) return false;
-  view.cap = configuration.cap_for(device_key, index, physical);
+  DeviceName device;
+  if (!configuration.name_device(device_key, device, error)) return false;
+  view.cap = configuration.cap_for(device, physical);
   return view.cap != UINT64_MAX;
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/block_cache.h"
 #include "shim/context_table.h"
 #include "shim/graph_table.h"
 #include "shim/ledger.h"
@@ -34,9 +35,15 @@ class Configuration {
   bool read(Message& error);
 
   // The cap in bytes, UINT64_MAX where the device is not capped.
-  uint64_t cap_for(const char* device_key, int index, uint64_t physical) const;
+  uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
-  bool selects_by_index() const { return asked_.selects_by_index() || ceiling_.selects_by_index(); }
+  bool selects_by(Selector::Kind kind) const {
+    return asked_.selects_by(kind) || ceiling_.selects_by(kind);
+  }
+
+  // Everything about the device that the selectors want to know. False with `error` set when some
+  // of it cannot be found out.
+  bool name_device(const char* device_key, DeviceName& device, Message& error) const;
 
   // A selector that names no device of this machine, or empty.
   std::string_view unknown_selector() const;
@@ -52,6 +59,7 @@ class Configuration {
 struct ImplicitMemory {
   std::atomic<uint64_t> units{0};          // charged so far
   std::atomic<uint64_t> pending{0};        // reserved for contexts that are being made
+  std::atomic<uint64_t> managed{0};        // managed memory that may be anywhere, charged as asked
   std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
   // Under cold_paths:
   bool exact = true;            // `units` comes from the truth, and nothing was added to it since
@@ -77,11 +85,13 @@ class Process {
   static constexpr int kFault = -2;
 
   // The ledger's row of a device, or kNotCapped, or kFault (allocations must then be refused).
-  // `physical` is the vendor's own figure, used where the truth has none. `slot` is any small
-  // number below kDeviceSlots that stands for the device in this process, for caching.
+  // `physical` is the vendor's own figure, used where the truth has none. `slot` stands for the
+  // device in this process, for caching: each vendor has some, one per device that it numbers.
   int row_of_device(int slot, const char* device_key, uint64_t physical);
   int cached_row(int slot) const { return rows_[slot].load(std::memory_order_acquire); }
-  static constexpr int kDeviceSlots = 64;
+  void forget_row(int slot) { rows_[slot].store(kUnknownRow, std::memory_order_release); }
+  static constexpr int kSlotsOfVendor = 64;
+  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor;
   static constexpr int kUnknownRow = -3;
 
   // Joins the tenant's ledger, once. False, with fault() set, when that is not possible.
@@ -93,6 +103,7 @@ class Process {
   GraphTable graphs;
   PhysicalTable physical;
   ContextTable contexts;
+  BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;
   ImplicitMemory implicit[layout::kMaxDevices];
   std::atomic<uint32_t> small_arrays{0};  // live ones, which share chunks with linear memory
@@ -116,7 +127,7 @@ class Process {
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SpinLock joining_;
   SpinLock registering_;
-  std::atomic<int> rows_[kDeviceSlots];
+  std::atomic<int> rows_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
 };
 

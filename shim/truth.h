@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "shim/device_name.h"
+
 namespace fracgpu::truth {
 
 // Device memory in bytes that the driver counts for this process, whatever made it allocate.
@@ -20,8 +22,13 @@ bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 bool index_of(const char* device_key, int& index);
 bool physical_bytes(const char* device_key, uint64_t& bytes);
 
-// Whether the machine has a device of this key or (when the key is empty) of this index. True
-// also when nobody can tell: only a sure "no" counts.
-bool device_may_exist(const char* device_key, int index);
+bool bus_id_of(const char* device_key, BusId& bus_id);
+
+// The device's name for people: its key, with where it is if the key does not tell a person which.
+Text<96> describe(const char* device_key);
+
+// Whether the machine has a device that the selector names. True also when nobody can tell: only a
+// sure "no" counts.
+bool device_may_exist(const Selector& selector);
 
 }  // namespace fracgpu::truth

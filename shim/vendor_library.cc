@@ -11,16 +11,24 @@
 
 namespace fracgpu {
 
+std::string_view VendorLibrary::soname() const {
+  for (const std::string_view soname : sonames_) {
+    if (!soname.empty() && elf::is_loaded(soname)) return soname;
+  }
+  return sonames_[0];
+}
+
 bool VendorLibrary::resolve() {
   if (resolved_.load(std::memory_order_acquire)) return true;
-  if (!elf::is_loaded(soname_)) return false;
+  const std::string_view loaded = soname();
+  if (!elf::is_loaded(loaded)) return false;
   const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
   if (real_dlopen == nullptr ||
-      real_dlopen(soname_.data(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) {
+      real_dlopen(loaded.data(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) {
     return false;
   }
   for (size_t i = 0; i < count_; ++i) {
-    void* const real = elf::find_symbol(soname_, functions_[i].name);
+    void* const real = elf::find_symbol(loaded, functions_[i].name);
     functions_[i].real->store(real, std::memory_order_relaxed);
     if (real == nullptr) continue;
     const auto entry = static_cast<uint16_t>(i + 1);

@@ -1,4 +1,4 @@
-// One vendor library as the shim sees it: its soname, and the functions taken from it.
+// One vendor library as the shim sees it: its sonames, and the functions taken from it.
 //
 // A vendor's table (hooks/<vendor>/functions.inc) becomes an array of `Function`: each has the
 // exported name, our hook (null when the shim only calls it) and the slot for the real address.
@@ -32,12 +32,16 @@ constexpr std::array<uint16_t, N> order_of(const std::array<std::string_view, N>
 
 class VendorLibrary {
  public:
+  // One for each generation of the library that differs in nothing that the table says; the rest
+  // are empty.
+  using Sonames = std::array<std::string_view, 3>;
+
   // `by_name` is the order_of the functions' names.
   template <size_t N>
-  constexpr VendorLibrary(std::string_view prefix, std::string_view soname,
+  constexpr VendorLibrary(std::string_view prefix, const Sonames& sonames,
                           const Function (&functions)[N], const std::array<uint16_t, N>& by_name)
       : prefix_(prefix),
-        soname_(soname),
+        sonames_(sonames),
         functions_(functions),
         by_name_(by_name.data()),
         count_(N) {
@@ -57,11 +61,12 @@ class VendorLibrary {
   // The hook that stands for a real address which the library handed out; else null.
   void* hook_for_real(const void* real) const;
 
-  std::string_view soname() const { return soname_; }
+  // Of the first generation that is loaded, or else of the first.
+  std::string_view soname() const;
 
  private:
   std::string_view prefix_;
-  std::string_view soname_;
+  Sonames sonames_;
   const Function* functions_;
   const uint16_t* by_name_;
   size_t count_;

@@ -14,30 +14,9 @@ namespace fracgpu::cuda {
 
 extern VendorLibrary driver_library;
 
-namespace slot {
-#define FRACGPU_HOOKED(name, parameters) inline std::atomic<void*> name{nullptr};
-#define FRACGPU_CALLED FRACGPU_HOOKED
-#include "hooks/cuda/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}  // namespace slot
-
-namespace real {
-#define FRACGPU_HOOKED(name, parameters) \
-  inline constexpr RealFunction<CUresult parameters, kNotInitialized> name{slot::name};
-#define FRACGPU_CALLED FRACGPU_HOOKED
-#include "hooks/cuda/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}  // namespace real
-
-// The exported hooks: a definition that differs from the table does not compile.
-extern "C" {
-#define FRACGPU_HOOKED(name, parameters) [[gnu::visibility("default")]] CUresult name parameters;
-#define FRACGPU_CALLED(name, parameters)
-#include "hooks/cuda/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}
+#define FRACGPU_TABLE "hooks/cuda/functions.inc"
+#define FRACGPU_RESULT CUresult
+#define FRACGPU_MISSING kNotInitialized
+#include "shim/vendor_table.inc"
 
 }  // namespace fracgpu::cuda

@@ -35,15 +35,16 @@ struct Remembered {
 }  // namespace
 
 int row_of(Process& process, CUdevice device) {
-  if (device < 0 || device >= Process::kDeviceSlots) return Process::kNotCapped;
-  if (const int known = process.cached_row(device); known != Process::kUnknownRow) return known;
+  if (device < 0 || device >= Process::kSlotsOfVendor) return Process::kNotCapped;
+  const int slot = Process::kNvidiaSlots + device;
+  if (const int known = process.cached_row(slot); known != Process::kUnknownRow) return known;
   const Text<64> key = key_of(device);
   size_t physical = 0;
   // Unknown device or driver not initialised: not remembered, the driver's own error comes next.
   if (key.empty() || real::cuDeviceTotalMem_v2(&physical, device) != kSuccess) {
     return Process::kNotCapped;
   }
-  return process.row_of_device(device, key.c_str(), physical);
+  return process.row_of_device(slot, key.c_str(), physical);
 }
 
 bool current_context(Process& process, Context& context) {

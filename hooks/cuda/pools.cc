@@ -29,7 +29,7 @@ int row_of_pool(Process& process, CUmemoryPool handle) {
   Pool pool;
   if (process.pools.find(key_of(handle), pool)) return pool.row;
   // Pools that the program made were entered then; a device's default pool is made by the driver.
-  for (CUdevice device = 0; device < Process::kDeviceSlots; ++device) {
+  for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     if (real::cuDeviceGetDefaultMemPool(&of_device, device) != kSuccess) break;
     if (of_device == handle) return row_of(process, device);

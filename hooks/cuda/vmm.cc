@@ -4,20 +4,10 @@
 // Imported handles are other processes' memory, and reserved addresses are no memory at all: both
 // cost nothing. Neither does host memory, whatever makes it.
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/physical_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
-
-void give_back(Process& process, const PhysicalTable::Freed& freed) {
-  if (freed.memory == 0) return;
-  if (freed.units > 0) fracgpu::give_back(process, freed.row, freed.units, freed.exported);
-  if (freed.imported > 0) process.ledger.drop_imported(freed.row, freed.imported);
-  // A multicast object keeps what is bound to it.
-  process.physical.drop_owned(
-      PhysicalTable::owner_key(freed.memory),
-      [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
-}
 
 // What names a piece of a sparse array: every field that says where it is.
 uint64_t tile_key(const CUarrayMapInfo& info) {
@@ -97,59 +87,31 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   Reservation reservation(process, row, units, "cuMemCreate");
   if (!reservation) return kOutOfMemory;
   const CUmemGenericAllocationHandle before = *handle;
-  const CUresult result = create();
-  if (result != kSuccess) return result;
-  if (!process.physical.add(*handle, units, row)) {
-    real::cuMemRelease(*handle);
-    *handle = before;
-    return kOutOfMemory;
-  }
-  reservation.keep(units);
-  return result;
+  return make_physical(
+      process, reservation, units, kOutOfMemory, create, [&] { return *handle; },
+      [&] {
+        real::cuMemRelease(*handle);
+        *handle = before;
+      });
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   Hook hook;
-  if (!hook.active()) return real::cuMemRelease(handle);
-  Process& process = hook.process();
-  const PhysicalTable::Change change(process.physical);
-  const uint64_t memory = process.physical.memory_of(handle);
-  const CUresult result = real::cuMemRelease(handle);
-  if (result == kSuccess && memory != 0) {
-    give_back(process, process.physical.drop_reference(memory));
-  }
-  return result;
+  const auto release = [&] { return real::cuMemRelease(handle); };
+  return hook.active() ? release_physical(hook.process(), handle, release) : release();
 }
 
 CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
   Hook hook;
-  if (!hook.active()) return real::cuMemMap(pointer, size, offset, handle, flags);
-  Process& process = hook.process();
-  const uint64_t memory = process.physical.memory_of(handle);
-  const CUresult result = real::cuMemMap(pointer, size, offset, handle, flags);
-  if (result == kSuccess && memory != 0) {
-    give_back(process, process.physical.add_mapping(pointer, size, memory));
-    int row = 0;
-    const uint64_t more = process.physical.note_import(memory, layout::units_for(size), row);
-    if (more > 0) process.ledger.add_imported(row, more);
-  }
-  return result;
+  const auto map = [&] { return real::cuMemMap(pointer, size, offset, handle, flags); };
+  return hook.active() ? map_physical(hook.process(), pointer, size, handle, map) : map();
 }
 
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
   Hook hook;
-  if (!hook.active()) return real::cuMemUnmap(pointer, size);
-  Process& process = hook.process();
-  const PhysicalTable::Change change(process.physical);
-  const uint64_t serial = process.physical.serial();
-  const CUresult result = real::cuMemUnmap(pointer, size);
-  if (result == kSuccess) {
-    process.physical.drop_mappings(pointer, size, serial, [&](const PhysicalTable::Freed& freed) {
-      give_back(process, freed);
-    });
-  }
-  return result;
+  const auto unmap = [&] { return real::cuMemUnmap(pointer, size); };
+  return hook.active() ? unmap_physical(hook.process(), pointer, size, unmap) : unmap();
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
@@ -181,11 +143,7 @@ CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHan
                                       int handle_type, unsigned long long flags) {
   Hook hook;
   const CUresult result = real::cuMemExportToShareableHandle(os_handle, handle, handle_type, flags);
-  PhysicalTable::Freed charge;
-  if (result == kSuccess && hook.active() &&
-      hook.process().physical.mark_exported(hook.process().physical.memory_of(handle), charge)) {
-    hook.process().ledger.add_exported(charge.row, charge.units);
-  }
+  if (result == kSuccess && hook.active()) note_exported(hook.process(), handle);
   return result;
 }
 

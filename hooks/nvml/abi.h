@@ -31,6 +31,11 @@ struct nvmlProcessInfo_v2_t {
   unsigned long long usedGpuMemory;  // all ones: the driver cannot tell
   unsigned int gpuInstanceId, computeInstanceId;
 };
+struct nvmlPciInfo_t {
+  char busIdLegacy[16];
+  unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+  char busId[32];
+};
 inline constexpr unsigned long long kNotAvailable = ~0ull;
 
 inline constexpr unsigned kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE

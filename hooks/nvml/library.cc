@@ -1,27 +1,11 @@
-// The table of functions.inc as an array, for the doors and the entry-point getters.
+// The table of functions.inc as an array, for the doors.
 #include "hooks/nvml/library.h"
 
 namespace fracgpu::nvml {
-namespace {
 
-const Function functions[] = {
-#define FRACGPU_HOOKED(name, parameters) {#name, reinterpret_cast<void*>(&name), &slot::name},
-#define FRACGPU_CALLED(name, parameters) {#name, nullptr, &slot::name},
-#include "hooks/nvml/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-};
+#define FRACGPU_TABLE "hooks/nvml/functions.inc"
+#include "shim/vendor_array.inc"
 
-constexpr auto by_name = order_of(std::to_array<std::string_view>({
-#define FRACGPU_HOOKED(name, parameters) #name,
-#define FRACGPU_CALLED(name, parameters) #name,
-#include "hooks/nvml/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}));
-
-}  // namespace
-
-constinit VendorLibrary library("nvml", "libnvidia-ml.so.1", functions, by_name);
+constinit VendorLibrary library("nvml", {"libnvidia-ml.so.1"}, functions, by_name);
 
 }  // namespace fracgpu::nvml

@@ -14,31 +14,9 @@ namespace fracgpu::nvml {
 
 extern VendorLibrary library;
 
-namespace slot {
-#define FRACGPU_HOOKED(name, parameters) inline std::atomic<void*> name{nullptr};
-#define FRACGPU_CALLED FRACGPU_HOOKED
-#include "hooks/nvml/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}  // namespace slot
-
-namespace real {
-#define FRACGPU_HOOKED(name, parameters) \
-  inline constexpr RealFunction<nvmlReturn_t parameters, kUninitialized> name{slot::name};
-#define FRACGPU_CALLED FRACGPU_HOOKED
-#include "hooks/nvml/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}  // namespace real
-
-// The exported hooks: a definition that differs from the table does not compile.
-extern "C" {
-#define FRACGPU_HOOKED(name, parameters) \
-  [[gnu::visibility("default")]] nvmlReturn_t name parameters;
-#define FRACGPU_CALLED(name, parameters)
-#include "hooks/nvml/functions.inc"
-#undef FRACGPU_HOOKED
-#undef FRACGPU_CALLED
-}
+#define FRACGPU_TABLE "hooks/nvml/functions.inc"
+#define FRACGPU_RESULT nvmlReturn_t
+#define FRACGPU_MISSING kUninitialized
+#include "shim/vendor_table.inc"
 
 }  // namespace fracgpu::nvml

@@ -123,15 +123,34 @@ bool physical_bytes(const char* uuid, uint64_t& bytes) {
   return true;
 }
 
-bool device_may_exist(const char* uuid, int index) {
+bool bus_id_of(const char* uuid, BusId& bus_id) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  nvmlPciInfo_t pci = {};
+  if (!handle_of(uuid, device) || real::nvmlDeviceGetPciInfo_v3(device, &pci) != kSuccess) {
+    return false;
+  }
+  bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
+  return true;
+}
+
+bool device_may_exist(const Selector& selector) {
   HookScope scope;
   if (!ready()) return true;
-  if (*uuid == '\0') {
-    unsigned count = 0;
-    return real::nvmlDeviceGetCount_v2(&count) != kSuccess || index < static_cast<int>(count);
-  }
   nvmlDevice_t device = nullptr;
-  return real::nvmlDeviceGetHandleByUUID(uuid, &device) != kNotFound;
+  if (selector.kind == Selector::Kind::index) {
+    unsigned count = 0;
+    return real::nvmlDeviceGetCount_v2(&count) != kSuccess ||
+           selector.index < static_cast<int>(count);
+  }
+  if (selector.kind == Selector::Kind::bus_id) {
+    const BusId& at = selector.bus_id;
+    Text<32> text;
+    text.format("{:08x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.device, at.function);
+    return at.partition < 0 &&
+           real::nvmlDeviceGetHandleByPciBusId_v2(text.c_str(), &device) == kSuccess;
+  }
+  return real::nvmlDeviceGetHandleByUUID(selector.key.c_str(), &device) != kNotFound;
 }
 
 }  // namespace fracgpu::nvml

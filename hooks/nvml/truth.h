@@ -4,12 +4,15 @@
 
 #include <cstdint>
 
+#include "shim/device_name.h"
+
 namespace fracgpu::nvml {
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes);
 bool index_of(const char* uuid, int& index);
 bool physical_bytes(const char* uuid, uint64_t& bytes);
-bool device_may_exist(const char* uuid, int index);
+bool bus_id_of(const char* uuid, BusId& bus_id);
+bool device_may_exist(const Selector& selector);
 
 }  // namespace fracgpu::nvml

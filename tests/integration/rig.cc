@@ -105,8 +105,11 @@ Environment Rig::bare() const {
 }
 
 Environment Rig::capped(const std::string& limit) const {
+  const std::string preload = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
+  const bool amd = node_->device_count(sim::Vendor::kAmd) > 0;
   return bare() + Environment{
-                      {"LD_PRELOAD", std::string(TEST_PRELOAD_FIRST) + TEST_SHIM},
+                      // The kernel's side of AMD's devices is in sysfs.
+                      {"LD_PRELOAD", preload + (amd ? ":" TEST_SIM_DIR "/libsimkfd.so" : "")},
                       {"FRACGPU_MEMORY_LIMIT", limit},
                       {"FRACGPU_TENANT", tenant_},
                   };
@@ -125,10 +128,15 @@ Outcome Rig::client(const std::string& limit, const std::vector<std::string>& co
   return start_client(limit, commands, extra)->finish();
 }
 
-void Rig::expect_books_agree(pid_t pid, const char* when) {
+std::string Rig::key(int device) const {
+  const sim::DeviceRow& row = node_->device(device);
+  return row.vendor == sim::Vendor::kAmd ? "AMD-" + std::to_string(row.kfd_gpu_id) : uuid(device);
+}
+
+void Rig::expect_books_agree(pid_t pid, const char* when, int device) {
   const LedgerView view = ledger();
-  EXPECT_EQ(view.held(uuid(), pid), node_->used_by_pid(0, pid)) << when;
-  EXPECT_EQ(view.implicit(uuid(), pid), node_->context_bytes(0, pid)) << when;
+  EXPECT_EQ(view.held(key(device), pid), node_->used_by_pid(device, pid)) << when;
+  EXPECT_EQ(view.implicit(key(device), pid), node_->context_bytes(device, pid)) << when;
 }
 
 std::vector<std::string> words(const std::string& text) {

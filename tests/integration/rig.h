@@ -70,9 +70,11 @@ class Rig : public testing::Test {
   std::string ledger_path() const { return layout::kFilePrefix + tenant_; }
   LedgerView ledger() const { return LedgerView(ledger_path()); }
   std::string uuid(int device = 0) const { return node_->uuid(device); }
+  // What the ledger calls the device.
+  std::string key(int device = 0) const;
 
   // The books of library and node agree for this process.
-  void expect_books_agree(pid_t pid, const char* when);
+  void expect_books_agree(pid_t pid, const char* when, int device = 0);
 
   std::string tenant_;
   std::string node_path_;

@@ -20,7 +20,13 @@ bool index_of(const char*, int&) {
 bool physical_bytes(const char*, uint64_t&) {
   return false;
 }
-bool device_may_exist(const char*, int) {
+bool bus_id_of(const char*, BusId&) {
+  return false;
+}
+Text<96> describe(const char* device_key) {
+  return Text<96>(device_key);
+}
+bool device_may_exist(const Selector&) {
   return true;
 }
 

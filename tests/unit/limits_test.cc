@@ -18,7 +18,7 @@ uint64_t cap(std::string_view text, int index = 0, const char* uuid = kUuid,
   Limits limits;
   Message error;
   EXPECT_TRUE(limits.parse(text, error)) << text << ": " << error.view();
-  return limits.cap_for(uuid, index, physical);
+  return limits.cap_for({.key = uuid, .index = index}, physical);
 }
 
 TEST(Limits, AbsoluteAmounts) {
@@ -135,7 +135,7 @@ TEST(Limits, RandomBytesNeverCrashAndNeverGiveZero) {
     Limits limits;
     Message error;
     if (limits.parse(text, error)) {
-      EXPECT_GE(limits.cap_for(kUuid, 0, 80 * kGiB), 512u) << text;
+      EXPECT_GE(limits.cap_for({.key = kUuid, .index = 0}, 80 * kGiB), 512u) << text;
     } else {
       EXPECT_FALSE(error.empty()) << text;
     }
@@ -146,7 +146,7 @@ TEST(Limits, UnknownSelector) {
   Limits limits;
   Message error;
   ASSERT_TRUE(limits.parse("8GiB,0=1GiB,7=1GiB", error));
-  const auto exists = [](std::string_view, int index) { return index < 2; };
+  const auto exists = [](const Selector& selector) { return selector.index < 2; };
   EXPECT_EQ(limits.unknown_selector(exists), "7");
   ASSERT_TRUE(limits.parse("8GiB,0=1GiB", error));
   EXPECT_TRUE(limits.unknown_selector(exists).empty());

@@ -1,4 +1,4 @@
-// What the families have in common; see actor.h.
+// CUDA's driver API for the actors; see actor.h.
 #include "actor.h"
 
 #include <dlfcn.h>
@@ -24,29 +24,28 @@ void* driver_function(const char* name) {
   return function;
 }
 
-bool Actor::good(int result, const char* what, uint64_t needed) {
-  ++tally_.done;
-  if (result == kOutOfMemory) {
-    ++tally_.refused;
-    size_t free = 0, total = 0;
-    if (world_.alone && call("cuMemGetInfo_v2", &free, &total) == 0 && free >= needed &&
-        tally_.bad.empty()) {
-      tally_.bad = std::string(what) + " refused " + std::to_string(needed) + " with " +
-                   std::to_string(free) + " free";
-    }
-  }
-  if (result != kSuccess && result != kOutOfMemory && tally_.bad.empty()) {
-    tally_.bad = std::string(what) + "=" + std::to_string(result);
-  }
-  return result == kSuccess;
-}
-
-uint64_t Actor::size() {
-  int bits = 0;
-  while ((uint64_t{1} << (bits + 1)) <= world_.max_bytes) ++bits;
-  const uint64_t top = uint64_t{1} << below(static_cast<uint64_t>(bits) + 1);
-  return std::min(world_.max_bytes, top + below(top));
-}
+const Api api = {
+    .name = "random_calls",
+    .begin =
+        [](World& world) {
+          return call("cuInit", 0u) == 0 &&
+                 call("cuDevicePrimaryCtxRetain", &world.context, 0) == 0 &&
+                 call("cuCtxSetCurrent", world.context) == 0;
+        },
+    .begin_thread = [](const World& world) { call("cuCtxSetCurrent", world.context); },
+    .settle = [] { call("cuCtxSynchronize"); },
+    .free_bytes =
+        [] {
+          size_t free = 0, total = 0;
+          return call("cuMemGetInfo_v2", &free, &total) == 0 ? uint64_t{free} : 0;
+        },
+    .out_of_memory = [](int result) { return result == kOutOfMemory; },
+    .ask_too_much =
+        [] {
+          CUdeviceptr address = 0;
+          call("cuMemAlloc_v2", &address, size_t{1} << 50);
+        },
+};
 
 std::unique_ptr<Actor> make_actor(const std::string& family, const World& world, uint64_t seed) {
   if (family == "linear") return make_linear(world, seed);

@@ -1,4 +1,4 @@
-// random_calls SEED THREADS PHASES MOVES MAX_MIB FAMILY...
+// random_calls (or random_hip) SEED THREADS PHASES MOVES MAX_MIB FAMILY...
 //
 // RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" and waits for a line.
 // In each phase every thread makes MOVES random moves in each family; then all stand still, the
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "actor.h"
+#include "actor_base.h"
 
 namespace client {
 namespace {
@@ -21,11 +21,11 @@ namespace {
 using Actors = std::vector<std::unique_ptr<Actor>>;
 
 template <typename Work>
-void on_threads(std::vector<Actors>& threads, CUcontext context, Work work) {
+void on_threads(std::vector<Actors>& threads, const World& world, Work work) {
   std::vector<std::thread> running;
   for (Actors& actors : threads) {
     running.emplace_back([&] {
-      call("cuCtxSetCurrent", context);
+      api.begin_thread(world);
       work(actors);
     });
   }
@@ -42,23 +42,23 @@ void stand_still(const std::vector<Actors>& threads) {
       if (bad.empty()) bad = actor->tally().bad;
     }
   }
-  call("cuCtxSynchronize");
-  size_t free = 0, total = 0;
-  call("cuMemGetInfo_v2", &free, &total);
-  std::printf("quiet done=%llu refused=%llu free=%zu bad=%s\n", done, refused, free, bad.c_str());
+  api.settle();
+  const auto free = static_cast<unsigned long long>(api.free_bytes());
+  std::printf("quiet done=%llu refused=%llu free=%llu bad=%s\n", done, refused, free, bad.c_str());
   std::fflush(stdout);
   std::string line;
   while (std::getline(std::cin, line) && line == "look") {
-    CUdeviceptr address = 0;
-    call("cuMemAlloc_v2", &address, size_t{1} << 50);
+    api.ask_too_much();
     std::printf("looked\n");
     std::fflush(stdout);
   }
 }
 
-int run(int argc, char** argv) {
+}  // namespace
+
+int run_actors(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr, "usage: random_calls SEED THREADS PHASES MOVES MAX_MIB FAMILY...\n");
+    std::fprintf(stderr, "usage: %s SEED THREADS PHASES MOVES MAX_MIB FAMILY...\n", api.name);
     return 2;
   }
   const uint64_t seed = std::strtoull(argv[1], nullptr, 10);
@@ -67,8 +67,7 @@ int run(int argc, char** argv) {
   World world;
   world.alone = thread_count == 1 && std::getenv("RANDOM_CALLS_ALONE") != nullptr;
   world.max_bytes = std::strtoull(argv[5], nullptr, 10) << 20;
-  if (call("cuInit", 0u) != 0 || call("cuDevicePrimaryCtxRetain", &world.context, 0) != 0 ||
-      call("cuCtxSetCurrent", world.context) != 0) {
+  if (!api.begin(world)) {
     std::fprintf(stderr, "no context\n");
     return 3;
   }
@@ -89,23 +88,22 @@ int run(int argc, char** argv) {
   std::string line;
   std::getline(std::cin, line);
   for (int phase = 0; phase < phases; ++phase) {
-    on_threads(threads, world.context, [&](Actors& actors) {
+    on_threads(threads, world, [&](Actors& actors) {
       for (int i = 0; i < moves; ++i) {
         for (auto& actor : actors) actor->move();
       }
     });
     stand_still(threads);
   }
-  on_threads(threads, world.context, [](Actors& actors) {
+  on_threads(threads, world, [](Actors& actors) {
     for (auto& actor : actors) actor->clear();
   });
   stand_still(threads);
   return 0;
 }
 
-}  // namespace
 }  // namespace client
 
 int main(int argc, char** argv) {
-  return client::run(argc, argv);
+  return client::run_actors(argc, argv);
 }

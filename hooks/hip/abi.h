@@ -1,0 +1,39 @@
+// The part of the HIP runtime's binary interface that the hooks speak, in our own words. Every
+// build compares it with each hip_runtime_api.h that it finds (tests/abi).
+//
+// HIP 5.2 to 7.2 differ in layouts that the hooks therefore never look into (hipMemAllocationProp
+// moved its fields between 5.2 and 5.7), and in hipDeviceProp_t, of which both generations are here
+// as far as they are written to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fracgpu::hip {
+
+using hipError_t = int;
+inline constexpr hipError_t kSuccess = 0;         // hipSuccess
+inline constexpr hipError_t kOutOfMemory = 2;     // hipErrorOutOfMemory
+inline constexpr hipError_t kNotInitialized = 3;  // hipErrorNotInitialized
+
+// Of hipExtMallocWithFlags: a few bytes of host memory.
+inline constexpr unsigned kMallocSignal = 2;  // hipMallocSignalMemory
+
+struct hipExtent {
+  size_t width;
+  size_t height;
+  size_t depth;
+};
+struct hipIpcMemHandle_t {
+  char reserved[64];
+};
+struct hipUUID {
+  char bytes[16];
+};
+
+// Where a generation of hipDeviceProp_t has its totalGlobalMem (size_t), in bytes: the one up to
+// 5.7, which later releases call R0000, and that of 6.0 and later, R0600.
+inline constexpr size_t kTotalMemoryR0000 = 256;
+inline constexpr size_t kTotalMemoryR0600 = 288;
+
+}  // namespace fracgpu::hip

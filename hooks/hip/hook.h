@@ -1,0 +1,34 @@
+// What every HIP hook begins with: its name for the calls under it, and the device it is on.
+#pragma once
+
+#include "hooks/hip/runtime.h"
+#include "shim/upper_call.h"
+
+namespace fracgpu::hip {
+
+// One call of the application. HIP calls some of its own exports: those are part of the outermost
+// call.
+class Hook {
+ public:
+  explicit Hook(const char* api) : call_(api) {
+    runtime_library.resolve();
+    if (call_.outermost()) process_ = Process::self();
+  }
+
+  // False: no cap is configured, or HIP is calling itself. Pass the call on unchanged.
+  bool active() const { return process_ != nullptr; }
+  Process& process() const { return *process_; }
+  UpperCall& call() { return call_; }
+
+ private:
+  UpperCall call_;
+  Process* process_ = nullptr;
+};
+
+// The ledger's row of a device as HIP numbers them, or Process::kNotCapped / kFault.
+int row_of(Process& process, int ordinal);
+
+// The same of the device that is current on this thread.
+int current_row(Process& process);
+
+}  // namespace fracgpu::hip

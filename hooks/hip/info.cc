@@ -1,0 +1,78 @@
+// What a program is told of its device's memory: hipMemGetInfo, hipDeviceTotalMem and the device's
+// properties.
+//
+// The runtime answers first, so that errors are its own; then total becomes the cap and free what
+// is left under it. HIP 5.2 takes free from its own process's allocations alone; the ledger knows
+// the whole tenant's.
+#include <string.h>
+
+#include <algorithm>
+
+#include "hooks/hip/hook.h"
+
+namespace fracgpu::hip {
+namespace {
+
+uint64_t cap_bytes(Process& process, int row) {
+  return row == Process::kFault ? 0 : process.ledger.cap(row) * layout::kUnit;
+}
+
+// Lowers the number at `place` to the device's cap.
+void lower_to_cap(Process& process, int ordinal, void* place) {
+  const int row = row_of(process, ordinal);
+  if (row == Process::kNotCapped) return;
+  size_t bytes = 0;
+  memcpy(&bytes, place, sizeof bytes);
+  bytes = std::min<size_t>(bytes, cap_bytes(process, row));
+  memcpy(place, &bytes, sizeof bytes);
+}
+
+template <typename Real>
+hipError_t properties_of(const char* api, void* properties, int device, size_t total_memory,
+                         const Real& real) {
+  Hook hook(api);
+  const hipError_t result = real(properties, device);
+  if (result == kSuccess && hook.active() && properties != nullptr) {
+    lower_to_cap(hook.process(), device, static_cast<char*>(properties) + total_memory);
+  }
+  return result;
+}
+
+}  // namespace
+
+hipError_t hipMemGetInfo(size_t* free, size_t* total) {
+  Hook hook("hipMemGetInfo");
+  const hipError_t result = real::hipMemGetInfo(free, total);
+  if (result != kSuccess || !hook.active()) return result;
+  Process& process = hook.process();
+  const int row = current_row(process);
+  if (row == Process::kNotCapped) return result;
+  const uint64_t cap = cap_bytes(process, row);
+  if (total != nullptr) *total = std::min<size_t>(*total, cap);
+  if (free != nullptr) {
+    const uint64_t held = row == Process::kFault ? cap : process.tenant_held(row);
+    *free = std::min<size_t>(*free, cap - std::min(cap, held));
+  }
+  return result;
+}
+
+hipError_t hipDeviceTotalMem(size_t* bytes, int device) {
+  Hook hook("hipDeviceTotalMem");
+  const hipError_t result = real::hipDeviceTotalMem(bytes, device);
+  if (result == kSuccess && hook.active() && bytes != nullptr) {
+    lower_to_cap(hook.process(), device, bytes);
+  }
+  return result;
+}
+
+hipError_t hipGetDeviceProperties(void* properties, int device) {
+  return properties_of("hipGetDeviceProperties", properties, device, kTotalMemoryR0000,
+                       real::hipGetDeviceProperties);
+}
+
+hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
+  return properties_of("hipGetDeviceProperties", properties, device, kTotalMemoryR0600,
+                       real::hipGetDevicePropertiesR0600);
+}
+
+}  // namespace fracgpu::hip

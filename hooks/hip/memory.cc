@@ -1,0 +1,135 @@
+// Linear and managed memory.
+//
+// Linear memory is charged at the HSA call under it; asking for the room first means that what does
+// not fit is refused before the runtime does anything for it. Managed memory is host memory that
+// the kernel moves to the device when it is touched there, without passing any function, so it is
+// charged here, in full, when it is made.
+#include "hooks/hip/hook.h"
+
+namespace fracgpu::hip {
+namespace {
+
+constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
+
+uint64_t block_units(uint64_t bytes) {
+  return (bytes / kBlock + (bytes % kBlock != 0)) * BlockCache::kBlockUnits;
+}
+
+uint64_t product(uint64_t a, uint64_t b) {
+  uint64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
+// Calls `allocate()`, which takes at least `bytes` of the current device. Small requests may find
+// room in a block that is charged already: they are left to HSA.
+template <typename Allocate>
+hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
+  Hook hook(api);
+  if (!hook.active() || bytes <= kBlock) return allocate();
+  Process& process = hook.process();
+  const int row = current_row(process);
+  if (row >= 0 && !hook.call().reserve(process, row, block_units(bytes))) return kOutOfMemory;
+  return allocate();
+}
+
+// Keys of managed memory among the live allocations. HSA may know the same address.
+uint64_t managed_key(const void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer) | 2;
+}
+
+// Stands for HIP's managed memory on a device among the contexts.
+const void* managed_context(int row) {
+  static const char of_row[layout::kMaxDevices] = {};
+  return &of_row[row];
+}
+
+}  // namespace
+
+hipError_t hipMalloc(void** pointer, size_t size) {
+  return allocate_linear("hipMalloc", pointer == nullptr ? 0 : size,
+                         [&] { return real::hipMalloc(pointer, size); });
+}
+
+hipError_t hipExtMallocWithFlags(void** pointer, size_t size, unsigned int flags) {
+  const bool device = pointer != nullptr && (flags & kMallocSignal) == 0;
+  return allocate_linear("hipExtMallocWithFlags", device ? size : 0,
+                         [&] { return real::hipExtMallocWithFlags(pointer, size, flags); });
+}
+
+hipError_t hipMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+  return allocate_linear("hipMallocPitch", product(width, height),
+                         [&] { return real::hipMallocPitch(pointer, pitch, width, height); });
+}
+
+hipError_t hipMemAllocPitch(void** pointer, size_t* pitch, size_t width, size_t height,
+                            unsigned int element_size) {
+  return allocate_linear("hipMemAllocPitch", product(width, height), [&] {
+    return real::hipMemAllocPitch(pointer, pitch, width, height, element_size);
+  });
+}
+
+hipError_t hipMalloc3D(void* pitched_pointer, hipExtent extent) {
+  return allocate_linear("hipMalloc3D", product(product(extent.width, extent.height), extent.depth),
+                         [&] { return real::hipMalloc3D(pitched_pointer, extent); });
+}
+
+hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
+  Hook hook("hipMallocManaged");
+  const auto allocate = [&] { return real::hipMallocManaged(pointer, size, flags); };
+  if (!hook.active() || pointer == nullptr || size == 0) return allocate();
+  Process& process = hook.process();
+  const int row = current_row(process);
+  if (row == Process::kNotCapped) return allocate();
+  if (row == Process::kFault) {
+    say_fault(process, "hipMallocManaged");
+    return kOutOfMemory;
+  }
+  if (!hook.call().reserve(process, row, block_units(size))) return kOutOfMemory;
+  void* const before = *pointer;
+  const hipError_t result = allocate();
+  // Where the kernel cannot move memory, HIP may take device memory, which HSA has charged.
+  if (result != kSuccess || !hook.call().untouched()) return result;
+  const Context context = process.contexts.enter(managed_context(row), row, row);
+  const uint64_t units = hook.call().take_rest();
+  if (enter_allocation(process, context, managed_key(*pointer), units)) {
+    process.implicit[row].managed.fetch_add(units, std::memory_order_relaxed);
+    return result;
+  }
+  real::hipFree(*pointer);
+  *pointer = before;
+  return kOutOfMemory;
+}
+
+hipError_t hipFree(void* pointer) {
+  Hook hook("hipFree");
+  Allocation managed;
+  if (!hook.active() || pointer == nullptr ||
+      !hook.process().allocations.take(managed_key(pointer), managed)) {
+    return real::hipFree(pointer);
+  }
+  Process& process = hook.process();
+  const hipError_t result = real::hipFree(pointer);
+  Allocation displaced;
+  if (result == kSuccess) {
+    process.implicit[managed.row].managed.fetch_sub(managed.units, std::memory_order_relaxed);
+    process.ledger.release(managed.row, managed.units);
+  } else {
+    process.allocations.add(managed, displaced);
+  }
+  return result;
+}
+
+hipError_t hipDeviceReset() {
+  Hook hook("hipDeviceReset");
+  const int row = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
+  const hipError_t result = real::hipDeviceReset();
+  Context context;
+  if (result == kSuccess && row >= 0 &&
+      hook.process().contexts.forget(managed_context(row), context)) {
+    hook.process().implicit[row].managed.store(0, std::memory_order_relaxed);
+    release_context(hook.process(), context);
+  }
+  return result;
+}
+
+}  // namespace fracgpu::hip

@@ -1,0 +1,20 @@
+// The functions that do nothing but give the HSA calls under them their name, which is then the one
+// that a refusal is reported by.
+#include "hooks/hip/hook.h"
+
+namespace fracgpu::hip {
+
+#define FRACGPU_HOOKED(name, parameters)
+#define FRACGPU_CALLED(name, parameters)
+#define FRACGPU_NAMED(name, parameters, arguments) \
+  hipError_t name parameters {                     \
+    runtime_library.resolve();                     \
+    const UpperCall call(#name);                   \
+    return real::name arguments;                   \
+  }
+#include "hooks/hip/functions.inc"
+#undef FRACGPU_HOOKED
+#undef FRACGPU_CALLED
+#undef FRACGPU_NAMED
+
+}  // namespace fracgpu::hip

@@ -1,0 +1,12 @@
+// The table of functions.inc as an array, for the doors and the entry-point getters.
+#include "hooks/hip/runtime.h"
+
+namespace fracgpu::hip {
+
+#define FRACGPU_TABLE "hooks/hip/functions.inc"
+#include "shim/vendor_array.inc"
+
+constinit VendorLibrary runtime_library(
+    "hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, functions, by_name);
+
+}  // namespace fracgpu::hip

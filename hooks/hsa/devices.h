@@ -1,0 +1,46 @@
+// The GPUs that the HSA runtime shows this process, and which of them an agent, a memory pool or a
+// region belongs to.
+//
+// Known from one walk over the runtime's lists, made when a handle is met that is not known yet.
+// The visible devices (ROCR_VISIBLE_DEVICES) change what is in the lists and not who is who: a
+// device is identified by its node in the kernel's topology.
+#pragma once
+
+#include <cstdint>
+
+#include "hooks/hsa/runtime.h"
+#include "hooks/kfd/truth.h"
+#include "shim/process.h"
+
+namespace fracgpu::hsa {
+
+struct Device {
+  hsa_agent_t agent{};
+  kfd::Key key;           // empty: the kernel does not tell; nothing may be allocated on it then
+  uint64_t physical = 0;  // bytes, as the runtime says
+  uint32_t bdf_id = 0;    // bus << 8 | device << 3 | function
+  uint32_t domain = 0;
+  Text<40> uuid;  // "GPU-…"; may be shared by the partitions of one GPU
+};
+
+enum class Handle : uint8_t { agent, pool, region };
+
+inline constexpr int kMaxDevices = Process::kSlotsOfVendor;
+
+struct Owner {
+  int device = -1;  // its number among those that the runtime shows; -1: host memory, a CPU, or
+                    // what the runtime does not know
+  int pool = 0;     // of a pool or region: its number among those of the device
+};
+Owner owner_of(Handle kind, uint64_t handle);
+
+int device_count();
+const Device& device(int number);
+
+// Forgets all of it: the runtime was shut down, and its handles may come to mean something else.
+void forget_devices();
+
+// The ledger's row of a device, or Process::kNotCapped / kFault.
+int row_of(Process& process, int number);
+
+}  // namespace fracgpu::hsa

@@ -1,0 +1,74 @@
+// Finds the device of a call; see hook.h.
+#include "hooks/hsa/hook.h"
+
+#include "shim/upper_call.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+// What the runtime takes on a device for itself, where the kernel does not tell: heaps and queues
+// of a HIP process. An estimate, not a measurement.
+constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
+
+// An allocation asks again and again for the same pool.
+struct Remembered {
+  const Process* process = nullptr;
+  uint64_t epoch = 0;
+  uint64_t handle = 0;
+  Handle kind = Handle::agent;
+  int pool = 0;
+  Context context;
+};
+[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
+
+const void* key_of(int number) {
+  return reinterpret_cast<const void*>(device(number).agent.handle);
+}
+
+}  // namespace
+
+bool context_of(Process& process, Handle kind, uint64_t handle, Context& context, int* pool) {
+  Remembered& last = remembered;
+  const uint64_t epoch = process.contexts.epoch();
+  if (last.handle == handle && last.kind == kind && last.epoch == epoch &&
+      last.process == &process) {
+    context = last.context;
+    if (pool != nullptr) *pool = last.pool;
+    return true;
+  }
+  const Owner owner = owner_of(kind, handle);
+  if (owner.device < 0 || !process.contexts.find(key_of(owner.device), context)) return false;
+  last = {&process, epoch, handle, kind, owner.pool, context};
+  if (pool != nullptr) *pool = owner.pool;
+  return true;
+}
+
+Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, Context& context,
+               int* pool) {
+  if (context_of(process, kind, handle, context, pool)) return Place::capped;
+  const Owner owner = owner_of(kind, handle);
+  const int number = owner.device;
+  if (pool != nullptr) *pool = owner.pool;
+  if (number < 0) return Place::elsewhere;
+  api = UpperCall::name_or(api);
+  const int row = row_of(process, number);
+  if (row == Process::kNotCapped) return Place::elsewhere;
+  if (row == Process::kFault) {
+    say_fault(process, api);
+    return Place::refused;
+  }
+  // Another thread may do the same now: the truth is then charged once, and the estimate, where
+  // there is none, twice.
+  ImplicitReservation reservation =
+      ImplicitReservation::for_runtime(process, row, api, kEstimatedRuntime);
+  if (!reservation || !reservation.made()) return Place::refused;
+  context = process.contexts.enter(key_of(number), number, row);
+  return Place::capped;
+}
+
+int row_of(Process& process, Handle kind, uint64_t handle) {
+  const int number = owner_of(kind, handle).device;
+  return number < 0 ? Process::kNotCapped : row_of(process, number);
+}
+
+}  // namespace fracgpu::hsa

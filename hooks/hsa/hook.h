@@ -1,0 +1,52 @@
+// What every HSA hook begins with: is this call ours to charge, and on which device?
+#pragma once
+
+#include "hooks/hsa/devices.h"
+#include "shim/charge.h"
+
+namespace fracgpu::hsa {
+
+// One call of the application, or of HIP on its behalf. While it lives, calls that the runtime
+// makes to its own exports on this thread pass through.
+class Hook {
+ public:
+  Hook() {
+    runtime_library.resolve();
+    if (scope_.outermost()) process_ = Process::self();
+  }
+
+  // False: no cap is configured, or the runtime is calling itself. Pass the call on unchanged.
+  bool active() const { return process_ != nullptr; }
+  Process& process() const { return *process_; }
+
+ private:
+  HookScope scope_;
+  Process* process_ = nullptr;
+};
+
+enum class Place {
+  elsewhere,  // not on a capped device: pass the call on
+  refused,    // nothing may be allocated there, and the user was told why
+  capped,
+};
+
+// Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
+// the runtime on that device. The first time on a device the memory that the runtime takes by
+// itself is charged, as for a context of CUDA. `pool`: see Owner.
+Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, Context& context,
+               int* pool = nullptr);
+
+// The row of the device, for memory that is not charged to this process; negative when it has none.
+int row_of(Process& process, Handle kind, uint64_t handle);
+
+// Memory that the kernel hands out in pages of 4 KiB.
+inline uint64_t page_units(uint64_t bytes) {
+  constexpr uint64_t kPage = 4096;
+  return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
+}
+
+// The runtime on the device that already has memory of this process; false when it has none.
+bool context_of(Process& process, Handle kind, uint64_t handle, Context& context,
+                int* pool = nullptr);
+
+}  // namespace fracgpu::hsa

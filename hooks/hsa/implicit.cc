@@ -1,0 +1,137 @@
+// Memory that the runtime takes without being asked for a size: queues and code. Charged by what
+// the kernel says afterwards.
+#include "hooks/hsa/hook.h"
+#include "shim/truth.h"
+#include "shim/upper_call.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+// Reserved for a queue: its end-of-pipe buffer and what else the kernel gives it. Scratch memory,
+// which the first kernel that needs it makes the runtime take, is seen at the next look. An
+// estimate, not a measurement.
+constexpr uint64_t kEstimatedQueue = (128u << 10) / layout::kUnit;
+
+// Calls `make()`, which takes memory on the agent's device, under `reserve(process, row, api)`.
+template <typename Reserve, typename Make, typename Unmake>
+hsa_status_t take_implicit(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
+                           Unmake unmake) {
+  Hook hook;
+  if (!hook.active()) return make();
+  Process& process = hook.process();
+  Context context;
+  switch (place_of(process, api, Handle::agent, agent.handle, context)) {
+    case Place::elsewhere:
+      return make();
+    case Place::refused:
+      return kOutOfResources;
+    case Place::capped:
+      break;
+  }
+  ImplicitReservation reservation = reserve(process, context.row, UpperCall::name_or(api));
+  if (!reservation) return kOutOfResources;
+  const hsa_status_t result = make();
+  if (result != kSuccess) return result;
+  if (reservation.made()) return result;
+  unmake();
+  settle_implicit(process, context.row);
+  return kOutOfResources;
+}
+
+// After a call that may have given memory back on any device.
+void settle_all(Process& process) {
+  for (int number = 0; number < device_count(); ++number) {
+    Context context;
+    if (context_of(process, Handle::agent, device(number).agent.handle, context)) {
+      settle_implicit(process, context.row);
+    }
+  }
+}
+
+ImplicitReservation for_code(Process& process, int row, const char* api) {
+  return ImplicitReservation::for_module(process, row, api);
+}
+
+}  // namespace
+
+hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, void* callback,
+                              void* data, uint32_t private_segment_size,
+                              uint32_t group_segment_size, hsa_queue_t** queue) {
+  return take_implicit(
+      "hsa_queue_create", agent,
+      [](Process& process, int row, const char* api) {
+        return ImplicitReservation(process, row, kEstimatedQueue, api);
+      },
+      [&] {
+        return real::hsa_queue_create(agent, size, type, callback, data, private_segment_size,
+                                      group_segment_size, queue);
+      },
+      [&] { real::hsa_queue_destroy(*queue); });
+}
+
+hsa_status_t hsa_queue_destroy(hsa_queue_t* queue) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_queue_destroy(queue);
+  if (result == kSuccess && hook.active()) settle_all(hook.process());
+  return result;
+}
+
+hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, hsa_agent_t agent,
+                                                   hsa_code_object_reader_t reader,
+                                                   const char* options,
+                                                   hsa_loaded_code_object_t* loaded) {
+  // One code object cannot be unloaded: the caller destroys the executable when this fails.
+  return take_implicit(
+      "hsa_executable_load_agent_code_object", agent, for_code,
+      [&] {
+        return real::hsa_executable_load_agent_code_object(executable, agent, reader, options,
+                                                           loaded);
+      },
+      [] {});
+}
+
+hsa_status_t hsa_executable_load_code_object(hsa_executable_t executable, hsa_agent_t agent,
+                                             hsa_code_object_t code_object, const char* options) {
+  return take_implicit(
+      "hsa_executable_load_code_object", agent, for_code,
+      [&] {
+        return real::hsa_executable_load_code_object(executable, agent, code_object, options);
+      },
+      [] {});
+}
+
+hsa_status_t hsa_executable_destroy(hsa_executable_t executable) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_executable_destroy(executable);
+  if (result == kSuccess && hook.active()) settle_all(hook.process());
+  return result;
+}
+
+hsa_status_t hsa_shut_down() {
+  Hook hook;
+  const hsa_status_t result = real::hsa_shut_down();
+  int type = 0;
+  // It is counted: only the last one shuts the runtime down.
+  if (result != kSuccess || !hook.active() || device_count() == 0 ||
+      real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
+    return result;
+  }
+  Process& process = hook.process();
+  for (int number = 0; number < device_count(); ++number) {
+    Context context;
+    uint64_t bytes = 0;
+    const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
+    // What the runtime had is gone when the kernel says so.
+    if (process.contexts.find(handle, context) &&
+        truth::bytes_of_self(device(number).key.c_str(), bytes) && bytes == 0) {
+      process.contexts.forget(handle, context);
+      release_context(process, context);
+      settle_implicit(process, context.row);
+    }
+    process.forget_row(Process::kAmdSlots + number);
+  }
+  forget_devices();
+  return result;
+}
+
+}  // namespace fracgpu::hsa

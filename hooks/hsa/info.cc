@@ -1,0 +1,63 @@
+// What a program is told of its device's memory: the sizes of agents, pools and regions.
+//
+// The runtime answers first, so that errors are its own; then a size becomes the cap, and what is
+// available what is left under it.
+#include <algorithm>
+
+#include "hooks/hsa/hook.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+// The device of a handle as the tenant may see it; false when it is not capped.
+bool view_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
+  const int number = owner_of(kind, handle).device;
+  if (number < 0) return false;
+  const Device& found = device(number);
+  return process.view(found.key.c_str(), found.physical, view);
+}
+
+template <typename Size>
+void lower(void* value, uint64_t bytes) {
+  auto* const size = static_cast<Size*>(value);
+  *size = std::min<Size>(*size, bytes);
+}
+
+}  // namespace
+
+hsa_status_t hsa_agent_get_info(hsa_agent_t agent, int attribute, void* value) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_agent_get_info(agent, attribute, value);
+  TenantView view;
+  if (result == kSuccess && attribute == kAgentMemoryAvailable && hook.active() &&
+      value != nullptr && view_of(hook.process(), Handle::agent, agent.handle, view)) {
+    lower<uint64_t>(value, view.cap - std::min(view.cap, view.used));
+  }
+  return result;
+}
+
+hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, int attribute, void* value) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_amd_memory_pool_get_info(pool, attribute, value);
+  const bool size = attribute == kPoolSize || attribute == kPoolLargestAllocation;
+  TenantView view;
+  if (result == kSuccess && size && hook.active() && value != nullptr &&
+      view_of(hook.process(), Handle::pool, pool.handle, view)) {
+    lower<size_t>(value, view.cap);
+  }
+  return result;
+}
+
+hsa_status_t hsa_region_get_info(hsa_region_t region, int attribute, void* value) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_region_get_info(region, attribute, value);
+  const bool size = attribute == kRegionSize || attribute == kRegionLargestAllocation;
+  TenantView view;
+  if (result == kSuccess && size && hook.active() && value != nullptr &&
+      view_of(hook.process(), Handle::region, region.handle, view)) {
+    lower<size_t>(value, view.cap);
+  }
+  return result;
+}
+
+}  // namespace fracgpu::hsa

@@ -1,0 +1,11 @@
+// The table of functions.inc as an array, for the doors.
+#include "hooks/hsa/runtime.h"
+
+namespace fracgpu::hsa {
+
+#define FRACGPU_TABLE "hooks/hsa/functions.inc"
+#include "shim/vendor_array.inc"
+
+constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions, by_name);
+
+}  // namespace fracgpu::hsa

@@ -1,0 +1,84 @@
+// Memory shared between processes: the exporter pays, and goes on paying after its death as long as
+// a process of the tenant has the memory open; the importer never does.
+#include "hooks/hsa/hook.h"
+#include "shim/physical_calls.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+void enter_exported(Process& process, const void* pointer) {
+  Allocation entry;
+  if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
+      (entry.key & 1) != 0) {
+    // The runtime carves nothing more out of that block, and returns it when it is empty.
+    process.blocks[entry.row][entry.pool].discarded();
+  }
+}
+
+// What was opened at the address, as memory that another process pays for.
+void enter_opened(Process& process, void* pointer) {
+  hsa_amd_pointer_info_t info{};
+  info.size = sizeof info;
+  if (real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) != kSuccess) return;
+  note_opened(process, reinterpret_cast<uint64_t>(pointer),
+              row_of(process, Handle::agent, info.agentOwner.handle), page_units(info.sizeInBytes));
+}
+
+}  // namespace
+
+hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_memory_t* handle) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
+  if (result == kSuccess && hook.active()) enter_exported(hook.process(), pointer);
+  return result;
+}
+
+hsa_status_t hsa_amd_ipc_memory_attach(const hsa_amd_ipc_memory_t* handle, size_t size,
+                                       uint32_t agent_count, const hsa_agent_t* agents,
+                                       void** pointer) {
+  Hook hook;
+  const hsa_status_t result =
+      real::hsa_amd_ipc_memory_attach(handle, size, agent_count, agents, pointer);
+  if (result == kSuccess && hook.active() && pointer != nullptr) {
+    enter_opened(hook.process(), *pointer);
+  }
+  return result;
+}
+
+hsa_status_t hsa_amd_ipc_memory_detach(void* pointer) {
+  Hook hook;
+  const auto detach = [&] { return real::hsa_amd_ipc_memory_detach(pointer); };
+  return hook.active()
+             ? release_physical(hook.process(), reinterpret_cast<uint64_t>(pointer), detach)
+             : detach();
+}
+
+hsa_status_t hsa_amd_portable_export_dmabuf(const void* pointer, size_t size, int* dmabuf,
+                                            uint64_t* offset) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_amd_portable_export_dmabuf(pointer, size, dmabuf, offset);
+  if (result == kSuccess && hook.active()) enter_exported(hook.process(), pointer);
+  return result;
+}
+
+hsa_status_t hsa_amd_interop_map_buffer(uint32_t agent_count, hsa_agent_t* agents, int interop,
+                                        uint32_t flags, size_t* size, void** pointer,
+                                        size_t* metadata_size, const void** metadata) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_amd_interop_map_buffer(
+      agent_count, agents, interop, flags, size, pointer, metadata_size, metadata);
+  if (result == kSuccess && hook.active() && pointer != nullptr) {
+    enter_opened(hook.process(), *pointer);
+  }
+  return result;
+}
+
+hsa_status_t hsa_amd_interop_unmap_buffer(void* pointer) {
+  Hook hook;
+  const auto unmap = [&] { return real::hsa_amd_interop_unmap_buffer(pointer); };
+  return hook.active()
+             ? release_physical(hook.process(), reinterpret_cast<uint64_t>(pointer), unmap)
+             : unmap();
+}
+
+}  // namespace fracgpu::hsa

@@ -1,0 +1,31 @@
+// The truth of AMD devices: what the kernel's compute driver (KFD) shows in sysfs. See truth.h.
+//
+// A device is a node of KFD's topology with a `gpu_id`, which is unique for every GPU and every
+// partition of one; bus ids and UUIDs may be shared between partitions. Its key in the ledger is
+// "AMD-" and that number.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/device_name.h"
+#include "shim/text.h"
+
+namespace fracgpu::kfd {
+
+using Key = Text<24>;
+
+// Whether a key of the ledger names an AMD device.
+bool owns(const char* device_key);
+
+// The key of the topology node that the runtime calls DRIVER_NODE_ID. False when the kernel does
+// not tell, or the node is no GPU.
+bool key_of_node(uint32_t node, Key& key);
+
+bool bytes_of_self(const char* device_key, uint64_t& bytes);
+bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
+bool index_of(const char* device_key, int& index);
+bool physical_bytes(const char* device_key, uint64_t& bytes);
+bool bus_id_of(const char* device_key, BusId& bus_id);
+bool device_may_exist(const Selector& selector);
+
+}  // namespace fracgpu::kfd

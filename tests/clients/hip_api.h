@@ -1,0 +1,30 @@
+// The HIP and HSA runtimes as the test clients reach them: by name, through a door of the program's
+// choice, in the version that HIP_LIBRARY names (libamdhip64.so.5 otherwise).
+#ifndef FRACGPU_TESTS_CLIENTS_HIP_API_H_
+#define FRACGPU_TESTS_CLIENTS_HIP_API_H_
+
+#include <string>
+
+namespace client::hip {
+
+// "dlsym" (on a handle of RTLD_LOCAL), "default" (RTLD_DEFAULT after RTLD_GLOBAL), "proc"
+// (hipGetProcAddress, which 6.2 brought), or "link" (what the linker put in).
+void choose_door(const std::string& door);
+
+// A function of HIP or of HSA; null when the library lacks it.
+void* function(const char* name);
+
+// Calls it, or returns -1 when there is none. The arguments must have exactly the types of the
+// prototype.
+template <typename... Arguments>
+int call(const char* name, Arguments... arguments) {
+  void* const found = function(name);
+  if (found == nullptr) return -1;
+  return reinterpret_cast<int (*)(Arguments...)>(found)(arguments...);
+}
+
+inline constexpr int kOutOfMemory = 2;
+
+}  // namespace client::hip
+
+#endif  // FRACGPU_TESTS_CLIENTS_HIP_API_H_

@@ -1,0 +1,317 @@
+// A scriptable HIP program: hip_program [--door=D] COMMAND ARGS …, run in order. Each command
+// prints one line with its result. "wait" prints "ready" and reads a line from stdin, so that tests
+// synchronise without sleeping.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hip_api.h"
+
+namespace {
+
+using client::hip::call;
+
+[[noreturn]] void usage(const std::string& reason) {
+  std::fprintf(stderr, "hip_program: %s\n", reason.c_str());
+  std::exit(2);
+}
+
+size_t size_of(const std::string& text) {
+  char* end = nullptr;
+  const size_t number = std::strtoull(text.c_str(), &end, 0);
+  const std::string unit = end;
+  if (unit == "KiB") return number << 10;
+  if (unit == "MiB") return number << 20;
+  if (unit == "GiB") return number << 30;
+  if (!unit.empty() || end == text.c_str()) usage("bad size " + text);
+  return number;
+}
+
+struct Extent {
+  size_t width, height, depth;
+};
+struct Handle {
+  char bytes[64];
+};
+struct Pool {
+  uint64_t handle;
+};
+struct Agent {
+  uint64_t handle;
+};
+
+// What was allocated, and how it is freed.
+struct Held {
+  void* pointer;
+  std::function<int()> free;
+};
+
+struct Session {
+  std::vector<Held> held;
+  void* stream = nullptr;
+  std::vector<std::string> args;
+  size_t at = 0;
+
+  std::string word() {
+    if (at == args.size()) usage("too few arguments");
+    return args[at++];
+  }
+  size_t size() { return size_of(word()); }
+};
+
+int keep(Session& session, const char* what, size_t bytes, int rc, void* pointer,
+         std::function<int()> free) {
+  std::printf("%s %zu rc=%d ptr=%p\n", what, bytes, rc, pointer);
+  if (rc == 0) session.held.push_back({pointer, std::move(free)});
+  return rc;
+}
+
+void* stream_of(Session& session) {
+  // HIP 5.2 crashes in hipMallocAsync on the null stream.
+  if (session.stream == nullptr) call("hipStreamCreate", &session.stream);
+  return session.stream;
+}
+
+int free_held(Session& session, size_t number) {
+  if (number >= session.held.size()) usage("no such allocation");
+  const int rc = session.held[number].free();
+  if (rc == 0) session.held[number].free = [] { return 0; };
+  return rc;
+}
+
+// The GPU memory pool of HSA's n-th GPU agent, by HSA itself.
+Pool gpu_pool(int wanted) {
+  static std::vector<Agent> agents;
+  static Pool pool;
+  agents.clear();
+  pool = {};
+  const auto visit = +[](Agent agent, void*) {
+    int type = 0;
+    call("hsa_agent_get_info", agent, 17, static_cast<void*>(&type));
+    if (type == 1) agents.push_back(agent);
+    return 0;
+  };
+  call("hsa_iterate_agents", visit, static_cast<void*>(nullptr));
+  if (wanted >= static_cast<int>(agents.size())) usage("no such GPU agent");
+  const auto take = +[](Pool candidate, void*) {
+    int segment = -1;
+    call("hsa_amd_memory_pool_get_info", candidate, 0, static_cast<void*>(&segment));
+    if (segment == 0 && pool.handle == 0) pool = candidate;
+    return 0;
+  };
+  call("hsa_amd_agent_iterate_memory_pools", agents[static_cast<size_t>(wanted)], take,
+       static_cast<void*>(nullptr));
+  return pool;
+}
+
+using Command = std::function<void(Session&)>;
+
+std::map<std::string, Command> allocations() {
+  std::map<std::string, Command> all;
+  all["malloc"] = [](Session& s) {
+    const size_t bytes = s.size();
+    void* p = nullptr;
+    const int rc = call("hipMalloc", &p, bytes);
+    keep(s, "malloc", bytes, rc, p, [p] { return call("hipFree", p); });
+  };
+  all["flags"] = [](Session& s) {
+    const size_t bytes = s.size();
+    void* p = nullptr;
+    const int rc = call("hipExtMallocWithFlags", &p, bytes, 1u);  // fine-grained
+    keep(s, "flags", bytes, rc, p, [p] { return call("hipFree", p); });
+  };
+  all["managed"] = [](Session& s) {
+    const size_t bytes = s.size();
+    void* p = nullptr;
+    const int rc = call("hipMallocManaged", &p, bytes, 1u);
+    keep(s, "managed", bytes, rc, p, [p] { return call("hipFree", p); });
+  };
+  all["host"] = [](Session& s) {
+    const size_t bytes = s.size();
+    void* p = nullptr;
+    const int rc = call("hipHostMalloc", &p, bytes, 0u);
+    keep(s, "host", bytes, rc, p, [p] { return call("hipHostFree", p); });
+  };
+  all["async"] = [](Session& s) {
+    const size_t bytes = s.size();
+    void* p = nullptr;
+    void* const stream = stream_of(s);
+    const int rc = call("hipMallocAsync", &p, bytes, stream);
+    keep(s, "async", bytes, rc, p, [p, stream] {
+      const int freed = call("hipFreeAsync", p, stream);
+      return freed != 0 ? freed : call("hipStreamSynchronize", stream);
+    });
+  };
+  all["pitch"] = [](Session& s) {
+    const size_t width = s.size(), height = s.size();
+    void* p = nullptr;
+    size_t pitch = 0;
+    const int rc = call("hipMallocPitch", &p, &pitch, width, height);
+    keep(s, "pitch", width * height, rc, p, [p] { return call("hipFree", p); });
+  };
+  all["array"] = [](Session& s) {
+    const size_t width = s.size(), height = s.size();
+    const int format[5] = {32, 0, 0, 0, 2};  // one float
+    void* array = nullptr;
+    const int rc =
+        call("hipMallocArray", &array, static_cast<const void*>(format), width, height, 0u);
+    keep(s, "array", width * height * 4, rc, array,
+         [array] { return call("hipFreeArray", array); });
+  };
+  all["vmm"] = [](Session& s) {
+    const size_t bytes = s.size();
+    int properties[8] = {1, 0, 1, 0};  // pinned, no handle type, on a device, 0
+    void* handle = nullptr;
+    const int rc = call("hipMemCreate", &handle, bytes, static_cast<const void*>(properties), 0ull);
+    void* p = nullptr;
+    if (rc == 0) {
+      call("hipMemAddressReserve", &p, bytes, size_t{0}, static_cast<void*>(nullptr), 0ull);
+      call("hipMemMap", p, bytes, size_t{0}, handle, 0ull);
+      // The mapping keeps it.
+      call("hipMemRelease", handle);
+    }
+    keep(s, "vmm", bytes, rc, p, [p, bytes] {
+      const int unmapped = call("hipMemUnmap", p, bytes);
+      call("hipMemAddressFree", p, bytes);
+      return unmapped;
+    });
+  };
+  all["hsa"] = [](Session& s) {
+    const int device = static_cast<int>(s.size());
+    const size_t bytes = s.size();
+    call("hsa_init");
+    void* p = nullptr;
+    const int rc = call("hsa_amd_memory_pool_allocate", gpu_pool(device), bytes, 0u, &p);
+    keep(s, "hsa", bytes, rc, p, [p] { return call("hsa_amd_memory_pool_free", p); });
+  };
+  all["open"] = [](Session& s) {
+    Handle handle{};
+    const std::string text = s.word();
+    for (size_t i = 0; i < sizeof handle.bytes && 2 * i + 1 < text.size(); ++i) {
+      handle.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+    }
+    void* p = nullptr;
+    // Lazy access by peers, the only flag there is: 1 by now, and 0 in HIP 5.2.
+    int rc = call("hipIpcOpenMemHandle", &p, handle, 1u);
+    if (rc == 1) rc = call("hipIpcOpenMemHandle", &p, handle, 0u);
+    keep(s, "open", 0, rc, p, [p] { return call("hipIpcCloseMemHandle", p); });
+  };
+  return all;
+}
+
+std::map<std::string, Command> others() {
+  std::map<std::string, Command> all;
+  all["init"] = [](Session&) { std::printf("init rc=%d\n", call("hipInit", 0u)); };
+  all["count"] = [](Session&) {
+    int count = -1;
+    const int rc = call("hipGetDeviceCount", &count);
+    std::printf("count rc=%d devices=%d\n", rc, count);
+  };
+  all["device"] = [](Session& s) {
+    const int device = static_cast<int>(s.size());
+    std::printf("device %d rc=%d\n", device, call("hipSetDevice", device));
+  };
+  all["free"] = [](Session& s) {
+    const size_t number = s.size();
+    std::printf("free %zu rc=%d\n", number, free_held(s, number));
+  };
+  all["freeall"] = [](Session& s) {
+    int bad = 0;
+    for (size_t i = 0; i < s.held.size(); ++i) {
+      if (const int rc = free_held(s, i); rc != 0) bad = rc;
+    }
+    s.held.clear();
+    std::printf("freeall rc=%d\n", bad);
+  };
+  all["fill"] = [](Session& s) {
+    const size_t bytes = s.size();
+    int rc = 0, count = 0;
+    for (void* p = nullptr; (rc = call("hipMalloc", &p, bytes)) == 0; ++count) {
+      s.held.push_back({p, [p] { return call("hipFree", p); }});
+    }
+    std::printf("fill %zu rc=%d count=%d\n", bytes, rc, count);
+  };
+  all["meminfo"] = [](Session&) {
+    size_t free = 0, total = 0;
+    const int rc = call("hipMemGetInfo", &free, &total);
+    std::printf("meminfo rc=%d free=%zu total=%zu\n", rc, free, total);
+  };
+  all["total"] = [](Session& s) {
+    size_t bytes = 0;
+    const int rc = call("hipDeviceTotalMem", &bytes, static_cast<int>(s.size()));
+    std::printf("total rc=%d bytes=%zu\n", rc, bytes);
+  };
+  const auto properties = [](const char* name, size_t offset) {
+    return [=](Session& s) {
+      std::vector<char> bytes(4096);
+      const int rc = call(name, static_cast<void*>(bytes.data()), static_cast<int>(s.size()));
+      size_t total = 0;
+      std::memcpy(&total, bytes.data() + offset, sizeof total);
+      std::printf("props rc=%d bytes=%zu\n", rc, total);
+    };
+  };
+  all["props"] = properties("hipGetDeviceProperties", 256);
+  all["props6"] = properties("hipGetDevicePropertiesR0600", 288);
+  all["ptrinfo"] = [](Session& s) {
+    size_t bytes = 0;
+    const int rc = call("hipMemPtrGetInfo", s.held.at(s.size()).pointer, &bytes);
+    std::printf("ptrinfo rc=%d bytes=%zu\n", rc, bytes);
+  };
+  all["hsainfo"] = [](Session& s) {
+    const Pool pool = gpu_pool(static_cast<int>(s.size()));
+    size_t size = 0, largest = 0;
+    const int rc = call("hsa_amd_memory_pool_get_info", pool, 2, static_cast<void*>(&size));
+    call("hsa_amd_memory_pool_get_info", pool, 16, static_cast<void*>(&largest));
+    std::printf("hsainfo rc=%d size=%zu largest=%zu\n", rc, size, largest);
+  };
+  all["export"] = [](Session& s) {
+    Handle handle{};
+    const int rc = call("hipIpcGetMemHandle", &handle, s.held.at(s.size()).pointer);
+    std::printf("export rc=%d handle=", rc);
+    for (const char byte : handle.bytes) std::printf("%02x", static_cast<unsigned char>(byte));
+    std::printf("\n");
+  };
+  all["reset"] = [](Session&) { std::printf("reset rc=%d\n", call("hipDeviceReset")); };
+  all["pid"] = [](Session&) { std::printf("pid %d\n", static_cast<int>(getpid())); };
+  all["wait"] = [](Session&) {
+    std::puts("ready");
+    std::fflush(stdout);
+    char line[512];
+    // The end of input lets go too, so that a test that fails leaves nobody behind.
+    if (std::fgets(line, sizeof line, stdin) == nullptr) std::_Exit(0);
+  };
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int first = 1;
+  for (; first < argc && std::strncmp(argv[first], "--", 2) == 0; ++first) {
+    const std::string option = argv[first];
+    if (option.rfind("--door=", 0) != 0) usage("unknown option " + option);
+    client::hip::choose_door(option.substr(7));
+  }
+  std::map<std::string, Command> commands = allocations();
+  commands.merge(others());
+  Session session;
+  session.args.assign(argv + first, argv + argc);
+  if (session.args.empty()) usage("no command");
+  while (session.at < session.args.size()) {
+    const std::string name = session.word();
+    const auto command = commands.find(name);
+    if (command == commands.end()) usage("unknown command " + name);
+    command->second(session);
+    std::fflush(stdout);
+  }
+  // The runtime's own exit handlers are not what is tested here.
+  std::_Exit(0);
+}

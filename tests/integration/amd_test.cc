@@ -1,0 +1,234 @@
+// The cap on AMD's devices, with AMD's own HIP runtime (5.2.3 of Debian 12) on the simulated HSA:
+// every way to device memory, what programs are told, and which partition is which.
+#include <dlfcn.h>
+
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+class AmdRig : public Rig {
+ protected:
+  explicit AmdRig(const std::string& profile = "tiny-amd") : Rig(profile, 1) {}
+
+  void SetUp() override {
+    if (void* hip = dlopen("libamdhip64.so.5", RTLD_LAZY); hip == nullptr) {
+      GTEST_SKIP() << "no libamdhip64.so.5 here";
+    }
+    if (thread_sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
+  }
+
+  std::unique_ptr<Program> start(const std::string& limit, const std::string& commands,
+                                 const Environment& extra = {}) const {
+    std::vector<std::string> args = {TEST_HIP_PROGRAM};
+    for (const std::string& word : words(commands)) args.push_back(word);
+    return std::make_unique<Program>(args, capped(limit) + extra);
+  }
+  Outcome hip(const std::string& limit, const std::string& commands,
+              const Environment& extra = {}) const {
+    return start(limit, commands, extra)->finish();
+  }
+};
+using Amd = AmdRig;
+
+class AmdPartitions : public AmdRig, public testing::WithParamInterface<const char*> {
+ protected:
+  AmdPartitions() : AmdRig(std::string("tiny-cpx") + GetParam()) {}
+};
+
+TEST_F(Amd, FillsUpToTheCapAndIsThenOutOfMemory) {
+  auto program = start("256MiB", "init malloc 16MiB meminfo fill 8MiB meminfo wait freeall wait");
+  auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 5u) << program->finish().err;
+  EXPECT_EQ(field(lines[2], "total="), 256 * kMiB);
+  const uint64_t free_before = static_cast<uint64_t>(field(lines[2], "free="));
+  EXPECT_EQ(free_before, 256 * kMiB - node_->used_by_pid(0, program->pid()) +
+                             static_cast<uint64_t>(field(lines[3], "count=")) * 8 * kMiB);
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "an ordinary hipErrorOutOfMemory";
+  EXPECT_EQ(static_cast<uint64_t>(field(lines[3], "count=")), free_before / (8 * kMiB))
+      << "refused what would have fitted";
+  expect_books_agree(program->pid(), "full");
+  program->go_on();
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "freed");
+  const Outcome outcome = program->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 256 * kMiB);
+  EXPECT_NE(outcome.err.find("hipMalloc refused on " + key() +
+                             " (0000:18:00.0 partition 0): asked "
+                             "8.0 MiB"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("(hip_program) holds the most"), std::string::npos) << outcome.err;
+}
+
+// Each command allocates 24 MiB in another way, under a cap that has room for one of them.
+TEST_F(Amd, EveryWayToAllocateIsCapped) {
+  for (const char* way :
+       {"malloc 24MiB", "flags 24MiB", "managed 24MiB", "pitch 24KiB 1KiB", "hsa 0 24MiB"}) {
+    auto program = start("40MiB", std::string("init ") + way + " " + way + " wait freeall wait");
+    const auto lines = program->read_until_ready();
+    ASSERT_EQ(lines.size(), 3u) << way << ": " << program->finish().err;
+    EXPECT_EQ(field(lines[1], "rc="), 0) << way;
+    EXPECT_NE(field(lines[2], "rc="), 0) << way;
+    const uint64_t real = node_->used_by_pid(0, program->pid());
+    // Managed memory is on the host until it is touched, and is charged in full at once.
+    const bool managed = std::string(way).find("managed") == 0;
+    EXPECT_EQ(ledger().held(key(), program->pid()), real + (managed ? 24 * kMiB : 0)) << way;
+    program->go_on();
+    program->read_until_ready();
+    EXPECT_EQ(ledger().held(key(), program->pid()), node_->used_by_pid(0, program->pid())) << way;
+    program->finish();
+  }
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 40 * kMiB);
+}
+
+TEST_F(Amd, AsyncPoolsAreCapped) {
+  // HIP 5.2 answers success and a null pointer when an asynchronous allocation is refused.
+  auto program = start("64MiB", "init async 24MiB async 24MiB async 24MiB wait freeall wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 4u) << program->finish().err;
+  EXPECT_EQ(field(lines[1], "rc="), 0);
+  EXPECT_TRUE(field(lines[3], "rc=") == 2 || lines[3].find("(nil)") != std::string::npos)
+      << lines[3];
+  expect_books_agree(program->pid(), "full");
+  program->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
+}
+
+TEST_F(Amd, HostMemoryIsNotCharged) {
+  auto program = start("32MiB", "init malloc 1MiB host 100MiB wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(field(lines[2], "rc="), 0);
+  expect_books_agree(program->pid(), "host memory");
+}
+
+TEST_F(Amd, EveryDoorIsHooked) {
+  for (const char* door : {"dlsym", "default", "link"}) {
+    auto program = start(
+        "32MiB", std::string("--door=") + door + " init malloc 24MiB malloc 24MiB meminfo wait");
+    const auto lines = program->read_until_ready();
+    ASSERT_EQ(lines.size(), 4u) << door;
+    EXPECT_EQ(field(lines[1], "rc="), 0) << door;
+    EXPECT_EQ(field(lines[2], "rc="), 2) << door;
+    EXPECT_EQ(field(lines[3], "total="), 32 * kMiB) << door;
+    program->finish();
+  }
+}
+
+TEST_F(Amd, TheCappedDeviceIsShownEverywhere) {
+  const Outcome outcome =
+      hip("50%", "init malloc 64MiB meminfo total 0 props 0 hsainfo 0 ptrinfo 0");
+  for (const char* line : {"total", "props"}) {
+    EXPECT_EQ(field(line_of(outcome.out, line), "bytes="), 512 * kMiB) << outcome.out;
+  }
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "total="), 512 * kMiB) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "hsainfo"), "size="), 512 * kMiB) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "hsainfo"), "largest="), 512 * kMiB) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "ptrinfo"), "bytes="), 64 * kMiB) << outcome.out;
+}
+
+TEST_F(Amd, AnUncappedProcessIsLeftAlone) {
+  Environment environment = capped("");
+  environment.erase("FRACGPU_MEMORY_LIMIT");
+  const Outcome outcome =
+      run({TEST_HIP_PROGRAM, "init", "malloc", "900MiB", "total", "0"}, environment);
+  EXPECT_EQ(field(line_of(outcome.out, "malloc"), "rc="), 0) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), 1024 * kMiB);
+  EXPECT_FALSE(ledger().exists());
+}
+
+TEST_F(Amd, TheTenantsProcessesShareOneCap) {
+  auto first = start("128MiB", "init malloc 80MiB wait");
+  ASSERT_EQ(field(first->read_until_ready().back(), "rc="), 0);
+  const Outcome second = hip("128MiB", "init malloc 80MiB meminfo");
+  EXPECT_EQ(field(line_of(second.out, "malloc"), "rc="), 2) << second.out;
+  EXPECT_NE(
+      second.err.find("pid " + std::to_string(first->pid()) + " (hip_program) holds the most"),
+      std::string::npos)
+      << second.err;
+  first->kill(SIGKILL);
+  first->finish();
+  const Outcome third = hip("128MiB", "init malloc 80MiB");
+  EXPECT_EQ(field(line_of(third.out, "malloc"), "rc="), 0) << third.err;
+}
+
+TEST_F(Amd, TheExporterPaysAndMemoryOutlivesItsExporter) {
+  auto exporter = start("128MiB", "init malloc 64MiB export 0 wait");
+  const std::string exported = exporter->read_until_ready().back();
+  ASSERT_EQ(field(exported, "rc="), 0);
+  const std::string handle = exported.substr(exported.find("handle=") + 7);
+  auto importer = start("128MiB", "init malloc 1MiB open " + handle + " wait free 1 wait");
+  const auto lines = importer->read_until_ready();
+  ASSERT_EQ(lines.size(), 3u) << importer->finish().err;
+  ASSERT_EQ(field(lines[2], "rc="), 0) << lines[2];
+  expect_books_agree(exporter->pid(), "exporter");
+  expect_books_agree(importer->pid(), "importer");
+  exporter->kill(SIGKILL);
+  exporter->finish();
+  // 64 MiB are still there, at the tenant's cost.
+  const Outcome refused = hip("128MiB", "init malloc 64MiB");
+  EXPECT_EQ(field(line_of(refused.out, "malloc"), "rc="), 2) << refused.out;
+  importer->go_on();
+  EXPECT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
+  const Outcome granted = hip("128MiB", "init malloc 64MiB");
+  EXPECT_EQ(field(line_of(granted.out, "malloc"), "rc="), 0) << granted.err;
+  importer->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+}
+
+TEST_F(Amd, WhereTheKernelShowsNoDevicesNothingIsAllocated) {
+  Environment environment = capped("128MiB");
+  environment["LD_PRELOAD"] = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
+  const Outcome outcome = run({TEST_HIP_PROGRAM, "init", "malloc", "1MiB"}, environment);
+  EXPECT_EQ(field(line_of(outcome.out, "malloc"), "rc="), 2) << outcome.out;
+  EXPECT_NE(outcome.err.find("/sys/class/kfd, which must be visible"), std::string::npos)
+      << outcome.err;
+}
+
+// All the ways in which kernels name partitions.
+TEST_P(AmdPartitions, EachHasItsOwnCap) {
+  const std::string limit = "0=64MiB," + key(1) + "=25%,0000:18:00.0/2=96MiB,3=0.5";
+  const uint64_t caps[] = {64 * kMiB, 256 * kMiB, 96 * kMiB, 512 * kMiB, 1024 * kMiB};
+  for (int device = 0; device < 5; ++device) {
+    const std::string number = std::to_string(device);
+    auto program = start(limit, "init device " + number + " total " + number + " props " + number +
+                                    " malloc 40MiB fill 8MiB meminfo hsainfo " + number + " wait");
+    const auto lines = program->read_until_ready();
+    ASSERT_EQ(lines.size(), 8u) << program->finish().err;
+    for (const int line : {2, 3}) EXPECT_EQ(field(lines[line], "bytes="), caps[device]) << device;
+    EXPECT_EQ(field(lines[6], "total="), caps[device]) << device;
+    EXPECT_EQ(field(lines[7], "size="), caps[device]) << device;
+    EXPECT_LE(node_->tenant_used(device, tenant_), caps[device]);
+    EXPECT_GT(node_->tenant_used(device, tenant_), caps[device] - 16 * kMiB);
+    if (device < 4) expect_books_agree(program->pid(), number.c_str(), device);
+    program->finish();
+  }
+}
+
+TEST_P(AmdPartitions, VisibleDevicesChangeNothingAboutWhoIsWho) {
+  const std::string limit = "64MiB," + key(5) + "=128MiB";
+  for (const char* variable : {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    auto program =
+        start(limit, "init total 0 malloc 100MiB meminfo total 1 wait", {{variable, "5,2"}});
+    const auto lines = program->read_until_ready();
+    ASSERT_EQ(lines.size(), 5u) << variable;
+    EXPECT_EQ(field(lines[1], "bytes="), 128 * kMiB) << variable;
+    EXPECT_EQ(field(lines[2], "rc="), 0) << variable;
+    EXPECT_EQ(field(lines[3], "total="), 128 * kMiB) << variable;
+    EXPECT_EQ(field(lines[4], "bytes="), 64 * kMiB) << variable;
+    expect_books_agree(program->pid(), variable, 5);
+    program->finish();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AmdPartitions, testing::Values("", "-fn", "-xcp"),
+                         [](const auto& info) {
+                           const std::string suffix = info.param;
+                           return suffix.empty()    ? std::string("SameBusId")
+                                  : suffix == "-fn" ? "Functions"
+                                                    : "OwnUuid";
+                         });
+
+}  // namespace
+}  // namespace fracgpu::test

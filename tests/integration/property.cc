@@ -1,0 +1,92 @@
+// Starts the programs of random calls and compares the books; see property.h.
+#include "tests/integration/property.h"
+
+#include <chrono>
+#include <random>
+
+namespace fracgpu::test {
+namespace {
+
+unsigned chosen_seed() {
+  const char* given = getenv("FRACGPU_SEED");
+  return given != nullptr ? static_cast<unsigned>(atoi(given)) : std::random_device{}();
+}
+
+}  // namespace
+
+void PrintTo(const Mix& mix, std::ostream* stream) {
+  *stream << mix.families;
+}
+
+std::unique_ptr<Program> PropertyRig::start(unsigned seed, int threads, int phases, int moves,
+                                            const Environment& extra) {
+  std::vector<std::string> args = {program_,
+                                   std::to_string(seed),
+                                   std::to_string(threads),
+                                   std::to_string(phases),
+                                   std::to_string(moves),
+                                   std::to_string(GetParam().max_mib)};
+  // FRACGPU_FAMILIES and FRACGPU_SEED narrow a failure down.
+  const char* narrowed = getenv("FRACGPU_FAMILIES");
+  for (const std::string& family : words(narrowed ? narrowed : GetParam().families)) {
+    args.push_back(family);
+  }
+  return std::make_unique<Program>(
+      args,
+      capped(std::to_string(cap_mib_) + "MiB") +
+          Environment{{"FRACGPU_SIM_MODULE_MIB", GetParam().module_mib}, {"FRACGPU_LOG", "off"}} +
+          extra);
+}
+
+void PropertyRig::run_phases(int processes, int threads, int moves, const Environment& extra) {
+  const int phases = getenv("FRACGPU_CAMPAIGN") != nullptr ? 100 : 10;
+  const uint64_t cap = static_cast<uint64_t>(cap_mib_) * kMiB;
+  const unsigned first_seed = chosen_seed();
+  std::printf("FRACGPU_SEED=%u\n", first_seed);
+  std::vector<std::unique_ptr<Program>> programs;
+  for (int i = 0; i < processes; ++i) {
+    programs.push_back(start(first_seed + static_cast<unsigned>(i), threads, phases, moves, extra));
+  }
+  for (auto& program : programs) ASSERT_EQ(program->read_line(), "up") << program->finish().err;
+  for (auto& program : programs) program->go_on();
+  long long done = 0, refused = 0;
+  for (int phase = 0; phase <= phases; ++phase) {
+    const std::string when = "phase " + std::to_string(phase);
+    for (auto& program : programs) {
+      const std::string line = program->read_line();
+      ASSERT_NE(line.find("bad="), std::string::npos) << when << ": " << program->finish().err;
+      EXPECT_EQ(line.substr(line.find("bad=")), "bad=") << when;
+      if (phase == phases) {
+        done += field(line, "done=");
+        refused += field(line, "refused=");
+      }
+    }
+    for (auto& program : programs) expect_equal_soon(*program, when);
+    EXPECT_EQ(ledger().total_held(key()), node_->tenant_used(0, tenant_)) << when;
+    EXPECT_LE(node_->tenant_high_water(0, tenant_), cap) << when;
+    if (HasFailure()) break;
+    for (auto& program : programs) program->go_on();
+  }
+  for (auto& program : programs) {
+    const Outcome outcome = program->finish();
+    EXPECT_TRUE(HasFailure() || outcome.status == 0) << outcome.err;
+  }
+  std::printf("%lld calls, %lld refused, high-water mark %.1f of %d MiB\n", done, refused,
+              static_cast<double>(node_->tenant_high_water(0, tenant_)) / 1048576.0, cap_mib_);
+}
+
+// What a call leaves to the truth is found when the truth is read next, which is not at once.
+void PropertyRig::expect_equal_soon(Program& program, const std::string& when) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  uint64_t charged = 0, real = 0;
+  do {
+    program.go_on_with("look");
+    if (program.read_line() != "looked") break;
+    charged = ledger().held(key(), program.pid());
+    real = node_->used_by_pid(0, program.pid());
+  } while (charged != real && std::chrono::steady_clock::now() < end);
+  EXPECT_EQ(charged, real) << when << ": the books differ by "
+                           << static_cast<long long>(charged - real) / 1048576.0 << " MiB";
+}
+
+}  // namespace fracgpu::test

@@ -1,0 +1,40 @@
+// Random sequences of all allocating calls, from several threads and processes, against the node's
+// own books: whenever a tenant stands still the ledger equals them for each process, and at no
+// moment is it above its cap.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+
+// What is run: families of calls of a program (see tests/clients/random).
+struct Mix {
+  const char* name;
+  const char* families;
+  int max_mib;  // of one request
+  const char* module_mib = "4";
+};
+
+void PrintTo(const Mix& mix, std::ostream* stream);
+
+class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
+ protected:
+  PropertyRig(const std::string& profile, int context_mib, const char* program, int cap_mib)
+      : Rig(profile, context_mib), program_(program), cap_mib_(cap_mib) {}
+
+  // Runs `processes` of them together and compares the books after each phase.
+  void run_phases(int processes, int threads, int moves, const Environment& extra = {});
+
+ private:
+  std::unique_ptr<Program> start(unsigned seed, int threads, int phases, int moves,
+                                 const Environment& extra);
+  void expect_equal_soon(Program& program, const std::string& when);
+
+  const char* program_;
+  int cap_mib_;
+};
+
+}  // namespace fracgpu::test

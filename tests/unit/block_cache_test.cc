@@ -1,0 +1,85 @@
+// The rule by which ROCr keeps empty blocks, against a model that does what its public source says:
+// a list of empty blocks and the bytes of those in use.
+#include "shim/block_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace fracgpu {
+namespace {
+
+struct Model {
+  uint64_t in_use_bytes = 0;
+  std::vector<uint64_t> empty;
+  static constexpr uint64_t kBlock = 2u << 20;
+
+  uint32_t left() {
+    in_use_bytes -= kBlock;
+    empty.push_back(kBlock);
+    uint32_t released = 0;
+    while (empty.size() > 1 && empty.size() * kBlock > in_use_bytes * 2) {
+      empty.pop_back();
+      ++released;
+    }
+    return released;
+  }
+};
+
+TEST(BlockCache, KeepsAsManyAsTheRuntime) {
+  BlockCache cache;
+  Model model;
+  uint32_t in_use = 0;
+  std::mt19937 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    const bool grow = in_use == 0 || random() % 100 < (i / 2000 % 2 == 0 ? 60u : 40u);
+    if (grow) {
+      const bool whole = random() % 8 == 0;
+      const bool taken = cache.begin(whole);
+      ASSERT_EQ(taken, !whole && !model.empty.empty());
+      if (random() % 4 == 0) {
+        cache.end(taken);  // it found room in a block that is in use
+        continue;
+      }
+      if (taken) model.empty.pop_back();
+      cache.end_in_new_block();
+      model.in_use_bytes += Model::kBlock;
+      ++in_use;
+    } else {
+      ASSERT_EQ(cache.left(), model.left()) << i;
+      --in_use;
+    }
+    ASSERT_EQ(cache.units() * layout::kUnit, model.empty.size() * Model::kBlock) << i;
+  }
+}
+
+TEST(BlockCache, WhatTheTruthSaysIsGone) {
+  BlockCache cache;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(cache.begin(false));
+    cache.end_in_new_block();
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
+  EXPECT_EQ(cache.units(), 2 * BlockCache::kBlockUnits);
+  EXPECT_EQ(cache.forget(BlockCache::kBlockUnits - 1), 0u);
+  EXPECT_EQ(cache.forget(BlockCache::kBlockUnits), 1u);
+  EXPECT_EQ(cache.forget(9 * BlockCache::kBlockUnits), 1u) << "no more than there are";
+  EXPECT_FALSE(cache.begin(false));
+}
+
+TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
+  BlockCache cache;
+  for (int i = 0; i < 3; ++i) {
+    cache.begin(false);
+    cache.end_in_new_block();
+  }
+  cache.begin(
+      false);  // the runtime may have made a block for it, and keeps two empty ones therefore
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
+  EXPECT_EQ(cache.left(), 1u);
+  cache.end(false);
+  EXPECT_EQ(cache.units(), 2 * BlockCache::kBlockUnits);
+}
+
+}  // namespace
+}  // namespace fracgpu
