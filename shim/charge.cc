@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "shim/truth.h"
+#include "shim/upper_call.h"
 
 namespace fracgpu {
 
@@ -204,14 +205,20 @@ void release_context(Process& process, const Context& context) {
 
 void say_refusal(Process& process, int row, const char* api, const Refusal& refusal) {
   unsigned held_back = 0;
+  UpperCall::note_said();
   if (!logs(Level::warn) || !process.refusals_said.pass(held_back)) return;
   Message line;
   if (!refusal.fault.empty()) {
     line.format("{} refused: {}", api, refusal.fault.view());
   } else {
     const char* key = process.ledger.map()->devices[row].key;
-    line.format("{} refused on {}: asked {}, in use {} of cap {}", api, truth::describe(key).view(),
-                human_bytes(refusal.asked * kUnit).view(), human_bytes(refusal.held * kUnit).view(),
+    line.format("{} refused on {}: ", api, truth::describe(key).view());
+    if (refusal.asked > 0) {
+      line.append("asked {}, ", human_bytes(refusal.asked * kUnit).view());
+    } else {
+      line.append("the runtime is out of memory by its own count, ");
+    }
+    line.append("in use {} of cap {}", human_bytes(refusal.held * kUnit).view(),
                 human_bytes(refusal.cap * kUnit).view());
     if (refusal.largest_held > 0) {
       line.append("; pid {} ({:.16}) holds the most, {}", refusal.largest_pid,
@@ -221,6 +228,13 @@ void say_refusal(Process& process, int row, const char* api, const Refusal& refu
   if (held_back > 0) line.append(" [{} refusals not shown]", held_back);
   say(Level::warn, line.view());
   report_call_stack();
+}
+
+void say_own_refusal(Process& process, int row, const char* api) {
+  if (row < 0) return;
+  Refusal refusal;
+  process.ledger.explain(row, 0, refusal);
+  say_refusal(process, row, api, refusal);
 }
 
 void say_fault(Process& process, const char* api) {

@@ -145,7 +145,8 @@ class ImplicitReservation {
                                          uint64_t estimate);
   static ImplicitReservation for_runtime(Process& process, int row, const char* api,
                                          uint64_t estimate);
-  static ImplicitReservation for_module(Process& process, int row, const char* api);
+  static ImplicitReservation for_module(Process& process, int row, const char* api,
+                                        uint64_t estimate);
   ~ImplicitReservation();
   ImplicitReservation(const ImplicitReservation&) = delete;
   ImplicitReservation& operator=(const ImplicitReservation&) = delete;
@@ -187,5 +188,8 @@ void settle_after_destroy(Process& process, int row, uint64_t estimate);
 // Says why an allocation was refused, unless too much was said lately.
 void say_refusal(Process& process, int row, const char* api, const Refusal& refusal);
 void say_fault(Process& process, const char* api);
+
+// Says who holds what when a runtime refused by itself, by what it was told of the capped device.
+void say_own_refusal(Process& process, int row, const char* api);
 
 }  // namespace fracgpu

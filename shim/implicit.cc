@@ -19,9 +19,6 @@ namespace {
 using layout::kUnit;
 using layout::units_for;
 
-// Reserved for the first module of a process; for later ones, the most that one took. An estimate.
-constexpr uint64_t kEstimatedModule = (32u << 20) / kUnit;
-
 // Both with process.cold_paths held.
 
 // Sets the implicit memory. `reserved` units for it are charged already and become part of it, in
@@ -151,13 +148,14 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, const char* 
 ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t units, const char* api)
     : ImplicitReservation(process, row, api, Kind::given, units) {}
 
-ImplicitReservation ImplicitReservation::for_module(Process& process, int row, const char* api) {
+ImplicitReservation ImplicitReservation::for_module(Process& process, int row, const char* api,
+                                                    uint64_t estimate) {
   uint64_t seen = 0;
   {
     Locked<SpinLock> lock(process.cold_paths);
     seen = process.implicit[row].largest_growth;
   }
-  return ImplicitReservation(process, row, api, Kind::module, seen != 0 ? seen : kEstimatedModule);
+  return ImplicitReservation(process, row, api, Kind::module, seen != 0 ? seen : estimate);
 }
 
 ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api,

@@ -48,6 +48,12 @@ class UpperCall {
     return units;
   }
 
+  // Whether a refusal was reported under this call.
+  bool said() const { return said_; }
+  static void note_said() {
+    if (current_ != nullptr) current_->said_ = true;
+  }
+
   // For the lower API: at most `units` of what the upper call has reserved on the row.
   static uint64_t take(int row, uint64_t units) {
     UpperCall* const call = current_;
@@ -73,6 +79,7 @@ class UpperCall {
   int row_ = -1;
   uint64_t left_ = 0;  // units
   bool touched_ = false;
+  bool said_ = false;
 };
 
 }  // namespace fracgpu

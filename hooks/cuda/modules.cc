@@ -11,6 +11,9 @@
 namespace fracgpu::cuda {
 namespace {
 
+// Reserved for the first module of a process; for later ones, the most that one took. An estimate.
+constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
+
 // Calls `load()` under what `reserve()` returns; `unload()` undoes it.
 template <typename Reserve, typename Load, typename Unload>
 CUresult load_under(Process& process, int row, const char* api, Reserve reserve, Load load,
@@ -32,7 +35,8 @@ CUresult load_under(Process& process, int row, const char* api, Reserve reserve,
 template <typename Load, typename Unload>
 CUresult load_on(Process& process, int row, const char* api, Load load, Unload unload) {
   return load_under(
-      process, row, api, [&] { return ImplicitReservation::for_module(process, row, api); }, load,
+      process, row, api,
+      [&] { return ImplicitReservation::for_module(process, row, api, kEstimatedModule); }, load,
       unload);
 }
 

@@ -106,6 +106,13 @@ int row_of(Process& process, int ordinal) {
   return hsa::row_of(process, number);
 }
 
+hipError_t Hook::finish(hipError_t result) {
+  if (result == kOutOfMemory && active() && !call_.said()) {
+    say_own_refusal(*process_, current_row(*process_), api_);
+  }
+  return result;
+}
+
 int current_row(Process& process) {
   int ordinal = 0;
   return real::hipGetDevice(&ordinal) == kSuccess ? row_of(process, ordinal) : Process::kNotCapped;

@@ -10,7 +10,7 @@ namespace fracgpu::hip {
 // call.
 class Hook {
  public:
-  explicit Hook(const char* api) : call_(api) {
+  explicit Hook(const char* api) : call_(api), api_(api) {
     runtime_library.resolve();
     if (call_.outermost()) process_ = Process::self();
   }
@@ -20,8 +20,13 @@ class Hook {
   Process& process() const { return *process_; }
   UpperCall& call() { return call_; }
 
+  // The call's result, to return: when HIP refused by itself, by what it was told of the capped
+  // device, the user is told who holds the memory all the same.
+  hipError_t finish(hipError_t result);
+
  private:
   UpperCall call_;
+  const char* api_;
   Process* process_ = nullptr;
 };
 

@@ -25,11 +25,11 @@ uint64_t product(uint64_t a, uint64_t b) {
 template <typename Allocate>
 hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
-  if (!hook.active() || bytes <= kBlock) return allocate();
+  if (!hook.active() || bytes <= kBlock) return hook.finish(allocate());
   Process& process = hook.process();
   const int row = current_row(process);
   if (row >= 0 && !hook.call().reserve(process, row, block_units(bytes))) return kOutOfMemory;
-  return allocate();
+  return hook.finish(allocate());
 }
 
 // Keys of managed memory among the live allocations. HSA may know the same address.

@@ -8,9 +8,8 @@ namespace fracgpu::hip {
 #define FRACGPU_CALLED(name, parameters)
 #define FRACGPU_NAMED(name, parameters, arguments) \
   hipError_t name parameters {                     \
-    runtime_library.resolve();                     \
-    const UpperCall call(#name);                   \
-    return real::name arguments;                   \
+    Hook hook(#name);                              \
+    return hook.finish(real::name arguments);      \
   }
 #include "hooks/hip/functions.inc"
 #undef FRACGPU_HOOKED

@@ -48,8 +48,12 @@ void settle_all(Process& process) {
   }
 }
 
+// Reserved for the first code object of a process; for later ones, the most that one took. An
+// estimate: those that HIP itself loads are some hundred KiB.
+constexpr uint64_t kEstimatedCode = (2u << 20) / layout::kUnit;
+
 ImplicitReservation for_code(Process& process, int row, const char* api) {
-  return ImplicitReservation::for_module(process, row, api);
+  return ImplicitReservation::for_module(process, row, api, kEstimatedCode);
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ namespace vendor {
 #pragma push_macro("__cplusplus")
 #undef __cplusplus
 #include <hip/hip_runtime_api.h>
+#if __has_include(<hip/hip_deprecated.h>)
+#include <hip/hip_deprecated.h>
+#endif
 #pragma pop_macro("__cplusplus")
 #pragma GCC diagnostic pop
 #define ABI_VERSION (HIP_VERSION_MAJOR * 100 + HIP_VERSION_MINOR)

@@ -11,8 +11,8 @@ class AmdProperty : public PropertyRig {
   AmdProperty() : PropertyRig("tiny-amd", 1, TEST_RANDOM_HIP, 512) {}
 
   void SetUp() override {
+    if (sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
     if (dlopen("libamdhip64.so.5", RTLD_LAZY) == nullptr) GTEST_SKIP() << "no libamdhip64.so.5";
-    if (thread_sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
   }
 };
 

@@ -1,34 +1,10 @@
 // The cap on AMD's devices, with AMD's own HIP runtime (5.2.3 of Debian 12) on the simulated HSA:
 // every way to device memory, what programs are told, and which partition is which.
-#include <dlfcn.h>
-
-#include "tests/integration/rig.h"
+#include "tests/integration/amd_rig.h"
 
 namespace fracgpu::test {
 namespace {
 
-class AmdRig : public Rig {
- protected:
-  explicit AmdRig(const std::string& profile = "tiny-amd") : Rig(profile, 1) {}
-
-  void SetUp() override {
-    if (void* hip = dlopen("libamdhip64.so.5", RTLD_LAZY); hip == nullptr) {
-      GTEST_SKIP() << "no libamdhip64.so.5 here";
-    }
-    if (thread_sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
-  }
-
-  std::unique_ptr<Program> start(const std::string& limit, const std::string& commands,
-                                 const Environment& extra = {}) const {
-    std::vector<std::string> args = {TEST_HIP_PROGRAM};
-    for (const std::string& word : words(commands)) args.push_back(word);
-    return std::make_unique<Program>(args, capped(limit) + extra);
-  }
-  Outcome hip(const std::string& limit, const std::string& commands,
-              const Environment& extra = {}) const {
-    return start(limit, commands, extra)->finish();
-  }
-};
 using Amd = AmdRig;
 
 class AmdPartitions : public AmdRig, public testing::WithParamInterface<const char*> {
