@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "clock.h"
 #include "driver.h"
 #include "samples.h"
 

@@ -3,7 +3,6 @@
 #include "driver.h"
 
 #include <dlfcn.h>
-#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -65,12 +64,6 @@ Driver open_driver() {
 const Driver& Driver::get() {
   static const Driver driver = open_driver();
   return driver;
-}
-
-uint64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 }  // namespace bench

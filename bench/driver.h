@@ -29,7 +29,4 @@ struct Driver {
   static const Driver& get();
 };
 
-// CLOCK_MONOTONIC, which is one clock for all processes.
-uint64_t now_ns();
-
 }  // namespace bench

@@ -27,6 +27,7 @@ TARGETS = [
     (r"^memory_info", "+20 ns"),
     (r"^at_once/memory_info_own_node", "+20 ns"),
     (r"^launch_kernel", "+0 ns"),
+    (r"^hip_malloc_free/", "+100 ns"),
     (r"^process_start/(no_cap|capped)", "+150 us"),
 ]
 
@@ -52,42 +53,54 @@ class Runner:
     def __init__(self, chosen, scratch):
         self.chosen = chosen
         self.scratch = pathlib.Path(scratch)
-        self.program = chosen.build / "bench" / "driver_calls"
         self.runs = 0
 
-    def environment(self, preload):
+    def program(self, name):
+        return self.chosen.build / "bench" / ("hip_calls" if name.startswith("hip_") else "driver_calls")
+
+    def environment(self, preload, amd):
         kept = {k: v for k, v in os.environ.items()
                 if k != "LD_PRELOAD" and not k.startswith("FRACGPU_")}
         if not self.chosen.real:
-            # A new node each time: nothing is left of an earlier run. It has 1 TiB, so that a
-            # hundred thousand allocations of 2 MiB fit.
+            # A new node each time: nothing is left of an earlier run. NVIDIA's has 240 GiB, so
+            # that a hundred thousand allocations of 2 MiB fit.
             self.runs += 1
             node = self.scratch / f"node{self.runs}"
-            subprocess.run([self.chosen.build / "tests/sim/simnode", "create", node,
-                            "--profile", "h200", "--total-mib", str(1 << 20)], check=True)
+            profile = ["mi210"] if amd else ["h200", "--total-mib", str(240 << 10)]
+            subprocess.run([self.chosen.build / "tests/sim/simnode", "create", node, "--profile",
+                            *profile], check=True)
             kept["FRACGPU_SIM_NODE"] = str(node)
-            kept["FRACGPU_SIM_PROFILE"] = "h200"
             kept["LD_LIBRARY_PATH"] = str(self.chosen.build / "sim")
+        preloaded = []
         if preload:
-            kept["LD_PRELOAD"] = str(self.chosen.build / "libfracgpu.so")
+            preloaded.append(str(self.chosen.build / "libfracgpu.so"))
             kept["FRACGPU_TENANT"] = TENANT
             if self.chosen.limit != "none":
                 kept["FRACGPU_MEMORY_LIMIT"] = self.chosen.limit
+        if amd and not self.chosen.real:
+            preloaded.append(str(self.chosen.build / "sim/libsimkfd.so"))
+        if preloaded:
+            kept["LD_PRELOAD"] = ":".join(preloaded)
         return kept
 
     def names(self):
-        listed = subprocess.run([self.program, "--benchmark_list_tests"], check=True, text=True,
-                                env=self.environment(False), stdout=subprocess.PIPE).stdout.split()
+        listed = []
+        for amd, first in ((False, ""), (True, "hip_")):
+            listed += subprocess.run([self.program(first), "--benchmark_list_tests"], check=True,
+                                     env=self.environment(False, amd), text=True,
+                                     stdout=subprocess.PIPE).stdout.split()
         return [name for name in listed if re.search(self.chosen.filter, name)]
 
     def measure(self, name, preload):
         """The figures of one run, or a text that says why there are none."""
-        command = [self.program, f"--benchmark_filter=^{re.escape(name)}$",
+        command = [self.program(name), f"--benchmark_filter=^{re.escape(name)}$",
                    f"--benchmark_min_time={self.chosen.min_time}", "--benchmark_format=json"]
-        done = subprocess.run(command, env=self.environment(preload), text=True, timeout=600,
+        environment = self.environment(preload, name.startswith("hip_"))
+        done = subprocess.run(command, env=environment, text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        for node in glob.glob(str(self.scratch / "node*")):
-            os.unlink(node)
+        if not self.chosen.real:
+            subprocess.run([self.chosen.build / "tests/sim/simnode", "remove",
+                            environment["FRACGPU_SIM_NODE"]], check=True)
         if done.returncode != 0:
             sys.exit(f"{name} failed ({done.returncode}):\n{done.stderr}")
         result = json.loads(done.stdout)["benchmarks"][0]

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "driver.h"
+#include "clock.h"
 
 namespace bench {
 

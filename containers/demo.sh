@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows the main job in well under a minute: two tenants share one GPU, each is held to its own cap, and what a killed
-# one held is free again. Installs and builds what is missing first. Exit status 0 only if what it showed was right.
+# Shows the main job in well under a minute: two tenants share one GPU, each is held to its own cap, a third on an AMD
+# device too, and what a killed one held is free again. Installs and builds what is missing first. Exit status 0 only if what it showed was right.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,12 +35,12 @@ give_up() {
 heading "Preparing"
 build=$PWD/build/release
 if [[ ${1-} != --no-build ]]; then
-  containers/packages.sh build
+  containers/packages.sh demo
   log=$build.log
   mkdir -p build
   if ! { cmake --preset release -Wno-dev &&
-    cmake --build --preset release --target fracgpu_shim fracgpu_command cuda_client sim_cuda sim_nvml simnode; } \
-    >"$log" 2>&1 </dev/null; then
+    cmake --build --preset release --target fracgpu_shim fracgpu_command cuda_client hip_program sim_cuda sim_nvml \
+      sim_hsa sim_kfd simnode; } >"$log" 2>&1 </dev/null; then
     tail -n 30 "$log" >&2
     give_up "the build failed; all of its output is in $log"
   fi
@@ -51,14 +51,17 @@ library=$build/libfracgpu.so
 say "libfracgpu.so is built; it is all that a container needs"
 
 work=$(mktemp -d)
+node=/dev/shm/fracgpu-demo-node-$$
 declare -A pid=() to=() from=()
 tenants=("team-a-$$" "team-b-$$")
-declare -A cap=(["${tenants[0]}"]=8192 ["${tenants[1]}"]=4096) # MiB
+amd=team-c-$$
+declare -A cap=(["${tenants[0]}"]=8192 ["${tenants[1]}"]=4096 ["$amd"]=6144) # MiB
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
   for each in "${pid[@]}"; do kill -9 "$each" 2>/dev/null || true; done
-  rm -rf "$work" "/dev/shm/fracgpu-demo-node-$$"
-  for tenant in "${tenants[@]}"; do rm -f "/dev/shm/fracgpu-$tenant"; done
+  "$build/tests/sim/simnode" remove "$node" 2>/dev/null || true
+  rm -rf "$work"
+  for tenant in "${tenants[@]}" "$amd"; do rm -f "/dev/shm/fracgpu-$tenant"; done
 }
 trap cleanup EXIT
 trap 'exit 1' INT TERM
@@ -69,12 +72,13 @@ if nvidia-smi -L >/dev/null 2>&1; then
   say "GPU: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader -i 0), a real one"
   (($(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits -i 0) > 13000)) ||
     give_up "less than 13 GiB of GPU 0 are free: too little to show two tenants beside what runs there"
+  "$build/tests/sim/simnode" create "$node" --profile mi210
 else
-  node=/dev/shm/fracgpu-demo-node-$$
-  "$build/tests/sim/simnode" create "$node" --profile a100-40gb
+  "$build/tests/sim/simnode" create "$node" --profile a100-40gb+mi210
   host+=("FRACGPU_SIM_NODE=$node" "LD_LIBRARY_PATH=$build/sim")
   say "GPU: none on this machine; a simulated A100 with 40 GiB stands in for it"
 fi
+say "AMD: a simulated MI210 with 64 GiB, under AMD's own HIP runtime"
 as() { # as TENANT COMMAND…; with `instead=exec` before it, in place of this shell
   ${instead-} "${host[@]}" LD_PRELOAD="$library" FRACGPU_TENANT="$1" FRACGPU_MEMORY_LIMIT="${cap[$1]}MiB" "${@:2}"
 }
@@ -115,10 +119,16 @@ else
 fi
 host_look() { "${host[@]}" "${look[@]}"; }
 
-start() { # start TENANT COMMANDS…: a CUDA program of the tenant, held by its "wait" commands
-  local tenant=$1
+# The kernel's side of the simulated AMD device is a part of sysfs, which a second preload shows.
+on_amd() { # as `as`, on the AMD device
+  ${instead-} "${host[@]}" "FRACGPU_SIM_NODE=$node" "LD_LIBRARY_PATH=$build/sim" \
+    LD_PRELOAD="$library:$build/sim/libsimkfd.so" FRACGPU_TENANT="$1" FRACGPU_MEMORY_LIMIT="${cap[$1]}MiB" "${@:2}"
+}
+
+start() { # start HOW TENANT COMMAND…: a program of the tenant, held by its "wait" commands; HOW is as or on_amd
+  local tenant=$2
   mkfifo "$work/$tenant.in" "$work/$tenant.out"
-  instead='exec' as "$tenant" "$client" --door=cudart "${@:2}" <"$work/$tenant.in" >"$work/$tenant.out" 2>"$work/$tenant.err" &
+  instead='exec' "$1" "${@:2}" <"$work/$tenant.in" >"$work/$tenant.out" 2>"$work/$tenant.err" &
   pid[$tenant]=$!
   local writer reader
   exec {writer}>"$work/$tenant.in" {reader}<"$work/$tenant.out"
@@ -138,7 +148,7 @@ field() { sed -n "s/^$1 .*\b$2=\([0-9]*\).*/\1/p" | tail -n 1; } # field COMMAND
 heading "Two tenants on one GPU, each allocates until it is told no"
 before=$(host_look | awk -F', ' '{ print $2 }')
 for tenant in "${tenants[@]}"; do
-  start "$tenant" init retain wait fill 256MiB fill 2MiB alloc 1GiB wait
+  start as "$tenant" "$client" --door=cudart init retain wait fill 256MiB fill 2MiB alloc 1GiB wait
 done
 for tenant in "${tenants[@]}"; do answers "$tenant" >"$work/$tenant.first"; done
 for tenant in "${tenants[@]}"; do go_on "$tenant"; done # both at the same time from here
@@ -171,8 +181,24 @@ check "each tenant sees a GPU of the size of its cap, and the driver gave it no 
 check "the GPU gave $((used - before)) MiB since the start, no more than both caps together" \
   "$used - $before > 0 && $used - $before <= ${cap[${tenants[0]}]} + ${cap[${tenants[1]}]}"
 
+heading "An AMD tenant beside them: HIP under a cap of ${cap[$amd]} MiB"
+start on_amd "$amd" "$build/tests/clients/hip_program" init malloc 1GiB fill 256MiB malloc 1GiB meminfo wait
+answers "$amd" >"$work/$amd.first"
+count=$(field fill count <"$work/$amd.first")
+total=$(field meminfo total <"$work/$amd.first")
+result=$(field malloc rc <"$work/$amd.first")
+say "${amd%-*}: got 1 GiB and $count x 256 MiB; 1 GiB more: error $result; hipMemGetInfo says $((total >> 20)) MiB in all"
+say "${dim}$(grep -m 1 -o 'hipMalloc refused.*' "$work/$amd.err")${plain}"
+check "it holds no more than its cap, and was refused nothing that fits" \
+  "1024 + $count * 256 <= ${cap[$amd]} && 1024 + ($count + 1) * 256 + 64 > ${cap[$amd]}"
+check "the refusal is an ordinary hipErrorOutOfMemory (2)" "$result == 2"
+check "hipMemGetInfo shows a device of the size of its cap" "($total >> 20) == ${cap[$amd]}"
+
 heading "Who holds what: fracgpu status"
-"$build/fracgpu" status "${tenants[@]}"
+"$build/fracgpu" status "${tenants[@]}" "$amd"
+go_on "$amd"
+wait "${pid[$amd]}" || check "${amd%-*} ends well by itself" 0
+unset "pid[$amd]"
 
 first=${tenants[0]}
 heading "${first%-*} is killed: kill -9 ${pid[$first]}"

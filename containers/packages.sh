@@ -1,18 +1,21 @@
 #!/bin/sh
-# packages.sh build|tests: installs the Debian packages that building, or building and testing, needs. This is the one
+# packages.sh build|demo|tests: installs the Debian packages that building, the demo, or all tests need. This is the one
 # list of them. Where nothing is missing nothing is asked of apt, so a machine without a network works too.
 set -eu
 
 # libunwind-14-dev is LLVM's: its static archive is position-independent, that of libunwind-dev is not.
 build="cmake ninja-build g++ libfmt-dev libunwind-14-dev libcli11-dev nlohmann-json3-dev libgtest-dev python3"
+# AMD's own HIP runtime, and the headers of the HSA runtime that is simulated under it.
+demo="libamdhip64-5 libhsa-runtime-dev"
 # Headers to judge our declarations by, the benchmarks, and the one version of clang-format that judges.
-tests="git libbenchmark-dev libhsa-runtime-dev libamdhip64-dev clang-format-14"
+tests="git libbenchmark-dev libamdhip64-dev clang-format-14"
 
 case ${1-} in
   build) wanted=$build ;;
-  tests) wanted="$build $tests" ;;
+  demo) wanted="$build $demo" ;;
+  tests) wanted="$build $demo $tests" ;;
   *)
-    echo "usage: $0 build|tests" >&2
+    echo "usage: $0 build|demo|tests" >&2
     exit 2
     ;;
 esac

@@ -123,9 +123,10 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
   return true;
 }
 
-Release::Release(Process& process, uint64_t address) : process_(process) {
-  found_ = address != 0 && (process.allocations.take(address, taken_) ||
-                            process.allocations.begin_drop(chunk_key(address), taken_));
+Release::Release(Process& process, uint64_t address, bool likely_part) : process_(process) {
+  const auto whole = [&] { return process.allocations.take(address, taken_); };
+  const auto part = [&] { return process.allocations.begin_drop(chunk_key(address), taken_); };
+  found_ = address != 0 && (likely_part ? part() || whole() : whole() || part());
 }
 
 uint64_t Release::finish(bool lingers) {

@@ -89,7 +89,8 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
 // counted until the driver is done, since until then the chunk stays.
 class Release {
  public:
-  Release(Process& process, uint64_t address);
+  // `likely_part`: what is at the address is a part of a chunk rather than a whole allocation.
+  Release(Process& process, uint64_t address, bool likely_part = false);
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();
   // The same, where the runtime keeps a block whose last part is gone.

@@ -106,8 +106,9 @@ class Process {
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;
   ImplicitMemory implicit[layout::kMaxDevices];
-  std::atomic<uint32_t> small_arrays{0};  // live ones, which share chunks with linear memory
-  SpinLock cold_paths;                    // serialises readings of the truth within the process
+  std::atomic<uint32_t> managed_count{0};  // live allocations of managed memory that HIP made
+  std::atomic<uint32_t> small_arrays{0};   // live ones, which share chunks with linear memory
+  SpinLock cold_paths;                     // serialises readings of the truth within the process
   RateLimit refusals_said;
 
   // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every

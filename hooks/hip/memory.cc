@@ -93,6 +93,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   const uint64_t units = hook.call().take_rest();
   if (enter_allocation(process, context, managed_key(*pointer), units)) {
     process.implicit[row].managed.fetch_add(units, std::memory_order_relaxed);
+    process.managed_count.fetch_add(1, std::memory_order_relaxed);
     return result;
   }
   real::hipFree(*pointer);
@@ -103,7 +104,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
 hipError_t hipFree(void* pointer) {
   Hook hook("hipFree");
   Allocation managed;
-  if (!hook.active() || pointer == nullptr ||
+  if (!hook.active() || hook.process().managed_count.load(std::memory_order_relaxed) == 0 ||
       !hook.process().allocations.take(managed_key(pointer), managed)) {
     return real::hipFree(pointer);
   }
@@ -112,6 +113,7 @@ hipError_t hipFree(void* pointer) {
   Allocation displaced;
   if (result == kSuccess) {
     process.implicit[managed.row].managed.fetch_sub(managed.units, std::memory_order_relaxed);
+    process.managed_count.fetch_sub(1, std::memory_order_relaxed);
     process.ledger.release(managed.row, managed.units);
   } else {
     process.allocations.add(managed, displaced);

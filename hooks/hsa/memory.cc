@@ -5,6 +5,9 @@
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
 // while longer; see shim/block_cache.h.
 #include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
 
 #include "hooks/hsa/hook.h"
 #include "shim/upper_call.h"
@@ -14,13 +17,17 @@ namespace {
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// The variable by which ROCr is told to carve no blocks, for finding errors.
+// False where the variable is set by which ROCr is told to carve no blocks, for finding errors.
 bool carves_blocks() {
-  static const bool off = [] {
+  enum { unknown, no, yes };
+  static std::atomic<int> answer{unknown};
+  int now = answer.load(std::memory_order_relaxed);
+  if (now == unknown) {
     const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
-    return value != nullptr && value[0] == '1';
-  }();
-  return !off;
+    now = value != nullptr && strcmp(value, "1") == 0 ? no : yes;
+    answer.store(now, std::memory_order_relaxed);
+  }
+  return now == yes;
 }
 
 LinearSize vram_size(uint64_t bytes, uint32_t flags) {
@@ -84,7 +91,8 @@ template <typename Real>
 hsa_status_t release(void* pointer, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(pointer);
-  Release release(hook.process(), reinterpret_cast<uint64_t>(pointer));
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  Release release(hook.process(), address, address % kBlock != 0);
   const hsa_status_t result = real(pointer);
   if (result == kSuccess) release.done_in_block();
   return result;
