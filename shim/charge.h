@@ -138,13 +138,14 @@ void leave_to_truth(Process& process, int row, uint64_t units);
 // right from the truth afterwards.
 class ImplicitReservation {
  public:
+  enum class Kind { given, context, runtime, module };
+
   // `units`: the most that the call takes.
-  ImplicitReservation(Process& process, int row, uint64_t units, const char* api);
-  // For a context, a runtime's first use of a device, or a module: by the largest that was seen.
+  ImplicitReservation(Process& process, int row, uint64_t units, const char* api,
+                      Kind kind = Kind::given);
+  // For a context or a module: by the largest that was seen.
   // `estimate`: units, while none was seen.
   static ImplicitReservation for_context(Process& process, int row, const char* api,
-                                         uint64_t estimate);
-  static ImplicitReservation for_runtime(Process& process, int row, const char* api,
                                          uint64_t estimate);
   static ImplicitReservation for_module(Process& process, int row, const char* api,
                                         uint64_t estimate);
@@ -159,9 +160,7 @@ class ImplicitReservation {
   bool made();
 
  private:
-  enum class Kind { given, context, runtime, module };
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
-  ImplicitReservation(Process& process, int row, const char* api, Kind kind, uint64_t units);
 
   Process& process_;
   int row_;

@@ -122,8 +122,8 @@ uint64_t units_for_first_context(Process& process, int row) {
 
 }  // namespace
 
-ImplicitReservation::ImplicitReservation(Process& process, int row, const char* api, Kind kind,
-                                         uint64_t units)
+ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t units, const char* api,
+                                         Kind kind)
     : process_(process), row_(row), api_(api), kind_(kind), units_(units) {
   Locked<SpinLock> lock(process.cold_paths);
   Refusal refusal;
@@ -145,9 +145,6 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, const char* 
   }
 }
 
-ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t units, const char* api)
-    : ImplicitReservation(process, row, api, Kind::given, units) {}
-
 ImplicitReservation ImplicitReservation::for_module(Process& process, int row, const char* api,
                                                     uint64_t estimate) {
   uint64_t seen = 0;
@@ -155,19 +152,13 @@ ImplicitReservation ImplicitReservation::for_module(Process& process, int row, c
     Locked<SpinLock> lock(process.cold_paths);
     seen = process.implicit[row].largest_growth;
   }
-  return ImplicitReservation(process, row, api, Kind::module, seen != 0 ? seen : estimate);
+  return ImplicitReservation(process, row, seen != 0 ? seen : estimate, api, Kind::module);
 }
 
 ImplicitReservation ImplicitReservation::for_context(Process& process, int row, const char* api,
                                                      uint64_t estimate) {
   const uint64_t seen = process.ledger.context_size(row);
-  return ImplicitReservation(process, row, api, Kind::context, seen != 0 ? seen : estimate);
-}
-
-ImplicitReservation ImplicitReservation::for_runtime(Process& process, int row, const char* api,
-                                                     uint64_t estimate) {
-  const uint64_t seen = process.ledger.context_size(row);
-  return ImplicitReservation(process, row, api, Kind::runtime, seen != 0 ? seen : estimate);
+  return ImplicitReservation(process, row, seen != 0 ? seen : estimate, api, Kind::context);
 }
 
 ImplicitReservation::~ImplicitReservation() {

@@ -100,6 +100,10 @@ int number_of(hsa_agent_t agent) {
   if (real::hsa_agent_get_info(agent, kAgentDriverNode, &node) == kSuccess) {
     kfd::key_of_node(node, device.key);
   }
+  // One that the kernel does not tell of is no device of the ledger either, and only wants a slot.
+  int index = -1;
+  const bool known = kfd::index_of(device.key.c_str(), index) && index < kMostOfMachine;
+  device.slot = slot_of(known ? index : kMostOfMachine + count % kMostOfMachine);
   real::hsa_agent_get_info(agent, kAgentBdfId, &device.bdf_id);
   real::hsa_agent_get_info(agent, kAgentDomain, &device.domain);
   char uuid[64] = "";  // the runtime writes 21 bytes
@@ -152,10 +156,9 @@ void forget_devices() {
 }
 
 int row_of(Process& process, int number) {
-  const int slot = Process::kAmdSlots + number;
-  if (const int known = process.cached_row(slot); known != Process::kUnknownRow) return known;
   const Device& found = device(number);
-  return process.row_of_device(slot, found.key.c_str(), found.physical);
+  if (const int known = process.cached_row(found.slot); known != Process::kUnknownRow) return known;
+  return process.row_of_device(found.slot, found.key.c_str(), found.physical);
 }
 
 }  // namespace fracgpu::hsa

@@ -17,6 +17,7 @@ namespace fracgpu::hsa {
 struct Device {
   hsa_agent_t agent{};
   kfd::Key key;           // empty: the kernel does not tell; nothing may be allocated on it then
+  int slot = 0;           // of Process, by the device's place among all of the machine
   uint64_t physical = 0;  // bytes, as the runtime says
   uint32_t bdf_id = 0;    // bus << 8 | device << 3 | function
   uint32_t domain = 0;
@@ -39,6 +40,12 @@ const Device& device(int number);
 
 // Forgets all of it: the runtime was shut down, and its handles may come to mean something else.
 void forget_devices();
+
+// The slot of the n-th device of the machine, visible or not.
+constexpr int slot_of(int index) {
+  return Process::kAmdSlots + index;
+}
+inline constexpr int kMostOfMachine = Process::kSlotsOfVendor / 2;
 
 // The ledger's row of a device, or Process::kNotCapped / kFault.
 int row_of(Process& process, int number);

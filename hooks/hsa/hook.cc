@@ -6,10 +6,6 @@
 namespace fracgpu::hsa {
 namespace {
 
-// What the runtime takes on a device for itself, where the kernel does not tell: heaps and queues
-// of a HIP process. An estimate, not a measurement.
-constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
-
 // An allocation asks again and again for the same pool.
 struct Remembered {
   const Process* process = nullptr;
@@ -26,6 +22,10 @@ const void* key_of(int number) {
 }
 
 }  // namespace
+
+Context enter_device(Process& process, int number, int row) {
+  return process.contexts.enter(key_of(number), number, row);
+}
 
 bool context_of(Process& process, Handle kind, uint64_t handle, Context& context, int* pool) {
   Remembered& last = remembered;
@@ -59,10 +59,11 @@ Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, 
   }
   // Another thread may do the same now: the truth is then charged once, and the estimate, where
   // there is none, twice.
-  ImplicitReservation reservation =
-      ImplicitReservation::for_runtime(process, row, api, kEstimatedRuntime);
+  const uint64_t seen = process.ledger.context_size(row);
+  ImplicitReservation reservation(process, row, seen != 0 ? seen : kEstimatedRuntime, api,
+                                  ImplicitReservation::Kind::runtime);
   if (!reservation || !reservation.made()) return Place::refused;
-  context = process.contexts.enter(key_of(number), number, row);
+  context = enter_device(process, number, row);
   return Place::capped;
 }
 

@@ -31,10 +31,17 @@ enum class Place {
 };
 
 // Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
-// the runtime on that device. The first time on a device the memory that the runtime takes by
-// itself is charged, as for a context of CUDA. `pool`: see Owner.
+// the runtime on that device. What the runtime takes there by itself is charged at the first use,
+// if it was not when the runtime was started. `pool`: see Owner.
 Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, Context& context,
                int* pool = nullptr);
+
+// What the runtime takes on a device for itself, where nothing was seen of it yet: heaps and queues
+// of a HIP process. An estimate, not a measurement.
+inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
+
+// Enters a device on which what the runtime takes by itself is charged already.
+Context enter_device(Process& process, int number, int row);
 
 // The row of the device, for memory that is not charged to this process; negative when it has none.
 int row_of(Process& process, Handle kind, uint64_t handle);

@@ -1,5 +1,7 @@
-// Memory that the runtime takes without being asked for a size: queues and code. Charged by what
-// the kernel says afterwards.
+// Memory that the runtime takes without being asked for a size: what it starts with, queues and
+// code. Charged by what the kernel says afterwards.
+#include <optional>
+
 #include "hooks/hsa/hook.h"
 #include "shim/truth.h"
 #include "shim/upper_call.h"
@@ -57,6 +59,47 @@ ImplicitReservation for_code(Process& process, int row, const char* api) {
 }
 
 }  // namespace
+
+// The runtime takes memory on every device that is visible, which only the kernel knows before. It
+// is refused where no capped device has room for that; where some has, what it takes on the others
+// is charged beyond their caps, since a process that uses one device must not be kept from it by
+// another one's being full.
+hsa_status_t hsa_init() {
+  Hook hook;
+  Context context;
+  if (!hook.active() ||
+      context_of(hook.process(), Handle::agent, device(0).agent.handle, context)) {
+    return real::hsa_init();
+  }
+  Process& process = hook.process();
+  std::optional<ImplicitReservation> reservations[layout::kMaxDevices];
+  int capped = 0, granted = 0;
+  kfd::Key key;
+  for (int i = 0; i < kMostOfMachine && kfd::key_of_index(i, key); ++i) {
+    uint64_t bytes = 0;
+    truth::physical_bytes(key.c_str(), bytes);
+    const int row = process.row_of_device(slot_of(i), key.c_str(), bytes);
+    if (row < 0) continue;
+    const uint64_t seen = process.ledger.context_size(row);
+    reservations[row].emplace(process, row, seen != 0 ? seen : kEstimatedRuntime, "hsa_init",
+                              ImplicitReservation::Kind::runtime);
+    ++capped;
+    granted += *reservations[row] ? 1 : 0;
+  }
+  if (capped > 0 && granted == 0) return kOutOfResources;
+  const hsa_status_t result = real::hsa_init();
+  if (result != kSuccess) return result;
+  for (int number = 0; number < device_count(); ++number) {
+    const int row = row_of(process, number);
+    if (row < 0 || !reservations[row]) continue;
+    // By estimate where the kernel does not tell; where there was no room for that, when the device
+    // is first used.
+    const bool charged =
+        *reservations[row] ? (reservations[row]->made(), true) : settle_implicit(process, row);
+    if (charged) enter_device(process, number, row);
+  }
+  return result;
+}
 
 hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, void* callback,
                               void* data, uint32_t private_segment_size,
@@ -132,7 +175,7 @@ hsa_status_t hsa_shut_down() {
       release_context(process, context);
       settle_implicit(process, context.row);
     }
-    process.forget_row(Process::kAmdSlots + number);
+    process.forget_row(device(number).slot);
   }
   forget_devices();
   return result;

@@ -130,6 +130,15 @@ bool key_of_node(uint32_t node, Key& key) {
   return true;
 }
 
+bool key_of_index(int index, Key& key) {
+  int count = 0;
+  return find_gpu([&](uint32_t, uint64_t gpu_id) {
+    if (count++ != index) return false;
+    key.format("{}{}", kPrefix, gpu_id);
+    return true;
+  });
+}
+
 // A process that uses HSA is listed; where it is not, the kernel does not tell.
 bool bytes_of_self(const char* device_key, uint64_t& bytes) {
   return read_vram(static_cast<uint32_t>(getpid()), device_key, bytes);

@@ -21,6 +21,9 @@ bool owns(const char* device_key);
 // not tell, or the node is no GPU.
 bool key_of_node(uint32_t node, Key& key);
 
+// The key of the n-th GPU of the machine, as index_of counts them; false when there are fewer.
+bool key_of_index(int index, Key& key);
+
 bool bytes_of_self(const char* device_key, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 bool index_of(const char* device_key, int& index);
