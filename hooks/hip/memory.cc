@@ -43,6 +43,14 @@ const void* managed_context(int row) {
   return &of_row[row];
 }
 
+// The device was reset: all of its managed memory is gone.
+void forget_managed(Process& process, int row) {
+  Context context;
+  if (!process.contexts.forget(managed_context(row), context)) return;
+  process.implicit[row].managed.store(0, std::memory_order_relaxed);
+  release_context(process, context);
+}
+
 }  // namespace
 
 hipError_t hipMalloc(void** pointer, size_t size) {
@@ -125,12 +133,15 @@ hipError_t hipDeviceReset() {
   Hook hook("hipDeviceReset");
   const int row = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
   const hipError_t result = real::hipDeviceReset();
-  Context context;
-  if (result == kSuccess && row >= 0 &&
-      hook.process().contexts.forget(managed_context(row), context)) {
-    hook.process().implicit[row].managed.store(0, std::memory_order_relaxed);
-    release_context(hook.process(), context);
-  }
+  if (result == kSuccess && row >= 0) forget_managed(hook.process(), row);
+  return result;
+}
+
+hipError_t hipDevicePrimaryCtxReset(int device) {
+  Hook hook("hipDevicePrimaryCtxReset");
+  const int row = hook.active() ? row_of(hook.process(), device) : Process::kNotCapped;
+  const hipError_t result = real::hipDevicePrimaryCtxReset(device);
+  if (result == kSuccess && row >= 0) forget_managed(hook.process(), row);
   return result;
 }
 

@@ -76,6 +76,14 @@ TEST_F(Amd, AsyncPoolsAreCapped) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
 }
 
+TEST_F(Amd, AResetGivesManagedMemoryBack) {
+  auto program = start("64MiB", "init managed 40MiB reset wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(field(lines[2], "rc="), 0);
+  EXPECT_EQ(ledger().held(key(), program->pid()), node_->used_by_pid(0, program->pid()));
+}
+
 TEST_F(Amd, HostMemoryIsNotCharged) {
   auto program = start("32MiB", "init malloc 1MiB host 100MiB wait");
   const auto lines = program->read_until_ready();
