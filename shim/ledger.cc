@@ -3,6 +3,11 @@
 // Order matters wherever two words change: a giver's lease shrinks before a taker's grows, a slot
 // is locked before it is marked live, and cells are zeroed before a slot is unmarked. A process
 // that dies between the two steps then leaves too much counted, never too little.
+//
+// Who wants more than its lease first counts it as held and then counts everybody. Of any two that
+// do so at once the later one sees the earlier one's units, so that the cap holds even where the
+// lock is not had; the lock is there so that nobody is refused because of a passing attempt. Leases
+// grow, slots and rows change hands, and the dead are reaped only under the lock.
 #include "shim/ledger.h"
 
 #include <string.h>
@@ -36,12 +41,18 @@ constexpr uint64_t kSpareFraction = 64;
 // How long a refusal waits for the driver to let go of a dead process's memory.
 constexpr int kLetGoPatience_ms = 300;
 
+// How many looks it takes to refuse while the lock cannot be had.
+constexpr int kStuckLooks = 4;
+
 constexpr uint64_t kWordMax = UINT32_MAX;
+
+// Counting oneself in and then counting the others must not change places.
+constexpr auto kOrdered = std::memory_order_seq_cst;
 
 template <typename Visit>
 void for_each_live(const layout::Ledger& ledger, Visit visit) {
   for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
-    for (uint64_t bits = ledger.live[i].load(kRelaxed); bits != 0; bits &= bits - 1) {
+    for (uint64_t bits = ledger.live[i].load(kOrdered); bits != 0; bits &= bits - 1) {
       visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
     }
   }
@@ -52,7 +63,7 @@ bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
 }
 
 void mark(layout::Ledger& ledger, uint32_t slot) {
-  ledger.live[slot / 64].fetch_or(uint64_t{1} << (slot % 64), std::memory_order_release);
+  ledger.live[slot / 64].fetch_or(uint64_t{1} << (slot % 64), kOrdered);
 }
 
 void unmark(layout::Ledger& ledger, uint32_t slot) {
@@ -63,9 +74,17 @@ void unmark(layout::Ledger& ledger, uint32_t slot) {
 uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t self) {
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    if (slot != self) sum += claim_of(ledger.cells[device][slot].word.load(kRelaxed));
+    if (slot != self) sum += claim_of(ledger.cells[device][slot].word.load(kOrdered));
   });
   return sum;
+}
+
+// Takes away what a process may hold without asking.
+void revoke(Cell& cell) {
+  uint64_t word = cell.word.load(kRelaxed);
+  while (lease_of(word) > 0 &&
+         !cell.word.compare_exchange_weak(word, pack(held_of(word), 0), kRelaxed)) {
+  }
 }
 
 void raise(std::atomic<uint32_t>& peak, uint64_t value) {
@@ -207,35 +226,64 @@ void Ledger::charge_taken(int device, uint64_t units) {
   const uint64_t before = cell.word.fetch_add(pack(units, 0), kRelaxed);
   raise(cell.peak, held_of(before) + units);
   if (held_of(before) + units <= lease_of(before)) return;
-  // Overdraft. What others may still take unasked was promised without it.
-  GrowLock lock(file_);
-  if (lock) revoke_unspent(device);
+  // Overdraft. What others may still take unasked was promised without it. Without the lock, one
+  // who holds it may be about to raise its own lease; that much is better than waiting.
+  const GrowLock lock(file_, patience());
+  note(lock);
+  revoke_unspent(device);
 }
 
-// Under the lock: cuts every lease down to what is held.
+// Takes all leases away, so that whoever wants more must ask, until what is held fits the cap
+// again. A lease equal to what is held would not do: what is freed could be taken anew unasked.
 void Ledger::revoke_unspent(int device) {
   layout::Ledger& ledger = *file_.map();
-  for_each_live(ledger, [&](uint32_t slot) {
-    auto& word = ledger.cells[device][slot].word;
-    uint64_t now = word.load(kRelaxed);
-    while (lease_of(now) > held_of(now) &&
-           !word.compare_exchange_weak(now, pack(held_of(now), held_of(now)), kRelaxed)) {
-    }
-  });
+  for_each_live(ledger, [&](uint32_t slot) { revoke(ledger.cells[device][slot]); });
+}
+
+GrowLock::Patience Ledger::patience() const {
+  return stuck_.load(kRelaxed) ? GrowLock::Patience::least : GrowLock::Patience::brief;
+}
+
+void Ledger::note(const GrowLock& lock) {
+  const bool stuck = lock.is_stuck();
+  if (stuck != stuck_.load(kRelaxed)) stuck_.store(stuck, kRelaxed);
 }
 
 Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
+  uint64_t stuck_since_ms = 0;
+  int looks = 0;
   for (int waited_ms = 0;; ++waited_ms) {
+    bool stuck = false;
     {
-      GrowLock lock(file_);
-      if (!lock) {
+      const GrowLock lock(file_, patience(), slot_);
+      note(lock);
+      const bool locked = static_cast<bool>(lock);
+      stuck = lock.is_stuck();
+      if (!locked && !stuck) {
         error = lock.error();
         return Grant::failed;
       }
-      if (try_grant(device, units)) return Grant::given;
-      while (take_back_unspent(device, units)) {
-        if (try_grant(device, units)) return Grant::given;
+      if (lock.has_turn()) {
+        if (try_grant(device, units, locked)) return Grant::given;
+        while (take_back_unspent(device, units)) {
+          if (try_grant(device, units, locked)) return Grant::given;
+        }
       }
+    }
+    if (stuck) {
+      // The dead cannot be reaped, and two that try at once may have stood in each other's way: a
+      // refusal takes several looks at what the living hold.
+      const uint64_t alive = held(device, true), cap_now = cap(device);
+      const bool hopeless = units > cap_now || alive > cap_now - units;
+      if (hopeless && ++looks >= kStuckLooks) return Grant::not_enough;
+      const uint64_t now = coarse_now_ms();
+      if (stuck_since_ms == 0) stuck_since_ms = now;
+      if (now - stuck_since_ms > GrowLock::kPatience_ms) {
+        error = GrowLock::stuck_message(file_);
+        return Grant::failed;
+      }
+      sleep_ms(1 + static_cast<long>(slot_ % 8));
+      continue;
     }
     if (reap_dead()) continue;
     // Only dead processes whose memory the driver still holds are worth waiting for.
@@ -247,36 +295,56 @@ Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
   }
 }
 
-// Under the lock: adds `units` to what this process holds, and a spare to its lease, if the cap
-// has room beside everybody's claim.
-bool Ledger::try_grant(int device, uint64_t units) {
-  const uint64_t cap_now = cap(device);
+// Adds `units` to what this process holds if the cap has room beside everybody's claim, and under
+// the lock a spare to its lease. One thread of a process at a time: what it has counted in and may
+// have to take back must not become another one's lease.
+bool Ledger::try_grant(int device, uint64_t units, bool locked) {
+  const layout::Ledger& ledger = *file_.map();
   Cell& cell = own_cell(device);
+  const uint64_t cap_now = cap(device);
+  const uint64_t others = claimed_by_others(ledger, device, slot_);
   uint64_t word = cell.word.load(kRelaxed);
-  for (;;) {
+  uint64_t spare = 0;
+  do {
     const uint64_t target = held_of(word) + units;
-    const uint64_t others = claimed_by_others(*file_.map(), device, slot_);
-    const uint64_t lease = std::max(lease_of(word), target);
     if (units > kWordMax || target > kWordMax) return false;
     if (others > cap_now || target > cap_now - others) return false;
-    if (lease > cap_now - others) {
-      // After a cap was lowered the lease itself is too large, though what is needed would fit.
-      if (cell.word.compare_exchange_weak(word, pack(target, target), kRelaxed)) break;
-      continue;
+    const bool grows = locked && target > lease_of(word);
+    spare = !grows ? 0
+                   : std::min({cap_now - others - target, kMaxSpare, cap_now / kSpareFraction,
+                               kWordMax - target});
+    // All of it as held, where nobody can use it yet: this may be one unit too many.
+  } while (!cell.word.compare_exchange_weak(word, word + pack(units + spare, 0), kOrdered));
+
+  uint64_t mine = 0;
+  const auto fits = [&] {
+    const uint64_t now_others = claimed_by_others(ledger, device, slot_);
+    const uint64_t now_cap = cap(device);
+    mine = claim_of(cell.word.load(kOrdered));
+    return now_others <= now_cap && mine <= now_cap - now_others;
+  };
+  if (!fits()) {
+    // After an overdraft the lease itself may be too large, though what is needed would fit.
+    revoke(cell);
+    if (!fits()) {
+      cell.word.fetch_sub(pack(units + spare, 0), kRelaxed);
+      return false;
     }
-    const uint64_t room = cap_now - others - lease;
-    const uint64_t spare =
-        lease > lease_of(word) ? std::min({room, kMaxSpare, cap_now / kSpareFraction}) : 0;
-    const uint64_t granted = std::min(lease + spare, kWordMax);
-    if (cell.word.compare_exchange_weak(word, pack(target, granted), kRelaxed)) break;
   }
-  raise(cell.peak, held_of(cell.word.load(kRelaxed)));
+  // The claim, the larger of held and lease, stays at or under what was counted, whatever other
+  // threads of this process free or have charged meanwhile.
+  word = cell.word.load(kRelaxed);
+  while (locked) {
+    const uint64_t lease = std::max(lease_of(word), std::min(held_of(word), mine));
+    if (cell.word.compare_exchange_weak(word, pack(held_of(word) - spare, lease), kRelaxed)) break;
+  }
+  raise(cell.peak, held_of(word) - spare);
   note_peak(device);
   return true;
 }
 
-// Under the lock: takes back leases of others that they do not use. True if anything came back;
-// stops as soon as `wanted` units did.
+// Takes back leases of others that they do not use. True if anything came back; stops as soon as
+// `wanted` units did.
 bool Ledger::take_back_unspent(int device, uint64_t wanted) {
   layout::Ledger& ledger = *file_.map();
   uint64_t taken = 0;
@@ -295,10 +363,19 @@ bool Ledger::take_back_unspent(int device, uint64_t wanted) {
   return taken > 0;
 }
 
-bool Ledger::driver_let_go(uint32_t slot) const {
+bool Ledger::driver_let_go(int fd, uint32_t slot) const {
   const layout::Ledger& ledger = *file_.map();
   const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
   if (let_go_ == nullptr || host_pid == 0) return true;
+  // A PID that lives in another slot was used again, or its program replaced: what the driver says
+  // of it is about the new one, and the old one's descriptors were closed before it came to be.
+  bool is_reused = false;
+  for_each_live(ledger, [&](uint32_t other) {
+    is_reused =
+        is_reused || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
+                      LedgerFile::slot_is_alive(fd, other));
+  });
+  if (is_reused) return true;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     if (held_of(ledger.cells[i][slot].word.load(kRelaxed)) == 0) continue;
     char key[layout::kNameBytes];
@@ -338,7 +415,7 @@ bool Ledger::reap_dead() {
   bool any = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {
-    if (LedgerFile::slot_is_alive(fd, slot) || !driver_let_go(slot)) return;
+    if (LedgerFile::slot_is_alive(fd, slot) || !driver_let_go(fd, slot)) return;
     released[slot / 64].fetch_or(uint64_t{1} << (slot % 64), kRelaxed);
     any = true;
   });
@@ -373,9 +450,10 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
     error = lock.error();
     return false;
   }
+  // In this order: a process that dies between the two has changed nothing that matters.
+  revoke_unspent(device);
   file_.map()->devices[device].cap.store(std::max<uint64_t>(cap_bytes / layout::kUnit, 1),
                                          std::memory_order_release);
-  revoke_unspent(device);
   return true;
 }
 

@@ -4,13 +4,17 @@
 // without asking. Reserving and releasing are one compare-and-swap on the process's own cell;
 // only growing a lease looks at other processes, under the file's lock, and computes what is left
 // from their cells. Nothing is cached, so a process killed at any instruction leaves at worst a
-// cell that is too high, which is zeroed once the kernel has dropped its slot's lock.
+// cell that is too high, which is zeroed once the kernel has dropped its slot's lock. A process
+// that is stopped while it has the lock keeps the others from joining, from changing caps and from
+// reaping the dead, but not from taking what nobody holds.
 // The ledger knows bytes, devices and slots. It knows nothing of vendors.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "fracgpu/ledger_layout.h"
+#include "shim/grow_lock.h"
 #include "shim/ledger_file.h"
 #include "shim/text.h"
 
@@ -61,7 +65,8 @@ class Ledger {
   int find_device(const char* key) const;
 
   // Takes `units` for this process, or says no in `refusal`. Refused exactly when cap - held by
-  // all < units at some moment during the call, or when the ledger itself failed.
+  // all < units at some moment during the call, or when the ledger itself failed. (While the lock
+  // cannot be had, units that others try for at that moment count as held.)
   bool reserve(int device, uint64_t units, Refusal& refusal);
 
   // Gives back `units` that this process reserved or charged.
@@ -89,8 +94,8 @@ class Ledger {
   // have imported. True if anything was freed.
   bool reap_dead();
 
-  // Changes the cap (bytes). Unspent leases are taken back at once, so that what is held may
-  // drain but not grow past the new cap.
+  // Changes the cap (bytes). Leases are taken back at once, so that what is held may drain but not
+  // grow past the new cap.
   bool set_cap(int device, uint64_t cap_bytes, Message& error);
 
   bool within_cap(int device) const { return held(device) <= cap(device); }
@@ -101,24 +106,29 @@ class Ledger {
   const layout::Ledger* map() const { return file_.map(); }
   const char* path() const { return file_.path(); }
 
+  // Counts a refusal of `units` and says who holds what.
+  void explain(int device, uint64_t units, Refusal& refusal) const;
+
  private:
   enum class Grant { given, not_enough, failed };
 
   layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
   Grant grow(int device, uint64_t units, Message& error);
-  bool try_grant(int device, uint64_t units);
+  GrowLock::Patience patience() const;
+  void note(const GrowLock& lock);
+  bool try_grant(int device, uint64_t units, bool locked);
   bool take_back_unspent(int device, uint64_t wanted);
   void revoke_unspent(int device);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
-  bool driver_let_go(uint32_t slot) const;
-  void explain(int device, uint64_t units, Refusal& refusal) const;
+  bool driver_let_go(int fd, uint32_t slot) const;
   void note_peak(int device) const;
 
   LedgerFile file_;
   uint32_t slot_ = 0;
   DriverLetGo let_go_ = nullptr;
+  std::atomic<bool> stuck_{false};  // the lock's holder did not move when we last asked
 };
 
 }  // namespace fracgpu

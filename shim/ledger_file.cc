@@ -15,23 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <new>
+
+#include "shim/byte_lock.h"
 
 namespace fracgpu {
 namespace {
 
 constexpr mode_t kMode = 0666;  // the processes of a tenant may run as different users
-constexpr long kLockPatience_ns = 5'000'000'000;
-
-struct flock byte_lock(short type, int64_t offset) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = offset;
-  lock.l_len = 1;
-  return lock;
-}
 
 const char* reason(int error) {
   switch (error) {
@@ -256,40 +247,6 @@ bool LedgerFile::slot_is_alive(int fd, uint32_t slot) {
   // A probe that fails proves nothing, and a live owner must not lose its slot.
   if (fcntl(fd, F_OFD_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
-}
-
-GrowLock::GrowLock(const LedgerFile& file) {
-  fd_ = file.reopen(error_);
-  if (fd_ < 0) return;
-  // Polled, not waited for in the kernel: a stopped or frozen holder must not stop us for ever.
-  struct flock lock = byte_lock(F_WRLCK, layout::kGrowLock);
-  long waited = 0, pause = 2'000;
-  while (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
-    if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
-      error_.format("cannot lock the ledger {}: errno {}", file.path(), errno);
-      return;
-    }
-    if (waited > kLockPatience_ns) {
-      error_.format("the ledger {} stayed locked for 5 s; is a process of the tenant stopped?",
-                    file.path());
-      return;
-    }
-    const timespec interval = {0, pause};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
-    waited += pause + 50'000;
-    pause = std::min(pause * 2, 500'000L);
-  }
-  held_ = true;
-}
-
-GrowLock::~GrowLock() {
-  if (fd_ < 0) return;
-  if (held_) {
-    // Unlocked by name: a child forked meanwhile shares the description and would keep the lock.
-    struct flock unlock = byte_lock(F_UNLCK, layout::kGrowLock);
-    fcntl(fd_, F_OFD_SETLK, &unlock);
-  }
-  ::close(fd_);
 }
 
 }  // namespace fracgpu

@@ -57,23 +57,4 @@ class LedgerFile {
   ino_t inode_ = 0;
 };
 
-// Holds the file's one lock: leases, slots and device rows change hands only under it. The kernel
-// drops it when the holder dies. Waiting is bounded, since a holder may be stopped.
-class GrowLock {
- public:
-  explicit GrowLock(const LedgerFile& file);
-  ~GrowLock();
-  GrowLock(const GrowLock&) = delete;
-  GrowLock& operator=(const GrowLock&) = delete;
-
-  explicit operator bool() const { return held_; }
-  int fd() const { return fd_; }
-  const Message& error() const { return error_; }
-
- private:
-  int fd_ = -1;
-  bool held_ = false;
-  Message error_;
-};
-
 }  // namespace fracgpu

@@ -23,7 +23,7 @@ def path(name):
 def ledger(processes):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 2, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 3, SIZE, DEVICES, SLOTS, 1700000000, b"t")
     struct.pack_into("<64sQQQQQ", data, DEVICE_AT, b"GPU-test", 8 * GIB, 40 << 30, 0, 7 * GIB, 3)
     for slot, held, command in processes:
         data[128 + slot // 8] |= 1 << slot % 8

@@ -16,7 +16,8 @@ namespace fracgpu::layout {
 
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
-inline constexpr uint32_t kVersion = 2;
+// Of the layout and of the protocol: processes that follow different ones must not share a file.
+inline constexpr uint32_t kVersion = 3;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -112,6 +113,10 @@ constexpr uint32_t slot_order(uint32_t rank) {
 inline constexpr int64_t kGrowLock = 0x40000000;  // held while leases, slots or rows change hands
 constexpr int64_t lock_offset(uint32_t slot) {
   return kGrowLock + 1 + slot;
+}
+// Held by the one thread of the slot's process that is about to take more than its lease.
+constexpr int64_t growing_offset(uint32_t slot) {
+  return lock_offset(kMaxSlots) + slot;
 }
 
 constexpr uint64_t pack(uint64_t held, uint64_t lease) {

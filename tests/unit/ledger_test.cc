@@ -24,12 +24,15 @@ uint64_t units(uint64_t bytes) {
   return layout::units_for(bytes);
 }
 
+// A process of the tenant. `before` has joined in the same test and stands for another process.
 std::unique_ptr<Ledger> member(const ScratchTenant& tenant, uint64_t cap_bytes, int* device,
-                               Ledger::DriverLetGo let_go = nullptr) {
+                               Ledger::DriverLetGo let_go = nullptr,
+                               const Ledger* before = nullptr) {
   auto ledger = std::make_unique<Ledger>();
   Message error;
-  EXPECT_TRUE(ledger->join(tenant.name(), ProcessIdentity::of_self(), let_go, error))
-      << error.view();
+  ProcessIdentity self = ProcessIdentity::of_self();
+  if (before != nullptr && self.host_pid != 0) ++self.host_pid;
+  EXPECT_TRUE(ledger->join(tenant.name(), self, let_go, error)) << error.view();
   *device = ledger->device(kKey, cap_bytes, 80ull << 30, error);
   EXPECT_GE(*device, 0) << error.view();
   return ledger;
@@ -191,7 +194,7 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
     return --answers_left < 0;
   };
   auto survivor = member(tenant, 100 * kMiB, &device, let_go);
-  auto dead = member(tenant, 100 * kMiB, &device);
+  auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
   Refusal refusal;
   ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
   dead.reset();  // drops its mapping, as the kernel does at death, while its cell stays
@@ -203,7 +206,7 @@ TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
   auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, const char*) { return false; });
-  auto dead = member(tenant, 100 * kMiB, &device);
+  auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
   Refusal refusal;
   ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
   dead.reset();

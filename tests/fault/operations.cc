@@ -1,0 +1,189 @@
+// The operations that are interrupted at each of their instructions, and their circumstances.
+//
+// The survivor holds kHeld of the cap and a lease a little above it, unless said otherwise.
+#include <unistd.h>
+
+#include "tests/fault/world.h"
+
+namespace fracgpu::fault {
+namespace {
+
+constexpr uint64_t kHeld = 20000;
+
+void settled(World& world) {
+  world.settle(kHeld);
+}
+
+// The survivor holds kHeld, with a lease over most of the cap.
+void settled_with_much_unspent(World& world) {
+  world.settle(110000);
+  world.survivor().release(world.device(), 110000 - kHeld);
+  world.set_holding(kHeld);
+}
+
+void two_die(World& world) {
+  world.die(2, [](Ledger& ledger, int device) {
+    Refusal refusal;
+    ledger.reserve(device, 40000, refusal);
+  });
+}
+
+// A dead process exported 6000 of its units, and the survivor has 4000 of them imported.
+void exporter_dies(World& world) {
+  world.die(1, [](Ledger& ledger, int device) {
+    Refusal refusal;
+    ledger.reserve(device, 40000, refusal);
+    ledger.add_exported(device, 6000);
+  });
+}
+
+// Ends the victim's process with a status that tells that something went wrong.
+void expect(bool condition) {
+  if (!condition) _exit(3);
+}
+
+void joined(World& world) {
+  expect(world.victim_joins());
+}
+
+void reserve(World& world, uint64_t units) {
+  Refusal refusal;
+  // While the victim stood still the survivor may have taken the room.
+  world.victim().reserve(world.device(), units, refusal);
+}
+
+void joined_with_1000(World& world) {
+  joined(world);
+  reserve(world, 1000);
+}
+
+void joined_beside_two_dead(World& world) {
+  joined(world);
+  two_die(world);
+}
+
+void charge(World& world, uint64_t units) {
+  world.victim().charge_taken(world.device(), units);
+}
+
+void set_cap(World& world, uint64_t units) {
+  Message error;
+  world.victim().set_cap(world.device(), units * layout::kUnit, error);
+}
+
+std::vector<Operation> reservations() {
+  return {
+      {"reserve within the lease", settled, joined_with_1000,
+       [](World& world) { reserve(world, 500); }},
+      {"reserve that grows the lease", settled, joined_with_1000,
+       [](World& world) { reserve(world, 10000); }},
+      {"reserve that takes back unspent leases", settled_with_much_unspent, joined_with_1000,
+       [](World& world) { reserve(world, 60000); }},
+      {"reserve that is refused", settled, joined_with_1000,
+       [](World& world) { reserve(world, kCap); }},
+      {"reserve that reaps", settled, joined_beside_two_dead,
+       [](World& world) { reserve(world, 70000); }},
+      {"reserve and keep a part", settled, joined_with_1000,
+       [](World& world) {
+         reserve(world, 1500);
+         world.victim().release(world.device(), 700);
+       }},
+      {"reserve and roll back", settled, joined_with_1000,
+       [](World& world) {
+         reserve(world, 1500);
+         world.victim().release(world.device(), 1500);
+       }},
+      {"free", settled, joined_with_1000,
+       [](World& world) { world.victim().release(world.device(), 1000); }},
+  };
+}
+
+std::vector<Operation> charges_and_caps() {
+  return {
+      {"charge within the lease", settled, joined_with_1000,
+       [](World& world) { charge(world, 300); }},
+      {"overdraft under the cap", settled, joined_with_1000,
+       [](World& world) { charge(world, 30000); }},
+      {"overdraft above the cap", settled_with_much_unspent, joined_with_1000,
+       [](World& world) { charge(world, kCap); }},
+      {"overdraft drains", settled_with_much_unspent,
+       [](World& world) {
+         joined_with_1000(world);
+         charge(world, kCap);
+       },
+       [](World& world) {
+         world.victim().release(world.device(), kCap);
+         reserve(world, 5000);
+       }},
+      {"set implicit", settled, joined_with_1000,
+       [](World& world) { world.victim().set_implicit(world.device(), 77); }},
+      {"exports and imports", settled, joined_with_1000,
+       [](World& world) {
+         world.victim().add_exported(world.device(), 600);
+         world.victim().add_imported(world.device(), 50);
+         world.victim().drop_imported(world.device(), 50);
+         world.victim().drop_exported(world.device(), 600);
+       }},
+      {"new device", settled, joined,
+       [](World& world) {
+         Message error;
+         world.victim().device("GPU-other", 1 << 20, 1 << 20, error);
+       }},
+      {"raise the cap", settled_with_much_unspent, joined_with_1000,
+       [](World& world) { set_cap(world, kHighCap); }},
+      {"lower the cap", settled_with_much_unspent, joined_with_1000,
+       [](World& world) { set_cap(world, kLowCap); }},
+      {"lower the cap a little", settled_with_much_unspent, joined_with_1000,
+       [](World& world) { set_cap(world, kHeld + 2000); }},
+  };
+}
+
+std::vector<Operation> comings_and_goings() {
+  return {
+      {"join", settled, {}, joined},
+      {"join that makes the file", {}, {}, joined},
+      {"join that reaps",
+       [](World& world) {
+         settled(world);
+         two_die(world);
+       },
+       {},
+       joined},
+      {"join that finds only dead", two_die, {}, joined},
+      {"leave", settled, joined_with_1000, [](World& world) { world.leave(); }},
+      {"reap", settled, joined_beside_two_dead, [](World& world) { world.victim().reap_dead(); }},
+      {"reap an orphan",
+       [](World& world) {
+         settled(world);
+         world.survivor().add_imported(world.device(), 4000);
+       },
+       [](World& world) {
+         joined(world);
+         exporter_dies(world);
+       },
+       [](World& world) { world.victim().reap_dead(); }, 4000},
+      {"observe",
+       settled,
+       {},
+       [](World& world) {
+         Message error;
+         world.victim().observe(world.name(), error);
+         world.victim().held(world.device(), true);
+       }},
+  };
+}
+
+}  // namespace
+
+const std::vector<Operation>& operations() {
+  static const std::vector<Operation> all = [] {
+    std::vector<Operation> list;
+    for (const auto& part : {reservations(), charges_and_caps(), comings_and_goings()}) {
+      list.insert(list.end(), part.begin(), part.end());
+    }
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace fracgpu::fault

@@ -1,0 +1,69 @@
+// A child process that runs one operation under the tracer's control, instruction by instruction.
+//
+// The operation stands between two breakpoint instructions. A first child is stepped from one to
+// the other, which gives the trace: the address of every instruction executed. Later children are
+// forked from the same prepared parent and so execute the same instructions at the same addresses;
+// each is brought to one place of the trace and left there, not running, for the test to judge.
+// A system call is one instruction, and so is a repeated string instruction.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_set>
+#include <vector>
+
+namespace fracgpu::fault {
+
+struct Trace {
+  std::vector<uint64_t> address;  // of each instruction, in the order of execution
+  std::vector<bool> is_system_call;
+  std::vector<size_t> landmark;  // last place at or before this one whose address is new there
+
+  void add(uint64_t at);
+  size_t size() const { return address.size(); }
+
+ private:
+  std::unordered_set<uint64_t> seen_;
+};
+
+class Stepped {
+ public:
+  // Forks a child that runs `prepare` freely and then stops before `operation`.
+  Stepped(const std::function<void()>& prepare, const std::function<void()>& operation);
+  ~Stepped();
+  Stepped(const Stepped&) = delete;
+  Stepped& operator=(const Stepped&) = delete;
+
+  // Whether the child has come to the operation; `forbidden` if not, since tracing is not
+  // permitted.
+  bool ready() const { return ready_; }
+  bool forbidden() const { return forbidden_; }
+
+  // Steps through the whole operation.
+  Trace trace();
+
+  // Brings the child to where it has executed `count` instructions of the trace. False when it
+  // did not take the same way.
+  bool run_to(const Trace& trace, size_t count);
+
+  void kill();
+
+  // Lets the child end its operation and exit; its exit status, or 128 and a signal's number.
+  int finish();
+
+ private:
+  bool step();
+  bool run_until(uint64_t address);
+  bool wait_for_trap();
+  uint64_t instruction_pointer() const;
+  bool at_end() const;
+
+  pid_t pid_ = -1;
+  bool ready_ = false;
+  bool forbidden_ = false;
+};
+
+}  // namespace fracgpu::fault

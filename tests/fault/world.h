@@ -1,0 +1,95 @@
+// A tenant's world around one operation: who else holds what, and what must be true of the ledger
+// when the process that ran the operation is dead, or stands still, at any of its instructions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "shim/ledger.h"
+#include "tests/fault/stepped.h"
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu::fault {
+
+inline constexpr uint64_t kCap = 131072;  // units: 64 MiB, so that a lease's spare is 2048 units
+inline constexpr uint64_t kLowCap = 10000;
+inline constexpr uint64_t kHighCap = 200000;
+inline constexpr char kKey[] = "GPU-test";
+
+class World {
+ public:
+  // Joins the tenant with the survivor, which reserves `survivor_holds`.
+  void settle(uint64_t survivor_holds);
+
+  // The survivor gave back what it held above this.
+  void set_holding(uint64_t units) { holds_ = units; }
+
+  // A process that joins with so many slots, does `body` with each and dies without a word.
+  void die(int slots, const std::function<void(Ledger&, int)>& body);
+
+  // For the victim, in its own process.
+  bool victim_joins();
+  void leave() { victim_.reset(); }
+  Ledger& victim() { return *victim_; }
+  Ledger& survivor() { return *survivor_; }
+  const char* name() const { return tenant_.name(); }
+  int device() const { return device_; }
+  const ProcessIdentity& identity() const { return identity_; }
+
+  // While the victim stands still: the survivor gets all that nobody holds, within bounded time.
+  // Returns what is wrong, or an empty text.
+  std::string judge_standstill(uint64_t& longest_ns);
+
+  // After the victim's death: `orphaned` units of the dead are still in use by the survivor.
+  std::string judge_death(uint64_t orphaned);
+
+ private:
+  std::string judge_books(bool reaped, uint64_t orphaned) const;
+  bool join(Ledger& ledger, int& device);
+
+  ScratchTenant tenant_;
+  ProcessIdentity identity_ = ProcessIdentity::of_self();
+  std::unique_ptr<Ledger> victim_ = std::make_unique<Ledger>();
+  std::unique_ptr<Ledger> survivor_;
+  uint64_t holds_ = 0;  // by the survivor
+  int device_ = 0;
+};
+
+// An operation of the ledger that may be interrupted anywhere.
+struct Operation {
+  const char* name;
+  std::function<void(World&)> before = {};   // others' part
+  std::function<void(World&)> prepare = {};  // the victim's part, before the first instruction
+  std::function<void(World&)> run = {};
+  uint64_t orphaned = 0;  // see judge_death
+};
+
+const std::vector<Operation>& operations();
+
+inline void PrintTo(const Operation& operation, std::ostream* out) {
+  *out << operation.name;
+}
+
+// The operation's name as GoogleTest wants it.
+std::string test_name(const Operation& operation);
+
+// A new world for one interruption, and the victim in it, about to run the operation.
+struct Interruption {
+  explicit Interruption(const Operation& operation);
+  World world;
+  std::unique_ptr<Stepped> child;
+};
+
+// Whether every point is taken, and not only the first passes over each instruction.
+bool is_campaign();
+
+// The places of a trace at which to interrupt: how many instructions are done. All of them in a
+// campaign or when there are few; else those of the first passes over each instruction, which
+// leaves out further turns of loops, and all before and after a system call.
+std::vector<size_t> points_of(const Trace& trace, unsigned passes);
+
+}  // namespace fracgpu::fault
