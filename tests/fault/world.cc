@@ -35,7 +35,7 @@ bool World::join(Ledger& ledger, int& device) {
 }
 
 void World::settle(uint64_t survivor_holds) {
-  survivor_ = std::make_unique<Ledger>();
+  survivor_.emplace();
   Refusal refusal;
   holds_ = survivor_holds;
   if (!join(*survivor_, device_) || !survivor_->reserve(device_, holds_, refusal)) _exit(99);
@@ -91,7 +91,7 @@ std::string World::judge_books(bool reaped, uint64_t orphaned) const {
 }
 
 std::string World::judge_standstill(uint64_t& longest_ns) {
-  if (survivor_ == nullptr) return {};
+  if (!survivor_.has_value()) return {};
   const layout::Ledger& map = *survivor_->map();
   uint64_t held = 0;
   for_each_marked(
@@ -111,7 +111,7 @@ std::string World::judge_standstill(uint64_t& longest_ns) {
 }
 
 std::string World::judge_death(uint64_t orphaned) {
-  if (survivor_ == nullptr) settle(0);
+  if (!survivor_.has_value()) settle(0);
   Ledger& survivor = *survivor_;
   if (std::string wrong = judge_books(false, orphaned); !wrong.empty()) return wrong;
   if (survivor.held_by_self(device_) != holds_) return "the survivor's own holding changed";

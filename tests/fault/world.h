@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ inline constexpr uint64_t kLowCap = 10000;
 inline constexpr uint64_t kHighCap = 200000;
 inline constexpr char kKey[] = "GPU-test";
 
-class World {
+// Every World lies alike on its page: which way the C library's string functions take depends on
+// the low bits of addresses, and the children of one operation must all take the same way.
+class alignas(4096) World {
  public:
   // Joins the tenant with the survivor, which reserves `survivor_holds`.
   void settle(uint64_t survivor_holds);
@@ -53,8 +56,8 @@ class World {
 
   ScratchTenant tenant_;
   ProcessIdentity identity_ = ProcessIdentity::of_self();
-  std::unique_ptr<Ledger> victim_ = std::make_unique<Ledger>();
-  std::unique_ptr<Ledger> survivor_;
+  std::optional<Ledger> victim_{std::in_place};
+  std::optional<Ledger> survivor_;
   uint64_t holds_ = 0;  // by the survivor
   int device_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <string>
 
 #include "fracgpu/ledger_layout.h"
@@ -14,20 +15,21 @@ class ScratchTenant {
  public:
   ScratchTenant() {
     static std::atomic<int> count{0};
-    name_ = "unit-test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+    snprintf(name_, sizeof name_, "unit-test-%07d-%07d", getpid(), ++count);
     remove();
   }
   ~ScratchTenant() { remove(); }
 
-  const char* name() const { return name_.c_str(); }
-  std::string path() const { return layout::kFilePrefix + name_; }
+  const char* name() const { return name_; }
+  std::string path() const { return std::string(layout::kFilePrefix) + name_; }
   void remove() const {
     unlink(path().c_str());
     rmdir(path().c_str());
   }
 
  private:
-  std::string name_;
+  // Always as long, and inside: traced children must take one way through the string functions.
+  char name_[32];
 };
 
 }  // namespace fracgpu
