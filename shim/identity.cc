@@ -39,14 +39,18 @@ ssize_t read_file(const char* path, char* buffer, size_t size) {
   return got;
 }
 
-// Field 22 of /proc/self/stat. The command in field 2 may hold spaces and parentheses, so the
-// fields are counted from the last ')'.
-uint64_t read_start_time() {
+// Field 22 of a process's stat file, or 0. The command in field 2 may hold spaces and parentheses,
+// so the fields are counted from the last ')'.
+uint64_t start_time_in(const char* path) {
   char stat[1024];
-  if (read_file("/proc/self/stat", stat, sizeof stat) <= 0) return 0;
+  if (read_file(path, stat, sizeof stat) <= 0) return 0;
   const char* at = strrchr(stat, ')');
   for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
+}
+
+uint64_t own_start_time() {
+  return start_time_in("/proc/self/stat");
 }
 
 // In a container at least one of these is its own, even with --pid=host --ipc=host. The mount
@@ -67,7 +71,7 @@ bool is_valid_name(std::string_view name) {
 }
 
 void name_of_launch_tree(TenantName& name) {
-  name.format("tree-{}-{}", getpid(), read_start_time());
+  name.format("tree-{}-{}", getpid(), own_start_time());
 }
 
 }  // namespace
@@ -80,13 +84,20 @@ bool in_host_pid_namespace() {
   return namespace_inode("pid") == kInitialPid;
 }
 
+uint64_t start_time_on_host(uint32_t host_pid) {
+  if (!in_host_pid_namespace()) return 0;
+  Text<32> path;
+  path.format("/proc/{}/stat", host_pid);
+  return start_time_in(path.c_str());
+}
+
 bool tenant_name(TenantName& name, Message& error) {
   if (const char* given = trusted_environment(kTenantVariable); given != nullptr) {
     if (!is_valid_name(given)) {
       error.format(
-          "{} '{:.64}' is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' "
-          "or '.', not starting with '.'",
-          kTenantVariable, given, layout::kNameBytes - 1);
+          "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
+          "starting with '.'",
+          kTenantVariable, quoted(given).view(), layout::kNameBytes - 1);
       return false;
     }
     name.assign(given);
@@ -110,7 +121,7 @@ ProcessIdentity ProcessIdentity::of_self() {
   self.pid = static_cast<uint32_t>(getpid());
   self.pid_namespace = namespace_inode("pid");
   self.host_pid = self.pid_namespace == kInitialPid ? self.pid : 0;
-  self.start_time = read_start_time();
+  self.start_time = own_start_time();
   self.uid = static_cast<uint32_t>(getuid());
   const ssize_t size = read_file("/proc/self/comm", self.command, sizeof self.command);
   if (size > 0 && self.command[size - 1] == '\n') self.command[size - 1] = '\0';

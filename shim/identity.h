@@ -27,4 +27,8 @@ void export_launch_tree();
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();
 
+// When the process was started, as `ProcessIdentity::start_time`; 0 where it is gone or this
+// process does not see the host's PIDs.
+uint64_t start_time_on_host(uint32_t host_pid);
+
 }  // namespace fracgpu

@@ -369,19 +369,19 @@ bool Ledger::driver_let_go(int fd, uint32_t slot) const {
   if (let_go_ == nullptr || host_pid == 0) return true;
   // A PID that lives in another slot was used again, or its program replaced: what the driver says
   // of it is about the new one, and the old one's descriptors were closed before it came to be.
-  bool is_reused = false;
+  bool is_replaced = false;
   for_each_live(ledger, [&](uint32_t other) {
-    is_reused =
-        is_reused || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
-                      LedgerFile::slot_is_alive(fd, other));
+    is_replaced =
+        is_replaced || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
+                        LedgerFile::slot_is_alive(fd, other));
   });
-  if (is_reused) return true;
+  if (is_replaced) return true;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     if (held_of(ledger.cells[i][slot].word.load(kRelaxed)) == 0) continue;
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
-    if (!let_go_(host_pid, key)) return false;
+    if (!let_go_(host_pid, ledger.slots[slot].start_time, key)) return false;
   }
   return true;
 }

@@ -46,9 +46,10 @@ struct Refusal {
 
 class Ledger {
  public:
-  // Asked before what a dead process held is given out again: whether the driver has let go of
-  // `host_pid`'s memory on the device. Called without any lock held.
-  using DriverLetGo = bool (*)(uint32_t host_pid, const char* device_key);
+  // Asked before what a dead process held is given out again: whether the driver has let go of the
+  // memory on the device of the process with this host PID and start time. Called without any lock
+  // held.
+  using DriverLetGo = bool (*)(uint32_t host_pid, uint64_t start_time, const char* device_key);
 
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
   // other process of the tenant is alive, what an earlier generation left is wiped first.

@@ -37,18 +37,6 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return true;
 }
 
-// Text for a message: long or unprintable input must not garble a log.
-Text<72> quoted(std::string_view text) {
-  Text<72> out;
-  out.append("'");
-  for (size_t i = 0; i < text.size() && i < 48; ++i) {
-    const bool printable = text[i] >= ' ' && text[i] <= '~';
-    out.append("{}", printable ? text[i] : '?');
-  }
-  out.append("{}'", text.size() > 48 ? "..." : "");
-  return out;
-}
-
 // A decimal number: `whole` and `billionths` of one. Takes what it read off the front of `text`.
 bool take_number(std::string_view& text, uint64_t& whole, uint64_t& billionths) {
   size_t i = 0;

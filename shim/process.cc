@@ -47,7 +47,10 @@ ForkPage* make_fork_page() {
   return expected;
 }
 
-bool driver_let_go(uint32_t host_pid, const char* device_key) {
+bool driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_key) {
+  // What the driver says of a PID that is used again is about its new owner.
+  const uint64_t now = start_time_on_host(host_pid);
+  if (now != 0 && start_time != 0 && now != start_time) return true;
   uint64_t bytes = 0;
   return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
 }

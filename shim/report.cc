@@ -30,8 +30,8 @@ int read_level() {
     if (strcmp(text, kLevels[i]) == 0) return i;
   }
   current_level.store(static_cast<int>(Level::warn), std::memory_order_relaxed);
-  report(Level::warn,
-         "FRACGPU_LOG '{:.32}' is not a level; accepted: off, error, warn, info, debug", text);
+  report(Level::warn, "FRACGPU_LOG {} is not a level; accepted: off, error, warn, info, debug",
+         quoted(text).view());
   return static_cast<int>(Level::warn);
 }
 

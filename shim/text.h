@@ -52,6 +52,18 @@ class Text {
 // Long enough for the longest single line that the shim says.
 using Message = Text<480>;
 
+// What somebody wrote, for a message about it: long or unprintable text must not garble a log.
+inline Text<72> quoted(std::string_view text) {
+  constexpr size_t kShown = 48;
+  Text<72> out;
+  out.append("'");
+  for (const char c : text.substr(0, kShown)) {
+    out.append("{}", c >= ' ' && c <= '~' ? c : '?');
+  }
+  out.append("{}'", text.size() > kShown ? "..." : "");
+  return out;
+}
+
 // "12.0 GiB", "512.0 MiB", "100 bytes": one form for every number of bytes a person reads.
 inline Text<24> human_bytes(unsigned long long bytes) {
   Text<24> text;

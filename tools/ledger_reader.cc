@@ -21,6 +21,7 @@
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
+#include "tools/host_pids.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -30,8 +31,8 @@ constexpr size_t kFolderSize = kPrefix.rfind('/');
 
 class File {
  public:
-  explicit File(const std::string& path)
-      : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
+  explicit File(const std::string& path, int access = O_RDONLY)
+      : fd_(open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);
   }
@@ -61,13 +62,18 @@ std::string user_name(uint32_t uid) {
   return user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
 }
 
-// The owner holds the slot's byte for as long as it lives.
-bool is_alive(int fd, uint32_t slot) {
+struct flock write_lock_on(int64_t offset) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  lock.l_start = layout::lock_offset(slot);
+  lock.l_start = offset;
   lock.l_len = 1;
+  return lock;
+}
+
+// The owner holds the slot's byte for as long as it lives.
+bool is_alive(int fd, uint32_t slot) {
+  struct flock lock = write_lock_on(layout::lock_offset(slot));
   return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
@@ -122,6 +128,26 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.since_unix_s = slot.claimed_unix_s;
   }
   return owners;
+}
+
+// Tells the ledger the host PID of the slot's owner, who could not know it, so that whoever reads
+// it later need not see the host's /proc. Nothing is told where the ledger may not be written or
+// slots are changing hands: the next reader will.
+void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot& seen,
+                   uint32_t host_pid) {
+  const File file(path, O_RDWR);
+  struct flock lock = write_lock_on(layout::kGrowLock);
+  if (file.fd() < 0 || fcntl(file.fd(), F_OFD_SETLK, &lock) != 0) return;
+  const auto at = static_cast<off_t>(offsetof(layout::Ledger, slots) + number * sizeof seen);
+  layout::Slot now;
+  if (pread(file.fd(), static_cast<void*>(&now), sizeof now, at) != sizeof now) return;
+  const bool is_same = now.host_pid.load() == 0 && now.pid == seen.pid &&
+                       now.pid_namespace == seen.pid_namespace &&
+                       now.start_time == seen.start_time && is_alive(file.fd(), number);
+  if (!is_same) return;
+  [[maybe_unused]] const ssize_t written =
+      pwrite(file.fd(), &host_pid, sizeof host_pid,
+             at + static_cast<off_t>(offsetof(layout::Slot, host_pid)));
 }
 
 DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
@@ -184,7 +210,14 @@ TenantUse read_tenant(const std::string& name) {
   const auto ledger = copy_ledger(file, tenant.path);
   tenant.created_unix_s = ledger->header.created_unix_s;
 
-  const auto owners = read_owners(*ledger, file.fd());
+  auto owners = read_owners(*ledger, file.fd());
+  HostPids host_pids;
+  for (auto& [number, owner] : owners) {
+    if (owner.host_pid != 0 || !owner.alive) continue;
+    const layout::Slot& slot = ledger->slots[number];
+    owner.host_pid = host_pids.find(slot.pid_namespace, slot.pid, slot.start_time);
+    if (owner.host_pid != 0) tell_host_pid(tenant.path, number, slot, owner.host_pid);
+  }
   for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
     if (ledger->devices[row].cap.load() == 0) continue;
     tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));

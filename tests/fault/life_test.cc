@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
@@ -177,6 +178,67 @@ TEST(Life, PidNamespacesShareOneTenant) {
   EXPECT_TRUE(here.reserve(40000)) << "what died in the namespace is free";
 }
 
+// The PID of the process that sent a byte, as this process sees it: the kernel translates it.
+pid_t pid_of_sender(int socket) {
+  char byte = 0;
+  iovec data = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(socket, &message, 0) != 1) return -1;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_CREDENTIALS) return -1;
+  ucred sender;
+  memcpy(&sender, CMSG_DATA(header), sizeof sender);
+  return sender.pid;
+}
+
+TEST(Life, HostReaderTellsHostPids) {
+  ScratchTenant tenant;
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  const int on = 1;
+  ASSERT_EQ(setsockopt(sockets[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+  const pid_t outer = spawn([&] {
+    return in_pid_namespace([&] {
+      Member member;
+      if (!member.join(tenant, kCap) || !member.reserve(1000)) return 2;
+      if (write(sockets[1], "x", 1) != 1) return 3;
+      char byte;
+      return read(sockets[1], &byte, 1) == 1 ? 0 : 4;
+    });
+  });
+  close(sockets[1]);
+  const pid_t host_pid = pid_of_sender(sockets[0]);
+  if (host_pid < 0) {
+    ASSERT_EQ(exit_status(outer), kNotPermitted);
+    GTEST_SKIP() << "no PID namespace can be made here";
+  }
+  Member here;
+  ASSERT_TRUE(here.join(tenant, kCap));
+  const auto told = [&] {
+    for (const layout::Slot& slot : here.ledger->map()->slots) {
+      if (slot.host_pid.load() == static_cast<uint32_t>(host_pid)) return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(told()) << "from inside nobody can know it";
+  const std::string command = std::string(TEST_FRACGPU) + " status --json " + tenant.name();
+  FILE* const status = popen(command.c_str(), "r");
+  ASSERT_NE(status, nullptr);
+  std::string shown(1 << 16, '\0');
+  shown.resize(fread(shown.data(), 1, shown.size(), status));
+  pclose(status);
+  EXPECT_NE(shown.find("\"host_pid\": " + std::to_string(host_pid)), std::string::npos) << shown;
+  EXPECT_TRUE(told()) << "and the ledger says it from now on";
+  EXPECT_EQ(write(sockets[0], "x", 1), 1);
+  EXPECT_EQ(exit_status(outer), 0);
+  close(sockets[0]);
+}
+
 TEST(Life, PidsUsedAgain) {
   ScratchTenant tenant;
   Member here;
@@ -219,7 +281,7 @@ TEST(Life, PidsUsedAgain) {
 
 // The driver as it is seen by PID alone: it says of a PID that it holds memory, whoever that is
 // now.
-bool driver_never_lets_go(uint32_t, const char*) {
+bool driver_never_lets_go(uint32_t, uint64_t, const char*) {
   return false;
 }
 

@@ -45,6 +45,29 @@ TEST_F(LifeCycle, MemoryTheDriverStillHoldsIsNotGivenOutAgain) {
   expect_survivor_takes_over();
 }
 
+TEST_F(LifeCycle, PidUsedAgainByAnotherTenantDoesNotKeepTheDeadCharged) {
+  auto survivor = start_client("8GiB", words("init retain wait fill 512MiB wait"));
+  survivor->read_until_ready();
+  auto victim = start_client("8GiB", words("init retain alloc 4GiB wait"));
+  victim->read_until_ready();
+  const pid_t pid = victim->pid();
+  victim->kill(SIGKILL);
+  victim->finish();
+  const Environment stranger_environment =
+      capped("8GiB") + Environment{{"FRACGPU_TENANT", tenant_ + "-stranger"}};
+  const std::vector<std::string> command = {
+      TEST_WITH_PID, std::to_string(pid), TEST_CLIENT, "init", "retain", "alloc", "6GiB", "wait"};
+  Program stranger(command, stranger_environment);
+  if (stranger.read_until_ready().empty() && stranger.finish().status == 77) {
+    GTEST_SKIP() << "no process may be given a PID here";
+  }
+  EXPECT_GT(node_->used_by_pid(0, pid), 6 * kGiB) << "the stranger has not got the PID";
+  survivor->go_on();
+  EXPECT_EQ(field(survivor->read_until_ready()[0], "count="), 15);
+  stranger.finish();
+  unlink((ledger_path() + "-stranger").c_str());
+}
+
 TEST_F(LifeCycle, DescriptorsClosedByTheOwner) {
   auto owner = start_client("8GiB", words("init retain alloc 4GiB closefrom 3 wait alloc 1GiB "
                                           "free 0 wait"));

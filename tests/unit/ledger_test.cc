@@ -189,7 +189,7 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   int device = -1;
   static int answers_left;
   answers_left = 3;
-  const auto let_go = [](uint32_t, const char* key) {
+  const auto let_go = [](uint32_t, uint64_t, const char* key) {
     EXPECT_STREQ(key, kKey);
     return --answers_left < 0;
   };
@@ -205,7 +205,8 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
 TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
-  auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, const char*) { return false; });
+  auto survivor =
+      member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return false; });
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
   Refusal refusal;
   ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));

@@ -31,7 +31,7 @@ void require(bool condition, const char* what) {
 
 void require_one_line(const Message& error) {
   require(!error.empty(), "a refusal says why");
-  for (const char c : error.view()) require(c != '\n' && c != '\0', "in one line");
+  for (const char c : error.view()) require(c >= ' ' && c <= '~', "in one line of plain text");
 }
 
 // A file system of our own at the ceiling file's place. False where that is not permitted.
@@ -80,7 +80,7 @@ void read_tenant(const std::string& text) {
   setenv("FRACGPU_TENANT", text.c_str(), 1);
   TenantName name;
   Message error;
-  if (!tenant_name(name, error)) return require(!error.empty(), "a refusal says why");
+  if (!tenant_name(name, error)) return require_one_line(error);
   require(name.view().find('/') == name.view().npos && name.size() > 0 && name.c_str()[0] != '.',
           "a tenant's name cannot lead elsewhere");
 }
