@@ -51,13 +51,36 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, co
 
 // Remembers that `memory` is bound to a multicast object. Each device of its team has bindings of
 // its own, so the device of the memory is part of the key.
-void bind(Process& process, CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
-          size_t size, uint64_t memory) {
+void enter_binding(Process& process, CUmemGenericAllocationHandle multicast, CUdevice device,
+                   size_t offset, size_t size, uint64_t memory) {
   const uint64_t object = process.physical.memory_of(multicast);
   if (object == 0 || memory == 0) return;
   give_back(process,
             process.physical.add_mapping(PhysicalTable::binding_key(object, device, offset), size,
                                          memory, PhysicalTable::owner_key(object)));
+}
+
+// Calls `call()`, which binds memory to a multicast object. `find(Process&, CUdevice&)` returns the
+// number of that memory, and the device that it is bound on.
+template <typename Call, typename Find>
+CUresult bind(CUmemGenericAllocationHandle multicast, size_t offset, size_t size, Call call,
+              Find find) {
+  Hook hook;
+  const CUresult result = call();
+  if (result != kSuccess || !hook.active()) return result;
+  CUdevice device = 0;
+  const uint64_t memory = find(hook.process(), device);
+  enter_binding(hook.process(), multicast, device, offset, size, memory);
+  return result;
+}
+
+// A handle that is known already is one more reference to what it stands for.
+void enter_import(Process& process, CUmemGenericAllocationHandle handle, int row) {
+  if (const uint64_t known = process.physical.memory_of(handle); known != 0) {
+    process.physical.add_reference(handle, known);
+  } else if (row >= 0) {
+    process.physical.add(handle, 0, row, true);
+  }
 }
 
 }  // namespace
@@ -133,8 +156,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (result == kSuccess && hook.active() && handle != nullptr &&
       real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess &&
       properties.location.type == kLocationDevice) {
-    const int row = row_of(hook.process(), properties.location.id);
-    if (row >= 0) hook.process().physical.add(*handle, 0, row, true);
+    enter_import(hook.process(), *handle, row_of(hook.process(), properties.location.id));
   }
   return result;
 }
@@ -167,31 +189,56 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const void* pro
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
                             CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
                             unsigned long long flags) {
-  Hook hook;
-  const CUresult result =
-      real::cuMulticastBindMem(multicast, multicast_offset, memory, memory_offset, size, flags);
-  CUmemAllocationProp properties;
-  if (result == kSuccess && hook.active() &&
-      real::cuMemGetAllocationPropertiesFromHandle(&properties, memory) == kSuccess) {
-    Process& process = hook.process();
-    bind(process, multicast, properties.location.id, multicast_offset, size,
-         process.physical.memory_of(memory));
-  }
-  return result;
+  const auto call = [&] {
+    return real::cuMulticastBindMem(multicast, multicast_offset, memory, memory_offset, size,
+                                    flags);
+  };
+  return bind(multicast, multicast_offset, size, call, [&](Process& process, CUdevice& device) {
+    CUmemAllocationProp properties;
+    if (real::cuMemGetAllocationPropertiesFromHandle(&properties, memory) != kSuccess) {
+      return uint64_t{0};
+    }
+    device = properties.location.id;
+    return process.physical.memory_of(memory);
+  });
+}
+
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                               size_t multicast_offset, CUmemGenericAllocationHandle memory,
+                               size_t memory_offset, size_t size, unsigned long long flags) {
+  const auto call = [&] {
+    return real::cuMulticastBindMem_v2(multicast, device, multicast_offset, memory, memory_offset,
+                                       size, flags);
+  };
+  return bind(multicast, multicast_offset, size, call, [&](Process& process, CUdevice& on) {
+    on = device;
+    return process.physical.memory_of(memory);
+  });
 }
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
                              CUdeviceptr pointer, size_t size, unsigned long long flags) {
-  Hook hook;
-  const CUresult result =
-      real::cuMulticastBindAddr(multicast, multicast_offset, pointer, size, flags);
-  Context context;
-  if (result == kSuccess && hook.active() && current_context(hook.process(), context)) {
-    Process& process = hook.process();
-    bind(process, multicast, context.device, multicast_offset, size,
-         process.physical.memory_at(pointer));
-  }
-  return result;
+  const auto call = [&] {
+    return real::cuMulticastBindAddr(multicast, multicast_offset, pointer, size, flags);
+  };
+  return bind(multicast, multicast_offset, size, call, [&](Process& process, CUdevice& device) {
+    Context context;
+    if (!current_context(process, context)) return uint64_t{0};
+    device = context.device;
+    return process.physical.memory_at(pointer);
+  });
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                size_t multicast_offset, CUdeviceptr pointer, size_t size,
+                                unsigned long long flags) {
+  const auto call = [&] {
+    return real::cuMulticastBindAddr_v2(multicast, device, multicast_offset, pointer, size, flags);
+  };
+  return bind(multicast, multicast_offset, size, call, [&](Process& process, CUdevice& on) {
+    on = device;
+    return process.physical.memory_at(pointer);
+  });
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,

@@ -64,6 +64,8 @@ inline constexpr Since since[] = {
     {"cuGreenCtxDestroy", 12040},
     {"CUgreenCtx", 12040},
     {"cuCtxCreate_v4", 12050},
+    {"cuMulticastBindMem_v2", 13010},
+    {"cuMulticastBindAddr_v2", 13010},
 };
 
 #include "tests/abi/rows.inc"

@@ -11,8 +11,10 @@ using sim::Multicast;
 
 namespace {
 
-CUresult bind(uint64_t handle, uint64_t offset, Block* block, uint64_t block_offset,
-              uint64_t bytes) {
+// `device`: where the caller says that the memory is, or null.
+CUresult bind(uint64_t handle, const CUdevice* device, uint64_t offset, Block* block,
+              uint64_t block_offset, uint64_t bytes, uint64_t flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   sim::Vmm& vmm = Driver::get().vmm;
   Block* object = vmm.find(handle);
   if (object == nullptr || object->multicast == nullptr || block == nullptr ||
@@ -21,6 +23,7 @@ CUresult bind(uint64_t handle, uint64_t offset, Block* block, uint64_t block_off
     return CUDA_ERROR_INVALID_VALUE;
   Multicast& multicast = *object->multicast;
   const CUdevice dev = block->prop.location.id;
+  if (device != nullptr && *device != dev) return CUDA_ERROR_INVALID_DEVICE;
   if (!multicast.has_device[dev] || block_offset > block->physical.bytes ||
       bytes > block->physical.bytes - block_offset || offset > multicast.prop.size ||
       bytes > multicast.prop.size - offset)
@@ -37,6 +40,15 @@ CUresult bind(uint64_t handle, uint64_t offset, Block* block, uint64_t block_off
   multicast.bindings[{dev, offset}] = {bytes, block};
   vmm.begin_use(block);
   return CUDA_SUCCESS;
+}
+
+CUresult bind_address(uint64_t handle, const CUdevice* device, uint64_t offset, uint64_t address,
+                      uint64_t bytes, uint64_t flags) {
+  const Guard guard(Driver::get().lock());
+  uint64_t start = 0;
+  const sim::Mapping* mapping = Driver::get().vmm.mapping_at(address, &start);
+  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return bind(handle, device, offset, mapping->block, address - start, bytes, flags);
 }
 
 bool valid(const CUmulticastObjectProp* prop) {
@@ -86,20 +98,32 @@ SIM_API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t 
                                     CUmemGenericAllocationHandle memory, size_t memory_offset,
                                     size_t bytes, unsigned long long flags) {
   SIM_CALL(cuMulticastBindMem);
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   const Guard guard(Driver::get().lock());
-  return bind(handle, offset, Driver::get().vmm.find(memory), memory_offset, bytes);
+  Block* const block = Driver::get().vmm.find(memory);
+  return bind(handle, nullptr, offset, block, memory_offset, bytes, flags);
+}
+
+SIM_API CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice dev,
+                                       size_t offset, CUmemGenericAllocationHandle memory,
+                                       size_t memory_offset, size_t bytes,
+                                       unsigned long long flags) {
+  SIM_CALL(cuMulticastBindMem_v2);
+  const Guard guard(Driver::get().lock());
+  Block* const block = Driver::get().vmm.find(memory);
+  return bind(handle, &dev, offset, block, memory_offset, bytes, flags);
 }
 
 SIM_API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
                                      CUdeviceptr address, size_t bytes, unsigned long long flags) {
   SIM_CALL(cuMulticastBindAddr);
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  const Guard guard(Driver::get().lock());
-  uint64_t start = 0;
-  const sim::Mapping* mapping = Driver::get().vmm.mapping_at(address, &start);
-  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return bind(handle, offset, mapping->block, address - start, bytes);
+  return bind_address(handle, nullptr, offset, address, bytes, flags);
+}
+
+SIM_API CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice dev,
+                                        size_t offset, CUdeviceptr address, size_t bytes,
+                                        unsigned long long flags) {
+  SIM_CALL(cuMulticastBindAddr_v2);
+  return bind_address(handle, &dev, offset, address, bytes, flags);
 }
 
 SIM_API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice dev, size_t offset,

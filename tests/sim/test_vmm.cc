@@ -197,6 +197,15 @@ TEST(SimVmm, BindingToMulticastKeepsTheMemory) {
     ASSERT_EQ((cuda<int(Handle, size_t, Pointer, size_t, uint64_t)>("cuMulticastBindAddr")(
                   object, 8 * kMiB, address + 16 * kMiB, 8 * kMiB, 0)),
               0);
+    auto* bind_on =
+        cuda<int(Handle, int, size_t, Pointer, size_t, uint64_t)>("cuMulticastBindAddr_v2");
+    EXPECT_EQ(bind_on(object, 1, 0, address + 16 * kMiB, 8 * kMiB, 0), 101);
+    ASSERT_EQ(bind_on(object, 0, 0, address + 16 * kMiB, 8 * kMiB, 0), 0);
+    ASSERT_EQ(unbind(object, 0, 8 * kMiB, 8 * kMiB), 0);
+    ASSERT_EQ((cuda<int(Handle, int, size_t, Handle, size_t, size_t, uint64_t)>(
+                  "cuMulticastBindMem_v2")(object, 0, 8 * kMiB, memory, 0, 8 * kMiB, 0)),
+              0);
+    ASSERT_EQ(unbind(object, 0, 0, 8 * kMiB), 0);
     ASSERT_EQ(vmm_unmap(address + 16 * kMiB, 8 * kMiB), 0);
     ASSERT_EQ(vmm_release(memory), 0);
     ASSERT_EQ(vmm_release(object), 0);

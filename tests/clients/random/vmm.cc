@@ -150,9 +150,11 @@ class Vmm : public Actor {
     const void* wanted = &properties;
     if (!good(call("cuMulticastCreate", &object.value, wanted), "cuMulticastCreate")) return;
     good(call("cuMulticastAddDevice", object.value, 0), "cuMulticastAddDevice");
-    object.bound = good(call("cuMulticastBindMem", object.value, size_t{0}, memory.value, size_t{0},
-                             memory.bytes, 0ull),
-                        "cuMulticastBindMem");
+    const int bound = chance(50) ? call("cuMulticastBindMem", object.value, size_t{0}, memory.value,
+                                        size_t{0}, memory.bytes, 0ull)
+                                 : call("cuMulticastBindMem_v2", object.value, 0, size_t{0},
+                                        memory.value, size_t{0}, memory.bytes, 0ull);
+    object.bound = good(bound, "cuMulticastBindMem");
     multicasts_.push_back(object);
   }
 
