@@ -110,11 +110,9 @@ Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
   return reading;
 }
 
-// The estimate may be larger than any context here. Another process may have found out the size
-// meanwhile; else only a process that holds all the tenant's memory may try with what is left,
-// because nobody else can then be pushed over the cap.
-uint64_t units_for_first_context(Process& process, int row) {
-  if (const uint64_t seen = process.ledger.context_size(row); seen != 0) return seen;
+// The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
+// then try with what is left, because nobody else can be pushed over the cap.
+uint64_t units_left_if_alone(Process& process, int row) {
   const uint64_t held = process.ledger.held(row), cap = process.ledger.cap(row);
   const bool alone = held == process.ledger.held_by_self(row);
   return alone && cap > held ? cap - held : 0;
@@ -134,8 +132,11 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t uni
       granted_ = process.ledger.reserve(row, units_, refusal);
     }
   }
-  if (!granted_ && refusal.fault.empty() && is_context()) {
-    units_ = units_for_first_context(process, row);
+  if (!granted_ && refusal.fault.empty() && kind_ != Kind::given) {
+    // Another process may have found out meanwhile how large a context is.
+    const uint64_t seen =
+        is_context() ? process.ledger.context_size(row) : process.implicit[row].largest_growth;
+    units_ = seen != 0 ? seen : units_left_if_alone(process, row);
     granted_ = units_ > 0 && process.ledger.reserve(row, units_, refusal);
   }
   if (granted_) {

@@ -109,6 +109,7 @@ class Process {
   std::atomic<uint32_t> managed_count{0};  // live allocations of managed memory that HIP made
   std::atomic<uint32_t> small_arrays{0};   // live ones, which share chunks with linear memory
   SpinLock cold_paths;                     // serialises readings of the truth within the process
+  SpinLock limits;                         // serialises changes of the driver's limits
   RateLimit refusals_said;
 
   // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every

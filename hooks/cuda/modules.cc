@@ -71,10 +71,8 @@ CUresult drop_here(Drop drop) {
   return result;
 }
 
-// What raising a limit of the current context makes the driver take, in bytes. Should another
-// thread change the same limit meanwhile, it may come to more; the truth corrects that afterwards.
+// What raising a limit of the current context makes the driver take, in bytes.
 uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
-  if (value <= before) return 0;
   if (limit != kLimitStack) return value - before;
   int multiprocessors = 0, threads = 0;
   real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
@@ -132,13 +130,21 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   Context context;
   const auto set = [&] { return real::cuCtxSetLimit(limit, value); };
   const bool takes_memory = limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap;
-  size_t before = 0;
   if (!hook.active() || !takes_memory || !current_context(hook.process(), context) ||
-      context.row == Process::kNotCapped || real::cuCtxGetLimit(&before, limit) != kSuccess) {
+      context.row == Process::kNotCapped) {
     return set();
   }
   constexpr char kApi[] = "cuCtxSetLimit";
   Process& process = hook.process();
+  // What it takes is foreseen from what the limit was: nobody else may change that meanwhile.
+  const Locked<SpinLock> alone(process.limits);
+  size_t before = 0;
+  if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
+  if (value <= before) {
+    const CUresult result = set();
+    if (result == kSuccess && context.row >= 0) settle_implicit(process, context.row);
+    return result;
+  }
   const uint64_t growth = linear_size(growth_of_limit(limit, before, value, context.device)).units;
   return load_under(
       process, context.row, kApi,

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "driver_api.h"
@@ -46,7 +48,9 @@ struct Session {
                "alloc SIZE,\n"
                "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, free N, freeptr HEX, fill SIZE, "
                "freeall, meminfo,\n"
-               "  total, storm SECONDS SEED MAXBYTES, wait, closefrom FD, pid, abort, fork "
+               "  total, pooled SIZE, module, heap SIZE, heaps SIZE, storm SECONDS SEED MAXBYTES, "
+               "wait, closefrom FD, pid, "
+               "abort, fork "
                "COMMANDS, exec COMMANDS\n",
                reason);
   std::exit(2);
@@ -73,6 +77,22 @@ int free_one(Session& session, Allocation& allocation) {
                                 : session.api.free(allocation.address);
   if (rc == 0) allocation.live = false;
   return rc;
+}
+
+// Two threads set the same limit at once. Returns the worse result.
+int set_heap_by_two(const DriverApi& api, size_t bytes) {
+  void* context = nullptr;
+  api.get_current(&context);
+  int results[2] = {};
+  std::vector<std::thread> threads;
+  for (int& result : results) {
+    threads.emplace_back([&] {
+      api.set_current(context);
+      result = api.set_limit(2, bytes);  // CU_LIMIT_MALLOC_HEAP_SIZE
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::max(results[0], results[1]);
 }
 
 // Each takes what it needs from the arguments and returns how many words it used.
@@ -156,6 +176,30 @@ int memory_command(Session& session, const std::string& name, char** args, int c
     const int rc = api.memory_info(&free, &total);
     std::printf("meminfo rc=%d free=%zu total=%zu\n", rc, free, total);
     return 0;
+  }
+  if (name == "pooled") {
+    need(1);
+    const size_t bytes = size_of(args[0]);
+    const int rc = api.allocate_async(&address, bytes, nullptr);
+    report_allocation(session, "pooled", bytes, rc, address, false);
+    return 1;
+  }
+  if (name == "module") {
+    void* module = nullptr;
+    std::printf("module rc=%d\n", api.load_module(&module, "any"));
+    return 0;
+  }
+  if (name == "heap") {
+    need(1);
+    const size_t bytes = size_of(args[0]);
+    const int rc = api.set_limit(2, bytes);  // CU_LIMIT_MALLOC_HEAP_SIZE
+    std::printf("heap %zu rc=%d\n", bytes, rc);
+    return 1;
+  }
+  if (name == "heaps") {
+    need(1);
+    std::printf("heaps rc=%d\n", set_heap_by_two(api, size_of(args[0])));
+    return 1;
   }
   if (name == "storm") {
     need(3);

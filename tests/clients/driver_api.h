@@ -31,6 +31,9 @@ struct DriverApi {
   int (*free)(Pointer);
   int (*free_old)(unsigned);
   int (*memory_info)(size_t*, size_t*);
+  int (*allocate_async)(Pointer*, size_t, void*);
+  int (*load_module)(void**, const void*);
+  int (*set_limit)(int, size_t);
 };
 
 // One line for each member: its name, the base name, the symbol, and the version at which its ABI
@@ -53,7 +56,10 @@ struct DriverApi {
   X(allocate_managed, "cuMemAllocManaged", "cuMemAllocManaged", 12000)           \
   X(free, "cuMemFree", "cuMemFree_v2", 12000)                                    \
   X(free_old, "cuMemFree", "cuMemFree", 2000)                                    \
-  X(memory_info, "cuMemGetInfo", "cuMemGetInfo_v2", 12000)
+  X(memory_info, "cuMemGetInfo", "cuMemGetInfo_v2", 12000)                       \
+  X(allocate_async, "cuMemAllocAsync", "cuMemAllocAsync", 12000)                 \
+  X(load_module, "cuModuleLoadData", "cuModuleLoadData", 12000)                  \
+  X(set_limit, "cuCtxSetLimit", "cuCtxSetLimit", 12000)
 
 struct DoorOptions {
   std::string door;

@@ -26,6 +26,9 @@ int cuMemAllocManaged(Pointer*, size_t, unsigned);
 int cuMemFree_v2(Pointer);
 int cuMemFree(unsigned);
 int cuMemGetInfo_v2(size_t*, size_t*);
+int cuMemAllocAsync(Pointer*, size_t, void*);
+int cuModuleLoadData(void**, const void*);
+int cuCtxSetLimit(int, size_t);
 }
 
 #ifdef CLIENT_DEEPBIND
@@ -62,5 +65,12 @@ void client::linked_api(DriverApi* api) {
   };
   api->free = [](Pointer address) { return cuMemFree_v2(address); };
   api->free_old = [](unsigned address) { return cuMemFree(address); };
+  api->allocate_async = [](Pointer* out, size_t bytes, void* stream) {
+    return cuMemAllocAsync(out, bytes, stream);
+  };
+  api->load_module = [](void** module, const void* image) {
+    return cuModuleLoadData(module, image);
+  };
+  api->set_limit = [](int limit, size_t value) { return cuCtxSetLimit(limit, value); };
   api->memory_info = [](size_t* free, size_t* total) { return cuMemGetInfo_v2(free, total); };
 }

@@ -95,6 +95,16 @@ TEST_F(Cap, PitchChargesWhatTheDriverReallyTook) {
   expect_books_agree(program->pid(), "freed");
 }
 
+TEST_F(Cap, WhatPoolsHoldUnusedIsTrimmedBeforeARefusal) {
+  // Room for 256 MiB, half of which the pool keeps when its memory is freed.
+  const Outcome outcome =
+      client("512MiB", words("init retain pooled 128MiB free 0 meminfo alloc 200MiB meminfo"));
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo", 0), "free="), static_cast<long long>(128 * kMiB));
+  EXPECT_EQ(field(line_of(outcome.out, "alloc"), "rc="), 0) << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo", 1), "free="), static_cast<long long>(56 * kMiB));
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 512 * kMiB);
+}
+
 TEST_F(Cap, ProcessesShareOneCap) {
   auto first = start_client("8GiB", words("init retain alloc 5GiB wait freeall wait"));
   first->read_until_ready();

@@ -1,5 +1,4 @@
 // Modules, limits, and contexts that come and go with what was allocated in them.
-#include <mutex>
 #include <vector>
 
 #include "actor.h"
@@ -20,7 +19,7 @@ class Implicit : public Actor {
         if (!modules_.empty()) unload();
         break;
       case 2:
-        set_heap(below(32) + 1);
+        set_heap(below(chance(50) ? 32 : 1200) + 1);
         break;
       case 3:
         if (chance(30)) visit_context();
@@ -40,10 +39,7 @@ class Implicit : public Actor {
   }
 
  private:
-  // One thread at a time, as programs do: what a limit adds is foreseen from what it was.
   void set_heap(uint64_t mib) {
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
     good(call("cuCtxSetLimit", kLimitHeap, size_t{mib << 20}), "cuCtxSetLimit");
   }
 

@@ -1,0 +1,64 @@
+// Memory that calls make the driver take without naming a size: modules and limits.
+#include "tests/integration/rig.h"
+
+namespace fracgpu::test {
+namespace {
+
+class Implicit : public Rig {
+ protected:
+  // Room for a context of 256 MiB, 248 MiB of memory and 8 MiB more.
+  static constexpr char kLimit[] = "512MiB";
+
+  static Environment modules_of(const char* mib) { return {{"FRACGPU_SIM_MODULE_MIB", mib}}; }
+};
+
+TEST_F(Implicit, TheFirstModuleIsTriedWithWhatIsLeft) {
+  auto program =
+      start_client(kLimit, words("init retain alloc 248MiB module wait"), modules_of("4"));
+  for (const std::string& line : program->read_until_ready()) {
+    EXPECT_EQ(field(line, "rc="), 0) << line;
+  }
+  expect_books_agree(program->pid(), "loaded");
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 508 * kMiB);
+}
+
+TEST_F(Implicit, AModuleThatDoesNotFitIsUnloadedAgain) {
+  auto program =
+      start_client(kLimit, words("init retain alloc 248MiB module wait"), modules_of("16"));
+  EXPECT_EQ(field(program->read_until_ready().back(), "rc="), 2);
+  expect_books_agree(program->pid(), "refused");
+  EXPECT_EQ(node_->used_by_pid(0, program->pid()), 504 * kMiB);
+}
+
+TEST_F(Implicit, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
+  auto other = start_client("768MiB", words("init retain wait"));
+  other->read_until_ready();
+  const Outcome outcome =
+      client("768MiB", words("init retain alloc 248MiB module"), modules_of("16"));
+  EXPECT_EQ(field(line_of(outcome.out, "alloc"), "rc="), 0) << outcome.out << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "module"), "rc="), 2);
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 760 * kMiB);
+}
+
+TEST_F(Implicit, TwoThreadsRaiseOneLimitAtOnce) {
+  // What the limit takes fits once, not twice.
+  const Outcome outcome = client(kLimit, words("init retain heaps 200MiB meminfo"),
+                                 {{"FRACGPU_SIM_DELAY_US", "cuCtxSetLimit=200000"}});
+  EXPECT_EQ(field(line_of(outcome.out, "heaps"), "rc="), 0) << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "free="), static_cast<long long>(64 * kMiB));
+}
+
+TEST_F(Implicit, ALimitIsLoweredWhenNothingIsLeft) {
+  auto program =
+      start_client(kLimit, words("init retain heap 40MiB fill 2MiB heap 8MiB meminfo wait"));
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(field(lines[2], "rc="), 0) << lines[2];
+  EXPECT_EQ(field(lines[4], "rc="), 0) << lines[4];
+  EXPECT_EQ(field(lines[5], "free="), static_cast<long long>(32 * kMiB));
+  expect_books_agree(program->pid(), "lowered");
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 512 * kMiB);
+}
+
+}  // namespace
+}  // namespace fracgpu::test
