@@ -61,8 +61,7 @@ uint64_t Reservation::take() {
 
 void give_back(Process& process, int row, uint64_t units, bool exported) {
   if (!exported) return process.ledger.release(row, units);
-  process.ledger.drop_exported(row, units);
-  leave_to_truth(process, row, units);
+  leave_to_truth(process, row, units, true);
 }
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {

@@ -97,6 +97,7 @@ class Release {
   void done_in_block();
   // The driver will free it when it gets there: the charge stays until the truth is read.
   void left_to_truth();
+  bool found() const { return found_; }
   ~Release();
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
@@ -127,12 +128,19 @@ void settle_pools(Process& process, int row);
 // Makes the device's pools give back what they hold unused. True if they held any.
 bool trim_pools(Process& process, int row);
 
+// The pool may be imported by other processes from now on.
+void note_exported_pool(Process& process, uint64_t key);
+
+// Reads the truth when much is charged for what exported pools may have let go of.
+void settle_left(Process& process, int row);
+
 // The pool is destroyed and cannot be asked any more; `in_use`: parts of it are still allocated.
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
 
 // What is charged already counts as implicit memory from now on: only the truth can tell when it is
-// gone, and is asked at the next opportunity.
-void leave_to_truth(Process& process, int row, uint64_t units);
+// gone, and is asked at the next opportunity. `exported`: others may hold it, and longer than this
+// process lives.
+void leave_to_truth(Process& process, int row, uint64_t units, bool exported = false);
 
 // Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
 // right from the truth afterwards.

@@ -27,8 +27,21 @@ void charge_implicit(Process& process, int row, uint64_t units, uint64_t reserve
   ImplicitMemory& implicit = process.implicit[row];
   const uint64_t charged = implicit.units.exchange(units, std::memory_order_relaxed) + reserved;
   process.ledger.set_implicit(row, units);
+  if (implicit.exported > units) {
+    process.ledger.drop_exported(row, implicit.exported - units);
+    implicit.exported = units;
+  }
   if (units > charged) process.ledger.charge_taken(row, units - charged);
   if (units < charged) process.ledger.release(row, charged - units);
+}
+
+// What is charged already counts as implicit memory from now on.
+void add_implicit(Process& process, int row, uint64_t units, bool exported) {
+  if (units == 0) return;
+  ImplicitMemory& implicit = process.implicit[row];
+  process.ledger.set_implicit(row, implicit.units.fetch_add(units) + units);
+  if (exported) implicit.exported += units;
+  implicit.exact = false;
 }
 
 // What calls were charged for.
@@ -48,9 +61,10 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   asked.units = still.units(row) + pooled + physical;
   for (BlockCache& blocks : process.blocks[row]) asked.units += blocks.units();
   asked.changes = still.changes() + pool_changes + physical_changes;
-  return settled && process.ledger.held_by_self(row) ==
-                        asked.units + implicit.units.load(std::memory_order_relaxed) + own +
-                            UpperCall::left(row);
+  return settled && implicit.left.load(std::memory_order_relaxed) == 0 &&
+         process.ledger.held_by_self(row) == asked.units +
+                                                 implicit.units.load(std::memory_order_relaxed) +
+                                                 own + UpperCall::left(row);
 }
 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
@@ -75,8 +89,12 @@ Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) 
     uint64_t bytes = 0;
     AskedFor before, after;
     settle_pools(process, row);
+    const uint64_t left = process.implicit[row].left.exchange(0);
+    add_implicit(process, row, left, true);
     const bool rest = at_rest(process, row, own, before);
     if (!truth::bytes_of_self(process.ledger.map()->devices[row].key, bytes)) {
+      // Nobody can tell what importers hold: believe that it is nothing.
+      if (left > 0) charge_implicit(process, row, process.implicit[row].units - left);
       return Reading::unknown;
     }
     settle_pools(process, row);
@@ -172,10 +190,10 @@ ImplicitReservation::~ImplicitReservation() {
 bool ImplicitReservation::made() {
   Locked<SpinLock> lock(process_.cold_paths);
   ImplicitMemory& implicit = process_.implicit[row_];
-  const uint64_t before = implicit.units.load(std::memory_order_relaxed);
   const bool only_one = implicit.pending.load(std::memory_order_relaxed) == units_;
   uint64_t units = 0;
   Reading reading = only_one ? read_implicit(process_, row_, units_, units) : Reading::disturbed;
+  const uint64_t before = implicit.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
   if (reading == Reading::believed && units == 0 && kind_ != Kind::runtime) {
     reading = Reading::unknown;
@@ -213,21 +231,30 @@ bool ImplicitReservation::made() {
   return false;
 }
 
-void leave_to_truth(Process& process, int row, uint64_t units) {
+void leave_to_truth(Process& process, int row, uint64_t units, bool exported) {
   Locked<SpinLock> lock(process.cold_paths);
-  ImplicitMemory& implicit = process.implicit[row];
-  process.ledger.set_implicit(row, implicit.units.fetch_add(units) + units);
-  implicit.exact = false;
-  implicit.read_again_ms.store(0, std::memory_order_relaxed);
+  add_implicit(process, row, units, exported);
+  process.implicit[row].read_again_ms.store(0, std::memory_order_relaxed);
 }
 
 bool refresh_implicit(Process& process, int row, uint64_t own) {
   ImplicitMemory& implicit = process.implicit[row];
   if (coarse_now_ms() < implicit.read_again_ms.load(std::memory_order_relaxed)) return false;
   Locked<SpinLock> lock(process.cold_paths);
-  const uint64_t before = implicit.units.load(std::memory_order_relaxed);
+  const auto charged = [&] {
+    return implicit.units.load(std::memory_order_relaxed) +
+           implicit.left.load(std::memory_order_relaxed);
+  };
+  const uint64_t before = charged();
   reconcile_implicit(process, row, own);
-  return implicit.units.load(std::memory_order_relaxed) < before;
+  return charged() < before;
+}
+
+void settle_left(Process& process, int row) {
+  constexpr uint64_t kMuch = 8 * kPoolChunkBytes / kUnit;
+  if (process.implicit[row].left.load(std::memory_order_relaxed) >= kMuch) {
+    settle_implicit(process, row);
+  }
 }
 
 bool settle_implicit(Process& process, int row) {

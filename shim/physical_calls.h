@@ -85,4 +85,17 @@ inline void note_opened(Process& process, uint64_t address, int row, uint64_t un
   process.ledger.add_imported(row, more);
 }
 
+// Frees memory at an address by `call()`, after which `done(Release&)` gives back its charge; or
+// forgets other processes' memory that was opened there and that the same call lets go of.
+template <typename Call, typename Done>
+auto free_address(Process& process, uint64_t address, Call call, Done done) {
+  Release release(process, address);
+  if (!release.found() && process.physical.memory_of(address) != 0) {
+    return release_physical(process, address, call);
+  }
+  const auto result = call();
+  if (result == 0) done(release);
+  return result;
+}
+
 }  // namespace fracgpu

@@ -35,6 +35,16 @@ bool PoolTable::set_units(const Pool& known, uint64_t units) {
   return true;
 }
 
+bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  Pool* known = pools_.find(key);
+  if (known == nullptr || known->exported) return false;
+  known->exported = true;
+  ++known->version;
+  pool = *known;
+  return true;
+}
+
 bool PoolTable::begin_use(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
   Pool* known = pools_.find(key);

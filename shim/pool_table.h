@@ -27,7 +27,8 @@ struct Pool {
   uint64_t version = 0;  // of `units`: a reading of before another settlement is stale
   const PoolDriver* driver = nullptr;
   int row = 0;
-  unsigned users = 0;  // threads that are asking the driver about it
+  bool exported = false;  // other processes may hold memory of it
+  unsigned users = 0;     // threads that are asking the driver about it
 };
 
 class PoolTable {
@@ -44,6 +45,9 @@ class PoolTable {
 
   // Sets the charge, if nobody else has set it since `known` was copied.
   bool set_units(const Pool& known, uint64_t units);
+
+  // Marks the pool as exported. True with a copy in `pool` the first time.
+  bool mark_exported(uint64_t key, Pool& pool);
 
   // Removes it once no thread uses it; a copy of what it was in `pool`.
   bool remove(uint64_t key, Pool& pool);

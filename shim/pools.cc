@@ -18,7 +18,23 @@ void for_each_pool(Process& process, int row, Visit visit) {
   for (size_t i = 0; i < count; ++i) visit(keys[i]);
 }
 
+// The charge of an exported pool became `now`, and `in_hand` is left of what it had and what was
+// reserved for its growth. That stays charged until the truth is read: importers may hold what the
+// pool has let go of, and a pool that let go of a chunk unseen and took another one looks the same.
+void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64_t in_hand) {
+  process.ledger.add_exported(pool.row, now + in_hand - pool.units);
+  if (in_hand == 0) return;
+  ImplicitMemory& implicit = process.implicit[pool.row];
+  implicit.left.fetch_add(in_hand, std::memory_order_relaxed);
+  implicit.read_again_ms.store(0, std::memory_order_relaxed);
+}
+
 }  // namespace
+
+void note_exported_pool(Process& process, uint64_t key) {
+  Pool pool;
+  if (process.pools.mark_exported(key, pool)) process.ledger.add_exported(pool.row, pool.units);
+}
 
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
@@ -40,7 +56,11 @@ bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
       foreseen = false;
     }
     settled = process.pools.set_units(pool, now);
-    if (settled) in_hand = pool.units + in_hand - now;
+    if (!settled) continue;
+    in_hand = pool.units + in_hand - now;
+    if (!pool.exported) continue;
+    leave_to_importers(process, pool, now, in_hand);
+    in_hand = 0;
   }
   if (in_hand > 0) process.ledger.release(row, in_hand);
   return foreseen;
@@ -68,8 +88,8 @@ bool trim_pools(Process& process, int row) {
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
   // Even an unused pool may keep memory until work under way on it is done.
-  leave_to_truth(process, pool.row, pool.units);
-  if (!settle_implicit(process, pool.row) && !in_use)
+  leave_to_truth(process, pool.row, pool.units, pool.exported);
+  if (!settle_implicit(process, pool.row) && !in_use && !pool.exported)
     give_back_implicit(process, pool.row, pool.units);
 }
 

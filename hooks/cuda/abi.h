@@ -56,9 +56,14 @@ struct CUmemPoolProps {
   void* win32SecurityAttributes;
   unsigned char unused[64];
 };
-inline constexpr int kPoolReserved = 5;   // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-inline constexpr int kPoolUsed = 7;       // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-inline constexpr int kGraphReserved = 2;  // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+struct CUmemPoolPtrExportData {
+  unsigned char reserved[64];
+};
+inline constexpr int kPoolReserved = 5;     // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+inline constexpr int kPoolUsed = 7;         // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+inline constexpr int kPointerDevice = 9;    // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+inline constexpr int kPointerMapping = 18;  // CU_POINTER_ATTRIBUTE_MAPPING_SIZE
+inline constexpr int kGraphReserved = 2;    // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
 
 inline constexpr int kNotCapturing = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
 

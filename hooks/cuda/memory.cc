@@ -4,7 +4,7 @@
 // memory is charged in full when it is made: it could become resident at any later moment without
 // passing any function, and a cap that holds only until the first touch is none.
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/physical_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -77,11 +77,10 @@ template <typename Pointer, typename Real>
 CUresult release_linear(Pointer pointer, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(pointer);
-  // A pointer that is not ours (imported, or made before the cap) is the driver's to judge.
-  Release release(hook.process(), pointer);
-  const CUresult result = real(pointer);
-  if (result == kSuccess) release.done();
-  return result;
+  // A pointer that is not ours (made before the cap, say) is the driver's to judge.
+  return free_address(
+      hook.process(), pointer, [&] { return real(pointer); },
+      [](Release& release) { release.done(); });
 }
 
 }  // namespace

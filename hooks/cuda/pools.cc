@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/physical_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -74,6 +74,7 @@ CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int
   const CUdeviceptr before = *out;
   const CUresult result = allocate();
   const bool as_foreseen = settle_pool(process, key_of(pool), &reservation);
+  settle_left(process, row);
   if (result != kSuccess || as_foreseen || process.ledger.within_cap(row)) return result;
   // The pool took more than was foreseen.
   free(*out);
@@ -115,15 +116,27 @@ CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, C
 }
 
 // Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
-// later, which only the truth can tell.
+// later, which only the truth can tell. An import counts as gone at once: its exporter may not free
+// it before the stream gets there.
 template <typename Real>
 CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(pointer, stream);
-  Release release(hook.process(), pointer);
-  const CUresult result = real(pointer, stream);
-  if (result == kSuccess) release.left_to_truth();
-  return result;
+  return free_address(
+      hook.process(), pointer, [&] { return real(pointer, stream); },
+      [](Release& release) { release.left_to_truth(); });
+}
+
+// Enters memory of another process's pool. What is held with it is all of its chunk.
+void enter_imported(Process& process, CUdeviceptr pointer) {
+  CUdevice device = 0;
+  size_t chunk = 0;
+  if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
+  if (real::cuPointerGetAttribute(&chunk, kPointerMapping, pointer) != kSuccess) {
+    real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
+    chunk = std::max<size_t>(chunk, kPoolChunkBytes);
+  }
+  note_opened(process, pointer, row_of(process, device), linear_size(chunk).units);
 }
 
 }  // namespace
@@ -181,6 +194,25 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   const CUresult result = real::cuMemPoolDestroy(pool);
   if (known && result == kSuccess) charge_destroyed_pool(hook.process(), forgotten, in_use);
   if (known && result != kSuccess) hook.process().pools.put_back(forgotten);
+  return result;
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, int handle_type,
+                                          unsigned long long flags) {
+  Hook hook;
+  const CUresult result =
+      real::cuMemPoolExportToShareableHandle(os_handle, pool, handle_type, flags);
+  if (result == kSuccess && hook.active()) note_exported_pool(hook.process(), key_of(pool));
+  return result;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* data) {
+  Hook hook;
+  const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
+  if (result == kSuccess && hook.active() && pointer != nullptr) {
+    enter_imported(hook.process(), *pointer);
+  }
   return result;
 }
 

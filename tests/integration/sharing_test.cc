@@ -34,6 +34,7 @@ class Sharing : public Rig, public testing::WithParamInterface<const char*> {
     program.go_on_with(command);
     return static_cast<int>(field(program.read_line(), "rc="));
   }
+  static bool is_pool() { return std::string(GetParam()) == "export-pool"; }
   void expect_totals_agree(const char* when) {
     EXPECT_EQ(ledger().total_held(uuid()), node_->tenant_used(0, tenant_)) << when;
   }
@@ -48,7 +49,9 @@ TEST_P(Sharing, TheImporterPaysNothingAndFreesNothing) {
   expect_books_agree(exporter_->pid(), "exporter");
   expect_books_agree(importer->pid(), "importer");
   EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
-  EXPECT_NE(ask(*importer, "freeptr"), 0) << "an import is not freed by cuMemFree";
+  if (!is_pool()) {
+    EXPECT_NE(ask(*importer, "freeptr"), 0) << "such an import is not freed by cuMemFree";
+  }
   EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
   EXPECT_EQ(ask(*importer, "free"), 0);
   EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
@@ -93,10 +96,28 @@ TEST_P(Sharing, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   expect_totals_agree("nobody holds it");
 }
 
-INSTANTIATE_TEST_SUITE_P(By, Sharing, testing::Values("export", "export-vmm"),
-                         [](const auto& info) {
-                           return std::string(info.param) == "export" ? "Ipc" : "Descriptor";
-                         });
+TEST_P(Sharing, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
+  export_memory();
+  auto importer = import_memory();
+  EXPECT_EQ(ask(*exporter_, "free"), 0);
+  EXPECT_EQ(ask(*exporter_, "look"), 2);
+  exporter_->kill(SIGKILL);
+  exporter_->finish();
+  auto third = start({"export", std::to_string(2 * kMiB)});
+  third->read_line();
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the importer holds it";
+  expect_totals_agree("orphaned");
+  EXPECT_EQ(ask(*importer, "free"), 0);
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(600 * kMiB)), 0) << "nobody holds it any more";
+  expect_totals_agree("gone");
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 1536 * kMiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    By, Sharing, testing::Values("export", "export-vmm", "export-pool"), [](const auto& info) {
+      const std::string how = info.param;
+      return std::string(how == "export" ? "Ipc" : how == "export-vmm" ? "Descriptor" : "Pool");
+    });
 
 }  // namespace
 }  // namespace fracgpu::test

@@ -86,6 +86,7 @@ struct Found {
   uint64_t base = 0;
   uint64_t bytes = 0;
   uint64_t id = 0;
+  uint64_t chunk = 0;  // size of the physical memory that a pool's pointer is in
   bool managed = false;
   bool accessible = true;  // from the current context's device
   CUmemoryPool pool = nullptr;

@@ -198,6 +198,9 @@ SIM_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr ad
     case 17:
       *static_cast<CUmemoryPool*>(data) = found.pool;
       break;
+    case 18:
+      *static_cast<size_t*>(data) = found.chunk != 0 ? found.chunk : found.bytes;
+      break;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }

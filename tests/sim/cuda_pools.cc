@@ -125,6 +125,7 @@ bool Pools::find(uint64_t address, Found* found) const {
       pool = at->second.chunk->pool;
       found->base = at->first;
       found->bytes = at->second.asked;
+      found->chunk = at->second.chunk->bytes;
     }
   }
   if (auto at = imports_.upper_bound(address); pool == nullptr && at != imports_.begin()) {
@@ -133,6 +134,7 @@ bool Pools::find(uint64_t address, Found* found) const {
       pool = at->second.pool;
       found->base = at->first;
       found->bytes = at->second.bytes;
+      found->chunk = at->second.physical.bytes;
     }
   }
   if (pool == nullptr) return false;

@@ -1,4 +1,6 @@
 // Stream-ordered allocation from the default pool and from pools of the program's own.
+#include <unistd.h>
+
 #include <vector>
 
 #include "actor.h"
@@ -13,7 +15,7 @@ class Pools : public Actor {
   }
 
   void move() override {
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         make_pool();
         break;
@@ -29,6 +31,9 @@ class Pools : public Actor {
       case 4:
         free_linear_in_stream();
         break;
+      case 12:
+        import_own();
+        break;
       case 5:
       case 6:
       case 7:
@@ -41,6 +46,7 @@ class Pools : public Actor {
   }
 
   void clear() override {
+    while (!imports_.empty()) drop_import();
     while (!held_.empty()) free_one();
     while (!pools_.empty()) destroy_pool();
     good(call("cuStreamSynchronize", stream_), "cuStreamSynchronize");
@@ -51,7 +57,8 @@ class Pools : public Actor {
   void make_pool() {
     if (pools_.size() > 3) return;
     CUmemPoolProps properties = {};
-    properties.allocType = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.allocType = 1;    // CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.handleTypes = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     properties.location = {.type = kLocationDevice, .id = 0};
     CUmemoryPool pool = nullptr;
     const CUmemPoolProps* wanted = &properties;
@@ -93,6 +100,51 @@ class Pools : public Actor {
     if (good(result, "cuMemAllocAsync")) held_.push_back(address);
   }
 
+  // Memory of a pool is there as long as it is imported; an import itself costs nothing, whatever
+  // becomes of it.
+  void import_own() {
+    if (pools_.empty()) return;
+    const CUmemoryPool pool = pools_[below(pools_.size())];
+    const size_t bytes = size();
+    Import import;
+    CUdeviceptr address = 0;
+    if (!good(call("cuMemAllocFromPoolAsync", &address, bytes, pool, stream_),
+              "cuMemAllocFromPool")) {
+      return;
+    }
+    held_.push_back(address);
+    int fd = -1;
+    void* out = &fd;
+    CUmemPoolPtrExportData data;
+    if (!good(call("cuMemPoolExportToShareableHandle", out, pool, 1, 0ull), "export of a pool")) {
+      return;
+    }
+    void* os_handle = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+    const bool taken =
+        good(call("cuMemPoolImportFromShareableHandle", &import.pool, os_handle, 1, 0ull),
+             "import of a pool");
+    close(fd);
+    if (!taken) return;
+    if (good(call("cuMemPoolExportPointer", &data, address), "cuMemPoolExportPointer") &&
+        good(call("cuMemPoolImportPointer", &import.address, import.pool, &data),
+             "cuMemPoolImportPointer")) {
+      imports_.push_back(import);
+    }
+    while (imports_.size() > 4) drop_import();
+  }
+
+  void drop_import() {
+    std::swap(imports_[below(imports_.size())], imports_.back());
+    const Import import = imports_.back();
+    imports_.pop_back();
+    if (chance(50)) {
+      good(call("cuMemFree_v2", import.address), "cuMemFree of an import");
+    } else {
+      good(call("cuMemFreeAsync", import.address, stream_), "cuMemFreeAsync of an import");
+    }
+    good(call("cuMemPoolDestroy", import.pool), "cuMemPoolDestroy of an import");
+  }
+
   void free_one() {
     if (held_.empty()) return;
     std::swap(held_[below(held_.size())], held_.back());
@@ -111,7 +163,13 @@ class Pools : public Actor {
     good(call("cuMemFreeAsync", address, stream_), "cuMemFreeAsync of cuMemAlloc's memory");
   }
 
+  struct Import {
+    CUmemoryPool pool = nullptr;
+    CUdeviceptr address = 0;
+  };
+
   CUstream stream_ = nullptr;
+  std::vector<Import> imports_;
   std::vector<CUmemoryPool> pools_;
   std::vector<CUdeviceptr> held_;
 };
