@@ -150,12 +150,32 @@ class Vmm : public Actor {
     const void* wanted = &properties;
     if (!good(call("cuMulticastCreate", &object.value, wanted), "cuMulticastCreate")) return;
     good(call("cuMulticastAddDevice", object.value, 0), "cuMulticastAddDevice");
-    const int bound = chance(50) ? call("cuMulticastBindMem", object.value, size_t{0}, memory.value,
-                                        size_t{0}, memory.bytes, 0ull)
-                                 : call("cuMulticastBindMem_v2", object.value, 0, size_t{0},
-                                        memory.value, size_t{0}, memory.bytes, 0ull);
-    object.bound = good(bound, "cuMulticastBindMem");
+    object.bound = chance(50) ? bind_handle(object, memory) : bind_address(object, memory);
     multicasts_.push_back(object);
+  }
+
+  bool bind_handle(const Multicast& object, const Handle& memory) {
+    const int result = chance(50) ? call("cuMulticastBindMem", object.value, size_t{0},
+                                         memory.value, size_t{0}, memory.bytes, 0ull)
+                                  : call("cuMulticastBindMem_v2", object.value, 0, size_t{0},
+                                         memory.value, size_t{0}, memory.bytes, 0ull);
+    return good(result, "cuMulticastBindMem");
+  }
+
+  bool bind_address(const Multicast& object, const Handle& memory) {
+    Range range = {.address = 0, .bytes = memory.bytes};
+    if (!good(call("cuMemAddressReserve", &range.address, range.bytes, size_t{0}, CUdeviceptr{0},
+                   0ull),
+              "cuMemAddressReserve")) {
+      return false;
+    }
+    good(call("cuMemMap", range.address, range.bytes, size_t{0}, memory.value, 0ull), "cuMemMap");
+    ranges_.push_back(range);
+    const int result = chance(50) ? call("cuMulticastBindAddr", object.value, size_t{0},
+                                         range.address, range.bytes, 0ull)
+                                  : call("cuMulticastBindAddr_v2", object.value, 0, size_t{0},
+                                         range.address, range.bytes, 0ull);
+    return good(result, "cuMulticastBindAddr");
   }
 
   void drop_multicast() {
