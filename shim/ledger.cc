@@ -27,6 +27,7 @@ using layout::claim_of;
 using layout::held_of;
 using layout::kMaxDevices;
 using layout::kMaxSlots;
+using layout::kMaxUnits;
 using layout::lease_of;
 using layout::pack;
 
@@ -44,30 +45,32 @@ constexpr int kLetGoPatience_ms = 300;
 // How many looks it takes to refuse while the lock cannot be had.
 constexpr int kStuckLooks = 4;
 
-constexpr uint64_t kWordMax = UINT32_MAX;
-
 // Counting oneself in and then counting the others must not change places.
 constexpr auto kOrdered = std::memory_order_seq_cst;
 
 template <typename Visit>
 void for_each_live(const layout::Ledger& ledger, Visit visit) {
   for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
-    for (uint64_t bits = ledger.live[i].load(kOrdered); bits != 0; bits &= bits - 1) {
+    for (uint64_t bits = layout::claimed_slots(ledger, i, kOrdered); bits != 0; bits &= bits - 1) {
       visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
     }
   }
 }
 
 bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
-  return (ledger.live[slot / 64].load(kRelaxed) >> (slot % 64) & 1) != 0;
+  return (layout::claimed_slots(ledger, slot / 64, kRelaxed) >> (slot % 64) & 1) != 0;
 }
 
 void mark(layout::Ledger& ledger, uint32_t slot) {
-  ledger.live[slot / 64].fetch_or(uint64_t{1} << (slot % 64), kOrdered);
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  ledger.unclaimed[slot / 64].fetch_and(~bit, kOrdered);
+  ledger.live[slot / 64].fetch_or(bit, kOrdered);
 }
 
 void unmark(layout::Ledger& ledger, uint32_t slot) {
-  ledger.live[slot / 64].fetch_and(~(uint64_t{1} << (slot % 64)), std::memory_order_release);
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  ledger.live[slot / 64].fetch_and(~bit, std::memory_order_release);
+  ledger.unclaimed[slot / 64].fetch_or(bit, std::memory_order_release);
 }
 
 // What the cells of all slots but `self` take away from a device's cap.
@@ -85,6 +88,10 @@ void revoke(Cell& cell) {
   while (lease_of(word) > 0 &&
          !cell.word.compare_exchange_weak(word, pack(held_of(word), 0), kRelaxed)) {
   }
+}
+
+uint64_t coded_cap(uint64_t bytes) {
+  return layout::code(std::max<uint64_t>(bytes / layout::kUnit, 1));
 }
 
 void raise(std::atomic<uint32_t>& peak, uint64_t value) {
@@ -154,8 +161,7 @@ void Ledger::wipe_slot(uint32_t slot) {
     cells[slot].implicit.store(0, kRelaxed);
   }
   for (auto& sharing : ledger.sharing) {
-    sharing[slot].exported.store(0, kRelaxed);
-    sharing[slot].imported.store(0, kRelaxed);
+    sharing[slot].word.store(0, kRelaxed);
   }
   ledger.slots[slot].orphaned.store(0, kRelaxed);
 }
@@ -181,12 +187,18 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
   if (const int known = find_device(key); known >= 0) return known;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
-    if (row.cap.load(kRelaxed) != 0) continue;
+    if (row.cap.load(kRelaxed) != 0) {
+      // It may have been this very device, which would be given out a second time.
+      if (row.key_check == layout::check_of(row.key)) continue;
+      say_damaged(error);
+      return -1;
+    }
     memset(row.key, 0, sizeof row.key);
     strncpy(row.key, key, sizeof row.key - 1);
+    row.key_check = layout::check_of(row.key);
     row.physical_bytes = physical_bytes;
-    const uint64_t cap = cap_bytes == UINT64_MAX ? layout::kNoCap : cap_bytes / layout::kUnit;
-    row.cap.store(std::max<uint64_t>(cap, 1), std::memory_order_release);
+    row.cap.store(cap_bytes == UINT64_MAX ? layout::kNoCap : coded_cap(cap_bytes),
+                  std::memory_order_release);
     return static_cast<int>(i);
   }
   error.format("the ledger {} has no row left for device {}: a tenant may use {} devices",
@@ -197,7 +209,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
 bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
   Cell& cell = own_cell(device);
   uint64_t word = cell.word.load(kRelaxed);
-  while (units <= kWordMax && held_of(word) + units <= lease_of(word)) {
+  while (units <= kMaxUnits && held_of(word) + units <= lease_of(word)) {
     if (cell.word.compare_exchange_weak(word, word + pack(units, 0), kRelaxed)) {
       raise(cell.peak, held_of(word) + units);
       return true;
@@ -211,6 +223,7 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
       break;
     case Grant::not_enough:
       refusal.fault.clear();
+      if (is_damaged(device)) say_damaged(refusal.fault);
       break;
   }
   explain(device, units, refusal);
@@ -307,12 +320,12 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
   uint64_t spare = 0;
   do {
     const uint64_t target = held_of(word) + units;
-    if (units > kWordMax || target > kWordMax) return false;
+    if (units > kMaxUnits || target > kMaxUnits) return false;
     if (others > cap_now || target > cap_now - others) return false;
     const bool grows = locked && target > lease_of(word);
     spare = !grows ? 0
                    : std::min({cap_now - others - target, kMaxSpare, cap_now / kSpareFraction,
-                               kWordMax - target});
+                               kMaxUnits - target});
     // All of it as held, where nobody can use it yet: this may be one unit too many.
   } while (!cell.word.compare_exchange_weak(word, word + pack(units + spare, 0), kOrdered));
 
@@ -334,7 +347,7 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
   // The claim, the larger of held and lease, stays at or under what was counted, whatever other
   // threads of this process free or have charged meanwhile.
   word = cell.word.load(kRelaxed);
-  while (locked) {
+  while (locked && layout::is_sound(word)) {
     const uint64_t lease = std::max(lease_of(word), std::min(held_of(word), mine));
     if (cell.word.compare_exchange_weak(word, pack(held_of(word) - spare, lease), kRelaxed)) break;
   }
@@ -354,7 +367,7 @@ bool Ledger::take_back_unspent(int device, uint64_t wanted) {
     uint64_t now = word.load(kRelaxed);
     while (taken < wanted && lease_of(now) > held_of(now)) {
       const uint64_t part = std::min(lease_of(now) - held_of(now), wanted - taken);
-      if (word.compare_exchange_weak(now, now - part, kRelaxed)) {
+      if (word.compare_exchange_weak(now, now - pack(0, part), kRelaxed)) {
         taken += part;
         break;
       }
@@ -394,8 +407,8 @@ bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bo
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     auto& word = ledger.cells[i][slot].word;
     const uint64_t held = held_of(word.load(kRelaxed));
-    const uint64_t exported = ledger.sharing[i][slot].exported.load(kRelaxed);
-    const uint64_t kept = std::min({held, exported, imported[i]});
+    const uint64_t exported = layout::exported_of(ledger.sharing[i][slot].word.load(kRelaxed));
+    const uint64_t kept = std::min({held, exported, imported[i], kMaxUnits});
     imported[i] -= kept;
     freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
     any = any || kept > 0;
@@ -428,7 +441,7 @@ bool Ledger::reap_dead() {
   for_each_live(ledger, [&](uint32_t slot) {
     if (!LedgerFile::slot_is_alive(lock.fd(), slot)) return;
     for (uint32_t i = 0; i < kMaxDevices; ++i) {
-      imported[i] += ledger.sharing[i][slot].imported.load(kRelaxed);
+      imported[i] += layout::imported_of(ledger.sharing[i][slot].word.load(kRelaxed));
     }
   });
   bool freed = false;
@@ -452,8 +465,7 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
   }
   // In this order: a process that dies between the two has changed nothing that matters.
   revoke_unspent(device);
-  file_.map()->devices[device].cap.store(std::max<uint64_t>(cap_bytes / layout::kUnit, 1),
-                                         std::memory_order_release);
+  file_.map()->devices[device].cap.store(coded_cap(cap_bytes), std::memory_order_release);
   return true;
 }
 
@@ -528,28 +540,48 @@ void Ledger::note_peak(int device) const {
   auto& peak = file_.map()->devices[device].peak;
   const uint64_t now = held(device);
   uint64_t before = peak.load(kRelaxed);
-  while (now > before && !peak.compare_exchange_weak(before, now, kRelaxed)) {
+  while (now > before && now < layout::kDamaged &&
+         !peak.compare_exchange_weak(before, now, kRelaxed)) {
   }
 }
 
 void Ledger::add_exported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported.fetch_add(static_cast<uint32_t>(units), kRelaxed);
+  file_.map()->sharing[device][slot_].word.fetch_add(pack(units, 0), kRelaxed);
 }
 
 void Ledger::drop_exported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported.fetch_sub(static_cast<uint32_t>(units), kRelaxed);
+  file_.map()->sharing[device][slot_].word.fetch_sub(pack(units, 0), kRelaxed);
 }
 
 void Ledger::add_imported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].imported.fetch_add(static_cast<uint32_t>(units), kRelaxed);
+  file_.map()->sharing[device][slot_].word.fetch_add(pack(0, units), kRelaxed);
 }
 
 void Ledger::drop_imported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].imported.fetch_sub(static_cast<uint32_t>(units), kRelaxed);
+  file_.map()->sharing[device][slot_].word.fetch_sub(pack(0, units), kRelaxed);
 }
 
 void Ledger::set_implicit(int device, uint64_t units) {
-  own_cell(device).implicit.store(static_cast<uint32_t>(std::min(units, kWordMax)), kRelaxed);
+  own_cell(device).implicit.store(static_cast<uint32_t>(std::min(units, kMaxUnits)), kRelaxed);
+}
+
+// A word that the device's cap rests on is not what anybody wrote. There is no second record of
+// what the living hold, so nothing can be granted until they are gone.
+bool Ledger::is_damaged(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  const uint64_t cap = ledger.devices[device].cap.load(kRelaxed);
+  bool sound = cap == layout::kNoCap || layout::is_sound(cap);
+  for_each_live(ledger, [&](uint32_t slot) {
+    sound = sound && layout::is_sound(ledger.cells[device][slot].word.load(kRelaxed));
+  });
+  return !sound;
+}
+
+void Ledger::say_damaged(Message& error) const {
+  error.format(
+      "the ledger {} is damaged: something else wrote into it; no GPU memory is given out until "
+      "all processes of the tenant have ended, then it is made anew",
+      file_.path());
 }
 
 uint64_t Ledger::held_by_self(int device) const {
@@ -557,7 +589,7 @@ uint64_t Ledger::held_by_self(int device) const {
 }
 
 uint64_t Ledger::cap(int device) const {
-  return file_.map()->devices[device].cap.load(kRelaxed);
+  return layout::cap_units(file_.map()->devices[device].cap.load(kRelaxed));
 }
 
 uint64_t Ledger::context_size(int device) const {

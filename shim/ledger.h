@@ -125,6 +125,8 @@ class Ledger {
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
   bool driver_let_go(int fd, uint32_t slot) const;
   void note_peak(int device) const;
+  bool is_damaged(int device) const;
+  void say_damaged(Message& error) const;
 
   LedgerFile file_;
   uint32_t slot_ = 0;

@@ -66,7 +66,7 @@ bool status_of(int fd, struct statx& out) {
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &out) == 0;
 }
 
-void fill_header(layout::Ledger& ledger, const char* tenant) {
+void fill_new(layout::Ledger& ledger, const char* tenant) {
   layout::Header& header = ledger.header;
   header.magic = layout::kMagic;
   header.version = layout::kVersion;
@@ -75,6 +75,7 @@ void fill_header(layout::Ledger& ledger, const char* tenant) {
   header.max_slots = layout::kMaxSlots;
   header.created_unix_s = static_cast<uint64_t>(time(nullptr));
   strncpy(header.tenant, tenant, sizeof header.tenant - 1);
+  memset(static_cast<void*>(ledger.unclaimed), 0xff, sizeof ledger.unclaimed);
 }
 
 // Gives a complete new file its name. 0, or an errno; EEXIST when another process was faster.
@@ -98,7 +99,7 @@ int make_file(const char* path, const char* tenant) {
     if (bytes == MAP_FAILED) {
       code = errno;
     } else {
-      fill_header(*static_cast<layout::Ledger*>(bytes), tenant);
+      fill_new(*static_cast<layout::Ledger*>(bytes), tenant);
       munmap(bytes, sizeof(layout::Ledger));
     }
   }

@@ -114,7 +114,8 @@ std::unique_ptr<layout::Ledger> copy_ledger(const File& file, const std::string&
 std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
   std::map<uint32_t, ProcessUse> owners;
   for (uint32_t number = 0; number < layout::kMaxSlots; ++number) {
-    if ((ledger.live[number / 64].load() >> (number % 64) & 1) == 0) continue;
+    const uint64_t claimed = layout::claimed_slots(ledger, number / 64, std::memory_order_relaxed);
+    if ((claimed >> (number % 64) & 1) == 0) continue;
     const layout::Slot& slot = ledger.slots[number];
     ProcessUse& owner = owners[number];
     owner.host_pid = slot.host_pid.load();
@@ -154,13 +155,16 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
                       const std::map<uint32_t, ProcessUse>& owners) {
   DeviceUse use;
   use.key = clean(device.key, sizeof device.key);
-  if (const uint64_t cap = device.cap.load(); cap != layout::kNoCap) use.cap = to_bytes(cap);
+  const uint64_t cap = device.cap.load();
+  if (cap != layout::kNoCap) use.cap = to_bytes(layout::cap_units(cap));
+  use.damaged = cap != layout::kNoCap && !layout::is_sound(cap);
   use.physical = device.physical_bytes;
   use.peak = to_bytes(device.peak.load());
   use.refusals = device.refusals.load();
   for (const auto& [slot, owner] : owners) {
     ProcessUse process = owner;
     const uint64_t word = cells[slot].word.load();
+    use.damaged = use.damaged || !layout::is_sound(word);
     process.used = to_bytes(layout::held_of(word));
     process.leased = to_bytes(layout::lease_of(word));
     process.peak = to_bytes(cells[slot].peak.load());

@@ -33,6 +33,8 @@ struct DeviceUse {
   uint64_t used = 0;  // by the living, and what the dead exported
   uint64_t peak = 0;
   uint64_t refusals = 0;
+  bool damaged =
+      false;  // something else wrote into the ledger: nothing is granted, amounts are off
   std::vector<ProcessUse> processes;  // those that hold or have held memory here
 };
 

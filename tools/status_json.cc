@@ -36,6 +36,7 @@ Json json_of(const DeviceUse& device) {
       {"used_bytes", device.used},
       {"peak_bytes", device.peak},
       {"refusals", device.refusals},
+      {"damaged", device.damaged},
       {"processes", processes},
   };
 }

@@ -8,8 +8,8 @@ import struct
 import subprocess
 import sys
 
-UNIT, DEVICES, SLOTS, SIZE = 512, 16, 1024, 461056
-DEVICE_AT, SLOT_AT, CELL_AT = 256, 256 + 128 * DEVICES, 256 + 128 * DEVICES + 64 * SLOTS
+UNIT, DEVICES, SLOTS, SIZE = 512, 16, 1024, 461184
+DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
 LOCKS_AT = 0x40000000 + 1
 GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 F_OFD_SETLK = 37
@@ -23,12 +23,14 @@ def path(name):
 def ledger(processes):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 3, SIZE, DEVICES, SLOTS, 1700000000, b"t")
-    struct.pack_into("<64sQQQQQ", data, DEVICE_AT, b"GPU-test", 8 * GIB, 40 << 30, 0, 7 * GIB, 3)
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 4, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    data[256:384] = b"\xff" * 128
+    struct.pack_into("<64sQQQQQ", data, DEVICE_AT, b"GPU-test", 3 * 8 * GIB, 40 << 30, 0, 7 * GIB, 3)
     for slot, held, command in processes:
         data[128 + slot // 8] |= 1 << slot % 8
+        data[256 + slot // 8] &= ~(1 << slot % 8)
         struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
-        struct.pack_into("<QII", data, CELL_AT + 16 * slot, held << 32 | held, held, 400 * MIB)
+        struct.pack_into("<QII", data, CELL_AT + 16 * slot, 3 * (held << 32 | held), held, 400 * MIB)
     return data
 
 
@@ -71,6 +73,17 @@ def test_a_good_ledger():
     assert "0%  0 bytes of 8.0 GiB" in status(prefix + "good")[1], "all are dead now"
 
 
+def test_a_flipped_bit():
+    for place, bit in ((CELL_AT, 7), (CELL_AT, 40), (DEVICE_AT + 64, 25)):
+        data = ledger([(0, 5 * GIB, b"alive")])
+        assert "DAMAGED" not in (write("flipped", data), status(prefix + "flipped")[1])[1]
+        data[place + bit // 8] ^= 1 << bit % 8
+        write("flipped", data)
+        code, out, _ = status(prefix + "flipped")
+        assert code == 0 and "DAMAGED" in out, (place, bit, out)
+        assert json.loads(status(prefix + "flipped", "--json")[1])["tenants"][0]["devices"][0]["damaged"]
+
+
 def test_what_is_no_ledger():
     good = ledger([(0, GIB, b"a")])
     write("short", good[:-1])
@@ -103,6 +116,7 @@ def test_scribbled_ledgers():
 
 try:
     test_a_good_ledger()
+    test_a_flipped_bit()
     test_what_is_no_ledger()
     test_scribbled_ledgers()
 finally:

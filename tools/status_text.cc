@@ -94,6 +94,7 @@ void Page::device(const DeviceUse& device) {
   line("  {} {:>4.0f}%  {} of {}", bar(share), std::min(share * 100, 999.0), bytes(device.used),
        bytes(whole));
   line("  peak {}, {} refused", bytes(device.peak), device.refusals);
+  if (device.damaged) line("  DAMAGED: nothing is granted until all its processes have ended");
   if (device.processes.empty()) return;
   line("{}", painted(kDim, fmt::format("  {:>8} {:<9} {:<15} {:>10} {:>10} {:>10} {:>10}", "PID",
                                        "USER", "COMMAND", "USED", "PEAK", "IMPLICIT", "SINCE")));

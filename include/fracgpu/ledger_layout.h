@@ -5,7 +5,11 @@
 // read every number with one atomic load, and expect numbers to move while you look.
 //
 // All amounts are in units of 512 bytes (`kUnit`), the finest alignment in which a GPU driver
-// hands out memory; 32 bits of units are 2 TiB, more than any device has.
+// hands out memory.
+//
+// Words that the cap rests on are stored multiplied by three ("coded"). Sums and differences of
+// such numbers are multiples of three again, so they are changed by one atomic addition, and a
+// flipped bit, which changes a number by a power of two, shows at once to whoever reads it.
 #pragma once
 
 #include <atomic>
@@ -17,7 +21,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -27,7 +31,13 @@ inline constexpr uint32_t kCellsPerLine = 4;
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
 
-// `Device::cap` of a device that the configuration does not cap.
+// What either half of a coded pair can hold: 682 GiB, more than any device has.
+inline constexpr uint64_t kMaxUnits = UINT32_MAX / 3;
+
+// Read from a word that is not a multiple of three, where more is the cautious answer.
+inline constexpr uint64_t kDamaged = uint64_t{1} << 32;
+
+// `cap_units` of a device that the configuration does not cap.
 inline constexpr uint64_t kNoCap = UINT64_MAX;
 
 // Written once, before the file gets its name; never changes afterwards.
@@ -43,15 +53,16 @@ struct Header {
 static_assert(sizeof(Header) == 96);
 
 // A device that some process of the tenant has used. Rows are appended under the file's lock and
-// never move; `key` is complete before `cap` is stored with release order (0 = row unused).
+// never move; `key` and its check are complete before `cap` is stored with release order.
 struct alignas(64) Device {
   char key[kNameBytes];                // vendor's stable id, e.g. "GPU-…"
-  std::atomic<uint64_t> cap;           // units; kNoCap = not capped; 0 = row unused
+  std::atomic<uint64_t> cap;           // coded units; kNoCap = not capped; 0 = row unused
   uint64_t physical_bytes;             // of the real device
   std::atomic<uint64_t> context_size;  // units that the last new context took; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
   std::atomic<uint64_t> refusals;      // reservations refused since the file was made
-  uint64_t reserved[3];
+  uint64_t key_check;                  // `check_of(key)`
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Device) == 128);
 
@@ -59,7 +70,7 @@ static_assert(sizeof(Device) == 128);
 // claimed (`slot_order`), because it is written by every allocation of its process and by nobody
 // else except, rarely, a process that takes back unspent lease.
 struct Cell {
-  // High half: held, units charged. Low half: lease, units this process may hold without asking.
+  // Coded pair. First: held, units charged. Second: lease, what it may hold without asking.
   // The cap is hard because the sum over slots of max(held, lease) is never granted above it.
   std::atomic<uint64_t> word;
   std::atomic<uint32_t> peak;      // units; highest `held` of this process
@@ -83,23 +94,27 @@ static_assert(sizeof(Slot) == 64);
 // Memory of one process on one device that goes across processes. What a process exported may
 // outlive it, as long as somebody has it imported.
 struct Sharing {
-  std::atomic<uint32_t> exported;  // units of `held` that others may have imported
-  std::atomic<uint32_t> imported;  // units that others pay for
+  // Coded pair. First: exported, units of `held` that others may have imported. Second: imported,
+  // units that others pay for.
+  std::atomic<uint64_t> word;
 };
 
 struct Ledger {
   Header header;
-  alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];  // bit set: slot claimed, maybe by a dead
+  // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
+  // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
+  alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
+  std::atomic<uint64_t> unclaimed[kMaxSlots / 64];
   Device devices[kMaxDevices];
   Slot slots[kMaxSlots];
   alignas(64) Cell cells[kMaxDevices][kMaxSlots];
   Sharing sharing[kMaxDevices][kMaxSlots];
 };
 static_assert(offsetof(Ledger, live) == 128);
-static_assert(offsetof(Ledger, devices) == 256);
-static_assert(offsetof(Ledger, slots) == 256 + 128 * kMaxDevices);
+static_assert(offsetof(Ledger, devices) == 384);
+static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
 static_assert(sizeof(Ledger) ==
-              256 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8) * kMaxDevices * kMaxSlots);
+              384 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8) * kMaxDevices * kMaxSlots);
 static_assert(sizeof(Ledger) < 512 * 1024, "a container's /dev/shm may be 64 MiB for everything");
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -119,18 +134,66 @@ constexpr int64_t growing_offset(uint32_t slot) {
   return lock_offset(kMaxSlots) + slot;
 }
 
-constexpr uint64_t pack(uint64_t held, uint64_t lease) {
-  return held << 32 | lease;
+// The slots of 64 that are claimed, by both bitmaps.
+inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {
+  return ledger.live[word].load(order) | ~ledger.unclaimed[word].load(order);
 }
+
+constexpr uint64_t code(uint64_t number) {
+  return number * 3;
+}
+// The number that was coded; above `kLargestCoded` when the word is no multiple of three.
+constexpr uint64_t decode(uint64_t word) {
+  constexpr uint64_t kInverseOfThree = 0xaaaaaaaaaaaaaaab;  // modulo 2^64
+  return word * kInverseOfThree;
+}
+inline constexpr uint64_t kLargestCoded = UINT64_MAX / 3;
+constexpr bool is_sound(uint64_t word) {
+  return decode(word) <= kLargestCoded;
+}
+
+// Coded pairs. Neither half may be above `kMaxUnits`.
+constexpr uint64_t pack(uint64_t first, uint64_t second) {
+  return code(first << 32 | second);
+}
+constexpr uint64_t first_of(uint64_t word) {
+  return is_sound(word) ? decode(word) >> 32 : kDamaged;
+}
+constexpr uint64_t second_of(uint64_t word, uint64_t if_damaged) {
+  return is_sound(word) ? decode(word) & 0xffffffffu : if_damaged;
+}
+
+// Of a cell. What is damaged holds all there is and may take nothing more.
 constexpr uint64_t held_of(uint64_t word) {
-  return word >> 32;
+  return first_of(word);
 }
 constexpr uint64_t lease_of(uint64_t word) {
-  return word & 0xffffffffu;
+  return second_of(word, 0);
 }
 // What a cell takes away from what can still be granted.
 constexpr uint64_t claim_of(uint64_t word) {
   return held_of(word) > lease_of(word) ? held_of(word) : lease_of(word);
+}
+
+// Of a process's sharing.
+constexpr uint64_t exported_of(uint64_t word) {
+  return first_of(word);
+}
+constexpr uint64_t imported_of(uint64_t word) {
+  return second_of(word, kDamaged);
+}
+
+// Of a device: nothing may be taken under a damaged cap.
+constexpr uint64_t cap_units(uint64_t word) {
+  if (word == kNoCap) return kNoCap;
+  return is_sound(word) ? decode(word) : 0;
+}
+
+// FNV-1a.
+constexpr uint64_t check_of(const char (&key)[kNameBytes]) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
 }
 
 constexpr uint64_t units_for(uint64_t bytes) {

@@ -21,7 +21,8 @@ uint64_t now_ns() {
 template <typename Visit>
 void for_each_marked(const layout::Ledger& map, Visit visit) {
   for (uint32_t slot = 0; slot < layout::kMaxSlots; ++slot) {
-    if ((map.live[slot / 64].load() >> (slot % 64) & 1) != 0) visit(slot);
+    if ((layout::claimed_slots(map, slot / 64, std::memory_order_relaxed) >> (slot % 64) & 1) != 0)
+      visit(slot);
   }
 }
 

@@ -35,7 +35,10 @@ template <typename Visit>
 void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
   const int device = row(uuid);
   for (uint32_t slot = 0; device >= 0 && slot < layout::kMaxSlots; ++slot) {
-    if ((ledger_->live[slot / 64].load() >> (slot % 64) & 1) == 0) continue;
+    const bool live = (ledger_->live[slot / 64].load() >> (slot % 64) & 1) != 0;
+    const bool unclaimed = (ledger_->unclaimed[slot / 64].load() >> (slot % 64) & 1) != 0;
+    EXPECT_NE(live, unclaimed) << "slot " << slot << " is claimed by one bitmap alone";
+    if (!live) continue;
     visit(ledger_->slots[slot], ledger_->cells[device][slot]);
   }
 }
@@ -43,7 +46,7 @@ void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
 uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    if (slot.pid == static_cast<uint32_t>(pid)) units += layout::held_of(cell.word.load());
+    if (slot.pid == static_cast<uint32_t>(pid)) units += cell.word.load() / 3 >> 32;
   });
   return units * layout::kUnit;
 }
@@ -59,14 +62,14 @@ uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
 uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
   for_each_cell(uuid, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += layout::held_of(cell.word.load());
+    units += cell.word.load() / 3 >> 32;
   });
   return units * layout::kUnit;
 }
 
 uint64_t LedgerView::cap(const std::string& uuid) const {
   const int device = row(uuid);
-  return device < 0 ? 0 : ledger_->devices[device].cap.load() * layout::kUnit;
+  return device < 0 ? 0 : ledger_->devices[device].cap.load() / 3 * layout::kUnit;
 }
 
 Rig::Rig(const std::string& profile, int context_mib) {
