@@ -37,6 +37,12 @@ bool physical_bytes(const char* device_key, uint64_t& bytes) {
   return kfd::owns(device_key) ? kfd::physical_bytes(device_key, bytes)
                                : nvml::physical_bytes(device_key, bytes);
 }
+bool is_part(const char* device_key) {
+  return nvml::is_mig_key(device_key);
+}
+bool whole_of(const char* device_key, Text<64>& whole_key) {
+  return nvml::gpu_of(device_key, whole_key);
+}
 bool bus_id_of(const char* device_key, BusId& bus_id) {
   return kfd::owns(device_key) ? kfd::bus_id_of(device_key, bus_id)
                                : nvml::bus_id_of(device_key, bus_id);

@@ -113,7 +113,8 @@ bool Selector::selects(const DeviceName& device) const {
     case Kind::index:
       return index == device.index;
     case Kind::key:
-      return equal_ignoring_case(key.view(), device.key);
+      return equal_ignoring_case(key.view(), device.key) ||
+             equal_ignoring_case(key.view(), device.whole.view());
     case Kind::bus_id:
       return device.has_bus_id && bus_id.selects(device.bus_id);
   }

@@ -27,7 +27,8 @@ struct BusId {
 // A device that exists.
 struct DeviceName {
   std::string_view key;
-  int index = -1;  // -1: not known
+  Text<64> whole{};  // of a MIG instance: its GPU's key; empty where that is not known
+  int index = -1;    // of the GPU; -1: not known
   bool has_bus_id = false;
   BusId bus_id{};
 };

@@ -19,9 +19,9 @@ constexpr uint64_t kInitialPid = 4026531836;
 constexpr uint64_t kInitialCgroup = 4026531835;
 
 // The number in "pid:[4026531836]", or 0.
-uint64_t namespace_inode(const char* kind) {
-  Text<32> path;
-  path.format("/proc/self/ns/{}", kind);
+uint64_t namespace_inode(const char* kind, const char* process = "self") {
+  Text<48> path;
+  path.format("/proc/{}/ns/{}", process, kind);
   char target[64];
   const ssize_t size = readlink(path.c_str(), target, sizeof target - 1);
   if (size <= 0) return 0;
@@ -89,6 +89,41 @@ uint64_t start_time_on_host(uint32_t host_pid) {
   Text<32> path;
   path.format("/proc/{}/stat", host_pid);
   return start_time_in(path.c_str());
+}
+
+ProcessName process_of_own_namespace(uint32_t pid) {
+  const uint64_t own = namespace_inode("pid");
+  if (own == 0) return {};
+  return {.host_pid = own == kInitialPid ? pid : 0, .pid = pid, .pid_namespace = own};
+}
+
+ProcessName process_of_host(uint32_t pid) {
+  return in_host_pid_namespace() ? process_of_own_namespace(pid) : ProcessName{.host_pid = pid};
+}
+
+ProcessName seen_from_inside(uint32_t pid_here) {
+  // Where /proc was mounted for another namespace, its numbers are not ours.
+  char self[16];
+  const ssize_t size = readlink("/proc/self", self, sizeof self - 1);
+  if (size <= 0) return {};
+  self[size] = '\0';
+  if (atoi(self) != getpid()) return {};
+
+  Text<16> process;
+  process.format("{}", pid_here);
+  Text<48> path;
+  path.format("/proc/{}/status", process.view());
+  char status[4096];
+  if (read_file(path.c_str(), status, sizeof status) <= 0) return {};
+  // "NSpid:" has one number for each namespace from here to the process's own.
+  const char* at = strstr(status, "\nNSpid:");
+  if (at == nullptr) return {};
+  const char* const end = strchrnul(at + 1, '\n');
+  const char* last = end;
+  while (last > at && *(last - 1) != '\t' && *(last - 1) != ' ') --last;
+  const uint64_t inside = namespace_inode("pid", process.c_str());
+  if (inside == 0) return {};
+  return {.pid = static_cast<uint32_t>(strtoul(last, nullptr, 10)), .pid_namespace = inside};
 }
 
 bool tenant_name(TenantName& name, Message& error) {

@@ -24,6 +24,14 @@ bool tenant_name(TenantName& name, Message& error);
 // where the mount namespace is the name, or where FRACGPU_TENANT is set already.
 void export_launch_tree();
 
+// The processes that others mean by a PID of this process's own namespace, or by a host PID.
+ProcessName process_of_own_namespace(uint32_t pid);
+ProcessName process_of_host(uint32_t pid);
+
+// The same process by the PID of its own namespace, if that is one inside of this process's and
+// /proc tells; else all zero.
+ProcessName seen_from_inside(uint32_t pid_here);
+
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();
 

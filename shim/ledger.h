@@ -32,6 +32,13 @@ struct ProcessIdentity {
   static ProcessIdentity of_self();
 };
 
+// A process as a driver's list names it: matches a slot that has either of its PIDs.
+struct ProcessName {
+  uint32_t host_pid = 0;  // 0: not known
+  uint32_t pid = 0;       // in the namespace beside it; 0: not known
+  uint64_t pid_namespace = 0;
+};
+
 // Why a reservation was refused, for the line a person reads. All amounts in units.
 struct Refusal {
   uint64_t asked = 0;
@@ -85,6 +92,9 @@ class Ledger {
 
   void set_implicit(int device, uint64_t units);
   uint64_t held_by_self(int device) const;
+
+  // What the living process of this name holds. False if the tenant has none.
+  bool held_by(const ProcessName& name, int device, uint64_t& units) const;
 
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kAccepted =
     "accepted: 8GiB, 8gb, 512MiB, 50%, 0.5, per device 0=8GiB,1=25%, GPU-<uuid>=8GiB, "
-    "AMD-<gpu_id>=8GiB or 0000:0c:00.0=8GiB";
+    "MIG-<uuid>=8GiB, AMD-<gpu_id>=8GiB or 0000:0c:00.0=8GiB";
 constexpr uint64_t kBillion = 1000000000;
 
 constexpr char lower(char c) {
@@ -129,7 +129,7 @@ bool Limits::parse_item(std::string_view text, Message& error) {
     text = text.substr(equals + 1);
     if (!item.selector.parse(selector)) {
       error.format(
-          "memory limit names device {}, which is no index, GPU-<uuid>, AMD-<gpu_id> or bus id; {}",
+          "memory limit names device {}, which is no index, GPU-<uuid>, MIG-<uuid>, AMD-<gpu_id> or bus id; {}",
           quoted(selector).view(), kAccepted);
       return false;
     }

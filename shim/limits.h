@@ -4,6 +4,8 @@
 //   item     = [selector "="] amount
 //   selector = device index, as nvidia-smi, rocm-smi and amd-smi number them
 //            | "GPU-" uuid | "MIG-" uuid | "AMD-" gpu_id       the device's key in the ledger
+//                                     ("GPU-" and index of a GPU in MIG mode: each of its
+//                                     instances)
 //            | [domain ":"] bus ":" device "." function ["/" partition]
 //   amount   = number unit          8GiB 8gb 1.5G 512MiB   (all units are powers of 1024)
 //            | number "%"           50%  12.5%             of the device's own memory

@@ -14,6 +14,7 @@
 
 #include "shim/clock.h"
 #include "shim/identity.h"
+#include "shim/observation.h"
 #include "shim/truth.h"
 
 namespace fracgpu {
@@ -131,6 +132,11 @@ uint64_t Configuration::cap_for(const DeviceName& device, uint64_t physical) con
 bool Configuration::name_device(const char* device_key, DeviceName& device, Message& error) const {
   device = DeviceName{.key = device_key};
   const char* missing = nullptr;
+  // A GPU's own name means each of its MIG instances, where nothing else covers them.
+  if (selects_by(Selector::Kind::key) && truth::is_part(device_key) &&
+      !truth::whole_of(device_key, device.whole) && cap_for(device, 1) == UINT64_MAX) {
+    missing = "GPU";
+  }
   if (selects_by(Selector::Kind::index) && !truth::index_of(device_key, device.index)) {
     missing = "index";
   }
@@ -258,28 +264,7 @@ int Process::register_device(const char* device_key, uint64_t physical) {
 }
 
 bool Process::view(const char* device_key, uint64_t physical, TenantView& view) {
-  view = TenantView{};
-  if (!fault_.empty()) return true;  // nothing can be allocated: a device of 0 bytes
-
-  Ledger observed;
-  const bool member = joined_.load(std::memory_order_acquire) > 0;
-  const Ledger* in_force = member ? &ledger : nullptr;
-  TenantName tenant;
-  Message error;
-  if (!member && tenant_name(tenant, error) &&
-      observed.observe(tenant.c_str(), error) == LedgerFile::Result::ok && observed.any_alive()) {
-    in_force = &observed;
-  }
-  const int row = in_force != nullptr ? in_force->find_device(device_key) : -1;
-  if (row >= 0) {
-    view.cap = in_force->cap(row) * layout::kUnit;
-    view.used = in_force->held(row, true) * layout::kUnit;
-    return true;
-  }
-  DeviceName device;
-  if (!configuration.name_device(device_key, device, error)) return false;
-  view.cap = configuration.cap_for(device, physical);
-  return view.cap != UINT64_MAX;
+  return Observation(*this).device(device_key, physical, view);
 }
 
 uint64_t Process::tenant_held(int row) {

@@ -119,8 +119,9 @@ class Process {
   // few milliseconds: looking costs system calls).
   uint64_t tenant_held(int row);
 
-  // What a tool is to be shown of a device. Works without joining: a tool holds no memory and must
-  // leave nothing behind. False when the device is not capped.
+  bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
+
+  // What a tool is to be shown of a device; see Observation. False when the device is not capped.
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:

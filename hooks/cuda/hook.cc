@@ -4,25 +4,42 @@
 // remembered by the thread until some context is destroyed.
 #include "hooks/cuda/hook.h"
 
+#include <string.h>
+
 #include "shim/text.h"
+#include "shim/truth.h"
 
 namespace fracgpu::cuda {
 namespace {
 
-// The driver's key of a device, "GPU-" and the UUID as nvidia-smi prints it; empty on failure.
-Text<64> key_of(CUdevice device) {
-  Text<64> key;
-  CUuuid uuid;
-  const CUresult result = real::cuDeviceGetUuid_v2.exists()
-                              ? real::cuDeviceGetUuid_v2(&uuid, device)
-                              : real::cuDeviceGetUuid(&uuid, device);
-  if (result != kSuccess) return key;
-  key.append("GPU-");
+Text<64> key_from(const char* kind, const CUuuid& uuid) {
+  Text<64> key(kind);
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) key.append("-");
     key.append("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
   }
   return key;
+}
+
+bool exists(const Text<64>& key) {
+  Selector selector;
+  return selector.parse(key.view()) && truth::device_may_exist(selector);
+}
+
+// The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID; empty on
+// failure. The second version of the call names the MIG instance, where the first, which is older
+// than MIG, names its GPU.
+Text<64> key_of(CUdevice device) {
+  CUuuid uuid, of_gpu;
+  const bool second = real::cuDeviceGetUuid_v2.exists();
+  const CUresult result =
+      second ? real::cuDeviceGetUuid_v2(&uuid, device) : real::cuDeviceGetUuid(&uuid, device);
+  if (result != kSuccess) return Text<64>();
+  const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
+  const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
+                      memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
+  // Should the first one follow the second some day, NVML still knows what it is.
+  return differ || (!exists(gpu) && exists(instance)) ? instance : gpu;
 }
 
 struct Remembered {

@@ -31,12 +31,30 @@ struct nvmlProcessInfo_v2_t {
   unsigned long long usedGpuMemory;  // all ones: the driver cannot tell
   unsigned int gpuInstanceId, computeInstanceId;
 };
+struct nvmlProcessDetail_v1_t {
+  unsigned int pid;
+  unsigned long long usedGpuMemory;
+  unsigned int gpuInstanceId, computeInstanceId;
+  unsigned long long usedGpuCcProtectedMemory;
+};
+struct nvmlProcessDetailList_v1_t {
+  unsigned int version, mode, numProcArrayEntries;
+  nvmlProcessDetail_v1_t* procArray;
+};
+struct nvmlDeviceAttributes_t {
+  unsigned int multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount;
+  unsigned int sharedJpegCount, sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+  unsigned long long memorySizeMB;  // in MiB
+};
 struct nvmlPciInfo_t {
   char busIdLegacy[16];
   unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
   char busId[32];
 };
 inline constexpr unsigned long long kNotAvailable = ~0ull;
+
+inline constexpr unsigned kDetailListV1 = 0x01000018;  // version of nvmlProcessDetailList_v1_t
+inline constexpr unsigned kNoInstance = ~0u;           // an instance id where there is no MIG
 
 inline constexpr unsigned kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 

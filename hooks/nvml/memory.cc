@@ -6,28 +6,73 @@
 #include <algorithm>
 
 #include "hooks/nvml/library.h"
-#include "shim/process.h"
-#include "shim/report.h"
+#include "hooks/nvml/parts.h"
+#include "shim/observation.h"
 
 namespace fracgpu::nvml {
 namespace {
 
-// Asks NVML with `call()`; then, if the device is capped, hands the tenant's view to `show`.
-template <typename Memory, typename Call, typename Show>
-nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call, Show show) {
+using Bytes = unsigned long long;
+
+// What to show of a device whose real figures are given. A GPU in MIG mode has what its instances
+// have together. False when nothing of it is capped.
+bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes real_used,
+                  TenantView& shown) {
+  const Observation observation(process);
+  bool capped = false;
+  shown = TenantView{};
+  for (const Part& part : Parts(device)) {
+    nvmlMemory_t memory = {.total = real_total, .free = 0, .used = real_used};
+    if (part.handle != device && real::nvmlDeviceGetMemoryInfo(part.handle, &memory) != kSuccess) {
+      continue;
+    }
+    TenantView view;
+    if (observation.device(part.key, memory.total, view)) {
+      capped = true;
+    } else {
+      view = {.cap = memory.total, .used = memory.used};
+    }
+    shown.cap += std::min<uint64_t>(view.cap, memory.total);
+    shown.used += view.used;
+  }
+  shown.cap = std::min<uint64_t>(shown.cap, real_total);
+  return capped;
+}
+
+// Asks NVML with `call()`; then, if the device is capped, puts the tenant's view in place.
+template <typename Memory, typename Call>
+nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
   library.resolve();
   HookScope scope;
   const nvmlReturn_t result = call();
   if (result != kSuccess || !scope.outermost() || memory == nullptr) return result;
   Process* process = Process::self();
-  char uuid[kUuidBytes];
   TenantView view;
-  if (process != nullptr && real::nvmlDeviceGetUUID(device, uuid, sizeof uuid) == kSuccess &&
-      process->view(uuid, memory->total, view)) {
-    memory->total = std::min<unsigned long long>(memory->total, view.cap);
-    memory->used = view.used;
-    memory->free = memory->total - std::min<unsigned long long>(memory->total, view.used);
-    show(*memory);
+  if (process == nullptr || !tenants_view(*process, device, memory->total, memory->used, view)) {
+    return result;
+  }
+  memory->total = view.cap;
+  // Where a cap was lowered below what is held, or the driver took more than was reserved: full.
+  memory->used = std::min(view.used, view.cap);
+  memory->free = memory->total - memory->used;
+  // What the driver reserves of the real device is none of the tenant's: total = used + free.
+  if constexpr (requires { memory->reserved; }) memory->reserved = 0;
+  return result;
+}
+
+// The size of a MIG instance; of a whole device NVML gives no attributes.
+template <typename Real>
+nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes, const Real& real) {
+  library.resolve();
+  HookScope scope;
+  const nvmlReturn_t result = real(device, attributes);
+  if (result != kSuccess || !scope.outermost() || attributes == nullptr) return result;
+  Process* process = Process::self();
+  nvmlMemory_t memory = {};
+  TenantView view;
+  if (process != nullptr && real::nvmlDeviceGetMemoryInfo(device, &memory) == kSuccess &&
+      tenants_view(*process, device, memory.total, memory.used, view)) {
+    attributes->memorySizeMB = std::min<Bytes>(attributes->memorySizeMB, view.cap >> 20);
   }
   return result;
 }
@@ -35,16 +80,20 @@ nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call, Show sh
 }  // namespace
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
-  return memory_info(
-      device, memory, [&] { return real::nvmlDeviceGetMemoryInfo(device, memory); },
-      [](nvmlMemory_t&) {});
+  return memory_info(device, memory, [&] { return real::nvmlDeviceGetMemoryInfo(device, memory); });
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
-  // What the driver reserves of the real device is none of the tenant's: total = used + free.
-  return memory_info(
-      device, memory, [&] { return real::nvmlDeviceGetMemoryInfo_v2(device, memory); },
-      [](nvmlMemory_v2_t& shown) { shown.reserved = 0; });
+  return memory_info(device, memory,
+                     [&] { return real::nvmlDeviceGetMemoryInfo_v2(device, memory); });
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* out) {
+  return attributes(device, out, real::nvmlDeviceGetAttributes);
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t* out) {
+  return attributes(device, out, real::nvmlDeviceGetAttributes_v2);
 }
 
 }  // namespace fracgpu::nvml

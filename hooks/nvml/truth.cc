@@ -6,14 +6,14 @@
 #include "hooks/nvml/truth.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 
+#include "hooks/nvml/driver_version.h"
 #include "hooks/nvml/library.h"
+#include "hooks/nvml/whole_list.h"
 #include "shim/doors.h"
 #include "shim/identity.h"
 #include "shim/process.h"
@@ -41,41 +41,26 @@ bool handle_of(const char* uuid, nvmlDevice_t& device) {
   return ready() && real::nvmlDeviceGetHandleByUUID(uuid, &device) == kSuccess;
 }
 
-// Whether the process list speaks of PIDs in the caller's namespace.
-bool lists_own_namespace() {
-  char version[80];
-  if (real::nvmlSystemGetDriverVersion(version, sizeof version) != kSuccess) return false;
-  constexpr unsigned long kFirst[] = {535, 113, 1};
-  char* at = version;
-  for (const unsigned long first : kFirst) {
-    const unsigned long part = strtoul(at, &at, 10);
-    if (part != first) return part > first;
-    if (*at == '.') ++at;
-  }
-  return true;
+// Of the GPU that a MIG instance is a part of, or else of the device itself: index and bus id are
+// those of whole GPUs. (An instance has an index too, but among the instances of its GPU.)
+bool gpu_handle_of(const char* uuid, nvmlDevice_t& device) {
+  if (!handle_of(uuid, device)) return false;
+  return !is_mig_key(uuid) ||
+         real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &device) == kSuccess;
 }
 
 // Sums the entries of `pid` in one of NVML's lists. False when NVML does not tell.
 template <typename Info, typename Real>
 bool sum_of_pid(const Real& list, nvmlDevice_t device, uint32_t pid, uint64_t& bytes) {
   bytes = 0;
-  for (unsigned capacity = 64; capacity <= 1 << 16; capacity *= 4) {
-    const size_t size = capacity * sizeof(Info);
-    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return false;
-    auto* infos = static_cast<Info*>(memory);
-    unsigned count = capacity;
-    const nvmlReturn_t result = list(device, &count, infos);
-    bool known = result == kSuccess && count <= capacity;
-    for (unsigned i = 0; known && i < count; ++i) {
-      if (infos[i].pid != pid) continue;
-      known = infos[i].usedGpuMemory != kNotAvailable;
-      bytes += infos[i].usedGpuMemory;
-    }
-    munmap(memory, size);
-    if (result != kInsufficientSize) return known;
+  WholeList<Info> all([&](unsigned* count, Info* infos) { return list(device, count, infos); });
+  bool known = all.result() == kSuccess;
+  for (const Info& info : all) {
+    if (info.pid != pid) continue;
+    known = known && info.usedGpuMemory != kNotAvailable;
+    bytes += info.usedGpuMemory;
   }
-  return false;
+  return known;
 }
 
 bool bytes_of_pid(uint32_t pid, const char* uuid, uint64_t& bytes) {
@@ -94,7 +79,9 @@ bool bytes_of_pid(uint32_t pid, const char* uuid, uint64_t& bytes) {
 }  // namespace
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes) {
-  if (!ready() || !(in_host_pid_namespace() || lists_own_namespace())) return false;
+  if (!ready() || !(in_host_pid_namespace() || lists_own_namespace(driver_version()))) {
+    return false;
+  }
   return bytes_of_pid(static_cast<uint32_t>(getpid()), uuid, bytes);
 }
 
@@ -106,8 +93,9 @@ bool index_of(const char* uuid, int& index) {
   HookScope scope;
   nvmlDevice_t device = nullptr;
   unsigned value = 0;
-  if (!handle_of(uuid, device) || real::nvmlDeviceGetIndex(device, &value) != kSuccess)
+  if (!gpu_handle_of(uuid, device) || real::nvmlDeviceGetIndex(device, &value) != kSuccess) {
     return false;
+  }
   index = static_cast<int>(value);
   return true;
 }
@@ -127,10 +115,26 @@ bool bus_id_of(const char* uuid, BusId& bus_id) {
   HookScope scope;
   nvmlDevice_t device = nullptr;
   nvmlPciInfo_t pci = {};
-  if (!handle_of(uuid, device) || real::nvmlDeviceGetPciInfo_v3(device, &pci) != kSuccess) {
+  if (!gpu_handle_of(uuid, device) || real::nvmlDeviceGetPciInfo_v3(device, &pci) != kSuccess) {
     return false;
   }
   bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
+  return true;
+}
+
+bool is_mig_key(const char* uuid) {
+  return strncmp(uuid, "MIG-", 4) == 0;
+}
+
+bool gpu_of(const char* uuid, Text<64>& gpu_uuid) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  char name[kUuidBytes];
+  if (!is_mig_key(uuid) || !gpu_handle_of(uuid, device) ||
+      real::nvmlDeviceGetUUID(device, name, sizeof name) != kSuccess) {
+    return false;
+  }
+  gpu_uuid.assign(name);
   return true;
 }
 

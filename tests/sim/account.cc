@@ -37,6 +37,15 @@ uint64_t own_start_time() {
   return std::strtoull(field.c_str(), nullptr, 10);
 }
 
+// The first number of "NSpid:", which has one for each PID namespace that /proc can see.
+int outermost_pid() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("NSpid:", 0) == 0) return std::atoi(line.c_str() + 6);
+  }
+  return getpid();
+}
+
 void own_command(char* to, size_t size) {
   std::ifstream comm("/proc/self/comm");
   std::string name;
@@ -106,6 +115,7 @@ bool Account::enroll(std::string* error, Vendor vendor) {
   stat("/proc/self/ns/pid", &name_space);
   const char* linger = std::getenv(kLingerVariable);
   row_->pid = getpid();
+  row_->host_pid = outermost_pid();
   row_->tenant = static_cast<uint32_t>(tenant_index_);
   row_->vendor = vendor;
   row_->start_time = own_start_time();

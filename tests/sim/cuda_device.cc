@@ -127,10 +127,14 @@ int attribute(const DeviceRow& row, int which) {
   }
 }
 
-CUresult copy_uuid(CUuuid* uuid, CUdevice dev) {
+// The first version of the call knows nothing of MIG and names the GPU.
+CUresult copy_uuid(CUuuid* uuid, CUdevice dev, bool of_instance) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  std::memcpy(uuid->bytes, Driver::get().row(dev).uuid, sizeof uuid->bytes);
+  const int parent = Driver::get().node().mig_parent(Driver::get().physical(dev));
+  const DeviceRow& row =
+      of_instance || parent < 0 ? Driver::get().row(dev) : Driver::get().node().device(parent);
+  std::memcpy(uuid->bytes, row.uuid, sizeof uuid->bytes);
   return CUDA_SUCCESS;
 }
 
@@ -175,12 +179,12 @@ SIM_API CUresult cuDeviceGetName(char* name, int length, CUdevice dev) {
 
 SIM_API CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) {
   SIM_CALL(cuDeviceGetUuid);
-  return sim::copy_uuid(uuid, dev);
+  return sim::copy_uuid(uuid, dev, false);
 }
 
 SIM_API CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   SIM_CALL(cuDeviceGetUuid_v2);
-  return sim::copy_uuid(uuid, dev);
+  return sim::copy_uuid(uuid, dev, true);
 }
 
 SIM_API CUresult cuDeviceGetAttribute(int* value, int which, CUdevice dev) {

@@ -17,6 +17,15 @@ namespace {
 const volatile unsigned char never = 0;
 bool ever_initialised = false;
 constexpr uint64_t kGreenBytes = kPage;  // what a green context adds to its primary one
+
+int mig_instance_of(Node& node, const std::string& uuid) {
+  for (int dev = 0; dev < node.device_count(); ++dev) {
+    if (node.mig_parent(dev) >= 0 && strcasecmp(node.uuid(dev).c_str(), uuid.c_str()) == 0) {
+      return dev;
+    }
+  }
+  return -1;
+}
 }  // namespace
 
 const volatile unsigned char* initialised = &never;
@@ -47,6 +56,18 @@ CUresult Driver::init() {
   return CUDA_SUCCESS;
 }
 
+// As the real driver does where MIG is on: a GPU in that mode stands for its first instance, and a
+// process has one instance and nothing beside it.
+void Driver::settle_for_one_instance() {
+  for (int& dev : visible_) {
+    Node& physical = account_->node();
+    if (const auto instances = physical.mig_instances(dev); !instances.empty()) dev = instances[0];
+    if (physical.mig_parent(dev) < 0) continue;
+    visible_ = {dev};
+    return;
+  }
+}
+
 bool Driver::choose_devices() {
   visible_.clear();
   Node& physical = account_->node();
@@ -65,6 +86,10 @@ bool Driver::choose_devices() {
       while (!item.empty() && item.front() == ' ') item.erase(0, 1);
       while (!item.empty() && item.back() == ' ') item.pop_back();
       int found = -1;
+      if (const int instance = mig_instance_of(physical, item); instance >= 0) {
+        visible_.push_back(instance);
+        continue;
+      }
       if (strncasecmp(item.c_str(), "GPU-", 4) == 0 && item.size() > 4) {
         for (int i = 0; i < count; ++i) {
           const int dev = devices[static_cast<size_t>(i)];
@@ -83,6 +108,7 @@ bool Driver::choose_devices() {
       visible_.push_back(found);
     }
   }
+  settle_for_one_instance();
   for (size_t i = 0; i < visible_.size(); ++i) {
     primary_[i].primary = true;
     primary_[i].ordinal = static_cast<int>(i);

@@ -144,6 +144,7 @@ class Driver {
  private:
   Driver() = default;
   bool choose_devices();
+  void settle_for_one_instance();
   AddressSpace& space(bool low) { return low ? low_ : high_; }
   Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low);
   void drop_range(Range* range);

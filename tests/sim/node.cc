@@ -132,14 +132,27 @@ Node::~Node() {
 std::vector<int> Node::devices(Vendor vendor) const {
   std::vector<int> found;
   for (int dev = 0; dev < device_count(); ++dev) {
-    if (device(dev).vendor == vendor) found.push_back(dev);
+    if (device(dev).vendor == vendor && mig_parent(dev) < 0) found.push_back(dev);
   }
   return found;
 }
 
+int Node::mig_parent(int dev) const {
+  return static_cast<int>(device(dev).mig_parent) - 1;
+}
+
+std::vector<int> Node::mig_instances(int dev) const {
+  std::vector<int> found;
+  for (int i = 1; i <= static_cast<int>(device(dev).mig_instances); ++i) found.push_back(dev + i);
+  return found;
+}
+
 int Node::ordinal(int dev) const {
+  if (mig_parent(dev) >= 0) return dev - mig_parent(dev) - 1;
   int before = 0;
-  for (int i = 0; i < dev; ++i) before += device(i).vendor == device(dev).vendor ? 1 : 0;
+  for (int i = 0; i < dev; ++i) {
+    before += device(i).vendor == device(dev).vendor && mig_parent(i) < 0 ? 1 : 0;
+  }
   return before;
 }
 
@@ -151,9 +164,9 @@ std::string Node::uuid(int dev) const {
     return text;
   }
   std::snprintf(text, sizeof text,
-                "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
-                u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
-                u[14], u[15]);
+                "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                mig_parent(dev) < 0 ? "GPU" : "MIG", u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7],
+                u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
   return text;
 }
 
@@ -257,6 +270,8 @@ std::vector<ProcessInfo> Node::processes() {
       continue;
     ProcessInfo info;
     info.pid = row.pid;
+    info.host_pid = row.host_pid;
+    info.pid_namespace = row.pid_namespace;
     info.vendor = row.vendor;
     info.tenant = file_->tenant[row.tenant].tag;
     info.command = row.command;

@@ -28,7 +28,9 @@ struct NodeOptions {
 };
 
 struct ProcessInfo {
-  int pid = 0;
+  int pid = 0;       // in its own namespace, whose inode is beside it
+  int host_pid = 0;  // as far out as the process can see itself
+  uint64_t pid_namespace = 0;
   Vendor vendor =
       Vendor::kNvidia;  // whose driver it has opened; a process may appear once for each
   std::string tenant;
@@ -57,13 +59,16 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   int device_count() const { return static_cast<int>(file_->header.device_count); }
-  // A vendor's libraries see its own devices alone, numbered among themselves.
+  // A vendor's libraries see its own devices alone, numbered among themselves. MIG instances are
+  // not among them: each stands behind its GPU.
   int device_count(Vendor vendor) const { return static_cast<int>(devices(vendor).size()); }
   std::vector<int> devices(Vendor vendor) const;
-  int ordinal(int dev) const;  // its number among its vendor's
+  int ordinal(int dev) const;  // its number among its vendor's, or among its GPU's instances
+  std::vector<int> mig_instances(int dev) const;
+  int mig_parent(int dev) const;  // -1: no instance
   std::string profile() const { return file_->header.profile; }
   const DeviceRow& device(int dev) const { return file_->device[dev]; }
-  // "GPU-…": of the usual form, or of 16 digits for AMD, whose partitions may share it.
+  // "GPU-…" or "MIG-…": of the usual form, or of 16 digits for AMD, whose partitions may share it.
   std::string uuid(int dev) const;
   std::string bus_id(int dev) const;  // "0000:18:00.0"
   uint64_t total(int dev) const { return file_->device[dev].total; }
@@ -114,7 +119,8 @@ class Node {
   NodeFile* file_;
 };
 
-// The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h200, tiny, mi300x, mi210,
+// The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
+// h200, tiny, mi300x, mi210,
 // tiny-amd; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and
 // tiny-cpx (see profiles.cc); and several of them joined by '+'.
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,

@@ -12,7 +12,7 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
@@ -45,6 +45,11 @@ struct alignas(64) DeviceRow {
   uint32_t gfx_target_version;
   uint32_t partition, partitions;  // which one of how many on this GPU
   uint64_t unique_id;
+  // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
+  // that anybody can allocate.
+  uint32_t mig_instances;  // of a GPU in MIG mode
+  uint32_t mig_parent;     // of an instance: its GPU's row plus one
+  uint32_t gpu_instance, compute_instance;
   alignas(64) Counter used;
 };
 
@@ -86,7 +91,8 @@ enum class RowState : uint32_t { kFree = 0, kLive = 1 };
 struct alignas(64) ProcessRow {
   std::atomic<uint32_t> state;  // RowState
   std::atomic<uint32_t> busy;   // the owner is between the first and the last store of one update
-  int32_t pid;
+  int32_t pid;                  // in its own namespace
+  int32_t host_pid;             // as far out as it can see itself
   uint32_t tenant;
   Vendor vendor;        // whose kernel driver it has opened
   uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it

@@ -53,6 +53,11 @@ struct nvmlProcessDetailList_t {
   unsigned version, mode, count;
   nvmlProcessDetail_t* entries;
 };
+struct nvmlDeviceAttributes_t {
+  unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gpu_slices,
+      compute_slices;
+  unsigned long long memory_mib;
+};
 struct nvmlUtilization_t {
   unsigned gpu, memory;
 };
@@ -76,6 +81,7 @@ static_assert(offsetof(nvmlMemory_v2_t, free) == 24 && offsetof(nvmlMemory_v2_t,
 static_assert(sizeof(nvmlProcessInfo_v1_t) == 16 && sizeof(nvmlProcessInfo_v2_t) == 24);
 static_assert(sizeof(nvmlProcessDetail_t) == 32 && sizeof(nvmlProcessDetailList_t) == 24);
 static_assert(sizeof(nvmlPciInfo_v3_t) == 68);
+static_assert(sizeof(nvmlDeviceAttributes_t) == 40);
 
 #define SIM_API extern "C" __attribute__((visibility("default")))
 

@@ -33,8 +33,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* ou
 SIM_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
   NVML_CALL(nvmlDeviceGetHandleByUUID);
   if (uuid == nullptr || out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  for (const int dev : sim::nvml_devices()) {
-    if (strcasecmp(sim::nvml_node().uuid(dev).c_str(), uuid) == 0) {
+  for (int dev = 0; dev < sim::nvml_node().device_count(); ++dev) {
+    if (sim::nvml_device(sim::nvml_handle(dev)) == dev &&
+        strcasecmp(sim::nvml_node().uuid(dev).c_str(), uuid) == 0) {
       *out = sim::nvml_handle(dev);
       return NVML_SUCCESS;
     }
@@ -74,7 +75,7 @@ SIM_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char* uuid, unsigned
   return sim::copy_text(uuid, length, sim::nvml_node().uuid(dev).c_str());
 }
 SIM_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* index) {
-  NVML_CALL(nvmlDeviceGetIndex);
+  NVML_CALL(nvmlDeviceGetIndex);  // of a MIG instance: among those of its GPU
   NVML_DEVICE(handle, dev);
   if (index == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   *index = static_cast<unsigned>(sim::nvml_node().ordinal(dev));
@@ -90,7 +91,7 @@ SIM_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* min
 
 SIM_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_v3_t* info) {
   NVML_CALL(nvmlDeviceGetPciInfo_v3);
-  NVML_DEVICE(handle, dev);
+  NVML_GPU(handle, dev);
   if (info == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const sim::DeviceRow& row = sim::nvml_node().device(dev);
   std::memset(info, 0, sizeof *info);
@@ -129,14 +130,6 @@ SIM_API nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t handle, nvmlPciInfo_v2_t*
 }
 SIM_API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t handle, nvmlPciInfo_v2_t* info) {
   return old_pci_info(handle, info);
-}
-
-SIM_API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t handle, unsigned* is_mig) {
-  NVML_CALL(nvmlDeviceIsMigDeviceHandle);
-  NVML_DEVICE(handle, dev);
-  if (is_mig == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *is_mig = 0;
-  return NVML_SUCCESS;
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, int* major,

@@ -1,48 +1,25 @@
-// Memory and processes as the simulated NVML reports them, straight from the physical node.
-// Reading reaps the dead first. The first MemoryInfo calls the second through the PLT, as the
-// vendor's does. A process list with too little room says INSUFFICIENT_SIZE and how much is needed.
-#include <map>
-#include <vector>
+// Memory as the simulated NVML reports it, straight from the physical node, and reading reaps the
+// dead first. FRACGPU_SIM_NVML_RESERVED_MIB is what the driver keeps for itself: beside what is
+// used in the second version of the call, part of it in the first, which calls the second through
+// the PLT, as the vendor's does. A GPU in MIG mode has the sum of its instances in use.
+#include <algorithm>
+#include <cstdlib>
 
 #include "nvml_state.h"
 
 namespace {
 
-struct Row {
-  unsigned pid;
-  unsigned long long used;
-};
+unsigned long long reserved() {
+  const char* text = std::getenv("FRACGPU_SIM_NVML_RESERVED_MIB");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) << 20 : 0;
+}
 
-// One row per pid with a context on the device: a process that has replaced its image may own two
-// rows for a moment.
-std::vector<Row> rows_of(int dev) {
-  std::map<unsigned, unsigned long long> sums;
-  for (const sim::ProcessInfo& process : sim::nvml_node().processes()) {
-    const auto& use = process.device[static_cast<size_t>(dev)];
-    if (use.total() != 0) sums[static_cast<unsigned>(process.pid)] += use.total();
+unsigned long long used(int dev) {
+  unsigned long long sum = sim::nvml_node().used(dev);
+  for (const int instance : sim::nvml_node().mig_instances(dev)) {
+    sum += sim::nvml_node().used(instance);
   }
-  std::vector<Row> rows;
-  for (const auto& [pid, used] : sums) rows.push_back({pid, used});
-  return rows;
-}
-
-void fill(nvmlProcessInfo_v1_t* to, const Row& row) {
-  *to = {row.pid, row.used};
-}
-void fill(nvmlProcessInfo_v2_t* to, const Row& row) {
-  *to = {row.pid, row.used, kNoInstance, kNoInstance};
-}
-
-template <typename Info>
-nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, bool any) {
-  NVML_DEVICE(handle, dev);
-  if (count == nullptr || (*count > 0 && infos == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
-  const std::vector<Row> rows = any ? rows_of(dev) : std::vector<Row>();
-  const unsigned room = *count;
-  *count = static_cast<unsigned>(rows.size());
-  if (room < rows.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
-  for (size_t i = 0; i < rows.size(); ++i) fill(&infos[i], rows[i]);
-  return NVML_SUCCESS;
+  return sum;
 }
 
 }  // namespace
@@ -53,9 +30,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (memory->version != kMemoryV2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   memory->total = sim::nvml_node().total(dev);
-  memory->reserved = 0;
-  memory->used = sim::nvml_node().used(dev);
-  memory->free = memory->total - memory->used;
+  memory->used = used(dev);
+  memory->reserved = std::min(reserved(), memory->total - memory->used);
+  memory->free = memory->total - memory->used - memory->reserved;
   return NVML_SUCCESS;
 }
 
@@ -76,41 +53,5 @@ SIM_API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Me
   NVML_DEVICE(handle, dev);
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   *memory = {128ULL << 30, (128ULL << 30) - (2ULL << 20), 2ULL << 20};
-  return NVML_SUCCESS;
-}
-
-#define SIM_PROCESS_LIST(name, any)                                                              \
-  SIM_API nvmlReturn_t name(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v1_t* infos) { \
-    NVML_CALL(name);                                                                             \
-    return list(handle, count, infos, any);                                                      \
-  }                                                                                              \
-  SIM_API nvmlReturn_t name##_v2(nvmlDevice_t handle, unsigned* count,                           \
-                                 nvmlProcessInfo_v2_t* infos) {                                  \
-    NVML_CALL(name##_v2);                                                                        \
-    return list(handle, count, infos, any);                                                      \
-  }                                                                                              \
-  SIM_API nvmlReturn_t name##_v3(nvmlDevice_t handle, unsigned* count,                           \
-                                 nvmlProcessInfo_v2_t* infos) {                                  \
-    NVML_CALL(name##_v3);                                                                        \
-    return list(handle, count, infos, any);                                                      \
-  }
-
-SIM_PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, true)
-SIM_PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, false)
-SIM_PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, false)
-
-SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
-                                                           nvmlProcessDetailList_t* details) {
-  NVML_CALL(nvmlDeviceGetRunningProcessDetailList);
-  NVML_DEVICE(handle, dev);
-  if (details == nullptr || details->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
-  if (details->version != kDetailListV1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  const std::vector<Row> rows = details->mode == 0 ? rows_of(dev) : std::vector<Row>();
-  const unsigned room = details->entries != nullptr ? details->count : 0;
-  details->count = static_cast<unsigned>(rows.size());
-  if (room < rows.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    details->entries[i] = {rows[i].pid, rows[i].used, kNoInstance, kNoInstance, 0};
-  }
   return NVML_SUCCESS;
 }

@@ -56,11 +56,6 @@ SIM_API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, int, unsigne
   NVML_CALL(nvmlDeviceGetMaxClockInfo);
   return give(handle, out, 1980);
 }
-SIM_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* now, unsigned* pending) {
-  NVML_CALL(nvmlDeviceGetMigMode);
-  if (const nvmlReturn_t result = give(handle, now, 0)) return result;
-  return give(handle, pending, 0);
-}
 SIM_API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t handle, unsigned* now, unsigned* pending) {
   NVML_CALL(nvmlDeviceGetEccMode);
   if (const nvmlReturn_t result = give(handle, now, 1)) return result;

@@ -17,11 +17,15 @@ nvmlReturn_t nvml_shutdown();
 bool nvml_ready();
 Node& nvml_node();
 
-// The devices that NVML sees: numbers in the node, which handles stand for.
+// The GPUs that NVML numbers: rows of the node, which handles stand for, as they do for MIG
+// instances.
 std::vector<int> nvml_devices();
 nvmlDevice_t nvml_handle(int dev);
 // -1 for anything that is not a handle of ours.
 int nvml_device(nvmlDevice_t handle);
+
+// What FRACGPU_SIM_NVML_DRIVER says, or 580.65.06.
+const char* nvml_driver_version();
 
 // Copies a text with its end, or says that it does not fit.
 nvmlReturn_t copy_text(char* to, unsigned size, const char* text);
@@ -37,5 +41,10 @@ nvmlReturn_t copy_text(char* to, unsigned size, const char* text);
 #define NVML_DEVICE(handle, dev)              \
   const int dev = ::sim::nvml_device(handle); \
   if (dev < 0) return NVML_ERROR_INVALID_ARGUMENT
+
+// Handles of MIG instances are no arguments of calls about the whole GPU.
+#define NVML_GPU(handle, dev) \
+  NVML_DEVICE(handle, dev);   \
+  if (::sim::nvml_node().mig_parent(dev) >= 0) return NVML_ERROR_INVALID_ARGUMENT
 
 #endif  // FRACGPU_TESTS_SIM_NVML_STATE_H_

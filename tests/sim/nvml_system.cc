@@ -32,6 +32,10 @@ const char* from_environment(const char* variable, const char* fallback) {
 
 }  // namespace
 
+const char* nvml_driver_version() {
+  return from_environment("FRACGPU_SIM_NVML_DRIVER", "580.65.06");
+}
+
 nvmlReturn_t nvml_init() {
   const std::lock_guard<std::mutex> guard(mutex);
   if (node == nullptr) {
@@ -134,13 +138,11 @@ SIM_API const char* nvmlErrorString(nvmlReturn_t result) {
 
 SIM_API nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned length) {
   NVML_CALL(nvmlSystemGetDriverVersion);
-  return sim::copy_text(version, length,
-                        sim::from_environment("FRACGPU_SIM_NVML_DRIVER", "580.65.06"));
+  return sim::copy_text(version, length, sim::nvml_driver_version());
 }
 SIM_API nvmlReturn_t nvmlSystemGetNVMLVersion(char* version, unsigned length) {
   NVML_CALL(nvmlSystemGetNVMLVersion);
-  const std::string text =
-      std::string("13.") + sim::from_environment("FRACGPU_SIM_NVML_DRIVER", "580.65.06");
+  const std::string text = std::string("13.") + sim::nvml_driver_version();
   return sim::copy_text(version, length, text.c_str());
 }
 SIM_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) {

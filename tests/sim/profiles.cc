@@ -25,7 +25,18 @@ struct Profile {
   uint32_t major, minor, multiprocessors, pci_id, pci_subsystem;
   uint32_t gfx_target_version = 0;  // 0: NVIDIA
   uint32_t partitions = 1;
+  bool mig = false;
 };
+
+// How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
+struct MigInstance {
+  const char* name;
+  uint64_t total_mib;
+  uint32_t gpu_instance;
+};
+constexpr MigInstance kMigInstances[] = {
+    {"3g.40gb", 40448, 2}, {"2g.20gb", 20096, 3}, {"1g.10gb", 9984, 9}, {"1g.10gb", 9984, 10}};
+constexpr int kMigCount = sizeof kMigInstances / sizeof kMigInstances[0];
 
 constexpr const char* kMi300x = "AMD Instinct MI300X";
 constexpr uint32_t kMi300xId = 0x74a11002, kMi210Id = 0x740f1002;
@@ -34,6 +45,8 @@ constexpr Profile kProfiles[] = {
     {"a100-40gb", "NVIDIA A100-SXM4-40GB", 40960, 414, 8, 0, 108, 0x20b010de, 0x134f10de},
     {"a100-80gb", "NVIDIA A100-SXM4-80GB", 81920, 414, 8, 0, 108, 0x20b210de, 0x147f10de},
     {"h100-80gb", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de},
+    {"h100-80gb-mig", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de, 0, 1,
+     true},
     {"h200", "NVIDIA H200", 143770, 520, 9, 0, 132, 0x233510de, 0x18be10de},
     {"tiny", "Simulated Tiny GPU", 1024, 64, 9, 0, 16, 0x1fff10de, 0x000010de},
     {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402},
@@ -70,6 +83,24 @@ void set_uuid(DeviceRow* device, std::string_view profile, int index) {
   }
   device->uuid[6] = static_cast<unsigned char>((device->uuid[6] & 0x0f) | 0x40);
   device->uuid[8] = static_cast<unsigned char>((device->uuid[8] & 0x3f) | 0x80);
+}
+
+// Appends the instances of the GPU in the last row.
+void add_mig_instances(NodeFile* file, int gpu, std::string_view profile) {
+  for (int i = 0; i < kMigCount; ++i) {
+    const MigInstance& made = kMigInstances[i];
+    DeviceRow& instance = file->device[gpu + 1 + i];
+    DeviceRow& parent = file->device[gpu];
+    std::memcpy(static_cast<void*>(&instance), &parent, sizeof instance);
+    std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", parent.name, made.name);
+    set_uuid(&instance, profile, 100 * (gpu + 1) + i);
+    instance.total = made.total_mib << 20;
+    instance.multiprocessors = 16;
+    instance.mig_parent = static_cast<uint32_t>(gpu) + 1;
+    instance.gpu_instance = made.gpu_instance;
+    instance.compute_instance = 0;
+  }
+  file->device[gpu].mig_instances = kMigCount;
 }
 
 // A device's identity on AMD. `board` counts the GPUs of the node, `partition` the parts of one.
@@ -131,13 +162,14 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     const uint64_t page = amd ? kGrain : kPage;
     return ((mib << 20) + page - 1) / page * page;
   };
-  const auto devices = static_cast<int>(count) * static_cast<int>(found->partitions);
+  const int rows = static_cast<int>(found->partitions) + (found->mig ? kMigCount : 0);
+  const int devices = static_cast<int>(count) * rows;
   const auto first = static_cast<int>(file->header.device_count);
   if (first + devices > kMaxDevices) return false;
-  for (int i = 0; i < devices; ++i) {
+  for (int i = 0; i < devices; i += found->mig ? rows : 1) {
     DeviceRow& device = file->device[first + i];
     const auto partition = static_cast<uint32_t>(i) % found->partitions;
-    const int board = *boards + i / static_cast<int>(found->partitions);
+    const int board = *boards + i / rows;
     std::strncpy(device.name, found->name, sizeof device.name - 1);
     device.pci_domain = 0;
     device.pci_bus = 0x18 + 0x0c * static_cast<uint32_t>(board);
@@ -158,6 +190,7 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     } else {
       set_uuid(&device, text, board);
     }
+    if (found->mig) add_mig_instances(file, first + i, text);
   }
   *boards += static_cast<int>(count);
   file->header.device_count = static_cast<uint32_t>(first + devices);

@@ -20,6 +20,12 @@ bool index_of(const char*, int&) {
 bool physical_bytes(const char*, uint64_t&) {
   return false;
 }
+bool is_part(const char*) {
+  return false;
+}
+bool whole_of(const char*, Text<64>&) {
+  return false;
+}
 bool bus_id_of(const char*, BusId&) {
   return false;
 }

@@ -1,0 +1,29 @@
+// The driver's version, and what of NVML's process lists depends on it.
+#pragma once
+
+#include <compare>
+
+namespace fracgpu::nvml {
+
+struct DriverVersion {
+  unsigned long major = 0, minor = 0, patch = 0;  // all 0: not known
+
+  auto operator<=>(const DriverVersion&) const = default;
+  bool known() const { return major != 0; }
+};
+
+// Asks NVML, which must be initialised.
+DriverVersion driver_version();
+
+// Whether the lists speak of PIDs in the caller's namespace; older drivers give host PIDs.
+constexpr bool lists_own_namespace(const DriverVersion& version) {
+  return version >= DriverVersion{535, 113, 1};
+}
+
+// Whether the third generation of the lists has the entries that nvml.h describes. Some drivers in
+// between fill larger ones; which ones exactly is not known.
+constexpr bool third_lists_as_documented(const DriverVersion& version) {
+  return version < DriverVersion{535, 43, 0} || version >= DriverVersion{535, 104, 0};
+}
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,46 @@
+// Finds the ledger that is in force and reads it; see observation.h.
+#include "shim/observation.h"
+
+#include "shim/identity.h"
+
+namespace fracgpu {
+
+Observation::Observation(Process& process) : process_(process) {
+  if (!process.fault().empty()) return;
+  if (process.has_joined()) {
+    in_force_ = &process.ledger;
+    return;
+  }
+  TenantName tenant;
+  Message error;
+  if (tenant_name(tenant, error) &&
+      observed_.observe(tenant.c_str(), error) == LedgerFile::Result::ok && observed_.any_alive()) {
+    in_force_ = &observed_;
+  }
+}
+
+bool Observation::device(const char* key, uint64_t physical, TenantView& view) const {
+  view = TenantView{};
+  if (!process_.fault().empty()) return true;  // nothing can be allocated: a device of 0 bytes
+  const int row = in_force_ != nullptr ? in_force_->find_device(key) : -1;
+  if (row >= 0) {
+    view.cap = in_force_->cap(row) * layout::kUnit;
+    view.used = in_force_->held(row, true) * layout::kUnit;
+    return true;
+  }
+  DeviceName device;
+  Message error;
+  if (!process_.configuration.name_device(key, device, error)) return false;
+  view.cap = process_.configuration.cap_for(device, physical);
+  return view.cap != UINT64_MAX;
+}
+
+bool Observation::process(const ProcessName& name, const char* key, uint64_t& bytes) const {
+  const int row = in_force_ != nullptr ? in_force_->find_device(key) : -1;
+  uint64_t units = 0;
+  if (row < 0 || !in_force_->held_by(name, row, units)) return false;
+  bytes = units * layout::kUnit;
+  return true;
+}
+
+}  // namespace fracgpu
