@@ -8,7 +8,7 @@ set -u
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
-    "hip-headers-6.4, hip-headers-7.2 or glibc-2.31" >&2
+    "hip-headers-6.4, hip-headers-7.2, nvtop-3.0, nvtop-3.2 or glibc-2.31" >&2
   exit 2
 }
 
@@ -45,6 +45,8 @@ case $part in
   hip-5.7.1) suite=trixie component=main base=trixie packages=libamdhip64-5 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.5.7*' ;;
   hip-6.4.3) suite=sid component=main base=sid packages=libamdhip64-6 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.6.4*' ;;
   hip-7.2.4) suite=experimental component=main base=sid packages=libamdhip64-7 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.7.2*' ;;
+  nvtop-3.0) suite=bookworm component='contrib main' base=bookworm packages=nvtop proof=usr/bin/nvtop ;;
+  nvtop-3.2) suite=trixie component=main base=trixie packages=nvtop proof=usr/bin/nvtop ;;
   hip-headers-5.7) suite=trixie component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;
   hip-headers-6.4) suite=sid component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;
   hip-headers-7.2) suite=experimental component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;

@@ -1,36 +1,21 @@
 // What NVML and nvidia-smi show inside a tenant: the capped device, before, during and after use.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-
-#include "tests/integration/rig.h"
+#include "tests/integration/nvml_rig.h"
 
 namespace fracgpu::test {
 namespace {
 
-constexpr char kMemoryInfo[] = R"(
-import ctypes
-nvml = ctypes.CDLL("libnvidia-ml.so.1")
-assert nvml.nvmlInit_v2() == 0
-device = ctypes.c_void_p()
-assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
-v1 = (ctypes.c_uint64 * 3)()
-assert nvml.nvmlDeviceGetMemoryInfo(device, v1) == 0
-print("v1 total=%d free=%d used=%d" % tuple(v1))
-v2 = (ctypes.c_uint64 * 5)(0x2000028)
-assert nvml.nvmlDeviceGetMemoryInfo_v2(device, v2) == 0
-print("v2 total=%d reserved=%d free=%d used=%d" % tuple(v2[1:]))
-bad = (ctypes.c_uint64 * 5)(0x1000028)
-print("bad rc=%d null rc=%d" % (nvml.nvmlDeviceGetMemoryInfo_v2(device, bad),
-                                nvml.nvmlDeviceGetMemoryInfo(device, None)))
-)";
-
-class Nvml : public Rig {
+class Nvml : public NvmlRig {
  protected:
-  std::string shown(const std::string& limit) {
-    return run({"python3", "-c", kMemoryInfo}, capped(limit)).out;
+  Nvml() : NvmlRig("a100-40gb", 256) {}
+  std::string shown(const std::string& limit) const {
+    return ask("v1 v2", capped(limit) + reserved()).out;
   }
+  // What the driver keeps for itself of the real device is not the tenant's.
+  static Environment reserved() { return {{"FRACGPU_SIM_NVML_RESERVED_MIB", "600"}}; }
 };
 
 TEST_F(Nvml, ShowsTheTenantsViewInBothVersions) {
@@ -63,12 +48,22 @@ TEST_F(Nvml, InTheTenantOfADeadProcess) {
   EXPECT_EQ(field(line, "used="), 0);
 }
 
+TEST_F(Nvml, WhatTheDriverReservesIsNotTheTenants) {
+  const std::string line = line_of(ask("v2", bare() + reserved()).out, "v2");
+  EXPECT_EQ(field(line, "reserved="), 600 * kMiB) << "without the library it is there";
+  EXPECT_EQ(field(line, "free="), (40960 - 600) * kMiB);
+  EXPECT_EQ(field(line_of(ask("v1", bare() + reserved()).out, "v1"), "used="), 600 * kMiB);
+}
+
 TEST_F(Nvml, ErrorsAreTheLibrarysOwn) {
-  if (thread_sanitized()) GTEST_SKIP() << "python is not instrumented";
-  const std::string with = line_of(shown("8GiB"), "bad");
-  const std::string without = line_of(run({"python3", "-c", kMemoryInfo}, bare()).out, "bad");
-  EXPECT_FALSE(without.empty());
-  EXPECT_EQ(with, without);
+  const std::string with = ask("bad null", capped("8GiB")).out;
+  EXPECT_EQ(with, ask("bad null", bare()).out);
+  EXPECT_EQ(field(line_of(with, "bad"), "rc="), 25) << with;
+}
+
+TEST_F(Nvml, NothingIsCappedTwiceWhereNvmlCallsItself) {
+  // The first version asks the second through the PLT: half of a half would be shown.
+  EXPECT_EQ(field(line_of(shown("50%"), "v1"), "total="), 20 * kGiB);
 }
 
 TEST_F(Nvml, PerDeviceLimitsByIndex) {
@@ -76,45 +71,34 @@ TEST_F(Nvml, PerDeviceLimitsByIndex) {
   EXPECT_EQ(field(line, "total="), 2 * kGiB);
 }
 
-// The real program, fetched from Debian; nothing of it is kept in the tree.
-class NvidiaSmi : public Nvml, public testing::WithParamInterface<const char*> {
- protected:
-  void SetUp() override {
-    if (thread_sanitized()) GTEST_SKIP() << "nvidia-smi is not instrumented";
-    const std::string where = std::string(TEST_PARTS) + "/nvidia-smi-" + GetParam();
-    const Outcome fetched = run({TEST_FETCH, std::string("nvidia-smi-") + GetParam(), where},
-                                {{"PATH", getenv("PATH")}});
-    if (fetched.status != 0) GTEST_SKIP() << "nvidia-smi cannot be had: " << fetched.err;
-    program_ = where + "/run";
-  }
-  std::string query(const Environment& environment) {
-    return run({program_, "--query-gpu=memory.total,memory.used,memory.free",
-                "--format=csv,noheader"},
-               environment)
-        .out;
-  }
-  std::string program_;
-};
-
-TEST_P(NvidiaSmi, ShowsTheCap) {
+// A tool needs no right but to read: the ledger's file is open to every user.
+TEST_F(Nvml, ForAnotherUser) {
   auto program = start_client("8GiB", words("init retain alloc 3GiB wait"));
   program->read_until_ready();
-  EXPECT_EQ(query(capped("8GiB")), "8192 MiB, 3328 MiB, 4864 MiB\n");
-  EXPECT_EQ(query(bare()), "40960 MiB, 3328 MiB, 37632 MiB\n") << "and the node without the cap";
-  const Outcome view = run({program_}, capped("8GiB"));
-  EXPECT_EQ(view.status, 0);
-  // The versions pad the columns differently.
-  std::string table = view.out;
-  table.erase(std::remove(table.begin(), table.end(), ' '), table.end());
-  EXPECT_NE(table.find("|3328MiB/8192MiB|"), std::string::npos) << view.out;
-  const Outcome memory = run({program_, "-q", "-d", "MEMORY"}, capped("8GiB"));
-  EXPECT_NE(memory.out.find("Total                             : 8192 MiB"), std::string::npos)
-      << memory.out;
-  EXPECT_EQ(run({program_, "-L"}, capped("8GiB")).out, run({program_, "-L"}, bare()).out)
-      << "names and UUIDs are never altered";
+  const std::vector<std::string> nobody = {"setpriv", "--reuid=65534", "--regid=65534",
+                                           "--clear-groups"};
+  const auto as_nobody = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), nobody.begin(), nobody.end());
+    return run(args, capped("8GiB") + Environment{{"PATH", "/usr/bin:/bin"}});
+  };
+  ASSERT_EQ(chmod(node_path_.c_str(), 0666), 0);
+  if (as_nobody({"python3", TEST_NVML_CLIENT}).status != 0 ||
+      as_nobody({"head", "-c1", TEST_SHIM}).status != 0) {
+    GTEST_SKIP() << "other users cannot be had here, or cannot see this folder";
+  }
+  const Outcome outcome =
+      as_nobody({"python3", TEST_NVML_CLIENT, "v1", "list", "ComputeRunningProcesses_v3"});
+  EXPECT_EQ(field(line_of(outcome.out, "v1"), "total="), 8 * kGiB) << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "v1"), "used="), 3 * kGiB + 256 * kMiB);
+  EXPECT_EQ(listed(outcome.out, "ComputeRunningProcesses_v3"), held_by({program->pid()}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Versions, NvidiaSmi, testing::Values("535", "550"));
+TEST_F(Nvml, AMalformedLimitIsADeviceOfNothing) {
+  const Outcome outcome = ask("v1 v2 list ComputeRunningProcesses_v3", capped("8"));
+  EXPECT_EQ(field(line_of(outcome.out, "v1"), "total="), 0) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "v2"), "free="), 0);
+  EXPECT_NE(outcome.err.find("'8' is not understood"), outcome.err.npos) << outcome.err;
+}
 
 }  // namespace
 }  // namespace fracgpu::test
