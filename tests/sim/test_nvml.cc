@@ -102,4 +102,76 @@ TEST(SimNvml, MemoryAndProcesses) {
   }
 }
 
+// A GPU in MIG mode: its instances are handles of their own, and CUDA sees one of them.
+TEST(SimNvml, MigInstances) {
+  TestNode node("h100-80gb-mig+a100-40gb");
+  ASSERT_EQ(node->device_count(), 6);
+  EXPECT_EQ(node->devices(sim::Vendor::kNvidia), (std::vector<int>{0, 5}));
+  EXPECT_EQ(node->mig_instances(0), (std::vector<int>{1, 2, 3, 4}));
+  for (int dev = 1; dev < 5; ++dev) {
+    EXPECT_EQ(node->mig_parent(dev), 0);
+    EXPECT_EQ(node->uuid(dev).substr(0, 4), "MIG-");
+    for (int other = 1; other < dev; ++other) EXPECT_NE(node->uuid(dev), node->uuid(other));
+  }
+  setenv("CUDA_VISIBLE_DEVICES", node->uuid(3).c_str(), 1);
+  Child holder([&](Child& parent) {
+    ASSERT_EQ(cu_start(0), 0);
+    int count = 0;
+    EXPECT_EQ(cuda<int(int*)>("cuDeviceGetCount")(&count), 0);
+    EXPECT_EQ(count, 1);
+    unsigned char instance[16], gpu[16];
+    EXPECT_EQ((cuda<int(void*, int)>("cuDeviceGetUuid_v2")(instance, 0)), 0);
+    EXPECT_EQ((cuda<int(void*, int)>("cuDeviceGetUuid")(gpu, 0)), 0);
+    EXPECT_EQ(std::memcmp(instance, node->device(3).uuid, 16), 0);
+    EXPECT_EQ(std::memcmp(gpu, node->device(0).uuid, 16), 0) << "it is older than MIG";
+    Pointer address = 0;
+    EXPECT_EQ(cu_alloc(&address, 9000 * kMiB), 0);
+    EXPECT_EQ(cu_alloc(&address, 1000 * kMiB), 2) << "the instance's memory, not the GPU's";
+    parent.say(0);
+    parent.hear();
+  });
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  holder.hear();
+  EXPECT_EQ(node->used(3), (9000 + 500) * kMiB);
+  EXPECT_EQ(node->used(4), 0u);
+  in_child([&] {
+    ASSERT_EQ(nvml<int()>("nvmlInit_v2")(), 0);
+    nvmlDevice_t gpu = nullptr, third = nullptr, same = nullptr;
+    auto* by_index =
+        nvml<int(nvmlDevice_t, unsigned, nvmlDevice_t*)>("nvmlDeviceGetMigDeviceHandleByIndex");
+    ASSERT_EQ((nvml<int(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2")(0, &gpu)), 0);
+    ASSERT_EQ(by_index(gpu, 2, &third), 0);
+    EXPECT_EQ(by_index(gpu, 4, &same), NVML_ERROR_NOT_FOUND);
+    EXPECT_EQ(by_index(third, 0, &same), NVML_ERROR_INVALID_ARGUMENT);
+    auto* parent_of =
+        nvml<int(nvmlDevice_t, nvmlDevice_t*)>("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    ASSERT_EQ(parent_of(third, &same), 0);
+    EXPECT_EQ(same, gpu);
+    EXPECT_EQ(parent_of(gpu, &same), NVML_ERROR_INVALID_ARGUMENT);
+    nvmlMemory_t memory = {};
+    auto* info = nvml<int(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+    ASSERT_EQ(info(third, &memory), 0);
+    EXPECT_EQ(memory.total, 9984 * kMiB);
+    EXPECT_EQ(memory.used, (9000 + 500) * kMiB);
+    ASSERT_EQ(info(gpu, &memory), 0);
+    EXPECT_EQ(memory.used, (9000 + 500) * kMiB) << "what its instances have";
+    auto* list = nvml<int(nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*)>(
+        "nvmlDeviceGetComputeRunningProcesses_v3");
+    for (const nvmlDevice_t device : {gpu, third}) {
+      nvmlProcessInfo_v2_t infos[2] = {};
+      unsigned count = 2;
+      ASSERT_EQ(list(device, &count, infos), 0);
+      ASSERT_EQ(count, 1u);
+      EXPECT_EQ(infos[0].gpu_instance, 9u);
+    }
+    nvmlDeviceAttributes_t attributes = {};
+    auto* get = nvml<int(nvmlDevice_t, nvmlDeviceAttributes_t*)>("nvmlDeviceGetAttributes_v2");
+    EXPECT_EQ(get(gpu, &attributes), NVML_ERROR_NOT_SUPPORTED);
+    ASSERT_EQ(get(third, &attributes), 0);
+    EXPECT_EQ(attributes.memory_mib, 9984u);
+  });
+  holder.say(1);
+  EXPECT_TRUE(holder.ended());
+}
+
 }  // namespace
