@@ -129,7 +129,8 @@ bool Limits::parse_item(std::string_view text, Message& error) {
     text = text.substr(equals + 1);
     if (!item.selector.parse(selector)) {
       error.format(
-          "memory limit names device {}, which is no index, GPU-<uuid>, MIG-<uuid>, AMD-<gpu_id> or bus id; {}",
+          "memory limit names device {}, which is no index, GPU-<uuid>, MIG-<uuid>, AMD-<gpu_id> "
+          "or bus id; {}",
           quoted(selector).view(), kAccepted);
       return false;
     }

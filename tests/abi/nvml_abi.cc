@@ -31,6 +31,9 @@ inline constexpr Since since[] = {
     {"nvmlDeviceGetMemoryInfo_v2", 12},
     {"nvmlMemory_v2_t", 12},
     {"nvmlDeviceGetComputeRunningProcesses_v2", 12},
+    {"nvmlDeviceGetRunningProcessDetailList", 12},
+    {"nvmlProcessDetail_v1_t", 12},
+    {"nvmlProcessDetailList_v1_t", 12},
 };
 
 #include "tests/abi/rows.inc"
