@@ -153,7 +153,10 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_v1_t* list) {
   library.resolve();
   if (list == nullptr || list->version != kDetailListV1) {
-    return real::nvmlDeviceGetRunningProcessDetailList(device, list);
+    const nvmlReturn_t result = real::nvmlDeviceGetRunningProcessDetailList(device, list);
+    if (result == kSuccess && Process::self() != nullptr)
+      say_left_alone("a newer form of the detail list was asked for");
+    return result;
   }
   return processes(device, &list->numProcArrayEntries, list->procArray, false,
                    [&](unsigned* in_out, nvmlProcessDetail_v1_t* into) {

@@ -13,6 +13,7 @@ class NvmlPids : public NvmlRig {
 
   void SetUp() override {
     NvmlRig::SetUp();
+    if (IsSkipped()) return;
     if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {
       GTEST_SKIP() << "no PID namespace can be made here";
     }
