@@ -1,20 +1,23 @@
 // The vendors that are built in: their libraries for the doors, their truth for the core.
 #include <string.h>
 
+#include "hooks/amdsmi/library.h"
 #include "hooks/cuda/driver.h"
 #include "hooks/hip/runtime.h"
 #include "hooks/hsa/runtime.h"
 #include "hooks/kfd/truth.h"
 #include "hooks/nvml/library.h"
 #include "hooks/nvml/truth.h"
+#include "hooks/rocmsmi/library.h"
 #include "shim/truth.h"
 #include "shim/vendor_library.h"
 
 namespace fracgpu {
 
 VendorLibrary* const* vendor_libraries(size_t& count) {
-  static constinit VendorLibrary* const libraries[] = {
-      &cuda::driver_library, &nvml::library, &hip::runtime_library, &hsa::runtime_library};
+  static constinit VendorLibrary* const libraries[] = {&cuda::driver_library, &nvml::library,
+                                                       &hip::runtime_library, &hsa::runtime_library,
+                                                       &amdsmi::library,      &rocmsmi::library};
   count = sizeof libraries / sizeof libraries[0];
   return libraries;
 }

@@ -139,6 +139,19 @@ bool is_loaded(std::string_view soname) {
   return loaded;
 }
 
+std::string_view loaded_soname(std::string_view name) {
+  const bool any_version = name.ends_with(".so");
+  std::string_view found;
+  for_each_object([&](const dl_phdr_info& info) {
+    const std::string_view soname = Object(info).soname();
+    if (!soname.starts_with(name)) return false;
+    const std::string_view rest = soname.substr(name.size());
+    if (rest.empty() || (any_version && rest.starts_with('.'))) found = soname;
+    return !found.empty();
+  });
+  return found;
+}
+
 Place place_of(const void* address) {
   Place place;
   const auto wanted = reinterpret_cast<ElfW(Addr)>(address);

@@ -17,6 +17,10 @@ void* find_symbol(std::string_view soname, const char* name);
 
 bool is_loaded(std::string_view soname);
 
+// The DT_SONAME of the first loaded object that is called `name`, or, when `name` ends in ".so",
+// `name` with any version behind it; empty when there is none. Valid as long as it stays loaded.
+std::string_view loaded_soname(std::string_view name);
+
 // Where an address lies: the object's file name (empty for the main program) and the offset in it,
 // as addr2line wants it.
 struct Place {

@@ -101,6 +101,10 @@ ProcessName process_of_host(uint32_t pid) {
   return in_host_pid_namespace() ? process_of_own_namespace(pid) : ProcessName{.host_pid = pid};
 }
 
+ProcessName process_of_either(uint32_t pid) {
+  return {.host_pid = pid, .pid = pid, .pid_namespace = namespace_inode("pid")};
+}
+
 ProcessName seen_from_inside(uint32_t pid_here) {
   // Where /proc was mounted for another namespace, its numbers are not ours.
   char self[16];

@@ -27,6 +27,8 @@ void export_launch_tree();
 // The processes that others mean by a PID of this process's own namespace, or by a host PID.
 ProcessName process_of_own_namespace(uint32_t pid);
 ProcessName process_of_host(uint32_t pid);
+// The same for libraries that give one or the other, by where the number comes from.
+ProcessName process_of_either(uint32_t pid);
 
 // The same process by the PID of its own namespace, if that is one inside of this process's and
 // /proc tells; else all zero.

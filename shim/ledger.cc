@@ -504,25 +504,6 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   return sum;
 }
 
-bool Ledger::held_by(const ProcessName& name, int device, uint64_t& units) const {
-  const layout::Ledger& ledger = *file_.map();
-  Message ignored;
-  const int fd = file_.reopen(ignored);
-  if (fd < 0) return false;
-  bool found = false;
-  for_each_live(ledger, [&](uint32_t number) {
-    const layout::Slot& slot = ledger.slots[number];
-    const bool by_host_pid = name.host_pid != 0 && slot.host_pid.load(kRelaxed) == name.host_pid;
-    const bool by_pid =
-        name.pid != 0 && slot.pid == name.pid && slot.pid_namespace == name.pid_namespace;
-    if (found || !(by_host_pid || by_pid) || !LedgerFile::slot_is_alive(fd, number)) return;
-    units = held_of(ledger.cells[device][number].word.load(kRelaxed));
-    found = true;
-  });
-  ::close(fd);
-  return found;
-}
-
 bool Ledger::any_alive() const {
   Message ignored;
   const int fd = file_.reopen(ignored);
@@ -532,6 +513,29 @@ bool Ledger::any_alive() const {
                 [&](uint32_t slot) { alive = alive || LedgerFile::slot_is_alive(fd, slot); });
   ::close(fd);
   return alive;
+}
+
+int Ledger::find_process(const ProcessName& name) const {
+  const layout::Ledger& ledger = *file_.map();
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return -1;
+  int found = -1;
+  for_each_live(ledger, [&](uint32_t number) {
+    const layout::Slot& slot = ledger.slots[number];
+    const bool by_host_pid = name.host_pid != 0 && slot.host_pid.load(kRelaxed) == name.host_pid;
+    const bool by_pid =
+        name.pid != 0 && slot.pid == name.pid && slot.pid_namespace == name.pid_namespace;
+    if (found >= 0 || !(by_host_pid || by_pid)) return;
+    // A dead process's PID may be another's by now.
+    if (LedgerFile::slot_is_alive(fd, number)) found = static_cast<int>(number);
+  });
+  ::close(fd);
+  return found;
+}
+
+uint64_t Ledger::held_in_slot(int device, int slot) const {
+  return held_of(file_.map()->cells[device][slot].word.load(kRelaxed));
 }
 
 void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {

@@ -93,13 +93,14 @@ class Ledger {
   void set_implicit(int device, uint64_t units);
   uint64_t held_by_self(int device) const;
 
-  // What the living process of this name holds. False if the tenant has none.
-  bool held_by(const ProcessName& name, int device, uint64_t& units) const;
-
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
   uint64_t held(int device, bool alive_only = false) const;
   bool any_alive() const;
+
+  // The slot of the tenant's living process of this name, or -1; and what is held there.
+  int find_process(const ProcessName& name) const;
+  uint64_t held_in_slot(int device, int slot) const;
 
   // Zeroes the slots of processes that died, but for what they exported and others of the tenant
   // have imported. True if anything was freed.

@@ -35,12 +35,13 @@ bool Observation::device(const char* key, uint64_t physical, TenantView& view) c
   return view.cap != UINT64_MAX;
 }
 
-bool Observation::process(const ProcessName& name, const char* key, uint64_t& bytes) const {
+int Observation::find(const ProcessName& name) const {
+  return in_force_ != nullptr ? in_force_->find_process(name) : -1;
+}
+
+uint64_t Observation::held(int slot, const char* key) const {
   const int row = in_force_ != nullptr ? in_force_->find_device(key) : -1;
-  uint64_t units = 0;
-  if (row < 0 || !in_force_->held_by(name, row, units)) return false;
-  bytes = units * layout::kUnit;
-  return true;
+  return row >= 0 && slot >= 0 ? in_force_->held_in_slot(row, slot) * layout::kUnit : 0;
 }
 
 }  // namespace fracgpu

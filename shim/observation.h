@@ -17,8 +17,11 @@ class Observation {
   // What to show of a device. False when it is not capped.
   bool device(const char* key, uint64_t physical, TenantView& view) const;
 
-  // Whether the tenant has such a living process; `bytes` is what it holds on the device.
-  bool process(const ProcessName& name, const char* key, uint64_t& bytes) const;
+  // The slot of the tenant's living process of this name; -1 for everybody else's processes.
+  int find(const ProcessName& name) const;
+
+  // What the process in a slot holds on a device, in bytes.
+  uint64_t held(int slot, const char* key) const;
 
  private:
   Process& process_;

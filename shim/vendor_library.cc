@@ -13,7 +13,8 @@ namespace fracgpu {
 
 std::string_view VendorLibrary::soname() const {
   for (const std::string_view soname : sonames_) {
-    if (!soname.empty() && elf::is_loaded(soname)) return soname;
+    if (soname.empty()) continue;
+    if (const std::string_view loaded = elf::loaded_soname(soname); !loaded.empty()) return loaded;
   }
   return sonames_[0];
 }

@@ -33,7 +33,7 @@ constexpr std::array<uint16_t, N> order_of(const std::array<std::string_view, N>
 class VendorLibrary {
  public:
   // One for each generation of the library that differs in nothing that the table says; the rest
-  // are empty.
+  // are empty. One that ends in ".so" stands for every version.
   using Sonames = std::array<std::string_view, 3>;
 
   // `by_name` is the order_of the functions' names.

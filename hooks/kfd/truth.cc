@@ -139,6 +139,30 @@ bool key_of_index(int index, Key& key) {
   });
 }
 
+bool key_of_gpu_id(uint64_t gpu_id, Key& key) {
+  key.format("{}{}", kPrefix, gpu_id);
+  return find_gpu([&](uint32_t, uint64_t there) { return there == gpu_id; });
+}
+
+bool key_of_bdf(uint64_t bdf, Key& key) {
+  BusId wanted{.domain = static_cast<uint32_t>(bdf >> 32),
+               .bus = static_cast<uint32_t>(bdf >> 8 & 0xff),
+               .device = static_cast<uint32_t>(bdf >> 3 & 0x1f),
+               .function = static_cast<uint32_t>(bdf & 7),
+               .partition = static_cast<int>(bdf >> 28 & 0xf)};
+  if (wanted.partition == 0) wanted.partition = static_cast<int>(wanted.function);
+  int matches = 0;
+  find_gpu([&](uint32_t node, uint64_t gpu_id) {
+    BusId there;
+    if (read_bus_id(node, there) && wanted.selects(there)) {
+      ++matches;
+      key.format("{}{}", kPrefix, gpu_id);
+    }
+    return false;
+  });
+  return matches == 1;
+}
+
 // A process that uses HSA is listed; where it is not, the kernel does not tell.
 bool bytes_of_self(const char* device_key, uint64_t& bytes) {
   return read_vram(static_cast<uint32_t>(getpid()), device_key, bytes);

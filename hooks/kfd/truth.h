@@ -24,6 +24,14 @@ bool key_of_node(uint32_t node, Key& key);
 // The key of the n-th GPU of the machine, as index_of counts them; false when there are fewer.
 bool key_of_index(int index, Key& key);
 
+// The key of the device that a library calls by KFD's own number.
+bool key_of_gpu_id(uint64_t gpu_id, Key& key);
+
+// The key of the device with a bus id as AMD's tools write it: domain << 32 | partition << 28 |
+// bus << 8 | device << 3 | function, where older libraries leave the partition in the function as
+// older kernels do. False unless exactly one device is meant.
+bool key_of_bdf(uint64_t bdf, Key& key);
+
 bool bytes_of_self(const char* device_key, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 bool index_of(const char* device_key, int& index);

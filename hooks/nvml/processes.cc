@@ -85,16 +85,14 @@ class TenantFilter {
   // Puts in what the ledger says. False if the tenant has no such process.
   template <typename Info>
   bool edit(Info& info, const ProcessName& name) const {
+    const int slot = observation_.find(name);
+    if (slot < 0) return false;
     uint64_t sum = 0;
-    bool found = false;
     for (const Part& part : parts_) {
-      uint64_t bytes = 0;
-      if (!is_on(info, part) || !observation_.process(name, part.key, bytes)) continue;
-      found = true;
-      sum += bytes;
+      if (is_on(info, part)) sum += observation_.held(slot, part.key);
     }
-    if (found) info.usedGpuMemory = sum;
-    return found;
+    info.usedGpuMemory = sum;
+    return true;
   }
 
   bool is_capped(const Part& part) const { return capped_[&part - parts_.begin()]; }
