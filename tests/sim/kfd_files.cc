@@ -220,6 +220,7 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
                                                              .add("platform_id", 71791775140929)
                                                              .add("platform_rev", 2));
   files.emplace_back(kfd + "proc/", "");
+  files.emplace_back("/sys/class/drm/", "");  // no display; tools list it and find nothing
   files.emplace_back("/sys/module/amdgpu/version", "6.12.12\n");
   files.emplace_back("/sys/module/amdgpu/initstate", "live\n");
   add_node(0, "0", "", processor_text(from_processor.size()),

@@ -59,6 +59,7 @@ KfdKind read_kfd_name(const char* path, KfdName* name) {
   if (driver == nullptr) {
     if (below(name->path, "/sys/class/kfd") != nullptr ||
         below(name->path, "/sys/devices/virtual/kfd") != nullptr ||
+        below(name->path, "/sys/class/drm") != nullptr ||
         below(name->path, "/sys/module/amdgpu") != nullptr)
       name->kind = KfdKind::kFixed;
     return name->kind;
