@@ -1,5 +1,5 @@
 #!/bin/sh
-# judge.sh CXX SOURCE TABLES API INCLUDE: judges our declarations of an API (cuda, nvml, hip, hsa) by its header in INCLUDE.
+# judge.sh CXX SOURCE TABLES API INCLUDE: judges our declarations of an API (cuda, nvml, hip, hsa, amdsmi, rocmsmi) by its header in INCLUDE.
 set -eu
 cxx=$1 source=$2 tables=$3 api=$4 include=$5
 program=$(mktemp)

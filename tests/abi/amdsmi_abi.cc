@@ -1,0 +1,112 @@
+// Judges our declarations of libamd_smi, and the layout of its version, by the amdsmi.h that is
+// found first on the include path. That it compiles is the verdict; see judge.h.
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cstdint>
+
+#include "hooks/amdsmi/abi.h"
+#include "hooks/amdsmi/layout.h"
+#include "hooks/kfd/shown.h"
+#include "tests/abi/judge.h"
+
+#define ABI_FUNCTIONS "hooks/amdsmi/functions.inc"
+#define ABI_TABLE "amdsmi_table.inc"
+
+namespace fracgpu::amdsmi {
+#define ABI_RESULT amdsmi_status_t
+#include "tests/abi/signatures.inc"
+}  // namespace fracgpu::amdsmi
+
+namespace around {
+#include "tests/abi/absent_names.inc"
+
+// What came and went; see layout_agrees().
+struct amdsmi_kfd_info_t : fracgpu::abi::Absent {};
+struct amdsmi_proc_info_by_pid_t : fracgpu::abi::Absent {};
+
+namespace vendor {
+#include <amd_smi/amdsmi.h>
+#ifdef AMDSMI_LIB_VERSION_YEAR
+#define ABI_VERSION AMDSMI_LIB_VERSION_YEAR
+#else
+#define ABI_VERSION AMDSMI_LIB_VERSION_MAJOR
+#endif
+
+namespace ours = fracgpu::amdsmi;
+using namespace fracgpu::abi;
+
+// The second was there until 6.1.1.
+inline constexpr Since since[] = {
+    {"amdsmi_get_gpu_kfd_info", 25},
+    {"amdsmi_get_gpu_process_info", 99},
+    {"amdsmi_get_gpu_process_list_by_pid", 26},
+};
+
+#include "tests/abi/rows.inc"
+
+// A version without a layout does not compile.
+inline constexpr ours::Layout layout = *ours::layout_of(ABI_VERSION);
+
+template <typename Entry>
+constexpr bool usage_agrees(const ours::UsageLayout& usage) {
+  return offsetof(Entry, mem) == usage.memory &&
+         offsetof(Entry, memory_usage.vram_mem) == usage.vram &&
+         sizeof(Entry::mem) == sizeof(uint64_t);
+}
+static_assert(sizeof(amdsmi_proc_info_t) == layout.process_bytes);
+static_assert(offsetof(amdsmi_proc_info_t, pid) == layout.process_pid);
+static_assert(usage_agrees<amdsmi_proc_info_t>(layout.process));
+
+// The size has changed its name.
+template <typename Info>
+constexpr size_t vram_size_offset() {
+  if constexpr (requires(Info info) { info.vram_size_mb; }) {
+    return offsetof(Info, vram_size_mb);
+  } else {
+    return offsetof(Info, vram_size);
+  }
+}
+static_assert(vram_size_offset<amdsmi_vram_info_t>() == layout.vram_info_size);
+static_assert(offsetof(amdsmi_vram_usage_t, vram_total) == 0);
+static_assert(offsetof(amdsmi_vram_usage_t, vram_used) == 4);
+
+using Compute = fracgpu::kfd::ComputeProcess;
+static_assert(sizeof(amdsmi_process_info_t) == sizeof(Compute));
+static_assert(offsetof(amdsmi_process_info_t, vram_usage) == offsetof(Compute, vram_usage));
+static_assert(offsetof(amdsmi_version_t, build) < 256);
+
+template <typename Kfd>
+constexpr bool kfd_agrees() {
+  if constexpr (!is_absent<Kfd>) {
+    static_assert(offsetof(Kfd, kfd_id) == 0 && sizeof(Kfd::kfd_id) == 8 && sizeof(Kfd) < 256);
+  }
+  return true;
+}
+static_assert(kfd_agrees<amdsmi_kfd_info_t>());
+
+template <typename ByPid>
+constexpr bool by_pid_agrees() {
+  if constexpr (!is_absent<ByPid>) {
+    using Entry = std::remove_extent_t<decltype(ByPid::gpus)>;
+    static_assert(sizeof(ByPid) == ours::kByPidBytes && offsetof(ByPid, pid) == 0);
+    static_assert(offsetof(ByPid, num_gpus) == ours::kByPidCount);
+    static_assert(offsetof(ByPid, gpus) == ours::kByPidFirst);
+    static_assert(sizeof(ByPid::gpus) == ours::kByPidDevices * sizeof(Entry));
+    static_assert(sizeof(Entry) == ours::kByPidEntryBytes && offsetof(Entry, gpu_index) == 0);
+    static_assert(usage_agrees<Entry>(ours::kByPidUsage));
+  }
+  return true;
+}
+static_assert(by_pid_agrees<amdsmi_proc_info_by_pid_t>());
+}  // namespace vendor
+}  // namespace around
+
+int main() {
+  char header[48];
+  std::snprintf(header, sizeof header, "amdsmi.h, version %d", ABI_VERSION);
+  return fracgpu::abi::report(header, around::vendor::rows);
+}
