@@ -174,10 +174,10 @@ def main():
     parser.add_argument("layout", nargs="?")
     parser.add_argument("--user", type=int)
     parser.add_argument("--pid", type=int, default=1)
-    parser.add_argument("--beside", help="another library, loaded and initialised first")
+    parser.add_argument("--beside", help="another library, loaded first and never initialised")
     args = parser.parse_args()
     if args.beside:
-        print(f"beside rc={ctypes.CDLL(args.beside).rsmi_init(c_uint64(0))}")
+        ctypes.CDLL(args.beside)
     library = ctypes.CDLL(args.library)
     steps = rocmsmi(library, args.pid) if args.kind == "rocmsmi" else amdsmi(library, args.layout, args.pid)
     next(steps)
