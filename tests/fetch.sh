@@ -8,7 +8,7 @@ set -u
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
-    "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4," \
+    "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2 or glibc-2.31" >&2
   exit 2
@@ -57,6 +57,7 @@ case $part in
   amd-smi-6.1.2) suite=trixie component=main packages='amd-smi python3-yaml python3-argcomplete' proof='usr/share/amd_smi/amdsmi/amdsmi_wrapper.py' ;;
   amd-smi-10.1) suite=sid component=main packages='amd-smi python3-yaml python3-argcomplete' proof='usr/share/amd_smi/amdsmi/amdsmi_wrapper.py' ;;
   rocm-smi-5.2.3) suite=bookworm component=main packages=rocm-smi proof=usr/libexec/rocm_smi/rocm_smi.py ;;
+  librocm-smi64-5.2.3) suite=bookworm component=main packages=librocm-smi64-1 proof=usr/lib/librocm_smi64.so.1 ;;
   rocm-smi-6.4.1) suite=sid component=main packages=rocm-smi proof=usr/libexec/rocm_smi/rocm_smi.py ;;
   rocm-smi-7.2.4) suite=experimental component=main packages=rocm-smi proof=usr/libexec/rocm_smi/rocm_smi.py ;;
   amd-smi-headers-6.1) suite=trixie component=main packages=libamd-smi-dev proof=usr/include/amd_smi/amdsmi.h ;;

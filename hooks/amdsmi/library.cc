@@ -36,7 +36,8 @@ uint32_t version() {
 uint32_t known_version() {
   const uint32_t number = version();
   if (is_known(number)) return number;
-  if (first(said_version)) {
+  // An uninitialised library tells no version, and nothing else either.
+  if (number != 0 && first(said_version)) {
     report(Level::warn,
            "{} is of version {}, and only {} to {} are known: what it tells is not "
            "changed to the tenant's view",

@@ -63,6 +63,7 @@ def compute_processes(get, by_pid, gpus, pid):
 
 
 def rocmsmi(library, pid):
+    edge("uninitialised", library.rsmi_compute_process_info_get(None, byref(c_uint32())))
     print(f"init rc={library.rsmi_init(c_uint64(0))}")
     yield
     count = c_uint32()
@@ -131,6 +132,7 @@ def processes_by_pid(library, handles):
 
 
 def amdsmi(library, layout, pid):
+    edge("uninitialised", library.amdsmi_get_gpu_compute_process_info(None, byref(c_uint32())))
     print(f"init rc={library.amdsmi_init(c_uint64(2))}")
     yield
     handles = list(handles_of(library))

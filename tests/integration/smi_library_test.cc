@@ -194,6 +194,23 @@ TEST_F(SmiLibraries, TheCopyInsideIsNotTakenForTheOtherLibrary) {
   }
 }
 
+// The real library finds no device on a simulated node, but reads the processes of its kernel
+// driver.
+TEST_F(SmiLibraries, TheRealLibraryListsTheTenantAlone) {
+  const Outcome fetched = fetch_part("librocm-smi64-5.2.3");
+  if (fetched.status != 0) GTEST_SKIP() << "it cannot be had: " << fetched.err;
+  start_stranger();
+  const Program& tenant = start_tenant("256MiB", "100MiB");
+  const std::vector<std::string> args = {
+      "rocmsmi", place_of_part("librocm-smi64-5.2.3") + "/usr/lib/librocm_smi64.so.1"};
+  const std::string all = lines_of(smi_client(args, watching()), "compute");
+  EXPECT_NE(all.find("pid=" + std::to_string(stranger_->pid()) + " "), std::string::npos) << all;
+  EXPECT_EQ(lines_of(smi_client(args, uncapped()), "compute"), all);
+  EXPECT_EQ(
+      lines_of(smi_client(args, capped("256MiB")), "compute"),
+      "compute pid=" + std::to_string(tenant.pid()) + " vram=" + std::to_string(held()) + "\n");
+}
+
 TEST_F(SmiLibraries, ADeadProcessesPidInAnotherTenantIsNotTheTenants) {
   const Program& survivor = start_tenant("256MiB", "50MiB");
   Program& victim = start_tenant("256MiB", "50MiB");

@@ -62,8 +62,9 @@ SIM_API amdsmi_status_t amdsmi_shut_down() {
   return sim::smi_status(rsmi_shut_down());
 }
 
-// The year came first until 6.3.
+// The year came first until 6.3. It is not told before the library is initialised.
 SIM_API amdsmi_status_t amdsmi_get_lib_version(void* version) {
+  SMI_CALL(amdsmi_get_lib_version);
   if (version == nullptr) return AMDSMI_STATUS_INVAL;
   const char* const build = "simulated";
   if constexpr (sim::kSmiVersion < 25) {
