@@ -1,9 +1,15 @@
 // Runs the NVML client and reads its lists; see nvml_rig.h.
 #include "tests/integration/nvml_rig.h"
 
+#include <unistd.h>
+
 #include <sstream>
 
 namespace fracgpu::test {
+
+NvmlRig::~NvmlRig() {
+  unlink((ledger_path() + "-other").c_str());
+}
 
 void NvmlRig::SetUp() {
   if (thread_sanitized()) GTEST_SKIP() << "python is not instrumented";

@@ -12,6 +12,7 @@ namespace fracgpu::test {
 class NvmlRig : public Rig {
  protected:
   using Rig::Rig;
+  ~NvmlRig() override;  // removes the other tenant's ledger too
   void SetUp() override;
 
   // Another tenant's environment, which is capped too.
