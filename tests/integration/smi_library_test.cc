@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "tests/integration/amd_tools.h"
+#include "tests/integration/parts.h"
 
 namespace fracgpu::test {
 namespace {
@@ -197,12 +198,11 @@ TEST_F(SmiLibraries, TheCopyInsideIsNotTakenForTheOtherLibrary) {
 // The real library finds no device on a simulated node, but reads the processes of its kernel
 // driver.
 TEST_F(SmiLibraries, TheRealLibraryListsTheTenantAlone) {
-  const Outcome fetched = fetch_part("librocm-smi64-5.2.3");
-  if (fetched.status != 0) GTEST_SKIP() << "it cannot be had: " << fetched.err;
+  std::string where, why;
+  if (!have_part("librocm-smi64-5.2.3", &where, &why)) GTEST_SKIP() << why;
   start_stranger();
   const Program& tenant = start_tenant("256MiB", "100MiB");
-  const std::vector<std::string> args = {
-      "rocmsmi", place_of_part("librocm-smi64-5.2.3") + "/usr/lib/librocm_smi64.so.1"};
+  const std::vector<std::string> args = {"rocmsmi", where + "/usr/lib/librocm_smi64.so.1"};
   const std::string all = lines_of(smi_client(args, watching()), "compute");
   EXPECT_NE(all.find("pid=" + std::to_string(stranger_->pid()) + " "), std::string::npos) << all;
   EXPECT_EQ(lines_of(smi_client(args, uncapped()), "compute"), all);
