@@ -60,16 +60,6 @@ bool in_container() {
          !in_host_pid_namespace();
 }
 
-bool is_valid_name(std::string_view name) {
-  if (name.empty() || name.size() >= layout::kNameBytes || name[0] == '.') return false;
-  for (const char c : name) {
-    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      c == '-' || c == '_' || c == '.';
-    if (!good) return false;
-  }
-  return true;
-}
-
 void name_of_launch_tree(TenantName& name) {
   name.format("tree-{}-{}", getpid(), own_start_time());
 }
@@ -78,6 +68,16 @@ void name_of_launch_tree(TenantName& name) {
 
 const char* trusted_environment(const char* name) {
   return secure_getenv(name);
+}
+
+bool is_tenant_name(std::string_view name) {
+  if (name.empty() || name.size() >= layout::kNameBytes || name[0] == '.') return false;
+  for (const char c : name) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_' || c == '.';
+    if (!good) return false;
+  }
+  return true;
 }
 
 bool in_host_pid_namespace() {
@@ -132,7 +132,7 @@ ProcessName seen_from_inside(uint32_t pid_here) {
 
 bool tenant_name(TenantName& name, Message& error) {
   if (const char* given = trusted_environment(kTenantVariable); given != nullptr) {
-    if (!is_valid_name(given)) {
+    if (!is_tenant_name(given)) {
       error.format(
           "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
           "starting with '.'",

@@ -15,6 +15,9 @@ using TenantName = Text<layout::kNameBytes>;
 // privileges (set-uid, file capabilities), whose environment belongs to somebody else.
 const char* trusted_environment(const char* name);
 
+// Whether a user may name a tenant so.
+bool is_tenant_name(std::string_view name);
+
 // The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
 // takes a name of its own and exports it to its children. False with `error` set when
 // FRACGPU_TENANT is malformed.

@@ -45,6 +45,9 @@ constexpr int kLetGoPatience_ms = 300;
 // How many looks it takes to refuse while the lock cannot be had.
 constexpr int kStuckLooks = 4;
 
+// How often a joining process begins again when the file was removed under it.
+constexpr int kJoinAttempts = 16;
+
 // Counting oneself in and then counting the others must not change places.
 constexpr auto kOrdered = std::memory_order_seq_cst;
 
@@ -104,15 +107,23 @@ void raise(std::atomic<uint32_t>& peak, uint64_t value) {
 bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go,
                   Message& error) {
   let_go_ = let_go;
-  if (file_.open_or_create(tenant, error) != LedgerFile::Result::ok) return false;
-  reap_dead();
-  if (claim_slot(self, error)) return true;
-  file_.close();
-  return false;
+  for (int attempt = 0;; ++attempt) {
+    if (file_.open_or_create(tenant, error) != LedgerFile::Result::ok) return false;
+    reap_dead();
+    if (claim_slot(self, error)) return true;
+    // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
+    const bool removed = !file_.is_current();
+    file_.close();
+    if (!removed || attempt == kJoinAttempts) return false;
+  }
 }
 
 LedgerFile::Result Ledger::observe(const char* tenant, Message& error) {
-  return file_.open_for_reading(tenant, error);
+  return file_.open_existing(tenant, LedgerFile::Access::read, error);
+}
+
+LedgerFile::Result Ledger::manage(const char* tenant, Message& error) {
+  return file_.open_existing(tenant, LedgerFile::Access::write, error);
 }
 
 bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {

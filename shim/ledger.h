@@ -65,6 +65,9 @@ class Ledger {
   // Opens an existing ledger for looking only. `absent` when there is none.
   LedgerFile::Result observe(const char* tenant, Message& error);
 
+  // The same for changing caps: without a slot, which only a process that holds memory needs.
+  LedgerFile::Result manage(const char* tenant, Message& error);
+
   // The row of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new,
   // or when no other process is there to hold on to the old cap. -1 with `error` set when full.
   int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);

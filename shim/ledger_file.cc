@@ -1,13 +1,8 @@
 // Makes, opens and locks the ledger's file; see ledger_file.h.
-//
-// A new file is complete before it has a name: it is written as an unnamed temporary and linked
-// into place, so that no process ever sees half a header and a maker that dies leaves nothing.
-// All space is allocated at once, because a full /dev/shm would otherwise be a SIGBUS later.
 #include "shim/ledger_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,14 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <new>
-
 #include "shim/byte_lock.h"
+#include "shim/shared_file.h"
 
 namespace fracgpu {
 namespace {
-
-constexpr mode_t kMode = 0666;  // the processes of a tenant may run as different users
 
 const char* reason(int error) {
   switch (error) {
@@ -66,8 +58,8 @@ bool status_of(int fd, struct statx& out) {
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &out) == 0;
 }
 
-void fill_new(layout::Ledger& ledger, const char* tenant) {
-  layout::Header& header = ledger.header;
+int make_file(const char* path, const char* tenant) {
+  layout::Header header = {};
   header.magic = layout::kMagic;
   header.version = layout::kVersion;
   header.file_bytes = sizeof(layout::Ledger);
@@ -75,45 +67,11 @@ void fill_new(layout::Ledger& ledger, const char* tenant) {
   header.max_slots = layout::kMaxSlots;
   header.created_unix_s = static_cast<uint64_t>(time(nullptr));
   strncpy(header.tenant, tenant, sizeof header.tenant - 1);
-  memset(static_cast<void*>(ledger.unclaimed), 0xff, sizeof ledger.unclaimed);
-}
-
-// Gives a complete new file its name. 0, or an errno; EEXIST when another process was faster.
-int make_file(const char* path, const char* tenant) {
-  char temporary[160] = "";
-  int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, kMode);
-  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-    snprintf(temporary, sizeof temporary, "%s.%d.new", path, getpid());
-    unlink(temporary);
-    fd = open(temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kMode);
-  }
-  if (fd < 0) return errno;
-
-  int code = 0;
-  if (fchmod(fd, kMode) != 0) {
-    code = errno;  // the umask must not lock out the tenant's other users
-  } else if (int failed = posix_fallocate(fd, 0, sizeof(layout::Ledger)); failed != 0) {
-    code = failed;
-  } else {
-    void* bytes = mmap(nullptr, sizeof(layout::Ledger), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED) {
-      code = errno;
-    } else {
-      fill_new(*static_cast<layout::Ledger*>(bytes), tenant);
-      munmap(bytes, sizeof(layout::Ledger));
-    }
-  }
-  if (code == 0) {
-    char source[64];
-    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
-    const bool linked = temporary[0] != '\0'
-                            ? link(temporary, path) == 0
-                            : linkat(AT_FDCWD, source, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
-    if (!linked) code = errno;
-  }
-  if (temporary[0] != '\0') unlink(temporary);
-  ::close(fd);
-  return code;
+  // Up to the devices' rows nothing but the bitmap of unclaimed slots is not zero at first.
+  char start[offsetof(layout::Ledger, devices)] = {};
+  memcpy(start, &header, sizeof header);
+  memset(start + offsetof(layout::Ledger, unclaimed), 0xff, sizeof(layout::Ledger::unclaimed));
+  return make_shared_file(path, sizeof(layout::Ledger), start, sizeof start);
 }
 
 }  // namespace
@@ -180,14 +138,15 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
   return fail(error, "open", path_.view(), EAGAIN);
 }
 
-LedgerFile::Result LedgerFile::open_for_reading(const char* tenant, Message& error) {
+LedgerFile::Result LedgerFile::open_existing(const char* tenant, Access access, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
-  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int mode = access == Access::write ? O_RDWR : O_RDONLY;
+  const int fd = open(path_.c_str(), mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return Result::absent;
     return fail(error, "open", path_.view(), errno);
   }
-  const Result result = map_file(fd, false, error);
+  const Result result = map_file(fd, access == Access::write, error);
   ::close(fd);
   return result;
 }
@@ -224,6 +183,13 @@ int LedgerFile::reopen(Message& error) const {
   return fd;
 }
 
+bool LedgerFile::is_current() const {
+  Message ignored;
+  const int fd = reopen(ignored);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
 bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
   const int fd = reopen(error);
   if (fd < 0) return false;
@@ -248,6 +214,12 @@ bool LedgerFile::slot_is_alive(int fd, uint32_t slot) {
   // A probe that fails proves nothing, and a live owner must not lose its slot.
   if (fcntl(fd, F_OFD_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
+}
+
+bool LedgerFile::any_slot_is_alive(int fd) {
+  struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(0));
+  locks.l_len = layout::kMaxSlots;
+  return fcntl(fd, F_OFD_GETLK, &locks) != 0 || locks.l_type != F_UNLCK;
 }
 
 }  // namespace fracgpu

@@ -28,8 +28,9 @@ class LedgerFile {
   // wrong size, magic or layout version.
   Result open_or_create(const char* tenant, Message& error);
 
-  // Maps an existing file read-only, for tools. `absent` when there is none.
-  Result open_for_reading(const char* tenant, Message& error);
+  // Maps an existing file, for tools. `absent` when there is none.
+  enum class Access { read, write };
+  Result open_existing(const char* tenant, Access access, Message& error);
 
   void close();
 
@@ -40,12 +41,16 @@ class LedgerFile {
   // to the mapped file or no descriptor can be had. The caller closes it.
   int reopen(Message& error) const;
 
+  // Whether the path still leads to the mapped file.
+  bool is_current() const;
+
   // Locks the slot's byte for as long as this process's memory lives: until it exits, execs or is
   // killed. Not inherited by fork, not dropped by closefrom. False when somebody holds the byte.
   bool lock_slot_for_life(uint32_t slot, Message& error);
 
   // Whether some live process holds the slot. `fd` comes from reopen().
   static bool slot_is_alive(int fd, uint32_t slot);
+  static bool any_slot_is_alive(int fd);
 
  private:
   Result map_file(int fd, bool writable, Message& error);

@@ -56,23 +56,6 @@ bool driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_ke
   return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
 }
 
-// The items of the ceiling file joined by commas: comments and blank lines left out.
-Text<4096> items_of(std::string_view file) {
-  Text<4096> items;
-  while (!file.empty()) {
-    const size_t newline = std::min(file.find('\n'), file.size());
-    std::string_view line = file.substr(0, newline);
-    file.remove_prefix(std::min(newline + 1, file.size()));
-    line = line.substr(0, line.find('#'));
-    while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) {
-      line.remove_suffix(1);
-    }
-    if (line.find_first_not_of(" \t") == line.npos) continue;
-    items.append("{}{}", items.empty() ? "" : ",", line);
-  }
-  return items;
-}
-
 }  // namespace
 
 bool cap_is_configured() {
@@ -89,39 +72,12 @@ bool cap_is_configured() {
 }
 
 bool Configuration::read(Message& error) {
-  if (!read_ceiling(error)) return false;
+  if (!read_ceiling(kCeilingFile, ceiling_, error)) return false;
   const char* text = trusted_environment(kLimitVariable);
   if (text == nullptr || asked_.parse(text, error)) return true;
   Message whole;
   whole.format("{}: {}", kLimitVariable, error.view());
   error = whole;
-  return false;
-}
-
-bool Configuration::read_ceiling(Message& error) {
-  const int fd = open(kCeilingFile, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return true;
-    error.format("{} cannot be read: errno {}", kCeilingFile, errno);
-    return false;
-  }
-  struct statx status;
-  const bool known = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0;
-  char bytes[4096];
-  const ssize_t size = ::read(fd, bytes, sizeof bytes);
-  close(fd);
-  if (!known || !S_ISREG(status.stx_mode) || status.stx_uid != 0 || (status.stx_mode & 022) != 0) {
-    error.format("{} is not trusted: it must be a file that root owns and only root can write",
-                 kCeilingFile);
-    return false;
-  }
-  if (size < 0 || size == static_cast<ssize_t>(sizeof bytes)) {
-    error.format("{} cannot be read, or is longer than {} bytes", kCeilingFile, sizeof bytes - 1);
-    return false;
-  }
-  Message why;
-  if (ceiling_.parse(items_of({bytes, static_cast<size_t>(size)}).view(), why)) return true;
-  error.format("{}: {}", kCeilingFile, why.view());
   return false;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "shim/block_cache.h"
+#include "shim/ceiling.h"
 #include "shim/context_table.h"
 #include "shim/graph_table.h"
 #include "shim/ledger.h"
@@ -24,9 +25,6 @@ namespace fracgpu {
 // Whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not. One look at the
 // environment and one system call, the first time.
 bool cap_is_configured();
-
-// The root-owned file whose limits the environment can lower and never raise.
-inline constexpr char kCeilingFile[] = "/etc/fracgpu/limit.conf";
 
 // What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
 class Configuration {
@@ -49,8 +47,6 @@ class Configuration {
   std::string_view unknown_selector() const;
 
  private:
-  bool read_ceiling(Message& error);
-
   Limits asked_;    // empty: FRACGPU_MEMORY_LIMIT is not set
   Limits ceiling_;  // empty: there is no ceiling file
 };

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pwd.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 
 #include "fracgpu/ledger_layout.h"
 #include "tools/host_pids.h"
+#include "tools/plain_text.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -44,22 +44,8 @@ class File {
   int fd_;
 };
 
-// A text of at most `size` bytes. What could steer a terminal, or is not ASCII, becomes '?'.
-std::string clean(const char* text, size_t size) {
-  std::string out(text, strnlen(text, size));
-  for (char& c : out) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return out;
-}
-
 uint64_t to_bytes(uint64_t units) {
   return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
-}
-
-std::string user_name(uint32_t uid) {
-  const passwd* user = getpwuid(uid);
-  return user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
 }
 
 struct flock write_lock_on(int64_t offset) {

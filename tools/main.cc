@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "tools/launch_tree.h"
 #include "tools/ledger_reader.h"
+#include "tools/output.h"
+#include "tools/run.h"
 #include "tools/status.h"
 
 namespace {
@@ -19,10 +22,6 @@ using namespace fracgpu::tools;
 constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
-
-void complain(const char* text) noexcept {
-  fprintf(stderr, "fracgpu: %s\n", text);
-}
 
 struct StatusOptions {
   std::vector<std::string> tenants;
@@ -77,12 +76,17 @@ int main(int argc, char** argv) try {
   status_command->add_flag("--json", status_options.json, "For programs; amounts are in bytes");
   status_command->footer(app.get_footer());
 
+  int code = kOk;
+  add_run_command(app, code);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    // The command that run would have started has statuses of its own.
+    const bool ran = argc > 1 && std::string_view(argv[1]) == "run";
+    return app.exit(error) == 0 ? kOk : ran ? kRunFailed : kUsage;
   }
-  return status(status_options);
+  return status_command->parsed() ? status(status_options) : code;
 } catch (const std::exception& error) {
   complain(error.what());
   return kFailed;

@@ -209,6 +209,16 @@ bool bus_id_of(const char* device_key, BusId& bus_id) {
          });
 }
 
+bool unique_id_of(const char* device_key, uint64_t& id) {
+  uint64_t wanted = 0;
+  return gpu_id_of(device_key, wanted) && find_gpu([&](uint32_t node, uint64_t gpu_id) {
+           File file;
+           if (gpu_id != wanted || !read(node_path(node, "properties"), file)) return false;
+           id = property(file, "unique_id", 0);
+           return true;
+         });
+}
+
 bool device_may_exist(const Selector& selector) {
   int count = 0;
   uint64_t wanted = 0;

@@ -37,6 +37,8 @@ bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 bool index_of(const char* device_key, int& index);
 bool physical_bytes(const char* device_key, uint64_t& bytes);
 bool bus_id_of(const char* device_key, BusId& bus_id);
+// The number in the UUID that the runtime gives the device; 0 on generations without one.
+bool unique_id_of(const char* device_key, uint64_t& id);
 bool device_may_exist(const Selector& selector);
 
 }  // namespace fracgpu::kfd

@@ -1,0 +1,16 @@
+// Making a file in /dev/shm that several processes share.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace fracgpu {
+
+// Gives a new file of `size` bytes its name: `header` at its start, zeros behind, writable for
+// everybody. It is complete before it has the name, so no process ever sees half a header and a
+// maker that dies leaves nothing. All space is allocated at once, because a full /dev/shm would
+// otherwise be a SIGBUS later. 0, or an errno; EEXIST when another process was faster.
+int make_shared_file(const char* path, size_t size, const void* header, size_t header_size);
+
+}  // namespace fracgpu

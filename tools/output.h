@@ -1,0 +1,24 @@
+// What every subcommand prints by.
+#pragma once
+
+#include <stdio.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace fracgpu::tools {
+
+// A line, or a line and a list below it, for stderr.
+inline void complain(const std::string& text) {
+  const bool ended = !text.empty() && text.back() == '\n';
+  fprintf(stderr, "fracgpu: %s%s", text.c_str(), ended ? "" : "\n");
+}
+
+// To stdout, all of it or an exception.
+inline void print(const std::string& text) {
+  if (fputs(text.c_str(), stdout) == EOF || fflush(stdout) != 0) {
+    throw std::runtime_error("cannot write to standard output");
+  }
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,22 @@
+// Cleans texts and looks names up; see plain_text.h.
+#include "tools/plain_text.h"
+
+#include <pwd.h>
+#include <string.h>
+
+namespace fracgpu::tools {
+
+std::string clean(const char* text, size_t size) {
+  std::string out(text, strnlen(text, size));
+  for (char& c : out) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return out;
+}
+
+std::string user_name(uint32_t uid) {
+  const passwd* user = getpwuid(uid);
+  return user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
+}
+
+}  // namespace fracgpu::tools
