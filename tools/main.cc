@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "tools/gc.h"
 #include "tools/launch_tree.h"
 #include "tools/ledger_reader.h"
+#include "tools/limit.h"
 #include "tools/output.h"
+#include "tools/queue.h"
 #include "tools/run.h"
 #include "tools/status.h"
 
@@ -78,6 +81,9 @@ int main(int argc, char** argv) try {
 
   int code = kOk;
   add_run_command(app, code);
+  add_queue_command(app, code);
+  add_limit_command(app, code);
+  add_gc_command(app, code);
 
   try {
     app.parse(argc, argv);

@@ -70,23 +70,28 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
   }
 }
 
-bool remove_dead_ledger(const std::string& tenant, std::string& why) {
+Removal remove_dead_ledger(const std::string& tenant) {
+  using State = Removal::State;
+  if (tenant.empty() || tenant.find('/') != tenant.npos) {
+    return {State::failed, fmt::format("'{:.64}' is not a tenant's name", tenant)};
+  }
   LedgerFile file;
   Message error;
   const auto opened = file.open_existing(tenant.c_str(), LedgerFile::Access::read, error);
-  if (opened == LedgerFile::Result::absent) return true;
-  if (opened == LedgerFile::Result::failed) return why = error.c_str(), false;
+  if (opened == LedgerFile::Result::absent) return {State::absent};
+  if (opened == LedgerFile::Result::failed) return {State::failed, error.c_str()};
   // Nobody joins while we have the lock, and who had opened the file before begins again.
   const GrowLock lock(file);
-  if (!lock) return why = lock.error().c_str(), false;
-  if (LedgerFile::any_slot_is_alive(lock.fd())) return why = "in use", false;
-  if (!file.is_current()) return true;
-  if (unlink(file.path()) == 0) return true;
-  why = errno == EPERM || errno == EACCES
-            ? fmt::format("{} belongs to another user; only that user and root may remove it",
-                          file.path())
-            : fmt::format("cannot remove {}: {}", file.path(), strerror(errno));
-  return false;
+  if (!lock) return {State::failed, lock.error().c_str()};
+  if (LedgerFile::any_slot_is_alive(lock.fd())) return {State::in_use};
+  if (!file.is_current()) return {State::absent};
+  if (unlink(file.path()) == 0) return {State::removed};
+  if (errno == EPERM || errno == EACCES) {
+    return {State::failed,
+            fmt::format("{} belongs to another user; only that user and root may remove it",
+                        file.path())};
+  }
+  return {State::failed, fmt::format("cannot remove {}: {}", file.path(), strerror(errno))};
 }
 
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
@@ -97,8 +102,7 @@ int run_member(const std::string& tenant, const std::vector<std::string>& comman
                                              request.hides_others() ? &gpus : nullptr);
   const int status = run_tree(command, changes, claim.life.get());
   claim.life = Descriptor();
-  std::string ignored;
-  remove_dead_ledger(tenant, ignored);
+  remove_dead_ledger(tenant);
   Book().tidy();
   return status;
 }
@@ -122,13 +126,14 @@ std::string placement_text(const Request& request, const std::vector<Share>& sha
   return text;
 }
 
-std::string holders_text(const Request& request, const std::vector<Launch>& launches) {
+std::string holders_text(const std::string& tenant, const Request& request,
+                         const std::vector<Launch>& launches) {
   std::string text;
   for (const Gpu& gpu : request.candidates()) {
     std::vector<std::string> holders;
     for (const Launch& launch : launches) {
       for (const Share& share : launch.shares) {
-        if (share.key != gpu.key) continue;
+        if (share.key != gpu.key || launch.tenant == tenant) continue;
         holders.push_back(fmt::format("{} by {} (PID {}, {}, {}, {})", fraction_text(share.parts),
                                       launch.tenant, launch.pid, user_name(launch.uid),
                                       launch.command, age_text(launch.since_unix_s)));
@@ -143,9 +148,10 @@ std::string holders_text(const Request& request, const std::vector<Launch>& laun
     }
     text += fmt::format("  {}: {}\n", gpu.label(), holders.empty() ? "free" : list);
   }
-  const auto waiting = std::count_if(launches.begin(), launches.end(),
-                                     [](const Launch& launch) { return launch.waiting; });
-  if (waiting > 0) text += fmt::format("  {} launches wait already\n", waiting);
+  const auto waiting = std::count_if(launches.begin(), launches.end(), [&](const Launch& launch) {
+    return launch.waiting && launch.tenant != tenant;
+  });
+  if (waiting > 0) text += fmt::format("  waiting already: {}\n", waiting);
   return text;
 }
 

@@ -26,11 +26,15 @@ int run_member(const std::string& tenant, const std::vector<std::string>& comman
 // Where it goes, a GPU a line: "GPU 0 (GPU-…): 0.5, cap 20.0 GiB".
 std::string placement_text(const Request& request, const std::vector<Share>& shares);
 
-// Who holds what, a GPU a line, of the GPUs that the request could use.
-std::string holders_text(const Request& request, const std::vector<Launch>& launches);
+// Who but `tenant` holds what, a GPU a line, of the GPUs that the request could use.
+std::string holders_text(const std::string& tenant, const Request& request,
+                         const std::vector<Launch>& launches);
 
-// Removes the tenant's ledger when no process lives in it. False, with the reason in `why`, when it
-// stays.
-bool remove_dead_ledger(const std::string& tenant, std::string& why);
+struct Removal {
+  enum class State { removed, absent, in_use, failed } state = State::absent;
+  std::string why{};  // it failed
+};
+// Removes the tenant's ledger when no process lives in it.
+Removal remove_dead_ledger(const std::string& tenant);
 
 }  // namespace fracgpu::tools

@@ -77,7 +77,7 @@ int show_placement(const RunOptions& options, const Request& request, const Aski
   } else if (fits) {
     print(placement_text(request, shares));
   } else {
-    print("no room now:\n" + holders_text(request, book.launches()));
+    print("no room now:\n" + holders_text(asking.tenant, request, book.launches()));
   }
   return fits ? 0 : kFull;
 }
@@ -113,16 +113,17 @@ int run(const RunOptions& options) {
   std::vector<Share> shares;
   Claim claim = book.enter(asking);
   if (!book.served(claim, shares)) {
-    const std::string holders = holders_text(request, book.launches());
+    const std::string holders = holders_text(asking.tenant, request, book.launches());
     if (patience_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
     if (!wait_for(book, claim, patience_ms, shares)) {
       claim.life = Descriptor();
       book.tidy();
-      throw RunError(kFull, patience_ms == 0
-                                ? fmt::format("no room now for {}; --wait waits for it:\n{}",
-                                              asking.asked, holders)
-                                : fmt::format("still no room for {}:\n{}", asking.asked,
-                                              holders_text(request, book.launches())));
+      throw RunError(
+          kFull,
+          patience_ms == 0
+              ? fmt::format("no room now for {}; --wait waits for it:\n{}", asking.asked, holders)
+              : fmt::format("still no room for {}:\n{}", asking.asked,
+                            holders_text(asking.tenant, request, book.launches())));
     }
   }
   check_caps_of_running(asking.tenant, request, shares);
