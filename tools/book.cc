@@ -152,10 +152,14 @@ void Book::write(const Lock& lock, const void* field, size_t size) const {
   if (pwrite(lock.fd(), field, size, at) != static_cast<ssize_t>(size)) fail(path_, "write", errno);
 }
 
-bool Book::is_alive(const Lock& lock, uint32_t row) const {
+bool Book::is_locked(const Lock& lock, uint32_t row) {
   struct flock life = byte_lock(F_WRLCK, book_layout::claim_lock(row));
   // A probe that fails proves nothing, and a live launch must not lose its share.
-  if (fcntl(lock.fd(), F_OFD_GETLK, &life) != 0 || life.l_type != F_UNLCK) return true;
+  return fcntl(lock.fd(), F_OFD_GETLK, &life) != 0 || life.l_type != F_UNLCK;
+}
+
+bool Book::is_alive(const Lock& lock, uint32_t row) const {
+  if (is_locked(lock, row)) return true;
   const Row& claim = book_->claims[row];
   return claim.state == State::held &&
          tenant_uses_gpu(std::string(claim.tenant, strnlen(claim.tenant, sizeof claim.tenant)));
@@ -380,6 +384,20 @@ int Book::tidy() {
   const int dropped = drop_dead(lock);
   serve_waiting(lock);
   return dropped;
+}
+
+void Book::leave(Claim claim) {
+  claim.life = Descriptor();
+  const Lock lock(*this);
+  load(lock);
+  // Its tenant may have processes elsewhere, which this share was not for.
+  Row& row = book_->claims[claim.row];
+  if (row.state != State::free && !is_locked(lock, claim.row)) {
+    row.state = State::free;
+    write(lock, &row, sizeof row);
+  }
+  drop_dead(lock);
+  serve_waiting(lock);
 }
 
 std::vector<Launch> Book::launches() {

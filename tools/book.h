@@ -74,6 +74,10 @@ class Book {
   // nobody tells when a launch was killed.
   bool served(const Claim& claim, std::vector<Share>& shares);
 
+  // Gives up the place, or gives back the share of a launch that has ended, unless another launch
+  // of the tenant is part of it.
+  void leave(Claim claim);
+
   // What enter() would give now, without entering. False where it would have to wait.
   bool preview(const Asking& asking, std::vector<Share>& shares);
 
@@ -93,6 +97,7 @@ class Book {
 
   Descriptor open_file() const;
   void load(const Lock& lock);
+  static bool is_locked(const Lock& lock, uint32_t row);
   bool is_alive(const Lock& lock, uint32_t row) const;
   int drop_dead(const Lock& lock);
   Parts free_parts() const;

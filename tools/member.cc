@@ -101,9 +101,8 @@ int run_member(const std::string& tenant, const std::vector<std::string>& comman
   const Changes changes = tenant_environment(tenant, request.limit(shares), all,
                                              request.hides_others() ? &gpus : nullptr);
   const int status = run_tree(command, changes, claim.life.get());
-  claim.life = Descriptor();
   remove_dead_ledger(tenant);
-  Book().tidy();
+  Book().leave(std::move(claim));
   return status;
 }
 

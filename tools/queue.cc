@@ -279,10 +279,11 @@ void Agent::obey(int signal) {
   if (terminations_ == 1) {
     complain(fmt::format("starting nothing more; {} still run", running_.size()));
     for (Queue& queue : queues_) {
-      if (queue.waiting) queue.pending.push_front(std::move(queue.waiting->job));
+      if (!queue.waiting) continue;
+      queue.pending.push_front(std::move(queue.waiting->job));
+      book_.leave(std::move(queue.waiting->claim));
       queue.waiting.reset();
     }
-    book_.tidy();
     return;
   }
   for (const auto& [pid, running] : running_) kill(-pid, terminations_ == 2 ? SIGTERM : SIGKILL);
@@ -339,8 +340,7 @@ void add_queue_command(CLI::App& app, int& status) {
       ->add_option("--queue", options->queues,
                    "NAME=SHARE: 0.125 to 1 of a GPU for each command, or 2 or 4 whole ones")
       ->required()
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command->add_option("FILE", options->file,
                       "The commands; standard input when it is - or missing");
   command->add_option("--gpus", options->gpus,

@@ -116,8 +116,7 @@ int run(const RunOptions& options) {
     const std::string holders = holders_text(asking.tenant, request, book.launches());
     if (patience_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
     if (!wait_for(book, claim, patience_ms, shares)) {
-      claim.life = Descriptor();
-      book.tidy();
+      book.leave(std::move(claim));
       throw RunError(
           kFull,
           patience_ms == 0
@@ -126,7 +125,12 @@ int run(const RunOptions& options) {
                             holders_text(asking.tenant, request, book.launches())));
     }
   }
-  check_caps_of_running(asking.tenant, request, shares);
+  try {
+    check_caps_of_running(asking.tenant, request, shares);
+  } catch (const std::exception&) {
+    book.leave(std::move(claim));
+    throw;
+  }
   end_like(run_member(asking.tenant, options.command, request, gpus, std::move(claim), shares));
 }
 

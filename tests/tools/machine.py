@@ -1,0 +1,118 @@
+"""A simulated machine for tests of the fracgpu command: a node, a book and tenants of its own."""
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.path.abspath(sys.argv[1])
+COMMAND = f"{BUILD}/fracgpu"
+LIBRARY = f"{BUILD}/libfracgpu.so"
+CLIENT = f"{BUILD}/tests/clients/cuda_client"
+HIP_PROGRAM = f"{BUILD}/tests/clients/hip_program"
+KFD = f"{BUILD}/sim/libsimkfd.so"
+GIB = 1 << 30
+# Of the book, by the published layout.
+CLAIMS_AT, CLAIM_BYTES, IN_USE_AT = 8192, 512, 64 + 16
+
+
+class Machine:
+    """With GPUs of this profile; removes everything at the end."""
+
+    def __init__(self, profile):
+        self.name = f"cmd-{os.getpid()}-{profile.replace('+', '-')}"
+        self.node = f"/dev/shm/simnode-{self.name}"
+        self.book = f"/dev/shm/fracgpu-book-{self.name}.test"
+        self.folder = tempfile.mkdtemp()
+        self.children = []
+        subprocess.run([f"{BUILD}/tests/sim/simnode", "create", self.node, "--profile", profile], check=True)
+        self.environment = {
+            "PATH": os.environ["PATH"], "LC_ALL": "C", "FRACGPU_SIM_NODE": self.node, "FRACGPU_BOOK": self.book,
+            "LD_LIBRARY_PATH": f"{BUILD}/sim", "FRACGPU_SIM_CONTEXT_MIB": "64"}
+        if "mi" in profile or "amd" in profile or "cpx" in profile:
+            self.environment["LD_PRELOAD"] = KFD
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+        subprocess.run([f"{BUILD}/tests/sim/simnode", "remove", self.node], check=False)
+        shutil.rmtree(self.folder)
+        for entry in os.scandir("/dev/shm"):
+            if entry.name.startswith(f"fracgpu-{self.name}") or entry.path == self.book:
+                os.unlink(entry.path)
+
+    def tenant(self, name):
+        return f"{self.name}-{name}"
+
+    def ledger(self, name):
+        return f"/dev/shm/fracgpu-{self.tenant(name)}"
+
+    def fracgpu(self, *arguments, extra=None, **more):
+        """Runs it to its end: status, stdout, stderr."""
+        done = subprocess.run([COMMAND, *arguments], capture_output=True, timeout=120, text=True,
+                              env={**self.environment, **(extra or {})}, **more)
+        return done.returncode, done.stdout, done.stderr
+
+    def start(self, *arguments, extra=None, **more):
+        """Starts it with pipes, for lines to be read from and written to."""
+        child = subprocess.Popen([COMMAND, *arguments], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, env={**self.environment, **(extra or {})}, **more)
+        self.children.append(child)
+        return child
+
+    def uuids(self):
+        """Of all its NVIDIA GPUs, as a program without a cap sees them."""
+        code = ("import ctypes;n=ctypes.CDLL('libnvidia-ml.so.1');n.nvmlInit_v2();c=ctypes.c_uint();"
+                "n.nvmlDeviceGetCount_v2(ctypes.byref(c))\n"
+                "for i in range(c.value):\n d=ctypes.c_void_p();t=ctypes.create_string_buffer(96)\n"
+                " n.nvmlDeviceGetHandleByIndex_v2(i,ctypes.byref(d));n.nvmlDeviceGetUUID(d,t,96)\n"
+                " print(t.value.decode())")
+        return subprocess.run([sys.executable, "-c", code], env=self.environment, capture_output=True, text=True,
+                              check=True).stdout.split()
+
+    def claims(self):
+        """States in the book of the rows that are not free: 1 waits, 2 holds. Looks for the dead first."""
+        self.fracgpu("run", "--memory", "1GiB", "--tenant", self.tenant("looker"), "--", "true")
+        with open(self.book, "rb") as file:
+            data = file.read()
+        in_use = struct.unpack_from("<I", data, IN_USE_AT)[0]
+        states = [struct.unpack_from("<I", data, CLAIMS_AT + CLAIM_BYTES * i)[0] for i in range(in_use)]
+        return [state for state in states if state != 0]
+
+
+def wait_until(condition, what, seconds=60):
+    """Looks again and again, for what no event tells."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+def one_line(err):
+    return err.startswith("fracgpu: ") and err.count("\n") == 1
+
+
+def main(tests):
+    """Runs the functions and names those that failed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    failed = []
+    for test in tests:
+        try:
+            test()
+            print("ok", test.__name__, flush=True)
+        except AssertionError:
+            import traceback
+            traceback.print_exc()
+            failed.append(test.__name__)
+    sys.exit(f"FAILED: {failed}" if failed else 0)
