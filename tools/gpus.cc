@@ -137,10 +137,10 @@ std::vector<size_t> choose_gpu(std::string_view item, const std::vector<Gpu>& gp
     }
   }
   if (found.empty()) {
-    throw std::runtime_error(fmt::format(
-        "there is no GPU '{:.64}' here; there are {}; accepted: 0, 0,2-3, all, GPU-<uuid>, "
-        "AMD-<gpu_id> or a bus id",
-        item, offer(gpus)));
+    throw std::runtime_error(
+        fmt::format("there is no GPU {} here; there are {}; accepted: 0, 0,2-3, all, GPU-<uuid>, "
+                    "AMD-<gpu_id> or a bus id",
+                    fracgpu::quoted(item).view(), offer(gpus)));
   }
   if (selector.kind == Selector::Kind::index && found.size() > 1) {
     throw std::runtime_error(fmt::format("GPU {} may be {} or {}; name it by its own name", item,
@@ -157,8 +157,9 @@ std::vector<size_t> choose_gpus(std::string_view text, const std::vector<Gpu>& g
       for (size_t i = 0; i < gpus.size(); ++i) chosen.insert(i);
     } else if (take_range(item, first, last)) {
       if (last < first || last - first > 1024) {
-        throw std::runtime_error(fmt::format(
-            "'{:.64}' is no range of GPUs; write the lower number first, as in 0-3", item));
+        throw std::runtime_error(
+            fmt::format("{} is no range of GPUs; write the lower number first, as in 0-3",
+                        fracgpu::quoted(item).view()));
       }
       for (; first <= last; ++first) {
         for (const size_t each : choose_gpu(std::to_string(first), gpus)) chosen.insert(each);

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "shim/text.h"
 #include "tools/descriptor.h"
 #include "tools/text_list.h"
 
@@ -107,7 +108,7 @@ void tell_of_survivors(const std::string& command) {
   if (list.empty()) return;
   fmt::print(stderr,
              "fracgpu: {} has ended; its tenant stays until what it left running ends too: PID{}\n",
-             command, list);
+             fracgpu::quoted(command).view(), list);
 }
 
 }  // namespace
@@ -131,8 +132,10 @@ void check_command(const std::string& command) {
       if (code == EACCES) worst = code;
     }
   }
-  if (worst == ENOENT) throw RunError(kNoCommand, fmt::format("'{}': no such command", command));
-  throw RunError(kCannotRun, fmt::format("'{}' cannot be run: {}", command, strerror(worst)));
+  if (worst == ENOENT)
+    throw RunError(kNoCommand, fmt::format("{}: no such command", fracgpu::quoted(command).view()));
+  throw RunError(kCannotRun, fmt::format("{} cannot be run: {}", fracgpu::quoted(command).view(),
+                                         strerror(worst)));
 }
 
 Changes tenant_environment(const std::string& tenant, const std::string& limit,
@@ -185,7 +188,7 @@ int run_tree(const std::vector<std::string>& command, const Changes& changes, in
     waitpid(pid, &status, 0);
     throw RunError(
         error == ENOENT && access(command[0].c_str(), F_OK) != 0 ? kNoCommand : kCannotRun,
-        fmt::format("'{}' cannot be run: {}", command[0], strerror(error)));
+        fmt::format("{} cannot be run: {}", fracgpu::quoted(command[0]).view(), strerror(error)));
   }
   for (;;) {
     int now = 0;

@@ -40,9 +40,9 @@ std::string tenant_or_new(const std::string& name) {
   }
   if (is_tenant_name(name)) return name;
   throw std::runtime_error(
-      fmt::format("'{:.64}' is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or "
+      fmt::format("{} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or "
                   "'.', not starting with '.'",
-                  name, layout::kNameBytes - 1));
+                  fracgpu::quoted(name).view(), layout::kNameBytes - 1));
 }
 
 void check_caps_of_running(const std::string& tenant, const Request& request,
@@ -73,7 +73,8 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
 Removal remove_dead_ledger(const std::string& tenant) {
   using State = Removal::State;
   if (tenant.empty() || tenant.find('/') != tenant.npos) {
-    return {State::failed, fmt::format("'{:.64}' is not a tenant's name", tenant)};
+    return {State::failed,
+            fmt::format("{} is not a tenant's name", fracgpu::quoted(tenant).view())};
   }
   LedgerFile file;
   Message error;

@@ -83,8 +83,9 @@ Queue queue_of(const std::string& text, const std::string& gpus, const std::vect
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   if (equals == text.npos || name.empty() || name.find_first_of(": \t") != name.npos) {
-    throw std::runtime_error(fmt::format(
-        "'{:.64}' is no queue; accepted: NAME=SHARE, as in quarter=0.25, half=0.5, dual=2", text));
+    throw std::runtime_error(
+        fmt::format("{} is no queue; accepted: NAME=SHARE, as in quarter=0.25, half=0.5, dual=2",
+                    fracgpu::quoted(text).view()));
   }
   const std::string size = text.substr(equals + 1);
   RequestText request{.memory = {}, .fraction = {}, .count = {}, .gpus = gpus};
@@ -188,7 +189,8 @@ void Agent::take_line(std::string_view line) {
   }
   if (queue == nullptr || line.empty()) {
     ++refused_;
-    complain(fmt::format("command {} '{:.64}' {}; write NAME: COMMAND", lines_, line,
+    complain(fmt::format("command {} {} {}; write NAME: COMMAND", lines_,
+                         fracgpu::quoted(line).view(),
                          queue == nullptr ? "names no queue" : "is empty"));
     return;
   }

@@ -52,9 +52,9 @@ Amount amount_of(std::string_view text) {
 uint32_t parts_of(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     refuse(
-        fmt::format("fraction '{:.32}' {}; accepted: 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, "
+        fmt::format("fraction {} {}; accepted: 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, "
                     "0.875 and 1, and --count for several whole GPUs",
-                    text, why));
+                    fracgpu::quoted(text).view(), why));
   };
   const bool plain = !text.empty() && text.find_first_not_of("0123456789.") == text.npos &&
                      std::count(text.begin(), text.end(), '.') <= 1 && text != "." &&
@@ -195,9 +195,9 @@ void Request::read_fraction(const std::string& text) {
 void Request::read_count(const std::string& text) {
   if (text != "1" && text != "2" && text != "4") {
     refuse(
-        fmt::format("count '{:.32}' is not accepted; accepted: 1, 2 and 4 whole GPUs, and "
+        fmt::format("count {} is not accepted; accepted: 1, 2 and 4 whole GPUs, and "
                     "--fraction for less than one",
-                    text));
+                    fracgpu::quoted(text).view()));
   }
   claims_ = true;
   each_ = kParts;

@@ -50,9 +50,9 @@ uint64_t duration_of(const std::string& text) {
   const std::string digits = text.substr(0, text.size() - 1);
   if (unit == 0 || digits.empty() || digits.size() > 9 ||
       digits.find_first_not_of("0123456789") != digits.npos) {
-    throw RunError(kRunFailed, fmt::format("'{:.32}' is no time to wait; accepted: --wait, "
+    throw RunError(kRunFailed, fmt::format("{} is no time to wait; accepted: --wait, "
                                            "--wait=30s, --wait=10m, --wait=2h, --wait=1d",
-                                           text));
+                                           fracgpu::quoted(text).view()));
   }
   return std::stoull(digits) * unit;
 }
