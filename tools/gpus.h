@@ -19,7 +19,9 @@ struct Gpu {
   BusId bus_id{};
   uint64_t physical = 0;  // bytes; 0: not known
 
-  DeviceName name() const { return {key, index, true, bus_id}; }
+  DeviceName name() const {
+    return {.key = key, .whole = {}, .index = index, .has_bus_id = true, .bus_id = bus_id};
+  }
   std::string label() const;  // "GPU 0 (GPU-…)"
 };
 
