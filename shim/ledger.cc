@@ -486,7 +486,10 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   uint64_t sum = 0;
   if (!alive_only) {
     // Programs ask this often. The slots claimed first, one to a cache line, are summed without
-    // looking which are live: the cells of the others are zero.
+    // looking which are live: the cells of the others are zero. The upper half of a coded pair is
+    // its first number coded, so that one decoding serves all.
+    uint64_t coded = 0;
+    const auto add = [&](const Cell& cell) { coded += cell.word.load(kRelaxed) >> 32; };
     constexpr uint64_t kFirst = 0x1111111111111111;
     static_assert(layout::kCellsPerLine == 4);
     for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
@@ -494,14 +497,16 @@ uint64_t Ledger::held(int device, bool alive_only) const {
       const Cell* const group = cells + i * 64;
       const uint64_t first = live & kFirst;
       if ((first & (first - 1)) == 0) {
-        if (first != 0) sum += held_of(group[std::countr_zero(first)].word.load(kRelaxed));
+        if (first != 0) add(group[std::countr_zero(first)]);
       } else {
-        for (uint32_t j = 0; j < 64; j += 4) sum += held_of(group[j].word.load(kRelaxed));
+        for (uint32_t j = 0; j < 64; j += 4) add(group[j]);
       }
       for (uint64_t bits = live & ~kFirst; bits != 0; bits &= bits - 1) {
-        sum += held_of(group[std::countr_zero(bits)].word.load(kRelaxed));
+        add(group[std::countr_zero(bits)]);
       }
     }
+    if (layout::is_sound(coded)) return layout::decode(coded);
+    for_each_live(ledger, [&](uint32_t slot) { sum += held_of(cells[slot].word.load(kRelaxed)); });
     return sum;
   }
   Message ignored;
