@@ -20,6 +20,9 @@
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
+#include "shim/byte_lock.h"
+#include "shim/ledger_file.h"
+#include "tools/descriptor.h"
 #include "tools/host_pids.h"
 #include "tools/plain_text.h"
 
@@ -29,51 +32,25 @@ namespace {
 constexpr std::string_view kPrefix = layout::kFilePrefix;
 constexpr size_t kFolderSize = kPrefix.rfind('/');
 
-class File {
- public:
-  explicit File(const std::string& path, int access = O_RDONLY)
-      : fd_(open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+Descriptor open_ledger(const std::string& path, int access) {
+  return Descriptor(open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
 
 uint64_t to_bytes(uint64_t units) {
   return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
 }
 
-struct flock write_lock_on(int64_t offset) {
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = offset;
-  lock.l_len = 1;
-  return lock;
-}
-
-// The owner holds the slot's byte for as long as it lives.
-bool is_alive(int fd, uint32_t slot) {
-  struct flock lock = write_lock_on(layout::lock_offset(slot));
-  return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 // Reads exactly a ledger of this version, or throws.
-std::unique_ptr<layout::Ledger> copy_ledger(const File& file, const std::string& path) {
+std::unique_ptr<layout::Ledger> copy_ledger(const Descriptor& file, const std::string& path) {
   struct stat status;
-  if (fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw std::runtime_error(path + " is not a ledger: it is not a file");
   }
   auto ledger = std::make_unique<layout::Ledger>();
   char* const bytes = reinterpret_cast<char*>(ledger.get());
   size_t size = 0;
   while (size < sizeof *ledger) {
-    const ssize_t got = pread(file.fd(), bytes + size, sizeof *ledger - size, size);
+    const ssize_t got = pread(file.get(), bytes + size, sizeof *ledger - size, size);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     size += static_cast<size_t>(got);
@@ -110,7 +87,7 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.uid = slot.uid;
     owner.user = user_name(slot.uid);
     owner.command = clean(slot.command, sizeof slot.command);
-    owner.alive = is_alive(fd, number);
+    owner.alive = LedgerFile::slot_is_alive(fd, number);
     owner.orphaned = !owner.alive && slot.orphaned.load() != 0;
     owner.since_unix_s = slot.claimed_unix_s;
   }
@@ -122,18 +99,18 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
 // slots are changing hands: the next reader will.
 void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot& seen,
                    uint32_t host_pid) {
-  const File file(path, O_RDWR);
-  struct flock lock = write_lock_on(layout::kGrowLock);
-  if (file.fd() < 0 || fcntl(file.fd(), F_OFD_SETLK, &lock) != 0) return;
+  const Descriptor file = open_ledger(path, O_RDWR);
+  struct flock lock = byte_lock(F_WRLCK, layout::kGrowLock);
+  if (file.get() < 0 || fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return;
   const auto at = static_cast<off_t>(offsetof(layout::Ledger, slots) + number * sizeof seen);
   layout::Slot now;
-  if (pread(file.fd(), static_cast<void*>(&now), sizeof now, at) != sizeof now) return;
-  const bool is_same = now.host_pid.load() == 0 && now.pid == seen.pid &&
-                       now.pid_namespace == seen.pid_namespace &&
-                       now.start_time == seen.start_time && is_alive(file.fd(), number);
+  if (pread(file.get(), static_cast<void*>(&now), sizeof now, at) != sizeof now) return;
+  const bool is_same =
+      now.host_pid.load() == 0 && now.pid == seen.pid && now.pid_namespace == seen.pid_namespace &&
+      now.start_time == seen.start_time && LedgerFile::slot_is_alive(file.get(), number);
   if (!is_same) return;
   [[maybe_unused]] const ssize_t written =
-      pwrite(file.fd(), &host_pid, sizeof host_pid,
+      pwrite(file.get(), &host_pid, sizeof host_pid,
              at + static_cast<off_t>(offsetof(layout::Slot, host_pid)));
 }
 
@@ -191,8 +168,8 @@ TenantUse read_tenant(const std::string& name) {
   if (name.empty() || name.find('/') != std::string::npos) {
     throw std::runtime_error(fmt::format("'{}' is not a tenant's name", tenant.name));
   }
-  const File file(std::string(kPrefix) + name);
-  if (file.fd() < 0) {
+  const Descriptor file = open_ledger(std::string(kPrefix) + name, O_RDONLY);
+  if (file.get() < 0) {
     if (errno == ENOENT) throw std::runtime_error(fmt::format("no tenant '{}'", tenant.name));
     const char* const why = errno == ELOOP ? "a symbolic link is in its place" : strerror(errno);
     throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
@@ -200,7 +177,7 @@ TenantUse read_tenant(const std::string& name) {
   const auto ledger = copy_ledger(file, tenant.path);
   tenant.created_unix_s = ledger->header.created_unix_s;
 
-  auto owners = read_owners(*ledger, file.fd());
+  auto owners = read_owners(*ledger, file.get());
   HostPids host_pids;
   for (auto& [number, owner] : owners) {
     if (owner.host_pid != 0 || !owner.alive) continue;

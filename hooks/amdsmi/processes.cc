@@ -31,7 +31,7 @@ struct CappedDevice {
 
 // As the library gives a list to a caller: no room asks for the count alone, and where there is
 // too little the array is filled and the error comes with the count.
-amdsmi_status_t give(const kfd::Entries& entries, void* list, uint32_t* count) {
+amdsmi_status_t give(const WholeList& entries, void* list, uint32_t* count) {
   const uint32_t capacity = *count;
   *count = entries.count();
   if (capacity == 0) return kSuccess;
@@ -47,7 +47,7 @@ bool lists_pids() {
 amdsmi_status_t list_of_device(const Observation& look, const Layout& layout,
                                const CappedDevice& device, amdsmi_processor_handle handle,
                                uint32_t* count, void* list) {
-  kfd::Entries entries(lists_pids() ? sizeof(uint32_t) : layout.process_bytes);
+  WholeList entries(lists_pids() ? sizeof(uint32_t) : layout.process_bytes);
   const auto read = [&](void* to, uint32_t* room) {
     return real::amdsmi_get_gpu_process_list(handle, room, to);
   };
@@ -128,7 +128,7 @@ amdsmi_status_t amdsmi_get_gpu_process_list_by_pid(amdsmi_processor_handle* hand
   if (process == nullptr || !asks || known_layout() == nullptr) return read(list, count);
   const Observation look(*process);
   if (!kfd::any_capped(look)) return read(list, count);
-  kfd::Entries entries(kByPidBytes);
+  WholeList entries(kByPidBytes);
   const amdsmi_status_t result = entries.read_all(kOutOfResources, read);
   if (result != kSuccess) return result;
   entries.keep_if(

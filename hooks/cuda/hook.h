@@ -2,27 +2,11 @@
 #pragma once
 
 #include "hooks/cuda/driver.h"
-#include "shim/process.h"
+#include "shim/hook.h"
 
 namespace fracgpu::cuda {
 
-// One call of the application. While it lives, calls that the driver makes to its own exports on
-// this thread pass through.
-class Hook {
- public:
-  Hook() {
-    driver_library.resolve();
-    if (scope_.outermost()) process_ = Process::self();
-  }
-
-  // False: no cap is configured, or the driver is calling itself. Pass the call on unchanged.
-  bool active() const { return process_ != nullptr; }
-  Process& process() const { return *process_; }
-
- private:
-  HookScope scope_;
-  Process* process_ = nullptr;
-};
+using Hook = LibraryHook<driver_library>;
 
 // The context current on this thread, with its device's row. False when there is none: the driver
 // is then left to say so.

@@ -3,26 +3,11 @@
 
 #include "hooks/hsa/devices.h"
 #include "shim/charge.h"
+#include "shim/hook.h"
 
 namespace fracgpu::hsa {
 
-// One call of the application, or of HIP on its behalf. While it lives, calls that the runtime
-// makes to its own exports on this thread pass through.
-class Hook {
- public:
-  Hook() {
-    runtime_library.resolve();
-    if (scope_.outermost()) process_ = Process::self();
-  }
-
-  // False: no cap is configured, or the runtime is calling itself. Pass the call on unchanged.
-  bool active() const { return process_ != nullptr; }
-  Process& process() const { return *process_; }
-
- private:
-  HookScope scope_;
-  Process* process_ = nullptr;
-};
+using Hook = LibraryHook<runtime_library>;
 
 enum class Place {
   elsewhere,  // not on a capped device: pass the call on

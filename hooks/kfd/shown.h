@@ -2,15 +2,13 @@
 // its devices: which are capped, and lists of processes with nobody else's in them.
 #pragma once
 
-#include <sys/mman.h>
-
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "hooks/kfd/truth.h"
 #include "shim/identity.h"
 #include "shim/observation.h"
+#include "shim/whole_list.h"
 
 namespace fracgpu::kfd {
 
@@ -38,65 +36,6 @@ struct ComputeProcess {
 };
 static_assert(sizeof(ComputeProcess) == 32 && offsetof(ComputeProcess, vram_usage) == 8);
 
-// A library's whole list, read into memory of our own: the caller's array may have room for the
-// tenant's processes and not for everybody's.
-class Entries {
- public:
-  explicit Entries(size_t entry_bytes) : entry_bytes_(entry_bytes) {}
-  ~Entries() { unmap(); }
-  Entries(const Entries&) = delete;
-  Entries& operator=(const Entries&) = delete;
-
-  // Calls read(entries, &count), with more room each time that the answer is `too_small`, and
-  // returns the last answer.
-  template <typename Read>
-  int read_all(int too_small, const Read& read) {
-    int result = too_small;
-    for (uint32_t capacity = 64; result == too_small && capacity <= 1 << 16; capacity *= 8) {
-      unmap();
-      bytes_ = capacity * entry_bytes_;
-      void* memory =
-          mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (memory == MAP_FAILED) break;
-      first_ = static_cast<unsigned char*>(memory);
-      count_ = capacity;
-      result = read(memory, &count_);
-      if (count_ > capacity) result = too_small;
-    }
-    if (result == too_small) count_ = 0;
-    return result;
-  }
-
-  // Leaves only the entries for which keep(entry) is true, in their order; it may edit them.
-  template <typename Keep>
-  void keep_if(const Keep& keep) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count_; ++i) {
-      unsigned char* const entry = first_ + i * entry_bytes_;
-      if (!keep(entry)) continue;
-      if (kept != i) memcpy(first_ + kept * entry_bytes_, entry, entry_bytes_);
-      ++kept;
-    }
-    count_ = kept;
-  }
-
-  uint32_t count() const { return count_; }
-  void copy_to(void* to, uint32_t capacity) const {
-    if (count_ > 0) memcpy(to, first_, std::min(count_, capacity) * entry_bytes_);
-  }
-
- private:
-  void unmap() {
-    if (first_ != nullptr) munmap(first_, bytes_);
-    first_ = nullptr;
-  }
-
-  size_t entry_bytes_;
-  size_t bytes_ = 0;
-  unsigned char* first_ = nullptr;
-  uint32_t count_ = 0;
-};
-
 // Makes an entry the tenant's view of the process; false for a process that is not the tenant's.
 bool show(const Observation& look, ComputeProcess& process);
 
@@ -106,7 +45,7 @@ bool show(const Observation& look, ComputeProcess& process);
 template <typename Real>
 int list_compute_processes(const Observation& look, int too_small, void* list, uint32_t* count,
                            const Real& real) {
-  Entries entries(sizeof(ComputeProcess));
+  WholeList entries(sizeof(ComputeProcess));
   const int result = entries.read_all(too_small, real);
   if (result != 0) return result;
   entries.keep_if(

@@ -10,10 +10,10 @@
 #include "hooks/nvml/driver_version.h"
 #include "hooks/nvml/library.h"
 #include "hooks/nvml/parts.h"
-#include "hooks/nvml/whole_list.h"
 #include "shim/identity.h"
 #include "shim/observation.h"
 #include "shim/report.h"
+#include "shim/whole_list.h"
 
 namespace fracgpu::nvml {
 namespace {
@@ -122,11 +122,12 @@ nvmlReturn_t processes(nvmlDevice_t device, unsigned* count, Info* infos, bool t
     *count = filter.apply(infos, std::min(*count, room));
     return result;
   }
-  WholeList<Info> all(ask);
-  if (all.result() != kSuccess) return result;
-  *count = filter.apply(all.begin(), all.size());
+  WholeList all(sizeof(Info));
+  const auto read = [&](void* to, unsigned* in_out) { return ask(in_out, static_cast<Info*>(to)); };
+  if (all.read_all(kInsufficientSize, read) != kSuccess) return result;
+  *count = filter.apply(all.entries<Info>(), all.count());
   if (*count > room) return kInsufficientSize;
-  std::copy_n(all.begin(), *count, infos);
+  all.copy_to(infos, *count);
   return kSuccess;
 }
 

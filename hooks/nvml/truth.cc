@@ -13,10 +13,10 @@
 
 #include "hooks/nvml/driver_version.h"
 #include "hooks/nvml/library.h"
-#include "hooks/nvml/whole_list.h"
 #include "shim/doors.h"
 #include "shim/identity.h"
 #include "shim/process.h"
+#include "shim/whole_list.h"
 
 namespace fracgpu::nvml {
 namespace {
@@ -53,9 +53,13 @@ bool gpu_handle_of(const char* uuid, nvmlDevice_t& device) {
 template <typename Info, typename Real>
 bool sum_of_pid(const Real& list, nvmlDevice_t device, uint32_t pid, uint64_t& bytes) {
   bytes = 0;
-  WholeList<Info> all([&](unsigned* count, Info* infos) { return list(device, count, infos); });
-  bool known = all.result() == kSuccess;
-  for (const Info& info : all) {
+  WholeList all(sizeof(Info));
+  const auto read = [&](void* to, unsigned* count) {
+    return list(device, count, static_cast<Info*>(to));
+  };
+  bool known = all.read_all(kInsufficientSize, read) == kSuccess;
+  for (uint32_t i = 0; known && i < all.count(); ++i) {
+    const Info& info = all.entries<Info>()[i];
     if (info.pid != pid) continue;
     known = known && info.usedGpuMemory != kNotAvailable;
     bytes += info.usedGpuMemory;

@@ -44,8 +44,11 @@ void Trace::add(uint64_t at) {
 }
 
 Stepped::Stepped(const std::function<void()>& prepare, const std::function<void()>& operation) {
+  // The operation's frames lie alike on their pages, whoever asks: see World.
+  [[maybe_unused]] alignas(4096) volatile char page = 0;
   pid_ = fork();
   if (pid_ == 0) {
+    page = 1;
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kForbidden);
     prepare();
     asm volatile("int3");

@@ -1,33 +1,16 @@
 // Stops a process at any instruction of any operation of the ledger, for as long as one cares to
 // wait. The others get what is free without waiting long, and never more; when it goes on, it ends
 // its operation, and the books are right.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include "tests/fault/stepped.h"
-#include "tests/fault/world.h"
+#include "tests/fault/interrupted.h"
 
 namespace fracgpu::fault {
 namespace {
 
-class Stopped : public testing::TestWithParam<Operation> {
- protected:
-  void SetUp() override { alarm(is_campaign() ? 1800 : 300); }
-  void TearDown() override { alarm(0); }
-};
+class Stopped : public Interrupted {};
 
 TEST_P(Stopped, AnywhereDoesNotStopTheOthers) {
   const Operation& operation = GetParam();
-  Trace trace;
-  {
-    Interruption run(operation);
-    if (run.child->forbidden()) GTEST_SKIP() << "tracing is not permitted here";
-    ASSERT_TRUE(run.child->ready());
-    trace = run.child->trace();
-    ASSERT_GT(trace.size(), 0u);
-    EXPECT_EQ(run.child->finish(), 0);
-  }
-  std::vector<size_t> points = points_of(trace, 1);
+  std::vector<size_t> points = points_of(trace_, 1);
   // Where the lock is held the first to want it waits a while at each point.
   const size_t stride = is_campaign() ? 1 : points.size() / 40 + 1;
   uint64_t longest_ns = 0;
@@ -35,15 +18,15 @@ TEST_P(Stopped, AnywhereDoesNotStopTheOthers) {
   for (size_t i = 0; i < points.size(); i += stride, ++stopped) {
     Interruption run(operation);
     ASSERT_TRUE(run.child->ready());
-    ASSERT_TRUE(run.child->run_to(trace, points[i]));
+    ASSERT_TRUE(run.child->run_to(trace_, points[i]));
     const std::string where = "stopped after " + std::to_string(points[i]) + " of " +
-                              std::to_string(trace.size()) + " instructions";
+                              std::to_string(trace_.size()) + " instructions";
     ASSERT_EQ(run.world.judge_standstill(longest_ns), "") << where;
     ASSERT_EQ(run.child->finish(), 0) << where;
     ASSERT_EQ(run.world.judge_death(operation.orphaned), "") << where << ", and gone on";
   }
   std::printf("%-40s %5zu instructions, stopped at %5zu; others waited %.1f ms at most\n",
-              operation.name, trace.size(), stopped, static_cast<double>(longest_ns) * 1e-6);
+              operation.name, trace_.size(), stopped, static_cast<double>(longest_ns) * 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operation, Stopped, testing::ValuesIn(operations()),
