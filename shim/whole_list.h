@@ -39,6 +39,9 @@ class WholeList {
     return result;
   }
 
+  // What was read turned out to have entries of another size.
+  void set_entry_bytes(size_t entry_bytes) { entry_bytes_ = entry_bytes; }
+
   // Leaves only the entries for which keep(entry) is true, in their order; it may edit them.
   template <typename Keep>
   void keep_if(const Keep& keep) {

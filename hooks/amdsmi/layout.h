@@ -4,6 +4,7 @@
 // since then. It is the number of the soname too, except where a distribution chose its own.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,19 +16,29 @@ struct UsageLayout {
   uint32_t memory, vram;  // uint64_t, bytes; the first is the sum of all kinds
 };
 
-struct Layout {
-  // amdsmi_proc_info_t
-  uint32_t process_bytes;
-  uint32_t process_pid;  // uint32_t
-  UsageLayout process;
-  // amdsmi_vram_info_t
-  uint32_t vram_info_size;  // MiB; uint64_t, of which no version fills the upper half
+// amdsmi_proc_info_t, whose names became longer while the version was 24 (ROCm 6.3, public header).
+struct ProcessLayout {
+  uint32_t bytes;
+  uint32_t pid;  // uint32_t
+  UsageLayout usage;
 };
+inline constexpr ProcessLayout kShortNames{.bytes = 224, .pid = 32, .usage = {40, 128}};
+inline constexpr ProcessLayout kLongNames{.bytes = 704, .pid = 256, .usage = {264, 352}};
 
-inline constexpr Layout kLayout24{
-    .process_bytes = 224, .process_pid = 32, .process = {40, 128}, .vram_info_size = 8};
-inline constexpr Layout kLayout26{
-    .process_bytes = 704, .process_pid = 256, .process = {264, 352}, .vram_info_size = 264};
+// The one in which a library has written `count` entries into zeroed memory, with room for longer
+// ones: the PID of the last long one lies behind all that the short ones take.
+inline const ProcessLayout& layout_written(const unsigned char* entries, uint32_t count) {
+  const unsigned char* const end_of_short = entries + size_t{count} * kShortNames.bytes;
+  const unsigned char* const end = entries + size_t{count} * kLongNames.bytes;
+  const bool longer = std::any_of(end_of_short, end, [](unsigned char byte) { return byte != 0; });
+  return longer ? kLongNames : kShortNames;
+}
+
+// amdsmi_vram_info_t: where it has the size in MiB (uint64_t, of which no version fills the upper
+// half). The vendor before it was a number until ROCm 6.4, and is a text since then.
+constexpr uint32_t vram_info_size(uint32_t version) {
+  return version < 26 ? 8 : 264;
+}
 
 // amdsmi_proc_info_by_pid_t, which came with 26: its first number is the PID.
 inline constexpr uint32_t kByPidBytes = 6664;
@@ -40,15 +51,9 @@ inline constexpr UsageLayout kByPidUsage{8, 96};
 // The versions of which no function may be changed: see known().
 inline constexpr uint32_t kFirstVersion = 23, kLastVersion = 27;
 
-// Whether the functions that fill plain numbers, and the structs that never changed, are as here.
+// Whether all is as here.
 constexpr bool is_known(uint32_t version) {
   return version >= kFirstVersion && version <= kLastVersion;
-}
-
-// Null where the structs are not known. Those of 25 have not been seen: its neighbours differ.
-constexpr const Layout* layout_of(uint32_t version) {
-  if (version == 23 || version == 24) return &kLayout24;
-  return version == 26 || version == 27 ? &kLayout26 : nullptr;
 }
 
 template <typename Number>

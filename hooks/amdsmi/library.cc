@@ -14,7 +14,7 @@ constinit VendorLibrary library("amdsmi_", {"libamd_smi.so", "libamd_smi_python.
 
 namespace {
 
-std::atomic<bool> said_version{false}, said_layout{false}, said_device{false};
+std::atomic<bool> said_version{false}, said_device{false};
 
 bool first(std::atomic<bool>& said) {
   return !said.exchange(true, std::memory_order_relaxed);
@@ -44,18 +44,6 @@ uint32_t known_version() {
            library.soname(), number, kFirstVersion, kLastVersion);
   }
   return 0;
-}
-
-const Layout* known_layout() {
-  const uint32_t number = known_version();
-  const Layout* layout = layout_of(number);
-  if (layout == nullptr && number != 0 && first(said_layout)) {
-    report(Level::warn,
-           "{}: the structs of version {} are not known: its VRAM info and lists of "
-           "processes are not changed to the tenant's view",
-           library.soname(), number);
-  }
-  return layout;
 }
 
 bool key_of(amdsmi_processor_handle handle, kfd::Key& key) {

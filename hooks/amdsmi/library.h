@@ -17,9 +17,6 @@ extern VendorLibrary library;
 // of such a library is changed.
 uint32_t known_version();
 
-// Null where the version's structs are not known, which is said once.
-const Layout* known_layout();
-
 // The ledger's key of a device. False when the library does not tell which it is, which is said
 // once.
 bool key_of(amdsmi_processor_handle handle, kfd::Key& key);

@@ -82,9 +82,7 @@ amdsmi_status_t amdsmi_get_gpu_vram_usage(amdsmi_processor_handle handle, void* 
 amdsmi_status_t amdsmi_get_gpu_vram_info(amdsmi_processor_handle handle, void* info) {
   const auto call = [&] { return real::amdsmi_get_gpu_vram_info(handle, info); };
   return show_memory(handle, info, call, [&](const TenantView& view) {
-    const Layout* layout = known_layout();
-    if (layout == nullptr) return;
-    const uint32_t at = layout->vram_info_size;
+    const uint32_t at = vram_info_size(known_version());
     set_number(info, at, std::min(number_at<uint64_t>(info, at), mib<uint64_t>(view.cap)));
   });
 }

@@ -44,20 +44,25 @@ bool lists_pids() {
   return real::amdsmi_get_gpu_process_info.exists();
 }
 
-amdsmi_status_t list_of_device(const Observation& look, const Layout& layout,
-                               const CappedDevice& device, amdsmi_processor_handle handle,
-                               uint32_t* count, void* list) {
-  WholeList entries(lists_pids() ? sizeof(uint32_t) : layout.process_bytes);
+amdsmi_status_t list_of_device(const Observation& look, const CappedDevice& device,
+                               amdsmi_processor_handle handle, uint32_t* count, void* list) {
+  const bool pids_alone = lists_pids();
+  WholeList entries(pids_alone ? sizeof(uint32_t) : kLongNames.bytes);
   const auto read = [&](void* to, uint32_t* room) {
     return real::amdsmi_get_gpu_process_list(handle, room, to);
   };
   const amdsmi_status_t result = entries.read_all(kOutOfResources, read);
   if (result != kSuccess) return result;
+  const ProcessLayout* layout = nullptr;
+  if (!pids_alone) {
+    layout = &layout_written(entries.entries<unsigned char>(), entries.count());
+    entries.set_entry_bytes(layout->bytes);
+  }
   entries.keep_if([&](unsigned char* entry) {
-    const uint32_t at = lists_pids() ? 0 : layout.process_pid;
+    const uint32_t at = layout != nullptr ? layout->pid : 0;
     const int slot = look.find(process_of_either(number_at<uint32_t>(entry, at)));
-    if (slot >= 0 && !lists_pids()) {
-      set_usage(entry, layout.process, look.held(slot, device.key.c_str()));
+    if (slot >= 0 && layout != nullptr) {
+      set_usage(entry, layout->usage, look.held(slot, device.key.c_str()));
     }
     return slot >= 0;
   });
@@ -92,10 +97,9 @@ amdsmi_status_t amdsmi_get_gpu_process_list(amdsmi_processor_handle handle, uint
   const bool asks = count != nullptr && (list != nullptr || *count == 0);
   if (process != nullptr && asks) {
     const Observation look(*process);
-    const Layout* layout = known_layout();
     CappedDevice device;
-    if (layout != nullptr && device.find(look, handle)) {
-      return list_of_device(look, *layout, device, handle, count, list);
+    if (known_version() != 0 && device.find(look, handle)) {
+      return list_of_device(look, device, handle, count, list);
     }
   }
   return real::amdsmi_get_gpu_process_list(handle, count, list);
@@ -105,14 +109,15 @@ amdsmi_status_t amdsmi_get_gpu_process_info(amdsmi_processor_handle handle, uint
                                             void* info) {
   library.resolve();
   const HookScope scope;
-  const Layout* layout = Process::self() != nullptr ? known_layout() : nullptr;
+  const bool known = Process::self() != nullptr && known_version() != 0;
   const auto call = [&] { return real::amdsmi_get_gpu_process_info(handle, pid, info); };
   const auto edit = [&](const Observation& look, int slot) {
     CappedDevice device;
     if (info == nullptr || !device.find(look, handle)) return;
-    set_usage(info, layout->process, look.held(slot, device.key.c_str()));
+    // Gone since ROCm 6.1, before the names became longer.
+    set_usage(info, kShortNames.usage, look.held(slot, device.key.c_str()));
   };
-  return kfd::tell_of_process(scope.outermost() && layout != nullptr, pid, kNotFound, call, edit);
+  return kfd::tell_of_process(scope.outermost() && known, pid, kNotFound, call, edit);
 }
 
 amdsmi_status_t amdsmi_get_gpu_process_list_by_pid(amdsmi_processor_handle* handles,
@@ -125,7 +130,7 @@ amdsmi_status_t amdsmi_get_gpu_process_list_by_pid(amdsmi_processor_handle* hand
     return real::amdsmi_get_gpu_process_list_by_pid(handles, handle_count, to, room);
   };
   const bool asks = handles != nullptr && count != nullptr && (list != nullptr || *count == 0);
-  if (process == nullptr || !asks || known_layout() == nullptr) return read(list, count);
+  if (process == nullptr || !asks || known_version() == 0) return read(list, count);
   const Observation look(*process);
   if (!kfd::any_capped(look)) return read(list, count);
   WholeList entries(kByPidBytes);

@@ -4,7 +4,7 @@
 usage: smi_client.py amdsmi LIBRARY LAYOUT | rocmsmi LIBRARY   [--user UID] [--pid PID]
 
 Prints what the library says of every device and process, and as lines that begin with "edge" what it answers to calls
-that are wrong, lack room or only ask for a count. LAYOUT is that of the version's structs, old or new.
+that are wrong, lack room or only ask for a count. LAYOUT is that of the version's structs, old, middle or new.
 """
 import argparse
 import ctypes
@@ -13,8 +13,8 @@ import os
 import struct
 
 VRAM, VISIBLE, GTT, NO_TYPE = range(4)
-ENTRY = {"old": (224, 32, 40, 128), "new": (704, 256, 264, 352)}  # of a list: bytes, PID, memory, VRAM
-VRAM_SIZE = {"old": 8, "new": 264}
+ENTRY = {"old": (224, 32, 40, 128), "middle": (704, 256, 264, 352), "new": (704, 256, 264, 352)}  # of a list: bytes, PID, memory, VRAM
+VRAM_SIZE = {"old": 8, "middle": 8, "new": 264}
 BY_PID_BYTES, BY_PID_COUNT, BY_PID_FIRST, BY_PID_ENTRY = 6664, 516, 520, 192
 ROOM = 16
 

@@ -14,8 +14,7 @@ namespace {
 struct Version {
   const char* kind;
   const char* file;
-  const char* layout;    // of the structs, as the client calls it; null: it has none of its own
-  bool lists_are_known;  // else only the plain numbers are changed
+  const char* layout;  // of the structs, as the client calls it; null: it has none of its own
 };
 
 void PrintTo(const Version& version, std::ostream* out) {
@@ -23,13 +22,10 @@ void PrintTo(const Version& version, std::ostream* out) {
 }
 
 const Version kVersions[] = {
-    {"amdsmi", "libamd_smi.so.0", "old", true},
-    {"amdsmi", "libamd_smi.so.24", "old", true},
-    {"amdsmi", "libamd_smi.so.25", "old", false},
-    {"amdsmi", "libamd_smi.so.26", "new", true},
-    {"amdsmi", "libamd_smi.so.27", "new", true},
-    {"rocmsmi", "librocm_smi64.so.1", nullptr, true},
-    {"rocmsmi", "librocm_smi64.so.7", nullptr, true},
+    {"amdsmi", "libamd_smi.so.0", "old"},       {"amdsmi", "libamd_smi.so.24", "old"},
+    {"amdsmi", "libamd_smi.so.25", "middle"},   {"amdsmi", "libamd_smi.so.26", "new"},
+    {"amdsmi", "libamd_smi.so.27", "new"},      {"rocmsmi", "librocm_smi64.so.1", nullptr},
+    {"rocmsmi", "librocm_smi64.so.7", nullptr},
 };
 
 std::string name_of(const testing::TestParamInfo<Version>& info) {
@@ -83,7 +79,6 @@ TEST_P(SmiLibrary, ShowsTheTenantAndNobodyElse) {
     }
     EXPECT_EQ(field(line_of(text, "vram_usage"), "total="), 256);
     EXPECT_EQ(field(line_of(text, "vram_usage"), "used="), held() / kMiB);
-    if (!GetParam().lists_are_known) continue;
     EXPECT_EQ(field(line_of(text, "vram_info"), "size="), 256) << text;
     EXPECT_EQ(field(line_of(text, "processes"), "count="), 2) << text;
     for (const char* list : {"process ", "group "}) {
@@ -122,10 +117,8 @@ TEST_P(SmiLibrary, WrongCallsAndTooLittleRoomAreAnsweredAsByTheLibrary) {
   ASSERT_NE(alone.find("one rc="), std::string::npos) << alone;
   EXPECT_EQ(lines_of(ask(capped("256MiB")), "edge"), alone);
   start_stranger();
-  if (GetParam().lists_are_known) {
-    EXPECT_EQ(lines_of(ask(capped("256MiB")), "edge"), alone);
-    EXPECT_NE(lines_of(ask(watching()), "edge"), alone) << "the stranger is in the node's lists";
-  }
+  EXPECT_EQ(lines_of(ask(capped("256MiB")), "edge"), alone);
+  EXPECT_NE(lines_of(ask(watching()), "edge"), alone) << "the stranger is in the node's lists";
 }
 
 TEST_P(SmiLibrary, BeforeAnyProcessTheTotalIsAlreadyTheCap) {
@@ -134,9 +127,7 @@ TEST_P(SmiLibrary, BeforeAnyProcessTheTotalIsAlreadyTheCap) {
   EXPECT_EQ(field(line_of(text, "memory 0"), "total="), 256 * kMiB) << text;
   EXPECT_EQ(field(line_of(text, "memory 0"), "used="), 0) << text;
   EXPECT_EQ(lines_of(text, "compute"), "") << text;
-  if (GetParam().lists_are_known) {
-    EXPECT_EQ(lines_of(text, "process "), "") << text;
-  }
+  EXPECT_EQ(lines_of(text, "process "), "") << text;
   EXPECT_FALSE(ledger().exists()) << "a tool must leave nothing behind";
 }
 

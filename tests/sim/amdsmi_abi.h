@@ -30,7 +30,8 @@ namespace sim {
 inline constexpr int kSmiVersion = SIM_AMDSMI_VERSION;
 inline constexpr bool kOldSmi = kSmiVersion < 26;
 inline constexpr bool kListsPids = kSmiVersion == 24;
-inline constexpr size_t kSmiText = kOldSmi ? 32 : 256;
+inline constexpr bool kShortNames = kSmiVersion < 25;
+inline constexpr size_t kSmiText = kShortNames ? 32 : 256;
 
 struct SmiEngineUsage {
   uint64_t gfx, enc;
@@ -48,9 +49,9 @@ struct SmiProcess {
   SmiEngineUsage engines;
   SmiMemoryUsage usage;
   char container[kSmiText];
-  uint32_t reserved[kOldSmi ? 4 : 12];
+  uint32_t reserved[kShortNames ? 4 : 12];
 };
-static_assert(sizeof(SmiProcess) == (kOldSmi ? 224 : 704));
+static_assert(sizeof(SmiProcess) == (kShortNames ? 224 : 704));
 
 struct SmiProcessOnDevice {
   uint32_t device;
