@@ -39,7 +39,9 @@ struct CUmemLocation {
   int type;
   int id;  // the device's ordinal, where the type is a device
 };
-inline constexpr int kLocationDevice = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+inline constexpr int kLocationNone = 0;             // CU_MEM_LOCATION_TYPE_INVALID
+inline constexpr int kLocationDevice = 1;           // CU_MEM_LOCATION_TYPE_DEVICE
+inline constexpr int kLocationHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
 
 // Structs end in `unused` where versions differ and the hooks look at nothing.
 struct CUmemAllocationProp {
@@ -59,6 +61,7 @@ struct CUmemPoolProps {
 struct CUmemPoolPtrExportData {
   unsigned char reserved[64];
 };
+inline constexpr int kManaged = 2;          // CU_MEM_ALLOCATION_TYPE_MANAGED
 inline constexpr int kPoolReserved = 5;     // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 inline constexpr int kPoolUsed = 7;         // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
 inline constexpr int kPointerDevice = 9;    // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

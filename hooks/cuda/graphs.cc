@@ -60,12 +60,9 @@ void add_needs(CUgraph graph, Needs& needs, int depth) {
         add_needs(child, needs, depth + 1);
       } else if (type == kAllocNode &&
                  real::cuGraphMemAllocNodeGetParams(nodes[i], &parameters) == kSuccess) {
-        const CUmemLocation& location = parameters.poolProps.location;
-        if (location.type != kLocationDevice || location.id < 0 ||
-            location.id >= GraphTable::kMaxDevices) {
-          continue;
-        }
-        uint64_t& sum = needs.bytes[location.id];
+        const int device = device_of(parameters.poolProps.location);
+        if (device < 0 || device >= GraphTable::kMaxDevices) continue;
+        uint64_t& sum = needs.bytes[device];
         const uint64_t pages = linear_size(std::max(parameters.bytesize, kPageBytes)).units;
         sum += pages * layout::kUnit;
       }

@@ -15,6 +15,15 @@ bool current_context(Process& process, Context& context);
 // The ledger's row of a device ordinal, or Process::kNotCapped / kFault.
 int row_of(Process& process, CUdevice device);
 
+// The ordinal of the device that a location is on; below 0: it is on none. Kinds that are newer
+// than this library are taken for places in a device, as a locality domain is (CUDA 13.4), of whose
+// id the lowest byte is the device's ordinal.
+constexpr CUdevice device_of(const CUmemLocation& location) {
+  if (location.type == kLocationDevice) return location.id;
+  const bool on_none = location.type >= kLocationNone && location.type <= kLocationHostNumaCurrent;
+  return on_none ? -1 : location.id & 0xff;
+}
+
 // Drops the memory that is mapped to tiles of a sparse array which the driver has destroyed
 // (vmm.cc).
 void forget_mapped_array(Process& process, const void* array);

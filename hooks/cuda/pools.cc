@@ -1,6 +1,10 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
 // that may make it grow. No stream is synchronised: when a free takes effect, and when the driver
 // gives memory of a pool back, is found out the next time the pool is looked at.
+//
+// Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
+// the pool counts in full on the device that it prefers, or else on the one that was current when
+// the program first had it in hand.
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
@@ -24,11 +28,20 @@ void trim_pool(uint64_t key) {
 }
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
 
+// The row that a pool of such memory counts on, or Process::kNotCapped / kFault.
+int row_of_pool(Process& process, const CUmemLocation& location, int type) {
+  Context context;
+  if (const int device = device_of(location); device >= 0) return row_of(process, device);
+  if (type != kManaged) return Process::kNotCapped;
+  return current_context(process, context) ? context.row : row_of(process, 0);
+}
+
 // The row of a pool, or Process::kNotCapped for pools of host memory and imported ones.
 int row_of_pool(Process& process, CUmemoryPool handle) {
   Pool pool;
   if (process.pools.find(key_of(handle), pool)) return pool.row;
-  // Pools that the program made were entered then; a device's default pool is made by the driver.
+  // Pools that the program made or asked for by their place were entered then; a device's default
+  // pool is made by the driver.
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     if (real::cuDeviceGetDefaultMemPool(&of_device, device) != kSuccess) break;
@@ -127,6 +140,24 @@ CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
       [](Release& release) { release.left_to_truth(); });
 }
 
+// Calls `call()`, which hands out a pool of the memory that is named, and enters the pool. One that
+// could take a device's memory uncounted is not handed out.
+template <typename Call>
+CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* location, int type,
+                  Call call) {
+  Hook hook;
+  if (!hook.active() || pool == nullptr || location == nullptr) return call();
+  Process& process = hook.process();
+  const int row = row_of_pool(process, *location, type);
+  if (row == Process::kFault) {
+    say_fault(process, api);
+    return kOutOfMemory;
+  }
+  const CUresult result = call();
+  if (result == kSuccess && row >= 0) process.pools.add(key_of(*pool), row, kPools);
+  return result;
+}
+
 // Enters memory of another process's pool. What is held with it is all of its chunk.
 void enter_imported(Process& process, CUdeviceptr pointer) {
   CUdevice device = 0;
@@ -171,16 +202,20 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  Hook hook;
-  const CUresult result = real::cuMemPoolCreate(pool, properties);
-  if (result != kSuccess || !hook.active() || pool == nullptr || properties == nullptr ||
-      properties->location.type != kLocationDevice) {
-    return result;
-  }
-  Process& process = hook.process();
-  const int row = row_of(process, properties->location.id);
-  if (row >= 0) process.pools.add(key_of(*pool), row, kPools);
-  return result;
+  const CUmemLocation* location = properties != nullptr ? &properties->location : nullptr;
+  const int type = properties != nullptr ? properties->allocType : 0;
+  return hand_out("cuMemPoolCreate", pool, location, type,
+                  [&] { return real::cuMemPoolCreate(pool, properties); });
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, int type) {
+  return hand_out("cuMemGetDefaultMemPool", pool, location, type,
+                  [&] { return real::cuMemGetDefaultMemPool(pool, location, type); });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, int type) {
+  return hand_out("cuMemGetMemPool", pool, location, type,
+                  [&] { return real::cuMemGetMemPool(pool, location, type); });
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {

@@ -95,12 +95,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
   Hook hook;
   const auto create = [&] { return real::cuMemCreate(handle, size, properties, flags); };
-  if (!hook.active() || handle == nullptr || properties == nullptr || size == 0 ||
-      properties->location.type != kLocationDevice) {
-    return create();
-  }
+  if (!hook.active() || handle == nullptr || properties == nullptr || size == 0) return create();
   Process& process = hook.process();
-  const int row = row_of(process, properties->location.id);
+  const int row = row_of(process, device_of(properties->location));
   if (row == Process::kNotCapped) return create();
   if (row == Process::kFault) {
     say_fault(process, "cuMemCreate");
@@ -154,9 +151,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   const CUresult result = real::cuMemImportFromShareableHandle(handle, os_handle, handle_type);
   CUmemAllocationProp properties;
   if (result == kSuccess && hook.active() && handle != nullptr &&
-      real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess &&
-      properties.location.type == kLocationDevice) {
-    enter_import(hook.process(), *handle, row_of(hook.process(), properties.location.id));
+      real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {
+    enter_import(hook.process(), *handle, row_of(hook.process(), device_of(properties.location)));
   }
   return result;
 }

@@ -51,6 +51,7 @@ inline constexpr Since since[] = {
     {"cuLibraryGetModule", 12000},
     {"cuLibraryUnload", 12000},
     {"CUlibrary", 12000},
+    {"CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT", 12020},
     {"cuMulticastCreate", 12010},
     {"cuMulticastBindMem", 12010},
     {"cuMulticastBindAddr", 12010},
@@ -64,6 +65,9 @@ inline constexpr Since since[] = {
     {"cuGreenCtxDestroy", 12040},
     {"CUgreenCtx", 12040},
     {"cuCtxCreate_v4", 12050},
+    {"cuMemGetDefaultMemPool", 13000},
+    {"cuMemGetMemPool", 13000},
+    {"CU_MEM_ALLOCATION_TYPE_MANAGED", 13000},
     {"cuMulticastBindMem_v2", 13010},
     {"cuMulticastBindAddr_v2", 13010},
 };

@@ -198,14 +198,35 @@ inline Context* context_of(CUcontext context) {
   return reinterpret_cast<Context*>(context);
 }
 
+// The device that a location is on, or -1. In the id of a locality domain, of which each device has
+// two, the device's ordinal is the lowest byte and the domain's number the next.
+inline CUdevice device_of(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return location.id;
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN ? location.id & 0xff : -1;
+}
+
 // A location that memory can have: a device that is there, or the host.
 inline CUresult check_location(const CUmemLocation& location) {
-  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-    return Driver::get().valid(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  const bool in_domain = location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+  if (in_domain && location.id >> 8 != 0 && location.id >> 8 != 1) return CUDA_ERROR_INVALID_VALUE;
+  if (in_domain || location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return Driver::get().valid(device_of(location)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
   return location.type > CU_MEM_LOCATION_TYPE_DEVICE &&
                  location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
+}
+
+// The same for the memory of a pool: what is managed may prefer none.
+inline CUresult check_place(const CUmemLocation& location, int type) {
+  if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) {
+    if (location.type == CU_MEM_LOCATION_TYPE_NONE) return CUDA_SUCCESS;
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+      return CUDA_ERROR_INVALID_VALUE;
+  } else if (type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return check_location(location);
 }
 
 using Guard = std::lock_guard<std::mutex>;

@@ -11,10 +11,6 @@ using sim::ObjectKind;
 
 namespace {
 
-bool on_device(const CUmemLocation& location) {
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-}
-
 CUresult check(const CUmemAllocationProp* prop) {
   if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
@@ -43,9 +39,10 @@ SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t bytes,
   if (const CUresult refused = check(prop)) return refused;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
-  const int dev = on_device(prop->location) ? driver.physical(prop->location.id) : -1;
+  const CUdevice dev = sim::device_of(prop->location);
   sim::Physical physical;
-  if (!driver.account().take(dev, bytes, &physical)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!driver.account().take(dev >= 0 ? driver.physical(dev) : -1, bytes, &physical))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   *out = driver.vmm.add(physical, *prop)->handle;
   return CUDA_SUCCESS;
 }
@@ -124,7 +121,7 @@ SIM_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ou
   }
   if (!driver.account().import(fd, ObjectKind::kMemory, &physical)) return CUDA_ERROR_INVALID_VALUE;
   prop.location = driver.location_of(physical);
-  if (on_device(prop.location) && prop.location.id < 0) {
+  if (prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE && prop.location.id < 0) {
     driver.account().drop(&physical);
     return CUDA_ERROR_INVALID_DEVICE;
   }

@@ -114,7 +114,7 @@ bool Driver::find(uint64_t address, Found* found) {
   if (vmm.contains(address)) {
     const Mapping* mapping = vmm.mapping_at(address, &found->base);
     if (mapping == nullptr) return false;
-    found->ordinal = mapping->block->prop.location.id;
+    found->ordinal = device_of(mapping->block->prop.location);
     found->bytes = mapping->bytes;
     found->id = mapping->block->handle;
     found->accessible = current() != nullptr && mapping->access[current()->ordinal] != 0;

@@ -2,11 +2,13 @@
 // A pool takes physical memory in chunks and hands out parts of them. A part that was freed in a
 // stream can be taken again by that stream at once, by others when the stream was waited for; then,
 // too, chunks without any part are given back down to the release threshold. Pools belong to a
-// device and its primary context: when that ends, they are emptied, but stay. All of it wants the
-// driver's lock held.
+// device and its primary context: when that ends, they are emptied, but stay. Managed memory counts
+// in full, on the device that its pool prefers, or else on the one that was current when the pool
+// was made. All of it wants the driver's lock held.
 #ifndef FRACGPU_TESTS_SIM_CUDA_POOL_H_
 #define FRACGPU_TESTS_SIM_CUDA_POOL_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -65,13 +67,14 @@ struct Pool {
 
 class Pools {
  public:
-  Pool* create(const CUmemPoolProps& props, int device);
+  Pool* create(const CUmemPoolProps& props);
   Pool* find(CUmemoryPool handle);
   bool destroy(Pool* pool);
-  // The pools of a place: a device, or the host as a whole or by node. Null: no such place.
-  Pool* default_of(const CUmemLocation& where);
-  Pool* current_of(const CUmemLocation& where);
-  bool set_current(const CUmemLocation& where, Pool* pool);
+  // The pools of a type of memory and a place: a device, or the host as a whole or by node, or for
+  // managed memory none. Null: no such place.
+  Pool* default_of(const CUmemLocation& where, int type = CU_MEM_ALLOCATION_TYPE_PINNED);
+  Pool* current_of(const CUmemLocation& where, int type = CU_MEM_ALLOCATION_TYPE_PINNED);
+  bool set_current(const CUmemLocation& where, int type, Pool* pool);
 
   CUresult allocate(Pool* pool, uint64_t bytes, uint64_t stream, uint64_t* out);
   // Frees what a pool gave or imported, or plain memory, when the stream gets there.
@@ -108,7 +111,7 @@ class Pools {
   };
   using Imports = std::map<uint64_t, Imported>;
   using Chunks = std::map<uint64_t, std::unique_ptr<PoolChunk>>;
-  using Place = std::pair<int, int>;
+  using Place = std::array<int, 3>;
 
   static Pool::Places& places(const PoolPart& part);
   void enter(Parts::iterator part) {
@@ -127,7 +130,7 @@ class Pools {
   Imports::iterator drop_import(Imports::iterator at);
   void empty(Pool* pool);   // but for imports
   void settle(Pool* pool);  // a destroyed pool goes with its last part
-  Place place_of(const CUmemLocation& where) const;
+  static Place place_of(const CUmemLocation& where, int type);
 
   AddressSpace space_{0x3b0000000000ULL, 0x430000000000ULL};
   // Handles are never used twice, so that a stale one is recognised; no memory is ever there.

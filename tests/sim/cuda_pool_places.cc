@@ -1,5 +1,4 @@
 // The calls that make pools and name them, and those that read and change what they are like.
-// Pools of managed memory, which the newest calls can name too, are not simulated.
 #include "cuda_driver.h"
 
 using sim::Driver;
@@ -12,38 +11,32 @@ CUmemLocation device(CUdevice dev) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, dev};
 }
 
-CUresult check(const CUmemLocation* where, int type) {
-  if (where == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return type == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED
-                                                  : CUDA_ERROR_INVALID_VALUE;
-  return sim::check_location(*where);
-}
-
-CUresult get(CUmemoryPool* out, const CUmemLocation& where, bool current) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult refused = sim::check_location(where)) return refused;
+CUresult get(CUmemoryPool* out, const CUmemLocation* where, int type, bool current) {
+  if (out == nullptr || where == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::check_place(*where, type)) return refused;
   sim::Pools& pools = Driver::get().pools;
   const Guard guard(Driver::get().lock());
-  *out = (current ? pools.current_of(where) : pools.default_of(where))->handle;
+  *out = (current ? pools.current_of(*where, type) : pools.default_of(*where, type))->handle;
   return CUDA_SUCCESS;
 }
 
-CUresult set(const CUmemLocation& where, CUmemoryPool handle) {
-  if (const CUresult refused = sim::check_location(where)) return refused;
+CUresult set(const CUmemLocation* where, int type, CUmemoryPool handle) {
+  if (where == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::check_place(*where, type)) return refused;
   sim::Pools& pools = Driver::get().pools;
   const Guard guard(Driver::get().lock());
   Pool* pool = pools.find(handle);
-  return pool != nullptr && pools.set_current(where, pool) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_INVALID_VALUE;
+  return pool != nullptr && pools.set_current(*where, type, pool) ? CUDA_SUCCESS
+                                                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult check(const CUmemPoolProps* props) {
-  if (props == nullptr || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult refused = sim::check_location(props->location)) return refused;
+  if (props == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = sim::check_place(props->location, props->allocType)) return refused;
+  const bool shareable = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                         props->location.type != CU_MEM_LOCATION_TYPE_HOST;
   if (props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
-      (props->location.type == CU_MEM_LOCATION_TYPE_HOST && props->handleTypes != 0))
+      (!shareable && props->handleTypes != 0))
     return CUDA_ERROR_INVALID_VALUE;
   return (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0
              ? CUDA_SUCCESS
@@ -80,8 +73,7 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props)
   if (const CUresult refused = check(props)) return refused;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
-  const bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  *out = driver.pools.create(*props, on_device ? driver.physical(props->location.id) : -1)->handle;
+  *out = driver.pools.create(*props)->handle;
   return CUDA_SUCCESS;
 }
 
@@ -145,8 +137,7 @@ SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* 
     const CUmemAccessDesc& one = all[i];
     if (one.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     if (!driver.valid(one.location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    const bool own = pool->props.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                     pool->props.location.id == one.location.id;
+    const bool own = sim::device_of(pool->props.location) == one.location.id;
     if ((one.flags != 0 && one.flags != 3) || (own && one.flags == 0))
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -162,35 +153,35 @@ SIM_API CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmemLocati
   const Guard guard(Driver::get().lock());
   const Pool* pool = Driver::get().pools.find(handle);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const bool host = pool->props.location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+  const bool host = sim::device_of(pool->props.location) < 0;
   *flags = where->type == CU_MEM_LOCATION_TYPE_DEVICE ? pool->access[where->id] : (host ? 3 : 0);
   return CUDA_SUCCESS;
 }
 
 SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice dev) {
   SIM_CALL(cuDeviceGetDefaultMemPool);
-  return get(out, device(dev), false);
+  const CUmemLocation where = device(dev);
+  return get(out, &where, CU_MEM_ALLOCATION_TYPE_PINNED, false);
 }
 SIM_API CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice dev) {
   SIM_CALL(cuDeviceGetMemPool);
-  return get(out, device(dev), true);
+  const CUmemLocation where = device(dev);
+  return get(out, &where, CU_MEM_ALLOCATION_TYPE_PINNED, true);
 }
 SIM_API CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   SIM_CALL(cuDeviceSetMemPool);
-  return set(device(dev), pool);
+  const CUmemLocation where = device(dev);
+  return set(&where, CU_MEM_ALLOCATION_TYPE_PINNED, pool);
 }
 SIM_API CUresult cuMemGetDefaultMemPool(CUmemoryPool* out, CUmemLocation* where, int type) {
   SIM_CALL(cuMemGetDefaultMemPool);
-  const CUresult refused = check(where, type);
-  return refused != CUDA_SUCCESS ? refused : get(out, *where, false);
+  return get(out, where, type, false);
 }
 SIM_API CUresult cuMemGetMemPool(CUmemoryPool* out, CUmemLocation* where, int type) {
   SIM_CALL(cuMemGetMemPool);
-  const CUresult refused = check(where, type);
-  return refused != CUDA_SUCCESS ? refused : get(out, *where, true);
+  return get(out, where, type, true);
 }
 SIM_API CUresult cuMemSetMemPool(CUmemLocation* where, int type, CUmemoryPool pool) {
   SIM_CALL(cuMemSetMemPool);
-  const CUresult refused = check(where, type);
-  return refused != CUDA_SUCCESS ? refused : set(*where, pool);
+  return set(where, type, pool);
 }

@@ -113,7 +113,7 @@ SIM_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* os_
     driver.account().drop(&shared);
     return CUDA_ERROR_INVALID_DEVICE;
   }
-  Pool* pool = driver.pools.create(props, shared.device);
+  Pool* pool = driver.pools.create(props);
   pool->imported = true;
   pool->shared = shared;
   *out = pool->handle;

@@ -7,12 +7,16 @@
 
 namespace sim {
 
-Pool* Pools::create(const CUmemPoolProps& props, int device) {
+Pool* Pools::create(const CUmemPoolProps& props) {
+  const bool managed = props.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  CUdevice device = device_of(props.location);
+  if (managed && device < 0) device = current() != nullptr ? current()->ordinal : 0;
   auto pool = std::make_unique<Pool>();
   pool->handle = reinterpret_cast<CUmemoryPool>(next_handle_++);
   pool->props = props;
-  pool->device = device;
-  if (props.location.type == CU_MEM_LOCATION_TYPE_DEVICE) pool->access[props.location.id] = 3;
+  pool->device = device >= 0 ? Driver::get().physical(device) : -1;
+  for (CUdevice each = 0; each < Driver::get().device_count(); ++each)
+    pool->access[each] = managed || each == device ? 3 : 0;
   return (pools_[pool->handle] = std::move(pool)).get();
 }
 
@@ -22,7 +26,7 @@ Pool* Pools::find(CUmemoryPool handle) {
 }
 
 bool Pools::destroy(Pool* pool) {
-  const Place place = place_of(pool->props.location);
+  const Place place = place_of(pool->props.location, pool->props.allocType);
   if (!pool->imported && default_[place] == pool) return false;
   if (current_[place] == pool) current_[place] = nullptr;
   pool->destroyed = true;
@@ -30,31 +34,33 @@ bool Pools::destroy(Pool* pool) {
   return true;
 }
 
-Pools::Place Pools::place_of(const CUmemLocation& where) const {
-  return {where.type, where.type == CU_MEM_LOCATION_TYPE_HOST ? 0 : where.id};
+Pools::Place Pools::place_of(const CUmemLocation& where, int type) {
+  const bool has_id = where.type != CU_MEM_LOCATION_TYPE_HOST;
+  return {type, where.type, has_id && where.type != CU_MEM_LOCATION_TYPE_NONE ? where.id : 0};
 }
 
-Pool* Pools::default_of(const CUmemLocation& where) {
-  if (check_location(where) != CUDA_SUCCESS) return nullptr;
-  Pool*& pool = default_[place_of(where)];
+Pool* Pools::default_of(const CUmemLocation& where, int type) {
+  if (check_place(where, type) != CUDA_SUCCESS) return nullptr;
+  Pool*& pool = default_[place_of(where, type)];
   if (pool == nullptr) {
     CUmemPoolProps props = {};
-    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.allocType = type;
     props.location = where;
-    const bool on_device = where.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    pool = create(props, on_device ? Driver::get().physical(where.id) : -1);
+    pool = create(props);
   }
   return pool;
 }
 
-Pool* Pools::current_of(const CUmemLocation& where) {
-  Pool* const chosen = current_[place_of(where)];
-  return chosen != nullptr ? chosen : default_of(where);
+Pool* Pools::current_of(const CUmemLocation& where, int type) {
+  Pool* const chosen = current_[place_of(where, type)];
+  return chosen != nullptr ? chosen : default_of(where, type);
 }
 
-bool Pools::set_current(const CUmemLocation& where, Pool* pool) {
-  if (pool->imported || place_of(pool->props.location) != place_of(where)) return false;
-  current_[place_of(where)] = pool;
+bool Pools::set_current(const CUmemLocation& where, int type, Pool* pool) {
+  const Place place = place_of(where, type);
+  if (pool->imported || place_of(pool->props.location, pool->props.allocType) != place)
+    return false;
+  current_[place] = pool;
   return true;
 }
 
@@ -138,9 +144,8 @@ bool Pools::find(uint64_t address, Found* found) const {
     }
   }
   if (pool == nullptr) return false;
-  const CUmemPoolProps& props = pool->props;
-  const bool on_device = props.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  found->ordinal = on_device ? props.location.id : 0;
+  const bool on_device = pool->device >= 0;
+  found->ordinal = std::max(device_of(pool->props.location), 0);
   found->id = found->base;
   found->pool = pool->handle;
   found->accessible = !on_device || (current() != nullptr && pool->access[current()->ordinal] != 0);

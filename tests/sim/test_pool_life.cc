@@ -190,6 +190,70 @@ TEST(SimPoolLife, HostPoolsTakeNoDeviceMemory) {
   });
 }
 
+using GetPool = int(CUmemoryPool*, CUmemLocation*, int);
+
+TEST(SimPoolLife, ManagedMemoryCountsWhereItsPoolPrefersOrWasMade) {
+  TestNode node("2xa100-40gb");
+  in_child([&] {
+    ASSERT_EQ(cu_start(0), 0);
+    const uint64_t before[] = {node->used(0), node->used(1)};
+    const CUstream stream = stream_create();
+    const CUmemLocation on_second = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+    for (const CUmemLocation where :
+         {on_second, {CU_MEM_LOCATION_TYPE_HOST, 0}, {CU_MEM_LOCATION_TYPE_NONE, 0}}) {
+      SCOPED_TRACE(where.type);
+      const int counts = where.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1 : 0;
+      CUmemPoolProps props = pool_props(where.type, where.id);
+      props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+      CUmemoryPool pool = nullptr, of_place = nullptr;
+      ASSERT_EQ(pool_create(&pool, props), 0);
+      CUmemLocation place = where;
+      ASSERT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&of_place, &place, 2), 0);
+      EXPECT_NE(of_place, pool);
+      for (const CUmemoryPool each : {pool, of_place}) {
+        Pointer a = 0;
+        ASSERT_EQ(pool_alloc(&a, 100 * kMiB, each, stream), 0);
+        EXPECT_EQ(node->used(counts), before[counts] + 100 * kMiB);
+        EXPECT_EQ(node->used(1 - counts), before[1 - counts]);
+        ASSERT_EQ(free_async(a, stream), 0);
+        ASSERT_EQ(stream_sync(stream), 0);
+      }
+      auto* set = cuda<int(CUmemLocation*, int, CUmemoryPool)>("cuMemSetMemPool");
+      ASSERT_EQ(set(&place, 2, pool), 0);
+      EXPECT_EQ(set(&place, 1, pool), 1);
+      ASSERT_EQ(cuda<GetPool>("cuMemGetMemPool")(&of_place, &place, 2), 0);
+      EXPECT_EQ(of_place, pool);
+      props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      EXPECT_EQ(pool_create(&pool, props), 1);
+    }
+    CUmemoryPool pool = nullptr;
+    CUmemLocation nowhere = {CU_MEM_LOCATION_TYPE_NONE, 0};
+    EXPECT_EQ(cuda<GetPool>("cuMemGetMemPool")(&pool, &nowhere, 1), 1);
+    EXPECT_EQ(cuda<GetPool>("cuMemGetMemPool")(&pool, &nowhere, 3), 1);
+  });
+}
+
+TEST(SimPoolLife, LocalityDomainsArePartsOfTheirDevice) {
+  TestNode node("2xa100-40gb");
+  in_child([&] {
+    ASSERT_EQ(cu_start(0), 0);
+    const uint64_t before[] = {node->used(0), node->used(1)};
+    const CUstream stream = stream_create();
+    CUmemLocation domain = {CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 1 | 1 << 8};
+    CUmemoryPool pool = nullptr;
+    ASSERT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 1), 0);
+    Pointer a = 0;
+    ASSERT_EQ(pool_alloc(&a, 100 * kMiB, pool, stream), 0);
+    EXPECT_EQ(node->used(0), before[0]);
+    EXPECT_EQ(node->used(1), before[1] + 100 * kMiB);
+    EXPECT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 2), 1);
+    domain.id = 1 | 2 << 8;
+    EXPECT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 1), 1);
+    domain.id = 2;
+    EXPECT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 1), 101);
+  });
+}
+
 TEST(SimPoolLife, AnotherDevice) {
   TestNode node("2xa100-40gb");
   in_child([&] {

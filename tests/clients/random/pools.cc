@@ -1,6 +1,8 @@
-// Stream-ordered allocation from the default pool and from pools of the program's own.
+// Stream-ordered allocation from the default pools and from pools of the program's own, of device
+// memory, of managed memory and of the host's.
 #include <unistd.h>
 
+#include <iterator>
 #include <vector>
 
 #include "actor.h"
@@ -50,20 +52,55 @@ class Pools : public Actor {
     while (!held_.empty()) free_one();
     while (!pools_.empty()) destroy_pool();
     good(call("cuStreamSynchronize", stream_), "cuStreamSynchronize");
-    trim();
+    for (const Kind& kind : kKinds) {
+      good(call("cuMemPoolTrimTo", default_pool(kind), size_t{0}), "cuMemPoolTrimTo");
+    }
   }
 
  private:
+  struct Kind {
+    int type;  // CU_MEM_ALLOCATION_TYPE_…: 1 pinned, 2 managed
+    CUmemLocation location;
+    bool shareable;
+  };
+  static constexpr Kind kKinds[] = {
+      {1, {kLocationDevice, 0}, true},
+      {1, {6, 1 << 8}, true},  // CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN: domain 1 of device 0
+      {1, {2, 0}, false},      // CU_MEM_LOCATION_TYPE_HOST
+      {2, {kLocationDevice, 0}, false},
+      {2, {2, 0}, false},
+      {2, {0, 0}, false},  // CU_MEM_LOCATION_TYPE_NONE
+  };
+  struct Own {
+    CUmemoryPool handle = nullptr;
+    bool shareable = false;
+  };
+
+  const Kind& any_kind() { return chance(50) ? kKinds[0] : kKinds[below(std::size(kKinds))]; }
+
+  CUmemoryPool default_pool(const Kind& kind) {
+    CUmemoryPool pool = nullptr;
+    CUmemLocation location = kind.location;
+    const char* const call_of = chance(50) ? "cuMemGetDefaultMemPool" : "cuMemGetMemPool";
+    if (&kind == kKinds && chance(50)) {
+      good(call("cuDeviceGetDefaultMemPool", &pool, 0), "cuDeviceGetDefaultMemPool");
+    } else {
+      good(call(call_of, &pool, &location, kind.type), call_of);
+    }
+    return pool;
+  }
+
   void make_pool() {
     if (pools_.size() > 3) return;
+    const Kind& kind = any_kind();
     CUmemPoolProps properties = {};
-    properties.allocType = 1;    // CU_MEM_ALLOCATION_TYPE_PINNED
-    properties.handleTypes = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    properties.location = {.type = kLocationDevice, .id = 0};
+    properties.allocType = kind.type;
+    properties.handleTypes = kind.shareable ? 1 : 0;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    properties.location = kind.location;
     CUmemoryPool pool = nullptr;
     const CUmemPoolProps* wanted = &properties;
     if (!good(call("cuMemPoolCreate", &pool, wanted), "cuMemPoolCreate")) return;
-    pools_.push_back(pool);
+    pools_.push_back({pool, kind.shareable});
     uint64_t threshold = chance(50) ? ~uint64_t{0} : size();
     void* value = &threshold;
     good(call("cuMemPoolSetAttribute", pool, 4, value),
@@ -72,27 +109,26 @@ class Pools : public Actor {
 
   void destroy_pool() {
     if (pools_.empty()) return;
-    good(call("cuMemPoolDestroy", pools_.back()), "cuMemPoolDestroy");
+    good(call("cuMemPoolDestroy", pools_.back().handle), "cuMemPoolDestroy");
     pools_.pop_back();
   }
 
   void trim() {
-    CUmemoryPool pool = nullptr;
-    if (!pools_.empty() && chance(70)) {
-      pool = pools_[below(pools_.size())];
-    } else {
-      good(call("cuDeviceGetDefaultMemPool", &pool, 0), "cuDeviceGetDefaultMemPool");
-    }
-    good(call("cuMemPoolTrimTo", pool, size_t{chance(50) ? 0 : size()}), "cuMemPoolTrimTo");
+    good(call("cuMemPoolTrimTo", any_pool(), size_t{chance(50) ? 0 : size()}), "cuMemPoolTrimTo");
+  }
+
+  CUmemoryPool any_pool() {
+    return !pools_.empty() && chance(70) ? pools_[below(pools_.size())].handle
+                                         : default_pool(any_kind());
   }
 
   void allocate() {
     if (held_.size() > 60) return free_one();
     CUdeviceptr address = 0;
     int result = 0;
-    if (!pools_.empty() && chance(50)) {
+    if (chance(60)) {
       result = call(chance(50) ? "cuMemAllocFromPoolAsync" : "cuMemAllocFromPoolAsync_ptsz",
-                    &address, size_t{size()}, pools_[below(pools_.size())], stream_);
+                    &address, size_t{size()}, any_pool(), stream_);
     } else {
       result = call(chance(50) ? "cuMemAllocAsync" : "cuMemAllocAsync_ptsz", &address,
                     size_t{size()}, stream_);
@@ -104,7 +140,9 @@ class Pools : public Actor {
   // becomes of it.
   void import_own() {
     if (pools_.empty()) return;
-    const CUmemoryPool pool = pools_[below(pools_.size())];
+    const Own& own = pools_[below(pools_.size())];
+    if (!own.shareable) return;
+    const CUmemoryPool pool = own.handle;
     const size_t bytes = size();
     Import import;
     CUdeviceptr address = 0;
@@ -170,7 +208,7 @@ class Pools : public Actor {
 
   CUstream stream_ = nullptr;
   std::vector<Import> imports_;
-  std::vector<CUmemoryPool> pools_;
+  std::vector<Own> pools_;
   std::vector<CUdeviceptr> held_;
 };
 
