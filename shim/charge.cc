@@ -9,6 +9,7 @@
 namespace fracgpu {
 
 using layout::kUnit;
+using layout::Reason;
 
 namespace {
 
@@ -24,7 +25,7 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
 
 Reservation::Reservation(Process& process, int row, uint64_t units, const char* api,
                          uint64_t charged)
-    : process_(process), row_(row), units_(units) {
+    : process_(process), row_(row), units_(units), api_(api) {
   Refusal refusal;
   const uint64_t more = units - charged;
   granted_ = more == 0 || process.ledger.reserve(row, more, refusal);
@@ -57,6 +58,10 @@ uint64_t Reservation::take() {
   const uint64_t units = granted_ ? units_ : 0;
   units_ = 0;
   return units;
+}
+
+void Reservation::refused_by_driver() const {
+  say_driver_refusal(process_, row_, api_, units_);
 }
 
 void give_back(Process& process, int row, uint64_t units, bool exported) {
@@ -203,21 +208,24 @@ void release_context(Process& process, const Context& context) {
   process.contexts.recycle(context.id);
 }
 
-void say_refusal(Process& process, int row, const char* api, const Refusal& refusal) {
+void say_refusal(Process& process, int row, const char* api, Refusal& refusal) {
   unsigned held_back = 0;
   UpperCall::note_said();
+  if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
+  process.ledger.record(row, api, refusal);
   if (!logs(Level::warn) || !process.refusals_said.pass(held_back)) return;
   Message line;
-  if (!refusal.fault.empty()) {
+  if (refusal.reason == Reason::ledger) {
     line.format("{} refused: {}", api, refusal.fault.view());
   } else {
     const char* key = process.ledger.map()->devices[row].key;
     line.format("{} refused on {}: ", api, truth::describe(key).view());
-    if (refusal.asked > 0) {
-      line.append("asked {}, ", human_bytes(refusal.asked * kUnit).view());
-    } else {
+    if (refusal.reason == Reason::runtime) {
       line.append("the runtime is out of memory by its own count, ");
+    } else {
+      line.append("asked {}, ", human_bytes(refusal.asked * kUnit).view());
     }
+    if (refusal.reason == Reason::driver) line.append("which the driver does not have; ");
     line.append("in use {} of cap {}", human_bytes(refusal.held * kUnit).view(),
                 human_bytes(refusal.cap * kUnit).view());
     if (refusal.largest_held > 0) {
@@ -230,15 +238,23 @@ void say_refusal(Process& process, int row, const char* api, const Refusal& refu
   report_call_stack();
 }
 
+void say_driver_refusal(Process& process, int row, const char* api, uint64_t units) {
+  Refusal refusal{.reason = Reason::driver};
+  process.ledger.explain(row, units, refusal);
+  refusal.held -= std::min(refusal.held, units);
+  say_refusal(process, row, api, refusal);
+}
+
 void say_own_refusal(Process& process, int row, const char* api) {
   if (row < 0) return;
-  Refusal refusal;
+  Refusal refusal{.reason = Reason::runtime};
   process.ledger.explain(row, 0, refusal);
   say_refusal(process, row, api, refusal);
 }
 
 void say_fault(Process& process, const char* api) {
   unsigned held_back = 0;
+  if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
   if (!logs(Level::error) || !process.refusals_said.pass(held_back)) return;
   report(Level::error, "{} refused: {}", api, process.fault().view());
 }

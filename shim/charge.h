@@ -33,10 +33,14 @@ class Reservation {
   uint64_t take();
   int row() const { return row_; }
 
+  // The driver has not the memory: says so, and what was reserved goes back as ever.
+  void refused_by_driver() const;
+
  private:
   Process& process_;
   int row_;
   uint64_t units_;
+  const char* api_;
   bool granted_ = false;
 };
 
@@ -167,6 +171,9 @@ class ImplicitReservation {
   // undo it and then call `settle_implicit` or `settle_after_destroy`.
   bool made();
 
+  // As Reservation's.
+  void refused_by_driver() const;
+
  private:
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
 
@@ -193,11 +200,14 @@ void give_back_implicit(Process& process, int row, uint64_t units);
 // The driver destroyed a context: the same, and by estimate where the truth cannot be had.
 void settle_after_destroy(Process& process, int row, uint64_t estimate);
 
-// Says why an allocation was refused, unless too much was said lately.
-void say_refusal(Process& process, int row, const char* api, const Refusal& refusal);
+// Records that an allocation was refused, and says why unless too much was said lately.
+void say_refusal(Process& process, int row, const char* api, Refusal& refusal);
 void say_fault(Process& process, const char* api);
 
-// Says who holds what when a runtime refused by itself, by what it was told of the capped device.
+// The same when the driver has not the memory for which `units` are reserved.
+void say_driver_refusal(Process& process, int row, const char* api, uint64_t units);
+
+// The same when a runtime refused by itself, by what it was told of the capped device.
 void say_own_refusal(Process& process, int row, const char* api);
 
 }  // namespace fracgpu

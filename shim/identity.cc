@@ -53,13 +53,6 @@ uint64_t own_start_time() {
   return start_time_in("/proc/self/stat");
 }
 
-// In a container at least one of these is its own, even with --pid=host --ipc=host. The mount
-// namespace alone proves nothing: its initial inode varies and services often have their own.
-bool in_container() {
-  return namespace_inode("uts") != kInitialUts || namespace_inode("cgroup") != kInitialCgroup ||
-         !in_host_pid_namespace();
-}
-
 void name_of_launch_tree(TenantName& name) {
   name.format("tree-{}-{}", getpid(), own_start_time());
 }
@@ -78,6 +71,11 @@ bool is_tenant_name(std::string_view name) {
     if (!good) return false;
   }
   return true;
+}
+
+bool in_container() {
+  return namespace_inode("uts") != kInitialUts || namespace_inode("cgroup") != kInitialCgroup ||
+         !in_host_pid_namespace();
 }
 
 bool in_host_pid_namespace() {

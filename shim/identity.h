@@ -37,6 +37,10 @@ ProcessName process_of_either(uint32_t pid);
 // /proc tells; else all zero.
 ProcessName seen_from_inside(uint32_t pid_here);
 
+// In a container at least one of three namespaces is its own, even with --pid=host --ipc=host. The
+// mount namespace alone proves nothing: its initial inode varies and services often have their own.
+bool in_container();
+
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();
 

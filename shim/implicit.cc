@@ -187,6 +187,10 @@ ImplicitReservation::~ImplicitReservation() {
   process_.ledger.release(row_, units_);
 }
 
+void ImplicitReservation::refused_by_driver() const {
+  say_driver_refusal(process_, row_, api_, units_);
+}
+
 bool ImplicitReservation::made() {
   Locked<SpinLock> lock(process_.cold_paths);
   ImplicitMemory& implicit = process_.implicit[row_];

@@ -141,6 +141,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
     memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
     memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
+    memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
   }
   for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
     const uint32_t slot = layout::slot_order(rank);
@@ -555,8 +556,7 @@ uint64_t Ledger::held_in_slot(int device, int slot) const {
 }
 
 void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {
-  layout::Ledger& ledger = *file_.map();
-  ledger.devices[device].refusals.fetch_add(1, kRelaxed);
+  const layout::Ledger& ledger = *file_.map();
   note_peak(device);
   refusal.asked = units;
   refusal.cap = cap(device);

@@ -47,7 +47,8 @@ struct Refusal {
   uint64_t largest_held = 0;
   uint32_t largest_pid = 0;  // host PID where known, else the PID in its own namespace
   char largest_command[16] = "";
-  Message fault;            // set when the ledger failed, and not the cap
+  layout::Reason reason = layout::Reason::cap;
+  Message fault{};          // set when the ledger failed, and not the cap
   bool lease_grew = false;  // granted, but not within the lease: the slow path
 };
 
@@ -121,8 +122,13 @@ class Ledger {
   const layout::Ledger* map() const { return file_.map(); }
   const char* path() const { return file_.path(); }
 
-  // Counts a refusal of `units` and says who holds what.
+  // Says who holds what, for a refusal of `units`.
   void explain(int device, uint64_t units, Refusal& refusal) const;
+
+  // Counts a refusal, once it is certain, and keeps it for people to read later. Waits for nobody,
+  // and a process that dies on the way leaves at worst a record that says itself that it is none.
+  // `device` may be negative: not known.
+  void record(int device, const char* api, const Refusal& refusal) const;
 
  private:
   enum class Grant { given, not_enough, failed };

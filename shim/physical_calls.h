@@ -7,11 +7,13 @@
 namespace fracgpu {
 
 // Makes a handle `*handle_of()` to `units` of memory on the row, under a reservation; `undo()`
-// releases it again. `refused`: what the API answers when there is no room.
+// releases it again. `refused`: what the API answers, and the driver,
+// when there is no room.
 template <typename Result, typename Call, typename HandleOf, typename Undo>
 Result make_physical(Process& process, Reservation& reservation, uint64_t units, Result refused,
                      Call call, HandleOf handle_of, Undo undo) {
   const Result result = call();
+  if (result == refused) reservation.refused_by_driver();
   if (result != 0) return result;
   if (!process.physical.add(handle_of(), units, reservation.row())) {
     undo();

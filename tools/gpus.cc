@@ -1,7 +1,6 @@
 // Lists GPUs and finds those that a user named; see gpus.h.
 #include "tools/gpus.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <strings.h>
 
@@ -11,60 +10,51 @@
 #include <stdexcept>
 
 #include "hooks/kfd/truth.h"
-#include "hooks/nvml/abi.h"
+#include "tools/nvml_library.h"
 #include "tools/text_list.h"
 
 namespace fracgpu::tools {
 namespace {
 
-// The few calls of NVML that a list needs.
-class Nvml {
- public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL)) {}
-  // Never closed: the process ends soon, and a driver's library may not like it.
-
-  std::vector<Gpu> list() const {
-    using namespace nvml;
-    const auto init = find<nvmlReturn_t()>("nvmlInit_v2");
-    const auto count_of = find<nvmlReturn_t(unsigned*)>("nvmlDeviceGetCount_v2");
-    const auto handle_of =
-        find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
-    const auto uuid_of = find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
-    const auto pci_of = find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
-    const auto memory_of =
-        find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-    unsigned count = 0;
-    if (!init || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
-        init() != kSuccess || count_of(&count) != kSuccess) {
-      return {};
-    }
-    std::vector<Gpu> gpus;
-    for (unsigned index = 0; index < count; ++index) {
-      nvmlDevice_t device = nullptr;
-      char uuid[kUuidBytes] = "";
-      nvmlPciInfo_t pci = {};
-      nvmlMemory_t memory = {};
-      // One that may not be looked at, as in a container, may not be used either.
-      if (handle_of(index, &device) != kSuccess || uuid_of(device, uuid, sizeof uuid) != kSuccess) {
-        continue;
-      }
-      Gpu gpu{.index = static_cast<int>(index), .key = uuid, .visible_name = uuid};
-      if (pci_of(device, &pci) == kSuccess) {
-        gpu.bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
-      }
-      if (memory_of(device, &memory) == kSuccess) gpu.physical = memory.total;
-      gpus.push_back(std::move(gpu));
-    }
-    return gpus;
+std::vector<Gpu> list_nvidia() {
+  using namespace nvml;
+  const NvmlLibrary& library = NvmlLibrary::get();
+  const auto count_of = library.find<nvmlReturn_t(unsigned*)>("nvmlDeviceGetCount_v2");
+  const auto handle_of =
+      library.find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
+  const auto uuid_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
+  const auto pci_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
+  const auto memory_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  unsigned count = 0;
+  if (!library.ready() || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
+      count_of(&count) != kSuccess) {
+    return {};
   }
-
- private:
-  template <typename Function>
-  Function* find(const char* name) const {
-    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+  std::vector<Gpu> gpus;
+  for (unsigned index = 0; index < count; ++index) {
+    nvmlDevice_t device = nullptr;
+    char uuid[kUuidBytes] = "";
+    nvmlPciInfo_t pci = {};
+    nvmlMemory_t memory = {};
+    // One that may not be looked at, as in a container, may not be used either.
+    if (handle_of(index, &device) != kSuccess || uuid_of(device, uuid, sizeof uuid) != kSuccess) {
+      continue;
+    }
+    Gpu gpu{.index = static_cast<int>(index), .key = uuid, .visible_name = uuid};
+    if (pci_of(device, &pci) == kSuccess) {
+      gpu.bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
+    }
+    if (memory_of(device, &memory) == kSuccess) {
+      gpu.physical = memory.total;
+      gpu.used = memory.used;
+    }
+    gpus.push_back(std::move(gpu));
   }
-  void* library_;
-};
+  return gpus;
+}
 
 std::vector<Gpu> list_amd() {
   std::vector<Gpu> gpus;
@@ -120,7 +110,7 @@ std::string Gpu::label() const {
 }
 
 std::vector<Gpu> list_gpus() {
-  std::vector<Gpu> gpus = Nvml().list();
+  std::vector<Gpu> gpus = list_nvidia();
   for (Gpu& gpu : list_amd()) gpus.push_back(std::move(gpu));
   return gpus;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ struct Gpu {
   std::string key{};           // as in the ledger
   std::string visible_name{};  // for CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
   BusId bus_id{};
-  uint64_t physical = 0;  // bytes; 0: not known
+  uint64_t physical = 0;           // bytes; 0: not known
+  std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
 
   DeviceName name() const {
     return {.key = key, .whole = {}, .index = index, .has_bus_id = true, .bus_id = bus_id};

@@ -15,15 +15,14 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <regex>
 #include <stdexcept>
 #include <string_view>
 
-#include "fracgpu/ledger_layout.h"
 #include "shim/byte_lock.h"
 #include "shim/ledger_file.h"
 #include "tools/descriptor.h"
-#include "tools/host_pids.h"
 #include "tools/plain_text.h"
 
 namespace fracgpu::tools {
@@ -84,6 +83,7 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.host_pid = slot.host_pid.load();
     owner.pid = slot.pid;
     owner.pid_namespace = slot.pid_namespace;
+    owner.start_time = slot.start_time;
     owner.uid = slot.uid;
     owner.user = user_name(slot.uid);
     owner.command = clean(slot.command, sizeof slot.command);
@@ -123,7 +123,6 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
   use.damaged = cap != layout::kNoCap && !layout::is_sound(cap);
   use.physical = device.physical_bytes;
   use.peak = to_bytes(device.peak.load());
-  use.refusals = device.refusals.load();
   for (const auto& [slot, owner] : owners) {
     ProcessUse process = owner;
     const uint64_t word = cells[slot].word.load();
@@ -141,7 +140,63 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
   return use;
 }
 
+RefusalCounts read_counts(const std::atomic<uint64_t> (&counts)[layout::kReasons]) {
+  RefusalCounts read;
+  for (uint32_t i = 0; i < layout::kReasons; ++i) read.by_reason[i] = counts[i].load();
+  return read;
+}
+
+std::optional<RefusalUse> read_refusal(const layout::RefusalPlace& place, HostPids& host_pids) {
+  layout::RefusalRecord record;
+  // The check does not keep out who wants to lie, only what was not written to its end.
+  if (!layout::read_refusal(place, record)) return std::nullopt;
+  RefusalUse use;
+  use.number = record.number;
+  use.unix_ms = record.unix_ms;
+  use.reason =
+      static_cast<uint32_t>(record.reason) < layout::kReasons ? record.reason : Reason::ledger;
+  use.key = clean(record.key, sizeof record.key);
+  use.api = clean(record.api, sizeof record.api);
+  use.command = clean(record.command, sizeof record.command);
+  use.user = user_name(record.uid);
+  use.uid = record.uid;
+  use.host_pid = record.host_pid != 0
+                     ? record.host_pid
+                     : host_pids.find(record.pid_namespace, record.pid, record.start_time);
+  use.pid = record.pid;
+  use.start_time = record.start_time;
+  if (record.asked != 0) use.asked = to_bytes(record.asked);
+  if (record.cap != layout::kNoCap) use.cap = to_bytes(record.cap);
+  use.own = to_bytes(record.own);
+  use.held = to_bytes(record.held);
+  use.largest = to_bytes(record.largest);
+  use.largest_pid = record.largest_pid;
+  use.largest_command = clean(record.largest_command, sizeof record.largest_command);
+  return use;
+}
+
+std::vector<RefusalUse> read_refusals(const layout::Ledger& ledger, HostPids& host_pids) {
+  std::vector<RefusalUse> all;
+  for (const layout::RefusalPlace& place : ledger.refused) {
+    if (auto use = read_refusal(place, host_pids)) all.push_back(std::move(*use));
+  }
+  // By number, since a clock may be set back.
+  std::stable_sort(all.begin(), all.end(),
+                   [](const RefusalUse& a, const RefusalUse& b) { return a.number > b.number; });
+  return all;
+}
+
 }  // namespace
+
+const char* name_of(Reason reason) {
+  constexpr const char* kNames[] = {"cap", "driver", "runtime", "ledger"};
+  static_assert(std::size(kNames) == layout::kReasons);
+  return kNames[static_cast<uint32_t>(reason)];
+}
+
+uint64_t RefusalCounts::total() const {
+  return std::accumulate(by_reason.begin(), by_reason.end(), uint64_t{0});
+}
 
 std::vector<std::string> tenant_names() {
   const std::string folder(kPrefix.substr(0, kFolderSize));
@@ -162,6 +217,11 @@ std::vector<std::string> tenant_names() {
 }
 
 TenantUse read_tenant(const std::string& name) {
+  HostPids host_pids;
+  return read_tenant(name, host_pids);
+}
+
+TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
   TenantUse tenant;
   tenant.name = clean(name.c_str(), name.size());
   tenant.path = std::string(kPrefix) + tenant.name;
@@ -178,7 +238,6 @@ TenantUse read_tenant(const std::string& name) {
   tenant.created_unix_s = ledger->header.created_unix_s;
 
   auto owners = read_owners(*ledger, file.get());
-  HostPids host_pids;
   for (auto& [number, owner] : owners) {
     if (owner.host_pid != 0 || !owner.alive) continue;
     const layout::Slot& slot = ledger->slots[number];
@@ -188,7 +247,10 @@ TenantUse read_tenant(const std::string& name) {
   for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
     if (ledger->devices[row].cap.load() == 0) continue;
     tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
+    tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
   }
+  tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);
+  tenant.refused = read_refusals(*ledger, host_pids);
   return tenant;
 }
 

@@ -1,26 +1,20 @@
-// The two forms in which `fracgpu status` shows tenants.
+// `fracgpu status`: who holds what, once, as text or JSON.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
-#include <vector>
 
-#include "tools/ledger_reader.h"
+#include "tools/drawing.h"
+#include "tools/machine_state.h"
 
 namespace fracgpu::tools {
 
-// How the place looks that the text is written to.
-struct Style {
-  bool utf8 = false;
-  bool colour = false;
-
-  // As standard output has it: the locale's character set, and colour only on a terminal.
-  static Style of_stdout();
-};
-
-// For people: 80 columns, one block per tenant.
-std::string status_text(const std::vector<TenantUse>& tenants, const Style& style);
+// For people: 80 columns, a block per GPU.
+std::string status_text(const MachineState& machine, const Style& style);
 
 // For programs: one object, amounts in bytes. Fields may be added, never renamed.
-std::string status_json(const std::vector<TenantUse>& tenants);
+std::string status_json(const MachineState& machine);
+
+void add_status_command(CLI::App& app, int& status);
 
 }  // namespace fracgpu::tools

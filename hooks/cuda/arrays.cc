@@ -121,6 +121,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     if (!reservation) return kOutOfMemory;
     process.small_arrays.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = create();
+    if (result == kOutOfMemory) reservation.refused_by_driver();
     if (result == kSuccess && reservation.made() &&
         record_small_array(process, context, reinterpret_cast<uint64_t>(*out))) {
       return result;
@@ -131,6 +132,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     Reservation reservation(process, context.row, needed.units, api);
     if (!reservation) return kOutOfMemory;
     const CUresult result = create();
+    if (result == kOutOfMemory) reservation.refused_by_driver();
     if (result != kSuccess) return result;
     if (record_linear(process, reservation, context, reinterpret_cast<uint64_t>(*out), needed)) {
       return result;

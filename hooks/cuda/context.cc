@@ -36,6 +36,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
   if (!reservation) return kOutOfMemory;
   const CUcontext before = *out;
   const CUresult result = make();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess) return result;
   if (!reservation.made()) {
     unmake();

@@ -112,6 +112,8 @@ CUresult run_on(Process& process, CUgraphExec exec, const char* api, uint64_t de
   Reservation reservation(process, row, units, api);
   if (!reservation) return kOutOfMemory;
   const CUresult result = run_on(process, exec, api, others, run);
+  // Else it may be another device's cap that refused.
+  if (result == kOutOfMemory && others == 0) reservation.refused_by_driver();
   settle_pool(process, key_of(device), &reservation);
   return result;
 }

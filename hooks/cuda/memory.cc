@@ -32,6 +32,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
 
   const Pointer before = *out;
   const CUresult result = allocate();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess) return result;
   const auto undo = [&] {
     real::cuMemFree_v2(*out);

@@ -26,6 +26,7 @@ CUresult load_under(Process& process, int row, const char* api, Reserve reserve,
   ImplicitReservation reservation = reserve();
   if (!reservation) return kOutOfMemory;
   const CUresult result = load();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess || reservation.made()) return result;
   unload();
   settle_implicit(process, row);

@@ -86,6 +86,7 @@ CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int
   if (!reservation) return kOutOfMemory;
   const CUdeviceptr before = *out;
   const CUresult result = allocate();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
   const bool as_foreseen = settle_pool(process, key_of(pool), &reservation);
   settle_left(process, row);
   if (result != kSuccess || as_foreseen || process.ledger.within_cap(row)) return result;

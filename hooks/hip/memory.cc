@@ -96,7 +96,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   void* const before = *pointer;
   const hipError_t result = allocate();
   // Where the kernel cannot move memory, HIP may take device memory, which HSA has charged.
-  if (result != kSuccess || !hook.call().untouched()) return result;
+  if (result != kSuccess || !hook.call().untouched()) return hook.finish(result);
   const Context context = process.contexts.enter(managed_context(row), row, row);
   const uint64_t units = hook.call().take_rest();
   if (enter_allocation(process, context, managed_key(*pointer), units)) {

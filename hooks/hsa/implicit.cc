@@ -33,6 +33,7 @@ hsa_status_t take_implicit(const char* api, hsa_agent_t agent, Reserve reserve, 
   ImplicitReservation reservation = reserve(process, context.row, UpperCall::name_or(api));
   if (!reservation) return kOutOfResources;
   const hsa_status_t result = make();
+  if (result == kOutOfResources) reservation.refused_by_driver();
   if (result != kSuccess) return result;
   if (reservation.made()) return result;
   unmake();

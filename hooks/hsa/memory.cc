@@ -72,6 +72,7 @@ hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t
 
   void* const before = *out;
   const hsa_status_t result = allocate();
+  if (result == kOutOfResources) reservation.refused_by_driver();
   if (result != kSuccess) {
     end_block();
     return result;

@@ -1,7 +1,10 @@
 // The driver's version, and what of NVML's process lists depends on it.
 #pragma once
 
+#include <stdlib.h>
+
 #include <compare>
+#include <initializer_list>
 
 namespace fracgpu::nvml {
 
@@ -11,6 +14,18 @@ struct DriverVersion {
   auto operator<=>(const DriverVersion&) const = default;
   bool known() const { return major != 0; }
 };
+
+// "535.161.08"
+inline DriverVersion version_in(const char* text) {
+  DriverVersion version;
+  char* at = const_cast<char*>(text);
+  for (unsigned long* part : {&version.major, &version.minor, &version.patch}) {
+    *part = strtoul(at, &at, 10);
+    if (*at != '.') break;
+    ++at;
+  }
+  return version;
+}
 
 // Asks NVML, which must be initialised.
 DriverVersion driver_version();

@@ -15,18 +15,20 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace fracgpu::layout {
 
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxSlots = 1024;
 inline constexpr uint32_t kCellsPerLine = 4;
+inline constexpr uint32_t kMaxRefusals = 64;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
@@ -60,9 +62,8 @@ struct alignas(64) Device {
   uint64_t physical_bytes;             // of the real device
   std::atomic<uint64_t> context_size;  // units that the last new context took; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
-  std::atomic<uint64_t> refusals;      // reservations refused since the file was made
   uint64_t key_check;                  // `check_of(key)`
-  uint64_t reserved[2];
+  uint64_t reserved[3];
 };
 static_assert(sizeof(Device) == 128);
 
@@ -99,6 +100,51 @@ struct Sharing {
   std::atomic<uint64_t> word;
 };
 
+// Why memory was refused. Numbers are never given another meaning.
+enum class Reason : uint32_t {
+  cap = 0,      // the cap had no room for it
+  driver = 1,   // the cap had room, and the driver had no memory
+  runtime = 2,  // the vendor's runtime refused by itself, by what it was told of the capped device
+  ledger = 3,   // nothing can be granted: the ledger is damaged or unusable, or the cap unknown
+};
+inline constexpr uint32_t kReasons = 4;
+
+// One refusal, as it was. It names everything itself, slots and rows being used again, so that it
+// can be read when the tenant's processes are gone and others have come. First what is counted,
+// which is one cache line, then who asked and who held the most, then names.
+struct RefusalRecord {
+  uint64_t check;    // `check_of` all bytes behind it: one that is being written does not have it
+  uint64_t number;   // of the refusal in this file, from 1
+  uint64_t unix_ms;  // wall clock
+  uint64_t asked;    // units; 0: not known
+  uint64_t own;      // units that the asking process held on the device
+  uint64_t held;     // units that all processes of the tenant held there
+  uint64_t cap;      // units, or kNoCap
+  uint64_t largest;  // units that the process held that held the most
+
+  Reason reason;
+  uint32_t uid;
+  uint32_t host_pid;  // 0: not known
+  uint32_t pid;
+  uint64_t pid_namespace;
+  uint64_t start_time;
+  uint32_t largest_pid;  // as `host_pid` if that is known, else as `pid`
+  uint32_t reserved;
+  char largest_command[16];
+  char command[16];
+
+  char api[40];          // the function that was called, NUL-terminated
+  char key[kNameBytes];  // of the device; empty: not known
+  uint64_t reserved_too[2];
+};
+static_assert(sizeof(RefusalRecord) == 256);
+static_assert(offsetof(RefusalRecord, reason) == 64);
+
+// Where a record lies. It is written without a lock, word by word, and whoever reads it checks it.
+struct RefusalPlace {
+  std::atomic<uint64_t> words[sizeof(RefusalRecord) / 8];
+};
+
 struct Ledger {
   Header header;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
@@ -109,12 +155,19 @@ struct Ledger {
   Slot slots[kMaxSlots];
   alignas(64) Cell cells[kMaxDevices][kMaxSlots];
   Sharing sharing[kMaxDevices][kMaxSlots];
+  // Written when memory is refused and at no other time; behind all that grants it, so that no
+  // granting process reads a line that a refused one writes. `refused` outlives its processes.
+  alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
+  alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
+  alignas(64) RefusalPlace refused[kMaxRefusals];    // ... modulo kMaxRefusals
 };
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, devices) == 384);
 static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
-static_assert(sizeof(Ledger) ==
+static_assert(offsetof(Ledger, refusals) ==
               384 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8) * kMaxDevices * kMaxSlots);
+static_assert(offsetof(Ledger, refused) == offsetof(Ledger, refusals) + 576 + 64);
+static_assert(sizeof(Ledger) == offsetof(Ledger, refused) + 256 * kMaxRefusals);
 static_assert(sizeof(Ledger) < 512 * 1024, "a container's /dev/shm may be 64 MiB for everything");
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -190,10 +243,29 @@ constexpr uint64_t cap_units(uint64_t word) {
 }
 
 // FNV-1a.
-constexpr uint64_t check_of(const char (&key)[kNameBytes]) {
+constexpr uint64_t check_of(const char* bytes, size_t size) {
   uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  for (size_t i = 0; i < size; ++i) {
+    hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3;
+  }
   return hash;
+}
+constexpr uint64_t check_of(const char (&key)[kNameBytes]) {
+  return check_of(key, kNameBytes);
+}
+inline uint64_t check_of(const RefusalRecord& record) {
+  const char* const bytes = reinterpret_cast<const char*>(&record);
+  return check_of(bytes + sizeof record.check, sizeof record - sizeof record.check);
+}
+
+// False where nothing was written, or not all of it, or something else.
+inline bool read_refusal(const RefusalPlace& place, RefusalRecord& record) {
+  uint64_t words[sizeof record / 8];
+  for (size_t i = 0; i < sizeof record / 8; ++i) {
+    words[i] = place.words[i].load(std::memory_order_relaxed);
+  }
+  memcpy(&record, words, sizeof record);
+  return record.number != 0 && record.check == check_of(record);
 }
 
 constexpr uint64_t units_for(uint64_t bytes) {

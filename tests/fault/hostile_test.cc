@@ -42,6 +42,7 @@ int reserve_and_free(const ScratchTenant& tenant, Counters& counters, unsigned s
       counters.exceeded += (counters.used += units) > kCap;
     } else {
       ++counters.refusals;
+      member.ledger->record(member.device, "cuMemAlloc", member.refusal);
       counters.faults += !member.refusal.fault.empty();
       counters.unexplained += member.refusal.fault.empty() && member.refusal.asked != units;
     }
@@ -75,7 +76,7 @@ class Victim {
     const size_t device = offsetof(layout::Ledger, devices) / 8;
     const size_t cells = offsetof(layout::Ledger, cells) / 8;
     const size_t slot = layout::slot_order(random() % 4);
-    switch (random() % 5) {
+    switch (random() % 6) {
       case 0:
         return flip(live + random() % all, random() % 64);
       case 1:
@@ -84,9 +85,27 @@ class Victim {
         return flip(device + offsetof(layout::Device, cap) / 8, random() % 20);
       case 3:
         return flip(device + random() % 8, random() % 64);
+      case 4:
+        return flip(
+            offsetof(layout::Ledger, refusals) / 8 +
+                random() % ((sizeof(layout::Ledger) - offsetof(layout::Ledger, refusals)) / 8),
+            random() % 64);
       default:
         return flip(cells + slot * 2, 32 + random() % 20);
     }
+  }
+
+  // Those that have their check say what the processes said, and one flip spoils one at most.
+  void expect_whole_records(uint64_t refusals) const {
+    const auto& ledger = *reinterpret_cast<const layout::Ledger*>(words_);
+    layout::RefusalRecord record;
+    int whole = 0;
+    for (const auto& place : ledger.refused) {
+      if (!layout::read_refusal(place, record)) continue;
+      EXPECT_STREQ(record.api, "cuMemAlloc");
+      ++whole;
+    }
+    EXPECT_TRUE(refusals < 2 || whole > 0);
   }
 
  private:
@@ -123,7 +142,8 @@ TEST(Hostile, OneFlippedBitNeverBreaksTheCap) {
       }
       wait_for_operations(*counters, 100);
     }
-    Victim(tenant).flip(random);
+    Victim victim(tenant);
+    victim.flip(random);
     // One that comes only now must not be given what another one holds.
     children.push_back(spawn([&] { return reserve_and_free(tenant, *counters, 9); }));
     wait_for_operations(*counters, 300);
@@ -131,6 +151,7 @@ TEST(Hostile, OneFlippedBitNeverBreaksTheCap) {
     for (const pid_t child : children) ASSERT_EQ(exit_status(child), 0);
     ASSERT_EQ(counters->exceeded, 0u) << "round " << round;
     ASSERT_EQ(counters->unexplained, 0u) << "round " << round;
+    victim.expect_whole_records(counters->refusals);
     expect_made_anew(tenant);
     operations += counters->operations;
     faults += counters->faults;
@@ -161,6 +182,7 @@ TEST(Hostile, BitsFlipUnderRunningProcesses) {
   counters->stop = true;
   for (const pid_t child : children) EXPECT_EQ(exit_status(child), 0);
   EXPECT_EQ(counters->unexplained, 0u);
+  victim.expect_whole_records(counters->refusals);
   std::printf("%llu operations, %llu refused, %llu of them because the ledger failed\n",
               static_cast<unsigned long long>(counters->operations),
               static_cast<unsigned long long>(counters->refusals),

@@ -52,6 +52,12 @@ void reserve(World& world, uint64_t units) {
   world.victim().reserve(world.device(), units, refusal);
 }
 
+void be_refused(World& world) {
+  Refusal refusal;
+  expect(!world.victim().reserve(world.device(), kCap, refusal));
+  world.victim().record(world.device(), kRefusedApi, refusal);
+}
+
 void joined_with_1000(World& world) {
   joined(world);
   reserve(world, 1000);
@@ -83,6 +89,7 @@ std::vector<Operation> reservations() {
        [](World& world) { reserve(world, kCap); }},
       {"reserve that reaps", settled, joined_beside_two_dead,
        [](World& world) { reserve(world, 70000); }},
+      {"reserve that is refused and recorded", settled, joined_with_1000, be_refused},
       {"reserve and keep a part", settled, joined_with_1000,
        [](World& world) {
          reserve(world, 1500);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,6 +92,24 @@ std::string World::judge_books(bool reaped, uint64_t orphaned) const {
   return {};
 }
 
+// Whatever was done to the victim, its record is whole or none, and the survivor's comes after it.
+std::string World::judge_records() const {
+  const layout::Ledger& map = *survivor_->map();
+  survivor_->record(device_, kRefusedApi, {.asked = 7});
+  uint64_t last = 0, asked = 0;
+  layout::RefusalRecord record;
+  for (const auto& place : map.refused) {
+    if (!layout::read_refusal(place, record)) continue;
+    if (strcmp(record.api, kRefusedApi) != 0 || strcmp(record.key, kKey) != 0 ||
+        (record.asked != 7 && record.asked != kCap)) {
+      return "a refusal was recorded that never was";
+    }
+    if (record.number > last) asked = record.asked;
+    last = std::max(last, record.number);
+  }
+  return asked == 7 ? std::string() : "the survivor's refusal is not the last one recorded";
+}
+
 std::string World::judge_standstill(uint64_t& longest_ns) {
   if (!survivor_.has_value()) return {};
   const layout::Ledger& map = *survivor_->map();
@@ -115,6 +134,7 @@ std::string World::judge_death(uint64_t orphaned) {
   if (!survivor_.has_value()) settle(0);
   Ledger& survivor = *survivor_;
   if (std::string wrong = judge_books(false, orphaned); !wrong.empty()) return wrong;
+  if (std::string wrong = judge_records(); !wrong.empty()) return wrong;
   if (survivor.held_by_self(device_) != holds_) return "the survivor's own holding changed";
 
   const uint64_t cap = survivor.cap(device_);

@@ -20,6 +20,7 @@ inline constexpr uint64_t kCap = 131072;  // units: 64 MiB, so that a lease's sp
 inline constexpr uint64_t kLowCap = 10000;
 inline constexpr uint64_t kHighCap = 200000;
 inline constexpr char kKey[] = "GPU-test";
+inline constexpr char kRefusedApi[] = "cuMemAlloc";
 
 // Every World lies alike on its page: which way the C library's string functions take depends on
 // the low bits of addresses, and the children of one operation must all take the same way.
@@ -52,6 +53,7 @@ class alignas(4096) World {
 
  private:
   std::string judge_books(bool reaped, uint64_t orphaned) const;
+  std::string judge_records() const;
   bool join(Ledger& ledger, int& device);
 
   ScratchTenant tenant_;

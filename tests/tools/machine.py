@@ -25,7 +25,7 @@ class Machine:
     def __init__(self, profile):
         self.name = f"cmd-{os.getpid()}-{profile.replace('+', '-')}"
         self.node = f"/dev/shm/simnode-{self.name}"
-        self.book = f"/dev/shm/fracgpu-book-{self.name}.test"
+        self.book = f"/dev/shm/book-{self.name}.test"
         self.folder = tempfile.mkdtemp()
         self.children = []
         subprocess.run([f"{BUILD}/tests/sim/simnode", "create", self.node, "--profile", profile], check=True)
@@ -69,6 +69,20 @@ class Machine:
         child = subprocess.Popen([COMMAND, *arguments], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, env={**self.environment, **(extra or {})}, **more)
         self.children.append(child)
+        return child
+
+    def client(self, tenant, limit, commands, extra=None, program=CLIENT):
+        """A program that uses a GPU, under the library unless the limit is None; waits until its own `wait`."""
+        variables = dict(extra or {})
+        if limit is not None:
+            preload = " ".join(filter(None, (LIBRARY, self.environment.get("LD_PRELOAD"))))
+            variables |= {"LD_PRELOAD": preload, "FRACGPU_TENANT": self.tenant(tenant), "FRACGPU_MEMORY_LIMIT": limit}
+        child = subprocess.Popen([program, *commands.split()], text=True, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**self.environment, **variables})
+        self.children.append(child)
+        child.lines = []
+        while not child.lines or child.lines[-1] not in ("ready\n", ""):
+            child.lines.append(child.stdout.readline())
         return child
 
     def uuids(self):

@@ -50,6 +50,7 @@ std::string left_by_the_dead(const ScratchTenant& tenant) {
       ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error);
       const int device = device_of(ledger, error);
       ledger.reserve(device, 5000, refusal);
+      ledger.record(device, "cuMemAlloc", refusal);
       ledger.add_exported(device, 100);
       ledger.add_imported(device, 50);
     }
@@ -92,6 +93,8 @@ void look(const ScratchTenant& tenant) {
     observer.held(device, true);
     observer.within_cap(device);
   }
+  layout::RefusalRecord record;
+  for (const auto& place : observer.map()->refused) layout::read_refusal(place, record);
 }
 
 // Every operation once, with books that may say anything.
@@ -112,6 +115,7 @@ void operate(Ledger& ledger, const ScratchTenant& tenant, int device) {
   }
   ledger.set_cap(device, kCap * layout::kUnit, error);
   ledger.reserve(device, kCap, refusal);
+  ledger.record(device, "cuMemAlloc", refusal);
   look(tenant);
 }
 

@@ -1,0 +1,47 @@
+"""Ledgers made by the published layout alone, for whatever reads them."""
+import struct
+
+UNIT, DEVICES, SLOTS, REFUSALS = 512, 16, 1024, 64
+DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
+COUNTS_AT = CELL_AT + (16 + 8) * DEVICES * SLOTS
+RECORDS_AT = COUNTS_AT + 576 + 64
+SIZE = RECORDS_AT + 256 * REFUSALS
+LOCKS_AT = 0x40000000 + 1
+GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
+
+
+def ledger(processes, key=b"GPU-test"):
+    """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
+    data = bytearray(SIZE)
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 5, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    data[256:384] = b"\xff" * 128
+    struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
+    struct.pack_into("<QQQQ", data, COUNTS_AT, 2, 1, 0, 0)
+    for slot, held, command in processes:
+        data[128 + slot // 8] |= 1 << slot % 8
+        data[256 + slot // 8] &= ~(1 << slot % 8)
+        struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
+        struct.pack_into("<QII", data, CELL_AT + 16 * slot, 3 * (held << 32 | held), held, 400 * MIB)
+    return data
+
+
+def check_of(data):
+    """FNV-1a."""
+    check = 0xcbf29ce484222325
+    for byte in data:
+        check = (check ^ byte) * 0x100000001b3 % 2**64
+    return check
+
+
+def record(number, asked=3 * GIB, reason=0, api=b"cuMemAlloc", command=b"train", key=b"GPU-test",
+           largest=(3999, b"big")):
+    """One refusal by PID 4000, which held 1 GiB itself; a process that held 4 GiB held the most."""
+    text = struct.pack("<7QIIIIQQII16s16s40s64s16x", number, (1700000000123 + number) % 2**64, asked, GIB, 6 * GIB,
+                       8 * GIB, 4 * GIB, reason, 0, 4000, 7, 1, 1, largest[0], 0, largest[1], command, api, key)
+    return struct.pack("<Q", check_of(text)) + text
+
+
+def with_records(data, records):
+    for place, text in records.items():
+        data[RECORDS_AT + 256 * place:RECORDS_AT + 256 * place + 256] = text
+    return data

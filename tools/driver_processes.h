@@ -1,0 +1,23 @@
+// Who holds memory of a GPU by its driver's own list, whether or not a ledger knows them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shim/ledger.h"
+#include "tools/gpus.h"
+
+namespace fracgpu::tools {
+
+struct DriverProcess {
+  uint32_t pid = 0;               // as this process sees it
+  ProcessName name{};             // as a ledger may have it
+  std::optional<uint64_t> bytes;  // none: the driver does not tell how much
+};
+
+// None where the driver tells nobody, or tells PIDs that mean nothing here.
+std::optional<std::vector<DriverProcess>> driver_processes(const Gpu& gpu);
+
+}  // namespace fracgpu::tools
