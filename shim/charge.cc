@@ -21,6 +21,11 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .row = static_cast<uint8_t>(context.row)};
 }
 
+// For the lines after a refusal, where they are wanted.
+void note_call_site(Process& process, const Allocation& allocation) {
+  if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
+}
+
 }  // namespace
 
 Reservation::Reservation(Process& process, int row, uint64_t units, const char* api,
@@ -96,16 +101,21 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
+  note_call_site(process, allocation);
   return true;
 }
 
 bool enter_allocation(Process& process, const Context& context, uint64_t key, uint64_t units) {
   Allocation displaced;
-  const auto added = process.allocations.add(entry_of(context, key, units), displaced);
+  const Allocation allocation = entry_of(context, key, units);
+  const auto added = process.allocations.add(allocation, displaced);
   if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
-  if (added != LiveMap::Added::out_of_memory) return true;
-  process.ledger.release(context.row, units);
-  return false;
+  if (added == LiveMap::Added::out_of_memory) {
+    process.ledger.release(context.row, units);
+    return false;
+  }
+  note_call_site(process, allocation);
+  return true;
 }
 
 bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
@@ -236,6 +246,7 @@ void say_refusal(Process& process, int row, const char* api, Refusal& refusal) {
   if (held_back > 0) line.append(" [{} refusals not shown]", held_back);
   say(Level::warn, line.view());
   report_call_stack();
+  if (row >= 0) process.call_sites.report(process.allocations, row);
 }
 
 void say_driver_refusal(Process& process, int row, const char* api, uint64_t units) {

@@ -66,6 +66,14 @@ bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
   return true;
 }
 
+bool LiveMap::find(uint64_t key, Allocation& found) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  const Allocation* const entry = shard.table.find(key);
+  if (entry != nullptr) found = *entry;
+  return entry != nullptr;
+}
+
 bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);

@@ -42,6 +42,9 @@ class LiveMap {
   // another context is stale and is displaced as by `add`.
   Added add_user(const Allocation& chunk, Allocation& displaced);
 
+  // True with a copy in `found` when it is there, leaving or not.
+  bool find(uint64_t key, Allocation& found);
+
   // Marks the entry as exported. True with a copy in `entry` the first time.
   bool mark_exported(uint64_t key, Allocation& entry);
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "shim/block_cache.h"
+#include "shim/call_sites.h"
 #include "shim/ceiling.h"
 #include "shim/context_table.h"
 #include "shim/graph_table.h"
@@ -110,6 +111,8 @@ class Process {
   SpinLock cold_paths;                     // serialises readings of the truth within the process
   SpinLock limits;                         // serialises changes of the driver's limits
   RateLimit refusals_said;
+  CallSites call_sites;
+  const bool keeps_call_sites = logs(Level::info);
 
   // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every
   // few milliseconds: looking costs system calls).

@@ -25,7 +25,14 @@ void report(Level level, fmt::format_string<Args...> pattern, Args&&... args) {
   say(level, message.view());
 }
 
-// Says the call stack of the calling thread, one line a frame, at level info.
+// The addresses to which the calling thread's functions return, the innermost first, without those
+// of this library. Returns how many.
+unsigned take_call_stack(uint64_t* frames, unsigned most);
+
+// Says them, one line a frame, at level info; up to the first that is 0.
+void report_frames(const uint64_t* frames, unsigned count);
+
+// The call stack of the calling thread.
 void report_call_stack();
 
 // Lets through a burst of lines and then one a second, and counts what it held back.

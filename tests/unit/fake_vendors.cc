@@ -5,6 +5,10 @@
 namespace fracgpu {
 
 void report_call_stack() {}
+void report_frames(const uint64_t*, unsigned) {}
+unsigned take_call_stack(uint64_t*, unsigned) {
+  return 0;
+}
 
 namespace truth {
 
