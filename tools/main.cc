@@ -15,6 +15,7 @@
 #include "tools/queue.h"
 #include "tools/run.h"
 #include "tools/status.h"
+#include "tools/top.h"
 
 namespace {
 
@@ -40,6 +41,7 @@ int main(int argc, char** argv) try {
 
   int code = kOk;
   add_status_command(app, code);
+  add_top_command(app, code);
   add_explain_command(app, code);
   add_run_command(app, code);
   add_queue_command(app, code);
