@@ -2,14 +2,12 @@
 #include "tools/explain.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "tools/drawing.h"
 #include "tools/json_values.h"
-#include "tools/output.h"
+#include "tools/show_command.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -194,11 +192,6 @@ std::string explanation(const MachineState& machine, const TenantUse& tenant) {
 
 namespace {
 
-struct ExplainOptions {
-  Scope scope;
-  bool json = false;
-};
-
 std::string as_json(const MachineState& machine) {
   Json tenants = Json::array();
   for (const TenantUse& tenant : machine.tenants) {
@@ -233,35 +226,17 @@ std::string as_text(const MachineState& machine, bool named) {
   return text;
 }
 
-// False when something could not be told.
-bool explain(const ExplainOptions& options) {
-  Scope scope = options.scope;
-  scope.neighbours = true;
-  const MachineState machine = look_at_machine(scope);
-  for (const std::string& line : machine.complaints) complain(line);
-  if (machine.tenants.empty() && machine.complaints.empty()) {
-    complain(
-        "no tenant has a ledger on this machine; one is made by the first GPU call under a cap");
-  }
-  print(options.json ? as_json(machine) : as_text(machine, !options.scope.names.empty()));
-  return !machine.tenants.empty() && machine.complaints.empty();
+std::string told(const MachineState& machine, const ShowOptions& options) {
+  return options.json ? as_json(machine) : as_text(machine, !options.scope.names.empty());
 }
 
 }  // namespace
 
 void add_explain_command(CLI::App& app, int& status) {
-  const auto options = std::make_shared<ExplainOptions>();
-  CLI::App* const command =
-      app.add_subcommand("explain", "Tell why memory was refused, and what would have helped");
-  command->add_option("TENANT", options->scope.names, "Only these; all when none is named");
-  command->add_flag("--all", options->scope.all, "Other tenants too, from inside a container");
-  command->add_flag("--json", options->json, "For programs; amounts are in bytes");
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    bool all = false;
-    status = guarded([&] { all = explain(*options); });
-    if (!all) status = 1;
-  });
+  add_show_command(
+      app,
+      {"explain", "Tell why memory was refused, and what would have helped", kExamples, true, told},
+      status);
 }
 
 }  // namespace fracgpu::tools

@@ -1,9 +1,7 @@
 // The command; see status.h.
 #include "tools/status.h"
 
-#include <memory>
-
-#include "tools/output.h"
+#include "tools/show_command.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -19,40 +17,16 @@ has not let go of it yet; "exported": dead, but others still hold what it gave t
 only its own tenant is shown; --all shows each whose ledger can be seen.
 Exit status: 0 shown; 1 nothing was found, or something could not be read; 2 wrong usage.)";
 
-struct StatusOptions {
-  Scope scope;
-  bool json = false;
-};
-
-// False when something could not be shown.
-bool show(const StatusOptions& options) {
-  const MachineState machine = look_at_machine(options.scope);
-  for (const std::string& line : machine.complaints) complain(line);
-  const bool empty = machine.tenants.empty() && machine.gpus.empty();
-  if (empty && machine.complaints.empty()) {
-    complain(
-        "there is no GPU here, and no tenant has a ledger; one is made by the first GPU call under "
-        "a cap");
-  }
-  print(options.json ? status_json(machine) : status_text(machine, Style::of_stdout()));
-  return !empty && machine.complaints.empty();
+std::string shown(const MachineState& machine, const ShowOptions& options) {
+  return options.json ? status_json(machine) : status_text(machine, Style::of_stdout());
 }
 
 }  // namespace
 
 void add_status_command(CLI::App& app, int& status) {
-  const auto options = std::make_shared<StatusOptions>();
-  CLI::App* const command =
-      app.add_subcommand("status", "Show who may use, uses and was refused what");
-  command->add_option("TENANT", options->scope.names, "Only these; all when none is named");
-  command->add_flag("--all", options->scope.all, "Other tenants too, from inside a container");
-  command->add_flag("--json", options->json, "For programs; amounts are in bytes");
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    bool all = false;
-    status = guarded([&] { all = show(*options); });
-    if (!all) status = 1;
-  });
+  add_show_command(
+      app, {"status", "Show who may use, uses and was refused what", kExamples, false, shown},
+      status);
 }
 
 }  // namespace fracgpu::tools

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tools/output.h"
+#include "tools/show_command.h"
 #include "tools/terminal.h"
 #include "tools/top_screen.h"
 
@@ -59,8 +60,7 @@ int run_top(const TopOptions& options) {
 void add_top_command(CLI::App& app, int& status) {
   const auto options = std::make_shared<TopOptions>();
   CLI::App* const command = app.add_subcommand("top", "Show live who uses what");
-  command->add_option("TENANT", options->scope.names, "Only these; all when none is named");
-  command->add_flag("--all", options->scope.all, "Other tenants too, from inside a container");
+  add_scope_options(*command, options->scope);
   command->add_option("--interval", options->interval_s, "Seconds between two looks; 2")
       ->check(CLI::Range(0.1, 3600.0));
   command->footer(kExamples);

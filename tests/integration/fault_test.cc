@@ -181,6 +181,21 @@ TEST_F(Fault, LogGoesWhereItIsSent) {
       << wrong.err;
 }
 
+TEST_F(Fault, LogSaysWhereTheLargestLiveAllocationsCameFrom) {
+  const auto commands = words("init retain alloc 3GiB alloc 2GiB alloc 1GiB free 1 alloc 4GiB");
+  const std::string log = client("8GiB", commands, {{"FRACGPU_LOG", "info"}}).err;
+  const size_t asked = log.find("asked 4.0 GiB"),
+               holds = log.find("4.0 GiB that this process holds");
+  ASSERT_NE(asked, log.npos) << log;
+  ASSERT_NE(holds, log.npos) << log;
+  // The stack of the refused call, then that of those which live: what was freed does not count.
+  EXPECT_LT(log.find("cuda_client+0x", asked), holds) << log;
+  EXPECT_EQ(log.find("in 2 of its largest allocations:\n", holds),
+            holds + std::string("4.0 GiB that this process holds ").size());
+  EXPECT_NE(log.find("cuda_client+0x", holds), log.npos) << log;
+  EXPECT_EQ(client("8GiB", commands).err.find("that this process holds"), log.npos);
+}
+
 TEST_F(Fault, RefusalsAreRateLimited) {
   std::vector<std::string> commands = words("init retain");
   for (int i = 0; i < 500; ++i) commands.insert(commands.end(), {"alloc", "2GiB"});

@@ -110,16 +110,18 @@ def rows_of(lines):
 
 
 def test_what_it_shows():
-    with Machine("4xh100-80gb") as m:
+    with Machine("3xh100-80gb") as m:
+        with open(m.ledger("idle"), "wb") as file:
+            file.write(ledger([], m.uuids()[2].encode()))
         run = m.start("run", "--fraction", "0=0.625", "--tenant", m.tenant("train"), "--", "sh", "-c", "echo r; read x")
         assert run.stdout.readline() == "r\n"
         train = m.client("train", "40GiB", "init retain alloc 30GiB alloc 20GiB wait")
         serve = m.client("serve", "16GiB", "init retain alloc 9GiB wait")
         other = m.client("serve", "16GiB", "init device 1 retain alloc 12GiB wait")
         outsider = m.client("", None, "init device 2 retain alloc 64GiB wait")
-        names = [m.tenant("train"), m.tenant("serve")]
+        names = [m.tenant("train"), m.tenant("serve"), m.tenant("idle")]
         pids = [train.pid, other.pid, serve.pid]
-        with top(m, extra={"LC_ALL": "C.UTF-8"}) as t:
+        with top(m, *names, extra={"LC_ALL": "C.UTF-8"}) as t:
             t.wait_for(lambda lines: set(pids + [outsider.pid]) <= set(rows_of(lines)), "all processes")
             print(t.text())
             lines = t.lines()
@@ -134,8 +136,8 @@ def test_what_it_shows():
             assert "(no cap)" in row and "64.4 GiB" in row and "cuda_client" in row, row
             row = next(line for line in lines if str(train.pid) in line)
             assert names[0][:14] in row and " 0 " in row and "30.4 GiB" in row, row
-            title = r"fracgpu \d\d:\d\d:\d\d  4 GPUs, \d+ tenants, \d+ processes, \d+ refused, 1 under no cap"
-            assert re.match(title, lines[0]), lines[0]
+            title = r"fracgpu \d\d:\d\d:\d\d  3 GPUs, 3 tenants, 3 processes, 4 refused, 1 under no cap"
+            assert re.fullmatch(title, lines[0]), lines[0]
             # It is live: what ends is gone at the next look.
             outsider.communicate("", timeout=60)
             t.wait_for(lambda lines: outsider.pid not in rows_of(lines), "the outsider has ended")
