@@ -98,6 +98,8 @@ class Process {
   bool join();
 
   Ledger ledger;
+  const bool keeps_call_sites =
+      logs(Level::info);  // read by every allocation, so close to `ledger`
   LiveMap allocations;
   PoolTable pools;
   GraphTable graphs;
@@ -112,7 +114,6 @@ class Process {
   SpinLock limits;                         // serialises changes of the driver's limits
   RateLimit refusals_said;
   CallSites call_sites;
-  const bool keeps_call_sites = logs(Level::info);
 
   // Bytes held by the whole tenant on a device row, the dead left out (looked for at most every
   // few milliseconds: looking costs system calls).

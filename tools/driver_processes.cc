@@ -7,9 +7,10 @@
 #include <map>
 
 #include "hooks/kfd/truth.h"
+#include "hooks/nvml/abi.h"
 #include "hooks/nvml/driver_version.h"
-#include "hooks/nvml/whole_list.h"
 #include "shim/identity.h"
+#include "shim/whole_list.h"
 #include "tools/nvml_library.h"
 
 namespace fracgpu::tools {
@@ -36,11 +37,15 @@ bool add_list(const char* name, nvml::nvmlDevice_t device, Sums& sums) {
   using Function = nvmlReturn_t(nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*);
   const auto list = NvmlLibrary::get().find<Function>(name);
   if (list == nullptr) return false;
-  WholeList<nvmlProcessInfo_v2_t> all(
-      [&](unsigned* count, nvmlProcessInfo_v2_t* infos) { return list(device, count, infos); });
-  if (all.result() != kSuccess) return false;
+  using Info = nvmlProcessInfo_v2_t;
+  WholeList all(sizeof(Info));
+  const auto read = [&](void* to, unsigned* count) {
+    return list(device, count, static_cast<Info*>(to));
+  };
+  if (all.read_all(kInsufficientSize, read) != kSuccess) return false;
   Sums mine;
-  for (const nvmlProcessInfo_v2_t& info : all) {
+  for (uint32_t i = 0; i < all.count(); ++i) {
+    const Info& info = all.entries<Info>()[i];
     auto& sum = mine[info.pid];
     if (info.usedGpuMemory != kNotAvailable) sum = sum.value_or(0) + info.usedGpuMemory;
   }

@@ -7,6 +7,7 @@
 
 #include "tools/drawing.h"
 #include "tools/json_values.h"
+#include "tools/output.h"
 #include "tools/show_command.h"
 
 namespace fracgpu::tools {
@@ -18,7 +19,7 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu explain --json | jq '.tenants[].refused[] | {unix_ms, command, asked_bytes}'
 
 The last 64 refusals of a tenant are kept in its ledger, also when its processes are gone: until
-fracgpu gc removes it, or fracgpu run ends that started it.
+fracgpu gc removes it, or fracgpu run ends that started it (fracgpu run --explain tells it then).
 Exit status: 0 told, also of one that was never refused; 1 there is no such tenant, or something
 could not be read; 2 wrong usage.)";
 
@@ -231,6 +232,14 @@ std::string told(const MachineState& machine, const ShowOptions& options) {
 }
 
 }  // namespace
+
+void complain_of_refusals(const std::string& tenant) {
+  const MachineState machine = look_at_machine({.names = {tenant}, .neighbours = true});
+  // One that used no GPU has no ledger, and nothing to complain of.
+  for (const TenantUse& one : machine.tenants) {
+    if (!one.refused.empty()) complain(explanation(machine, one));
+  }
+}
 
 void add_explain_command(CLI::App& app, int& status) {
   add_show_command(

@@ -20,6 +20,9 @@ bool held_the_most_itself(const RefusalUse& refusal);
 // Of one tenant, in paragraphs.
 std::string explanation(const MachineState& machine, const TenantUse& tenant);
 
+// The same on stderr, of a tenant that was refused anything.
+void complain_of_refusals(const std::string& tenant);
+
 void add_explain_command(CLI::App& app, int& status);
 
 }  // namespace fracgpu::tools

@@ -13,6 +13,7 @@
 #include "shim/grow_lock.h"
 #include "shim/identity.h"
 #include "shim/ledger_file.h"
+#include "tools/explain.h"
 #include "tools/launch_tree.h"
 #include "tools/ledger_reader.h"
 #include "tools/plain_text.h"
@@ -97,11 +98,12 @@ Removal remove_dead_ledger(const std::string& tenant) {
 
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
                const Request& request, const std::vector<Gpu>& all, Claim claim,
-               const std::vector<Share>& shares) {
+               const std::vector<Share>& shares, bool explain) {
   const std::vector<Gpu> gpus = request.granted(shares);
   const Changes changes = tenant_environment(tenant, request.limit(shares), all,
                                              request.hides_others() ? &gpus : nullptr);
   const int status = run_tree(command, changes, claim.life.get());
+  if (explain) complain_of_refusals(tenant);
   remove_dead_ledger(tenant);
   Book().leave(std::move(claim));
   return status;

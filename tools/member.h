@@ -18,10 +18,11 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
                            const std::vector<Share>& shares);
 
 // Runs a launch that has been served to its end, gives its share back, and removes the tenant's
-// ledger if nobody else is left in it. Returns the command's wait status.
+// ledger if nobody else is left in it. Returns the command's wait status. `explain`: says on stderr
+// why it was refused memory, if it was, before that is forgotten.
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
                const Request& request, const std::vector<Gpu>& all, Claim claim,
-               const std::vector<Share>& shares);
+               const std::vector<Share>& shares, bool explain = false);
 
 // Where it goes, a GPU a line: "GPU 0 (GPU-…): 0.5, cap 20.0 GiB".
 std::string placement_text(const Request& request, const std::vector<Share>& shares);

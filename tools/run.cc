@@ -23,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu run --fraction 1 --wait=2h --priority 5 -- ./job
                                                         waits its turn, before those of less
   fracgpu run --fraction 0.25 --dry-run                 says where it would go
+  fracgpu run --memory 8GiB --explain -- ./job          says at the end why memory was refused
 
 Exit status: the command's own, and a signal that ended it ends this too; 75 no room now; 125 wrong
 usage, or fracgpu itself failed; 126 the command cannot be run; 127 there is no such command.)";
@@ -31,7 +32,7 @@ struct RunOptions {
   RequestText request;
   std::string tenant, wait;
   int priority = 0;
-  bool dry_run = false, json = false;
+  bool dry_run = false, json = false, explain = false;
   std::vector<std::string> command;
 };
 
@@ -131,7 +132,8 @@ int run(const RunOptions& options) {
     book.leave(std::move(claim));
     throw;
   }
-  end_like(run_member(asking.tenant, options.command, request, gpus, std::move(claim), shares));
+  end_like(run_member(asking.tenant, options.command, request, gpus, std::move(claim), shares,
+                      options.explain));
 }
 
 }  // namespace
@@ -148,6 +150,8 @@ void add_run_command(CLI::App& app, int& status) {
                     "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
   command->add_option("--priority", options->priority,
                       "Of those that wait, the highest is served first, then the oldest");
+  command->add_flag("--explain", options->explain,
+                    "At the end say why memory was refused, if any was, as fracgpu explain does");
   command->add_flag("--dry-run", options->dry_run, "Only say where it would go");
   command->add_flag("--json", options->json, "--dry-run for programs");
   command->add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");

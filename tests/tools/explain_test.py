@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 
-from machine import COMMAND, GIB, HIP_PROGRAM, Machine, main, one_line
+from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, Machine, main, one_line
 from made_ledger import ledger
 
 
@@ -68,6 +68,17 @@ def test_the_advice_is_good():
             child.communicate("", timeout=60)
         said = words(told(m, "a"))
         assert "- a larger cap at its next start: FRACGPU_MEMORY_LIMIT=10GiB or fracgpu run" in said, said
+
+
+def test_run_tells_it_before_it_is_forgotten():
+    with Machine("a100-40gb") as m:
+        def run(*program):
+            return m.fracgpu("run", "--memory", "2GiB", "--tenant", m.tenant("a"), "--explain", "--", *program)
+        status, out, err = run(CLIENT, "init", "retain", "alloc", "3GiB")
+        assert "rc=2" in out and f"fracgpu: {m.tenant('a')} was refused once.\n" in err, err
+        assert "- a larger cap at its next start: FRACGPU_MEMORY_LIMIT=3486MiB" in words(err), err
+        assert not os.path.exists(m.ledger("a"))
+        assert run(CLIENT, "init", "retain", "alloc", "1GiB")[2] == "" and run("true") == (0, "", "")
 
 
 def test_each_refusal_counts_once_and_what_was_granted_does_not():
@@ -244,7 +255,7 @@ def test_in_a_container_only_its_own_tenant():
 
 
 main([
-    test_the_advice_is_good, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
+    test_the_advice_is_good, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
     test_nothing_can_be_granted, test_amd_refusals_have_the_name_that_the_program_called,
     test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,
     test_status_marks_whom_the_driver_has_not_let_go_of, test_sixteen_gpus_and_two_hundred_tenants,
