@@ -99,8 +99,8 @@ class Terminal:
         assert termios.tcgetattr(self.slave) == self.mode, "the terminal's mode"
 
 
-def top(m, *arguments, rows=24, columns=80, extra=None):
-    command = [COMMAND, "top", "--interval", "0.2", *arguments]
+def top(m, *arguments, rows=24, columns=80, extra=None, interval="0.2"):
+    command = [COMMAND, "top", "--interval", interval, *arguments]
     return Terminal(command, {**m.environment, **(extra or {})}, rows, columns)
 
 
@@ -194,7 +194,8 @@ def test_sizes():
         for i in range(200):
             with open(m.ledger(f"many-{i}"), "wb") as file:
                 file.write(ledger([(0, (i + 1) << 10, b"job")], keys[i % 16].encode()))
-        with top(m) as t:
+        # It looks once; whatever is drawn afterwards is drawn because of a key or the new size.
+        with top(m, interval="3600") as t:
             t.wait_for(lambda lines: len(rows_of(lines)) > 5, "a list")
             assert " more; g shows all" in t.text()
             t.type("g")
