@@ -84,6 +84,12 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
                  path_.view());
     return Result::failed;
   }
+  // Whoever owns it: any user of the tenant may have been the first. It is never more than data.
+  if (const unsigned foreign = status.stx_mode & 07777u & ~kSharedFileMode; foreign != 0) {
+    error.format("{} is not a ledger: its mode {:04o} has bits that no ledger has; remove it",
+                 path_.view(), status.stx_mode & 07777u);
+    return Result::failed;
+  }
   if (status.stx_size != sizeof(layout::Ledger)) {
     error.format(
         "{} is not a ledger of this version: {} bytes instead of {}; remove it when no "

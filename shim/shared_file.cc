@@ -10,10 +10,8 @@
 namespace fracgpu {
 namespace {
 
-constexpr mode_t kMode = 0666;  // those who share it may be different users
-
 int fill(int fd, size_t size, const void* header, size_t header_size) {
-  if (fchmod(fd, kMode) != 0) return errno;  // the umask must not lock out other users
+  if (fchmod(fd, kSharedFileMode) != 0) return errno;  // the umask must not lock out other users
   if (const int failed = posix_fallocate(fd, 0, static_cast<off_t>(size)); failed != 0) {
     return failed;
   }
@@ -25,11 +23,11 @@ int fill(int fd, size_t size, const void* header, size_t header_size) {
 
 int make_shared_file(const char* path, size_t size, const void* header, size_t header_size) {
   char temporary[160] = "";
-  int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, kMode);
+  int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     snprintf(temporary, sizeof temporary, "%s.%d.new", path, getpid());
     unlink(temporary);
-    fd = open(temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kMode);
+    fd = open(temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kSharedFileMode);
   }
   if (fd < 0) return errno;
 

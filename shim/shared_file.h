@@ -7,6 +7,8 @@
 
 namespace fracgpu {
 
+inline constexpr mode_t kSharedFileMode = 0666;  // those who share it may be different users
+
 // Gives a new file of `size` bytes its name: `header` at its start, zeros behind, writable for
 // everybody. It is complete before it has the name, so no process ever sees half a header and a
 // maker that dies leaves nothing. All space is allocated at once, because a full /dev/shm would

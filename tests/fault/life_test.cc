@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
@@ -128,6 +129,24 @@ TEST(Life, FileOfAnotherVersion) {
   EXPECT_FALSE(member.join(tenant, kCap));
   EXPECT_NE(member.error.view().find("use one version"), std::string_view::npos)
       << member.error.view();
+}
+
+TEST(Life, FileThatIsMoreThanData) {
+  ScratchTenant tenant;
+  {
+    Member member;
+    ASSERT_TRUE(member.join(tenant, kCap));
+  }
+  for (const mode_t mode : {0777u, 04666u, 01666u}) {
+    ASSERT_EQ(chmod(tenant.path().c_str(), mode), 0);
+    Member member;
+    EXPECT_FALSE(member.join(tenant, kCap));
+    EXPECT_NE(member.error.view().find("has bits that no ledger has"), std::string_view::npos)
+        << member.error.view();
+  }
+  ASSERT_EQ(chmod(tenant.path().c_str(), 0600), 0);
+  Member member;
+  EXPECT_TRUE(member.join(tenant, kCap)) << "it may be for one user alone: " << member.error.view();
 }
 
 TEST(Life, FileRemovedWhileInUseKeepsWhatIsHeld) {
