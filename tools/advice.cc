@@ -23,7 +23,7 @@ std::string amount_text(uint64_t amount) {
 class Advisor {
  public:
   Advisor(const MachineState& machine, const TenantUse& tenant, const RefusalUse& refusal)
-      : tenant_(tenant), refusal_(refusal), gpu_(machine.gpu(refusal.key)) {
+      : machine_(machine), tenant_(tenant), refusal_(refusal), gpu_(machine.gpu(refusal.key)) {
     for (const DeviceUse& device : tenant.devices) {
       if (device.key == refusal.key) now_ = &device;
     }
@@ -95,11 +95,19 @@ class Advisor {
         full ? " (but others use so much of the GPU now that the driver may have no room)" : "";
     if (lives_) {
       say("a larger cap: fracgpu limit {} {}{}{}", tenant_.name, enough,
-          tenant_.devices.size() > 1 ? " --gpu " + refusal_.key : "", but);
+          tenant_.devices.size() > 1 ? " --gpu " + shortest_name() : "", but);
     } else {
       say("a larger cap at its next start: FRACGPU_MEMORY_LIMIT={0} or fracgpu run --memory {0}{1}",
           enough, but);
     }
+  }
+
+  // Of the GPU, for the command: its number, unless another vendor's has the same.
+  std::string shortest_name() const {
+    const auto same = [this](const GpuState& gpu) { return gpu.index == gpu_->index; };
+    const bool alone = gpu_ != nullptr && gpu_->index &&
+                       std::count_if(machine_.gpus.begin(), machine_.gpus.end(), same) == 1;
+    return alone ? std::to_string(*gpu_->index) : refusal_.key;
   }
 
   uint64_t now_used() const { return now_ == nullptr ? 0 : now_->used; }
@@ -164,6 +172,7 @@ class Advisor {
         tenant_.name);
   }
 
+  const MachineState& machine_;
   const TenantUse& tenant_;
   const RefusalUse& refusal_;
   const GpuState* gpu_;

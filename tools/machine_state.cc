@@ -57,6 +57,11 @@ class Look {
       try {
         state_.tenants.push_back(read_tenant(name, host_pids_));
       } catch (const std::runtime_error& error) {
+        // One that is not asked for may have ended since it was listed.
+        struct stat status;
+        const bool asked_for =
+            std::find(scope_.names.begin(), scope_.names.end(), name) != scope_.names.end();
+        if (!asked_for && lstat((layout::kFilePrefix + name).c_str(), &status) != 0) continue;
         unread_[name] = error.what();
       }
     }
