@@ -24,17 +24,12 @@
 #include "tools/text_list.h"
 
 namespace fracgpu::tools {
-namespace {
-
-constexpr char kLibrary[] = "libfracgpu.so";
-
-// The library beside the command, as in a build, or where a system keeps its libraries.
 std::string library_path() {
   std::error_code error;
   const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   for (const std::string& folder :
-       {here.string(), (here / "../lib").string(), std::string("/usr/local/lib"),
-        std::string("/usr/lib"), std::string("/usr/lib64")}) {
+       {here.string(), (here / FRACGPU_LIBRARY_FROM_COMMAND).string(), (here / "../lib").string(),
+        std::string("/usr/local/lib"), std::string("/usr/lib"), std::string("/usr/lib64")}) {
     const auto path = std::filesystem::weakly_canonical(folder + "/" + kLibrary, error).string();
     if (access(path.c_str(), R_OK) != 0) continue;
     if (path.find_first_of(": ") != path.npos) {
@@ -46,6 +41,8 @@ std::string library_path() {
   throw std::runtime_error(
       fmt::format("{} is neither beside this command nor in /usr/local/lib or /usr/lib", kLibrary));
 }
+
+namespace {
 
 // The library before what is preloaded already, unless it is among it.
 std::string preload() {
@@ -113,7 +110,7 @@ void tell_of_survivors(const std::string& command) {
 
 }  // namespace
 
-void check_command(const std::string& command) {
+std::string find_command(const std::string& command) {
   const auto judge = [](const std::string& path) {
     struct stat status = {};
     if (stat(path.c_str(), &status) != 0) return errno == EACCES ? EACCES : ENOENT;
@@ -123,12 +120,13 @@ void check_command(const std::string& command) {
   int worst = ENOENT;
   if (command.find('/') != command.npos) {
     worst = judge(command);
-    if (worst == 0) return;
+    if (worst == 0) return command;
   } else if (!command.empty()) {
     const char* const path = getenv("PATH");
     for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':')) {
-      const int code = judge(fmt::format("{}/{}", folder.empty() ? "." : folder, command));
-      if (code == 0) return;
+      const std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, command);
+      const int code = judge(file);
+      if (code == 0) return file;
       if (code == EACCES) worst = code;
     }
   }

@@ -6,15 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "tools/exit_status.h"
 #include "tools/gpus.h"
 
 namespace fracgpu::tools {
-
-// Exit statuses of `fracgpu run` that are its own, as those of env(1) and of a shell.
-inline constexpr int kFull = 75;        // no room now; try again, or --wait
-inline constexpr int kRunFailed = 125;  // wrong usage, or fracgpu itself failed
-inline constexpr int kCannotRun = 126;  // the command is there and cannot be run
-inline constexpr int kNoCommand = 127;  // there is no such command
 
 // An end with this exit status.
 struct RunError : std::runtime_error {
@@ -22,8 +17,14 @@ struct RunError : std::runtime_error {
   int status;
 };
 
-// Throws RunError when the command is missing or not executable.
-void check_command(const std::string& command);
+inline constexpr char kLibrary[] = "libfracgpu.so";
+
+// The library beside the command, as in a build, or where this or another system keeps its
+// libraries. Throws std::runtime_error with one line when it is not there or cannot be preloaded.
+std::string library_path();
+
+// The file that a command's name means. Throws RunError when it is missing or not executable.
+std::string find_command(const std::string& command);
 
 // Variables to set, or to remove.
 using Changes = std::map<std::string, std::optional<std::string>>;

@@ -7,6 +7,8 @@
 #include <exception>
 #include <string>
 
+#include "tools/doctor/doctor.h"
+#include "tools/exit_status.h"
 #include "tools/explain.h"
 #include "tools/gc.h"
 #include "tools/launch_tree.h"
@@ -21,18 +23,13 @@ namespace {
 
 using namespace fracgpu::tools;
 
-constexpr int kOk = 0;
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
-
 }  // namespace
 
 int main(int argc, char** argv) try {
   setlocale(LC_ALL, "");
   CLI::App app("Caps the GPU memory of containers and launch trees, and shows who holds what.",
                "fracgpu");
-  app.footer(
-      "Exit status: 0 all is well; 1 nothing was found, or something failed; 2 wrong usage.");
+  app.footer(kExitStatuses);
   app.set_version_flag("--version", "fracgpu " FRACGPU_VERSION);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
@@ -47,6 +44,7 @@ int main(int argc, char** argv) try {
   add_queue_command(app, code);
   add_limit_command(app, code);
   add_gc_command(app, code);
+  add_doctor_command(app, code);
 
   try {
     app.parse(argc, argv);

@@ -101,7 +101,7 @@ int run(const RunOptions& options) {
                    "what is to be run? Write it behind --, as in: fracgpu run --memory "
                    "8GiB -- python train.py");
   }
-  if (!options.command.empty()) check_command(options.command[0]);
+  if (!options.command.empty()) find_command(options.command[0]);
   const std::vector<Gpu> gpus = list_gpus();
   const Request request(options.request, gpus);
   Asking asking = request.asking();

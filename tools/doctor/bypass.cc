@@ -1,0 +1,122 @@
+// Compares the driver's processes with the ledgers'; see checks.h.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <set>
+
+#include "shim/identity.h"
+#include "shim/text.h"
+#include "tools/doctor/checks.h"
+#include "tools/doctor/program.h"
+#include "tools/ledger_reader.h"
+#include "tools/plain_text.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using State = Finding::State;
+constexpr const char* kCheck = "bypass";
+constexpr size_t kMostNamed = 8;
+
+// The living processes of all tenants that are visible here.
+class LedgerProcesses {
+ public:
+  LedgerProcesses() {
+    for (const std::string& name : tenant_names()) {
+      try {
+        for (const DeviceUse& device : read_tenant(name).devices) {
+          for (const ProcessUse& process : device.processes) {
+            if (!process.alive) continue;
+            if (process.host_pid != 0) host_.insert(process.host_pid);
+            inner_.insert({process.pid_namespace, process.pid});
+          }
+        }
+      } catch (const std::exception&) {
+        // The check of the ledgers says why.
+      }
+    }
+  }
+
+  // Drivers name a process by its PID here, or by that on the host.
+  bool knows(uint32_t pid) const {
+    return host_.count(pid) != 0 || inner_.count({here_.pid_namespace, pid}) != 0;
+  }
+
+ private:
+  const ProcessName here_ = process_of_own_namespace(1);
+  std::set<uint32_t> host_{};
+  std::set<std::pair<uint64_t, uint32_t>> inner_{};
+};
+
+std::string command_of(uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string command;
+  std::getline(file, command);
+  return command.empty() ? "?" : clean(command.c_str(), command.size());
+}
+
+bool has_library(uint32_t pid) {
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(std::string("/") + kLibrary) != line.npos) return true;
+  }
+  return false;
+}
+
+Finding describe(uint32_t pid, const std::string& used, const std::string& gpu) {
+  const std::string who = fmt::format("PID {} ({})", pid, command_of(pid));
+  Finding finding{State::warn, kCheck,
+                  fmt::format("{} holds {} of {} under no cap", who, used, gpu),
+                  "start it under fracgpu run, or in a container that preloads the library"};
+  const Finding program = judge_executable(fmt::format("/proc/{}/exe", pid), "its program");
+  if (program.state == State::fail) {
+    finding.text += ": " + program.text;
+    finding.remedy = program.remedy;
+  } else if (has_library(pid)) {
+    finding.text += ": it has the library, and no limit is configured for it";
+    finding.remedy = "set FRACGPU_MEMORY_LIMIT where it is started";
+  }
+  return finding;
+}
+
+}  // namespace
+
+Findings check_bypass(const ProbeReport& gpus) {
+  Findings findings;
+  if (!gpus.told.contains("gpus") || gpus.told["gpus"].empty()) return findings;
+  const LedgerProcesses tenants;
+  std::set<uint32_t> under_cap, others;
+  for (const auto& gpu : gpus.told["gpus"]) {
+    const std::string label = fmt::format("GPU {}", gpu.value("key", ""));
+    std::set<uint32_t> here;
+    for (const auto& process : gpu["processes"]) {
+      const uint32_t pid = process.value("pid", 0U);
+      if (tenants.knows(pid)) under_cap.insert(pid);
+      if (tenants.knows(pid) || !here.insert(pid).second) continue;
+      others.insert(pid);
+      if (findings.size() >= kMostNamed) continue;
+      findings.push_back(describe(pid,
+                                  process["used"].is_null()
+                                      ? "memory"
+                                      : human_bytes(process["used"].get<uint64_t>()).c_str(),
+                                  label));
+    }
+  }
+  if (others.size() > findings.size()) {
+    findings.push_back({State::warn, kCheck,
+                        fmt::format("{} more processes hold GPU memory under no cap",
+                                    others.size() - findings.size()),
+                        "fracgpu doctor --json on the host names the first of them"});
+  }
+  if (findings.empty()) {
+    const char* const scope =
+        in_host_pid_namespace() ? "" : " that can be seen from this container";
+    findings.push_back({State::ok, kCheck,
+                        under_cap.empty() ? fmt::format("no process{} holds GPU memory", scope)
+                                          : fmt::format("the {} GPU processes{} are all under caps",
+                                                        under_cap.size(), scope)});
+  }
+  return findings;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,122 @@
+// The cap that should be in force, and what programs are shown of it; see checks.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "shim/text.h"
+#include "tools/doctor/checks.h"
+#include "tools/ledger_reader.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using State = Finding::State;
+
+constexpr std::pair<const char*, const char*> kTools[] = {{"cuda", "CUDA"},
+                                                          {"hip", "HIP"},
+                                                          {"nvml", "NVML"},
+                                                          {"amdsmi", "amd-smi"},
+                                                          {"rocmsmi", "rocm-smi"}};
+
+std::string human(uint64_t bytes) {
+  return human_bytes(bytes).c_str();
+}
+
+// While the tenant is at work its ledger says the caps, whatever was configured.
+void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
+  const std::vector<std::string> names = tenant_names();
+  if (std::find(names.begin(), names.end(), name) == names.end()) return;
+  TenantUse tenant;
+  try {
+    tenant = read_tenant(name);
+  } catch (const std::exception&) {
+    return;  // the check of the ledgers says why
+  }
+  const bool at_work =
+      std::any_of(tenant.devices.begin(), tenant.devices.end(), [](const DeviceUse& device) {
+        return std::any_of(device.processes.begin(), device.processes.end(),
+                           [](const ProcessUse& process) { return process.alive; });
+      });
+  if (!at_work) return;
+  for (const DeviceUse& device : tenant.devices) {
+    for (KnownGpu& gpu : gpus) {
+      if (gpu.key == device.key) gpu.cap = device.cap.value_or(UINT64_MAX);
+    }
+  }
+}
+
+// What each tool says of the GPU, as it should: the cap, or the whole where that is less.
+bool shows(const KnownGpu& gpu, uint64_t total) {
+  return total == gpu.cap || (gpu.cap >= gpu.physical && total <= gpu.physical);
+}
+
+}  // namespace
+
+std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
+  std::vector<KnownGpu> known;
+  if (!gpus.told.contains("gpus")) return known;
+  for (const auto& each : gpus.told["gpus"]) {
+    KnownGpu gpu{.key = each.value("key", ""),
+                 .vendor = each.value("vendor", ""),
+                 .label = fmt::format("GPU {} ({})", each.value("index", 0), each.value("key", "")),
+                 .physical = each.value("physical", uint64_t{0})};
+    const DeviceName name{.key = gpu.key,
+                          .whole = {},
+                          .index = each.value("index", -1),
+                          .has_bus_id = true,
+                          .bus_id = {.domain = each.value("domain", 0U),
+                                     .bus = each.value("bus", 0U),
+                                     .device = each.value("device", 0U),
+                                     .function = each.value("function", 0U),
+                                     .partition = each.value("partition", -1)}};
+    gpu.cap = std::min(setup.asked.cap_for(name, gpu.physical),
+                       setup.ceiling.cap_for(name, gpu.physical));
+    known.push_back(std::move(gpu));
+  }
+  if (!setup.tenant.empty()) apply_ledger(setup.tenant, known);
+  return known;
+}
+
+Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& gpus,
+                    const Setup& setup) {
+  constexpr const char* kCheck = "cap";
+  Findings findings;
+  if (!setup.capped() || !setup.sound) return findings;
+  for (const KnownGpu& gpu : gpus) {
+    if (gpu.cap == UINT64_MAX) {
+      findings.push_back({State::warn, kCheck, gpu.label + " is not capped: no limit names it",
+                          "write a limit without a name, which means every GPU"});
+      continue;
+    }
+    std::string same, other;
+    for (const auto& [probe, tool] : kTools) {
+      const auto report = vendors.find(probe);
+      if (report == vendors.end() || !report->second.told.contains("totals")) continue;
+      for (const auto& each : report->second.told["totals"]) {
+        if (each.value("key", "") != gpu.key) continue;
+        const uint64_t total = each.value("total", uint64_t{0});
+        if (shows(gpu, total)) {
+          same += (same.empty() ? "" : ", ") + std::string(tool);
+        } else {
+          other += fmt::format("{}{} shows {}", other.empty() ? "" : ", ", tool, human(total));
+        }
+      }
+    }
+    const std::string cap =
+        fmt::format("{}: cap {} of {}", gpu.label, human(gpu.cap), human(gpu.physical));
+    if (!other.empty()) {
+      findings.push_back({State::fail, kCheck, fmt::format("{}, but {}", cap, other),
+                          "see the checks of the library and of the doors"});
+    } else if (same.empty()) {
+      findings.push_back({State::warn, kCheck, cap + ", and no tool here shows it",
+                          "is the GPU given to this container, or hidden by "
+                          "CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES?"});
+    } else {
+      findings.push_back({State::ok, kCheck, fmt::format("{}, as shown by {}", cap, same)});
+    }
+  }
+  return findings;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,184 @@
+// `fracgpu doctor`: makes all checks and shows what they found, one page.
+#include "tools/doctor/doctor.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/doctor/checks.h"
+#include "tools/doctor/mapped_library.h"
+#include "tools/doctor/program.h"
+#include "tools/doctor/vendor_probes.h"
+#include "tools/exit_status.h"
+#include "tools/output.h"
+#include "tools/status.h"
+#include "tools/text_list.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using State = Finding::State;
+
+constexpr const char* kExamples = R"(Examples:
+  fracgpu doctor                         is the cap in force here, and if not, why not?
+  docker run IMAGE fracgpu doctor        the same of an image
+  fracgpu run --memory 8GiB -- fracgpu doctor
+                                         of what fracgpu run starts
+  fracgpu doctor -- ./train              and would this program be under the cap?
+  HEALTHCHECK CMD fracgpu doctor --quiet
+                                         in a Dockerfile
+
+The drivers' libraries are asked by children with a deadline, so that a driver that hangs or crashes
+is named and no more. No context is made and no GPU memory taken.
+Exit status: 0 nothing failed (there may be warnings); 1 a check failed; 2 wrong usage.)";
+
+constexpr size_t kColumns = 80, kIndent = 21;
+
+struct DoctorOptions {
+  std::vector<std::string> command;
+  std::string probe;
+  int deadline_s = 10;
+  bool json = false, quiet = false;
+};
+
+const char* name_of(State state) {
+  return state == State::ok ? "ok" : state == State::warn ? "warn" : "fail";
+}
+
+// Without our library and without its limits.
+Changes without_library() {
+  const char* const preload = getenv("LD_PRELOAD");
+  std::string others;
+  for (const std::string_view item : split(preload == nullptr ? "" : preload, ':')) {
+    if (item.empty() || item.substr(item.rfind('/') + 1) == kLibrary) continue;
+    others += (others.empty() ? "" : ":") + std::string(item);
+  }
+  return {{"LD_PRELOAD", others.empty() ? std::nullopt : std::optional(others)},
+          {"FRACGPU_MEMORY_LIMIT", std::nullopt}};
+}
+
+Findings examine(const DoctorOptions& options) {
+  Setup setup;
+  setup.library = mapped_library();
+  Findings all;
+  const auto add = [&all](Findings some) {
+    for (Finding& each : some) all.push_back(std::move(each));
+  };
+  const Findings limits = check_limits(setup);
+  add(check_library(setup));
+  add(check_preload(setup));
+  add(limits);
+  add(check_namespaces());
+  add(check_ledgers());
+
+  // First by itself: what the others do must not be in its list of processes.
+  const ProbeReport gpus = run_probe("gpus", without_library(), options.deadline_s);
+  std::map<std::string, std::future<ProbeReport>> asked;
+  for (const std::string& name : vendor_probes()) {
+    asked[name] = std::async(std::launch::async, run_probe, name, Changes(), options.deadline_s);
+  }
+  VendorReports vendors;
+  for (auto& [name, report] : asked) vendors[name] = report.get();
+  add(check_driver(gpus, vendors));
+  add(check_doors(vendors, setup));
+  add(check_caps(vendors, known_gpus(gpus, setup), setup));
+  add(check_bypass(gpus));
+  add(check_program(options.command));
+  return all;
+}
+
+// `text` in lines, all but the first behind `indent` blanks.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string out;
+  size_t column = indent;
+  for (const std::string_view word : split(text, ' ')) {
+    if (column > indent && column + 1 + word.size() > kColumns) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += " ";
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out + "\n";
+}
+
+std::string page_of(const Findings& findings, const Style& style) {
+  std::string page;
+  size_t count[3] = {};
+  for (const Finding& finding : findings) {
+    ++count[static_cast<size_t>(finding.state)];
+    const char* const colour = finding.state == State::ok     ? "32"
+                               : finding.state == State::warn ? "33"
+                                                              : "31";
+    const std::string state = fmt::format("{:<4}", name_of(finding.state));
+    page += fmt::format("{}  {:<14} {}",
+                        style.colour ? fmt::format("\033[{}m{}\033[0m", colour, state) : state,
+                        finding.check, wrapped(finding.text, kIndent));
+    if (!finding.remedy.empty()) {
+      page += std::string(kIndent, ' ') + wrapped("-> " + finding.remedy, kIndent);
+    }
+  }
+  return page + fmt::format("{} ok, {} warnings, {} failed\n", count[0], count[1], count[2]);
+}
+
+std::string json_of(const Findings& findings, bool healthy) {
+  nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    checks.push_back({{"check", finding.check},
+                      {"state", name_of(finding.state)},
+                      {"text", finding.text},
+                      {"remedy", finding.remedy.empty() ? nlohmann::ordered_json(nullptr)
+                                                        : nlohmann::ordered_json(finding.remedy)}});
+  }
+  return nlohmann::ordered_json{{"healthy", healthy}, {"checks", checks}}.dump(
+             2, ' ', true, nlohmann::json::error_handler_t::replace) +
+         "\n";
+}
+
+int doctor(const DoctorOptions& options) {
+  if (!options.probe.empty()) return be_probe(options.probe);
+  const Findings findings = examine(options);
+  const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.state == State::fail;
+  });
+  if (options.json) {
+    print(json_of(findings, healthy));
+  } else if (!options.quiet) {
+    print(page_of(findings, Style::of_stdout()));
+  } else {
+    for (const Finding& finding : findings) {
+      if (finding.state == State::fail) print(finding.check + ": " + finding.text + "\n");
+    }
+  }
+  return healthy ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, int& status) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* const command = app.add_subcommand(
+      "doctor", "Check that the cap is in force here, and say what to do if not");
+  command->add_option("COMMAND", options->command, "Behind --: a command to judge; it is not run");
+  command->add_option("--deadline", options->deadline_s, "Seconds that a driver may take to answer")
+      ->check(CLI::Range(1, 600))
+      ->capture_default_str();
+  CLI::Option* const json = command->add_flag("--json", options->json, "For programs");
+  command->add_flag("-q,--quiet", options->quiet, "Only what failed, a line each")->excludes(json);
+  command->add_option("--probe", options->probe)->group("");  // how it calls itself
+  command->footer(kExamples);
+  command->callback([options, &status] {
+    int code = kFailed;
+    status = guarded([&] { code = doctor(*options); });
+    if (status == kOk) status = code;
+  });
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,161 @@
+// What the vendors' libraries are, and whether every door of theirs leads to the library; see
+// checks.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "hooks/amdsmi/layout.h"
+#include "hooks/nvml/driver_version.h"
+#include "tools/doctor/checks.h"
+#include "tools/doctor/elf_file.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using State = Finding::State;
+
+constexpr const char* kStuckRemedy =
+    "the driver is stuck or broken: see dmesg, nvidia-smi or rocm-smi; the cap is no cause of it "
+    "if the same happens with LD_PRELOAD unset";
+
+constexpr const char* kHiddenRemedy =
+    "is the GPU given to this container with all its devices, and does the library belong to the "
+    "kernel's driver?";
+
+// Whether there is a GPU that this vendor's library should find.
+bool has_gpu(const ProbeReport& gpus, const std::string& probe) {
+  const char* const vendor = probe == "cuda" || probe == "nvml" ? "nvidia" : "amd";
+  if (!gpus.told.contains("gpus")) return true;
+  const auto& list = gpus.told["gpus"];
+  return std::any_of(list.begin(), list.end(),
+                     [&](const auto& gpu) { return gpu.value("vendor", "") == vendor; });
+}
+
+// The versions that the hooks were written for.
+struct Range {
+  const char *probe, *name, *first, *last;
+};
+constexpr Range kKnown[] = {{"cuda", "CUDA driver", "11.0", "13.99"},
+                            {"hip", "HIP runtime", "5.2", "7.2"},
+                            {"amdsmi", "libamd_smi", "23", "27"}};
+static_assert(amdsmi::kFirstVersion == 23 && amdsmi::kLastVersion == 27);
+
+Finding judge_version(const std::string& probe, const std::string& library,
+                      const std::string& version) {
+  constexpr const char* kCheck = "driver";
+  for (const Range& known : kKnown) {
+    if (probe != known.probe) continue;
+    const std::string text = fmt::format("{} {} ({})", known.name, version, library);
+    if (is_newer(known.first, version) || is_newer(version, known.last)) {
+      return {State::warn, kCheck,
+              fmt::format("{}, of which {} to {} are known", text, known.first, known.last),
+              "look for a newer release of fracgpu, and test that the cap holds"};
+    }
+    return {State::ok, kCheck, text};
+  }
+  nvml::DriverVersion driver;
+  if (probe == "nvml" &&
+      sscanf(version.c_str(), "%lu.%lu.%lu", &driver.major, &driver.minor, &driver.patch) >= 2) {
+    const std::string text = fmt::format("NVIDIA driver {} ({})", version, library);
+    if (!nvml::third_lists_as_documented(driver)) {
+      return {State::warn, kCheck,
+              text +
+                  ": its newest process lists have another form and are left alone, so that "
+                  "tools show every process",
+              "take a driver from 535.104 on"};
+    }
+    if (!nvml::lists_own_namespace(driver)) {
+      return {State::ok, kCheck,
+              text +
+                  ": it names processes by host PIDs, so that those of a private PID namespace "
+                  "are shown once fracgpu status has run on the host"};
+    }
+    return {State::ok, kCheck, text};
+  }
+  return {State::ok, kCheck, library + (version.empty() ? "" : " " + version)};
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors) {
+  constexpr const char* kCheck = "driver";
+  Findings findings;
+  if (!gpus.done()) {
+    findings.push_back({State::fail, kCheck, "looking for GPUs " + gpus.trouble(), kStuckRemedy});
+  }
+  bool any = false;
+  for (const auto& [probe, report] : vendors) {
+    if (!report.done()) {
+      findings.push_back(
+          {State::fail, kCheck,
+           fmt::format("asking {} {}", report.told.value("library", probe), report.trouble()),
+           kStuckRemedy});
+      any = true;
+      continue;
+    }
+    if (report.told.contains("missing")) continue;
+    any = true;
+    const std::string library = report.told.value("library", "");
+    if (report.told.contains("error")) {
+      const std::string text = fmt::format("{}: {}", library, report.told.value("error", ""));
+      findings.push_back(has_gpu(gpus, probe)
+                             ? Finding{State::warn, kCheck, text, kHiddenRemedy}
+                             : Finding{State::ok, kCheck, text + ", as no GPU of its is here"});
+    } else {
+      findings.push_back(judge_version(probe, library, report.told.value("version", "")));
+    }
+  }
+  if (gpus.done() && (!gpus.told.contains("gpus") || gpus.told["gpus"].empty())) {
+    findings.push_back({State::warn, kCheck,
+                        any ? "no GPU is visible here" : "no GPU driver's library is here",
+                        "where there should be a GPU: docker run --gpus all (NVIDIA), --device "
+                        "/dev/kfd --device /dev/dri (AMD); is the kernel's driver loaded?"});
+  }
+  return findings;
+}
+
+Findings check_doors(const VendorReports& vendors, const Setup& setup) {
+  constexpr const char* kCheck = "doors";
+  Findings findings;
+  if (!setup.preloaded()) return findings;
+  for (const auto& [probe, report] : vendors) {
+    if (!report.told.contains("doors")) continue;
+    std::vector<std::string> open, answers;
+    std::string function;
+    for (const auto& door : report.told["doors"]) {
+      const std::string name = door.value("door", "");
+      function = door.value("function", "");
+      const bool hooked = door.value("hooked", false);
+      // A getter may know nothing of the function; the linker must have found it.
+      if (!hooked && (door.value("found", false) || name == "link")) open.push_back(name);
+      if (!door["total"].is_null()) answers.push_back(door["total"].dump());
+    }
+    const bool differ =
+        std::adjacent_find(answers.begin(), answers.end(), std::not_equal_to<>()) != answers.end();
+    if (!open.empty() || differ) {
+      findings.push_back(
+          {State::fail, kCheck,
+           open.empty() ? fmt::format("{} says something else by each door: {} bytes", function,
+                                      list(answers))
+                        : fmt::format("{} by {} is not ours: calls that way are not capped",
+                                      function, list(open)),
+           "is another library preloaded that has these functions? Name ours before it, or "
+           "preload it alone"});
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const auto& door : report.told["doors"]) {
+      if (door.value("hooked", false)) names.push_back(door.value("door", ""));
+    }
+    findings.push_back({State::ok, kCheck, fmt::format("{} by {}", function, list(names))});
+  }
+  return findings;
+}
+
+}  // namespace fracgpu::tools

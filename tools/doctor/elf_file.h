@@ -1,0 +1,30 @@
+// What an executable or a library on disk is: read from its ELF headers, of which nothing is
+// trusted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fracgpu::tools {
+
+struct ElfFile {
+  bool is_elf = false;
+  bool is_64_bit = false;
+  uint16_t machine = 0;       // EM_X86_64, …
+  std::string interpreter{};  // the dynamic linker it asks for; empty: static, or a library
+  std::vector<std::string> needed{};
+  std::string glibc{};  // the highest version that it needs, "2.31"; empty where it needs none
+
+  std::string architecture() const;  // "x86-64"
+  bool wants_musl() const { return interpreter.find("ld-musl") != interpreter.npos; }
+};
+
+// All empty where the file cannot be read or is no ELF file. Of 32-bit and foreign ones only the
+// first fields are filled.
+ElfFile read_elf(const std::string& path);
+
+// Whether version `a`, as "2.31", is above `b`.
+bool is_newer(const std::string& a, const std::string& b);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,45 @@
+// What may hang or crash, because it calls a vendor's driver, is asked by a child with a deadline:
+// this command, started again as one of its probes. It tells what it finds line by line, so that
+// what it had told before its end is known, and what it was about to do.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/launch_tree.h"
+
+namespace fracgpu::tools {
+
+// What a child told.
+struct ProbeReport {
+  enum class End { done, failed, crashed, hung } end = End::failed;
+  int status = 0;                                  // failed: its exit status; crashed: the signal
+  std::string step;                                // the last thing it began
+  std::string said;                                // on stderr, its first line
+  nlohmann::json told = nlohmann::json::object();  // its lines in one
+
+  bool done() const { return end == End::done; }
+  std::string trouble() const;  // "hung for 10 s in cuInit", "crashed (signal 11) in …"
+};
+
+// Runs the probe of this name in a changed environment.
+ProbeReport run_probe(const std::string& name, const Changes& changes, int deadline_s);
+
+// The child's side.
+class ProbeTeller {
+ public:
+  ProbeTeller();
+  // About to do this, which may be the last thing.
+  void step(const std::string& what);
+  void tell(const std::string& field, const nlohmann::json& value);
+
+ private:
+  void line(const nlohmann::json& value);
+  int fd_;
+};
+
+// Does what the probe of this name does; its exit status. In probes.cc.
+int be_probe(const std::string& name);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,176 @@
+// Limits, namespaces and ledgers; see checks.h.
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/ceiling.h"
+#include "shim/identity.h"
+#include "tools/descriptor.h"
+#include "tools/doctor/checks.h"
+#include "tools/ledger_reader.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using State = Finding::State;
+
+constexpr char kFolder[] = "/dev/shm";
+constexpr uint64_t kLedgersToFit = 4;
+
+// Those of the host have well-known numbers (include/linux/proc_ns.h).
+constexpr const char* kHostPid = "pid:[4026531836]";
+constexpr const char* kHostIpc = "ipc:[4026531839]";
+
+bool is_in(const char* name, const char* host) {
+  std::error_code error;
+  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + name, error) == host;
+}
+
+Finding check_folder() {
+  constexpr const char* kCheck = "ledger";
+  struct statfs status = {};
+  if (statfs(kFolder, &status) != 0) {
+    return {State::fail, kCheck, fmt::format("there is no {}: {}", kFolder, strerror(errno)),
+            "mount a tmpfs there; without it all GPU memory is refused under a cap"};
+  }
+  const uint64_t free = status.f_bavail * static_cast<uint64_t>(status.f_bsize);
+  const Descriptor file(open(kFolder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file.get() < 0 && errno != EOPNOTSUPP && errno != EISDIR) {
+    return {State::fail, kCheck,
+            fmt::format("no file can be made in {}: {}", kFolder, strerror(errno)),
+            "mount it writable for everybody (mode 1777); without it all GPU memory is refused "
+            "under a cap"};
+  }
+  const std::string sizes =
+      fmt::format("{} of {} free", human_bytes(free).view(),
+                  human_bytes(status.f_blocks * static_cast<uint64_t>(status.f_bsize)).view());
+  if (free < sizeof(layout::Ledger)) {
+    return {State::fail, kCheck,
+            fmt::format("{} is full: {}, and a ledger needs {}", kFolder, sizes,
+                        human_bytes(sizeof(layout::Ledger)).view()),
+            "free something there, or docker run --shm-size=1g"};
+  }
+  if (free < kLedgersToFit * sizeof(layout::Ledger)) {
+    return {State::warn, kCheck, fmt::format("{} is nearly full: {}", kFolder, sizes),
+            "free something there, or docker run --shm-size=1g"};
+  }
+  if (status.f_type != TMPFS_MAGIC) {
+    return {State::warn, kCheck,
+            fmt::format("{} is no tmpfs: ledgers would outlive a restart, and locks may not work",
+                        kFolder),
+            "mount a tmpfs there"};
+  }
+  return {State::ok, kCheck, fmt::format("{} can be written, {}", kFolder, sizes)};
+}
+
+}  // namespace
+
+Findings check_limits(Setup& setup) {
+  constexpr const char* kCheck = "limits";
+  const char* const text = trusted_environment("FRACGPU_MEMORY_LIMIT");
+  Message error;
+  Findings findings;
+  if (!read_ceiling(kCeilingFile, setup.ceiling, error)) {
+    setup.sound = false;
+    findings.push_back({State::fail, kCheck, error.c_str(),
+                        "repair the file; until then all GPU memory is refused"});
+  }
+  if (text != nullptr && !setup.asked.parse(text, error)) {
+    setup.sound = false;
+    findings.push_back({State::fail, kCheck, fmt::format("FRACGPU_MEMORY_LIMIT: {}", error.view()),
+                        "repair the variable; until then all GPU memory is refused"});
+  }
+  setup.asks_for_cap = text != nullptr || !setup.sound || !setup.ceiling.empty();
+  if (setup.asks_for_cap) {
+    TenantName name;
+    if (tenant_name(name, error)) {
+      setup.tenant = name.c_str();
+    } else {
+      setup.sound = false;
+      findings.push_back({State::fail, kCheck, error.c_str(), "set FRACGPU_TENANT to such a name"});
+    }
+  }
+  if (!findings.empty()) return findings;
+  if (!setup.asks_for_cap) {
+    return {{State::warn, kCheck, "no limit is configured: every GPU may be used in full",
+             fmt::format("set FRACGPU_MEMORY_LIMIT=8GiB, or write a limit into {}", kCeilingFile)}};
+  }
+  return {
+      {State::ok, kCheck,
+       fmt::format(
+           "FRACGPU_MEMORY_LIMIT {}, {} {}; tenant {}",
+           text == nullptr ? "is not set" : fmt::format("is {}", fracgpu::quoted(text).view()),
+           kCeilingFile, setup.ceiling.empty() ? "is not there" : "sets a ceiling", setup.tenant)}};
+}
+
+Findings check_namespaces() {
+  Findings findings;
+  findings.push_back(
+      is_in("pid", kHostPid)
+          ? Finding{State::ok, "pid-namespace", "the host's: ledgers name host PIDs"}
+          : Finding{State::warn, "pid-namespace",
+                    "a private one: the cap holds, but ledgers name no host PIDs, and what KFD "
+                    "says of AMD processes cannot be read",
+                    "docker run --pid=host; in Kubernetes hostPID: true"});
+  findings.push_back(
+      is_in("ipc", kHostIpc)
+          ? Finding{State::ok, "ipc-namespace", "the host's: tools there see this tenant"}
+          : Finding{State::warn, "ipc-namespace",
+                    "a private one: the cap holds, but tools on the host do not see this tenant, "
+                    "and other containers of the same name have a cap of their own",
+                    "docker run --ipc=host; in Kubernetes hostIPC: true"});
+  return findings;
+}
+
+Findings check_ledgers() {
+  constexpr const char* kCheck = "ledger";
+  constexpr size_t kMostNamed = 3;
+  Findings findings = {check_folder()};
+  size_t sound = 0;
+  std::vector<std::string> damaged, unusable;
+  for (const std::string& name : tenant_names()) {
+    try {
+      const TenantUse tenant = read_tenant(name);
+      const bool is_damaged = std::any_of(tenant.devices.begin(), tenant.devices.end(),
+                                          [](const DeviceUse& device) { return device.damaged; });
+      if (is_damaged) damaged.push_back(tenant.name);
+      sound += is_damaged ? 0 : 1;
+    } catch (const std::exception& error) {
+      unusable.emplace_back(error.what());
+    }
+  }
+  const auto first_of = [](const std::vector<std::string>& names, const char* separator) {
+    std::string text;
+    for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) {
+      text += (i == 0 ? "" : separator) + names[i];
+    }
+    if (names.size() > kMostNamed)
+      text += fmt::format("{}{} more", separator, names.size() - kMostNamed);
+    return text;
+  };
+  if (!damaged.empty()) {
+    findings.push_back({State::fail, kCheck,
+                        fmt::format("something else wrote into the ledgers of {}: nothing is "
+                                    "granted from them",
+                                    first_of(damaged, ", ")),
+                        "end their processes; fracgpu gc then removes the files"});
+  }
+  if (!unusable.empty()) {
+    findings.push_back({State::warn, kCheck, first_of(unusable, "; "),
+                        "remove such files when nothing of their tenants runs"});
+  }
+  if (sound > 0) findings.push_back({State::ok, kCheck, fmt::format("sound ledgers: {}", sound)});
+  return findings;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,22 @@
+// The probes of the vendors' libraries: does every way to a function lead to the hook, and what
+// does a program see by it?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/doctor/probe.h"
+
+namespace fracgpu::tools {
+
+// Their names: "cuda", "nvml", …
+std::vector<std::string> vendor_probes();
+
+// What it tells: `missing` (why there is no such library), or `error` (a call that failed), or
+//   library   the one that was loaded
+//   version   what it says of itself
+//   doors     [{door, hooked, total}]; `total` is what the function says of the first device
+//   totals    [{key, total}]: of every device; `key` is empty where it cannot be told apart
+int probe_vendor(const std::string& name, ProbeTeller& teller);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,179 @@
+// Makes samples of the ledgers, the book and the driver's lists; see collector.h.
+#include "tools/metrics/collector.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "shim/clock.h"
+#include "tools/book.h"
+#include "tools/gpu_facts.h"
+#include "tools/ledger_reader.h"
+#include "tools/metrics/exposition.h"
+#include "tools/output.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr int kDriverDeadline_s = 5;
+constexpr uint64_t kLeaveDriverAlone_ms = 60'000;
+
+constexpr auto kGauge = Family::Type::gauge;
+constexpr auto kCounter = Family::Type::counter;
+
+// Every metric, in the order in which they are told.
+struct Families {
+  Family build{"fracgpu_build_info", kGauge, "Always 1; the version of the command that told this."};
+  Family driver_up{"fracgpu_driver_up", kGauge,
+                   "1 if the GPU drivers answered in time, 0 if one hung or crashed."};
+  Family gpu_info{"fracgpu_gpu_info", kGauge,
+                  "Always 1; the vendor of a GPU and the number that the vendor's tool gives it."};
+  Family gpu_memory{"fracgpu_gpu_memory_bytes", kGauge, "Memory of a GPU, as its driver says."};
+  Family gpu_claimed{"fracgpu_gpu_claimed_ratio", kGauge,
+                     "Share of a GPU that launches have claimed, 0 to 1."};
+  Family gpu_untracked{"fracgpu_gpu_untracked_processes", kGauge,
+                       "Processes that hold memory of a GPU, as its driver says, and that no "
+                       "tenant's ledger knows: they are under no cap."};
+  Family gpu_untracked_bytes{"fracgpu_gpu_untracked_bytes", kGauge,
+                             "Memory of a GPU that those processes hold, where its driver tells."};
+  Family waiting{"fracgpu_launches_waiting", kGauge, "Launches that wait for a share of a GPU."};
+  Family claim{"fracgpu_tenant_claim_ratio", kGauge,
+               "Share of a GPU that a tenant has claimed, 0 to 1."};
+  Family created{"fracgpu_tenant_created_timestamp_seconds", kGauge,
+                 "When a tenant's ledger was made."};
+  Family unreadable{"fracgpu_ledgers_unreadable", kGauge,
+                    "Ledgers, and the book of claims, that cannot be read or trusted."};
+  Family cap{"fracgpu_tenant_cap_bytes", kGauge,
+             "The most memory of a GPU that a tenant may hold; none where it is not capped."};
+  Family used{"fracgpu_tenant_used_bytes", kGauge,
+              "Memory of a GPU that a tenant holds: its living processes, and what the dead "
+              "exported."};
+  Family peak{"fracgpu_tenant_peak_bytes", kGauge,
+              "The most that a tenant held on a GPU, as sampled when leases grew."};
+  Family refusals{"fracgpu_tenant_refusals_total", kCounter,
+                  "Requests for memory of a GPU that were refused to a tenant because of its cap."};
+  Family damaged{"fracgpu_tenant_ledger_damaged", kGauge,
+                 "1 if something else wrote into a tenant's ledger: nothing is granted from it."};
+  Family processes{"fracgpu_tenant_processes", kGauge,
+                   "Processes of a tenant on a GPU: alive, or dead while others still hold what "
+                   "they exported."};
+  Family process_used{"fracgpu_process_used_bytes", kGauge,
+                      "Memory of a GPU that a process holds."};
+  Family process_peak{"fracgpu_process_peak_bytes", kGauge,
+                      "The most that a process held on a GPU."};
+  Family process_implicit{"fracgpu_process_implicit_bytes", kGauge,
+                          "What a process holds that no call asked for: contexts and the like."};
+  Family process_leased{"fracgpu_process_leased_bytes", kGauge,
+                        "What a process may hold without asking its tenant."};
+
+  std::string text() const {
+    std::string all;
+    for (const Family* family :
+         {&build, &driver_up, &gpu_info, &gpu_memory, &gpu_claimed, &gpu_untracked,
+          &gpu_untracked_bytes, &waiting, &claim, &created, &unreadable, &cap, &used, &peak,
+          &refusals, &damaged, &processes, &process_used, &process_peak, &process_implicit,
+          &process_leased}) {
+      all += family->text();
+    }
+    return all;
+  }
+};
+
+// A PID that only its own container knows is not unique without its namespace.
+std::string pid_of(const ProcessUse& process) {
+  return process.host_pid != 0 ? std::to_string(process.host_pid)
+                               : fmt::format("{}@{}", process.pid, process.pid_namespace);
+}
+
+void add_process(const ProcessUse& process, const Labels& device, Families& families) {
+  Labels labels = device;
+  labels.insert(labels.end(), {{"pid", pid_of(process)},
+                               {"user", process.user},
+                               {"command", process.command}});
+  families.process_used.add(labels, process.used);
+  families.process_peak.add(labels, process.peak);
+  families.process_implicit.add(labels, process.implicit);
+  families.process_leased.add(labels, process.leased);
+}
+
+void add_device(const DeviceUse& device, const Labels& labels, bool with_processes,
+                Families& families) {
+  if (device.cap) families.cap.add(labels, *device.cap);
+  families.used.add(labels, device.used);
+  families.peak.add(labels, device.peak);
+  families.refusals.add(labels, device.refusals);
+  families.damaged.add(labels, uint64_t{device.damaged});
+  uint64_t alive = 0, exported = 0;
+  for (const ProcessUse& process : device.processes) {
+    alive += process.alive ? 1 : 0;
+    exported += process.orphaned ? 1 : 0;
+    if (with_processes && (process.alive || process.orphaned)) {
+      add_process(process, labels, families);
+    }
+  }
+  for (const auto& [state, number] : {std::pair("alive", alive), std::pair("exported", exported)}) {
+    Labels of_state = labels;
+    of_state.emplace_back("state", state);
+    families.processes.add(of_state, number);
+  }
+}
+
+uint64_t add_tenants(const std::vector<TenantUse>& tenants, bool with_processes,
+                     Families& families) {
+  for (const TenantUse& tenant : tenants) {
+    families.created.add({{"tenant", tenant.name}}, tenant.created_unix_s);
+    for (const DeviceUse& device : tenant.devices) {
+      add_device(device, {{"tenant", tenant.name}, {"gpu", device.key}}, with_processes, families);
+    }
+  }
+  return tenants.size();
+}
+
+// By key, what is claimed of each GPU.
+std::map<std::string, double> add_claims(const std::vector<Launch>& launches, Families& families) {
+  std::map<std::string, double> claimed;
+  std::map<std::pair<std::string, std::string>, double> of_tenant;
+  uint64_t waiting = 0;
+  for (const Launch& launch : launches) {
+    waiting += launch.waiting ? 1 : 0;
+    if (launch.waiting) continue;
+    for (const Share& share : launch.shares) {
+      const double ratio = share.parts / static_cast<double>(book_layout::kParts);
+      claimed[share.key] += ratio;
+      of_tenant[{launch.tenant, share.key}] += ratio;
+    }
+  }
+  families.waiting.add({}, waiting);
+  for (const auto& [whose, ratio] : of_tenant) {
+    families.claim.add({{"tenant", whose.first}, {"gpu", whose.second}}, ratio);
+  }
+  return claimed;
+}
+
+}  // namespace
+
+std::string Collector::collect() {
+  Families families;
+  families.build.add({{"version", FRACGPU_VERSION}}, uint64_t{1});
+  uint64_t unreadable = 0;
+  std::vector<TenantUse> tenants;
+  for (const std::string& name : tenant_names()) {
+    try {
+      tenants.push_back(read_tenant(name));
+    } catch (const std::exception&) {
+      ++unreadable;  // fracgpu doctor says why
+    }
+  }
+  add_tenants(tenants, with_processes_, families);
+
+  std::map<std::string, double> claimed;
+  try {
+    claimed = add_claims(Book::exists() ? Book().launches() : std::vector<Launch>(), families);
+  } catch (const std::exception&) {
+    ++unreadable;
+  }
+  families.unreadable.add({}, unreadable);
+  return families.text();
+}
+
+}  // namespace fracgpu::tools
