@@ -13,6 +13,7 @@
 #include "tools/gc.h"
 #include "tools/launch_tree.h"
 #include "tools/limit.h"
+#include "tools/metrics/metrics.h"
 #include "tools/output.h"
 #include "tools/queue.h"
 #include "tools/run.h"
@@ -45,6 +46,7 @@ int main(int argc, char** argv) try {
   add_limit_command(app, code);
   add_gc_command(app, code);
   add_doctor_command(app, code);
+  add_metrics_command(app, code);
 
   try {
     app.parse(argc, argv);

@@ -8,7 +8,7 @@
 #include "shim/text.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/program.h"
-#include "tools/ledger_reader.h"
+#include "tools/doctor/tenant_processes.h"
 #include "tools/plain_text.h"
 
 namespace fracgpu::tools {
@@ -18,35 +18,18 @@ using State = Finding::State;
 constexpr const char* kCheck = "bypass";
 constexpr size_t kMostNamed = 8;
 
-// The living processes of all tenants that are visible here.
-class LedgerProcesses {
- public:
-  LedgerProcesses() {
-    for (const std::string& name : tenant_names()) {
-      try {
-        for (const DeviceUse& device : read_tenant(name).devices) {
-          for (const ProcessUse& process : device.processes) {
-            if (!process.alive) continue;
-            if (process.host_pid != 0) host_.insert(process.host_pid);
-            inner_.insert({process.pid_namespace, process.pid});
-          }
-        }
-      } catch (const std::exception&) {
-        // The check of the ledgers says why.
-      }
+// Of all tenants that are visible here.
+TenantProcesses tenant_processes() {
+  TenantProcesses all;
+  for (const std::string& name : tenant_names()) {
+    try {
+      all.add(read_tenant(name));
+    } catch (const std::exception&) {
+      // The check of the ledgers says why.
     }
   }
-
-  // Drivers name a process by its PID here, or by that on the host.
-  bool knows(uint32_t pid) const {
-    return host_.count(pid) != 0 || inner_.count({here_.pid_namespace, pid}) != 0;
-  }
-
- private:
-  const ProcessName here_ = process_of_own_namespace(1);
-  std::set<uint32_t> host_{};
-  std::set<std::pair<uint64_t, uint32_t>> inner_{};
-};
+  return all;
+}
 
 std::string command_of(uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
@@ -84,7 +67,7 @@ Finding describe(uint32_t pid, const std::string& used, const std::string& gpu) 
 Findings check_bypass(const ProbeReport& gpus) {
   Findings findings;
   if (!gpus.told.contains("gpus") || gpus.told["gpus"].empty()) return findings;
-  const LedgerProcesses tenants;
+  const TenantProcesses tenants = tenant_processes();
   std::set<uint32_t> under_cap, others;
   for (const auto& gpu : gpus.told["gpus"]) {
     const std::string label = fmt::format("GPU {}", gpu.value("key", ""));

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "shim/text.h"
 #include "tools/doctor/checks.h"
@@ -13,11 +12,15 @@ namespace {
 
 using State = Finding::State;
 
-constexpr std::pair<const char*, const char*> kTools[] = {{"cuda", "CUDA"},
-                                                          {"hip", "HIP"},
-                                                          {"nvml", "NVML"},
-                                                          {"amdsmi", "amd-smi"},
-                                                          {"rocmsmi", "rocm-smi"}};
+struct Tool {
+  const char *probe, *name;
+  bool allocates;  // programs get their memory by it; the others only show
+};
+constexpr Tool kTools[] = {{"cuda", "CUDA", true},
+                           {"hip", "HIP", true},
+                           {"nvml", "NVML", false},
+                           {"amdsmi", "amd-smi", false},
+                           {"rocmsmi", "rocm-smi", false}};
 
 std::string human(uint64_t bytes) {
   return human_bytes(bytes).c_str();
@@ -90,24 +93,26 @@ Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& g
       continue;
     }
     std::string same, other;
-    for (const auto& [probe, tool] : kTools) {
-      const auto report = vendors.find(probe);
+    State state = State::warn;
+    for (const Tool& tool : kTools) {
+      const auto report = vendors.find(tool.probe);
       if (report == vendors.end() || !report->second.told.contains("totals")) continue;
       for (const auto& each : report->second.told["totals"]) {
         if (each.value("key", "") != gpu.key) continue;
         const uint64_t total = each.value("total", uint64_t{0});
         if (shows(gpu, total)) {
-          same += (same.empty() ? "" : ", ") + std::string(tool);
+          same += (same.empty() ? "" : ", ") + std::string(tool.name);
         } else {
-          other += fmt::format("{}{} shows {}", other.empty() ? "" : ", ", tool, human(total));
+          if (tool.allocates) state = State::fail;
+          other += fmt::format("{}{} shows {}", other.empty() ? "" : ", ", tool.name, human(total));
         }
       }
     }
     const std::string cap =
         fmt::format("{}: cap {} of {}", gpu.label, human(gpu.cap), human(gpu.physical));
     if (!other.empty()) {
-      findings.push_back({State::fail, kCheck, fmt::format("{}, but {}", cap, other),
-                          "see the checks of the library and of the doors"});
+      findings.push_back({state, kCheck, fmt::format("{}, but {}", cap, other),
+                          "see the checks of the drivers and of the doors"});
     } else if (same.empty()) {
       findings.push_back({State::warn, kCheck, cap + ", and no tool here shows it",
                           "is the GPU given to this container, or hidden by "

@@ -49,18 +49,6 @@ const char* name_of(State state) {
   return state == State::ok ? "ok" : state == State::warn ? "warn" : "fail";
 }
 
-// Without our library and without its limits.
-Changes without_library() {
-  const char* const preload = getenv("LD_PRELOAD");
-  std::string others;
-  for (const std::string_view item : split(preload == nullptr ? "" : preload, ':')) {
-    if (item.empty() || item.substr(item.rfind('/') + 1) == kLibrary) continue;
-    others += (others.empty() ? "" : ":") + std::string(item);
-  }
-  return {{"LD_PRELOAD", others.empty() ? std::nullopt : std::optional(others)},
-          {"FRACGPU_MEMORY_LIMIT", std::nullopt}};
-}
-
 Findings examine(const DoctorOptions& options) {
   Setup setup;
   setup.library = mapped_library();

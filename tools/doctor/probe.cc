@@ -156,6 +156,17 @@ ProbeReport run_probe(const std::string& name, const Changes& changes, int deadl
   return report;
 }
 
+Changes without_library() {
+  const char* const preload = getenv("LD_PRELOAD");
+  std::string others;
+  for (const std::string_view item : split(preload == nullptr ? "" : preload, ':')) {
+    if (item.empty() || item.substr(item.rfind('/') + 1) == kLibrary) continue;
+    others += (others.empty() ? "" : ":") + std::string(item);
+  }
+  return {{"LD_PRELOAD", others.empty() ? std::nullopt : std::optional(others)},
+          {"FRACGPU_MEMORY_LIMIT", std::nullopt}};
+}
+
 ProbeTeller::ProbeTeller() : fd_(kTold) {
   fcntl(fd_, F_SETFD, FD_CLOEXEC);
 }

@@ -134,7 +134,7 @@ Findings check_namespaces() {
 
 Findings check_ledgers() {
   constexpr const char* kCheck = "ledger";
-  constexpr size_t kMostNamed = 3;
+  static constexpr size_t kMostNamed = 3;
   Findings findings = {check_folder()};
   size_t sound = 0;
   std::vector<std::string> damaged, unusable;

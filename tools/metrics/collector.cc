@@ -6,11 +6,12 @@
 #include <map>
 
 #include "shim/clock.h"
+#include "shim/identity.h"
 #include "tools/book.h"
-#include "tools/gpu_facts.h"
+#include "tools/doctor/probe.h"
+#include "tools/doctor/tenant_processes.h"
 #include "tools/ledger_reader.h"
 #include "tools/metrics/exposition.h"
-#include "tools/output.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -23,7 +24,8 @@ constexpr auto kCounter = Family::Type::counter;
 
 // Every metric, in the order in which they are told.
 struct Families {
-  Family build{"fracgpu_build_info", kGauge, "Always 1; the version of the command that told this."};
+  Family build{"fracgpu_build_info", kGauge,
+               "Always 1; the version of the command that told this."};
   Family driver_up{"fracgpu_driver_up", kGauge,
                    "1 if the GPU drivers answered in time, 0 if one hung or crashed."};
   Family gpu_info{"fracgpu_gpu_info", kGauge,
@@ -68,11 +70,27 @@ struct Families {
 
   std::string text() const {
     std::string all;
-    for (const Family* family :
-         {&build, &driver_up, &gpu_info, &gpu_memory, &gpu_claimed, &gpu_untracked,
-          &gpu_untracked_bytes, &waiting, &claim, &created, &unreadable, &cap, &used, &peak,
-          &refusals, &damaged, &processes, &process_used, &process_peak, &process_implicit,
-          &process_leased}) {
+    for (const Family* family : {&build,
+                                 &driver_up,
+                                 &gpu_info,
+                                 &gpu_memory,
+                                 &gpu_claimed,
+                                 &gpu_untracked,
+                                 &gpu_untracked_bytes,
+                                 &waiting,
+                                 &claim,
+                                 &created,
+                                 &unreadable,
+                                 &cap,
+                                 &used,
+                                 &peak,
+                                 &refusals,
+                                 &damaged,
+                                 &processes,
+                                 &process_used,
+                                 &process_peak,
+                                 &process_implicit,
+                                 &process_leased}) {
       all += family->text();
     }
     return all;
@@ -87,9 +105,8 @@ std::string pid_of(const ProcessUse& process) {
 
 void add_process(const ProcessUse& process, const Labels& device, Families& families) {
   Labels labels = device;
-  labels.insert(labels.end(), {{"pid", pid_of(process)},
-                               {"user", process.user},
-                               {"command", process.command}});
+  labels.insert(labels.end(),
+                {{"pid", pid_of(process)}, {"user", process.user}, {"command", process.command}});
   families.process_used.add(labels, process.used);
   families.process_peak.add(labels, process.peak);
   families.process_implicit.add(labels, process.implicit);
@@ -118,36 +135,51 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
   }
 }
 
-uint64_t add_tenants(const std::vector<TenantUse>& tenants, bool with_processes,
-                     Families& families) {
-  for (const TenantUse& tenant : tenants) {
-    families.created.add({{"tenant", tenant.name}}, tenant.created_unix_s);
-    for (const DeviceUse& device : tenant.devices) {
-      add_device(device, {{"tenant", tenant.name}, {"gpu", device.key}}, with_processes, families);
-    }
+void add_tenant(const TenantUse& tenant, bool with_processes, Families& families) {
+  families.created.add({{"tenant", tenant.name}}, tenant.created_unix_s);
+  for (const DeviceUse& device : tenant.devices) {
+    add_device(device, {{"tenant", tenant.name}, {"gpu", device.key}}, with_processes, families);
   }
-  return tenants.size();
 }
 
-// By key, what is claimed of each GPU.
-std::map<std::string, double> add_claims(const std::vector<Launch>& launches, Families& families) {
-  std::map<std::string, double> claimed;
-  std::map<std::pair<std::string, std::string>, double> of_tenant;
+void add_claims(const std::vector<Launch>& launches, Families& families) {
+  std::map<std::string, uint32_t> of_gpu;
+  std::map<std::pair<std::string, std::string>, uint32_t> of_tenant;
   uint64_t waiting = 0;
   for (const Launch& launch : launches) {
     waiting += launch.waiting ? 1 : 0;
-    if (launch.waiting) continue;
     for (const Share& share : launch.shares) {
-      const double ratio = share.parts / static_cast<double>(book_layout::kParts);
-      claimed[share.key] += ratio;
-      of_tenant[{launch.tenant, share.key}] += ratio;
+      of_gpu[share.key] += share.parts;
+      of_tenant[{launch.tenant, share.key}] += share.parts;
     }
   }
-  families.waiting.add({}, waiting);
-  for (const auto& [whose, ratio] : of_tenant) {
-    families.claim.add({{"tenant", whose.first}, {"gpu", whose.second}}, ratio);
+  const auto ratio = [](uint32_t parts) { return parts / double{book_layout::kParts}; };
+  for (const auto& [gpu, parts] : of_gpu) families.gpu_claimed.add({{"gpu", gpu}}, ratio(parts));
+  for (const auto& [whose, parts] : of_tenant) {
+    families.claim.add({{"tenant", whose.first}, {"gpu", whose.second}}, ratio(parts));
   }
-  return claimed;
+  families.waiting.add({}, waiting);
+}
+
+void add_gpus(const nlohmann::json& gpus, const TenantProcesses& tenants, Families& families) {
+  for (const auto& gpu : gpus) {
+    const Labels labels = {{"gpu", gpu.value("key", "")}};
+    families.gpu_info.add({{"gpu", gpu.value("key", "")},
+                           {"vendor", gpu.value("vendor", "")},
+                           {"index", std::to_string(gpu.value("index", 0))}},
+                          uint64_t{1});
+    families.gpu_memory.add(labels, gpu.value("physical", uint64_t{0}));
+    std::map<uint32_t, uint64_t> others;  // a process may be in several lists
+    for (const auto& process : gpu["processes"]) {
+      const uint32_t pid = process.value("pid", 0U);
+      if (tenants.knows(pid)) continue;
+      others[pid] = process["used"].is_null() ? 0 : process["used"].get<uint64_t>();
+    }
+    uint64_t bytes = 0;
+    for (const auto& [pid, used] : others) bytes += used;
+    families.gpu_untracked.add(labels, uint64_t{others.size()});
+    families.gpu_untracked_bytes.add(labels, bytes);
+  }
 }
 
 }  // namespace
@@ -155,24 +187,37 @@ std::map<std::string, double> add_claims(const std::vector<Launch>& launches, Fa
 std::string Collector::collect() {
   Families families;
   families.build.add({{"version", FRACGPU_VERSION}}, uint64_t{1});
+
+  // The driver's list first: who joins a tenant meanwhile is in the ledgers.
+  nlohmann::json gpus = nlohmann::json::array();
+  bool driver_up = false;
+  if (coarse_now_ms() >= ask_driver_again_ms_) {
+    const ProbeReport report = run_probe("gpus", without_library(), kDriverDeadline_s);
+    driver_up = report.done();
+    if (driver_up) gpus = report.told["gpus"];
+    if (!driver_up) ask_driver_again_ms_ = coarse_now_ms() + kLeaveDriverAlone_ms;
+  }
+  families.driver_up.add({}, uint64_t{driver_up});
+
   uint64_t unreadable = 0;
-  std::vector<TenantUse> tenants;
+  TenantProcesses tenants;
   for (const std::string& name : tenant_names()) {
     try {
-      tenants.push_back(read_tenant(name));
+      if (!is_tenant_name(name)) throw std::runtime_error("no tenant has such a name");
+      const TenantUse tenant = read_tenant(name);
+      tenants.add(tenant);
+      add_tenant(tenant, with_processes_, families);
     } catch (const std::exception&) {
       ++unreadable;  // fracgpu doctor says why
     }
   }
-  add_tenants(tenants, with_processes_, families);
-
-  std::map<std::string, double> claimed;
   try {
-    claimed = add_claims(Book::exists() ? Book().launches() : std::vector<Launch>(), families);
+    add_claims(Book::exists() ? Book().launches() : std::vector<Launch>(), families);
   } catch (const std::exception&) {
     ++unreadable;
   }
   families.unreadable.add({}, unreadable);
+  add_gpus(gpus, tenants, families);
   return families.text();
 }
 

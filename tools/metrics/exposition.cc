@@ -23,25 +23,28 @@ std::string escaped(const std::string& text) {
 }  // namespace
 
 void Family::add(const Labels& labels, uint64_t value) {
-  add_line(labels, std::to_string(value));
+  add_sample(labels, std::to_string(value));
 }
 
 void Family::add(const Labels& labels, double value) {
-  add_line(labels, fmt::format("{}", value));
+  add_sample(labels, fmt::format("{}", value));
 }
 
-void Family::add_line(const Labels& labels, const std::string& value) {
+void Family::add_sample(const Labels& labels, const std::string& value) {
   std::string list;
   for (const auto& [name, text] : labels) {
     list += fmt::format("{}{}=\"{}\"", list.empty() ? "" : ",", name, escaped(text));
   }
-  lines_ += labels.empty() ? fmt::format("{} {}\n", name_, value)
-                           : fmt::format("{}{{{}}} {}\n", name_, list, value);
+  samples_.emplace(list.empty() ? "" : "{" + list + "}", value);
 }
 
 std::string Family::text() const {
-  return fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{3}", name_, help_,
-                     type_ == Type::counter ? "counter" : "gauge", lines_);
+  std::string text = fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help_,
+                                 type_ == Type::counter ? "counter" : "gauge");
+  for (const auto& [labels, value] : samples_) {
+    text += fmt::format("{}{} {}\n", name_, labels, value);
+  }
+  return text;
 }
 
 }  // namespace fracgpu::tools

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,18 +20,20 @@ class Family {
   enum class Type { gauge, counter };
   Family(const char* name, Type type, const char* help) : name_(name), type_(type), help_(help) {}
 
+  // Of several with the same labels the first counts: Prometheus takes nothing at all from a page
+  // that has one twice, and what others wrote into a ledger may be anything.
   void add(const Labels& labels, uint64_t value);
   void add(const Labels& labels, double value);
 
   std::string text() const;
 
  private:
-  void add_line(const Labels& labels, const std::string& value);
+  void add_sample(const Labels& labels, const std::string& value);
 
   const char* name_;
   Type type_;
   const char* help_;
-  std::string lines_{};
+  std::map<std::string, std::string> samples_{};  // by their labels, as written
 };
 
 }  // namespace fracgpu::tools

@@ -1,0 +1,284 @@
+"""doctor_test.py BUILD: `fracgpu doctor`, end to end on simulated machines, healthy and broken in every way it names."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+
+from machine import BUILD, CLIENT, COMMAND, LIBRARY, Machine, main, one_line
+
+
+class Page:
+    """What doctor found, by --json."""
+
+    def __init__(self, machine, *arguments, run=None, extra=None):
+        before = [] if run is None else ["run", *run, "--", COMMAND]
+        self.status, out, self.err = machine.fracgpu(*before, "doctor", "--json", *arguments, extra=extra)
+        page = json.loads(out)
+        self.checks = page["checks"]
+        assert page["healthy"] == (self.status == 0) == all(c["state"] != "fail" for c in self.checks), page
+        for check in self.checks:
+            assert check["state"] == "ok" or check["remedy"], f"no remedy: {check}"
+
+    def of(self, name, state=None):
+        return [c["text"] for c in self.checks if c["check"] == name and state in (None, c["state"])]
+
+    def failed(self):
+        return {c["check"] for c in self.checks if c["state"] == "fail"}
+
+
+@contextlib.contextmanager
+def library(machine, name, source, links=()):
+    """A folder with a library of this name, made of C."""
+    folder = f"{machine.folder}/{name}.d"
+    os.makedirs(folder)
+    with open(f"{folder}/source.c", "w", encoding="ascii") as file:
+        file.write(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{folder}/{name}", f"{folder}/source.c", *links], check=True)
+    yield folder
+
+
+def read_until_ready(child):
+    while (line := child.stdout.readline()) and line != "ready\n":
+        pass
+    assert line == "ready\n", child.stderr.read()
+
+
+def test_nothing_is_configured():
+    with Machine("a100-40gb") as m:
+        page = Page(m)
+        assert page.status == 0 and not page.failed(), page.checks
+        assert page.of("library", "ok") and page.of("preload", "warn") and page.of("limits", "warn"), page.checks
+        assert not page.of("doors") and not page.of("cap"), "nothing is claimed of a cap that is not there"
+        assert any("CUDA driver" in text for text in page.of("driver", "ok")), page.checks
+        assert m.fracgpu("doctor", "--quiet") == (0, "", "")
+
+
+def test_a_capped_launch_is_healthy():
+    with Machine("2xa100-40gb") as m:
+        page = Page(m, run=["--memory", "0=8GiB,1=25%"])
+        assert page.status == 0 and not page.failed(), page.checks
+        assert "by LD_PRELOAD" in page.of("preload", "ok")[0]
+        doors = page.of("doors", "ok")
+        assert any(text.startswith("cuDeviceTotalMem_v2 by link, dlsym, RTLD_DEFAULT, dlvsym, cuGetProcAddress")
+                   for text in doors), doors
+        assert any(text.startswith("nvmlDeviceGetMemoryInfo by link, dlsym, RTLD_DEFAULT") for text in doors), doors
+        caps = page.of("cap", "ok")
+        assert len(caps) == 2 and "cap 8.0 GiB of 40.0 GiB, as shown by CUDA, NVML" in caps[0], caps
+        assert "cap 10.0 GiB of 40.0 GiB" in caps[1], caps
+
+
+def test_amd_is_healthy():
+    with Machine("mi300x") as m:
+        page = Page(m, run=["--memory", "8GiB"])
+        assert not page.failed(), page.checks
+        caps = page.of("cap", "ok")
+        assert len(caps) == 1 and "amd-smi, rocm-smi" in caps[0], page.checks
+        assert any("rsmi_dev_memory_total_get by link, dlsym" in text for text in page.of("doors", "ok")), page.checks
+
+
+def test_without_any_driver():
+    with Machine("a100-40gb") as m:
+        page = Page(m, extra={"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""})
+        if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/sys/class/kfd"):
+            assert page.status == 0 and any("GPU" in text for text in page.of("driver", "warn")), page.checks
+
+
+def test_a_driver_that_hangs_or_crashes_is_named():
+    with Machine("a100-40gb") as m:
+        page = Page(m, "--deadline", "1", extra={"FRACGPU_SIM_DELAY_US": "cuInit=3000000000"})
+        assert page.failed() == {"driver"}, page.checks
+        assert any("libcuda.so.1 hung in cuInit" in text for text in page.of("driver", "fail")), page.checks
+        assert any("NVIDIA driver" in text for text in page.of("driver", "ok")), "the others are asked all the same"
+        page = Page(m, "--deadline", "1", extra={"FRACGPU_SIM_DELAY_US": "nvmlInit_v2=3000000000"})
+        assert any("looking for GPUs hung" in text for text in page.of("driver", "fail")), page.checks
+        crash = "int cuInit(unsigned f) { return *(volatile int*)0; }"
+        with library(m, "libcuda.so.1", crash) as folder:
+            page = Page(m, extra={"LD_LIBRARY_PATH": f"{folder}:{BUILD}/sim"})
+            assert any("libcuda.so.1 crashed in cuInit (signal 11)" in t for t in page.of("driver", "fail")), page.checks
+        with library(m, "libcuda.so.1", "__attribute__((constructor)) void f(void) { for (;;) ; }") as folder:
+            page = Page(m, "--deadline", "1", extra={"LD_LIBRARY_PATH": f"{folder}:{BUILD}/sim"})
+            assert any("hung in loading libcuda.so.1" in text for text in page.of("driver", "fail")), page.checks
+
+
+def test_a_door_that_leads_elsewhere():
+    with Machine("a100-40gb") as m:
+        # Preloaded before ours, and so in its way for whoever is linked with the driver.
+        source = ("#include <stddef.h>\nint cuDeviceTotalMem_v2(size_t* b, int d) { *b = (size_t)40 << 30; "
+                  "(void)d; return 0; }")
+        with library(m, "libother.so", source) as folder:
+            page = Page(m, extra={"LD_PRELOAD": f"{folder}/libother.so:{LIBRARY}", "FRACGPU_MEMORY_LIMIT": "8GiB",
+                                  "FRACGPU_TENANT": m.tenant("door")})
+        assert page.failed() == {"doors"}, page.checks
+        assert "by link is not ours" in page.of("doors", "fail")[0], page.checks
+
+
+def test_the_cap_in_force_is_the_ledger_s():
+    with Machine("a100-40gb") as m:
+        name = m.tenant("t")
+        holder = m.start("run", "--memory", "8GiB", "--tenant", name, "--", CLIENT, "init", "retain", "wait")
+        read_until_ready(holder)
+        assert m.fracgpu("limit", name, "4GiB")[0] == 0
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": name})
+        assert "cap 4.0 GiB of 40.0 GiB, as shown by CUDA, NVML" in page.of("cap", "ok")[0], page.checks
+
+
+def test_a_tool_that_shows_something_else():
+    with Machine("mi300x") as m:
+        # Of this version nothing is known, and what it tells is left alone.
+        os.symlink(f"{BUILD}/sim/libamd_smi.so.28", f"{m.folder}/libamd_smi.so")
+        page = Page(m, run=["--memory", "8GiB"], extra={"LD_LIBRARY_PATH": f"{m.folder}:{BUILD}/sim"})
+        assert page.status == 0 and "but amd-smi shows 191.9 GiB" in page.of("cap", "warn")[0], page.checks
+        assert any("libamd_smi 28" in text and "23 to 27" in text for text in page.of("driver", "warn")), page.checks
+
+
+def test_what_is_wrong_with_the_library():
+    with Machine("a100-40gb") as m:
+        shutil.copy(COMMAND, f"{m.folder}/fracgpu")
+
+        def judge(extra=None):
+            done = subprocess.run([f"{m.folder}/fracgpu", "doctor", "--json"], env={**m.environment, **(extra or {})},
+                                  capture_output=True, text=True, check=False, timeout=60)
+            found = [c for c in json.loads(done.stdout)["checks"] if c["check"] == "library"]
+            return done.returncode, found[-1]["state"], found[-1]["text"]
+        with open(f"{m.folder}/libfracgpu.so", "w", encoding="ascii") as file:
+            file.write("no library")
+        assert judge()[:2] == (1, "fail") and "damaged" in judge()[2], judge()
+        with open(LIBRARY, "rb") as file:
+            whole = bytearray(file.read())
+        for at, value, what in ((18, 0xb7, "is for aarch64"), (4, 1, "is for x32")):
+            other = bytearray(whole)
+            other[at] = value
+            with open(f"{m.folder}/libfracgpu.so", "wb") as file:
+                file.write(other)
+            assert judge()[1] == "fail" and what in judge()[2], judge()
+        with open(f"{m.folder}/libfracgpu.so", "wb") as file:
+            file.write(whole[:len(whole) // 3])
+        assert judge()[1] == "fail", judge()
+        # A version that no glibc has, of the same length.
+        version = b"GLIBC_2.28\0" if b"GLIBC_2.28\0" in whole else b"GLIBC_2.17\0"
+        with open(f"{m.folder}/libfracgpu.so", "wb") as file:
+            file.write(whole.replace(version, b"GLIBC_2.98\0"))
+        assert judge()[1] == "fail" and "needs glibc 2.98" in judge()[2], judge()
+        os.unlink(f"{m.folder}/libfracgpu.so")
+        missing = f"{m.folder}/gone/libfracgpu.so"
+        assert "cannot be read" in judge({"LD_PRELOAD": missing})[2], judge({"LD_PRELOAD": missing})
+
+
+def test_what_is_wrong_with_the_configuration():
+    with Machine("a100-40gb") as m:
+        page = Page(m, extra={"FRACGPU_MEMORY_LIMIT": "8GiB"})
+        assert page.failed() == {"preload"}, page.checks
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8"})
+        assert "limits" in page.failed() and "FRACGPU_MEMORY_LIMIT" in page.of("limits", "fail")[0], page.checks
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": "a/b"})
+        assert "limits" in page.failed(), page.checks
+        status, out, err = m.fracgpu("doctor", "--quiet", extra={"FRACGPU_MEMORY_LIMIT": "8GiB"})
+        assert (status, err) == (1, "") and out.startswith("preload: ") and out.count("\n") == 1, (out, err)
+        for wrong in (["--bogus"], ["--deadline", "0"], ["--deadline", "soon"], ["--json", "--quiet"]):
+            status, out, err = m.fracgpu("doctor", *wrong)
+            assert (status, out) == (2, "") and one_line(err), (wrong, status, err)
+
+
+def test_processes_under_no_cap_are_named():
+    with Machine("a100-40gb") as m:
+        program = ["init", "retain", "alloc", "512MiB", "wait"]
+        inside = m.start("run", "--memory", "8GiB", "--tenant", m.tenant("t"), "--", CLIENT, *program)
+        outside = subprocess.Popen([CLIENT, *program], env=m.environment, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        m.children.append(outside)
+        for child in (inside, outside):
+            read_until_ready(child)
+        found = Page(m).of("bypass", "warn")
+        assert len(found) == 1 and f"PID {outside.pid} (cuda_client)" in found[0], found
+        outside.kill()
+        outside.wait()
+        assert Page(m).of("bypass", "ok") == ["the 1 GPU processes are all under caps"], Page(m).checks
+
+
+def test_damaged_ledgers_are_named():
+    with Machine("a100-40gb") as m:
+        with open(m.ledger("odd"), "wb") as file:
+            file.write(b"nothing")
+        names = [text for text in Page(m).of("ledger", "warn")]
+        assert names and "is not a ledger" in names[0], names
+
+
+def test_programs_are_judged():
+    with Machine("a100-40gb") as m:
+        def judge(*command, as_user=None):
+            before = [] if as_user is None else ["setpriv", f"--reuid={as_user}", "--clear-groups", "--regid=65534"]
+            done = subprocess.run([*before, COMMAND, "doctor", "--json", "--", *command], capture_output=True,
+                                  text=True, env=m.environment, check=False, timeout=60)
+            found = [c for c in json.loads(done.stdout)["checks"] if c["check"] == "program"]
+            assert len(found) == 1, found
+            return found[0]["state"], found[0]["text"]
+
+        source, program = f"{m.folder}/p.c", f"{m.folder}/p"
+        with open(source, "w", encoding="ascii") as file:
+            file.write("int main(void) { return 0; }\n")
+
+        def build(*options):
+            subprocess.run(["cc", "-o", program, source, *options], check=True)
+            os.chmod(m.folder, 0o755)
+        assert judge("true")[0] == "ok"
+        assert judge("no-such-command")[0] == "fail"
+        build()
+        assert judge(program)[0] == "ok"
+        os.chmod(program, 0o4755)
+        assert judge(program)[0] == "warn" and "set-uid for root" in judge(program)[1], judge(program)
+        assert judge(program, as_user=65534)[0] == "fail", judge(program, as_user=65534)
+        os.chmod(program, 0o755)
+        if subprocess.run(["setcap", "cap_net_raw+ep", program], check=False).returncode == 0:
+            assert judge(program, as_user=65534)[0] == "fail" and "file capabilities" in judge(program)[1]
+            subprocess.run(["setcap", "-r", program], check=True)
+        for option in ("-static", "-static-pie"):
+            build(option)
+            state, text = judge(program)
+            assert state == "fail" and "statically linked" in text, (option, text)
+        build("-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1")
+        assert judge(program)[0] == "fail" and "musl" in judge(program)[1], judge(program)
+        build("-fsanitize=address")
+        assert judge(program)[0] == "warn" and "sanitizer" in judge(program)[1], judge(program)
+        build()
+        with open(program, "r+b") as file:
+            file.seek(18)
+            file.write(b"\xb7\0")
+        assert judge(program)[0] == "fail" and "aarch64" in judge(program)[1], judge(program)
+        # Scripts are judged by what runs them.
+        build("-static")
+        for first, state in ((f"#!{program}\n", "fail"), (f"#!/usr/bin/env -S {program} -x\n", "fail"),
+                             ("#!/bin/sh -e\n", "ok"), ("", "ok")):
+            script = f"{m.folder}/script"
+            with open(script, "w", encoding="ascii") as file:
+                file.write(first + "exit 0\n")
+            os.chmod(script, 0o755)
+            assert judge(script)[0] == state, (first, judge(script))
+        with open(script, "w", encoding="ascii") as file:
+            file.write(f"#!{script}\n")
+        assert judge(script)[0] == "warn", judge(script)
+        # What is cut short or scribbled over is never followed.
+        with open(CLIENT, "rb") as file:
+            whole = file.read()
+        for at in range(0, 64, 3):
+            with open(program, "wb") as file:
+                file.write(whole[:at] + os.urandom(48) + whole[at + 48:4096])
+            judge(program)
+
+
+def test_the_page():
+    with Machine("a100-40gb") as m:
+        status, out, err = m.fracgpu("doctor")
+        assert (status, err) == (0, "") and all(len(line) <= 80 or "/" in line for line in out.splitlines()), out
+        assert "\033" not in out and "-> " in out and out.splitlines()[-1].endswith(" failed"), out
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([COMMAND, "doctor"], stdout=full, stderr=subprocess.PIPE, env=m.environment,
+                                  text=True, check=False)
+        assert done.returncode == 1 and one_line(done.stderr), done
+
+
+main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_healthy, test_without_any_driver,
+      test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere, test_the_cap_in_force_is_the_ledger_s,
+      test_a_tool_that_shows_something_else,
+      test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,
+      test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_programs_are_judged, test_the_page])

@@ -1,0 +1,294 @@
+"""metrics_test.py BUILD [PROMTOOL]: `fracgpu metrics`, its table and its dashboard, on simulated machines; with Prometheus'
+own tool only what that judges."""
+import fcntl
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, Machine, main, one_line, wait_until
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
+PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
+SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
+
+
+def parse(text):
+    """Strictly: {family: (type, help)} and {(family, labels): value}."""
+    families, samples, current = {}, {}, None
+    assert text.endswith("\n") and text.isascii(), text
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            current, told = line[7:].split(" ", 1)
+            assert current not in families, f"{current} is there twice"
+            families[current] = [None, told]
+        elif line.startswith("# TYPE "):
+            name, kind = line[7:].split(" ")
+            assert name == current and kind in ("gauge", "counter"), line
+            families[name][0] = kind
+        else:
+            match = SAMPLE.fullmatch(line)
+            assert match and match[1] == current, f"not a sample of {current}: {line}"
+            labels = tuple(sorted(LABEL.findall(match[2] or "")))
+            assert len(dict(labels)) == len(labels) and (current, labels) not in samples, f"twice: {line}"
+            samples[current, labels] = float(match[3])
+    return families, samples
+
+
+def lint(text):
+    if PROMTOOL:
+        done = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Metrics:
+    def __init__(self, text):
+        self.families, self.samples = parse(text)
+        lint(text)
+
+    def of(self, name, **labels):
+        """The values of this metric with at least these labels."""
+        return [value for (family, found), value in self.samples.items()
+                if family == name and labels.items() <= dict(found).items()]
+
+
+def metrics(machine, *arguments, extra=None):
+    status, out, err = machine.fracgpu("metrics", *arguments, extra=extra)
+    assert (status, err) == (0, ""), (status, err)
+    return Metrics(out)
+
+
+def table():
+    """METRICS.md: {name: (type, labels, help)}."""
+    with open(f"{FOLDER}/METRICS.md", encoding="utf-8") as file:
+        rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([a-z, ]*?) ?\| (.+) \|$", file.read(), re.M)
+    return {name: (kind, set(filter(None, labels.split(", "))), told) for name, kind, labels, told in rows}
+
+
+def until_ready(child):
+    while (line := child.stdout.readline()) and line not in ("ready\n", "ready"):
+        pass
+    assert line, child.stderr.read()
+
+
+def test_what_is_told():
+    with Machine("2xa100-40gb") as m:
+        first, second = m.uuids()
+        name = m.tenant("t")
+        program = ["init", "retain", "alloc", "512MiB", "alloc", "100GiB", "wait"]
+        inside = m.start("run", "--fraction", "0.5", "--tenant", name, "--", CLIENT, *program)
+        outside = subprocess.Popen([CLIENT, "init", "retain", "alloc", "256MiB", "wait"], env=m.environment, text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        m.children.append(outside)
+        until_ready(inside)
+        until_ready(outside)
+        waiter = m.start("run", "--count", "2", "--wait", "--tenant", m.tenant("w"), "--", "true")
+        wait_until(lambda: metrics(m).of("fracgpu_launches_waiting") == [1], "a launch waits")
+        told = metrics(m)
+        used = (512 + 64) << 20
+        on = {"tenant": name, "gpu": first}
+        assert told.of("fracgpu_driver_up") == [1]
+        assert told.of("fracgpu_gpu_memory_bytes", gpu=second) == [40 * GIB], told.samples
+        assert len(told.of("fracgpu_gpu_info", vendor="nvidia")) == 2 and told.of("fracgpu_gpu_info", index="1") == [1]
+        assert told.of("fracgpu_tenant_cap_bytes", **on) == [20 * GIB], told.samples
+        assert told.of("fracgpu_tenant_used_bytes", **on) == [used], told.samples
+        assert told.of("fracgpu_tenant_peak_bytes", **on)[0] >= used
+        assert told.of("fracgpu_tenant_refusals_total", **on) == [1]
+        assert told.of("fracgpu_tenant_claim_ratio", **on) == [0.5] and told.of("fracgpu_gpu_claimed_ratio") == [0.5]
+        assert told.of("fracgpu_tenant_processes", **on, state="alive") == [1]
+        who = {"command": "cuda_client", "user": "root", **on}
+        assert told.of("fracgpu_process_used_bytes", **who) == [used]
+        assert told.of("fracgpu_process_implicit_bytes", **who) == [64 << 20]
+        assert told.of("fracgpu_process_leased_bytes", **who)[0] >= used
+        assert told.of("fracgpu_gpu_untracked_processes", gpu=first) == [1]
+        assert told.of("fracgpu_gpu_untracked_bytes", gpu=first) == [(256 + 64) << 20], told.samples
+        assert not metrics(m, "--no-processes").of("fracgpu_process_used_bytes", **on)
+
+        # The table says the same: of names, types, texts and labels.
+        documented = table()
+        assert {n: (kind, text) for n, (kind, text) in told.families.items()} == \
+               {n: (kind, text) for n, (kind, _, text) in documented.items()}
+        seen = {}
+        for family, labels in told.samples:
+            assert {label for label, _ in labels} == documented[family][1], (family, labels)
+            seen[family] = True
+        assert set(seen) == set(documented), f"not shown to be told: {set(documented) - set(seen)}"
+
+        for child in (inside, outside, waiter):
+            child.kill()
+            child.wait()
+        told = metrics(m)
+        assert not told.of("fracgpu_process_used_bytes", **on), "processes that are gone are not told"
+        assert told.of("fracgpu_gpu_untracked_processes") == [0, 0]
+
+
+def test_amd():
+    with Machine("mi300x") as m:
+        told = metrics(m)
+        assert len(told.of("fracgpu_gpu_memory_bytes")) == 1 and told.of("fracgpu_gpu_info", vendor="amd") == [1]
+
+
+def test_a_driver_that_hangs():
+    with Machine("a100-40gb") as m:
+        told = metrics(m, extra={"FRACGPU_SIM_DELAY_US": "nvmlInit_v2=3000000000"})
+        assert told.of("fracgpu_driver_up") == [0] and not told.of("fracgpu_gpu_info")
+
+
+def test_hostile_text():
+    def scribbled(name, command):
+        data = bytearray(os.path.getsize(m.ledger("real")))
+        with open(m.ledger("real"), "rb") as file:
+            data[:] = file.read()
+        for at in [i for i in range(len(data)) if data.startswith(b"cuda_client\0", i)]:
+            data[at:at + 16] = command
+        with open(f"/dev/shm/fracgpu-{m.name}-{name}", "wb") as file:
+            file.write(data)
+
+    with Machine("a100-40gb") as m:
+        child = m.start("run", "--memory", "1GiB", "--tenant", m.tenant("real"), "--", CLIENT, "init", "retain", "wait")
+        until_ready(child)
+        hostile = b'a"b\\c\n{}=,#\x1b\xff\xc3 '
+        scribbled("x", hostile[:16].ljust(16, b"\0"))
+        with open(m.ledger("x"), "r+b") as file:
+            for slot in range(1024):
+                fcntl.fcntl(file, 37, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, 0x40000001 + slot, 1, 0))
+            told = metrics(m)
+            commands = {dict(labels)["command"] for (family, labels), _ in told.samples.items()
+                        if family == "fracgpu_process_used_bytes" and dict(labels)["tenant"] == m.tenant("x")}
+            assert commands == {'a\\"b\\\\c?{}=,#???'}, commands
+        # Names that would be the same when cleaned, or steer a terminal.
+        before = metrics(m).of("fracgpu_ledgers_unreadable")[0]
+        for name in ("n\nn", "n\x1bn", 'n"n', "n\\n"):
+            scribbled(name, b"x".ljust(16, b"\0"))
+        told = metrics(m)
+        assert told.of("fracgpu_ledgers_unreadable")[0] >= before + 4, told.samples
+        assert not told.of("fracgpu_tenant_used_bytes", tenant=m.tenant("n?n"))
+        for _ in range(5):
+            data = os.urandom(os.path.getsize(m.ledger("real")) - 96)
+            with open(m.ledger("x"), "r+b") as file:
+                file.seek(96)
+                file.write(data)
+            metrics(m)
+
+
+def test_the_file():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/fracgpu.prom"
+        old = os.umask(0o077)
+        status, out, err = m.fracgpu("metrics", "--textfile", path)
+        os.umask(old)
+        assert (status, out, err) == (0, "", "") and os.stat(path).st_mode & 0o777 == 0o644
+        with open(path, encoding="ascii") as file:
+            assert Metrics(file.read()).of("fracgpu_driver_up") == [1]
+            # A reader that has the old file open keeps the old one: it is replaced, not rewritten.
+            before = os.fstat(file.fileno()).st_ino
+            assert m.fracgpu("metrics", "--textfile", path)[0] == 0
+            assert os.stat(path).st_ino != before and os.fstat(file.fileno()).st_nlink == 0
+        assert os.listdir(m.folder) == ["fracgpu.prom"], os.listdir(m.folder)
+        os.mkdir(f"{m.folder}/folder.prom")
+        for wrong in (f"{m.folder}/no/such.prom", f"{m.folder}/other.txt", f"{m.folder}/folder.prom", ""):
+            status, out, err = m.fracgpu("metrics", "--textfile", wrong)
+            assert (status, out) == (1, "") and one_line(err) or wrong == "" and status in (0, 1), (wrong, status, err)
+        assert sorted(os.listdir(m.folder)) == ["folder.prom", "fracgpu.prom"]
+        for wrong in (["--bogus"], ["--textfile"], ["--listen", "127.0.0.1:0", "--textfile", path]):
+            status, out, err = m.fracgpu("metrics", *wrong)
+            assert (status, out) == (2, "") and one_line(err), (wrong, status, err)
+
+
+def ask(url, method="GET"):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def test_the_server():
+    with Machine("a100-40gb") as m:
+        server = m.start("metrics", "--listen", "127.0.0.1:0")
+        url = re.fullmatch(r"fracgpu: metrics at (http://127\.0\.0\.1:\d+/metrics)\n", server.stderr.readline())[1]
+        base = url[:-len("/metrics")]
+        port = int(base.rsplit(":", 1)[1])
+        status, headers, text = ask(url)
+        assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+        assert Metrics(text).of("fracgpu_driver_up") == [1] and int(headers["Content-Length"]) == len(text)
+        assert ask(url, "HEAD")[0] == 200 and ask(url, "HEAD")[2] == "" and ask(url + "?x=1")[0] == 200
+        assert ask(base + "/")[0] == 200 and ask(base + "/other")[0] == 404 and ask(url, "POST")[0] == 405
+
+        def raw(data):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as each:
+                each.sendall(data)
+                return each.makefile("rb").readline()
+        for wrong in (b"\r\n\r\n", b"GET\r\n\r\n", b"GET /metrics\r\n\r\n", b"\xff\0\r\n\r\n", b"GET / SPDY/3\r\n\r\n"):
+            assert raw(wrong) == b"HTTP/1.1 400 Bad Request\r\n", wrong
+        assert b" 400 " in raw(b"GET /" + b"x" * 16500)
+        # Who says nothing, says half, or goes away takes nobody's place for ever.
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for each in idle[:10]:
+            each.sendall(b"GET /metrics HT")
+        for each in idle[10:15]:
+            each.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(ask(url)[0])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers == [200] * 8 and server.poll() is None, answers
+        more = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        assert ask(url)[0] == 200, "those that said nothing are sent away after a while"
+        for each in more + idle:
+            each.close()
+        status, out, err = m.fracgpu("metrics", "--listen", f"127.0.0.1:{port}")
+        assert (status, out) == (1, "") and one_line(err) and "in use" in err, err
+        server.terminate()
+        assert server.wait(30) == -15
+        for wrong in ("9400", "localhost:9400", "127.0.0.1", "127.0.0.1:", ":9400", "127.0.0.1:99999", "127.0.0.1:-1",
+                      "[::1:9400", "127.0.0.1:x", "300.0.0.1:80"):
+            status, out, err = m.fracgpu("metrics", "--listen", wrong)
+            assert (status, out) == (1, "") and one_line(err), (wrong, err)
+
+
+def test_the_dashboard():
+    with open(f"{FOLDER}/dashboard.json", encoding="ascii") as file:
+        dashboard = json.load(file)
+    documented = table()
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries = [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    named = set(re.findall(r"fracgpu_\w+", " ".join(expressions + queries)))
+    assert expressions and named <= set(documented), f"no such metric: {named - set(documented)}"
+    for text in expressions + queries:
+        for name, labels in re.findall(r"(fracgpu_\w+)\{([^}]*)\}", text):
+            asked = set(re.findall(r"(\w+)=~", labels)) - {"instance"}
+            assert asked <= documented[name][1], f"{name} has no label {asked - documented[name][1]}"
+        for name in re.findall(r"(fracgpu_\w+)", text):
+            if documented[name][0] == "counter" and text in expressions:
+                assert re.search(rf"(rate|increase)\({name}", text), f"a counter by itself: {text}"
+    variables = {each["name"] for each in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard))) - {"__rate_interval", "__all"}
+    assert used == variables, (used, variables)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    if PROMTOOL:
+        rules = [{"record": f"panel_{i}", "expr": text.replace("$__rate_interval", "5m")}
+                 for i, text in enumerate(expressions)]
+        path = f"/tmp/fracgpu-rules-{os.getpid()}.yml"
+        with open(path, "w", encoding="ascii") as file:
+            json.dump({"groups": [{"name": "dashboard", "rules": rules}]}, file)
+        done = subprocess.run([PROMTOOL, "check", "rules", path], capture_output=True, text=True, check=False)
+        os.unlink(path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+main([test_what_is_told, test_the_dashboard] if PROMTOOL else
+     [test_what_is_told, test_amd, test_a_driver_that_hangs, test_hostile_text, test_the_file, test_the_server,
+      test_the_dashboard])
