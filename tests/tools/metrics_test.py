@@ -4,16 +4,16 @@ import fcntl
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 
-from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, Machine, main, one_line, wait_until
+from machine import BUILD, CLIENT, GIB, Machine, main, one_line, wait_until
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
 PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -79,6 +79,21 @@ def until_ready(child):
     assert line, child.stderr.read()
 
 
+def labels_of(told, name, tenant):
+    """Of the only sample of this metric and tenant."""
+    found = [labels for family, labels in told.samples if family == name and ("tenant", tenant) in labels]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def held(machine, pid):
+    """What the node's own books say that the process holds on the first GPU: its contexts, and all."""
+    shown = subprocess.run([f"{BUILD}/tests/sim/simnode", "show", machine.node, "--json"], capture_output=True,
+                           text=True, check=True).stdout
+    device = [p for p in json.loads(shown)["processes"] if p["pid"] == pid][0]["devices"][0]
+    return device["context_bytes"], device["context_bytes"] + device["allocation_bytes"]
+
+
 def test_what_is_told():
     with Machine("2xa100-40gb") as m:
         first, second = m.uuids()
@@ -93,7 +108,8 @@ def test_what_is_told():
         waiter = m.start("run", "--count", "2", "--wait", "--tenant", m.tenant("w"), "--", "true")
         wait_until(lambda: metrics(m).of("fracgpu_launches_waiting") == [1], "a launch waits")
         told = metrics(m)
-        used = (512 + 64) << 20
+        inner = int(dict(labels_of(told, "fracgpu_process_used_bytes", name))["pid"])
+        contexts, used = held(m, inner)
         on = {"tenant": name, "gpu": first}
         assert told.of("fracgpu_driver_up") == [1]
         assert told.of("fracgpu_gpu_memory_bytes", gpu=second) == [40 * GIB], told.samples
@@ -106,10 +122,10 @@ def test_what_is_told():
         assert told.of("fracgpu_tenant_processes", **on, state="alive") == [1]
         who = {"command": "cuda_client", "user": "root", **on}
         assert told.of("fracgpu_process_used_bytes", **who) == [used]
-        assert told.of("fracgpu_process_implicit_bytes", **who) == [64 << 20]
+        assert told.of("fracgpu_process_implicit_bytes", **who) == [contexts]
         assert told.of("fracgpu_process_leased_bytes", **who)[0] >= used
         assert told.of("fracgpu_gpu_untracked_processes", gpu=first) == [1]
-        assert told.of("fracgpu_gpu_untracked_bytes", gpu=first) == [(256 + 64) << 20], told.samples
+        assert told.of("fracgpu_gpu_untracked_bytes", gpu=first) == [held(m, outside.pid)[1]], told.samples
         assert not metrics(m, "--no-processes").of("fracgpu_process_used_bytes", **on)
 
         # The table says the same: of names, types, texts and labels.
@@ -122,9 +138,11 @@ def test_what_is_told():
             seen[family] = True
         assert set(seen) == set(documented), f"not shown to be told: {set(documented) - set(seen)}"
 
-        for child in (inside, outside, waiter):
+        os.kill(inner, signal.SIGKILL)
+        for child in (waiter, outside):
             child.kill()
             child.wait()
+        inside.wait()
         told = metrics(m)
         assert not told.of("fracgpu_process_used_bytes", **on), "processes that are gone are not told"
         assert told.of("fracgpu_gpu_untracked_processes") == [0, 0]
@@ -163,7 +181,7 @@ def test_hostile_text():
             told = metrics(m)
             commands = {dict(labels)["command"] for (family, labels), _ in told.samples.items()
                         if family == "fracgpu_process_used_bytes" and dict(labels)["tenant"] == m.tenant("x")}
-            assert commands == {'a\\"b\\\\c?{}=,#???'}, commands
+            assert commands == {'a\\"b\\\\c?{}=,#??? '}, commands
         # Names that would be the same when cleaned, or steer a terminal.
         before = metrics(m).of("fracgpu_ledgers_unreadable")[0]
         for name in ("n\nn", "n\x1bn", 'n"n', "n\\n"):
