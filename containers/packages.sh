@@ -10,6 +10,8 @@ demo="libamdhip64-5 libhsa-runtime-dev"
 # Headers to judge our declarations by and what they include, a terminal to read what full-screen programs show, the
 # benchmarks, the checker of the ledger's model, and the one version of clang-format that judges.
 tests="git python3-pyte libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
+# What judges the man page, shells to complete in, and the tool that gives a program capabilities.
+tests="$tests groff-base mandoc zsh fish libcap2-bin"
 
 case ${1-} in
   build) wanted=$build ;;

@@ -13,6 +13,7 @@
 #include "tools/gc.h"
 #include "tools/launch_tree.h"
 #include "tools/limit.h"
+#include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
 #include "tools/output.h"
 #include "tools/queue.h"
@@ -47,6 +48,7 @@ int main(int argc, char** argv) try {
   add_gc_command(app, code);
   add_doctor_command(app, code);
   add_metrics_command(app, code);
+  add_manual_options(app);
 
   try {
     app.parse(argc, argv);

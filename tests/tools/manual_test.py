@@ -1,0 +1,202 @@
+"""manual_test.py BUILD CMAKE: the man page, the completions, what --help says, and what is installed."""
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from machine import BUILD, CLIENT, COMMAND, GIB, Machine, main, one_line
+
+
+def run(*command, **more):
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **more)
+
+
+def helps():
+    """{subcommand: its --help}; "" is that of the command itself."""
+    told = {"": run(COMMAND, "--help").stdout}
+    for name in re.findall(r"^  (\w+)  ", told[""].split("Subcommands:")[1].split("\n\n")[0], re.M):
+        told[name] = run(COMMAND, name, "--help").stdout
+    return told
+
+
+def options(text):
+    columns = re.findall(r"^  (-[\w,-]+)", text.split("Options:")[1].split("\n\n")[0], re.M)
+    return {name for column in columns for name in column.split(",")}
+
+
+def rendered(path):
+    """The man page as a terminal shows it, without bold and without hyphenation."""
+    done = run("groff", "-man", "-Tascii", "-P-c", "-rHY=0", "-rLL=200n", path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return re.sub(".\b", "", done.stdout)
+
+
+def test_every_help_teaches():
+    told = helps()
+    assert {"run", "queue", "status", "limit", "gc", "doctor", "metrics"} <= set(told), told.keys()
+    for name, text in told.items():
+        assert "Exit status:" in text, f"{name} --help does not say its exit statuses"
+        assert name in ("", "status") or "Examples:\n  fracgpu " + name in text, f"{name} --help has no example"
+    statuses = set(re.findall(r"(?:^|[ ;])(\d+) ", " ".join(told[""].split("Exit status:")[1].split())))
+    assert statuses == {"0", "1", "2", "75", "125", "126", "127"}, statuses
+
+
+def test_the_man_page_says_what_help_says():
+    with tempfile.NamedTemporaryFile(suffix=".1", mode="w", encoding="ascii") as page:
+        done = run(COMMAND, "--manual")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        page.write(done.stdout)
+        page.flush()
+        with open(f"{BUILD}/tools/manual/fracgpu.1", encoding="ascii") as built:
+            assert built.read() == done.stdout
+        text = rendered(page.name)
+        assert "\\" not in text.replace("\\(", ""), "something was not escaped"
+        told = helps()
+        for name, told_text in told.items():
+            section = text if name == "" else re.split(rf"^ +fracgpu {name}$", text, maxsplit=1, flags=re.M)[1]
+            section = re.split(r"^ +fracgpu \w+$|^EXIT STATUS$", section, maxsplit=1, flags=re.M)[0]
+            for option in options(told_text):
+                assert re.search(rf"^ +(-\w, )?{option}\b", section, re.M), f"{name} {option} is not in the man page"
+            for line in told_text.splitlines():
+                if line.startswith(f"  fracgpu {name} "):
+                    assert line.strip() in section, f"not in the man page: {line}"
+        for heading in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES"):
+            assert f"\n{heading}\n" in text, heading
+        done = run("groff", "-man", "-ww", "-Tascii", "-z", page.name)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        if shutil.which("mandoc"):
+            done = run("mandoc", "-T", "lint", "-W", "warning", page.name)
+            assert done.returncode == 0, done.stdout
+        else:
+            print("skipped: there is no mandoc here")
+
+
+BASH = """source {script}
+compopt() {{ :; }}  # works inside of a completion only
+COMP_WORDS=({words}); COMP_CWORD=$(({cword})); _fracgpu; printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def bash_offers(words):
+    """What bash's function offers for the last of these words."""
+    script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", words=" ".join(f"'{word}'" for word in words),
+                         cword=len(words) - 1)
+    done = run("bash", "--norc", "-c", script)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return set(done.stdout.split())
+
+
+def test_bash_offers():
+    told = helps()
+    assert bash_offers(["fracgpu", ""]) == set(told) - {""}
+    assert bash_offers(["fracgpu", "me"]) == {"metrics"}
+    for name, text in told.items():
+        words = ["fracgpu", name, "-"] if name else ["fracgpu", "-"]
+        assert bash_offers(words) == options(text), name
+    assert bash_offers(["fracgpu", "run", "--fraction", "0.12"]) == {"0.125"}
+    assert bash_offers(["fracgpu", "run", "--fraction", "=", "0.12"]) == {"0.125"}
+    assert bash_offers(["fracgpu", "run", "--count", "=", ""]) >= {"1", "2", "4"}
+    assert bash_offers(["fracgpu", "run", "--memory", ""]) == set()
+    assert "true" in bash_offers(["fracgpu", "run", "--memory", "1GiB", "--", "tru"])
+    assert bash_offers(["fracgpu", "run", "--", "cat", "/etc/passw"]) >= {"/etc/passwd"}
+    assert bash_offers(["fracgpu", "queue", "/etc/passw"]) >= {"/etc/passwd"}
+    prefix = f"completed-{os.getpid()}"
+    names = [f"/dev/shm/fracgpu-{prefix}-{end}" for end in ("a", "$(touch x)", "b;c", "d e")]
+    for name in names:
+        with open(name, "wb"):
+            pass
+    try:
+        for words in (["limit", prefix], ["status", prefix], ["run", "--tenant", prefix], ["gc", prefix]):
+            assert bash_offers(["fracgpu", *words]) == {f"{prefix}-a"}, words
+        if shutil.which("fish"):
+            done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; complete -C 'fracgpu gc {prefix}'")
+            assert re.findall(rf"{prefix}\S*", done.stdout) == [f"{prefix}-a"], done
+    finally:
+        for name in names:
+            os.unlink(name)
+
+
+def test_a_person_completes_in_bash():
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = {"PATH": f"{BUILD}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ ", "HOME": "/nonexistent"}
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
+    seen = ""
+
+    def read_until(pattern):
+        nonlocal seen
+        while not re.search(pattern, seen):
+            ready, _, _ = select.select([terminal], [], [], 60)
+            assert ready, seen
+            seen += os.read(terminal, 65536).decode()
+    os.write(terminal, f"source {BUILD}/tools/manual/fracgpu\n".encode())
+    os.write(terminal, b"fracgpu gc --j\tno-such-tenant-at-all\necho end$((1+1))\n")
+    read_until(r"end2")
+    assert "fracgpu gc --json no-such-tenant-at-all" in seen, seen
+    assert '"claims_dropped"' in seen, seen
+    os.write(terminal, b"exit\n")
+    os.waitpid(pid, 0)
+    os.close(terminal)
+
+
+def test_zsh_and_fish():
+    folder = f"{BUILD}/tools/manual"
+    if shutil.which("zsh"):
+        done = run("zsh", "-f", "-n", f"{folder}/_fracgpu")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        # compinit finds it by its first line.
+        done = run("zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D; echo $_comps[fracgpu]")
+        assert done.stdout == "_fracgpu\n", done
+    else:
+        print("skipped: there is no zsh here")
+    if shutil.which("fish"):
+        assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
+
+        def offers(line):
+            done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+            return {each.split("\t")[0] for each in done.stdout.splitlines()}
+        told = helps()
+        assert offers("fracgpu ") == set(told) - {""}
+        for name, text in told.items():
+            words = f"fracgpu {name} --" if name else "fracgpu --"
+            assert offers(words) == {option for option in options(text) if option.startswith("--")}, name
+        assert offers("fracgpu run --fraction 0.12") == {"0.125"}
+        assert "true" in offers("fracgpu run --memory 1GiB -- tru")
+    else:
+        print("skipped: there is no fish here")
+
+
+def test_wrong_usage():
+    for wrong in (["--completion", "tcsh"], ["--completion"], ["--manual=x"]):
+        done = run(COMMAND, *wrong)
+        assert (done.returncode, done.stdout) == (2, "") and one_line(done.stderr), (wrong, done)
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([COMMAND, "--manual"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and one_line(done.stderr), done
+
+
+def test_what_is_installed_works():
+    with Machine("a100-40gb") as m:
+        done = run(sys.argv[2], "--install", BUILD, "--prefix", f"{m.folder}/usr")
+        assert done.returncode == 0, done.stdout + done.stderr
+        installed = {os.path.relpath(os.path.join(folder, name), m.folder)
+                     for folder, _, names in os.walk(f"{m.folder}/usr") for name in names}
+        library = [name for name in installed if name.endswith("/libfracgpu.so")]
+        assert len(library) == 1 and library[0].startswith("usr/lib"), installed
+        for name in ("usr/bin/fracgpu", "usr/share/man/man1/fracgpu.1",
+                     "usr/share/bash-completion/completions/fracgpu", "usr/share/zsh/site-functions/_fracgpu",
+                     "usr/share/fish/vendor_completions.d/fracgpu.fish", "usr/share/fracgpu/dashboard.json"):
+            assert name in installed, f"{name} is not installed: {installed}"
+        done = run(f"{m.folder}/usr/bin/fracgpu", "run", "--memory", "1GiB", "--", CLIENT, "init", "retain", "total",
+                   env=m.environment)
+        assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done
+
+
+main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_a_person_completes_in_bash,
+      test_zsh_and_fish, test_wrong_usage, test_what_is_installed_works])
