@@ -2,6 +2,8 @@
 // subcommand's help say the same.
 #pragma once
 
+#include <string>
+
 namespace fracgpu::tools {
 
 inline constexpr int kOk = 0;
@@ -14,9 +16,34 @@ inline constexpr int kRunFailed = 125;  // wrong usage, or fracgpu itself failed
 inline constexpr int kCannotRun = 126;  // the command is there and cannot be run
 inline constexpr int kNoCommand = 127;  // there is no such command
 
-inline constexpr char kExitStatuses[] =
-    "Exit status: 0 all is well; 1 nothing was found, or something failed; 2 wrong usage. Of run "
-    "it is the command's own, or 75 no room now; 125 wrong usage, or fracgpu failed; 126 the "
-    "command cannot be run; 127 there is no such command.";
+// As people are told.
+struct ExitStatus {
+  int status;
+  const char* meaning;
+};
+inline constexpr ExitStatus kExitStatuses[] = {
+    {kOk, "all is well; of run and queue: what was run succeeded"},
+    {kFailed,
+     "something failed, or was not found, and a line says what; of doctor: a check failed"},
+    {kUsage, "wrong usage, but of run"},
+    {kFull, "of run: there is no room now"},
+    {kRunFailed, "of run: wrong usage, or fracgpu failed"},
+    {kCannotRun, "of run: the command cannot be run"},
+    {kNoCommand, "of run: there is no such command"},
+};
+
+// For the end of --help.
+inline std::string exit_statuses_text() {
+  std::string text = "Exit status (of run it is the command's own, but for those of run below):";
+  for (const auto& [status, meaning] : kExitStatuses) {
+    text += "\n  " + std::to_string(status) +
+            std::string(status < 10    ? 4
+                        : status < 100 ? 3
+                                       : 2,
+                        ' ') +
+            meaning;
+  }
+  return text;
+}
 
 }  // namespace fracgpu::tools

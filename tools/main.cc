@@ -31,7 +31,7 @@ int main(int argc, char** argv) try {
   setlocale(LC_ALL, "");
   CLI::App app("Caps the GPU memory of containers and launch trees, and shows who holds what.",
                "fracgpu");
-  app.footer(kExitStatuses);
+  app.footer(exit_statuses_text());
   app.set_version_flag("--version", "fracgpu " FRACGPU_VERSION);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 
-from machine import BUILD, CLIENT, COMMAND, LIBRARY, Machine, main, one_line
+from machine import BUILD, CLIENT, COMMAND, HIP_PROGRAM, LIBRARY, Machine, main, one_line
 
 
 class Page:
@@ -64,6 +64,8 @@ def test_a_capped_launch_is_healthy():
         caps = page.of("cap", "ok")
         assert len(caps) == 2 and "cap 8.0 GiB of 40.0 GiB, as shown by CUDA, NVML" in caps[0], caps
         assert "cap 10.0 GiB of 40.0 GiB" in caps[1], caps
+        caps = Page(m, "--contexts", run=["--memory", "8GiB"]).of("cap", "ok")
+        assert len(caps) == 2 and "as shown by CUDA, cuMemGetInfo, NVML" in caps[0], caps
 
 
 def test_amd_is_healthy():
@@ -73,6 +75,38 @@ def test_amd_is_healthy():
         caps = page.of("cap", "ok")
         assert len(caps) == 1 and "amd-smi, rocm-smi" in caps[0], page.checks
         assert any("rsmi_dev_memory_total_get by link, dlsym" in text for text in page.of("doors", "ok")), page.checks
+
+
+def test_hip_is_healthy():
+    """By AMD's own runtime, where it is installed."""
+    with Machine("mi210") as m:
+        if m.fracgpu("run", "--memory", "1GiB", "--", HIP_PROGRAM, "count")[0] == 3:
+            print("skipped: no libamdhip64 here")
+            return
+        page = Page(m, "--contexts", run=["--memory", "8GiB"])
+        assert not page.failed(), page.checks
+        assert "as shown by HIP, hipMemGetInfo, amd-smi, rocm-smi" in page.of("cap", "ok")[0], page.checks
+        assert any("hipDeviceTotalMem by link, dlsym, RTLD_DEFAULT" in text for text in page.of("doors", "ok"))
+        assert any(text.startswith("HIP runtime 5.") for text in page.of("driver", "ok")), page.checks
+
+
+def test_namespaces_and_shared_memory():
+    with Machine("a100-40gb") as m:
+        def inside(*unshared, mount):
+            script = f"mount -t tmpfs {mount} none /dev/shm && exec {COMMAND} doctor --json"
+            done = subprocess.run(["unshare", "-m", *unshared, "sh", "-c", script], env=m.environment, text=True,
+                                  capture_output=True, check=False, timeout=60)
+            assert done.stdout, done.stderr
+            return {(c["check"], c["state"]): c["text"] for c in json.loads(done.stdout)["checks"]}
+        if subprocess.run(["unshare", "-m", "-p", "-i", "-f", "true"], check=False).returncode != 0:
+            print("skipped: namespaces may not be made here")
+            return
+        checks = inside("-i", "-p", "-f", "--mount-proc", mount="-o size=64m")
+        assert ("pid-namespace", "warn") in checks and ("ipc-namespace", "warn") in checks, checks
+        assert "64.0 MiB free" in checks["ledger", "ok"], checks
+        assert "is full" in inside(mount="-o size=128k")["ledger", "fail"]
+        assert "nearly full" in inside(mount="-o size=1m")["ledger", "warn"]
+        assert "no file can be made" in inside(mount="-o ro")["ledger", "fail"]
 
 
 def test_without_any_driver():
@@ -275,7 +309,8 @@ def test_the_page():
         assert done.returncode == 1 and one_line(done.stderr), done
 
 
-main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_healthy, test_without_any_driver,
+main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_healthy, test_hip_is_healthy,
+      test_namespaces_and_shared_memory, test_without_any_driver,
       test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere, test_the_cap_in_force_is_the_ledger_s,
       test_a_tool_that_shows_something_else,
       test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,

@@ -16,10 +16,9 @@ struct Tool {
   const char *probe, *name;
   bool allocates;  // programs get their memory by it; the others only show
 };
-constexpr Tool kTools[] = {{"cuda", "CUDA", true},
-                           {"hip", "HIP", true},
-                           {"nvml", "NVML", false},
-                           {"amdsmi", "amd-smi", false},
+constexpr Tool kTools[] = {{"cuda", "CUDA", true},        {"cuda-context", "cuMemGetInfo", true},
+                           {"hip", "HIP", true},          {"hip-context", "hipMemGetInfo", true},
+                           {"nvml", "NVML", false},       {"amdsmi", "amd-smi", false},
                            {"rocmsmi", "rocm-smi", false}};
 
 std::string human(uint64_t bytes) {

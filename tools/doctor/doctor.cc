@@ -33,7 +33,7 @@ constexpr const char* kExamples = R"(Examples:
                                          in a Dockerfile
 
 The drivers' libraries are asked by children with a deadline, so that a driver that hangs or crashes
-is named and no more. No context is made and no GPU memory taken.
+is named and no more. Without --contexts no GPU memory is taken but what AMD's runtime needs.
 Exit status: 0 nothing failed (there may be warnings); 1 a check failed; 2 wrong usage.)";
 
 constexpr size_t kColumns = 80, kIndent = 21;
@@ -42,7 +42,7 @@ struct DoctorOptions {
   std::vector<std::string> command;
   std::string probe;
   int deadline_s = 10;
-  bool json = false, quiet = false;
+  bool contexts = false, json = false, quiet = false;
 };
 
 const char* name_of(State state) {
@@ -66,7 +66,7 @@ Findings examine(const DoctorOptions& options) {
   // First by itself: what the others do must not be in its list of processes.
   const ProbeReport gpus = run_probe("gpus", without_library(), options.deadline_s);
   std::map<std::string, std::future<ProbeReport>> asked;
-  for (const std::string& name : vendor_probes()) {
+  for (const std::string& name : vendor_probes(options.contexts)) {
     asked[name] = std::async(std::launch::async, run_probe, name, Changes(), options.deadline_s);
   }
   VendorReports vendors;
@@ -158,6 +158,8 @@ void add_doctor_command(CLI::App& app, int& status) {
   command->add_option("--deadline", options->deadline_s, "Seconds that a driver may take to answer")
       ->check(CLI::Range(1, 600))
       ->capture_default_str();
+  command->add_flag("--contexts", options->contexts,
+                    "Make a context on each GPU, to see what cuMemGetInfo and hipMemGetInfo say");
   CLI::Option* const json = command->add_flag("--json", options->json, "For programs");
   command->add_flag("-q,--quiet", options->quiet, "Only what failed, a line each")->excludes(json);
   command->add_option("--probe", options->probe)->group("");  // how it calls itself

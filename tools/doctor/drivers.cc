@@ -24,7 +24,7 @@ constexpr const char* kHiddenRemedy =
 
 // Whether there is a GPU that this vendor's library should find.
 bool has_gpu(const ProbeReport& gpus, const std::string& probe) {
-  const char* const vendor = probe == "cuda" || probe == "nvml" ? "nvidia" : "amd";
+  const char* const vendor = probe.starts_with("cuda") || probe == "nvml" ? "nvidia" : "amd";
   if (!gpus.told.contains("gpus")) return true;
   const auto& list = gpus.told["gpus"];
   return std::any_of(list.begin(), list.end(),
@@ -101,6 +101,8 @@ Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors) {
     }
     if (report.told.contains("missing")) continue;
     any = true;
+    const bool is_second_look = probe.ends_with("-context") && !report.told.contains("error");
+    if (is_second_look) continue;
     const std::string library = report.told.value("library", "");
     if (report.told.contains("error")) {
       const std::string text = fmt::format("{}: {}", library, report.told.value("error", ""));
@@ -125,7 +127,7 @@ Findings check_doors(const VendorReports& vendors, const Setup& setup) {
   Findings findings;
   if (!setup.preloaded()) return findings;
   for (const auto& [probe, report] : vendors) {
-    if (!report.told.contains("doors")) continue;
+    if (!report.told.contains("doors") || report.told["doors"].empty()) continue;
     std::vector<std::string> open, answers;
     std::string function;
     for (const auto& door : report.told["doors"]) {

@@ -216,9 +216,12 @@ std::string amd_key_at(std::string_view bus_id) {
   return found;
 }
 
+const std::vector<const char*> kHipNames = {"libamdhip64.so.7", "libamdhip64.so.6",
+                                            "libamdhip64.so.5"};
+
 void probe_hip(ProbeTeller& teller) {
   constexpr const char* kFunction = "hipDeviceTotalMem";
-  Vendor hip(teller, {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"});
+  Vendor hip(teller, kHipNames);
   int version = 0, count = 0;
   if (!hip || !hip.call("hipInit", 0U) || !hip.call("hipRuntimeGetVersion", &version) ||
       !hip.call("hipGetDeviceCount", &count)) {
@@ -317,22 +320,69 @@ void probe_rocmsmi(ProbeTeller& teller) {
   });
 }
 
-constexpr std::pair<const char*, void (*)(ProbeTeller&)> kProbes[] = {
-    {"cuda", probe_cuda}, {"nvml", probe_nvml},     {"hip", probe_hip},
-    {"hsa", probe_hsa},   {"amdsmi", probe_amdsmi}, {"rocmsmi", probe_rocmsmi}};
+// What cuMemGetInfo says needs a context on each device.
+void probe_cuda_context(ProbeTeller& teller) {
+  Vendor cuda(teller, {"libcuda.so.1"});
+  int count = 0, device = 0;
+  if (!cuda || !cuda.call("cuInit", 0U) || !cuda.call("cuDeviceGetCount", &count)) return;
+  for (int i = 0; i < count; ++i) {
+    void* context = nullptr;
+    size_t free = 0, total = 0;
+    if (!cuda.call("cuDeviceGet", &device, i) ||
+        !cuda.call("cuDevicePrimaryCtxRetain", &context, device) ||
+        !cuda.call("cuCtxSetCurrent", context) || !cuda.call("cuMemGetInfo_v2", &free, &total)) {
+      return;
+    }
+    cuda.add_total(cuda_key(cuda, device), total);
+    if (!cuda.call("cuDevicePrimaryCtxRelease_v2", device)) return;
+  }
+  cuda.tell("", [](void*) { return Total(); });
+}
+
+void probe_hip_context(ProbeTeller& teller) {
+  Vendor hip(teller, kHipNames);
+  int count = 0;
+  if (!hip || !hip.call("hipInit", 0U) || !hip.call("hipGetDeviceCount", &count)) return;
+  for (int i = 0; i < count; ++i) {
+    size_t free = 0, total = 0;
+    char bus_id[32] = "";
+    if (!hip.call("hipSetDevice", i) || !hip.call("hipMemGetInfo", &free, &total) ||
+        !hip.call("hipDeviceGetPCIBusId", &bus_id[0], int{sizeof bus_id}, i)) {
+      return;
+    }
+    hip.add_total(amd_key_at(bus_id), total);
+  }
+  hip.tell("", [](void*) { return Total(); });
+}
+
+struct Probe {
+  const char* name;
+  void (*probe)(ProbeTeller&);
+  bool makes_context;
+};
+constexpr Probe kProbes[] = {{"cuda", probe_cuda, false},
+                             {"nvml", probe_nvml, false},
+                             {"hip", probe_hip, false},
+                             {"hsa", probe_hsa, false},
+                             {"amdsmi", probe_amdsmi, false},
+                             {"rocmsmi", probe_rocmsmi, false},
+                             {"cuda-context", probe_cuda_context, true},
+                             {"hip-context", probe_hip_context, true}};
 
 }  // namespace
 
-std::vector<std::string> vendor_probes() {
+std::vector<std::string> vendor_probes(bool with_contexts) {
   std::vector<std::string> names;
-  for (const auto& [name, probe] : kProbes) names.emplace_back(name);
+  for (const Probe& each : kProbes) {
+    if (with_contexts || !each.makes_context) names.emplace_back(each.name);
+  }
   return names;
 }
 
 int probe_vendor(const std::string& name, ProbeTeller& teller) {
-  for (const auto& [known, probe] : kProbes) {
-    if (name != known) continue;
-    probe(teller);
+  for (const Probe& each : kProbes) {
+    if (name != each.name) continue;
+    each.probe(teller);
     return 0;
   }
   return 2;

@@ -9,8 +9,8 @@
 
 namespace fracgpu::tools {
 
-// Their names: "cuda", "nvml", …
-std::vector<std::string> vendor_probes();
+// Their names: "cuda", "nvml", … Those that make a context take GPU memory for a moment.
+std::vector<std::string> vendor_probes(bool with_contexts);
 
 // What it tells: `missing` (why there is no such library), or `error` (a call that failed), or
 //   library   the one that was loaded

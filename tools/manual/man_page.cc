@@ -138,7 +138,10 @@ std::string man_page(const CommandLine& line) {
                        escaped(command.description), arguments_text(command.arguments));
     if (!command.footer.empty()) out += ".PP\n" + paragraphs(command.footer);
   }
-  out += ".SH EXIT STATUS\n" + paragraphs(kExitStatuses);
+  out += ".SH EXIT STATUS\nOf run it is the command's own, but for those of run below.\n";
+  for (const auto& [status, meaning] : kExitStatuses) {
+    out += fmt::format(".TP\n{}\n{}\n", bold(std::to_string(status)), escaped(meaning));
+  }
   out += ".SH ENVIRONMENT\n" + list(kEnvironment) + ".SH FILES\n" + list(kFiles);
   out += ".SH SEE ALSO\nnvidia\\-smi(1), rocm\\-smi(1), amd\\-smi(1), ld.so(8)\n";
   return out;
