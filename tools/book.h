@@ -11,11 +11,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "fracgpu/book_layout.h"
+#include "tools/book_file.h"
 #include "tools/descriptor.h"
 #include "tools/placement.h"
 
@@ -60,10 +60,10 @@ class Book {
  public:
   // Opens the machine's book, making it when there is none; FRACGPU_BOOK names another one. Throws
   // std::runtime_error, as everything here does, when it cannot be had or trusted.
-  Book();
+  Book() = default;
 
   // Whether there is a book at all.
-  static bool exists();
+  static bool exists() { return BookFile::exists(); }
 
   // Enters a launch, and serves it at once where it fits and nobody before it waits for the same.
   // One of a tenant that is there already and asks for the same becomes part of it; one that asks
@@ -88,16 +88,13 @@ class Book {
   std::vector<Launch> launches();
 
  private:
-  class Lock;
+  using Lock = BookFile::Lock;
   using Row = book_layout::Claim;
   struct Served {
     uint32_t row;
     Parts parts;
   };
 
-  Descriptor open_file() const;
-  void load(const Lock& lock);
-  static bool is_locked(const Lock& lock, uint32_t row);
   bool is_alive(const Lock& lock, uint32_t row) const;
   int drop_dead(const Lock& lock);
   Parts free_parts() const;
@@ -107,10 +104,9 @@ class Book {
   uint32_t gpu_row(const std::string& key, uint64_t taken);
   void fill_wish(const Asking& asking, Row& row);
   std::vector<Share> shares_of(const Parts& parts) const;
-  void write(const Lock& lock, const void* field, size_t size) const;
 
-  std::string path_;
-  std::unique_ptr<book_layout::Book> book_;  // as last read
+  BookFile file_;
+  book_layout::Book& book_ = file_.book();
 };
 
 }  // namespace fracgpu::tools
