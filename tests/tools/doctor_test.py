@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 
@@ -232,8 +233,20 @@ def test_damaged_ledgers_are_named():
     with Machine("a100-40gb") as m:
         with open(m.ledger("odd"), "wb") as file:
             file.write(b"nothing")
-        names = [text for text in Page(m).of("ledger", "warn")]
-        assert names and "is not a ledger" in names[0], names
+        assert any("is not a ledger" in text or "more" in text for text in Page(m).of("ledger", "warn")), Page(m).checks
+        name = m.tenant("t")
+        holder = m.start("run", "--memory", "8GiB", "--tenant", name, "--", CLIENT, "init", "retain", "wait")
+        read_until_ready(holder)
+        with open(m.ledger("t"), "r+b") as file:
+            file.seek(384 + 64)  # the first device's cap
+            word = struct.unpack("<Q", file.read(8))[0]
+            file.seek(384 + 64)
+            file.write(struct.pack("<Q", word ^ 1 << 30))
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": name})
+        assert "ledger" in page.failed() and "of this tenant" in page.of("ledger", "fail")[0], page.checks
+        # It is no other tenant's trouble.
+        page = Page(m, run=["--memory", "8GiB"])
+        assert not page.failed() and any("something else wrote" in text for text in page.of("ledger", "warn")), page.checks
 
 
 def test_programs_are_judged():

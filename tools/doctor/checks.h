@@ -35,7 +35,7 @@ Findings check_limits(Setup& setup);
 // The host's PID and IPC namespaces.
 Findings check_namespaces();
 // The folder that the ledgers lie in, and each of them.
-Findings check_ledgers();
+Findings check_ledgers(const Setup& setup);
 
 // One device, outside of any cap.
 struct KnownGpu {

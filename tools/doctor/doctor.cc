@@ -61,7 +61,7 @@ Findings examine(const DoctorOptions& options) {
   add(check_preload(setup));
   add(limits);
   add(check_namespaces());
-  add(check_ledgers());
+  add(check_ledgers(setup));
 
   // First by itself: what the others do must not be in its list of processes.
   const ProbeReport gpus = run_probe("gpus", without_library(), options.deadline_s);

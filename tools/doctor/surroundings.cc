@@ -132,7 +132,7 @@ Findings check_namespaces() {
   return findings;
 }
 
-Findings check_ledgers() {
+Findings check_ledgers(const Setup& setup) {
   constexpr const char* kCheck = "ledger";
   static constexpr size_t kMostNamed = 3;
   Findings findings = {check_folder()};
@@ -143,8 +143,16 @@ Findings check_ledgers() {
       const TenantUse tenant = read_tenant(name);
       const bool is_damaged = std::any_of(tenant.devices.begin(), tenant.devices.end(),
                                           [](const DeviceUse& device) { return device.damaged; });
-      if (is_damaged) damaged.push_back(tenant.name);
       sound += is_damaged ? 0 : 1;
+      if (!is_damaged) continue;
+      if (tenant.name != setup.tenant) {
+        damaged.push_back(tenant.name);
+        continue;
+      }
+      findings.push_back({State::fail, kCheck,
+                          "something else wrote into the ledger of this tenant: nothing is "
+                          "granted from it",
+                          "end its processes; fracgpu gc then removes the file"});
     } catch (const std::exception& error) {
       unusable.emplace_back(error.what());
     }
@@ -159,7 +167,7 @@ Findings check_ledgers() {
     return text;
   };
   if (!damaged.empty()) {
-    findings.push_back({State::fail, kCheck,
+    findings.push_back({State::warn, kCheck,
                         fmt::format("something else wrote into the ledgers of {}: nothing is "
                                     "granted from them",
                                     first_of(damaged, ", ")),
