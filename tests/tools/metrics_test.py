@@ -24,7 +24,7 @@ LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
 def parse(text):
     """Strictly: {family: (type, help)} and {(family, labels): value}."""
     families, samples, current = {}, {}, None
-    assert text.endswith("\n") and text.isascii(), text
+    assert text.endswith("\n") and text.isascii() and "# TYPE fracgpu_process_leased_bytes" in text, text
     for line in text.splitlines():
         if line.startswith("# HELP "):
             current, told = line[7:].split(" ", 1)
@@ -211,6 +211,24 @@ def test_the_file():
             assert m.fracgpu("metrics", "--textfile", path)[0] == 0
             assert os.stat(path).st_ino != before and os.fstat(file.fileno()).st_nlink == 0
         assert os.listdir(m.folder) == ["fracgpu.prom"], os.listdir(m.folder)
+        # Whenever it is looked at, it is there and whole.
+        looks, wrong, done = [0], [], threading.Event()
+
+        def look():
+            while not done.is_set():
+                try:
+                    with open(path, encoding="ascii") as file:
+                        parse(file.read())
+                    looks[0] += 1
+                except (OSError, AssertionError) as error:
+                    wrong.append(str(error)[:200])
+        reader = threading.Thread(target=look)
+        reader.start()
+        for _ in range(10):
+            assert m.fracgpu("metrics", "--textfile", path)[0] == 0
+        done.set()
+        reader.join()
+        assert not wrong and looks[0] > 0, wrong[:3]
         os.mkdir(f"{m.folder}/folder.prom")
         for wrong in (f"{m.folder}/no/such.prom", f"{m.folder}/other.txt", f"{m.folder}/folder.prom", ""):
             status, out, err = m.fracgpu("metrics", "--textfile", wrong)

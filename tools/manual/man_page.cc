@@ -80,7 +80,8 @@ std::string names_of(const Argument& argument) {
   std::string names;
   for (const std::string& name : argument.names) {
     const std::string shown = argument.is_option() ? bold(name) : italic(name);
-    names += (names.empty() ? "" : ", ") + shown;
+    if (!names.empty()) names += ", ";
+    names += shown;
   }
   const bool has_value = argument.is_option() && !argument.is_flag;
   return has_value ? names + " " + italic(argument.placeholder) : names;
