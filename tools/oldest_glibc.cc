@@ -1,0 +1,147 @@
+// What makes the command load on glibc 2.31 and later, though it is built on a newer one.
+//
+// The command is copied into container images and onto nodes that are older than the machine it was
+// built on. Its C++ runtime is linked in; of what that and the command itself ask of a C library
+// newer than 2.31, everything is defined here: by an older version of the same function, or by the
+// system call under it. Nobody else sees these definitions. The gate gate_command_symbol_versions
+// notices what is missing.
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define OLDEST "GLIBC_2.2.5"
+#else
+#define OLDEST "GLIBC_2.17"
+#endif
+
+// old_NAME is NAME as the first glibc for this processor had it, where others find it to this day.
+#define OLD(type, name, ...)                        \
+  extern "C" type old_##name(__VA_ARGS__) noexcept; \
+  __asm__(".symver old_" #name "," #name "@" OLDEST)
+
+using Main = int (*)(int, char**, char**);
+using Procedure = void (*)();
+
+OLD(void*, dlopen, const char*, int);
+OLD(void*, dlsym, void*, const char*);
+OLD(int, pthread_key_create, pthread_key_t*, void (*)(void*));
+OLD(int, pthread_once, pthread_once_t*, Procedure);
+OLD(int, __libc_start_main, Main, int, char**, Main, Procedure, Procedure, void*);
+
+extern "C" {
+extern Procedure __preinit_array_start[], __preinit_array_end[];
+extern Main __init_array_start[], __init_array_end[];
+void _init();
+}
+
+#pragma GCC visibility push(hidden)
+
+namespace {
+
+// Since glibc 2.34 the C library runs a program's constructors; before, the program did it.
+int run_constructors(int argc, char** argv, char** environment) {
+  _init();
+  for (Main* each = __init_array_start; each != __init_array_end; ++each) {
+    (*each)(argc, argv, environment);
+  }
+  return 0;
+}
+
+struct Sought {
+  uintptr_t address;
+  dl_find_object* found;
+};
+
+int look_into(dl_phdr_info* object, size_t, void* argument) {
+  auto& [address, found] = *static_cast<Sought*>(argument);
+  uintptr_t start = UINTPTR_MAX, end = 0;
+  const void* frames = nullptr;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = object->dlpi_phdr[i];
+    const uintptr_t at = object->dlpi_addr + part.p_vaddr;
+    if (part.p_type == PT_GNU_EH_FRAME) frames = reinterpret_cast<const void*>(at);
+    if (part.p_type != PT_LOAD) continue;
+    if (at < start) start = at;
+    if (at + part.p_memsz > end) end = at + part.p_memsz;
+  }
+  if (address < start || address >= end || frames == nullptr) return 0;
+  *found = {};
+  found->dlfo_map_start = reinterpret_cast<void*>(start);
+  found->dlfo_map_end = reinterpret_cast<void*>(end);
+  found->dlfo_eh_frame = const_cast<void*>(frames);
+  return 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+int __libc_start_main(Main main, int argc, char** argv, Main, Procedure, Procedure at_exit,
+                      void* stack_end) {
+  return old___libc_start_main(main, argc, argv, run_constructors, nullptr, at_exit, stack_end);
+}
+
+// libstdc++ reads it to skip atomics in programs with one thread (glibc 2.32).
+char __libc_single_threaded = 0;
+
+// 2.33: before, these were inline calls of something else.
+int stat(const char* path, struct stat* status) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));
+}
+int lstat(const char* path, struct stat* status) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW));
+}
+int fstat(int fd, struct stat* status) noexcept {
+  return static_cast<int>(syscall(SYS_fstat, fd, status));
+}
+int stat64(const char* path, struct stat64* status) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));
+}
+int lstat64(const char* path, struct stat64* status) noexcept {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW));
+}
+int fstat64(int fd, struct stat64* status) noexcept {
+  return static_cast<int>(syscall(SYS_fstat, fd, status));
+}
+
+// 2.34: moved here from libdl and libpthread.
+void* dlopen(const char* file, int mode) noexcept {
+  return old_dlopen(file, mode);
+}
+void* dlsym(void* handle, const char* name) noexcept {
+  return old_dlsym(handle, name);
+}
+int pthread_once(pthread_once_t* once, Procedure procedure) {
+  return old_pthread_once(once, procedure);
+}
+int __pthread_key_create(pthread_key_t* key, void (*destroy)(void*)) noexcept {
+  return old_pthread_key_create(key, destroy);
+}
+
+// 2.35: how the unwinder finds the frames of an exception.
+int _dl_find_object(void* address, dl_find_object* found) noexcept {
+  Sought sought{reinterpret_cast<uintptr_t>(address), found};
+  return dl_iterate_phdr(look_into, &sought) == 1 ? 0 : -1;
+}
+
+// 2.36: std::random_device.
+uint32_t arc4random() noexcept {
+  uint32_t number = 0;
+  while (getrandom(&number, sizeof number, 0) != sizeof number) {
+  }
+  return number;
+}
+
+}  // extern "C"
+
+#pragma GCC visibility pop
