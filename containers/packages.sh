@@ -12,6 +12,8 @@ demo="libamdhip64-5 libhsa-runtime-dev"
 tests="git python3-pyte libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
 # What judges the man page, shells to complete in, and the tool that gives a program capabilities.
 tests="$tests groff-base mandoc zsh fish libcap2-bin"
+# What makes and runs real containers and packages.
+tests="$tests debootstrap buildah podman runc musl rpm"
 
 case ${1-} in
   build) wanted=$build ;;

@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42 or glibc-2.31" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, debian-11, debian-12 or debian-13" >&2
   exit 2
 }
 
@@ -26,6 +26,7 @@ dest=$2
 # Every part: suite, component, packages, and one file that proves the part is there. Of a package with a digest only
 # the headers that it starts with are wanted; a package with a base suite comes with everything it depends on, from
 # both suites.
+# A part without packages is a root filesystem of that suite, as an archive.
 digest=
 base=
 case $part in
@@ -66,6 +67,9 @@ case $part in
   rocm-smi-headers-5.2) suite=bookworm component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
   rocm-smi-headers-6.4) suite=sid component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
   rocm-smi-headers-7.2) suite=experimental component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
+  debian-11) suite=bullseye packages= proof=rootfs.tar ;;
+  debian-12) suite=bookworm packages= proof=rootfs.tar ;;
+  debian-13) suite=trixie packages= proof=rootfs.tar ;;
   *) usage ;;
 esac
 
@@ -175,8 +179,22 @@ sys.stdout.buffer.write(web.urlopen(request, timeout=60).read(1048576))' "$uri" 
   [ "$found" = "$expected  -" ] || skip "$package has other headers now"
 }
 
+# Made beside where it goes, since /tmp may forbid devices; without what only the making needed.
+make_root() { # make_root SUITE DESTINATION
+  command -v debootstrap >/dev/null 2>&1 || skip "debootstrap is not on this machine"
+  [ "$(id -u)" = 0 ] || skip "only root can make a root filesystem"
+  root=$2/root
+  rm -rf "$root"
+  debootstrap --variant=minbase "$1" "$root" "$mirror" >"$work/log" 2>&1 || skip "debootstrap cannot make $1"
+  rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb
+  tar -C "$root" -cf "$2/rootfs.tar" . || skip "cannot write the archive"
+  rm -rf "$root"
+}
+
 mkdir -p "$dest" || skip "cannot write the destination"
-if [ -n "$digest" ]; then
+if [ -z "$packages" ]; then
+  make_root "$suite" "$dest"
+elif [ -n "$digest" ]; then
   fetch_headers "$suite" "$component" "$dest" "$packages" "$digest"
 elif [ -n "$base" ]; then
   fetch_closure "$suite" "$base" "$component" "$dest" "$packages"

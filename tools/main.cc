@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "tools/cdi/command.h"
 #include "tools/doctor/doctor.h"
 #include "tools/exit_status.h"
 #include "tools/explain.h"
@@ -48,6 +49,7 @@ int main(int argc, char** argv) try {
   add_gc_command(app, code);
   add_doctor_command(app, code);
   add_metrics_command(app, code);
+  add_cdi_command(app, code);
   add_manual_options(app);
 
   try {

@@ -25,21 +25,23 @@
 #endif
 
 // old_NAME is NAME as the first glibc for this processor had it, where others find it to this day.
-#define OLD(type, name, ...)                        \
-  extern "C" type old_##name(__VA_ARGS__) noexcept; \
+#define OLD(type, name, parameters)      \
+  extern "C" type old_##name parameters; \
   __asm__(".symver old_" #name "," #name "@" OLDEST)
+
+// NAME is that one too: it has only moved since, from libdl or libpthread.
+#define MOVED(type, name, parameters, arguments)                          \
+  OLD(type, name, parameters);                                            \
+  extern "C" __attribute__((visibility("hidden"))) type name parameters { \
+    return old_##name arguments;                                          \
+  }
 
 using Main = int (*)(int, char**, char**);
 using Procedure = void (*)();
 
-OLD(void*, dlopen, const char*, int);
-OLD(void*, dlsym, void*, const char*);
-OLD(int, pthread_key_create, pthread_key_t*, void (*)(void*));
-OLD(int, pthread_once, pthread_once_t*, Procedure);
-OLD(int, __libc_start_main, Main, int, char**, Main, Procedure, Procedure, void*);
+OLD(int, __libc_start_main, (Main, int, char**, Main, Procedure, Procedure, void*));
 
 extern "C" {
-extern Procedure __preinit_array_start[], __preinit_array_end[];
 extern Main __init_array_start[], __init_array_end[];
 void _init();
 }
@@ -114,20 +116,6 @@ int fstat64(int fd, struct stat64* status) noexcept {
   return static_cast<int>(syscall(SYS_fstat, fd, status));
 }
 
-// 2.34: moved here from libdl and libpthread.
-void* dlopen(const char* file, int mode) noexcept {
-  return old_dlopen(file, mode);
-}
-void* dlsym(void* handle, const char* name) noexcept {
-  return old_dlsym(handle, name);
-}
-int pthread_once(pthread_once_t* once, Procedure procedure) {
-  return old_pthread_once(once, procedure);
-}
-int __pthread_key_create(pthread_key_t* key, void (*destroy)(void*)) noexcept {
-  return old_pthread_key_create(key, destroy);
-}
-
 // 2.35: how the unwinder finds the frames of an exception.
 int _dl_find_object(void* address, dl_find_object* found) noexcept {
   Sought sought{reinterpret_cast<uintptr_t>(address), found};
@@ -145,3 +133,20 @@ uint32_t arc4random() noexcept {
 }  // extern "C"
 
 #pragma GCC visibility pop
+
+// 2.34.
+using Routine = void* (*)(void*);
+MOVED(void*, dlopen, (const char* file, int mode) noexcept, (file, mode))
+MOVED(void*, dlsym, (void* handle, const char* name) noexcept, (handle, name))
+MOVED(void*, dlvsym, (void* handle, const char* name, const char* version) noexcept,
+      (handle, name, version))
+MOVED(int, dladdr, (const void* address, Dl_info* info) noexcept, (address, info))
+MOVED(char*, dlerror, () noexcept, ())
+MOVED(int, pthread_create,
+      (pthread_t * thread, const pthread_attr_t* attributes, Routine run, void* argument) noexcept,
+      (thread, attributes, run, argument))
+MOVED(int, pthread_join, (pthread_t thread, void** result), (thread, result))
+MOVED(int, pthread_detach, (pthread_t thread) noexcept, (thread))
+MOVED(int, pthread_once, (pthread_once_t * once, Procedure procedure), (once, procedure))
+MOVED(int, __pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)) noexcept,
+      (key, destroy))

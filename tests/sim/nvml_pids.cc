@@ -26,9 +26,13 @@ uint64_t inode_of(int fd) {
   return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
-uint64_t own_namespace() {
+uint64_t namespace_of(const std::string& proc) {
   struct stat about {};
-  return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+  return stat((proc + "/ns/pid").c_str(), &about) == 0 ? about.st_ino : 0;
+}
+
+uint64_t own_namespace() {
+  return namespace_of("/proc/self");
 }
 
 // How many namespaces lie between the process and the caller's; -1 if it is not inside.
@@ -59,6 +63,8 @@ int pid_for_caller(const ProcessInfo& process) {
   if (!driver_is_since(nvml_driver_version(), 535, 113, 1)) return process.host_pid;
   if (process.pid_namespace == own_namespace()) return process.pid;
   const std::string proc = "/proc/" + std::to_string(process.host_pid);
+  // A process in a container of its own cannot know its PID farther out: another has that number.
+  if (namespace_of(proc) != process.pid_namespace) return 0;
   const int depth = depth_below_caller(proc);
   std::ifstream status(proc + "/status");
   for (std::string line; depth >= 0 && std::getline(status, line);) {

@@ -1,0 +1,161 @@
+"""Real containers for tests: images built by buildah, run by podman and runc, on the simulated node of machine.py.
+
+Everything lies in a storage of its own in the build folder, and nothing needs a network once the root filesystems of
+Debian have been fetched. Where the machine cannot do it, the test is skipped and says why.
+"""
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
+from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, main, wait_until  # pylint: disable=unused-import
+
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+STORAGE = f"{BUILD}/containers"
+STORE = ["--root", f"{STORAGE}/store", "--runroot", f"{STORAGE}/run", "--storage-driver", "overlay"]
+# No systemd, no journal and no network are needed. crun refuses machines that have both versions of cgroups.
+PODMAN = ["podman", *STORE, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+BUILDAH = ["buildah", *STORE]
+# runc may not raise its caller's limits.
+RUN = ["--network=none", "--no-healthcheck", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def output(command, **more):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
+
+
+def needs(*tools):
+    """Skips where these, or what containers need at all, are not there."""
+    for tool in ("podman", "buildah", "runc", *tools):
+        if shutil.which(tool) is None and shutil.which(tool, path="/usr/sbin:/sbin") is None:
+            skip(f"{tool} is not on this machine")
+    if os.getuid() != 0:
+        skip("only root can make these containers")
+    os.makedirs(STORAGE, exist_ok=True)
+
+
+def part(name):
+    """The folder of a part that tests/fetch.sh fetches; skips where it cannot be had."""
+    where = f"{BUILD}/parts/{name}"
+    os.makedirs(where, exist_ok=True)
+    with open(f"{where}.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run([f"{SOURCE}/tests/fetch.sh", name, where], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        skip(done.stderr.strip())
+    return where
+
+
+def imported(image, archive, source=None):
+    """The image of that name, made of an archive: a path, or - for `source`."""
+    if subprocess.run([*PODMAN, "image", "exists", image], check=False).returncode != 0:
+        subprocess.run([*PODMAN, "import", "--quiet", archive, image], input=source, check=True,
+                       stdout=subprocess.DEVNULL)
+    return image
+
+
+def debian(release):
+    """A clean Debian of that release as an image."""
+    return imported(f"localhost/debian:{release}", f"{part(f'debian-{release}')}/rootfs.tar")
+
+
+def image_of(name, files):
+    """An image of nothing but {path: host path or bytes}, all executable."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for path, content in files.items():
+            if isinstance(content, str):
+                with open(content, "rb") as file:
+                    content = file.read()
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return imported(f"localhost/{name}:{hashlib.sha256(made.getvalue()).hexdigest()[:16]}", "-", made.getvalue())
+
+
+def binaries():
+    """What the Dockerfile's first stage would build, from this build, as an image."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {}
+        for file, path in ((COMMAND, "out/usr/bin/fracgpu"), (LIBRARY, "out/usr/lib/libfracgpu.so")):
+            files[path] = f"{folder}/{os.path.basename(file)}"
+            output(["strip", "-o", files[path], file])
+        return image_of("fracgpu-binaries", files)
+
+
+def build(image, dockerfile, *options, context=SOURCE, **arguments):
+    """Builds an image, with build arguments: status and output."""
+    arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    done = subprocess.run([*BUILDAH, "bud", "--isolation", "chroot", "--format", "docker", "--pull-never", *options,
+                           *arguments, "-f", dockerfile, "-t", image, context],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def capped(base, memory_gb):
+    """An image of containers/Dockerfile over another one."""
+    image = f"localhost/fracgpu:{base.rpartition('/')[2].replace(':', '')}-{memory_gb}gb"
+    status, said = build(image, f"{SOURCE}/containers/Dockerfile", BASE=base, BINARIES=binaries(), MEMORY_GB=memory_gb)
+    assert status == 0, said
+    return image
+
+
+class Host(Machine):
+    """A simulated machine whose GPUs containers can use; ends the containers that it started."""
+
+    def __init__(self, profile):
+        super().__init__(profile)
+        self.containers = []
+
+    def __exit__(self, *arguments):
+        for name in self.containers:
+            subprocess.run([*PODMAN, "rm", "--force", "--time", "0", name], capture_output=True, check=False)
+        super().__exit__(*arguments)
+
+    def gpu(self):
+        """Options that put the simulated driver and a program that uses it into a container."""
+        return ["-v", f"{BUILD}/sim:/sim:ro", "-v", f"{CLIENT}:/client:ro", "-v", f"{self.node}:/node",
+                "-e", "LD_LIBRARY_PATH=/sim", "-e", "FRACGPU_SIM_NODE=/node"]
+
+    def container(self, image, *command, options=()):
+        """Runs a command in a new container to its end: status, stdout, stderr."""
+        return finished([*PODMAN, "run", "--rm", *RUN, *self.gpu(), *options, image, *command])
+
+    def held(self, image, *command, options=()):
+        """Starts a container whose program ends with "wait", and returns its name when it waits."""
+        name = f"{self.name}-{len(self.containers)}"
+        self.containers.append(name)
+        child = subprocess.Popen([*PODMAN, "run", "--rm", "-i", "--name", name, *RUN, *self.gpu(), *options, image,
+                                  *command], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        self.children.append(child)
+        said = []
+        while (line := child.stdout.readline()) != "ready\n":
+            assert line, f"ended too early: {said} {child.stderr.read()}"
+            said.append(line)
+        return name, child, "".join(said)
+
+    def used(self):
+        """What the node's own books say is used of each GPU now, and was at most since the last reset."""
+        import json
+        node = json.loads(output([f"{BUILD}/tests/sim/simnode", "show", self.node, "--json"]))
+        return [(gpu["used"], sum(t["high_water"] for t in gpu["tenants"].values())) for gpu in node["devices"]]
+
+    def forget_marks(self):
+        subprocess.run([f"{BUILD}/tests/sim/simnode", "reset", self.node], check=True)
+
+
+def finished(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **more)
+    return done.returncode, done.stdout, done.stderr

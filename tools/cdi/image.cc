@@ -1,0 +1,89 @@
+// See image.h. Of an image only the names and bytes of its C libraries are looked at; nothing of it
+// is run, and its links lead nowhere else, because this process moves into it.
+#include "tools/cdi/image.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <glob.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <vector>
+
+namespace fracgpu::tools::cdi {
+namespace {
+
+// glibc 2.31, which the library may need, added no version of its own: this one tells both.
+constexpr char kOldestVersion[] = "GLIBC_2.30";
+
+std::string whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::vector<std::string> matches(const char* pattern) {
+  glob_t found = {};
+  std::vector<std::string> paths;
+  if (glob(pattern, 0, nullptr, &found) == 0) {
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  }
+  globfree(&found);
+  return paths;
+}
+
+std::vector<std::string> c_libraries() {
+  std::vector<std::string> all;
+  for (const char* const folder : {"/lib", "/lib64", "/usr/lib", "/usr/lib64"}) {
+    for (const char* const below : {"", "/*-linux-gnu*"}) {
+      const auto found = matches(fmt::format("{}{}/libc.so.6", folder, below).c_str());
+      all.insert(all.end(), found.begin(), found.end());
+    }
+  }
+  return all;
+}
+
+std::string root_of(const std::string& state) {
+  std::string bundle;
+  try {
+    bundle = nlohmann::json::parse(state).at("bundle").get<std::string>();
+    const auto config = nlohmann::json::parse(whole(bundle + "/config.json"));
+    const auto root = config.at("root").at("path").get<std::string>();
+    return root.front() == '/' ? root : bundle + "/" + root;
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(fmt::format(
+        "no state of a container on standard input ({}); container engines call this by themselves",
+        error.what()));
+  }
+}
+
+}  // namespace
+
+void check_image(const std::string& state) {
+  const std::string root = root_of(state);
+  if (chroot(root.c_str()) != 0 || chdir("/") != 0) {
+    throw std::runtime_error(fmt::format("the container's root folder {} cannot be looked at: {}",
+                                         root, strerror(errno)));
+  }
+  const std::vector<std::string> libraries = c_libraries();
+  if (libraries.empty()) {
+    if (matches("/lib/ld-musl-*.so.1").empty()) return;  // nothing that a loader would load
+    throw std::runtime_error(
+        "this image's C library is musl (Alpine Linux, for one), whose programs the cap would not "
+        "hold: musl does not read /etc/ld.so.preload, and the library needs glibc 2.31 or later; "
+        "use an image with glibc, or leave the fracgpu.dev device out");
+  }
+  for (const std::string& library : libraries) {
+    if (whole(library).find(kOldestVersion) != std::string::npos) continue;
+    throw std::runtime_error(
+        fmt::format("this image's {} is older than glibc 2.31, and every program would end at once "
+                    "if it had to load the library; use a newer image, or leave the fracgpu.dev "
+                    "device out",
+                    library));
+  }
+}
+
+}  // namespace fracgpu::tools::cdi

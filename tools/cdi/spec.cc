@@ -1,0 +1,112 @@
+// See spec.h. The form of a spec: https://github.com/cncf-tags/container-device-interface.
+#include "tools/cdi/spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "shim/ceiling.h"
+#include "shim/limits.h"
+
+namespace fracgpu::tools::cdi {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kVendor[] = "fracgpu.dev";
+// The first that allows a device's name to start with a digit.
+constexpr char kVersion[] = "0.5.0";
+constexpr char kLibraryInside[] = "/usr/lib/libfracgpu.so";
+constexpr char kPreloadInside[] = "/etc/ld.so.preload";
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+Json read_only(const std::string& from, const std::string& to) {
+  return {
+      {"hostPath", from}, {"containerPath", to}, {"options", {"ro", "nosuid", "nodev", "bind"}}};
+}
+
+Amount amount_of(const std::string& device) {
+  Amount amount;
+  Message error;
+  if (!parse_amount(device, amount, error)) throw std::runtime_error(error.c_str());
+  return amount;
+}
+
+// For programs that look for the size; the cap itself is in the ceiling.
+Json environment_of(const std::string& device) {
+  const uint64_t bytes = amount_of(device).bytes;
+  if (bytes == 0 || bytes % kGiB != 0) return nullptr;
+  return {fmt::format("GPU_MEM_LIMIT_GB={}", bytes / kGiB)};
+}
+
+}  // namespace
+
+Class default_class(const std::string& name) {
+  Class offered{name, {}};
+  if (name == "memory") {
+    for (int gib = 1; gib <= 192; ++gib) offered.devices.push_back(fmt::format("{}gb", gib));
+  } else {
+    // Twentieths and eighths.
+    for (int parts = 1; parts < 40; ++parts) {
+      if (parts % 2 == 0 || parts % 5 == 0) {
+        offered.devices.push_back(fmt::format("{}", parts / 40.0));
+      }
+    }
+  }
+  return offered;
+}
+
+void check_device(const std::string& class_name, const std::string& device) {
+  const bool share = amount_of(device).billionths != 0;
+  const bool nameable = std::all_of(device.begin(), device.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.';
+  });
+  if (nameable && share == (class_name == "fraction")) return;
+  throw std::runtime_error(fmt::format(
+      "'{}' cannot be a device of {}/{}; accepted: {}", device, kVendor, class_name,
+      class_name == "fraction" ? "a share of a GPU as 0.5 or 0.125" : "a size as 8gb or 512MiB"));
+}
+
+std::string ceiling_path(const NodePaths& paths, const std::string& class_name,
+                         const std::string& device) {
+  return fmt::format("{}/limits/{}-{}.conf", paths.files, class_name, device);
+}
+
+std::string ceiling_text(const std::string& device) {
+  return fmt::format(
+      "# The most GPU memory of a container that was started with this device.\n{}\n", device);
+}
+
+std::string preload_path(const NodePaths& paths) {
+  return paths.files + "/ld.so.preload";
+}
+
+std::string preload_text() {
+  return std::string(kLibraryInside) + "\n";
+}
+
+std::string spec_file(const std::string& class_name) {
+  return fmt::format("{}-{}.json", kVendor, class_name);
+}
+
+Json spec_of(const Class& offered, const NodePaths& paths) {
+  Json devices = Json::array();
+  for (const std::string& device : offered.devices) {
+    Json edits = {{"mounts", {read_only(ceiling_path(paths, offered.name, device), kCeilingFile)}}};
+    const Json environment = environment_of(device);
+    if (!environment.is_null()) edits["env"] = environment;
+    devices.push_back({{"name", device}, {"containerEdits", edits}});
+  }
+  const Json hook = {{"hookName", "createContainer"},
+                     {"path", paths.command},
+                     {"args", {"fracgpu", "cdi", "check-image"}}};
+  const Json mounts = {read_only(paths.library, kLibraryInside),
+                       read_only(preload_path(paths), kPreloadInside)};
+  return {{"cdiVersion", kVersion},
+          {"kind", fmt::format("{}/{}", kVendor, offered.name)},
+          {"containerEdits", {{"mounts", mounts}, {"hooks", {hook}}}},
+          {"devices", devices}};
+}
+
+}  // namespace fracgpu::tools::cdi

@@ -1,0 +1,48 @@
+// What container engines are told about our devices, as the Container Device Interface has it.
+//
+// A device is a cap that a container asks for by name, `--device fracgpu.dev/memory=8gb`. It puts
+// three read-only files of the node into the container, whatever its image: the library, the file
+// that makes the loader preload it, and a ceiling, which no environment can raise. A hook first
+// refuses images in which that would not work.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace fracgpu::tools::cdi {
+
+// Where things are on the node.
+struct NodePaths {
+  std::string library;
+  std::string command;  // for the hook
+  std::string files;    // the folder for the preload file and the ceilings
+};
+
+// "memory" has sizes ("8gb"), "fraction" shares of a GPU ("0.5").
+struct Class {
+  std::string name;
+  std::vector<std::string> devices;
+};
+
+// Those offered where nothing else is asked for.
+Class default_class(const std::string& name);
+
+// Throws, with what is accepted, where a device of the class cannot be called so.
+void check_device(const std::string& class_name, const std::string& device);
+
+// The ceiling file of a device, and what stands in it.
+std::string ceiling_path(const NodePaths& paths, const std::string& class_name,
+                         const std::string& device);
+std::string ceiling_text(const std::string& device);
+
+// The file that makes a container's loader preload the library, and what stands in it.
+std::string preload_path(const NodePaths& paths);
+std::string preload_text();
+
+// The name of the class's spec file.
+std::string spec_file(const std::string& class_name);
+
+nlohmann::ordered_json spec_of(const Class& offered, const NodePaths& paths);
+
+}  // namespace fracgpu::tools::cdi
