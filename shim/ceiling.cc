@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,20 @@ Text<4096> items_of(std::string_view file) {
   return items;
 }
 
+// The kernel shows an owner so that this user namespace has no number for
+// (/proc/sys/kernel/overflowuid).
+constexpr uint32_t kOutsider = 65534;
+
+// Also where it belongs to somebody outside of this user namespace, as all files of the host do in
+// a container of an engine without root, provided that it was put there read-only.
+bool only_root_can_write(int fd, const struct statx& status) {
+  if ((status.stx_mode & 022) != 0) return false;
+  if (status.stx_uid == 0) return true;
+  struct statvfs mount;
+  return status.stx_uid == kOutsider && fstatvfs(fd, &mount) == 0 &&
+         (mount.f_flag & ST_RDONLY) != 0;
+}
+
 }  // namespace
 
 bool read_ceiling(const char* path, Limits& ceiling, Message& error) {
@@ -38,11 +53,12 @@ bool read_ceiling(const char* path, Limits& ceiling, Message& error) {
     return false;
   }
   struct statx status;
-  const bool known = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0;
+  const bool trusted = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0 &&
+                       S_ISREG(status.stx_mode) && only_root_can_write(fd, status);
   char bytes[4096];
   const ssize_t size = ::read(fd, bytes, sizeof bytes);
   close(fd);
-  if (!known || !S_ISREG(status.stx_mode) || status.stx_uid != 0 || (status.stx_mode & 022) != 0) {
+  if (!trusted) {
     error.format("{} is not trusted: it must be a file that root owns and only root can write",
                  path);
     return false;

@@ -77,6 +77,26 @@ def test_untouched_images_are_capped():
         assert status != 0, "devices that are no longer offered are gone"
 
 
+def test_capped_without_root_on_the_host():
+    """As an engine without root has it: root in the container is somebody else outside."""
+    somebody = ["--uidmap=0:100000:65536", "--gidmap=0:100000:65536"]
+    client = ("/client", "init", "retain", "meminfo")
+    with Node() as node, Host("a100-40gb") as host:
+        os.chmod(host.node, 0o666)
+        assert node.generate("--memory", "8gb")[0] == 0
+        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(12), *client, options=somebody)
+        assert status == 0 and f"total={8 * GIB}" in out, f"{status} {out} {err}"
+        # A file of the container's own users, or one that was not put there read-only, is no ceiling.
+        ceiling = f"{node.folder}/files/limits/memory-8gb.conf"
+        for owner, option, trusted in ((0, "ro", True), (0, "rw", False), (100000, "rw", True), (101000, "ro", False)):
+            os.chown(ceiling, owner, owner)
+            mount = ["-v", f"{ceiling}:/etc/fracgpu/limit.conf:{option}", "-v", f"{node.library}:/lib.so:ro"]
+            status, out, err = host.container(debian(12), *client,
+                                              options=[*somebody, *mount, "-e", "LD_PRELOAD=/lib.so"])
+            assert (f"total={8 * GIB}" in out) == trusted, f"{owner} {option}: {out} {err}"
+            assert ("is not trusted" in err) != trusted, f"{owner} {option}: {out} {err}"
+
+
 def refused(node, host, image, reason):
     status, out, err = node.run(host, "fracgpu.dev/memory=8gb", image, "/started")
     assert status != 0 and reason in err and out == "", f"{image}: {status} {out} {err}"
