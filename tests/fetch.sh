@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, debian-11, debian-12 or debian-13" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, docker-buildx, debian-11, debian-12 or debian-13" >&2
   exit 2
 }
 
@@ -67,6 +67,7 @@ case $part in
   rocm-smi-headers-5.2) suite=bookworm component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
   rocm-smi-headers-6.4) suite=sid component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
   rocm-smi-headers-7.2) suite=experimental component=main packages=librocm-smi-dev proof=usr/include/rocm_smi/rocm_smi.h ;;
+  docker-buildx) suite=trixie component=main packages=docker-buildx proof=usr/libexec/docker/cli-plugins/docker-buildx ;;
   debian-11) suite=bullseye packages= proof=rootfs.tar ;;
   debian-12) suite=bookworm packages= proof=rootfs.tar ;;
   debian-13) suite=trixie packages= proof=rootfs.tar ;;

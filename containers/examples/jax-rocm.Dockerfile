@@ -1,0 +1,8 @@
+# JAX on ROCm reserves this share of the 8 GiB that it sees when it starts.
+ARG BASE=rocm/jax:latest
+FROM ${BASE}
+COPY --from=fracgpu:library /usr/lib/libfracgpu.so /usr/lib/
+ENV LD_PRELOAD=libfracgpu.so \
+    FRACGPU_MEMORY_LIMIT=8GiB \
+    XLA_PYTHON_CLIENT_MEM_FRACTION=0.75
+CMD ["python3", "-c", "import jax; print(jax.devices()[0].memory_stats())"]

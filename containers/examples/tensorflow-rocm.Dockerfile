@@ -1,0 +1,8 @@
+# TensorFlow on ROCm takes nearly all that it sees, which is 8 GiB here, unless it is told to grow.
+ARG BASE=rocm/tensorflow:latest
+FROM ${BASE}
+COPY --from=fracgpu:library /usr/lib/libfracgpu.so /usr/lib/
+ENV LD_PRELOAD=libfracgpu.so \
+    FRACGPU_MEMORY_LIMIT=8GiB \
+    TF_FORCE_GPU_ALLOW_GROWTH=true
+CMD ["python3", "-c", "import tensorflow as tf; print(tf.config.list_physical_devices('GPU'))"]
