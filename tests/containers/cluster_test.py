@@ -24,8 +24,8 @@ class ClusterNode:
     def __init__(self, install):
         self.folder = tempfile.mkdtemp()
         os.chmod(self.folder, 0o755)
-        status, said = build("localhost/fracgpu:node", f"{SOURCE}/containers/Dockerfile", "--target", "node",
-                             BUILDER=debian(12), BINARIES=binaries())
+        status, said = build("localhost/fracgpu:node", f"{SOURCE}/containers/Dockerfile", "--target=node", binaries(),
+                             BUILDER=debian(12))
         assert status == 0, said
         mounts = []
         for mount in install["volumeMounts"]:

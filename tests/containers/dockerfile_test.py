@@ -53,13 +53,13 @@ def made(image, dockerfile, *options, **arguments):
 
 
 def library():
-    return made("localhost/fracgpu:library", f"{CONTAINERS}/Dockerfile", "--target", "library", BINARIES=binaries())
+    return made("localhost/fracgpu:library", f"{CONTAINERS}/Dockerfile", "--target=library", binaries())
 
 
 def test_examples_cap():
     library()
-    inherited = made("localhost/fracgpu:u22-cu12.3-8gb", f"{CONTAINERS}/Dockerfile", BASE=debian(12), MEMORY_GB=8,
-                     BINARIES=binaries())
+    inherited = made("localhost/fracgpu:u22-cu12.3-8gb", f"{CONTAINERS}/Dockerfile", binaries(), BASE=debian(12),
+                     MEMORY_GB=8)
     examples = glob.glob(f"{CONTAINERS}/examples/*.Dockerfile")
     names = {os.path.basename(each).removesuffix(".Dockerfile") for each in examples}
     assert names == {"inherit"} | {f"{what}-{on}" for what in ("pytorch", "tensorflow", "jax", "vllm")

@@ -167,8 +167,8 @@ def test_image_says_what_it_is():
 
 def test_senseless_sizes_are_refused():
     for memory in ("", "8gb", "eight", "-1", "1.2.3", "0", "0.0", ".5", "4 4"):
-        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", BASE=debian(12),
-                             BINARIES=binaries(), MEMORY_GB=memory)
+        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", binaries(), BASE=debian(12),
+                             MEMORY_GB=memory)
         assert status != 0 and f"MEMORY_GB={memory} is not understood" in said, f"'{memory}': {said}"
 
 

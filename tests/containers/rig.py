@@ -85,13 +85,13 @@ def image_of(name, files):
 
 
 def binaries():
-    """What the Dockerfile's first stage would build, from this build, as an image."""
+    """The option that puts this build in the place of the Dockerfile's first stage."""
     with tempfile.TemporaryDirectory() as folder:
         files = {}
         for file, path in ((COMMAND, "out/usr/bin/fracgpu"), (LIBRARY, "out/usr/lib/libfracgpu.so")):
             files[path] = f"{folder}/{os.path.basename(file)}"
             output(["strip", "-o", files[path], file])
-        return image_of("fracgpu-binaries", files)
+        return f"--build-context=build=container-image://{image_of('fracgpu-binaries', files)}"
 
 
 def build(image, dockerfile, *options, context=SOURCE, **arguments):
@@ -106,7 +106,7 @@ def build(image, dockerfile, *options, context=SOURCE, **arguments):
 def capped(base, memory_gb):
     """An image of containers/Dockerfile over another one."""
     image = f"localhost/fracgpu:{base.rpartition('/')[2].replace(':', '')}-{memory_gb}gb"
-    status, said = build(image, f"{SOURCE}/containers/Dockerfile", BASE=base, BINARIES=binaries(), MEMORY_GB=memory_gb)
+    status, said = build(image, f"{SOURCE}/containers/Dockerfile", binaries(), BASE=base, MEMORY_GB=memory_gb)
     assert status == 0, said
     return image
 
