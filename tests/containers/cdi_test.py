@@ -7,8 +7,8 @@ import stat
 import subprocess
 import tempfile
 
-from rig import (BUILD, CLIENT, COMMAND, GIB, LIBRARY, PODMAN, RUN, Host, debian, finished, image_of, main, needs,
-                 part, skip)
+from rig import (BUILD, CLIENT, COMMAND, GIB, LIBRARY, PODMAN, RUN, Host, Skipped, debian, finished, image_of, main,
+                 needs, part)
 
 
 class Node:
@@ -105,7 +105,7 @@ def refused(node, host, image, reason):
 def test_images_that_cannot_be_capped_are_refused():
     musl = "/lib/ld-musl-x86_64.so.1"
     if not os.path.exists(musl):
-        skip("the package musl is not on this machine")
+        raise Skipped("the package musl is not on this machine")
     # A program of musl's loader.
     program = f"{BUILD}/containers/musl"
     source = (b'static long call(long n, long a, const void *b, long c) { long r; __asm__ volatile("syscall" : "=a"(r) :'

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 
-from rig import (BUILD, GIB, PODMAN, RUN, SOURCE, Host, binaries, build, debian, finished, main, needs, output, skip)
+from rig import (BUILD, GIB, PODMAN, RUN, SOURCE, Host, Skipped, binaries, build, debian, finished, main, needs, output)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -13,7 +13,7 @@ def admitted(**labels):
     # The same script that the policies' own test calls fetches what evaluates them.
     status, out, _ = finished([f"{HERE}/kubernetes/run.sh", BUILD, "admitted.cjs", json.dumps(labels)])
     if status == 77:
-        skip(out.strip())
+        raise Skipped(out.strip())
     assert status == 0, out
     return json.loads(out)
 

@@ -4,8 +4,8 @@ import json
 import os
 import re
 
-from rig import (GIB, PODMAN, RUN, SOURCE, Host, binaries, build, debian, finished, image_of, main, needs, part,
-                 skip)
+from rig import (GIB, PODMAN, RUN, SOURCE, Host, Skipped, binaries, build, debian, finished, image_of, main, needs,
+                 part)
 
 CONTAINERS = f"{SOURCE}/containers"
 
@@ -15,7 +15,7 @@ def baked():
     tool = f"{part('docker-buildx')}/usr/libexec/docker/cli-plugins/docker-buildx"
     status, out, err = finished([tool, "bake", "-f", f"{CONTAINERS}/docker-bake.hcl", "--print"], cwd=SOURCE)
     if "GLIBC_" in err:
-        skip("docker-buildx does not run on this machine")
+        raise Skipped("docker-buildx does not run on this machine")
     assert status == 0, err
     return json.loads(out)["target"]
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 
-from rig import BUILD, GIB, Host, debian, finished, main, needs, output, skip
+from rig import BUILD, GIB, Host, Skipped, debian, finished, main, needs, output
 
 FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-metrics.service",
          "/usr/share/doc/fracgpu/copyright"]
@@ -48,7 +48,7 @@ def test_deb_on_clean_debians():
 
 def test_rpm():
     if shutil.which("rpmbuild") is None:
-        skip("rpmbuild is not on this machine")
+        raise Skipped("rpmbuild is not on this machine")
     with tempfile.TemporaryDirectory() as folder:
         package = packed("RPM", folder)
         assert set(FILES) <= set(output(["rpm", "-qpl", package]).split()), package

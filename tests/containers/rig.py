@@ -3,7 +3,9 @@
 Everything lies in a storage of its own in the build folder, and nothing needs a network once the root filesystems of
 Debian have been fetched. Where the machine cannot do it, the test is skipped and says why.
 """
+import atexit
 import fcntl
+import functools
 import hashlib
 import io
 import os
@@ -14,34 +16,29 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
-from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, main, wait_until  # pylint: disable=unused-import
+from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, main, wait_until  # pylint: disable=unused-import
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 STORAGE = f"{BUILD}/containers"
 STORE = ["--root", f"{STORAGE}/store", "--runroot", f"{STORAGE}/run", "--storage-driver", "overlay"]
 # No systemd, no journal and no network are needed. crun refuses machines that have both versions of cgroups.
 PODMAN = ["podman", *STORE, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-BUILDAH = ["buildah", *STORE]
+# Without a cache, so that a build that fails leaves nothing behind.
+BUD = ["buildah", *STORE, "bud", "--isolation", "chroot", "--format", "docker", "--pull-never", "--no-cache", "--force-rm"]
 # runc may not raise its caller's limits.
 RUN = ["--network=none", "--no-healthcheck", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
-
-
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(77)
 
 
 def output(command, **more):
     return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
 
 
-def needs(*tools):
-    """Skips where these, or what containers need at all, are not there."""
-    for tool in ("podman", "buildah", "runc", *tools):
-        if shutil.which(tool) is None and shutil.which(tool, path="/usr/sbin:/sbin") is None:
-            skip(f"{tool} is not on this machine")
-    if os.getuid() != 0:
-        skip("only root can make these containers")
+def needs():
+    """Ends the program where what containers need is not there."""
+    missing = [tool for tool in ("podman", "buildah", "runc") if shutil.which(tool) is None]
+    if missing or os.getuid() != 0:
+        print("skipped:", f"not on this machine: {missing}" if missing else "only root can make these containers")
+        sys.exit(77)
     os.makedirs(STORAGE, exist_ok=True)
 
 
@@ -53,7 +50,7 @@ def part(name):
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run([f"{SOURCE}/tests/fetch.sh", name, where], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        skip(done.stderr.strip())
+        raise Skipped(done.stderr.strip())
     return where
 
 
@@ -84,21 +81,21 @@ def image_of(name, files):
     return imported(f"localhost/{name}:{hashlib.sha256(made.getvalue()).hexdigest()[:16]}", "-", made.getvalue())
 
 
+@functools.lru_cache
 def binaries():
     """The option that puts this build in the place of the Dockerfile's first stage."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = {}
-        for file, path in ((COMMAND, "out/usr/bin/fracgpu"), (LIBRARY, "out/usr/lib/libfracgpu.so")):
-            files[path] = f"{folder}/{os.path.basename(file)}"
-            output(["strip", "-o", files[path], file])
-        return f"--build-context=build=container-image://{image_of('fracgpu-binaries', files)}"
+    folder = tempfile.mkdtemp(dir=STORAGE)
+    atexit.register(shutil.rmtree, folder)
+    for file, path in ((COMMAND, f"{folder}/out/usr/bin/fracgpu"), (LIBRARY, f"{folder}/out/usr/lib/libfracgpu.so")):
+        os.makedirs(os.path.dirname(path))
+        output(["strip", "-o", path, file])
+    return f"--build-context=build={folder}"
 
 
 def build(image, dockerfile, *options, context=SOURCE, **arguments):
     """Builds an image, with build arguments: status and output."""
     arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-    done = subprocess.run([*BUILDAH, "bud", "--isolation", "chroot", "--format", "docker", "--pull-never", *options,
-                           *arguments, "-f", dockerfile, "-t", image, context],
+    done = subprocess.run([*BUD, *options, *arguments, "-f", dockerfile, "-t", image, context],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -117,11 +114,19 @@ class Host(Machine):
     def __init__(self, profile):
         super().__init__(profile)
         self.containers = []
+        self.ledgers_before = self.container_ledgers()
 
     def __exit__(self, *arguments):
         for name in self.containers:
             subprocess.run([*PODMAN, "rm", "--force", "--time", "0", name], capture_output=True, check=False)
+        # Of containers that shared this machine's /dev/shm.
+        for name in self.container_ledgers() - self.ledgers_before:
+            self.fracgpu("gc", name)
         super().__exit__(*arguments)
+
+    @staticmethod
+    def container_ledgers():
+        return {name.removeprefix("fracgpu-") for name in os.listdir("/dev/shm") if name.startswith("fracgpu-container-")}
 
     def gpu(self):
         """Options that put the simulated driver and a program that uses it into a container."""
