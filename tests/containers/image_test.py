@@ -2,9 +2,10 @@
 import json
 import os
 import subprocess
+import tempfile
 
-from rig import (GIB, PODMAN, SOURCE, STORAGE, Host, binaries, build, capped, debian, finished, main, needs, output, part,
-                 wait_until)
+from rig import (COMMAND, GIB, PODMAN, SOURCE, STORAGE, Host, binaries, build, capped, debian, finished, main, needs,
+                 output, part, wait_until)
 
 RAISES = [["FRACGPU_MEMORY_LIMIT=16GiB"], ["FRACGPU_MEMORY_LIMIT=100%"], ["FRACGPU_MEMORY_LIMIT=0=39GiB"],
           ["GPU_MEM_LIMIT_GB=32"], ["LD_PRELOAD="], ["LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6"]]
@@ -170,6 +171,30 @@ def test_senseless_sizes_are_refused():
         status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", binaries(), BASE=debian(12),
                              MEMORY_GB=memory)
         assert status != 0 and f"MEMORY_GB={memory} is not understood" in said, f"'{memory}': {said}"
+
+
+def test_base_that_cannot_run_it_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        # What a program for glibc does under musl.
+        os.makedirs(f"{folder}/out/usr/bin")
+        with open(f"{folder}/out/usr/bin/fracgpu", "w", encoding="ascii") as file:
+            file.write("#!/no/such/loader\n")
+        os.chmod(f"{folder}/out/usr/bin/fracgpu", 0o755)
+        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile",
+                             f"--build-context=build={folder}", BASE=debian(12), MEMORY_GB=8)
+        assert status != 0 and f"programs of {debian(12)} cannot be capped" in said, said
+
+
+def test_health_check():
+    if "doctor" not in output([COMMAND, "--help"]):
+        return
+    image = capped(debian(12), 8)
+    with Host("a100-40gb") as host:
+        status, out, err = host.container(image, "fracgpu", "doctor", "--quiet")
+        assert status == 0, f"{status} {out} {err}"
+        status, out, err = host.container(image, "fracgpu", "doctor", "--quiet",
+                                          options=["-v", "/dev/null:/etc/ld.so.preload:ro"])
+        assert status == 1, f"{status} {out} {err}"
 
 
 def test_first_stage_builds_the_same():
