@@ -1,6 +1,6 @@
-// Prints what a start of /bin/true takes in this container: the median time from start to end, and the processor's
-// time, which others on the machine disturb less; both in nanoseconds. Linked statically, so that nothing is preloaded
-// into it.
+// Prints what a start of /bin/true takes in this container: the median time from start to end, and
+// the processor's time, which others on the machine disturb less; both in nanoseconds. Linked
+// statically, so that nothing is preloaded into it.
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
