@@ -97,24 +97,18 @@ int __libc_start_main(Main main, int argc, char** argv, Main, Procedure, Procedu
 char __libc_single_threaded = 0;
 
 // 2.33: before, these were inline calls of something else.
-int stat(const char* path, struct stat* status) noexcept {
-  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));
-}
-int lstat(const char* path, struct stat* status) noexcept {
-  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW));
-}
-int fstat(int fd, struct stat* status) noexcept {
-  return static_cast<int>(syscall(SYS_fstat, fd, status));
-}
-int stat64(const char* path, struct stat64* status) noexcept {
-  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));
-}
-int lstat64(const char* path, struct stat64* status) noexcept {
-  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW));
-}
-int fstat64(int fd, struct stat64* status) noexcept {
-  return static_cast<int>(syscall(SYS_fstat, fd, status));
-}
+#define STATUS_CALLS(bits)                                                                         \
+  int stat##bits(const char* path, struct stat##bits* status) noexcept {                           \
+    return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));                   \
+  }                                                                                                \
+  int lstat##bits(const char* path, struct stat##bits* status) noexcept {                          \
+    return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW)); \
+  }                                                                                                \
+  int fstat##bits(int fd, struct stat##bits* status) noexcept {                                    \
+    return static_cast<int>(syscall(SYS_fstat, fd, status));                                       \
+  }
+STATUS_CALLS()
+STATUS_CALLS(64)
 
 // 2.35: how the unwinder finds the frames of an exception.
 int _dl_find_object(void* address, dl_find_object* found) noexcept {
