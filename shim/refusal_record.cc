@@ -15,8 +15,8 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// By a system call, for which a refusal has the time: what the vDSO does instead depends on when the
-// clock ticks, and no two runs could be stepped through alike.
+// By a system call, for which a refusal has the time: what the vDSO does instead depends on when
+// the clock ticks, and no two runs could be stepped through alike.
 uint64_t wall_clock_ms() {
   timespec now;
   syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
