@@ -117,7 +117,8 @@ def test_what_is_told():
         assert told.of("fracgpu_tenant_cap_bytes", **on) == [20 * GIB], told.samples
         assert told.of("fracgpu_tenant_used_bytes", **on) == [used], told.samples
         assert told.of("fracgpu_tenant_peak_bytes", **on)[0] >= used
-        assert told.of("fracgpu_tenant_refusals_total", **on) == [1]
+        assert told.of("fracgpu_tenant_refusals_total", reason="cap", **on) == [1]
+        assert sum(told.of("fracgpu_tenant_refusals_total", tenant=name)) == 1
         assert told.of("fracgpu_tenant_claim_ratio", **on) == [0.5] and told.of("fracgpu_gpu_claimed_ratio") == [0.5]
         assert told.of("fracgpu_tenant_processes", **on, state="alive") == [1]
         who = {"command": "cuda_client", "user": "root", **on}

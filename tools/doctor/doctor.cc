@@ -13,9 +13,9 @@
 #include "tools/doctor/mapped_library.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/vendor_probes.h"
+#include "tools/drawing.h"
 #include "tools/exit_status.h"
 #include "tools/output.h"
-#include "tools/status.h"
 #include "tools/text_list.h"
 
 namespace fracgpu::tools {

@@ -53,7 +53,7 @@ struct Families {
   Family peak{"fracgpu_tenant_peak_bytes", kGauge,
               "The most that a tenant held on a GPU, as sampled when leases grew."};
   Family refusals{"fracgpu_tenant_refusals_total", kCounter,
-                  "Requests for memory of a GPU that were refused to a tenant because of its cap."};
+                  "Requests for memory of a GPU that were refused to a tenant, by reason."};
   Family damaged{"fracgpu_tenant_ledger_damaged", kGauge,
                  "1 if something else wrote into a tenant's ledger: nothing is granted from it."};
   Family processes{"fracgpu_tenant_processes", kGauge,
@@ -113,12 +113,20 @@ void add_process(const ProcessUse& process, const Labels& device, Families& fami
   families.process_leased.add(labels, process.leased);
 }
 
+void add_refusals(const RefusalCounts& counts, const Labels& device, Families& families) {
+  for (size_t i = 0; i < counts.by_reason.size(); ++i) {
+    Labels labels = device;
+    labels.emplace_back("reason", name_of(static_cast<Reason>(i)));
+    families.refusals.add(labels, counts.by_reason[i]);
+  }
+}
+
 void add_device(const DeviceUse& device, const Labels& labels, bool with_processes,
                 Families& families) {
   if (device.cap) families.cap.add(labels, *device.cap);
   families.used.add(labels, device.used);
   families.peak.add(labels, device.peak);
-  families.refusals.add(labels, device.refusals);
+  add_refusals(device.refusals, labels, families);
   families.damaged.add(labels, uint64_t{device.damaged});
   uint64_t alive = 0, exported = 0;
   for (const ProcessUse& process : device.processes) {
@@ -140,6 +148,7 @@ void add_tenant(const TenantUse& tenant, bool with_processes, Families& families
   for (const DeviceUse& device : tenant.devices) {
     add_device(device, {{"tenant", tenant.name}, {"gpu", device.key}}, with_processes, families);
   }
+  add_refusals(tenant.refusals_elsewhere, {{"tenant", tenant.name}, {"gpu", "unknown"}}, families);
 }
 
 void add_claims(const std::vector<Launch>& launches, Families& families) {
@@ -201,10 +210,11 @@ std::string Collector::collect() {
 
   uint64_t unreadable = 0;
   TenantProcesses tenants;
+  HostPids host_pids;
   for (const std::string& name : tenant_names()) {
     try {
       if (!is_tenant_name(name)) throw std::runtime_error("no tenant has such a name");
-      const TenantUse tenant = read_tenant(name);
+      const TenantUse tenant = read_tenant(name, host_pids);
       tenants.add(tenant);
       add_tenant(tenant, with_processes_, families);
     } catch (const std::exception&) {
