@@ -107,12 +107,12 @@ std::string list(const char* const (&rows)[N][2]) {
 std::string synopsis(const Subcommand& command) {
   std::string out = bold("fracgpu " + command.name);
   for (const Argument& argument : command.arguments) {
-    if (argument.is_option() && out.back() != ']') out += " [" + italic("OPTIONS") + "]";
+    if (argument.is_option() && out.back() != ']') out += fmt::format(" [{}]", italic("OPTIONS"));
   }
   for (const Argument& argument : command.arguments) {
     if (argument.is_option()) continue;
     std::string text = italic(argument.names[0]);
-    if (argument.kind == Kind::command) text = bold("--") + " " + text;
+    if (argument.kind == Kind::command) text.insert(0, bold("--") + " ");
     if (argument.repeats) text += " ...";
     out += argument.required ? " " + text : " [" + text + "]";
   }
