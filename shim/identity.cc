@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/ceiling.h"
+
 namespace fracgpu {
 namespace {
 
@@ -129,7 +131,11 @@ ProcessName seen_from_inside(uint32_t pid_here) {
 }
 
 bool tenant_name(TenantName& name, Message& error) {
-  if (const char* given = trusted_environment(kTenantVariable); given != nullptr) {
+  const char* const given = trusted_environment(kTenantVariable);
+  const bool inside = in_container();
+  // A second name would be a second cap of the same size.
+  const bool may_choose = !inside || access(kCeilingFile, F_OK) != 0;
+  if (given != nullptr && may_choose) {
     if (!is_tenant_name(given)) {
       error.format(
           "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
@@ -138,7 +144,7 @@ bool tenant_name(TenantName& name, Message& error) {
       return false;
     }
     name.assign(given);
-  } else if (in_container()) {
+  } else if (inside) {
     name.format("container-{}", namespace_inode("mnt"));
   } else {
     name_of_launch_tree(name);

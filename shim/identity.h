@@ -19,8 +19,8 @@ const char* trusted_environment(const char* name);
 bool is_tenant_name(std::string_view name);
 
 // The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
-// takes a name of its own and exports it to its children. False with `error` set when
-// FRACGPU_TENANT is malformed.
+// takes a name of its own and exports it to its children. A container with a ceiling of its own is
+// one tenant whatever FRACGPU_TENANT says. False with `error` set when that is malformed.
 bool tenant_name(TenantName& name, Message& error);
 
 // Gives the launch tree its name early, so that children inherit it. Does nothing in a container,

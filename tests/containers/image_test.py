@@ -128,6 +128,9 @@ def test_exec_joins_the_tenant():
             status, out, _ = finished([*PODMAN, "exec", name, "env", "-i", "LD_LIBRARY_PATH=/sim",
                                        "FRACGPU_SIM_NODE=/node", "/client", "init", "retain", "alloc", "4GiB"])
             assert status == 0 and asked(out, "alloc", "rc") == 2, out
+            status, out, _ = finished([*PODMAN, "exec", "-e", "FRACGPU_TENANT=another", name, "/client", "init",
+                                       "retain", "alloc", "4GiB"])
+            assert status == 0 and asked(out, "alloc", "rc") == 2, f"a second name is a second cap: {out}"
 
 
 def use_of(status):
@@ -138,18 +141,18 @@ def test_killed_container_gives_all_back():
     image = capped(debian(12), 8)
     for options in (["--pid=host", "--ipc=host"], ["--ipc=host"]):
         with Host("a100-40gb") as host:
-            tenant = ["-e", f"FRACGPU_TENANT={host.tenant('killed')}"]
-            name, child, _ = host.held(image, "/client", "init", "retain", "alloc", "7GiB", "wait",
-                                       options=[*options, *tenant])
+            name, child, _ = host.held(image, "/client", "init", "retain", "alloc", "7GiB", "wait", options=options)
             assert 7 * GIB <= host.used()[0][0] <= 8 * GIB
-            status, out, err = host.fracgpu("status", "--json", host.tenant("killed"))
+            pid = output([*PODMAN, "inspect", "--format", "{{.State.Pid}}", name]).strip()
+            tenant = f"container-{os.stat(f'/proc/{pid}/ns/mnt').st_ino}"
+            status, out, err = host.fracgpu("status", "--json", tenant)
             assert status == 0 and use_of(out) >= 7 * GIB, f"{out} {err}"
             output([*PODMAN, "kill", "--signal", "KILL", name])
             assert child.wait(60) == 137, child.stderr.read()
             wait_until(lambda: host.used()[0][0] == 0, "the driver takes its memory back")
-            status, out, err = host.fracgpu("status", "--json", host.tenant("killed"))
+            status, out, err = host.fracgpu("status", "--json", tenant)
             assert status == 0 and use_of(out) == 0, f"{out} {err}"
-            fills(host, image, 8 * GIB, [*options, *tenant])
+            fills(host, image, 8 * GIB, options)
 
 
 def test_image_says_what_it_is():
