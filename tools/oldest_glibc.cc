@@ -142,5 +142,13 @@ MOVED(int, pthread_create,
 MOVED(int, pthread_join, (pthread_t thread, void** result), (thread, result))
 MOVED(int, pthread_detach, (pthread_t thread) noexcept, (thread))
 MOVED(int, pthread_once, (pthread_once_t * once, Procedure procedure), (once, procedure))
+MOVED(int, pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)) noexcept,
+      (key, destroy))
+MOVED(int, pthread_key_delete, (pthread_key_t key) noexcept, (key))
+MOVED(void*, pthread_getspecific, (pthread_key_t key) noexcept, (key))
 MOVED(int, __pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)) noexcept,
       (key, destroy))
+// The header says that what the second argument points to is not read, and g++ believes the
+// pointer.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+MOVED(int, pthread_setspecific, (pthread_key_t key, const void* value) noexcept, (key, value))
