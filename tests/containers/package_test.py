@@ -5,14 +5,13 @@ import shutil
 import subprocess
 import tempfile
 
-from rig import BUILD, COMMAND, GIB, Host, Skipped, debian, finished, main, needs, output
+from rig import BUILD, GIB, Host, Skipped, debian, finished, main, needs, output
 
+# As ls lists them.
 FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-metrics.service",
-         "/usr/share/doc/fracgpu/copyright"]
-# The command writes its own manual, where it does.
-if finished([COMMAND, "--manual"])[0] == 0:
-    FILES += ["/usr/share/man/man1/fracgpu.1", "/usr/share/bash-completion/completions/fracgpu",
-              "/usr/share/zsh/site-functions/_fracgpu", "/usr/share/fish/vendor_completions.d/fracgpu.fish"]
+         "/usr/share/bash-completion/completions/fracgpu", "/usr/share/doc/fracgpu/copyright",
+         "/usr/share/fish/vendor_completions.d/fracgpu.fish", "/usr/share/man/man1/fracgpu.1",
+         "/usr/share/zsh/site-functions/_fracgpu"]
 
 
 def packed(kind, folder):
