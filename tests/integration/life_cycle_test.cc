@@ -51,6 +51,7 @@ TEST_F(LifeCycle, PidUsedAgainByAnotherTenantDoesNotKeepTheDeadCharged) {
   auto victim = start_client("8GiB", words("init retain alloc 4GiB wait"));
   victim->read_until_ready();
   const pid_t pid = victim->pid();
+  victim->outlast_start_time();
   victim->kill(SIGKILL);
   victim->finish();
   const Environment stranger_environment =

@@ -2,12 +2,16 @@
 #include "tests/integration/program.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace fracgpu::test {
@@ -76,6 +80,22 @@ void Program::go_on() {
 void Program::go_on_with(const std::string& line) {
   const std::string text = line + "\n";
   [[maybe_unused]] const ssize_t written = write(in_, text.data(), text.size());
+}
+
+void Program::outlast_start_time() const {
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream fields(stat.substr(stat.rfind(')') + 2));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  long long start = 0;
+  fields >> start;
+  const long per_second = sysconf(_SC_CLK_TCK);
+  timespec now = {};
+  do {
+    sched_yield();
+    clock_gettime(CLOCK_BOOTTIME, &now);
+  } while (now.tv_sec * per_second + now.tv_nsec / (1000000000 / per_second) <= start);
 }
 
 void Program::kill(int signal) {

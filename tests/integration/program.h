@@ -39,6 +39,10 @@ class Program {
 
   void kill(int signal);
 
+  // Returns once a process that is started has another start time than this one, which must live:
+  // the kernel tells them in hundredths of a second.
+  void outlast_start_time() const;
+
   // Closes stdin, reads the rest and waits for the end.
   Outcome finish();
 

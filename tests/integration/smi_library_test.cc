@@ -206,6 +206,7 @@ TEST_F(SmiLibraries, ADeadProcessesPidInAnotherTenantIsNotTheTenants) {
   const Program& survivor = start_tenant("256MiB", "50MiB");
   Program& victim = start_tenant("256MiB", "50MiB");
   const std::string pid = std::to_string(victim.pid());
+  victim.outlast_start_time();
   victim.kill(SIGKILL);
   victim.finish();
   stranger_tenant_ = tenant_ + "-stranger";
