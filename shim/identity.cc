@@ -132,10 +132,8 @@ ProcessName seen_from_inside(uint32_t pid_here) {
 
 bool tenant_name(TenantName& name, Message& error) {
   const char* const given = trusted_environment(kTenantVariable);
-  const bool inside = in_container();
-  // A second name would be a second cap of the same size.
-  const bool may_choose = !inside || access(kCeilingFile, F_OK) != 0;
-  if (given != nullptr && may_choose) {
+  // Under a ceiling a container is one tenant: a second name would be a second cap of that size.
+  if (given != nullptr && (access(kCeilingFile, F_OK) != 0 || !in_container())) {
     if (!is_tenant_name(given)) {
       error.format(
           "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
@@ -144,7 +142,7 @@ bool tenant_name(TenantName& name, Message& error) {
       return false;
     }
     name.assign(given);
-  } else if (inside) {
+  } else if (in_container()) {
     name.format("container-{}", namespace_inode("mnt"));
   } else {
     name_of_launch_tree(name);
