@@ -131,7 +131,7 @@ std::string vram_json(uint64_t bytes) {
   return "\"vram_mem\":{\"value\":" + std::to_string(bytes) + ",";
 }
 
-class AmdSmi : public Tools, public testing::WithParamInterface<Tool> {
+class ShowsTenants : public Tools, public testing::WithParamInterface<Tool> {
  protected:
   void SetUp() override {
     AmdTools::SetUp();
@@ -141,6 +141,10 @@ class AmdSmi : public Tools, public testing::WithParamInterface<Tool> {
   std::string show(const std::string& arguments, const Environment& environment) const {
     return Tools::show(GetParam(), arguments, environment);
   }
+};
+
+class AmdSmi : public ShowsTenants {
+ protected:
   bool is_new() const { return std::string(GetParam().part) == "amd-smi-10.1"; }
 };
 
@@ -210,17 +214,7 @@ TEST_P(AmdSmi, BeforeAnyProcessAndAfterItsDeath) {
 
 INSTANTIATE_TEST_SUITE_P(Versions, AmdSmi, testing::Values(kAmdSmi6, kAmdSmi10), name_of);
 
-class RocmSmi : public Tools, public testing::WithParamInterface<Tool> {
- protected:
-  void SetUp() override {
-    AmdTools::SetUp();
-    std::string why;
-    if (!IsSkipped() && !install(GetParam(), &why)) GTEST_SKIP() << "it cannot be had: " << why;
-  }
-  std::string show(const std::string& arguments, const Environment& environment) const {
-    return Tools::show(GetParam(), arguments, environment);
-  }
-};
+class RocmSmi : public ShowsTenants {};
 
 TEST_P(RocmSmi, ShowsTheTenantsView) {
   start_stranger();

@@ -57,12 +57,18 @@ def test_as_many_at_once_as_fit_in_order_of_priority():
         assert agent.wait(60) == 0
 
 
+def busy_agent(m, jobs):
+    """An agent with one queue, given these lines, of which the first says "one" and has begun."""
+    agent = m.start("queue", "--queue", "all=1")
+    agent.stdin.write(jobs)
+    agent.stdin.flush()
+    assert agent.stdout.readline() == "one\n"
+    return agent
+
+
 def test_terminate_drains_and_again_stops():
     with Machine("a100-40gb") as m:
-        agent = m.start("queue", "--queue", "all=1")
-        agent.stdin.write(f"echo one; while [ ! -e {m.folder}/go ]; do sleep 0.01; done; echo end\necho two\n")
-        agent.stdin.flush()
-        assert agent.stdout.readline() == "one\n"
+        agent = busy_agent(m, f"echo one; while [ ! -e {m.folder}/go ]; do sleep 0.01; done; echo end\necho two\n")
         agent.send_signal(signal.SIGTERM)
         while "starting nothing more" not in agent.stderr.readline():
             pass
@@ -72,11 +78,8 @@ def test_terminate_drains_and_again_stops():
         assert (agent.returncode, out) == (1, "end\n") and "1 done, 0 failed, 1 not started" in err, err
 
         for extra in (0, 1):  # a second one is passed on, a third one kills
-            agent = m.start("queue", "--queue", "all=1")
             trap = "trap '' TERM; " if extra else ""
-            agent.stdin.write(f"{trap}echo one; while :; do sleep 0.01; done\n")
-            agent.stdin.flush()
-            assert agent.stdout.readline() == "one\n"
+            agent = busy_agent(m, f"{trap}echo one; while :; do sleep 0.01; done\n")
             agent.send_signal(signal.SIGTERM)
             while "starting nothing more" not in agent.stderr.readline():
                 pass
@@ -99,10 +102,7 @@ def pending(pid, number):
 
 def test_a_killed_agent_takes_nothing_along():
     with Machine("a100-40gb") as m:
-        agent = m.start("queue", "--queue", "all=1")
-        agent.stdin.write(f"echo one; while [ ! -e {m.folder}/go ]; do sleep 0.01; done; touch {m.folder}/end\necho two\n")
-        agent.stdin.flush()
-        assert agent.stdout.readline() == "one\n"
+        agent = busy_agent(m, f"echo one; while [ ! -e {m.folder}/go ]; do sleep 0.01; done; touch {m.folder}/end\necho two\n")
         agent.kill()
         agent.wait()
         assert m.fracgpu("run", "--fraction", "0.125", "--", "true")[0] == 75, "what it started still holds its share"
