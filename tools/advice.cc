@@ -27,8 +27,7 @@ class Advisor {
     for (const DeviceUse& device : tenant.devices) {
       if (device.key == refusal.key) now_ = &device;
     }
-    lives_ = now_ != nullptr && std::any_of(now_->processes.begin(), now_->processes.end(),
-                                            [](const ProcessUse& each) { return each.alive; });
+    lives_ = now_ != nullptr && now_->lives();
   }
 
   std::vector<std::string> take() {

@@ -4,7 +4,6 @@
 #include <dirent.h>
 
 #include <charconv>
-#include <map>
 
 #include "hooks/kfd/truth.h"
 #include "hooks/nvml/abi.h"
@@ -15,8 +14,6 @@
 
 namespace fracgpu::tools {
 namespace {
-
-using Sums = std::map<uint32_t, std::optional<uint64_t>>;
 
 // Whether PIDs in NVML's lists are those that this process sees.
 bool nvml_lists_our_pids() {
@@ -31,19 +28,18 @@ bool nvml_lists_our_pids() {
 
 // Adds NVML's list of this name, which may also have programs that another one has: `sums` keeps
 // the larger number. False when NVML does not tell.
-bool add_list(const char* name, nvml::nvmlDevice_t device, Sums& sums) {
+template <typename Info>
+bool add_list(const char* name, nvml::nvmlDevice_t device, DriverList& sums) {
   using namespace nvml;
-  // Their entries are the same in all drivers; those of the third generation are not.
-  using Function = nvmlReturn_t(nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*);
+  using Function = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);
   const auto list = NvmlLibrary::get().find<Function>(name);
   if (list == nullptr) return false;
-  using Info = nvmlProcessInfo_v2_t;
   WholeList all(sizeof(Info));
   const auto read = [&](void* to, unsigned* count) {
     return list(device, count, static_cast<Info*>(to));
   };
   if (all.read_all(kInsufficientSize, read) != kSuccess) return false;
-  Sums mine;
+  DriverList mine;
   for (uint32_t i = 0; i < all.count(); ++i) {
     const Info& info = all.entries<Info>()[i];
     auto& sum = mine[info.pid];
@@ -53,22 +49,24 @@ bool add_list(const char* name, nvml::nvmlDevice_t device, Sums& sums) {
   return true;
 }
 
-bool add_nvidia(const Gpu& gpu, Sums& sums) {
+bool add_nvidia(const Gpu& gpu, DriverList& sums) {
   using namespace nvml;
   const auto handle_of = NvmlLibrary::get().find<nvmlReturn_t(const char*, nvmlDevice_t*)>(
       "nvmlDeviceGetHandleByUUID");
   nvmlDevice_t device = nullptr;
-  if (handle_of == nullptr || !nvml_lists_our_pids() ||
-      handle_of(gpu.key.c_str(), &device) != kSuccess) {
-    return false;
-  }
-  const bool known = add_list("nvmlDeviceGetComputeRunningProcesses_v2", device, sums);
-  add_list("nvmlDeviceGetGraphicsRunningProcesses_v2", device, sums);
+  if (handle_of == nullptr || handle_of(gpu.key.c_str(), &device) != kSuccess) return false;
+  // The second form is the same in all drivers that have it; the third is not.
+  const auto add = [&](const std::string& name) {
+    return add_list<nvmlProcessInfo_v2_t>((name + "_v2").c_str(), device, sums) ||
+           add_list<nvmlProcessInfo_v1_t>(name.c_str(), device, sums);
+  };
+  const bool known = add("nvmlDeviceGetComputeRunningProcesses");
+  add("nvmlDeviceGetGraphicsRunningProcesses");
   return known;
 }
 
-bool add_amd(const Gpu& gpu, Sums& sums) {
-  DIR* const list = in_host_pid_namespace() ? opendir("/sys/class/kfd/kfd/proc") : nullptr;
+bool add_amd(const Gpu& gpu, DriverList& sums) {
+  DIR* const list = opendir("/sys/class/kfd/kfd/proc");
   if (list == nullptr) return false;
   while (const dirent* entry = readdir(list)) {
     const std::string_view name = entry->d_name;
@@ -84,12 +82,19 @@ bool add_amd(const Gpu& gpu, Sums& sums) {
 
 }  // namespace
 
+std::optional<DriverList> driver_list(const Gpu& gpu) {
+  DriverList list;
+  const bool known = gpu.vendor == Gpu::Vendor::nvidia ? add_nvidia(gpu, list) : add_amd(gpu, list);
+  return known ? std::optional(list) : std::nullopt;
+}
+
 std::optional<std::vector<DriverProcess>> driver_processes(const Gpu& gpu) {
-  Sums sums;
-  const bool known = gpu.vendor == Gpu::Vendor::nvidia ? add_nvidia(gpu, sums) : add_amd(gpu, sums);
-  if (!known) return std::nullopt;
+  const bool ours =
+      gpu.vendor == Gpu::Vendor::nvidia ? nvml_lists_our_pids() : in_host_pid_namespace();
+  const auto list = ours ? driver_list(gpu) : std::nullopt;
+  if (!list) return std::nullopt;
   std::vector<DriverProcess> processes;
-  for (const auto& [pid, bytes] : sums) {
+  for (const auto& [pid, bytes] : *list) {
     processes.push_back({pid, process_of_own_namespace(pid), bytes});
   }
   return processes;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,11 @@ struct DriverProcess {
   ProcessName name{};             // as a ledger may have it
   std::optional<uint64_t> bytes;  // none: the driver does not tell how much
 };
+
+// Who holds how much (none: the driver does not tell), by PIDs as the driver has them, which may be
+// those of the host. None where it tells nobody.
+using DriverList = std::map<uint32_t, std::optional<uint64_t>>;
+std::optional<DriverList> driver_list(const Gpu& gpu);
 
 // None where the driver tells nobody, or tells PIDs that mean nothing here.
 std::optional<std::vector<DriverProcess>> driver_processes(const Gpu& gpu);

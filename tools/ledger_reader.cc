@@ -198,6 +198,11 @@ uint64_t RefusalCounts::total() const {
   return std::accumulate(by_reason.begin(), by_reason.end(), uint64_t{0});
 }
 
+bool DeviceUse::lives() const {
+  return std::any_of(processes.begin(), processes.end(),
+                     [](const ProcessUse& process) { return process.alive; });
+}
+
 std::vector<std::string> tenant_names() {
   const std::string folder(kPrefix.substr(0, kFolderSize));
   const std::string_view start = kPrefix.substr(kFolderSize + 1);

@@ -53,6 +53,8 @@ struct DeviceUse {
   bool damaged =
       false;  // something else wrote into the ledger: nothing is granted, amounts are off
   std::vector<ProcessUse> processes;  // those that hold or have held memory here
+
+  bool lives() const;  // a process of the tenant that does
 };
 
 // One refusal, as it was; see layout::RefusalRecord. Amounts in bytes.

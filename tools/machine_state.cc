@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -89,9 +88,7 @@ class Look {
       // Under the library this command is shown the tenant's cap for it.
       gpu.physical = std::max(gpu.physical, device.physical);
       gpu.held += device.used;
-      const bool lives = std::any_of(device.processes.begin(), device.processes.end(),
-                                     [](const ProcessUse& process) { return process.alive; });
-      if (lives && device.cap) gpu.capped += *device.cap;
+      if (device.lives() && device.cap) gpu.capped += *device.cap;
       tenant_of(gpu, tenant.name).use = device;
     }
   }
@@ -182,9 +179,7 @@ class Look {
     if (stat(folder.c_str(), &status) != 0) return found;
     found.user = user_name(status.st_uid);
     found.since_unix_s = since(process.pid);
-    std::ifstream file(folder + "/comm");
-    std::string name;
-    if (std::getline(file, name)) found.command = clean(name.c_str(), name.size());
+    found.command = command_of(process.pid);
     return found;
   }
 

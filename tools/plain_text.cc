@@ -4,6 +4,8 @@
 #include <pwd.h>
 #include <string.h>
 
+#include <fstream>
+
 namespace fracgpu::tools {
 
 std::string clean(const char* text, size_t size) {
@@ -12,6 +14,13 @@ std::string clean(const char* text, size_t size) {
     if (c < 0x20 || c > 0x7e) c = '?';
   }
   return out;
+}
+
+std::string command_of(uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name.empty() ? "?" : clean(name.c_str(), name.size());
 }
 
 std::string user_name(uint32_t uid) {

@@ -11,6 +11,9 @@ namespace fracgpu::tools {
 // is not ASCII, becomes '?'.
 std::string clean(const char* text, size_t size);
 
+// What the kernel calls a process of this PID namespace; "?" where that cannot be seen.
+std::string command_of(uint32_t pid);
+
 // The user's name, or the number where there is none.
 std::string user_name(uint32_t uid);
 

@@ -1,12 +1,12 @@
 // Compares the driver's processes with the ledgers'; see checks.h.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <set>
 
 #include "shim/identity.h"
 #include "shim/text.h"
 #include "tools/doctor/checks.h"
+#include "tools/doctor/mapped_library.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/tenant_processes.h"
 #include "tools/plain_text.h"
@@ -31,21 +31,6 @@ TenantProcesses tenant_processes() {
   return all;
 }
 
-std::string command_of(uint32_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/comm", pid));
-  std::string command;
-  std::getline(file, command);
-  return command.empty() ? "?" : clean(command.c_str(), command.size());
-}
-
-bool has_library(uint32_t pid) {
-  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find(std::string("/") + kLibrary) != line.npos) return true;
-  }
-  return false;
-}
-
 Finding describe(uint32_t pid, const std::string& used, const std::string& gpu) {
   const std::string who = fmt::format("PID {} ({})", pid, command_of(pid));
   Finding finding{State::warn, kCheck,
@@ -55,7 +40,7 @@ Finding describe(uint32_t pid, const std::string& used, const std::string& gpu) 
   if (program.state == State::fail) {
     finding.text += ": " + program.text;
     finding.remedy = program.remedy;
-  } else if (has_library(pid)) {
+  } else if (!mapped_library(std::to_string(pid)).empty()) {
     finding.text += ": it has the library, and no limit is configured for it";
     finding.remedy = "set FRACGPU_MEMORY_LIMIT where it is started";
   }

@@ -35,11 +35,8 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   } catch (const std::exception&) {
     return;  // the check of the ledgers says why
   }
-  const bool at_work =
-      std::any_of(tenant.devices.begin(), tenant.devices.end(), [](const DeviceUse& device) {
-        return std::any_of(device.processes.begin(), device.processes.end(),
-                           [](const ProcessUse& process) { return process.alive; });
-      });
+  const bool at_work = std::any_of(tenant.devices.begin(), tenant.devices.end(),
+                                   [](const DeviceUse& device) { return device.lives(); });
   if (!at_work) return;
   for (const DeviceUse& device : tenant.devices) {
     for (KnownGpu& gpu : gpus) {

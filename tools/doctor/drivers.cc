@@ -53,9 +53,8 @@ Finding judge_version(const std::string& probe, const std::string& library,
     }
     return {State::ok, kCheck, text};
   }
-  nvml::DriverVersion driver;
-  if (probe == "nvml" &&
-      sscanf(version.c_str(), "%lu.%lu.%lu", &driver.major, &driver.minor, &driver.patch) >= 2) {
+  const nvml::DriverVersion driver = nvml::version_in(version.c_str());
+  if (probe == "nvml" && driver.known()) {
     const std::string text = fmt::format("NVIDIA driver {} ({})", version, library);
     if (!nvml::third_lists_as_documented(driver)) {
       return {State::warn, kCheck,

@@ -1,4 +1,4 @@
-// The library in this process, if it is here.
+// The library in a process, if it is there.
 #pragma once
 
 #include <fstream>
@@ -8,10 +8,10 @@
 
 namespace fracgpu::tools {
 
-// Where the library that is mapped into this process came from, with " (deleted)" behind it when
-// the file is no longer there; empty when none is mapped.
-inline std::string mapped_library() {
-  std::ifstream maps("/proc/self/maps");
+// Where the library that is mapped into a process came from, with " (deleted)" behind it when the
+// file is no longer there; empty when none is mapped. `process`: a PID, or this one.
+inline std::string mapped_library(const std::string& process = "self") {
+  std::ifstream maps("/proc/" + process + "/maps");
   for (std::string line; std::getline(maps, line);) {
     const size_t path = line.find('/');
     if (path == line.npos) continue;

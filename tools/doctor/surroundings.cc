@@ -27,13 +27,10 @@ using State = Finding::State;
 constexpr char kFolder[] = "/dev/shm";
 constexpr uint64_t kLedgersToFit = 4;
 
-// Those of the host have well-known numbers (include/linux/proc_ns.h).
-constexpr const char* kHostPid = "pid:[4026531836]";
-constexpr const char* kHostIpc = "ipc:[4026531839]";
-
-bool is_in(const char* name, const char* host) {
+// The host's has a well-known number (include/linux/proc_ns.h).
+bool in_host_ipc_namespace() {
   std::error_code error;
-  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + name, error) == host;
+  return std::filesystem::read_symlink("/proc/self/ns/ipc", error) == "ipc:[4026531839]";
 }
 
 Finding check_folder() {
@@ -116,14 +113,14 @@ Findings check_limits(Setup& setup) {
 Findings check_namespaces() {
   Findings findings;
   findings.push_back(
-      is_in("pid", kHostPid)
+      in_host_pid_namespace()
           ? Finding{State::ok, "pid-namespace", "the host's: ledgers name host PIDs"}
           : Finding{State::warn, "pid-namespace",
                     "a private one: the cap holds, but ledgers name no host PIDs, and what KFD "
                     "says of AMD processes cannot be read",
                     "docker run --pid=host; in Kubernetes hostPID: true"});
   findings.push_back(
-      is_in("ipc", kHostIpc)
+      in_host_ipc_namespace()
           ? Finding{State::ok, "ipc-namespace", "the host's: tools there see this tenant"}
           : Finding{State::warn, "ipc-namespace",
                     "a private one: the cap holds, but tools on the host do not see this tenant, "

@@ -1,22 +1,16 @@
 // `fracgpu metrics`; see metrics.h.
 #include "tools/metrics/metrics.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <memory>
 
 #include "shim/text.h"
-#include "tools/descriptor.h"
 #include "tools/exit_status.h"
 #include "tools/metrics/collector.h"
 #include "tools/metrics/http_server.h"
 #include "tools/output.h"
+#include "tools/replace_file.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -37,38 +31,6 @@ struct MetricsOptions {
   std::string textfile, listen;
   bool no_processes = false;
 };
-
-[[noreturn]] void fail(const std::string& what, const std::string& path) {
-  const int error = errno;
-  throw std::runtime_error(
-      fmt::format("cannot {} {}: {}", what, fracgpu::quoted(path).view(), strerror(error)));
-}
-
-// By a file beside it and a rename, so that a reader finds the old or the new one.
-void replace_file(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}.new", path, getpid());
-  const Descriptor file(
-      open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (file.get() < 0) fail("make", fresh);
-  fchmod(file.get(), 0644);  // the collector is another user, whatever the umask
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t size = write(file.get(), text.data() + at, text.size() - at);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) {
-      const int error = size == 0 ? ENOSPC : errno;
-      unlink(fresh.c_str());
-      errno = error;
-      fail("write", fresh);
-    }
-    at += static_cast<size_t>(size);
-  }
-  if (rename(fresh.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(fresh.c_str());
-    errno = error;
-    fail("replace", path);
-  }
-}
 
 void metrics(const MetricsOptions& options) {
   Collector collector(!options.no_processes);

@@ -1,0 +1,12 @@
+// Files that others read while they are written anew.
+#pragma once
+
+#include <string>
+
+namespace fracgpu::tools {
+
+// Puts a file of this text at `path` by a rename, for all to read: a reader finds the old one or
+// the new one, whole. Throws std::runtime_error with one line.
+void replace_file(const std::string& path, const std::string& text);
+
+}  // namespace fracgpu::tools
