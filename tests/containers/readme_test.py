@@ -28,6 +28,7 @@ class Desk:
 
     def __init__(self, host):
         self.host = host
+        host.shares_shm = True  # by what the README says
         self.folder = tempfile.mkdtemp()
         for each in ("bin", "etc", "etc-work", "lib", "lib-work"):
             os.mkdir(f"{self.folder}/{each}")

@@ -115,13 +115,15 @@ class Host(Machine):
         super().__init__(profile)
         self.containers = []
         self.ledgers_before = self.container_ledgers()
+        self.shares_shm = False
 
     def __exit__(self, *arguments):
         for name in self.containers:
             subprocess.run([*PODMAN, "rm", "--force", "--time", "0", name], capture_output=True, check=False)
-        # Of containers that shared this machine's /dev/shm.
-        for name in self.container_ledgers() - self.ledgers_before:
-            self.fracgpu("gc", name)
+        # Where none of its containers shared this machine's /dev/shm, such ledgers are those of a test beside this one.
+        if self.shares_shm:
+            for name in self.container_ledgers() - self.ledgers_before:
+                self.fracgpu("gc", name)
         super().__exit__(*arguments)
 
     @staticmethod
@@ -133,17 +135,21 @@ class Host(Machine):
         return ["-v", f"{BUILD}/sim:/sim:ro", "-v", f"{CLIENT}:/client:ro", "-v", f"{self.node}:/node",
                 "-e", "LD_LIBRARY_PATH=/sim", "-e", "FRACGPU_SIM_NODE=/node"]
 
+    def run(self, options):
+        """What starts a container of this machine, up to its image."""
+        self.shares_shm = self.shares_shm or "--ipc=host" in options
+        return [*PODMAN, "run", "--rm", *RUN, *self.gpu(), *options]
+
     def container(self, image, *command, options=()):
         """Runs a command in a new container to its end: status, stdout, stderr."""
-        return finished([*PODMAN, "run", "--rm", *RUN, *self.gpu(), *options, image, *command])
+        return finished([*self.run(options), image, *command])
 
     def held(self, image, *command, options=()):
         """Starts a container whose program ends with "wait", and returns its name when it waits."""
         name = f"{self.name}-{len(self.containers)}"
         self.containers.append(name)
-        child = subprocess.Popen([*PODMAN, "run", "--rm", "-i", "--name", name, *RUN, *self.gpu(), *options, image,
-                                  *command], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE)
+        child = subprocess.Popen([*self.run(options), "-i", "--name", name, image, *command], text=True,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.children.append(child)
         said = []
         while (line := child.stdout.readline()) != "ready\n":

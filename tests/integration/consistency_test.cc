@@ -34,13 +34,19 @@ class Consistency : public NvmlRig {
   // `fracgpu status`, which every vendor's devices are in.
   Witness status() const {
     const std::string text = run({TEST_COMMAND, "status", tenant_, "--json"}, {}).out;
-    const uint64_t total = json_number(text, "cap_bytes"), used = json_number(text, "used_bytes");
+    // What it says of the GPU before is of all tenants, and other tests have theirs on GPUs of the
+    // same name.
+    const size_t own = text.find("\"tenants\"");
+    EXPECT_NE(own, text.npos) << text;
+    if (own == text.npos) return {"fracgpu status", 0, 0, 0};
+    const uint64_t total = json_number(text, own, "cap_bytes");
+    const uint64_t used = json_number(text, own, "used_bytes");
     return {"fracgpu status", total, used, total - used};
   }
 
  private:
-  static uint64_t json_number(const std::string& text, const std::string& name) {
-    const size_t at = text.find("\"" + name + "\": ");
+  static uint64_t json_number(const std::string& text, size_t from, const std::string& name) {
+    const size_t at = text.find("\"" + name + "\": ", from);
     EXPECT_NE(at, text.npos) << text;
     return at == text.npos ? 0 : std::stoull(text.substr(at + name.size() + 4));
   }
