@@ -14,6 +14,8 @@ tests="git python3-pyte libbenchmark-dev libamdhip64-dev libdrm-dev clang-format
 tests="$tests groff-base mandoc zsh fish libcap2-bin"
 # What makes and runs real containers and packages.
 tests="$tests debootstrap buildah podman runc musl rpm"
+# What looks at every access to memory.
+tests="$tests valgrind"
 
 case ${1-} in
   build) wanted=$build ;;

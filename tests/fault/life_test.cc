@@ -167,7 +167,7 @@ int in_pid_namespace(const std::function<int()>& body) {
   return exit_status(spawn([&] {
     if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return kNotPermitted;
     return exit_status(spawn([&] {
-      if (mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      if (mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0 ||
           mount("proc", "/proc", "proc", 0, nullptr) != 0) {
         return kNotPermitted;
       }

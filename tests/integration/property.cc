@@ -20,13 +20,13 @@ void PrintTo(const Mix& mix, std::ostream* stream) {
 
 std::unique_ptr<Program> PropertyRig::start(unsigned seed, int threads, int phases, int moves,
                                             const Environment& extra) {
-  std::vector<std::string> args = {program_,
-                                   std::to_string(seed),
-                                   std::to_string(threads),
-                                   std::to_string(phases),
-                                   std::to_string(moves),
-                                   std::to_string(GetParam().max_mib)};
-  // FRACGPU_FAMILIES and FRACGPU_SEED narrow a failure down.
+  // FRACGPU_FAMILIES and FRACGPU_SEED narrow a failure down, FRACGPU_UNDER is a program to run it
+  // under, with arguments.
+  const char* under = getenv("FRACGPU_UNDER");
+  std::vector<std::string> args = words(under ? under : "");
+  args.insert(args.end(),
+              {program_, std::to_string(seed), std::to_string(threads), std::to_string(phases),
+               std::to_string(moves), std::to_string(GetParam().max_mib)});
   const char* narrowed = getenv("FRACGPU_FAMILIES");
   for (const std::string& family : words(narrowed ? narrowed : GetParam().families)) {
     args.push_back(family);

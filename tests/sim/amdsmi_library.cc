@@ -165,7 +165,8 @@ SIM_API amdsmi_status_t amdsmi_get_gpu_asic_info(amdsmi_processor_handle handle,
   if (info == nullptr) return AMDSMI_STATUS_INVAL;
   const sim::DeviceRow& row = sim::smi_row(device);
   *info = {};
-  std::snprintf(info->name, sizeof info->name, "%s", row.name);
+  std::snprintf(info->name, sizeof info->name, "%.*s", static_cast<int>(sizeof info->name - 1),
+                row.name);
   info->vendor_id = row.pci_id & 0xffff;
   info->device_id = row.pci_id >> 16;
 #if SIM_AMDSMI_VERSION >= 26

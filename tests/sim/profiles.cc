@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "node.h"
 
@@ -87,12 +88,12 @@ void set_uuid(DeviceRow* device, std::string_view profile, int index) {
 
 // Appends the instances of the GPU in the last row.
 void add_mig_instances(NodeFile* file, int gpu, std::string_view profile) {
+  const std::string gpu_name = file->device[gpu].name;
   for (int i = 0; i < kMigCount; ++i) {
     const MigInstance& made = kMigInstances[i];
     DeviceRow& instance = file->device[gpu + 1 + i];
-    DeviceRow& parent = file->device[gpu];
-    std::memcpy(static_cast<void*>(&instance), &parent, sizeof instance);
-    std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", parent.name, made.name);
+    std::memcpy(static_cast<void*>(&instance), &file->device[gpu], sizeof instance);
+    std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", gpu_name.c_str(), made.name);
     set_uuid(&instance, profile, 100 * (gpu + 1) + i);
     instance.total = made.total_mib << 20;
     instance.multiprocessors = 16;

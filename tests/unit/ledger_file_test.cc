@@ -181,7 +181,8 @@ void with_private_mounts(const std::function<int()>& body) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
   const pid_t child = fork();
   if (child == 0) {
-    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) {
       _exit(77);
     }
     _exit(body());

@@ -38,7 +38,8 @@ void require_one_line(const Message& error) {
 bool own_ceiling_directory() {
   const std::string file = kCeilingFile;
   const std::string directory = file.substr(0, file.rfind('/'));
-  return unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("tmpfs", "/etc", "tmpfs", 0, "size=1m") == 0 && mkdir(directory.c_str(), 0755) == 0;
 }
 
