@@ -28,41 +28,25 @@ void note_call_site(Process& process, const Allocation& allocation) {
 
 }  // namespace
 
-Reservation::Reservation(Process& process, int row, uint64_t units, const char* api,
-                         uint64_t charged)
-    : process_(process), row_(row), units_(units), api_(api) {
+// For more than this process may hold unasked.
+void Reservation::ask_the_others(uint64_t charged) {
   Refusal refusal;
-  const uint64_t more = units - charged;
-  granted_ = more == 0 || process.ledger.reserve(row, more, refusal);
+  const uint64_t more = units_ - charged;
+  granted_ = process_.ledger.reserve(row_, more, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
-  if (granted_ && refusal.lease_grew) refresh_implicit(process, row, units);
+  if (granted_ && refusal.lease_grew) refresh_implicit(process_, row_, units_);
   // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
-    const bool trimmed = trim_pools(process, row);
-    if (refresh_implicit(process, row, charged) || trimmed) {
-      granted_ = process.ledger.reserve(row, more, refusal);
+    const bool trimmed = trim_pools(process_, row_);
+    if (refresh_implicit(process_, row_, charged) || trimmed) {
+      granted_ = process_.ledger.reserve(row_, more, refusal);
     }
   }
   if (granted_) return;
-  if (charged > 0) process.ledger.release(row, charged);
+  if (charged > 0) process_.ledger.release(row_, charged);
   refusal.asked += charged;
   refusal.held -= std::min(refusal.held, charged);
-  say_refusal(process, row, api, refusal);
-}
-
-Reservation::~Reservation() {
-  if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
-}
-
-void Reservation::keep(uint64_t units) {
-  if (units < units_) process_.ledger.release(row_, units_ - units);
-  units_ = 0;
-}
-
-uint64_t Reservation::take() {
-  const uint64_t units = granted_ ? units_ : 0;
-  units_ = 0;
-  return units;
+  say_refusal(process_, row_, api_, refusal);
 }
 
 void Reservation::refused_by_driver() const {

@@ -17,31 +17,49 @@ class Reservation {
   // Reserves `units` on the device row for the function `api`, of which `charged` are charged
   // already and become part of the reservation. When the cap has no room, says so on stderr
   // (rate-limited) and is false.
-  Reservation(Process& process, int row, uint64_t units, const char* api, uint64_t charged = 0);
+  Reservation(Process& process, int row, uint64_t units, const char* api, uint64_t charged = 0)
+      : process_(process),
+        row_(row),
+        units_(units),
+        api_(api),
+        granted_(units == charged || process.ledger.reserve_within_lease(row, units - charged)) {
+    if (!granted_) ask_the_others(charged);
+  }
 
   // What was not kept is given back.
-  ~Reservation();
+  ~Reservation() {
+    if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
+  }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
   explicit operator bool() const { return granted_; }
 
   // The driver took `units` of the reservation; the rest is given back now.
-  void keep(uint64_t units);
+  void keep(uint64_t units) {
+    if (units < units_) process_.ledger.release(row_, units_ - units);
+    units_ = 0;
+  }
 
   // Hands all of it over: the caller keeps or gives back what it returns.
-  uint64_t take();
+  uint64_t take() {
+    const uint64_t units = granted_ ? units_ : 0;
+    units_ = 0;
+    return units;
+  }
   int row() const { return row_; }
 
   // The driver has not the memory: says so, and what was reserved goes back as ever.
   void refused_by_driver() const;
 
  private:
+  void ask_the_others(uint64_t charged);
+
   Process& process_;
   int row_;
   uint64_t units_;
   const char* api_;
-  bool granted_ = false;
+  bool granted_;
 };
 
 // Gives back what is charged for memory that this process has let go of. What was `exported` may be

@@ -34,9 +34,13 @@ class HashTable {
   // The entry with this key, made (all zero but the key) if it was not there; null when the host is
   // out of memory. Moves other entries: pointers to them are good no longer.
   Entry* insert(uint64_t key) {
-    if (Entry* known = find(key); known != nullptr) return known;
-    if (!reserve_one()) return nullptr;
-    Entry& entry = table()[slot_for(key)];
+    size_t slot = slot_for(key);
+    if (Entry* const known = &table()[slot]; known->key != 0) return known;
+    if ((count_ + 1) * 2 > mask_ + 1) {
+      if (!make_room()) return nullptr;
+      slot = slot_for(key);
+    }
+    Entry& entry = table()[slot];
     entry = Entry{};
     entry.key = key;
     ++count_;
@@ -94,9 +98,9 @@ class HashTable {
     return slot;
   }
 
-  bool reserve_one() {
+  // For one more entry.
+  bool make_room() {
     const size_t old_capacity = mask_ + 1, new_capacity = old_capacity * 4;
-    if ((count_ + 1) * 2 <= old_capacity) return true;
     void* bytes = mmap(nullptr, new_capacity * sizeof(Entry), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     // One free slot must stay, or a look-up of an unknown key would never end.

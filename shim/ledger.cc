@@ -97,11 +97,6 @@ uint64_t coded_cap(uint64_t bytes) {
   return layout::code(std::max<uint64_t>(bytes / layout::kUnit, 1));
 }
 
-void raise(std::atomic<uint32_t>& peak, uint64_t value) {
-  // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
-  if (value > peak.load(kRelaxed)) peak.store(static_cast<uint32_t>(value), kRelaxed);
-}
-
 }  // namespace
 
 bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go,
@@ -219,14 +214,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
 }
 
 bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
-  Cell& cell = own_cell(device);
-  uint64_t word = cell.word.load(kRelaxed);
-  while (units <= kMaxUnits && held_of(word) + units <= lease_of(word)) {
-    if (cell.word.compare_exchange_weak(word, word + pack(units, 0), kRelaxed)) {
-      raise(cell.peak, held_of(word) + units);
-      return true;
-    }
-  }
+  if (reserve_within_lease(device, units)) return true;
   switch (grow(device, units, refusal.fault)) {
     case Grant::given:
       refusal.lease_grew = true;

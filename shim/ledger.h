@@ -81,6 +81,21 @@ class Ledger {
   // cannot be had, units that others try for at that moment count as held.)
   bool reserve(int device, uint64_t units, Refusal& refusal);
 
+  // The same as far as the lease goes, which is how nearly all calls end; false says nothing.
+  bool reserve_within_lease(int device, uint64_t units) {
+    layout::Cell& cell = own_cell(device);
+    uint64_t word = cell.word.load(std::memory_order_relaxed);
+    while (units <= layout::kMaxUnits && layout::held_of(word) + units <= layout::lease_of(word)) {
+      const uint64_t held = layout::held_of(word) + units;
+      if (cell.word.compare_exchange_weak(word, word + layout::pack(units, 0),
+                                          std::memory_order_relaxed)) {
+        raise(cell.peak, held);
+        return true;
+      }
+    }
+    return false;
+  }
+
   // Gives back `units` that this process reserved or charged.
   void release(int device, uint64_t units);
 
@@ -133,6 +148,12 @@ class Ledger {
  private:
   enum class Grant { given, not_enough, failed };
 
+  static void raise(std::atomic<uint32_t>& peak, uint64_t value) {
+    // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
+    if (value > peak.load(std::memory_order_relaxed)) {
+      peak.store(static_cast<uint32_t>(value), std::memory_order_relaxed);
+    }
+  }
   layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
   Grant grow(int device, uint64_t units, Message& error);
   GrowLock::Patience patience() const;

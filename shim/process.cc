@@ -20,30 +20,9 @@ namespace {
 
 constexpr char kLimitVariable[] = "FRACGPU_MEMORY_LIMIT";
 
-// A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
-// every child with memory of its own, also those of raw clone() that run no atfork handler.
-struct ForkPage {
-  std::atomic<Process*> process;
-  SpinLock making;
-};
-
-std::atomic<ForkPage*> fork_page{nullptr};
-
 void* map_anonymous(size_t size) {
   void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return bytes == MAP_FAILED ? nullptr : bytes;
-}
-
-ForkPage* make_fork_page() {
-  constexpr size_t kPage = 4096;
-  void* bytes = map_anonymous(kPage);
-  if (bytes == nullptr) return nullptr;
-  madvise(bytes, kPage, MADV_WIPEONFORK);
-  auto* page = static_cast<ForkPage*>(bytes);  // all-zero is the initial state, as after a fork
-  ForkPage* expected = nullptr;
-  if (fork_page.compare_exchange_strong(expected, page)) return page;
-  munmap(bytes, kPage);
-  return expected;
 }
 
 bool driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_key) {
@@ -111,9 +90,21 @@ std::string_view Configuration::unknown_selector() const {
   return unknown.empty() ? ceiling_.unknown_selector(truth::device_may_exist) : unknown;
 }
 
-Process* Process::self() {
+Process::ForkPage* Process::make_fork_page() {
+  constexpr size_t kPage = 4096;
+  void* bytes = map_anonymous(kPage);
+  if (bytes == nullptr) return nullptr;
+  madvise(bytes, kPage, MADV_WIPEONFORK);
+  auto* page = static_cast<ForkPage*>(bytes);  // all-zero is the initial state, as after a fork
+  ForkPage* expected = nullptr;
+  if (fork_page_.compare_exchange_strong(expected, page)) return page;
+  munmap(bytes, kPage);
+  return expected;
+}
+
+Process* Process::make_self() {
   if (!cap_is_configured()) return nullptr;
-  ForkPage* page = fork_page.load(std::memory_order_acquire);
+  ForkPage* page = fork_page_.load(std::memory_order_acquire);
   if (page == nullptr) page = make_fork_page();
   if (page == nullptr) {
     // No memory for a page: refuse everything rather than let everything pass.

@@ -75,7 +75,12 @@ struct TenantView {
 class Process {
  public:
   // The calling process, or null when no cap is configured.
-  static Process* self();
+  static Process* self() {
+    const ForkPage* const page = fork_page_.load(std::memory_order_acquire);
+    Process* const known =
+        page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
+    return known != nullptr ? known : make_self();
+  }
 
   // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
   // the ledger cannot be made or trusted.
@@ -125,7 +130,17 @@ class Process {
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:
+  // A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
+  // every child with memory of its own, also those of raw clone() that run no atfork handler.
+  struct ForkPage {
+    std::atomic<Process*> process;
+    SpinLock making;
+  };
+  static inline std::atomic<ForkPage*> fork_page_{nullptr};
+
   Process();
+  static Process* make_self();
+  static ForkPage* make_fork_page();
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);
 

@@ -19,8 +19,7 @@ std::string_view VendorLibrary::soname() const {
   return sonames_[0];
 }
 
-bool VendorLibrary::resolve() {
-  if (resolved_.load(std::memory_order_acquire)) return true;
+bool VendorLibrary::resolve_now() {
   const std::string_view loaded = soname();
   if (!elf::is_loaded(loaded)) return false;
   const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");

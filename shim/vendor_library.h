@@ -50,7 +50,7 @@ class VendorLibrary {
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
   // outlive the code it points to. Cheap when done before. False while it is not loaded.
-  bool resolve();
+  bool resolve() { return resolved_.load(std::memory_order_acquire) || resolve_now(); }
 
   // Whether names of this library begin so; a quick way out for every other look-up.
   bool has_prefix(const char* name) const;
@@ -65,6 +65,8 @@ class VendorLibrary {
   std::string_view soname() const;
 
  private:
+  bool resolve_now();
+
   std::string_view prefix_;
   Sonames sonames_;
   const Function* functions_;

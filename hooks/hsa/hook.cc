@@ -43,9 +43,8 @@ bool context_of(Process& process, Handle kind, uint64_t handle, Context& context
   return true;
 }
 
-Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, Context& context,
-               int* pool) {
-  if (context_of(process, kind, handle, context, pool)) return Place::capped;
+Place place_at_first_use(Process& process, const char* api, Handle kind, uint64_t handle,
+                         Context& context, int* pool) {
   const Owner owner = owner_of(kind, handle);
   const int number = owner.device;
   if (pool != nullptr) *pool = owner.pool;

@@ -15,12 +15,6 @@ enum class Place {
   capped,
 };
 
-// Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
-// the runtime on that device. What the runtime takes there by itself is charged at the first use,
-// if it was not when the runtime was started. `pool`: see Owner.
-Place place_of(Process& process, const char* api, Handle kind, uint64_t handle, Context& context,
-               int* pool = nullptr);
-
 // What the runtime takes on a device for itself, where nothing was seen of it yet: heaps and queues
 // of a HIP process. An estimate, not a measurement.
 inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
@@ -40,5 +34,16 @@ inline uint64_t page_units(uint64_t bytes) {
 // The runtime on the device that already has memory of this process; false when it has none.
 bool context_of(Process& process, Handle kind, uint64_t handle, Context& context,
                 int* pool = nullptr);
+
+// Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
+// the runtime on that device. What the runtime takes there by itself is charged at the first use,
+// if it was not when the runtime was started. `pool`: see Owner.
+Place place_at_first_use(Process& process, const char* api, Handle kind, uint64_t handle,
+                         Context& context, int* pool);
+inline Place place_of(Process& process, const char* api, Handle kind, uint64_t handle,
+                      Context& context, int* pool = nullptr) {
+  if (context_of(process, kind, handle, context, pool)) return Place::capped;
+  return place_at_first_use(process, api, kind, handle, context, pool);
+}
 
 }  // namespace fracgpu::hsa
