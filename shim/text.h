@@ -6,15 +6,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 namespace fracgpu {
 
 template <size_t N>
 class Text {
  public:
-  Text() { chars_[0] = '\0'; }
+  constexpr Text() {
+    // All of it in a static object, which then needs no code when the library is loaded.
+    if (std::is_constant_evaluated()) std::fill_n(chars_, N, '\0');
+    chars_[0] = '\0';
+  }
   explicit Text(std::string_view text) { assign(text); }
 
   void assign(std::string_view text) {

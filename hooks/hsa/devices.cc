@@ -21,10 +21,10 @@ constexpr int kMaxKnown = 2048;  // a GPU has one agent and not ten pools and re
 struct Table {
   std::atomic<int> known_count{0};
   std::atomic<int> device_count{0};
-  Known known[kMaxKnown];
+  Known known[kMaxKnown] = {};
   Device devices[kMaxDevices];
 };
-Table table;
+constinit Table table;  // zero to begin with: a page of it is there once it is needed
 SpinLock walking;
 
 int find(Handle kind, uint64_t handle) {
@@ -137,7 +137,7 @@ Owner owner_of(Handle kind, uint64_t handle) {
     walk();
     found = find(kind, handle);
   }
-  return found < 0 ? Owner{} : table.known[found].owner;
+  return found < 0 ? Owner{-1} : table.known[found].owner;
 }
 
 int device_count() {

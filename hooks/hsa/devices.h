@@ -29,9 +29,9 @@ enum class Handle : uint8_t { agent, pool, region };
 inline constexpr int kMaxDevices = Process::kSlotsOfVendor;
 
 struct Owner {
-  int device = -1;  // its number among those that the runtime shows; -1: host memory, a CPU, or
-                    // what the runtime does not know
-  int pool = 0;     // of a pool or region: its number among those of the device
+  int device;    // its number among those that the runtime shows; -1: host memory, a CPU, or what
+                 // the runtime does not know
+  int pool = 0;  // of a pool or region: its number among those of the device
 };
 Owner owner_of(Handle kind, uint64_t handle);
 
