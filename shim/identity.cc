@@ -20,16 +20,18 @@ constexpr uint64_t kInitialUts = 4026531838;
 constexpr uint64_t kInitialPid = 4026531836;
 constexpr uint64_t kInitialCgroup = 4026531835;
 
-// The number in "pid:[4026531836]", or 0.
-uint64_t namespace_inode(const char* kind, const char* process = "self") {
-  Text<48> path;
-  path.format("/proc/{}/ns/{}", process, kind);
+// The number in "pid:[4026531836]", which is what a link in /proc/<pid>/ns says, or 0.
+[[gnu::cold]] uint64_t namespace_inode(const char* link) {
   char target[64];
-  const ssize_t size = readlink(path.c_str(), target, sizeof target - 1);
-  if (size <= 0) return 0;
-  target[size] = '\0';
-  const char* digits = strchr(target, '[');
-  return digits == nullptr ? 0 : strtoull(digits + 1, nullptr, 10);
+  const ssize_t size = readlink(link, target, sizeof target);
+  uint64_t inode = 0;
+  for (ssize_t i = 0; i < size; ++i) {
+    if (target[i] >= '0' && target[i] <= '9') inode = inode * 10 + target[i] - '0';
+  }
+  return inode;
+}
+uint64_t own_pid_namespace() {
+  return namespace_inode("/proc/self/ns/pid");
 }
 
 ssize_t read_file(const char* path, char* buffer, size_t size) {
@@ -76,12 +78,12 @@ bool is_tenant_name(std::string_view name) {
 }
 
 bool in_container() {
-  return namespace_inode("uts") != kInitialUts || namespace_inode("cgroup") != kInitialCgroup ||
+  return namespace_inode("/proc/self/ns/uts") != kInitialUts || namespace_inode("/proc/self/ns/cgroup") != kInitialCgroup ||
          !in_host_pid_namespace();
 }
 
 bool in_host_pid_namespace() {
-  return namespace_inode("pid") == kInitialPid;
+  return own_pid_namespace() == kInitialPid;
 }
 
 uint64_t start_time_on_host(uint32_t host_pid) {
@@ -92,7 +94,7 @@ uint64_t start_time_on_host(uint32_t host_pid) {
 }
 
 ProcessName process_of_own_namespace(uint32_t pid) {
-  const uint64_t own = namespace_inode("pid");
+  const uint64_t own = own_pid_namespace();
   if (own == 0) return {};
   return {.host_pid = own == kInitialPid ? pid : 0, .pid = pid, .pid_namespace = own};
 }
@@ -102,7 +104,7 @@ ProcessName process_of_host(uint32_t pid) {
 }
 
 ProcessName process_of_either(uint32_t pid) {
-  return {.host_pid = pid, .pid = pid, .pid_namespace = namespace_inode("pid")};
+  return {.host_pid = pid, .pid = pid, .pid_namespace = own_pid_namespace()};
 }
 
 ProcessName seen_from_inside(uint32_t pid_here) {
@@ -113,10 +115,8 @@ ProcessName seen_from_inside(uint32_t pid_here) {
   self[size] = '\0';
   if (atoi(self) != getpid()) return {};
 
-  Text<16> process;
-  process.format("{}", pid_here);
   Text<48> path;
-  path.format("/proc/{}/status", process.view());
+  path.format("/proc/{}/status", pid_here);
   char status[4096];
   if (read_file(path.c_str(), status, sizeof status) <= 0) return {};
   // "NSpid:" has one number for each namespace from here to the process's own.
@@ -125,7 +125,8 @@ ProcessName seen_from_inside(uint32_t pid_here) {
   const char* const end = strchrnul(at + 1, '\n');
   const char* last = end;
   while (last > at && *(last - 1) != '\t' && *(last - 1) != ' ') --last;
-  const uint64_t inside = namespace_inode("pid", process.c_str());
+  path.format("/proc/{}/ns/pid", pid_here);
+  const uint64_t inside = namespace_inode(path.c_str());
   if (inside == 0) return {};
   return {.pid = static_cast<uint32_t>(strtoul(last, nullptr, 10)), .pid_namespace = inside};
 }
@@ -143,7 +144,7 @@ bool tenant_name(TenantName& name, Message& error) {
     }
     name.assign(given);
   } else if (in_container()) {
-    name.format("container-{}", namespace_inode("mnt"));
+    name.format("container-{}", namespace_inode("/proc/self/ns/mnt"));
   } else {
     name_of_launch_tree(name);
   }
@@ -160,7 +161,7 @@ void export_launch_tree() {
 ProcessIdentity ProcessIdentity::of_self() {
   ProcessIdentity self;
   self.pid = static_cast<uint32_t>(getpid());
-  self.pid_namespace = namespace_inode("pid");
+  self.pid_namespace = own_pid_namespace();
   self.host_pid = self.pid_namespace == kInitialPid ? self.pid : 0;
   self.start_time = own_start_time();
   self.uid = static_cast<uint32_t>(getuid());

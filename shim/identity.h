@@ -13,7 +13,7 @@ using TenantName = Text<layout::kNameBytes>;
 
 // The environment variable's value, or null when it is unset or this program runs with raised
 // privileges (set-uid, file capabilities), whose environment belongs to somebody else.
-const char* trusted_environment(const char* name);
+[[gnu::cold]] const char* trusted_environment(const char* name);
 
 // Whether a user may name a tenant so.
 bool is_tenant_name(std::string_view name);
@@ -25,7 +25,7 @@ bool tenant_name(TenantName& name, Message& error);
 
 // Gives the launch tree its name early, so that children inherit it. Does nothing in a container,
 // where the mount namespace is the name, or where FRACGPU_TENANT is set already.
-void export_launch_tree();
+[[gnu::cold]] void export_launch_tree();
 
 // The processes that others mean by a PID of this process's own namespace, or by a host PID.
 ProcessName process_of_own_namespace(uint32_t pid);
@@ -39,7 +39,7 @@ ProcessName seen_from_inside(uint32_t pid_here);
 
 // In a container at least one of three namespaces is its own, even with --pid=host --ipc=host. The
 // mount namespace alone proves nothing: its initial inode varies and services often have their own.
-bool in_container();
+[[gnu::cold]] bool in_container();
 
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();

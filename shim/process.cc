@@ -33,19 +33,23 @@ bool driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_ke
   return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
 }
 
+// Not zero to begin with: it is written in every process, and .data has a page that the loader has
+// written already, while .bss would get one for this alone.
+enum class CapAnswer { no, yes, unknown };
+std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
+
 }  // namespace
 
+bool look_for_cap() {
+  const bool configured = trusted_environment(kLimitVariable) != nullptr ||
+                          access(kCeilingFile, F_OK) == 0 || errno == EACCES;
+  cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
+  return configured;
+}
+
 bool cap_is_configured() {
-  enum { unknown, no, yes };
-  static std::atomic<int> answer{unknown};
-  int now = answer.load(std::memory_order_relaxed);
-  if (now == unknown) {
-    const bool configured = trusted_environment(kLimitVariable) != nullptr ||
-                            access(kCeilingFile, F_OK) == 0 || errno == EACCES;
-    now = configured ? yes : no;
-    answer.store(now, std::memory_order_relaxed);
-  }
-  return now == yes;
+  const CapAnswer answer = cap_answer.load(std::memory_order_relaxed);
+  return answer == CapAnswer::unknown ? look_for_cap() : answer == CapAnswer::yes;
 }
 
 bool Configuration::read(Message& error) {

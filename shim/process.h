@@ -23,9 +23,12 @@
 
 namespace fracgpu {
 
-// Whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not. One look at the
-// environment and one system call, the first time.
+// Whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not; as it was when the
+// library was loaded.
 bool cap_is_configured();
+
+// Finds that out: one look at the environment and one system call. For the constructor.
+[[gnu::cold]] bool look_for_cap();
 
 // What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
 class Configuration {
