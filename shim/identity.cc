@@ -78,8 +78,8 @@ bool is_tenant_name(std::string_view name) {
 }
 
 bool in_container() {
-  return namespace_inode("/proc/self/ns/uts") != kInitialUts || namespace_inode("/proc/self/ns/cgroup") != kInitialCgroup ||
-         !in_host_pid_namespace();
+  return namespace_inode("/proc/self/ns/uts") != kInitialUts ||
+         namespace_inode("/proc/self/ns/cgroup") != kInitialCgroup || !in_host_pid_namespace();
 }
 
 bool in_host_pid_namespace() {

@@ -11,7 +11,6 @@
 #include "shim/ledger.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -149,7 +148,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     row.pid_namespace = self.pid_namespace;
     row.start_time = self.start_time;
     row.uid = self.uid;
-    row.claimed_unix_s = static_cast<uint64_t>(time(nullptr));
+    row.claimed_unix_s = unix_now_ms() / 1000;
     memcpy(row.command, self.command, sizeof row.command);
     mark(ledger, slot);
     slot_ = slot;

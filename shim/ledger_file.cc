@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shim/byte_lock.h"
+#include "shim/clock.h"
 #include "shim/shared_file.h"
 
 namespace fracgpu {
@@ -65,7 +65,7 @@ int make_file(const char* path, const char* tenant) {
   header.file_bytes = sizeof(layout::Ledger);
   header.max_devices = layout::kMaxDevices;
   header.max_slots = layout::kMaxSlots;
-  header.created_unix_s = static_cast<uint64_t>(time(nullptr));
+  header.created_unix_s = unix_now_ms() / 1000;
   strncpy(header.tenant, tenant, sizeof header.tenant - 1);
   // Up to the devices' rows nothing but the bitmap of unclaimed slots is not zero at first.
   char start[offsetof(layout::Ledger, devices)] = {};

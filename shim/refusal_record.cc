@@ -4,24 +4,14 @@
 // one place only when one of them stood still while 64 others were refused; what comes of that, or
 // of a death on the way, does not have its check and is left out by whoever reads it.
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "shim/clock.h"
 #include "shim/ledger.h"
 
 namespace fracgpu {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-// By a system call, for which a refusal has the time: what the vDSO does instead depends on when
-// the clock ticks, and no two runs could be stepped through alike.
-uint64_t wall_clock_ms() {
-  timespec now;
-  syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
-}
 
 template <size_t N>
 void copy_text(char (&to)[N], const char* from) {
@@ -47,7 +37,7 @@ void Ledger::record(int device, const char* api, const Refusal& refusal) const {
   layout::RefusalRecord record;
   memset(static_cast<void*>(&record), 0, sizeof record);  // every byte counts for the check
   record.number = ledger.refusal_number.fetch_add(1, kRelaxed) + 1;
-  record.unix_ms = wall_clock_ms();
+  record.unix_ms = unix_now_ms();
   record.asked = refusal.asked;
   record.own = known ? held_by_self(device) : 0;
   record.held = refusal.held;

@@ -4,7 +4,8 @@
 // the name, because its children must find it in their environment.
 //
 // What runs here is declared cold: the linker puts such functions beside each other and near the
-// loader's own tables, so that few pages of the library are touched. (tests/containers/start_cost.py)
+// loader's own tables, so that few pages of the library are touched.
+// (tests/containers/start_cost.py)
 #include "shim/identity.h"
 #include "shim/process.h"
 

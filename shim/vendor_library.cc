@@ -10,6 +10,13 @@
 #include "shim/elf.h"
 
 namespace fracgpu {
+namespace {
+
+size_t slot_of(const void* real) {
+  return reinterpret_cast<uint64_t>(real) * 0x9e3779b97f4a7c15 >> 55;  // the top 9 bits
+}
+
+}  // namespace
 
 std::string_view VendorLibrary::soname() const {
   for (const std::string_view soname : sonames_) {
@@ -27,14 +34,16 @@ bool VendorLibrary::resolve_now() {
       real_dlopen(loaded.data(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) {
     return false;
   }
-  for (size_t i = 0; i < count_; ++i) {
-    void* const real = elf::find_symbol(loaded, functions_[i].name);
-    functions_[i].real->store(real, std::memory_order_relaxed);
+  for (size_t i = 0; i < functions_.count; ++i) {
+    void* const real = elf::find_symbol(loaded, functions_.name_of(i));
+    functions_.real[i].store(real, std::memory_order_relaxed);
     if (real == nullptr) continue;
     const auto entry = static_cast<uint16_t>(i + 1);
-    for (size_t slot = slot_of(real);; slot = (slot + 1) % kAddressSlots) {
+    for (size_t slot = slot_of(real);; slot = (slot + 1) % FunctionTable::kAddressSlots) {
       uint16_t known = 0;
-      if (by_address_[slot].compare_exchange_strong(known, entry) || known == entry) break;
+      if (functions_.by_address[slot].compare_exchange_strong(known, entry) || known == entry) {
+        break;
+      }
     }
   }
   resolved_.store(true, std::memory_order_release);
@@ -45,30 +54,25 @@ bool VendorLibrary::has_prefix(const char* name) const {
   return strncmp(name, prefix_.data(), prefix_.size()) == 0;
 }
 
-size_t VendorLibrary::slot_of(const void* real) {
-  return reinterpret_cast<uint64_t>(real) * 0x9e3779b97f4a7c15 >> 55;  // the top 9 bits
-}
-
 void* VendorLibrary::hook_for_name(const char* name) {
-  const uint16_t* const end = by_name_ + count_;
+  const uint16_t* const end = functions_.by_name + functions_.count;
   const uint16_t* const found =
-      std::lower_bound(by_name_, end, name, [&](uint16_t index, const char* wanted) {
-        return strcmp(functions_[index].name, wanted) < 0;
+      std::lower_bound(functions_.by_name, end, name, [&](uint16_t number, const char* wanted) {
+        return strcmp(functions_.name_of(number), wanted) < 0;
       });
-  if (found == end) return nullptr;
-  const Function& function = functions_[*found];
-  if (function.hook == nullptr || strcmp(function.name, name) != 0) return nullptr;
-  const bool exists = resolve() && function.real->load(std::memory_order_relaxed) != nullptr;
-  return exists ? function.hook : nullptr;
+  if (found == end || strcmp(functions_.name_of(*found), name) != 0) return nullptr;
+  void* const hook = functions_.hook_of(*found);
+  if (hook == nullptr) return nullptr;
+  const bool exists = resolve() && functions_.real_of(*found) != nullptr;
+  return exists ? hook : nullptr;
 }
 
 void* VendorLibrary::hook_for_real(const void* real) const {
   if (real == nullptr) return nullptr;
-  for (size_t slot = slot_of(real);; slot = (slot + 1) % kAddressSlots) {
-    const uint16_t entry = by_address_[slot].load(std::memory_order_relaxed);
+  for (size_t slot = slot_of(real);; slot = (slot + 1) % FunctionTable::kAddressSlots) {
+    const uint16_t entry = functions_.by_address[slot].load(std::memory_order_relaxed);
     if (entry == 0) return nullptr;
-    const Function& function = functions_[entry - 1];
-    if (function.real->load(std::memory_order_relaxed) == real) return function.hook;
+    if (functions_.real_of(entry - 1) == real) return functions_.hook_of(entry - 1);
   }
 }
 

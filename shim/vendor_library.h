@@ -1,8 +1,8 @@
 // One vendor library as the shim sees it: its sonames, and the functions taken from it.
 //
-// A vendor's table (hooks/<vendor>/functions.inc) becomes an array of `Function`: each has the
+// A vendor's table (hooks/<vendor>/functions.inc) becomes a `FunctionTable`: each function has the
 // exported name, our hook (null when the shim only calls it) and the slot for the real address.
-// The doors, the entry-point getters and the hooks all read the same array.
+// The doors, the entry-point getters and the hooks all read the same table.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,45 @@
 
 namespace fracgpu {
 
-struct Function {
-  const char* name;
-  void* hook;                // null: not intercepted, only called by the shim
-  std::atomic<void*>* real;  // null until the library is loaded, or if it lacks the name
+// The names of N functions in one text, each with a null behind it: where each begins, and their
+// numbers in the order of the names. Computed by the compiler.
+template <size_t N>
+struct NameIndex {
+  std::array<uint16_t, N> begin{};
+  std::array<uint16_t, N> sorted{};
+
+  template <size_t Size>
+  constexpr explicit NameIndex(const char (&names)[Size]) {
+    static_assert(Size <= UINT16_MAX);
+    size_t at = 0;
+    for (size_t i = 0; i < N; ++i) {
+      begin[i] = static_cast<uint16_t>(at);
+      sorted[i] = static_cast<uint16_t>(i);
+      at += std::string_view(names + at).size() + 1;
+    }
+    std::sort(sorted.begin(), sorted.end(), [&](uint16_t a, uint16_t b) {
+      return std::string_view(names + begin[a]) < std::string_view(names + begin[b]);
+    });
+  }
 };
 
-// The indices of `names` in the order of the names, computed by the compiler.
-template <size_t N>
-constexpr std::array<uint16_t, N> order_of(const std::array<std::string_view, N>& names) {
-  std::array<uint16_t, N> order{};
-  for (size_t i = 0; i < N; ++i) order[i] = static_cast<uint16_t>(i);
-  std::sort(order.begin(), order.end(),
-            [&](uint16_t a, uint16_t b) { return names[a] < names[b]; });
-  return order;
-}
+// A vendor's functions by number. There is no pointer for each function: those would be written by
+// the loader, page by page, at the start of every program.
+struct FunctionTable {
+  // Of the hash table from real address to number + 1, filled when the library is resolved.
+  static constexpr size_t kAddressSlots = 512;
+
+  size_t count;
+  const char* names;
+  const uint16_t* name_begins;
+  const uint16_t* by_name;
+  void* (*hook_of)(size_t number);  // null: not intercepted, only called by the shim
+  std::atomic<void*>* real;         // null until the library is loaded, or if it lacks the name
+  std::atomic<uint16_t>* by_address;
+
+  const char* name_of(size_t number) const { return names + name_begins[number]; }
+  void* real_of(size_t number) const { return real[number].load(std::memory_order_relaxed); }
+};
 
 class VendorLibrary {
  public:
@@ -36,17 +60,9 @@ class VendorLibrary {
   // are empty. One that ends in ".so" stands for every version.
   using Sonames = std::array<std::string_view, 3>;
 
-  // `by_name` is the order_of the functions' names.
-  template <size_t N>
   constexpr VendorLibrary(std::string_view prefix, const Sonames& sonames,
-                          const Function (&functions)[N], const std::array<uint16_t, N>& by_name)
-      : prefix_(prefix),
-        sonames_(sonames),
-        functions_(functions),
-        by_name_(by_name.data()),
-        count_(N) {
-    static_assert(N <= kAddressSlots / 2);
-  }
+                          const FunctionTable& functions)
+      : prefix_(prefix), sonames_(sonames), functions_(functions) {}
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
   // outlive the code it points to. Cheap when done before. False while it is not loaded.
@@ -69,15 +85,8 @@ class VendorLibrary {
 
   std::string_view prefix_;
   Sonames sonames_;
-  const Function* functions_;
-  const uint16_t* by_name_;
-  size_t count_;
+  const FunctionTable& functions_;
   std::atomic<bool> resolved_{false};
-
-  // Hash table from real address to index + 1, filled when the library is resolved.
-  static constexpr size_t kAddressSlots = 512;
-  static size_t slot_of(const void* real);
-  std::atomic<uint16_t> by_address_[kAddressSlots] = {};
 };
 
 // The vendors in the library, for the doors. Defined in hooks/vendors.cc.

@@ -9,8 +9,7 @@ namespace fracgpu::amdsmi {
 #include "shim/vendor_array.inc"
 
 // The second is what the wheel of its Python interface brings.
-constinit VendorLibrary library("amdsmi_", {"libamd_smi.so", "libamd_smi_python.so"}, functions,
-                                by_name);
+constinit VendorLibrary library("amdsmi_", {"libamd_smi.so", "libamd_smi_python.so"}, functions);
 
 namespace {
 

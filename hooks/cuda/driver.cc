@@ -6,6 +6,6 @@ namespace fracgpu::cuda {
 #define FRACGPU_TABLE "hooks/cuda/functions.inc"
 #include "shim/vendor_array.inc"
 
-constinit VendorLibrary driver_library("cu", {"libcuda.so.1"}, functions, by_name);
+constinit VendorLibrary driver_library("cu", {"libcuda.so.1"}, functions);
 
 }  // namespace fracgpu::cuda

@@ -7,6 +7,6 @@ namespace fracgpu::hip {
 #include "shim/vendor_array.inc"
 
 constinit VendorLibrary runtime_library(
-    "hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, functions, by_name);
+    "hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, functions);
 
 }  // namespace fracgpu::hip

@@ -6,6 +6,6 @@ namespace fracgpu::hsa {
 #define FRACGPU_TABLE "hooks/hsa/functions.inc"
 #include "shim/vendor_array.inc"
 
-constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions, by_name);
+constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions);
 
 }  // namespace fracgpu::hsa

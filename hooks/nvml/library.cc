@@ -6,6 +6,6 @@ namespace fracgpu::nvml {
 #define FRACGPU_TABLE "hooks/nvml/functions.inc"
 #include "shim/vendor_array.inc"
 
-constinit VendorLibrary library("nvml", {"libnvidia-ml.so.1"}, functions, by_name);
+constinit VendorLibrary library("nvml", {"libnvidia-ml.so.1"}, functions);
 
 }  // namespace fracgpu::nvml

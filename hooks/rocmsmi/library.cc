@@ -9,15 +9,14 @@ namespace fracgpu::rocmsmi {
 #define FRACGPU_TABLE "hooks/rocmsmi/functions.inc"
 #include "shim/vendor_array.inc"
 
-constinit VendorLibrary library("rsmi_", {"librocm_smi64.so"}, functions, by_name);
+constinit VendorLibrary library("rsmi_", {"librocm_smi64.so"}, functions);
 
 namespace copy {
 
 #define FRACGPU_TABLE "hooks/rocmsmi/functions.inc"
 #include "shim/vendor_array.inc"
 
-constinit VendorLibrary library("rsmi_", {"libamd_smi.so", "libamd_smi_python.so"}, functions,
-                                by_name);
+constinit VendorLibrary library("rsmi_", {"libamd_smi.so", "libamd_smi_python.so"}, functions);
 
 }  // namespace copy
 
