@@ -1,6 +1,6 @@
-// Prints what a start of /bin/true takes in this container: the median time from start to end, and
-// the processor's time, which others on the machine disturb less; both in nanoseconds. Linked
-// statically, so that nothing is preloaded into it.
+// Prints what a start of /bin/true takes in this container: the median time from start to end, the
+// tenth percentile of that, which others on the machine disturb less, and the processor's time; all
+// in nanoseconds. Linked statically, so that nothing is preloaded into it.
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,6 @@ int main(void) {
     took[run] = now_ns() - start;
   }
   qsort(took, kRuns, sizeof took[0], by_size);
-  printf("%ld %ld\n", took[kRuns / 2], children_ns() / kRuns);
+  printf("%ld %ld %ld\n", took[kRuns / 2], took[kRuns / 10], children_ns() / kRuns);
   return 0;
 }
