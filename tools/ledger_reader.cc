@@ -240,10 +240,15 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
   }
   const auto ledger = copy_ledger(file, tenant.path);
+  struct stat status = {};
+  fstat(file.get(), &status);
+  tenant.owner_uid = status.st_uid;
+  tenant.mode = status.st_mode & 07777U;
   tenant.created_unix_s = ledger->header.created_unix_s;
 
   auto owners = read_owners(*ledger, file.get());
   for (auto& [number, owner] : owners) {
+    if (owner.alive) tenant.users.insert(owner.uid);
     if (owner.host_pid != 0 || !owner.alive) continue;
     const layout::Slot& slot = ledger->slots[number];
     owner.host_pid = host_pids.find(slot.pid_namespace, slot.pid, slot.start_time);

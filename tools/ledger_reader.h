@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,9 @@ struct RefusalUse {
 struct TenantUse {
   std::string name;
   std::string path;
+  uint32_t owner_uid = 0;    // of the file
+  uint32_t mode = 0;         // its permissions
+  std::set<uint32_t> users;  // of the tenant's living processes
   uint64_t created_unix_s = 0;
   std::vector<DeviceUse> devices;
   RefusalCounts refusals_elsewhere;  // on devices that are not known

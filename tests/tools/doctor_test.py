@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 from machine import BUILD, CLIENT, COMMAND, HIP_PROGRAM, LIBRARY, Machine, main, one_line
+from made_ledger import SLOT_AT, ledger, live_in
 
 
 class Page:
@@ -249,6 +250,35 @@ def test_damaged_ledgers_are_named():
         assert not page.failed() and any("something else wrote" in text for text in page.of("ledger", "warn")), page.checks
 
 
+def test_whose_file_the_ledger_is():
+    stranger = 54321
+    with Machine("a100-40gb") as m:
+        path = m.ledger("t")
+
+        def of_ledger(state):
+            page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": m.tenant("t")})
+            return [text for text in page.of("ledger", state) if " belongs to " in text]
+
+        with open(path, "wb") as file:
+            os.chmod(path, 0o666)
+            file.write(ledger([(3, 0, b"train")]))
+        assert of_ledger("ok") == [f"{path} belongs to root, mode 0666"] and not of_ledger("warn")
+        os.chown(path, stranger, -1)
+        assert not of_ledger("ok") and of_ledger("warn")[0].startswith(f"{path} belongs to {stranger}, mode 0666: ")
+        with open(path, "r+b") as life:
+            # Anew, since the probes of doctor were members and have reaped the dead.
+            data = ledger([(3, 0, b"train")])
+            struct.pack_into("<I", data, SLOT_AT + 64 * 3 + 24, stranger)
+            life.write(data)
+            life.flush()
+            live_in(life, 3)
+            assert of_ledger("ok") == [f"{path} belongs to {stranger}, mode 0666"] and not of_ledger("warn")
+        assert of_ledger("warn"), "that process is dead now"
+        # It is no other tenant's trouble.
+        os.chmod(path, 0o600)
+        assert not any(path in text for text in Page(m, run=["--memory", "8GiB"]).of("ledger"))
+
+
 def test_programs_are_judged():
     with Machine("a100-40gb") as m:
         def judge(*command, as_user=None):
@@ -327,4 +357,5 @@ main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_h
       test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere, test_the_cap_in_force_is_the_ledger_s,
       test_a_tool_that_shows_something_else,
       test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,
-      test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_programs_are_judged, test_the_page])
+      test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_whose_file_the_ledger_is,
+      test_programs_are_judged, test_the_page])

@@ -1,4 +1,5 @@
 """Ledgers made by the published layout alone, for whatever reads them."""
+import fcntl
 import struct
 
 UNIT, DEVICES, SLOTS, REFUSALS = 512, 16, 1024, 64
@@ -7,6 +8,7 @@ COUNTS_AT = CELL_AT + (16 + 8) * DEVICES * SLOTS
 RECORDS_AT = COUNTS_AT + 576 + 64
 SIZE = RECORDS_AT + 256 * REFUSALS
 LOCKS_AT = 0x40000000 + 1
+F_OFD_SETLK = 37
 GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 
 
@@ -23,6 +25,12 @@ def ledger(processes, key=b"GPU-test"):
         struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
         struct.pack_into("<QII", data, CELL_AT + 16 * slot, 3 * (held << 32 | held), held, 400 * MIB)
     return data
+
+
+def live_in(file, *slots):
+    """Holds the slots of a ledger that is open for writing, as living processes do, until the file is closed."""
+    for slot in slots:
+        fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, LOCKS_AT + slot, 1, 0))
 
 
 def check_of(data):

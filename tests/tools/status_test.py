@@ -1,5 +1,4 @@
 """status_test.py FRACGPU: `fracgpu status` on ledgers made here by the published layout, whole and scribbled over."""
-import fcntl
 import json
 import os
 import random
@@ -8,10 +7,9 @@ import struct
 import subprocess
 import sys
 
-from made_ledger import (CELL_AT, COUNTS_AT, DEVICE_AT, GIB, LOCKS_AT, SIZE, SLOT_AT, check_of, ledger, record,
+from made_ledger import (CELL_AT, COUNTS_AT, DEVICE_AT, GIB, SIZE, SLOT_AT, check_of, ledger, live_in, record,
                          with_records)
 
-F_OFD_SETLK = 37
 prefix = f"status-test-{os.getpid()}-"
 
 
@@ -39,8 +37,7 @@ def explain(*arguments):
 def test_a_good_ledger():
     write("good", ledger([(0, 5 * GIB, b"alive"), (5, 2 * GIB, b"gone"), (1023, GIB, b"x\x1b[31m\xff\x80yyyyyyyyyy")]))
     with open(path("good"), "r+b") as owner:
-        for slot in (0, 1023):
-            fcntl.fcntl(owner, F_OFD_SETLK, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, LOCKS_AT + slot, 1, 0))
+        live_in(owner, 0, 1023)
         code, out, err = status(prefix + "good", "--json")
         device = json.loads(out)["tenants"][0]["devices"][0]
         assert (code, err) == (0, "")

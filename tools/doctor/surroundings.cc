@@ -18,6 +18,7 @@
 #include "tools/descriptor.h"
 #include "tools/doctor/checks.h"
 #include "tools/ledger_reader.h"
+#include "tools/plain_text.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -68,6 +69,23 @@ Finding check_folder() {
             "mount a tmpfs there"};
   }
   return {State::ok, kCheck, fmt::format("{} can be written, {}", kFolder, sizes)};
+}
+
+// Whose file this tenant's ledger is. Any of its users may have made it, and so may anybody else
+// who did so before them.
+Finding check_owner(const TenantUse& tenant) {
+  constexpr const char* kCheck = "ledger";
+  const uint32_t owner = tenant.owner_uid;
+  const std::string text =
+      fmt::format("{} belongs to {}, mode {:04o}", tenant.path, user_name(owner), tenant.mode);
+  if (owner == 0 || owner == geteuid() || tenant.users.contains(owner)) {
+    return {State::ok, kCheck, text};
+  }
+  return {State::warn, kCheck,
+          text +
+              ": that is neither root, nor you, nor a user of the tenant's running processes, so "
+              "somebody else may have made it first",
+          "end the tenant's processes, then as root: fracgpu gc; who starts next makes it anew"};
 }
 
 }  // namespace
@@ -138,6 +156,7 @@ Findings check_ledgers(const Setup& setup) {
   for (const std::string& name : tenant_names()) {
     try {
       const TenantUse tenant = read_tenant(name);
+      if (tenant.name == setup.tenant) findings.push_back(check_owner(tenant));
       const bool is_damaged = std::any_of(tenant.devices.begin(), tenant.devices.end(),
                                           [](const DeviceUse& device) { return device.damaged; });
       sound += is_damaged ? 0 : 1;
