@@ -42,6 +42,7 @@ void Reservation::ask_the_others(uint64_t charged) {
       granted_ = process_.ledger.reserve(row_, more, refusal);
     }
   }
+  lease_grew_ = refusal.lease_grew;
   if (granted_) return;
   if (charged > 0) process_.ledger.release(row_, charged);
   refusal.asked += charged;
@@ -49,13 +50,24 @@ void Reservation::ask_the_others(uint64_t charged) {
   say_refusal(process_, row_, api_, refusal);
 }
 
+void Reservation::finish() {
+  if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
+  if (lease_grew_) tell_allocations(process_, row_);
+}
+
 void Reservation::refused_by_driver() const {
   say_driver_refusal(process_, row_, api_, units_);
 }
 
+void tell_allocations(Process& process, int row) {
+  // Two threads at once: the number of the later one is the one to stay.
+  Locked<SpinLock> lock(process.counting);
+  process.ledger.set_allocations(row, process.allocations.count(row) + process.physical.count(row));
+}
+
 void give_back(Process& process, int row, uint64_t units, bool exported) {
-  if (!exported) return process.ledger.release(row, units);
-  leave_to_truth(process, row, units, true);
+  if (exported) return leave_to_truth(process, row, units, true);
+  if (process.ledger.release(row, units)) tell_allocations(process, row);
 }
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
@@ -66,12 +78,6 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   process.physical.drop_owned(
       PhysicalTable::owner_key(freed.memory),
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
-}
-
-LinearSize linear_size(uint64_t bytes) {
-  if (bytes < kSmallestWhole) return {kPageBytes / kUnit, true};
-  const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
-  return {pages * (kPageBytes / kUnit), false};
 }
 
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
@@ -160,7 +166,7 @@ void Release::done_in_block() {
   if (units == 0) return;
   if (!block || taken_.exported) return give_back(process_, taken_.row, units, taken_.exported);
   if (const uint32_t gone = process_.blocks[taken_.row][taken_.pool].left(); gone > 0) {
-    process_.ledger.release(taken_.row, gone * BlockCache::kBlockUnits);
+    give_back(process_, taken_.row, gone * BlockCache::kBlockUnits, false);
   }
 }
 
@@ -207,6 +213,7 @@ void say_refusal(Process& process, int row, const char* api, Refusal& refusal) {
   UpperCall::note_said();
   if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
   process.ledger.record(row, api, refusal);
+  if (row >= 0) tell_allocations(process, row);
   if (!logs(Level::warn) || !process.refusals_said.pass(held_back)) return;
   Message line;
   if (refusal.reason == Reason::ledger) {

@@ -26,9 +26,9 @@ class Reservation {
     if (!granted_) ask_the_others(charged);
   }
 
-  // What was not kept is given back.
+  // What was not kept is given back. If the lease had to grow, tells how many allocations live now.
   ~Reservation() {
-    if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
+    if (units_ > 0 || lease_grew_) finish();
   }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -48,19 +48,27 @@ class Reservation {
     return units;
   }
   int row() const { return row_; }
+  bool lease_grew() const { return lease_grew_; }
 
   // The driver has not the memory: says so, and what was reserved goes back as ever.
   void refused_by_driver() const;
 
  private:
   void ask_the_others(uint64_t charged);
+  void finish();
 
   Process& process_;
   int row_;
   uint64_t units_;
   const char* api_;
   bool granted_;
+  bool lease_grew_ = false;
 };
+
+// Writes into the ledger how many allocations of this process live on the device. Done where the
+// fast path is left anyway (a lease has grown, the truth was read, memory was refused) and, so that
+// frees show as well, each time that half of the memory is gone.
+void tell_allocations(Process& process, int row);
 
 // Gives back what is charged for memory that this process has let go of. What was `exported` may be
 // held by others yet, at this process's cost: only the truth can tell.
@@ -84,7 +92,11 @@ inline constexpr uint64_t kSmallestWhole = 1u << 20;
 // (Public behaviour, not documented and not measured.)
 inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
 
-LinearSize linear_size(uint64_t bytes);
+constexpr LinearSize linear_size(uint64_t bytes) {
+  if (bytes < kSmallestWhole) return {kPageBytes / layout::kUnit, true};
+  const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
+  return {pages * (kPageBytes / layout::kUnit), false};
+}
 
 // Keys of Process::allocations. Addresses are even, so the lowest bit tells chunks apart.
 constexpr uint64_t chunk_key(uint64_t address) {

@@ -125,6 +125,7 @@ Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
   }
   const uint64_t interval = reading == Reading::disturbed ? kDisturbedInterval_ms : kInterval_ms;
   implicit.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
+  tell_allocations(process, row);
   return reading;
 }
 
@@ -224,6 +225,7 @@ bool ImplicitReservation::made() {
            process_.ledger.map()->devices[row_].key, human_bytes(units_ * kUnit).view());
   }
   charge_implicit(process_, row_, units, units_);
+  tell_allocations(process_, row_);
   implicit.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
   if (process_.ledger.within_cap(row_)) return true;

@@ -135,6 +135,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
     memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
     memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
+    memset(static_cast<void*>(ledger.allocations), 0, sizeof ledger.allocations);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
   }
   for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
@@ -168,6 +169,9 @@ void Ledger::wipe_slot(uint32_t slot) {
   }
   for (auto& sharing : ledger.sharing) {
     sharing[slot].word.store(0, kRelaxed);
+  }
+  for (auto& allocations : ledger.allocations) {
+    allocations[slot].word.store(0, kRelaxed);
   }
   ledger.slots[slot].orphaned.store(0, kRelaxed);
 }
@@ -229,8 +233,10 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
   return false;
 }
 
-void Ledger::release(int device, uint64_t units) {
-  own_cell(device).word.fetch_sub(pack(units, 0), kRelaxed);
+bool Ledger::release(int device, uint64_t units) {
+  const uint64_t part = pack(units, 0);
+  const uint64_t left = own_cell(device).word.fetch_sub(part, kRelaxed) - part;
+  return left < tell_below_[device].load(kRelaxed);  // the upper halves decide
 }
 
 void Ledger::charge_taken(int device, uint64_t units) {
@@ -413,6 +419,7 @@ bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bo
     any = any || kept > 0;
     word.store(pack(kept, kept), kRelaxed);
     ledger.cells[i][slot].implicit.store(0, kRelaxed);
+    ledger.allocations[i][slot].word.store(0, kRelaxed);
   }
   ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
   return any;
@@ -589,6 +596,15 @@ void Ledger::drop_imported(int device, uint64_t units) {
 
 void Ledger::set_implicit(int device, uint64_t units) {
   own_cell(device).implicit.store(static_cast<uint32_t>(std::min(units, kMaxUnits)), kRelaxed);
+}
+
+void Ledger::set_allocations(int device, uint64_t number) {
+  const auto now = static_cast<uint32_t>(unix_now_ms() / 1000);
+  const auto most = std::min<uint64_t>(number, UINT32_MAX);
+  file_.map()->allocations[device][slot_].word.store(uint64_t{now} << 32 | most, kRelaxed);
+  const uint64_t held = std::min(held_by_self(device), kMaxUnits);
+  const uint64_t implicit = std::min<uint64_t>(held, own_cell(device).implicit.load(kRelaxed));
+  tell_below_[device].store(pack(implicit + (held - implicit) / 2, 0), kRelaxed);
 }
 
 // A word that the device's cap rests on is not what anybody wrote. There is no second record of

@@ -96,8 +96,9 @@ class Ledger {
     return false;
   }
 
-  // Gives back `units` that this process reserved or charged.
-  void release(int device, uint64_t units);
+  // Gives back `units` that this process reserved or charged. True when less than half is left of
+  // what calls had taken at the last `set_allocations`: time for another.
+  bool release(int device, uint64_t units);
 
   // Adds `units` that the driver has taken already, whether or not the cap has room for them.
   void charge_taken(int device, uint64_t units);
@@ -110,6 +111,8 @@ class Ledger {
   void drop_imported(int device, uint64_t units);
 
   void set_implicit(int device, uint64_t units);
+  // Says how many allocations of this process live on the device just now.
+  void set_allocations(int device, uint64_t number);
   uint64_t held_by_self(int device) const;
 
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
@@ -172,6 +175,7 @@ class Ledger {
   LedgerFile file_;
   uint32_t slot_ = 0;
   DriverLetGo let_go_ = nullptr;
+  std::atomic<uint64_t> tell_below_[layout::kMaxDevices] = {};  // see `release`; as a cell's word
   std::atomic<bool> stuck_{false};  // the lock's holder did not move when we last asked
 };
 

@@ -2,15 +2,24 @@
 #include "shim/live_map.h"
 
 namespace fracgpu {
+namespace {
+
+// What the entry adds to its row's sum.
+uint64_t sum_of(const Allocation& entry) {
+  const uint32_t units = entry.leaving < entry.users ? entry.units : 0;
+  return uint64_t{entry.users} << 32 | units;
+}
+
+}  // namespace
 
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
   entry = allocation;
-  units[entry.row] += entry.units;
+  sums[entry.row] += sum_of(entry);
   ++changes;
 }
 
 void LiveMap::Shard::forget(const Allocation& entry) {
-  if (entry.leaving < entry.users) units[entry.row] -= entry.units;
+  sums[entry.row] -= sum_of(entry);
   ++changes;
 }
 
@@ -19,8 +28,9 @@ void LiveMap::Shard::change_users(Allocation& entry, int users, int leaving) {
   entry.users += static_cast<uint32_t>(users);
   entry.leaving += static_cast<uint32_t>(leaving);
   const bool counts = entry.leaving < entry.users;
-  if (counts && !counted) units[entry.row] += entry.units;
-  if (counted && !counts) units[entry.row] -= entry.units;
+  if (counts && !counted) sums[entry.row] += entry.units;
+  if (counted && !counts) sums[entry.row] -= entry.units;
+  sums[entry.row] += static_cast<uint64_t>(users) << 32;
   ++changes;
 }
 
@@ -117,6 +127,15 @@ bool LiveMap::take(uint64_t key, Allocation& taken) {
   return true;
 }
 
+uint64_t LiveMap::count(int row) {
+  uint64_t sum = 0;
+  for (Shard& shard : shards_) {
+    Locked<SpinLock> lock(shard.lock);
+    sum += shard.sums[row] >> 32;
+  }
+  return sum;
+}
+
 LiveMap::Still::Still(LiveMap& map) : map_(map) {
   for (Shard& shard : map_.shards_) shard.lock.lock();
 }
@@ -127,7 +146,7 @@ LiveMap::Still::~Still() {
 
 uint64_t LiveMap::Still::units(int row) const {
   uint64_t sum = 0;
-  for (const Shard& shard : map_.shards_) sum += shard.units[row];
+  for (const Shard& shard : map_.shards_) sum += shard.sums[row] & UINT32_MAX;
   return sum;
 }
 

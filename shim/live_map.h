@@ -76,6 +76,9 @@ class LiveMap {
     }
   }
 
+  // How many allocations live on the row: each user of a chunk is one.
+  uint64_t count(int row);
+
   // The map held still: no entry comes or goes while this lives.
   class Still {
    public:
@@ -95,7 +98,7 @@ class LiveMap {
   static constexpr int kShardBits = 6;
 
   struct alignas(64) Shard {
-    // These keep `units` and `changes`.
+    // These keep `sums` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     void change_users(Allocation& entry, int users, int leaving);
@@ -103,7 +106,10 @@ class LiveMap {
     SpinLock lock;
     uint64_t changes = 0;
     HashTable<Allocation, 64, kShardBits> table;
-    uint64_t units[layout::kMaxDevices] = {};  // of the entries that are not leaving
+    // Units of the entries that are not leaving, and in the upper half the users of all. One
+    // number, so that calls pay for one addition; a process holds less than 2^32 units on a device.
+    uint64_t sums[layout::kMaxDevices] = {};
+    static_assert(layout::kMaxUnits < UINT32_MAX);
   };
 
   Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }

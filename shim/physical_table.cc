@@ -24,6 +24,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import
   memory->is_import = is_import;
   memory->row = static_cast<uint8_t>(row);
   units_[row] += units;
+  if (units > 0) ++count_[row];
   return true;
 }
 
@@ -87,6 +88,7 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
                        .row = memory->row,
                        .exported = memory->exported};
   units_[freed.row] -= freed.units;
+  if (freed.units > 0) --count_[freed.row];
   // Its handles mean nothing any more; the driver may have given their values to other memory.
   if (Handle* name = handles_.find(memory->handle); name != nullptr && name->memory == number) {
     handles_.erase(name);
@@ -146,6 +148,11 @@ bool PhysicalTable::at_rest(int row, uint64_t& units, uint64_t& changes) {
   units = units_[row];
   changes = changes_;
   return under_way_ == 0;
+}
+
+uint64_t PhysicalTable::count(int row) {
+  Locked<SpinLock> lock(lock_);
+  return count_[row];
 }
 
 }  // namespace fracgpu

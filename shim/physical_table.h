@@ -87,6 +87,9 @@ class PhysicalTable {
   // value when anything came or went.
   bool at_rest(int row, uint64_t& units, uint64_t& changes);
 
+  // How many memories are charged on a row.
+  uint64_t count(int row);
+
  private:
   struct Handle {
     uint64_t key;  // the driver's handle
@@ -125,6 +128,7 @@ class PhysicalTable {
   uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
   uint64_t longest_ = 0;   // largest mapping so far, in bytes
   uint64_t units_[layout::kMaxDevices] = {};
+  uint64_t count_[layout::kMaxDevices] = {};  // of those that cost something
 };
 
 template <typename Visit>

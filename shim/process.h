@@ -118,6 +118,7 @@ class Process {
   ImplicitMemory implicit[layout::kMaxDevices];
   std::atomic<uint32_t> managed_count{0};  // live allocations of managed memory that HIP made
   std::atomic<uint32_t> small_arrays{0};   // live ones, which share chunks with linear memory
+  SpinLock counting;                       // serialises `tell_allocations`
   SpinLock cold_paths;                     // serialises readings of the truth within the process
   SpinLock limits;                         // serialises changes of the driver's limits
   RateLimit refusals_said;

@@ -22,6 +22,7 @@ class UpperCall {
     if (current_ != this) return;
     current_ = nullptr;
     if (left_ > 0) process_->ledger.release(row_, left_);
+    if (lease_grew_) tell_allocations(*process_, row_);
   }
   UpperCall(const UpperCall&) = delete;
   UpperCall& operator=(const UpperCall&) = delete;
@@ -35,6 +36,7 @@ class UpperCall {
     process_ = &process;
     row_ = row;
     left_ = reservation.take();
+    lease_grew_ = reservation.lease_grew();
     return true;
   }
 
@@ -78,6 +80,7 @@ class UpperCall {
   Process* process_ = nullptr;
   int row_ = -1;
   uint64_t left_ = 0;  // units
+  bool lease_grew_ = false;
   bool touched_ = false;
   bool said_ = false;
 };

@@ -115,6 +115,7 @@ void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot&
 }
 
 DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
+                      const layout::AllocationCount* counts,
                       const std::map<uint32_t, ProcessUse>& owners) {
   DeviceUse use;
   use.key = clean(device.key, sizeof device.key);
@@ -131,6 +132,9 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
     process.leased = to_bytes(layout::lease_of(word));
     process.peak = to_bytes(cells[slot].peak.load());
     process.implicit = to_bytes(cells[slot].implicit.load());
+    const uint64_t count = counts[slot].word.load();
+    process.allocations_unix_s = count >> 32;
+    if (process.allocations_unix_s != 0) process.allocations = count & UINT32_MAX;
     if (process.used == 0 && process.leased == 0 && process.peak == 0) continue;
     if (process.alive || process.orphaned) use.used += process.used;
     use.processes.push_back(std::move(process));
@@ -256,7 +260,8 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
   }
   for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
     if (ledger->devices[row].cap.load() == 0) continue;
-    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
+    tenant.devices.push_back(
+        read_device(ledger->devices[row], ledger->cells[row], ledger->allocations[row], owners));
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
   }
   tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);

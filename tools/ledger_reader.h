@@ -41,6 +41,10 @@ struct ProcessUse {
   uint64_t peak = 0;
   uint64_t implicit = 0;  // of `used`, what no call asked for: contexts and the like
   uint64_t since_unix_s = 0;
+  // How many allocations the process had when it last said so, and when that was; see
+  // layout::AllocationCount.
+  std::optional<uint64_t> allocations{};
+  uint64_t allocations_unix_s = 0;
   std::optional<uint64_t> driver_used{};  // by the driver's list, where somebody has looked there
 };
 

@@ -108,6 +108,9 @@ Json json_of(const ProcessUse& process) {
       {"leased_bytes", process.leased},
       {"peak_bytes", process.peak},
       {"implicit_bytes", process.implicit},
+      {"allocations", or_null(process.allocations)},
+      {"allocations_unix_s",
+       process.allocations ? Json(process.allocations_unix_s) : Json(nullptr)},
       {"driver_bytes", or_null(process.driver_used)},
       {"since_unix_s", process.since_unix_s},
   };

@@ -22,7 +22,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -100,6 +100,12 @@ struct Sharing {
   std::atomic<uint64_t> word;
 };
 
+// How many allocations of one process live on one device. The process says it where it leaves its
+// fast path anyway, so the number is of that moment. Nothing rests on it.
+struct AllocationCount {
+  std::atomic<uint64_t> word;  // upper half: unix seconds, 0: never said; lower half: the number
+};
+
 // Why memory was refused. Numbers are never given another meaning.
 enum class Reason : uint32_t {
   cap = 0,      // the cap had no room for it
@@ -155,6 +161,7 @@ struct Ledger {
   Slot slots[kMaxSlots];
   alignas(64) Cell cells[kMaxDevices][kMaxSlots];
   Sharing sharing[kMaxDevices][kMaxSlots];
+  AllocationCount allocations[kMaxDevices][kMaxSlots];
   // Written when memory is refused and at no other time; behind all that grants it, so that no
   // granting process reads a line that a refused one writes. `refused` outlives its processes.
   alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
@@ -165,10 +172,10 @@ static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, devices) == 384);
 static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
 static_assert(offsetof(Ledger, refusals) ==
-              384 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8) * kMaxDevices * kMaxSlots);
+              384 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8 + 8) * kMaxDevices * kMaxSlots);
 static_assert(offsetof(Ledger, refused) == offsetof(Ledger, refusals) + 576 + 64);
 static_assert(sizeof(Ledger) == offsetof(Ledger, refused) + 256 * kMaxRefusals);
-static_assert(sizeof(Ledger) < 512 * 1024, "a container's /dev/shm may be 64 MiB for everything");
+static_assert(sizeof(Ledger) < 640 * 1024, "a container's /dev/shm may be 64 MiB for everything");
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // The `rank`-th slot to try when claiming one: a new cache line each for the first 256.

@@ -12,6 +12,7 @@ BUILD = os.path.abspath(sys.argv[1])
 COMMAND = f"{BUILD}/fracgpu"
 LIBRARY = f"{BUILD}/libfracgpu.so"
 CLIENT = f"{BUILD}/tests/clients/cuda_client"
+SHARE_CLIENT = f"{BUILD}/tests/clients/share_client"
 HIP_PROGRAM = f"{BUILD}/tests/clients/hip_program"
 KFD = f"{BUILD}/sim/libsimkfd.so"
 GIB = 1 << 30
@@ -71,8 +72,8 @@ class Machine:
         self.children.append(child)
         return child
 
-    def client(self, tenant, limit, commands, extra=None, program=CLIENT):
-        """A program that uses a GPU, under the library unless the limit is None; waits until its own `wait`."""
+    def client(self, tenant, limit, commands, extra=None, program=CLIENT, until="ready\n"):
+        """A program that uses a GPU, under the library unless the limit is None; waits until it says so."""
         variables = dict(extra or {})
         if limit is not None:
             preload = " ".join(filter(None, (LIBRARY, self.environment.get("LD_PRELOAD"))))
@@ -81,7 +82,7 @@ class Machine:
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**self.environment, **variables})
         self.children.append(child)
         child.lines = []
-        while not child.lines or child.lines[-1] not in ("ready\n", ""):
+        while not child.lines or child.lines[-1] and not child.lines[-1].startswith(until):
             child.lines.append(child.stdout.readline())
         return child
 

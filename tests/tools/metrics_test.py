@@ -10,10 +10,12 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 
-from machine import BUILD, CLIENT, GIB, Machine, main, one_line, wait_until
+from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line, wait_until
+from made_ledger import ALLOCATIONS_AT, LOCKS_AT, SLOTS
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
 PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -149,6 +151,71 @@ def test_what_is_told():
         assert told.of("fracgpu_gpu_untracked_processes") == [0, 0]
 
 
+def allocations(machine, tenant):
+    """What is told of the tenant's only process, and that it is not of another day."""
+    told = metrics(machine)
+    times = told.of("fracgpu_process_allocations_timestamp_seconds", tenant=machine.tenant(tenant))
+    assert len(times) == 1 and abs(times[0] - time.time()) < 600, times
+    return told.of("fracgpu_process_allocations", tenant=machine.tenant(tenant))[0]
+
+
+def go_on(child, line="", until="ready"):
+    child.stdin.write(line + "\n")
+    child.stdin.flush()
+    while not (answer := child.stdout.readline()).startswith(until):
+        assert answer, child.stderr.read()
+
+
+def test_allocations():
+    with Machine("a100-40gb") as m:
+        # A context; three that share a chunk, then others, of which each outgrows the lease.
+        child = m.client("t", "8GiB", "init retain wait alloc 4KiB alloc 4KiB alloc 4KiB alloc 256MiB wait "
+                                      "managed 256MiB pitch 256MiB 1 16 wait alloc 4KiB alloc 1MiB alloc 100GiB wait "
+                                      "free 3 free 5 wait freeall wait release wait")
+        assert allocations(m, "t") == 0
+        go_on(child)
+        assert allocations(m, "t") == 4
+        go_on(child)
+        assert allocations(m, "t") == 6
+        go_on(child)
+        assert allocations(m, "t") == 8, "a refusal tells as well"
+        go_on(child)
+        assert allocations(m, "t") == 6, "more than half of the memory is freed"
+        go_on(child)
+        assert allocations(m, "t") == 0, "all is freed"
+        go_on(child)
+        assert allocations(m, "t") == 0, "and the context"
+        child.kill()
+        child.wait()
+        assert not metrics(m).of("fracgpu_process_allocations", tenant=m.tenant("t"))
+
+        # VMM memory counts while it is mapped; what others made does not.
+        maker = m.client("v", "8GiB", "export-vmm 2097152", program=SHARE_CLIENT, until="token ")
+        user = m.client("v2", "8GiB", "import " + maker.lines[-1].split()[1], program=SHARE_CLIENT, until="open rc=0")
+        for child in (maker, user):
+            go_on(child, "look", "look rc=2")  # more than there is: a refusal
+        assert allocations(m, "v") == 1 and allocations(m, "v2") == 0
+        for command in ("alloc 4096", "alloc 4194304", "free"):
+            go_on(maker, command, command.split()[0] + " rc=0")
+        go_on(maker, "look", "look rc=2")
+        assert allocations(m, "v") == 2
+
+
+def test_allocations_on_amd():
+    with Machine("mi210") as m:
+        if m.fracgpu("run", "--memory", "1GiB", "--", HIP_PROGRAM, "count")[0] == 3:
+            print("skipped: no libamdhip64 here")
+            return
+        child = m.client("t", "8GiB", "init malloc 64MiB wait malloc 64MiB malloc 64MiB wait freeall wait",
+                         program=HIP_PROGRAM)
+        first = allocations(m, "t")  # with those that the runtime made for itself
+        assert first >= 1
+        go_on(child)
+        assert allocations(m, "t") == first + 2
+        go_on(child)
+        assert allocations(m, "t") == first - 1, "all is freed"
+
+
 def test_amd():
     with Machine("mi300x") as m:
         told = metrics(m)
@@ -190,6 +257,17 @@ def test_hostile_text():
         told = metrics(m)
         assert told.of("fracgpu_ledgers_unreadable")[0] >= before + 4, told.samples
         assert not told.of("fracgpu_tenant_used_bytes", tenant=m.tenant("n?n"))
+        # Whatever the words say, they are numbers.
+        for word, number in ((2**64 - 1, 2**32 - 1), (1 << 32, 0), (2**32 - 1, None), (0, None)):
+            with open(m.ledger("real"), "rb") as file:
+                data = bytearray(file.read())
+            for slot in range(SLOTS):
+                struct.pack_into("<Q", data, ALLOCATIONS_AT + 8 * slot, word)
+            with open(m.ledger("x"), "r+b") as file:
+                file.write(data)
+                fcntl.fcntl(file, 37, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, LOCKS_AT, 1024, 0))
+                told = metrics(m).of("fracgpu_process_allocations", tenant=m.tenant("x"))
+            assert told == ([] if number is None else [number]), (word, told)
         for _ in range(5):
             data = os.urandom(os.path.getsize(m.ledger("real")) - 96)
             with open(m.ledger("x"), "r+b") as file:
@@ -327,5 +405,5 @@ def test_the_dashboard():
 
 
 main([test_what_is_told, test_the_dashboard] if PROMTOOL else
-     [test_what_is_told, test_amd, test_a_driver_that_hangs, test_hostile_text, test_the_file, test_the_server,
-      test_the_dashboard])
+     [test_what_is_told, test_allocations, test_allocations_on_amd, test_amd, test_a_driver_that_hangs,
+      test_hostile_text, test_the_file, test_the_server, test_the_dashboard])

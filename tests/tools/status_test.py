@@ -7,8 +7,8 @@ import struct
 import subprocess
 import sys
 
-from made_ledger import (CELL_AT, COUNTS_AT, DEVICE_AT, GIB, SIZE, SLOT_AT, check_of, ledger, live_in, record,
-                         with_records)
+from made_ledger import (ALLOCATIONS_AT, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, SIZE, SLOT_AT, check_of, ledger, live_in,
+                         record, with_records)
 
 prefix = f"status-test-{os.getpid()}-"
 
@@ -35,7 +35,9 @@ def explain(*arguments):
 
 
 def test_a_good_ledger():
-    write("good", ledger([(0, 5 * GIB, b"alive"), (5, 2 * GIB, b"gone"), (1023, GIB, b"x\x1b[31m\xff\x80yyyyyyyyyy")]))
+    data = ledger([(0, 5 * GIB, b"alive"), (5, 2 * GIB, b"gone"), (1023, GIB, b"x\x1b[31m\xff\x80yyyyyyyyyy")])
+    struct.pack_into("<II", data, ALLOCATIONS_AT, 77, 1700000001)
+    write("good", data)
     with open(path("good"), "r+b") as owner:
         live_in(owner, 0, 1023)
         code, out, err = status(prefix + "good", "--json")
@@ -45,6 +47,8 @@ def test_a_good_ledger():
         assert device["refusals_by_reason"] == {"cap": 2, "driver": 1, "runtime": 0, "ledger": 0}
         assert device["used_bytes"] == 6 << 30, "the dead are left out"
         assert [p["alive"] for p in device["processes"]] == [True, False, True]
+        assert [p["allocations"] for p in device["processes"]] == [77, None, None]
+        assert device["processes"][0]["allocations_unix_s"] == 1700000001, "which is when it said so"
         with open(path("good"), "r+b") as file:
             file.seek(SLOT_AT + 64 * 5 + 28)
             file.write(struct.pack("<I", 1))

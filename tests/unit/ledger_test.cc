@@ -57,6 +57,32 @@ TEST(Ledger, ReservesUpToTheCapAndNotAUnitMore) {
   EXPECT_EQ(ledger->map()->devices[device].peak.load(), units(100 * kMiB));
 }
 
+TEST(Ledger, AsksForTheCountWhenLessThanHalfIsLeft) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto ledger = member(tenant, 1000 * kMiB, &device);
+  const auto said = [&] {
+    return ledger->map()->allocations[device][layout::slot_order(0)].word.load();
+  };
+  Refusal refusal;
+  EXPECT_EQ(said(), 0u) << "nothing was said yet";
+  ASSERT_TRUE(ledger->reserve(device, units(500 * kMiB), refusal));
+  ledger->set_implicit(device, units(100 * kMiB));
+  ledger->set_allocations(device, 7);
+  EXPECT_EQ(said() & UINT32_MAX, 7u);
+  EXPECT_LE(static_cast<uint64_t>(time(nullptr)) - (said() >> 32), 60u);
+  EXPECT_FALSE(ledger->release(device, units(200 * kMiB))) << "half of what calls had taken";
+  EXPECT_TRUE(ledger->release(device, 1));
+  ledger->set_allocations(device, 5);
+  EXPECT_FALSE(ledger->release(device, units(90 * kMiB)));
+  EXPECT_TRUE(ledger->release(device, units(110 * kMiB) - 1)) << "all but what no call asked for";
+  ledger->set_allocations(device, 0);
+  ASSERT_TRUE(ledger->reserve(device, 1, refusal));
+  EXPECT_FALSE(ledger->release(device, 1)) << "pairs say nothing";
+  ledger->set_allocations(device, UINT64_MAX);
+  EXPECT_EQ(said() & UINT32_MAX, UINT32_MAX);
+}
+
 TEST(Ledger, AbsurdSizesAreRefused) {
   ScratchTenant tenant;
   int device = -1;
@@ -212,6 +238,27 @@ TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
   dead.reset();
   EXPECT_FALSE(survivor->reserve(device, units(50 * kMiB), refusal));
   EXPECT_TRUE(survivor->reserve(device, units(20 * kMiB), refusal));
+}
+
+TEST(Ledger, TheDeadHaveNoAllocations) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto alive = member(tenant, 100 * kMiB, &device);
+  const layout::Ledger& map = *alive->map();
+  const uint32_t slot = layout::slot_order(1);
+  Refusal refusal;
+  alive->add_imported(device, units(kMiB));
+  for (const bool exports : {false, true}) {
+    auto dead = member(tenant, 100 * kMiB, &device);
+    ASSERT_TRUE(dead->reserve(device, units(20 * kMiB), refusal));
+    if (exports) dead->add_exported(device, units(kMiB));
+    dead->set_allocations(device, 9);
+    ASSERT_EQ(map.allocations[device][slot].word.load() & UINT32_MAX, 9u);
+    dead.reset();
+    EXPECT_TRUE(alive->reap_dead());
+    EXPECT_EQ(map.slots[slot].orphaned.load(), exports ? 1u : 0u);
+    EXPECT_EQ(map.allocations[device][slot].word.load(), 0u);
+  }
 }
 
 TEST(Ledger, ObserverLeavesTheDeadOut) {

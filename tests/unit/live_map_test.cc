@@ -115,6 +115,32 @@ TEST(LiveMap, StillCountsWhatIsNotLeaving) {
   EXPECT_EQ(units(), 0u);
 }
 
+TEST(LiveMap, CountsEveryUserOfAChunk) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced, found;
+  Allocation elsewhere = allocation(0x800000, 100, 2);
+  elsewhere.row = 1;
+  for (uint64_t key = 0x1000000; key < 0x3000000; key += 0x200000) {
+    map->add(allocation(key, 4096), displaced);  // all over the shards
+  }
+  map->add(allocation(0x1000000, 4096), displaced);  // the same address again
+  map->add(elsewhere, displaced);
+  for (int i = 0; i < 3; ++i) map->add_user(allocation(0x400001, 4096), displaced);
+  EXPECT_EQ(map->count(0), 19u);
+  EXPECT_EQ(map->count(1), 1u);
+  map->begin_drop(0x400001, found);
+  EXPECT_EQ(map->count(0), 19u) << "it is there until the driver has freed it";
+  map->finish_drop(0x400001, 1);
+  EXPECT_EQ(map->count(0), 18u);
+  map->take(0x1200000, found);
+  EXPECT_EQ(map->count(0), 17u);
+  map->add(found, displaced);
+  EXPECT_EQ(map->count(0), 18u) << "the driver refused to free it";
+  map->take_context(1, [](const Allocation&) {});
+  EXPECT_EQ(map->count(0), 0u);
+  EXPECT_EQ(map->count(1), 1u);
+}
+
 TEST(LiveMap, TakesOutExactlyOneContext) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced;

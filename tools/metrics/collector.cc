@@ -67,6 +67,10 @@ struct Families {
                           "What a process holds that no call asked for: contexts and the like."};
   Family process_leased{"fracgpu_process_leased_bytes", kGauge,
                         "What a process may hold without asking its tenant."};
+  Family process_allocations{"fracgpu_process_allocations", kGauge,
+                             "Allocations that a process had on a GPU when it last said so."};
+  Family process_allocations_at{"fracgpu_process_allocations_timestamp_seconds", kGauge,
+                                "When a process last said how many allocations it has."};
 
   std::string text() const {
     std::string all;
@@ -90,7 +94,9 @@ struct Families {
                                  &process_used,
                                  &process_peak,
                                  &process_implicit,
-                                 &process_leased}) {
+                                 &process_leased,
+                                 &process_allocations,
+                                 &process_allocations_at}) {
       all += family->text();
     }
     return all;
@@ -111,6 +117,9 @@ void add_process(const ProcessUse& process, const Labels& device, Families& fami
   families.process_peak.add(labels, process.peak);
   families.process_implicit.add(labels, process.implicit);
   families.process_leased.add(labels, process.leased);
+  if (!process.allocations) return;
+  families.process_allocations.add(labels, *process.allocations);
+  families.process_allocations_at.add(labels, process.allocations_unix_s);
 }
 
 void add_refusals(const RefusalCounts& counts, const Labels& device, Families& families) {
