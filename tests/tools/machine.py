@@ -124,7 +124,9 @@ class Skipped(Exception):
 
 def main(tests):
     """Runs the functions and names those that failed; exit status 77 if none did, but some could not be tried."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Started by nohup or behind an &, a test would hand its children signals that are ignored.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     failed, skipped = [], False
     for test in tests:
         try:
