@@ -6,7 +6,7 @@ import struct
 import subprocess
 import tempfile
 
-from machine import BUILD, CLIENT, COMMAND, HIP_PROGRAM, LIBRARY, Machine, main, one_line
+from machine import BUILD, CLIENT, COMMAND, GIB, HIP_PROGRAM, LIBRARY, Machine, main, one_line
 from made_ledger import SLOT_AT, ledger, live_in
 
 
@@ -145,6 +145,51 @@ def test_a_door_that_leads_elsewhere():
                               "FRACGPU_TENANT": m.tenant("door")})
         assert page.failed() == {"doors"}, page.checks
         assert "by link is not ours" in page.of("doors", "fail")[0], page.checks
+
+
+def test_instances_of_a_gpu_in_mig_mode():
+    """Each is capped by itself, and the GPU that they are on is none that a cap could be on."""
+    with Machine("h100-80gb-mig+a100-40gb") as m:
+        whole, plain = m.uuids()
+        shown = subprocess.run([f"{BUILD}/tests/sim/simnode", "show", m.node, "--json"], capture_output=True, text=True,
+                               check=True).stdout
+        sizes = {device["uuid"]: f"{device['total'] / GIB:.1f} GiB" for device in json.loads(shown)["devices"]}
+        instances = [uuid for uuid in sizes if uuid.startswith("MIG-")]
+        assert len(instances) > 2, shown
+
+        def caps(state, limit, *before, name="mig"):
+            """By device, of one state."""
+            page = Page(m, extra={"LD_PRELOAD": ":".join([*before, LIBRARY]), "FRACGPU_MEMORY_LIMIT": limit,
+                                  "FRACGPU_TENANT": m.tenant(name)})
+            return {text.split("(")[1].split(")")[0]: text for text in page.of("cap", state)}
+        found = caps("ok", f"8GiB,{instances[1]}=4GiB")
+        assert set(found) == {*instances, plain} and f"cap 4.0 GiB of {sizes[instances[1]]}" in found[instances[1]]
+        assert f"cap 8.0 GiB of {sizes[instances[0]]}, as shown by CUDA, NVML" in found[instances[0]], found
+        assert found[instances[2]].startswith("GPU 0 (MIG-") and found[instances[2]].endswith("as shown by NVML"), found
+        # Its name stands for all of them.
+        found = caps("ok", f"{whole}=8GiB")
+        assert set(found) == set(instances) and all("cap 8.0 GiB of" in text for text in found.values()), found
+        assert set(caps("warn", f"{whole}=8GiB")) == {plain}
+        assert set(caps("warn", f"{instances[0]}=8GiB")) == {*instances[1:], plain}
+        # While the tenant is at work, its ledger says the cap.
+        holder = m.client("mig", "8GiB", "init retain wait")
+        assert m.fracgpu("limit", m.tenant("mig"), "2GiB")[0] == 0
+        found = caps("ok", "8GiB")
+        assert f"cap 2.0 GiB of {sizes[instances[0]]}, as shown by CUDA, NVML" in found[instances[0]], found
+        holder.kill()
+        holder.wait()
+        # Another library before ours that has dlsym(): whoever asks it gets past ours, and of NVML something else.
+        source = ("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n"
+                  "static int other(void* d, unsigned long long* m) { m[0] = 60ull << 30; m[1] = m[2] = 0; return !d; }\n"
+                  'void* dlsym(void* h, const char* n) { if (!strcmp(n, "nvmlDeviceGetMemoryInfo")) return &other;'
+                  ' void* (*real)(void*, const char*) = (void* (*)(void*, const char*))dlvsym(dlopen("libdl.so.2", 1),'
+                  ' "dlsym", "GLIBC_2.2.5"); return real(h, n); }')
+        other = f"{library(m, 'libother.so', source)}/libother.so"
+        found = caps("fail", "8GiB", other)
+        assert set(found) == {instances[0]}, found
+        assert f"but CUDA shows {sizes[instances[0]]}, NVML shows 60.0 GiB" in found[instances[0]], found
+        found = caps("warn", "8GiB", other)
+        assert "cap 8.0 GiB of 60.0 GiB, but NVML shows 60.0 GiB" in found[instances[1]], found
 
 
 def test_the_cap_in_force_is_the_ledger_s():
@@ -354,7 +399,8 @@ def test_the_page():
 
 main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_healthy, test_hip_is_healthy,
       test_namespaces_and_shared_memory, test_without_any_driver,
-      test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere, test_the_cap_in_force_is_the_ledger_s,
+      test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere,
+      test_instances_of_a_gpu_in_mig_mode, test_the_cap_in_force_is_the_ledger_s,
       test_a_tool_that_shows_something_else,
       test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,
       test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_whose_file_the_ledger_is,

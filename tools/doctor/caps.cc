@@ -45,6 +45,16 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   }
 }
 
+KnownGpu known(const nlohmann::json& gpu, const DeviceName& name, std::string label,
+               uint64_t physical, const Setup& setup) {
+  return {
+      .key = std::string(name.key),
+      .vendor = gpu.value("vendor", ""),
+      .label = std::move(label),
+      .physical = physical,
+      .cap = std::min(setup.asked.cap_for(name, physical), setup.ceiling.cap_for(name, physical))};
+}
+
 // What each tool says of the GPU, as it should: the cap, or the whole where that is less.
 bool shows(const KnownGpu& gpu, uint64_t total) {
   return total == gpu.cap || (gpu.cap >= gpu.physical && total <= gpu.physical);
@@ -53,28 +63,37 @@ bool shows(const KnownGpu& gpu, uint64_t total) {
 }  // namespace
 
 std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
-  std::vector<KnownGpu> known;
-  if (!gpus.told.contains("gpus")) return known;
+  std::vector<KnownGpu> all;
+  if (!gpus.told.contains("gpus")) return all;
   for (const auto& each : gpus.told["gpus"]) {
-    KnownGpu gpu{.key = each.value("key", ""),
-                 .vendor = each.value("vendor", ""),
-                 .label = fmt::format("GPU {} ({})", each.value("index", 0), each.value("key", "")),
-                 .physical = each.value("physical", uint64_t{0})};
-    const DeviceName name{.key = gpu.key,
-                          .whole = {},
-                          .index = each.value("index", -1),
-                          .has_bus_id = true,
-                          .bus_id = {.domain = each.value("domain", 0U),
-                                     .bus = each.value("bus", 0U),
-                                     .device = each.value("device", 0U),
-                                     .function = each.value("function", 0U),
-                                     .partition = each.value("partition", -1)}};
-    gpu.cap = std::min(setup.asked.cap_for(name, gpu.physical),
-                       setup.ceiling.cap_for(name, gpu.physical));
-    known.push_back(std::move(gpu));
+    const std::string key = each.value("key", "");
+    const std::string label = fmt::format("GPU {}", each.value("index", 0));
+    DeviceName name{.key = key,
+                    .whole = {},
+                    .index = each.value("index", -1),
+                    .has_bus_id = true,
+                    .bus_id = {.domain = each.value("domain", 0U),
+                               .bus = each.value("bus", 0U),
+                               .device = each.value("device", 0U),
+                               .function = each.value("function", 0U),
+                               .partition = each.value("partition", -1)}};
+    const nlohmann::json instances = each.value("instances", nlohmann::json());
+    if (!instances.is_array()) {
+      all.push_back(known(each, name, fmt::format("{} ({})", label, key),
+                          each.value("physical", uint64_t{0}), setup));
+      continue;
+    }
+    // Memory is taken and capped on the instances of a GPU in MIG mode, and none on the GPU itself.
+    name.whole.assign(key);
+    for (const auto& instance : instances) {
+      const std::string of_instance = instance.value("key", "");
+      name.key = of_instance;
+      all.push_back(known(each, name, fmt::format("{} ({})", label, of_instance),
+                          instance.value("physical", uint64_t{0}), setup));
+    }
   }
-  if (!setup.tenant.empty()) apply_ledger(setup.tenant, known);
-  return known;
+  if (!setup.tenant.empty()) apply_ledger(setup.tenant, all);
+  return all;
 }
 
 Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& gpus,

@@ -21,6 +21,34 @@ json processes_on(const Gpu& gpu) {
   return list;
 }
 
+// The devices that a GPU in MIG mode consists of; null where it is not in MIG mode.
+json instances_of(const Gpu& gpu) {
+  using namespace nvml;
+  const NvmlLibrary& library = NvmlLibrary::get();
+  const auto handle_of =
+      library.find<nvmlReturn_t(const char*, nvmlDevice_t*)>("nvmlDeviceGetHandleByUUID");
+  const auto uuid_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
+  const auto memory_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  nvmlDevice_t device = nullptr;
+  if (gpu.vendor != Gpu::Vendor::nvidia || !handle_of || !uuid_of || !memory_of ||
+      handle_of(gpu.key.c_str(), &device) != kSuccess) {
+    return nullptr;
+  }
+  const auto instances = mig_instances(library, device);
+  if (!instances) return nullptr;
+  json list = json::array();
+  for (const nvmlDevice_t instance : *instances) {
+    char uuid[kUuidBytes] = "";
+    nvmlMemory_t memory = {};
+    if (uuid_of(instance, uuid, sizeof uuid) != kSuccess) continue;
+    memory_of(instance, &memory);
+    list.push_back({{"key", uuid}, {"physical", memory.total}});
+  }
+  return list;
+}
+
 int probe_gpus(ProbeTeller& teller) {
   teller.step("listing the GPUs (nvmlInit_v2, /sys/class/kfd)");
   json gpus = json::array();
@@ -36,6 +64,7 @@ int probe_gpus(ProbeTeller& teller) {
                     {"function", gpu.bus_id.function},
                     {"partition", gpu.bus_id.partition},
                     {"physical", gpu.physical},
+                    {"instances", instances_of(gpu)},
                     {"processes", processes_on(gpu)}});
   }
   teller.tell("gpus", gpus);

@@ -19,4 +19,14 @@ std::vector<std::string> vendor_probes(bool with_contexts);
 //   totals    [{key, total}]: of every device; `key` is empty where it cannot be told apart
 int probe_vendor(const std::string& name, ProbeTeller& teller);
 
+// One each, in nvidia_probes.cc and amd_probes.cc.
+void probe_cuda(ProbeTeller& teller);
+void probe_cuda_context(ProbeTeller& teller);
+void probe_nvml(ProbeTeller& teller);
+void probe_hip(ProbeTeller& teller);
+void probe_hip_context(ProbeTeller& teller);
+void probe_hsa(ProbeTeller& teller);
+void probe_amdsmi(ProbeTeller& teller);
+void probe_rocmsmi(ProbeTeller& teller);
+
 }  // namespace fracgpu::tools

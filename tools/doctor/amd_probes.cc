@@ -1,0 +1,161 @@
+// Goes through the doors of AMD's libraries; see vendor_probes.h.
+#include <fmt/format.h>
+
+#include "hooks/amdsmi/abi.h"
+#include "hooks/amdsmi/layout.h"
+#include "hooks/kfd/truth.h"
+#include "hooks/rocmsmi/abi.h"
+#include "tools/doctor/probed_library.h"
+#include "tools/doctor/vendor_probes.h"
+
+// The linker's own idea of where these are: nowhere, unless something that exports them is loaded
+// with this command, as a preloaded library is.
+extern "C" {
+[[gnu::weak]] int hipDeviceTotalMem(size_t*, int);
+[[gnu::weak]] int hsa_amd_memory_pool_allocate(void*, size_t, unsigned, void**);
+[[gnu::weak]] int amdsmi_get_gpu_memory_total(void*, int, uint64_t*);
+[[gnu::weak]] int rsmi_dev_memory_total_get(uint32_t, int, uint64_t*);
+}
+
+namespace fracgpu::tools {
+namespace {
+
+using Total = ProbedLibrary::Total;
+
+const std::vector<const char*> kHipNames = {"libamdhip64.so.7", "libamdhip64.so.6",
+                                            "libamdhip64.so.5"};
+
+// The ledger's key of the one device at a bus id; empty where several share it.
+std::string amd_key_at(std::string_view bus_id) {
+  BusId wanted, at;
+  kfd::Key key;
+  std::string found;
+  if (!wanted.parse(bus_id)) return {};
+  for (int i = 0; kfd::key_of_index(i, key); ++i) {
+    if (!kfd::bus_id_of(key.c_str(), at) || !wanted.selects(at)) continue;
+    if (!found.empty()) return {};
+    found = key.c_str();
+  }
+  return found;
+}
+
+// The same of KFD's number.
+std::string amd_key_of(uint64_t gpu_id) {
+  kfd::Key key;
+  return kfd::key_of_gpu_id(gpu_id, key) ? key.c_str() : "";
+}
+
+}  // namespace
+
+void probe_hip(ProbeTeller& teller) {
+  constexpr const char* kFunction = "hipDeviceTotalMem";
+  ProbedLibrary hip(teller, kHipNames);
+  int version = 0, count = 0;
+  if (!hip || !hip.call("hipInit", 0U) || !hip.call("hipRuntimeGetVersion", &version) ||
+      !hip.call("hipGetDeviceCount", &count)) {
+    return;
+  }
+  hip.add_doors(kFunction, reinterpret_cast<void*>(&hipDeviceTotalMem));
+  if (hip.find<void>("hipGetProcAddress") != nullptr) {  // came with 6.0
+    hip.add_getter("hipGetProcAddress", kFunction, kFunction, version);
+  }
+  for (int i = 0; i < count; ++i) {
+    size_t bytes = 0;
+    char bus_id[32] = "";
+    if (!hip.call("hipDeviceGetPCIBusId", &bus_id[0], int{sizeof bus_id}, i) ||
+        !hip.call(kFunction, &bytes, i)) {
+      return;
+    }
+    hip.add_total(amd_key_at(bus_id), bytes);
+  }
+  hip.tell(version_text(version, 10000000, 100000),
+           [&](void* door) { return count == 0 ? Total() : total_of_number(door, 0); });
+}
+
+// HIP's own way to memory. Not called: it would make a runtime beside HIP's.
+void probe_hsa(ProbeTeller& teller) {
+  ProbedLibrary hsa(teller, {"libhsa-runtime64.so.1"});
+  if (!hsa) return;
+  hsa.add_doors("hsa_amd_memory_pool_allocate",
+                reinterpret_cast<void*>(&hsa_amd_memory_pool_allocate));
+  hsa.tell("", [](void*) { return Total(); });
+}
+
+void probe_amdsmi(ProbeTeller& teller) {
+  constexpr const char* kFunction = "amdsmi_get_gpu_memory_total";
+  constexpr uint64_t kInitGpus = 2;  // AMDSMI_INIT_AMD_GPUS
+  ProbedLibrary smi(teller, {"libamd_smi.so", "libamd_smi.so.27", "libamd_smi.so.26",
+                             "libamd_smi.so.25", "libamd_smi.so.24"});
+  uint32_t socket_count = 0;
+  unsigned char version[256] = {};
+  if (!smi || !smi.call("amdsmi_init", kInitGpus) ||
+      !smi.call("amdsmi_get_lib_version", static_cast<void*>(version)) ||
+      !smi.call("amdsmi_get_socket_handles", &socket_count, (void**)nullptr)) {
+    return;
+  }
+  smi.add_doors(kFunction, reinterpret_cast<void*>(&amdsmi_get_gpu_memory_total));
+  std::vector<void*> sockets(socket_count);
+  if (!smi.call("amdsmi_get_socket_handles", &socket_count, sockets.data())) return;
+  void* first = nullptr;
+  for (void* const socket : sockets) {
+    uint32_t count = 0;
+    if (!smi.call("amdsmi_get_processor_handles", socket, &count, (void**)nullptr)) return;
+    std::vector<void*> devices(count);
+    if (!smi.call("amdsmi_get_processor_handles", socket, &count, devices.data())) return;
+    for (void* const device : devices) {
+      uint64_t bytes = 0;
+      if (!smi.call(kFunction, device, amdsmi::kVram, &bytes)) return;
+      unsigned char info[256] = {};  // begins with KFD's number of the device
+      const auto info_of = smi.find<int(void*, void*)>("amdsmi_get_gpu_kfd_info");
+      const bool known = info_of != nullptr && info_of(device, info) == 0;
+      smi.add_total(known ? amd_key_of(amdsmi::number_at<uint64_t>(info, 0)) : "", bytes);
+      if (first == nullptr) first = device;
+    }
+  }
+  smi.tell(fmt::format("{}", amdsmi::number_at<uint32_t>(version, 0)), [&](void* door) {
+    uint64_t bytes = 0;
+    const auto ask = reinterpret_cast<int (*)(void*, int, uint64_t*)>(door);
+    return first != nullptr && ask(first, amdsmi::kVram, &bytes) == 0 ? Total(bytes) : Total();
+  });
+}
+
+void probe_rocmsmi(ProbeTeller& teller) {
+  constexpr const char* kFunction = "rsmi_dev_memory_total_get";
+  ProbedLibrary smi(teller, {"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.1"});
+  uint32_t count = 0;
+  if (!smi || !smi.call("rsmi_init", uint64_t{0}) ||
+      !smi.call("rsmi_num_monitor_devices", &count)) {
+    return;
+  }
+  smi.add_doors(kFunction, reinterpret_cast<void*>(&rsmi_dev_memory_total_get));
+  for (uint32_t i = 0; i < count; ++i) {
+    uint64_t bytes = 0, gpu_id = 0;
+    if (!smi.call(kFunction, i, rocmsmi::kVram, &bytes)) return;
+    const auto id_of = smi.find<int(uint32_t, uint64_t*)>("rsmi_dev_guid_get");
+    const bool known = id_of != nullptr && id_of(i, &gpu_id) == 0;
+    smi.add_total(known ? amd_key_of(gpu_id) : "", bytes);
+  }
+  smi.tell("", [&](void* door) {
+    uint64_t bytes = 0;
+    const auto ask = reinterpret_cast<int (*)(uint32_t, int, uint64_t*)>(door);
+    return count != 0 && ask(0, rocmsmi::kVram, &bytes) == 0 ? Total(bytes) : Total();
+  });
+}
+
+void probe_hip_context(ProbeTeller& teller) {
+  ProbedLibrary hip(teller, kHipNames);
+  int count = 0;
+  if (!hip || !hip.call("hipInit", 0U) || !hip.call("hipGetDeviceCount", &count)) return;
+  for (int i = 0; i < count; ++i) {
+    size_t free = 0, total = 0;
+    char bus_id[32] = "";
+    if (!hip.call("hipSetDevice", i) || !hip.call("hipMemGetInfo", &free, &total) ||
+        !hip.call("hipDeviceGetPCIBusId", &bus_id[0], int{sizeof bus_id}, i)) {
+      return;
+    }
+    hip.add_total(amd_key_at(bus_id), total);
+  }
+  hip.tell("", [](void*) { return Total(); });
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,120 @@
+// Goes through the doors of NVIDIA's libraries; see vendor_probes.h.
+#include <fmt/format.h>
+#include <string.h>
+
+#include "hooks/nvml/abi.h"
+#include "tools/doctor/probed_library.h"
+#include "tools/doctor/vendor_probes.h"
+#include "tools/nvml_library.h"
+
+// The linker's own idea of where these are: nowhere, unless something that exports them is loaded
+// with this command, as a preloaded library is.
+extern "C" {
+[[gnu::weak]] int cuDeviceTotalMem_v2(size_t*, int);
+[[gnu::weak]] int nvmlDeviceGetMemoryInfo(void*, void*);
+}
+
+namespace fracgpu::tools {
+namespace {
+
+using Total = ProbedLibrary::Total;
+
+// The ledger's key. The second version of the call names a MIG instance, the first its GPU.
+std::string cuda_key(const ProbedLibrary& cuda, int device) {
+  using Get = int(unsigned char*, int);
+  const auto first = cuda.find<Get>("cuDeviceGetUuid"),
+             second = cuda.find<Get>("cuDeviceGetUuid_v2");
+  unsigned char of_gpu[16], uuid[16];
+  const bool knows_gpu = first != nullptr && first(of_gpu, device) == 0;
+  const bool knows_device = second != nullptr && second(uuid, device) == 0;
+  if (!knows_gpu && !knows_device) return {};
+  if (!knows_device) memcpy(uuid, of_gpu, sizeof uuid);
+  const bool is_instance = knows_gpu && memcmp(uuid, of_gpu, sizeof uuid) != 0;
+  std::string key = is_instance ? "MIG-" : "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    key += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+  }
+  return key;
+}
+
+}  // namespace
+
+void probe_cuda(ProbeTeller& teller) {
+  constexpr const char* kFunction = "cuDeviceTotalMem_v2";
+  ProbedLibrary cuda(teller, {"libcuda.so.1"});
+  int version = 0, count = 0;
+  if (!cuda || !cuda.call("cuInit", 0U) || !cuda.call("cuDriverGetVersion", &version) ||
+      !cuda.call("cuDeviceGetCount", &count)) {
+    return;
+  }
+  cuda.add_doors(kFunction, reinterpret_cast<void*>(&cuDeviceTotalMem_v2));
+  cuda.add_getter("cuGetProcAddress_v2", kFunction, "cuDeviceTotalMem", 12000);
+  std::vector<int> devices(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    if (!cuda.call("cuDeviceGet", &devices[static_cast<size_t>(i)], i)) return;
+    size_t bytes = 0;
+    if (!cuda.call(kFunction, &bytes, devices[static_cast<size_t>(i)])) return;
+    cuda.add_total(cuda_key(cuda, devices[static_cast<size_t>(i)]), bytes);
+  }
+  cuda.tell(version_text(version, 1000, 10), [&](void* door) {
+    return devices.empty() ? Total() : total_of_number(door, devices[0]);
+  });
+}
+
+void probe_nvml(ProbeTeller& teller) {
+  constexpr const char* kFunction = "nvmlDeviceGetMemoryInfo";
+  ProbedLibrary library(teller, {"libnvidia-ml.so.1"});
+  unsigned count = 0;
+  char version[96] = "";
+  if (!library || !library.call("nvmlInit_v2") ||
+      !library.call("nvmlSystemGetDriverVersion", &version[0], unsigned{sizeof version}) ||
+      !library.call("nvmlDeviceGetCount_v2", &count)) {
+    return;
+  }
+  library.add_doors(kFunction, reinterpret_cast<void*>(&nvmlDeviceGetMemoryInfo));
+  const auto add_total = [&](nvml::nvmlDevice_t device) {
+    nvml::nvmlMemory_t memory = {};
+    char uuid[nvml::kUuidBytes] = "";
+    if (!library.call("nvmlDeviceGetUUID", device, &uuid[0], unsigned{sizeof uuid}) ||
+        !library.call(kFunction, device, &memory)) {
+      return false;
+    }
+    library.add_total(uuid, memory.total);
+    return true;
+  };
+  nvml::nvmlDevice_t first = nullptr;
+  for (unsigned i = count; i-- > 0;) {
+    if (!library.call("nvmlDeviceGetHandleByIndex_v2", i, &first) || !add_total(first)) return;
+    const auto instances = mig_instances(library, first);
+    if (!instances) continue;
+    for (const nvml::nvmlDevice_t instance : *instances) {
+      if (!add_total(instance)) return;
+    }
+  }
+  library.tell(version, [&](void* door) {
+    nvml::nvmlMemory_t memory = {};
+    const auto ask = reinterpret_cast<int (*)(nvml::nvmlDevice_t, nvml::nvmlMemory_t*)>(door);
+    return count != 0 && ask(first, &memory) == 0 ? Total(memory.total) : Total();
+  });
+}
+
+// What cuMemGetInfo says needs a context on each device.
+void probe_cuda_context(ProbeTeller& teller) {
+  ProbedLibrary cuda(teller, {"libcuda.so.1"});
+  int count = 0, device = 0;
+  if (!cuda || !cuda.call("cuInit", 0U) || !cuda.call("cuDeviceGetCount", &count)) return;
+  for (int i = 0; i < count; ++i) {
+    void* context = nullptr;
+    size_t free = 0, total = 0;
+    if (!cuda.call("cuDeviceGet", &device, i) ||
+        !cuda.call("cuDevicePrimaryCtxRetain", &context, device) ||
+        !cuda.call("cuCtxSetCurrent", context) || !cuda.call("cuMemGetInfo_v2", &free, &total)) {
+      return;
+    }
+    cuda.add_total(cuda_key(cuda, device), total);
+    if (!cuda.call("cuDevicePrimaryCtxRelease_v2", device)) return;
+  }
+  cuda.tell("", [](void*) { return Total(); });
+}
+
+}  // namespace fracgpu::tools

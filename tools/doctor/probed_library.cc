@@ -1,0 +1,84 @@
+// Opens a library and goes through its doors; see probed_library.h.
+#include "tools/doctor/probed_library.h"
+
+#include <string_view>
+
+#include "tools/doctor/mapped_library.h"
+
+namespace fracgpu::tools {
+
+using nlohmann::json;
+
+ProbedLibrary::ProbedLibrary(ProbeTeller& teller, const std::vector<const char*>& names)
+    : teller_(teller) {
+  std::string why;
+  for (const char* const name : names) {
+    teller_.step(fmt::format("loading {}", name));
+    handle_ = dlopen(name, RTLD_LAZY | RTLD_GLOBAL);
+    if (handle_ != nullptr) {
+      teller_.tell("library", name);
+      return;
+    }
+    const char* const error = dlerror();
+    if (why.empty() && error != nullptr) why = error;
+  }
+  teller_.tell("missing", why);
+}
+
+void ProbedLibrary::add_doors(const char* function, void* linked) {
+  add("link", function, linked);
+  add("dlsym", function, dlsym(handle_, function));
+  add("RTLD_DEFAULT", function, dlsym(RTLD_DEFAULT, function));
+  // Without the library nothing is found: vendors' functions have no versions, but HIP's.
+  if (void* const found = dlvsym(handle_, function, "ANY_1.0")) add("dlvsym", function, found);
+}
+
+void ProbedLibrary::add(const std::string& door, const char* function, void* address) {
+  doors_.push_back({door, function, address});
+}
+
+void ProbedLibrary::add_getter(const char* getter, const char* function, const char* name,
+                               int version) {
+  const auto get = find<int(const char*, void**, int, uint64_t, void*)>(getter);
+  void* found = nullptr;
+  int status[4] = {};  // some versions write one number there
+  const bool knows = get != nullptr && get(name, &found, version, 0, status) == 0;
+  const std::string_view door = getter;  // without the number of its version
+  add(std::string(door.substr(0, door.find('_'))), function, knows ? found : nullptr);
+}
+
+void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
+  totals_.push_back({{"key", key}, {"total", bytes}});
+}
+
+void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
+  json doors = json::array();
+  for (const Door& door : doors_) {
+    teller_.step(fmt::format("{} by {}", door.function, door.name));
+    Dl_info info = {};
+    const bool known = door.address != nullptr && dladdr(door.address, &info) != 0;
+    const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
+    const bool hooked = file.substr(file.rfind('/') + 1).starts_with(kLibrary);
+    const Total total = door.address == nullptr ? Total() : ask(door.address);
+    doors.push_back({{"door", door.name},
+                     {"function", door.function},
+                     {"found", door.address != nullptr},
+                     {"hooked", hooked},
+                     {"total", total ? json(*total) : json(nullptr)}});
+  }
+  teller_.tell("version", version);
+  teller_.tell("doors", doors);
+  teller_.tell("totals", totals_);
+}
+
+std::string version_text(int number, int major_unit, int minor_unit) {
+  return fmt::format("{}.{}", number / major_unit, number % major_unit / minor_unit);
+}
+
+ProbedLibrary::Total total_of_number(void* address, int device) {
+  size_t bytes = 0;
+  const auto ask = reinterpret_cast<int (*)(size_t*, int)>(address);
+  return ask(&bytes, device) == 0 ? ProbedLibrary::Total(bytes) : std::nullopt;
+}
+
+}  // namespace fracgpu::tools
