@@ -7,9 +7,9 @@ set -eu
 build="cmake ninja-build g++ libfmt-dev libunwind-14-dev libcli11-dev nlohmann-json3-dev libgtest-dev python3"
 # AMD's own HIP runtime, and the headers of the HSA runtime that is simulated under it.
 demo="libamdhip64-5 libhsa-runtime-dev"
-# Headers to judge our declarations by and what they include, a terminal to read what full-screen programs show, the
-# benchmarks, the checker of the ledger's model, and the one version of clang-format that judges.
-tests="git python3-pyte libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
+# Headers to judge our declarations by and what they include, a terminal to read what full-screen programs show and a
+# reader of YAML, the benchmarks, the checker of the ledger's model, and the one version of clang-format that judges.
+tests="git python3-pyte python3-yaml libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
 # What judges the man page, shells to complete in, and the tool that gives a program capabilities.
 tests="$tests groff-base mandoc zsh fish libcap2-bin"
 # What makes and runs real containers and packages.
