@@ -150,6 +150,20 @@ class Release {
 // a chunk may outlive the linear memory in it. The caller has counted it in `small_arrays` already.
 bool record_small_array(Process& process, const Context& context, uint64_t handle);
 
+// While one lives, its thread may be between the driver's end of a context and the release of what
+// was allocated in it. The driver counts that no longer and the ledger does: a reading of the truth
+// would take the difference from what is implicit, and the release would then take it again.
+class ContextEnd {
+ public:
+  explicit ContextEnd(Process& process) : process_(process) { ++process_.contexts_ending; }
+  ~ContextEnd() { --process_.contexts_ending; }
+  ContextEnd(const ContextEnd&) = delete;
+  ContextEnd& operator=(const ContextEnd&) = delete;
+
+ private:
+  Process& process_;
+};
+
 // Gives back everything that was allocated in a context that the driver has destroyed.
 void release_context(Process& process, const Context& context);
 

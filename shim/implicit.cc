@@ -54,6 +54,7 @@ struct AskedFor {
 // leaving those and giving back. `own` units are reserved by the calling thread.
 bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   const ImplicitMemory& implicit = process.implicit[row];
+  if (process.contexts_ending != 0) return false;
   LiveMap::Still still(process.allocations);
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(row, pooled, pool_changes);

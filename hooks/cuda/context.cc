@@ -54,20 +54,31 @@ CUresult create_context(CUcontext* out, CUdevice device, Make make) {
   return make_context(hook, "cuCtxCreate", out, device, make, [&] { real::cuCtxDestroy_v2(*out); });
 }
 
-// After the driver destroyed the context with this handle.
-void forget_context(Process& process, const void* handle) {
+// Calls `end()`, which may destroy the context with this handle and says in `ended` whether it did.
+template <typename End>
+CUresult end_context(Process& process, const void* handle, End end) {
   Context context;
-  if (!process.contexts.forget(handle, context)) return;
-  release_context(process, context);
-  if (context.row >= 0) settle_after_destroy(process, context.row, kEstimatedContext);
+  bool ended = false;
+  CUresult result = kSuccess;
+  {
+    const ContextEnd ending(process);
+    result = end(ended);
+    ended = ended && process.contexts.forget(handle, context);
+    if (ended) release_context(process, context);
+  }
+  if (ended && context.row >= 0) settle_after_destroy(process, context.row, kEstimatedContext);
+  return result;
 }
 
 template <typename Real>
 CUresult destroy_context(CUcontext context, const Real& real) {
   Hook hook;
-  const CUresult result = real(context);
-  if (result == kSuccess && hook.active()) forget_context(hook.process(), context);
-  return result;
+  if (!hook.active()) return real(context);
+  return end_context(hook.process(), context, [&](bool& ended) {
+    const CUresult result = real(context);
+    ended = result == kSuccess;
+    return result;
+  });
 }
 
 // Release and reset: the primary context is gone when the driver says it is no longer active.
@@ -81,9 +92,11 @@ CUresult drop_primary(CUdevice device, const Real& real) {
     real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
                                                 : real::cuDevicePrimaryCtxRelease(device);
   }
-  const CUresult result = real(device);
-  if (result == kSuccess && !primary_is_active(device)) forget_context(hook.process(), handle);
-  return result;
+  return end_context(hook.process(), handle, [&](bool& ended) {
+    const CUresult result = real(device);
+    ended = result == kSuccess && !primary_is_active(device);
+    return result;
+  });
 }
 
 }  // namespace
@@ -177,11 +190,12 @@ CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
 
 CUresult cuCtxDetach(CUcontext context) {
   Hook hook;
-  const CUresult result = real::cuCtxDetach(context);
-  if (result == kSuccess && hook.active() && hook.process().contexts.attach(context, -1) == 0) {
-    forget_context(hook.process(), context);
-  }
-  return result;
+  if (!hook.active()) return real::cuCtxDetach(context);
+  return end_context(hook.process(), context, [&](bool& ended) {
+    const CUresult result = real::cuCtxDetach(context);
+    ended = result == kSuccess && hook.process().contexts.attach(context, -1) == 0;
+    return result;
+  });
 }
 
 }  // namespace fracgpu::cuda

@@ -43,12 +43,19 @@ const void* managed_context(int row) {
   return &of_row[row];
 }
 
-// The device was reset: all of its managed memory is gone.
-void forget_managed(Process& process, int row) {
+// Calls `reset()`, after which all managed memory of the device is gone.
+template <typename Reset>
+hipError_t reset_device(Hook& hook, int row, Reset reset) {
+  if (row < 0) return reset();
+  Process& process = hook.process();
+  const ContextEnd ending(process);
+  const hipError_t result = reset();
   Context context;
-  if (!process.contexts.forget(managed_context(row), context)) return;
-  process.implicit[row].managed.store(0, std::memory_order_relaxed);
-  release_context(process, context);
+  if (result == kSuccess && process.contexts.forget(managed_context(row), context)) {
+    process.implicit[row].managed.store(0, std::memory_order_relaxed);
+    release_context(process, context);
+  }
+  return result;
 }
 
 }  // namespace
@@ -132,17 +139,13 @@ hipError_t hipFree(void* pointer) {
 hipError_t hipDeviceReset() {
   Hook hook("hipDeviceReset");
   const int row = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
-  const hipError_t result = real::hipDeviceReset();
-  if (result == kSuccess && row >= 0) forget_managed(hook.process(), row);
-  return result;
+  return reset_device(hook, row, [] { return real::hipDeviceReset(); });
 }
 
 hipError_t hipDevicePrimaryCtxReset(int device) {
   Hook hook("hipDevicePrimaryCtxReset");
   const int row = hook.active() ? row_of(hook.process(), device) : Process::kNotCapped;
-  const hipError_t result = real::hipDevicePrimaryCtxReset(device);
-  if (result == kSuccess && row >= 0) forget_managed(hook.process(), row);
-  return result;
+  return reset_device(hook, row, [&] { return real::hipDevicePrimaryCtxReset(device); });
 }
 
 }  // namespace fracgpu::hip
