@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +49,8 @@ struct Session {
                "alloc SIZE,\n"
                "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, free N, freeptr HEX, fill SIZE, "
                "freeall, meminfo,\n"
-               "  total, pooled SIZE, module, heap SIZE, heaps SIZE, storm SECONDS SEED MAXBYTES, "
+               "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
+               "SEED MAXBYTES, "
                "wait, closefrom FD, pid, "
                "abort, fork "
                "COMMANDS, exec COMMANDS\n",
@@ -93,6 +95,34 @@ int set_heap_by_two(const DriverApi& api, size_t bytes) {
   }
   for (std::thread& thread : threads) thread.join();
   return std::max(results[0], results[1]);
+}
+
+// Another thread ends a context in which it has allocated, while this one has the limits set again
+// and again and then looks how much is free. Returns the worst result, and the most that was free.
+int end_context_beside(Session& session, size_t bytes, size_t& most) {
+  const DriverApi& api = session.api;
+  std::atomic<bool> ended{false};
+  int of_other = 0;
+  void* other = nullptr;
+  Pointer address = 0;
+  void* own = nullptr;
+  int rc = api.get_current(&own);
+  if (rc == 0) rc = api.context_create(&other, 0, session.device);
+  if (rc == 0) rc = api.allocate(&address, bytes);
+  if (rc == 0) rc = api.set_current(own);
+  if (rc != 0) return rc;
+  std::thread thread([&] {
+    of_other = api.context_destroy(other);
+    ended = true;
+  });
+  for (int i = 0; i < 3 && rc == 0; ++i) rc = api.set_limit(2, 8 << 20);
+  while (!ended) {
+    size_t free = 0, total = 0;
+    rc = std::max(rc, api.memory_info(&free, &total));
+    most = std::max(most, free);
+  }
+  thread.join();
+  return std::max(rc, of_other);
 }
 
 // Each takes what it needs from the arguments and returns how many words it used.
@@ -199,6 +229,13 @@ int memory_command(Session& session, const std::string& name, char** args, int c
   if (name == "heaps") {
     need(1);
     std::printf("heaps rc=%d\n", set_heap_by_two(api, size_of(args[0])));
+    return 1;
+  }
+  if (name == "endbeside") {
+    need(1);
+    size_t most = 0;
+    const int rc = end_context_beside(session, size_of(args[0]), most);
+    std::printf("endbeside rc=%d most=%zu\n", rc, most);
     return 1;
   }
   if (name == "storm") {

@@ -48,6 +48,19 @@ TEST_F(Implicit, TwoThreadsRaiseOneLimitAtOnce) {
   EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "free="), static_cast<long long>(64 * kMiB));
 }
 
+TEST_F(Implicit, WhatGoesWithAContextIsGivenBackOnce) {
+  // While the driver has ended the context and is yet to return, the other thread has its count
+  // read three times; and while it is read once more, the thread looks what is free.
+  const Outcome outcome =
+      client("2GiB", words("init retain endbeside 1GiB meminfo"),
+             {{"FRACGPU_SIM_DELAY_US",
+               "end of cuCtxDestroy=1000000,nvmlDeviceGetComputeRunningProcesses_v2=100000"}});
+  EXPECT_EQ(field(line_of(outcome.out, "endbeside"), "rc="), 0) << outcome.out << outcome.err;
+  const auto at_last = field(line_of(outcome.out, "meminfo"), "free=");
+  EXPECT_EQ(at_last, static_cast<long long>((2048 - 256) * kMiB));
+  EXPECT_LE(field(line_of(outcome.out, "endbeside"), "most="), at_last);
+}
+
 TEST_F(Implicit, ALimitIsLoweredWhenNothingIsLeft) {
   auto program =
       start_client(kLimit, words("init retain heap 40MiB fill 2MiB heap 8MiB meminfo wait"));

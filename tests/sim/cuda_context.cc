@@ -35,12 +35,15 @@ CUresult destroy(CUcontext given) {
   Context* context = sim::context_of(given);
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
-  const Guard guard(driver.lock());
-  if (!driver.known(context) || context->primary || context->parent != nullptr)
-    return CUDA_ERROR_INVALID_CONTEXT;
-  if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  driver.deactivate(context);
-  if (sim::current() == context) --thread_state.depth;
+  {
+    const Guard guard(driver.lock());
+    if (!driver.known(context) || context->primary || context->parent != nullptr)
+      return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    driver.deactivate(context);
+    if (sim::current() == context) --thread_state.depth;
+  }
+  sim::ordered("end of cuCtxDestroy");
   return CUDA_SUCCESS;
 }
 
