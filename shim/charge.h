@@ -70,6 +70,24 @@ class Reservation {
 // frees show as well, each time that half of the memory is gone.
 void tell_allocations(Process& process, int row);
 
+// While one lives, its thread may be between the driver's call and what the tables say of it:
+// memory that goes with a context, or with its last handle or mapping. The driver counts that no
+// longer and the ledger does: a reading of the truth would take the difference from what is
+// implicit, and the release would then take it again.
+class Disturbance {
+ public:
+  explicit Disturbance(Process& process) : process_(process) { ++process_.disturbances; }
+  ~Disturbance() {
+    ++process_.disturbed;  // first, so that who sees none under way sees that there was one
+    --process_.disturbances;
+  }
+  Disturbance(const Disturbance&) = delete;
+  Disturbance& operator=(const Disturbance&) = delete;
+
+ private:
+  Process& process_;
+};
+
 // Gives back what is charged for memory that this process has let go of. What was `exported` may be
 // held by others yet, at this process's cost: only the truth can tell.
 void give_back(Process& process, int row, uint64_t units, bool exported);
@@ -149,20 +167,6 @@ class Release {
 // Enters an array that shares a chunk: nothing is charged for it by itself, but while there is one,
 // a chunk may outlive the linear memory in it. The caller has counted it in `small_arrays` already.
 bool record_small_array(Process& process, const Context& context, uint64_t handle);
-
-// While one lives, its thread may be between the driver's end of a context and the release of what
-// was allocated in it. The driver counts that no longer and the ledger does: a reading of the truth
-// would take the difference from what is implicit, and the release would then take it again.
-class ContextEnd {
- public:
-  explicit ContextEnd(Process& process) : process_(process) { ++process_.contexts_ending; }
-  ~ContextEnd() { --process_.contexts_ending; }
-  ContextEnd(const ContextEnd&) = delete;
-  ContextEnd& operator=(const ContextEnd&) = delete;
-
- private:
-  Process& process_;
-};
 
 // Gives back everything that was allocated in a context that the driver has destroyed.
 void release_context(Process& process, const Context& context);

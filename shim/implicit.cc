@@ -54,15 +54,16 @@ struct AskedFor {
 // leaving those and giving back. `own` units are reserved by the calling thread.
 bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   const ImplicitMemory& implicit = process.implicit[row];
-  if (process.contexts_ending != 0) return false;
+  if (process.disturbances != 0) return false;
+  asked.changes = process.disturbed;
   LiveMap::Still still(process.allocations);
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(row, pooled, pool_changes);
-  const bool settled = process.physical.at_rest(row, physical, physical_changes);
+  process.physical.sum(row, physical, physical_changes);
   asked.units = still.units(row) + pooled + physical;
   for (BlockCache& blocks : process.blocks[row]) asked.units += blocks.units();
-  asked.changes = still.changes() + pool_changes + physical_changes;
-  return settled && implicit.left.load(std::memory_order_relaxed) == 0 &&
+  asked.changes += still.changes() + pool_changes + physical_changes;
+  return implicit.left.load(std::memory_order_relaxed) == 0 &&
          process.ledger.held_by_self(row) == asked.units +
                                                  implicit.units.load(std::memory_order_relaxed) +
                                                  own + UpperCall::left(row);

@@ -26,7 +26,7 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
 // Drops a reference: a handle, or an address at which other processes' memory was opened.
 template <typename Call>
 auto release_physical(Process& process, uint64_t handle, Call call) {
-  const PhysicalTable::Change change(process.physical);
+  const Disturbance disturbance(process);
   const uint64_t memory = process.physical.memory_of(handle);
   const auto result = call();
   if (result == 0 && memory != 0) give_back(process, process.physical.drop_reference(memory));
@@ -48,7 +48,7 @@ auto map_physical(Process& process, uint64_t address, uint64_t size, uint64_t ha
 
 template <typename Call>
 auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call) {
-  const PhysicalTable::Change change(process.physical);
+  const Disturbance disturbance(process);
   const uint64_t serial = process.physical.serial();
   const auto result = call();
   if (result == 0) {

@@ -132,22 +132,10 @@ uint64_t PhysicalTable::serial() {
   return serial_;
 }
 
-PhysicalTable::Change::Change(PhysicalTable& table) : table_(table) {
-  Locked<SpinLock> lock(table_.lock_);
-  ++table_.under_way_;
-}
-
-PhysicalTable::Change::~Change() {
-  Locked<SpinLock> lock(table_.lock_);
-  --table_.under_way_;
-  ++table_.changes_;
-}
-
-bool PhysicalTable::at_rest(int row, uint64_t& units, uint64_t& changes) {
+void PhysicalTable::sum(int row, uint64_t& units, uint64_t& changes) {
   Locked<SpinLock> lock(lock_);
   units = units_[row];
   changes = changes_;
-  return under_way_ == 0;
 }
 
 uint64_t PhysicalTable::count(int row) {

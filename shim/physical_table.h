@@ -71,21 +71,8 @@ class PhysicalTable {
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 
-  // While a Change lives its thread may be between the driver's call and the drop.
-  class Change {
-   public:
-    explicit Change(PhysicalTable& table);
-    ~Change();
-    Change(const Change&) = delete;
-    Change& operator=(const Change&) = delete;
-
-   private:
-    PhysicalTable& table_;
-  };
-
-  // The sum charged on a row; false while a Change is under way. `changes` differs from an earlier
-  // value when anything came or went.
-  bool at_rest(int row, uint64_t& units, uint64_t& changes);
+  // The sum charged on a row. `changes` differs from an earlier value when anything came or went.
+  void sum(int row, uint64_t& units, uint64_t& changes);
 
   // How many memories are charged on a row.
   uint64_t count(int row);
@@ -124,7 +111,6 @@ class PhysicalTable {
   uint64_t next_ = 1;
   uint64_t serial_ = 1;
   uint64_t changes_ = 0;
-  unsigned under_way_ = 0;
   uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
   uint64_t longest_ = 0;   // largest mapping so far, in bytes
   uint64_t units_[layout::kMaxDevices] = {};

@@ -116,12 +116,13 @@ class Process {
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;
   ImplicitMemory implicit[layout::kMaxDevices];
-  std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
-  std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks with linear memory
-  std::atomic<uint32_t> contexts_ending{0};  // see ContextEnd
-  SpinLock counting;                         // serialises `tell_allocations`
-  SpinLock cold_paths;                       // serialises readings of the truth within the process
-  SpinLock limits;                           // serialises changes of the driver's limits
+  std::atomic<uint32_t> managed_count{0};  // live allocations of managed memory that HIP made
+  std::atomic<uint32_t> small_arrays{0};   // live ones, which share chunks with linear memory
+  std::atomic<uint32_t> disturbances{0};   // under way; see Disturbance
+  std::atomic<uint64_t> disturbed{0};      // how many there have been
+  SpinLock counting;                       // serialises `tell_allocations`
+  SpinLock cold_paths;                     // serialises readings of the truth within the process
+  SpinLock limits;                         // serialises changes of the driver's limits
   RateLimit refusals_said;
   CallSites call_sites;
 

@@ -61,7 +61,7 @@ CUresult end_context(Process& process, const void* handle, End end) {
   bool ended = false;
   CUresult result = kSuccess;
   {
-    const ContextEnd ending(process);
+    const Disturbance disturbance(process);
     result = end(ended);
     ended = ended && process.contexts.forget(handle, context);
     if (ended) release_context(process, context);

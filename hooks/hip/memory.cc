@@ -48,7 +48,7 @@ template <typename Reset>
 hipError_t reset_device(Hook& hook, int row, Reset reset) {
   if (row < 0) return reset();
   Process& process = hook.process();
-  const ContextEnd ending(process);
+  const Disturbance disturbance(process);
   const hipError_t result = reset();
   Context context;
   if (result == kSuccess && process.contexts.forget(managed_context(row), context)) {
