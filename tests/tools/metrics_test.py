@@ -1,6 +1,5 @@
 """metrics_test.py BUILD [PROMTOOL]: `fracgpu metrics`, its table and its dashboard, on simulated machines; with Prometheus'
 own tool only what that judges."""
-import fcntl
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import urllib.error
 import urllib.request
 
 from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line, wait_until
-from made_ledger import ALLOCATIONS_AT, LOCKS_AT, SLOTS
+from made_ledger import ALLOCATIONS_AT, SLOTS, live_in
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
 PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -244,8 +243,7 @@ def test_hostile_text():
         hostile = b'a"b\\c\n{}=,#\x1b\xff\xc3 '
         scribbled("x", hostile[:16].ljust(16, b"\0"))
         with open(m.ledger("x"), "r+b") as file:
-            for slot in range(1024):
-                fcntl.fcntl(file, 37, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, 0x40000001 + slot, 1, 0))
+            live_in(file, *range(SLOTS))
             told = metrics(m)
             commands = {dict(labels)["command"] for (family, labels), _ in told.samples.items()
                         if family == "fracgpu_process_used_bytes" and dict(labels)["tenant"] == m.tenant("x")}
@@ -265,7 +263,7 @@ def test_hostile_text():
                 struct.pack_into("<Q", data, ALLOCATIONS_AT + 8 * slot, word)
             with open(m.ledger("x"), "r+b") as file:
                 file.write(data)
-                fcntl.fcntl(file, 37, struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, LOCKS_AT, 1024, 0))
+                live_in(file, *range(SLOTS))
                 told = metrics(m).of("fracgpu_process_allocations", tenant=m.tenant("x"))
             assert told == ([] if number is None else [number]), (word, told)
         for _ in range(5):
