@@ -29,6 +29,7 @@ class BlockCache {
   // `whole`: it fills a block, and the runtime takes a new one for such.
   bool begin(bool whole) {
     Locked<SpinLock> lock(lock_);
+    ++changes_;
     ++beginning_;
     if (whole || empty_ == 0) return false;
     --empty_;
@@ -44,11 +45,12 @@ class BlockCache {
   // Nothing more was needed for it; `from_empty`: the block set aside is empty still.
   void end(bool from_empty) {
     Locked<SpinLock> lock(lock_);
+    ++changes_;
     --beginning_;
     if (from_empty) ++empty_;
   }
 
-  // A block in use will go when it becomes empty, because other processes have it.
+  // A block in use is gone, or will go when it becomes empty because other processes have it.
   void discarded() {
     Locked<SpinLock> lock(lock_);
     if (in_use_ > 0) --in_use_;
@@ -57,6 +59,7 @@ class BlockCache {
   // The last part of a block in use is gone; returns how many blocks the runtime has let go of.
   uint32_t left() {
     Locked<SpinLock> lock(lock_);
+    ++changes_;
     if (in_use_ > 0) --in_use_;
     ++empty_;
     const uint32_t before = empty_;
@@ -64,17 +67,23 @@ class BlockCache {
     return before - empty_;
   }
 
-  // The truth says that at least `units` of the empty blocks are gone; returns how many blocks.
-  uint32_t forget(uint64_t units) {
+  // How many empty blocks are kept; `changes` differs from an earlier value if any was used since.
+  struct Kept {
+    uint32_t blocks = 0;
+    uint64_t changes = 0;
+  };
+  Kept kept() {
     Locked<SpinLock> lock(lock_);
-    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlockUnits, empty_));
-    empty_ -= gone;
-    return gone;
+    return {empty_, changes_};
   }
 
-  uint64_t units() {
+  // The truth says that so many of the empty blocks that were `seen` are gone. False, and nothing
+  // is forgotten, when the cache has changed since then.
+  bool forget(const Kept& seen, uint32_t blocks) {
     Locked<SpinLock> lock(lock_);
-    return empty_ * kBlockUnits;
+    if (changes_ != seen.changes) return false;
+    empty_ -= std::min(blocks, empty_);
+    return true;
   }
 
  private:
@@ -82,6 +91,7 @@ class BlockCache {
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
   uint32_t beginning_ = 0;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace fracgpu

@@ -48,6 +48,7 @@ void add_implicit(Process& process, int row, uint64_t units, bool exported) {
 struct AskedFor {
   uint64_t units = 0;
   uint64_t changes = 0;  // differs from an earlier value when any of it came or went
+  BlockCache::Kept kept[BlockCache::kPools];  // part of both
 };
 
 // True when no call is between its reservation and its entry in the process's tables, or between
@@ -61,7 +62,11 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   process.pools.sum(row, pooled, pool_changes);
   process.physical.sum(row, physical, physical_changes);
   asked.units = still.units(row) + pooled + physical;
-  for (BlockCache& blocks : process.blocks[row]) asked.units += blocks.units();
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::Kept kept = asked.kept[pool] = process.blocks[row][pool].kept();
+    asked.units += kept.blocks * BlockCache::kBlockUnits;
+    asked.changes += kept.changes;
+  }
   asked.changes += still.changes() + pool_changes + physical_changes;
   return implicit.left.load(std::memory_order_relaxed) == 0 &&
          process.ledger.held_by_self(row) == asked.units +
@@ -70,16 +75,23 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
 }
 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
-// if there were any and it is not for managed memory that is on the host. Returns what they come
-// to.
-uint64_t forget_empty_blocks(Process& process, int row, uint64_t units) {
-  uint64_t forgotten = 0;
-  if (process.implicit[row].managed.load(std::memory_order_relaxed) > 0) return forgotten;
-  for (BlockCache& blocks : process.blocks[row]) {
-    forgotten += blocks.forget(units - forgotten) * BlockCache::kBlockUnits;
+// if there were any and it is not for managed memory that is on the host. They count as implicit
+// memory from now on, which the caller sets. False when another thread has used some since.
+bool forget_empty_blocks(Process& process, int row, uint64_t units, AskedFor& asked) {
+  constexpr uint64_t kBlock = BlockCache::kBlockUnits;
+  if (process.implicit[row].managed.load(std::memory_order_relaxed) > 0) return true;
+  // Whose they were cannot be told. A block that stayed counted where it is gone would be given
+  // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
+  // all.
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::Kept& kept = asked.kept[pool];
+    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
+    if (gone == 0) continue;
+    if (!process.blocks[row][pool].forget(kept, gone)) return false;
+    asked.units -= gone * kBlock;
+    add_implicit(process, row, gone * kBlock, false);
   }
-  if (forgotten > 0) process.ledger.release(row, forgotten);
-  return forgotten;
+  return true;
 }
 
 enum class Reading { believed, disturbed, unknown };
@@ -102,10 +114,10 @@ Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) 
     settle_pools(process, row);
     if (!rest || !at_rest(process, row, own, after) || before.changes != after.changes) continue;
     const uint64_t total = units_for(bytes);
-    uint64_t asked = after.units;
-    const uint64_t thought = asked + process.implicit[row].units.load(std::memory_order_relaxed);
-    if (total < thought) asked -= forget_empty_blocks(process, row, thought - total);
-    units = total > asked ? total - asked : 0;
+    const uint64_t thought =
+        after.units + process.implicit[row].units.load(std::memory_order_relaxed);
+    if (total < thought && !forget_empty_blocks(process, row, thought - total, after)) continue;
+    units = total > after.units ? total - after.units : 0;
     return Reading::believed;
   }
   return Reading::disturbed;

@@ -49,7 +49,7 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
       ASSERT_EQ(cache.left(), model.left()) << i;
       --in_use;
     }
-    ASSERT_EQ(cache.units() * layout::kUnit, model.empty.size() * Model::kBlock) << i;
+    ASSERT_EQ(cache.kept().blocks, model.empty.size()) << i;
   }
 }
 
@@ -60,10 +60,15 @@ TEST(BlockCache, WhatTheTruthSaysIsGone) {
     cache.end_in_new_block();
   }
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
-  EXPECT_EQ(cache.units(), 2 * BlockCache::kBlockUnits);
-  EXPECT_EQ(cache.forget(BlockCache::kBlockUnits - 1), 0u);
-  EXPECT_EQ(cache.forget(BlockCache::kBlockUnits), 1u);
-  EXPECT_EQ(cache.forget(9 * BlockCache::kBlockUnits), 1u) << "no more than there are";
+  EXPECT_EQ(cache.kept().blocks, 2u);
+  EXPECT_TRUE(cache.forget(cache.kept(), 1));
+  EXPECT_EQ(cache.kept().blocks, 1u);
+  const BlockCache::Kept seen = cache.kept();
+  EXPECT_TRUE(cache.begin(false));
+  cache.end(true);
+  EXPECT_FALSE(cache.forget(seen, 1)) << "the runtime may have made the block anew";
+  EXPECT_EQ(cache.kept().blocks, 1u);
+  EXPECT_TRUE(cache.forget(cache.kept(), 9)) << "no more than there are";
   EXPECT_FALSE(cache.begin(false));
 }
 
@@ -78,7 +83,7 @@ TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
   EXPECT_EQ(cache.left(), 1u);
   cache.end(false);
-  EXPECT_EQ(cache.units(), 2 * BlockCache::kBlockUnits);
+  EXPECT_EQ(cache.kept().blocks, 2u);
 }
 
 }  // namespace
