@@ -21,6 +21,21 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .row = static_cast<uint8_t>(context.row)};
 }
 
+// The entry is gone without its parts having been freed. Where it was a block of a runtime's, that
+// has one less in use. (An exported one was not counted any more.)
+void discard_block(Process& process, const Allocation& entry) {
+  if ((entry.key & 1) != 0 && !entry.exported) {
+    process.blocks[entry.row][entry.pool].discarded();
+  }
+}
+
+// The driver has made new memory at the address of this entry, if it is one.
+void give_back_displaced(Process& process, const Allocation& entry) {
+  if (entry.key == 0) return;
+  discard_block(process, entry);
+  give_back(process, entry.row, entry.units, entry.exported);
+}
+
 // For the lines after a refusal, where they are wanted.
 void note_call_site(Process& process, const Allocation& allocation) {
   if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
@@ -88,7 +103,7 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
+  give_back_displaced(process, displaced);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
   note_call_site(process, allocation);
@@ -99,7 +114,7 @@ bool enter_allocation(Process& process, const Context& context, uint64_t key, ui
   Allocation displaced;
   const Allocation allocation = entry_of(context, key, units);
   const auto added = process.allocations.add(allocation, displaced);
-  if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
+  give_back_displaced(process, displaced);
   if (added == LiveMap::Added::out_of_memory) {
     process.ledger.release(context.row, units);
     return false;
@@ -116,7 +131,7 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
   Allocation displaced;
   const auto added = process.allocations.add_user(block, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  if (displaced.key != 0) process.ledger.release(displaced.row, displaced.units);
+  give_back_displaced(process, displaced);
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);
     blocks.end_in_new_block();
@@ -137,7 +152,7 @@ uint64_t Release::finish(bool lingers) {
   done_ = true;
   if (!found_) return 0;
   if (in_chunk()) {
-    taken_.units = process_.allocations.finish_drop(taken_.key, taken_.context, &taken_, lingers);
+    taken_.units = process_.allocations.finish_drop(taken_, &taken_, lingers);
   }
   return taken_.units;
 }
@@ -177,7 +192,7 @@ void Release::left_to_truth() {
 Release::~Release() {
   if (!found_ || done_) return;
   if (in_chunk()) {
-    process_.allocations.abandon_drop(taken_.key, taken_.context);
+    process_.allocations.abandon_drop(taken_);
   } else {
     Allocation displaced;
     process_.allocations.add(taken_, displaced);
@@ -198,6 +213,7 @@ void release_context(Process& process, const Context& context) {
     if (allocation.exported) {
       exported[allocation.row] += allocation.units;
     } else {
+      discard_block(process, allocation);
       process.ledger.release(allocation.row, allocation.units);
     }
     if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);

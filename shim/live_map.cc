@@ -10,6 +10,10 @@ uint64_t sum_of(const Allocation& entry) {
   return uint64_t{entry.users} << 32 | units;
 }
 
+bool same_owner(const Allocation& one, const Allocation& other) {
+  return one.context == other.context && one.pool == other.pool;
+}
+
 }  // namespace
 
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
@@ -54,7 +58,7 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
   displaced = Allocation{};
   Allocation* entry = shard.table.insert(chunk.key);
   if (entry == nullptr) return Added::out_of_memory;
-  if (entry->users != 0 && entry->context == chunk.context) {
+  if (entry->users != 0 && same_owner(*entry, chunk)) {
     shard.change_users(*entry, 1, 0);
     return Added::shared;
   }
@@ -88,17 +92,17 @@ bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   Allocation* entry = shard.table.find(key);
-  if (entry == nullptr) return false;
+  if (entry == nullptr || entry->leaving == entry->users) return false;
   found = *entry;
   shard.change_users(*entry, 0, 1);
   return true;
 }
 
-uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context, Allocation* gone, bool lingers) {
-  Shard& shard = shard_of(key);
+uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers) {
+  Shard& shard = shard_of(chunk.key);
   Locked<SpinLock> lock(shard.lock);
-  Allocation* entry = shard.table.find(key);
-  if (entry == nullptr || entry->context != context || entry->leaving == 0) return 0;
+  Allocation* entry = shard.table.find(chunk.key);
+  if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return 0;
   shard.change_users(*entry, -1, -1);
   entry->lingers = entry->lingers || lingers;
   if (entry->users > 0) return 0;
@@ -108,11 +112,11 @@ uint32_t LiveMap::finish_drop(uint64_t key, uint16_t context, Allocation* gone, 
   return units;
 }
 
-void LiveMap::abandon_drop(uint64_t key, uint16_t context) {
-  Shard& shard = shard_of(key);
+void LiveMap::abandon_drop(const Allocation& chunk) {
+  Shard& shard = shard_of(chunk.key);
   Locked<SpinLock> lock(shard.lock);
-  Allocation* entry = shard.table.find(key);
-  if (entry == nullptr || entry->context != context || entry->leaving == 0) return;
+  Allocation* entry = shard.table.find(chunk.key);
+  if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return;
   shard.change_users(*entry, 0, -1);
 }
 

@@ -39,7 +39,8 @@ class LiveMap {
   Added add(const Allocation& allocation, Allocation& displaced);
 
   // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
-  // another context is stale and is displaced as by `add`.
+  // another context or pool is stale, though a user of it may be leaving yet, and is displaced as
+  // by `add`.
   Added add_user(const Allocation& chunk, Allocation& displaced);
 
   // True with a copy in `found` when it is there, leaving or not.
@@ -48,16 +49,18 @@ class LiveMap {
   // Marks the entry as exported. True with a copy in `entry` the first time.
   bool mark_exported(uint64_t key, Allocation& entry);
 
-  // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`.
+  // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`;
+  // false as well when all its users are leaving already: the chunk may be gone then, and what is
+  // at its addresses is no part of it.
   bool begin_drop(uint64_t key, Allocation& found);
 
-  // The driver freed it, or (`abandon_drop`) refused to. Returns the units to give back: 0 while
-  // other users remain, or when the chunk is no longer this context's.
+  // The driver freed the part of `chunk`, which is what `begin_drop` found, or (`abandon_drop`)
+  // refused to. Returns the units to give back: 0 while other users remain, or when the chunk is no
+  // longer the same context's and pool's.
   // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
   // that part later.
-  uint32_t finish_drop(uint64_t key, uint16_t context, Allocation* gone = nullptr,
-                       bool lingers = false);
-  void abandon_drop(uint64_t key, uint16_t context);
+  uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false);
+  void abandon_drop(const Allocation& chunk);
 
   // Removes a whole allocation. True with a copy in `taken`.
   bool take(uint64_t key, Allocation& taken);

@@ -171,6 +171,18 @@ class HookScope {
 
   bool outermost() const { return outermost_; }
 
+  // A call of the library in which it may call the program back: what that calls is its own again.
+  class Callback {
+   public:
+    Callback() : inside_(inside) { inside = false; }
+    ~Callback() { inside = inside_; }
+    Callback(const Callback&) = delete;
+    Callback& operator=(const Callback&) = delete;
+
+   private:
+    bool inside_;
+  };
+
  private:
   [[gnu::tls_model("initial-exec")]] static inline thread_local bool inside = false;
   bool outermost_;

@@ -1,6 +1,6 @@
 // A scriptable HIP program: hip_program [--door=D] COMMAND ARGS …, run in order. Each command
-// prints one line with its result. "wait" prints "ready" and reads a line from stdin, so that tests
-// synchronise without sleeping.
+// prints one line with its result. "wait" prints "ready" and reads a line from stdin, of commands
+// to run next, so that tests synchronise without sleeping.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -9,8 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hip_api.h"
@@ -87,12 +90,13 @@ int free_held(Session& session, size_t number) {
   return rc;
 }
 
-// The GPU memory pool of HSA's n-th GPU agent, by HSA itself.
-Pool gpu_pool(int wanted) {
+// A pool of memory of HSA's n-th GPU agent, by HSA itself: the first, or the one after that, which
+// is the same memory in blocks of its own.
+Pool gpu_pool(int wanted, size_t which = 0) {
   static std::vector<Agent> agents;
-  static Pool pool;
+  static std::vector<Pool> pools;
   agents.clear();
-  pool = {};
+  pools.clear();
   const auto visit = +[](Agent agent, void*) {
     int type = 0;
     call("hsa_agent_get_info", agent, 17, static_cast<void*>(&type));
@@ -104,13 +108,45 @@ Pool gpu_pool(int wanted) {
   const auto take = +[](Pool candidate, void*) {
     int segment = -1;
     call("hsa_amd_memory_pool_get_info", candidate, 0, static_cast<void*>(&segment));
-    if (segment == 0 && pool.handle == 0) pool = candidate;
+    if (segment == 0) pools.push_back(candidate);
     return 0;
   };
   call("hsa_amd_agent_iterate_memory_pools", agents[static_cast<size_t>(wanted)], take,
        static_cast<void*>(nullptr));
-  return pool;
+  if (which >= pools.size()) usage("no such pool");
+  return pools[which];
 }
+
+// While the runtime is in the call that frees the last part of a block, it lets go of that block
+// and another pool gets its addresses: in a callback of the runtime's, or meanwhile in another
+// thread.
+struct Swap {
+  static constexpr size_t kPart = 3u << 19;  // two of them do not fit in a block
+  static constexpr int kParts = 8;
+
+  Pool from, to;
+  void* parts[kParts] = {};
+  std::vector<void*> after;
+  bool in_thread = false;
+  bool swapped = false;
+
+  static uint64_t block_of(void* part) { return reinterpret_cast<uint64_t>(part) >> 21; }
+
+  void make(void* freed) {
+    for (int i = 1; i < kParts; ++i) call("hsa_amd_memory_pool_free", parts[i]);
+    while (!swapped && after.size() < kParts) {
+      void* part = nullptr;
+      if (call("hsa_amd_memory_pool_allocate", to, kPart, 0u, &part) != 0) return;
+      after.push_back(part);
+      swapped = block_of(part) == block_of(freed);
+    }
+  }
+  static void at_free(void* freed, void* data) {
+    auto& swap = *static_cast<Swap*>(data);
+    if (!swap.in_thread) return swap.make(freed);
+    std::thread([&] { swap.make(freed); }).join();
+  }
+};
 
 using Command = std::function<void(Session&)>;
 
@@ -184,13 +220,33 @@ std::map<std::string, Command> allocations() {
       return unmapped;
     });
   };
-  all["hsa"] = [](Session& s) {
-    const int device = static_cast<int>(s.size());
+  const auto allocate_in = [](Session& s, const char* what, int device, size_t which) {
     const size_t bytes = s.size();
     call("hsa_init");
     void* p = nullptr;
-    const int rc = call("hsa_amd_memory_pool_allocate", gpu_pool(device), bytes, 0u, &p);
-    keep(s, "hsa", bytes, rc, p, [p] { return call("hsa_amd_memory_pool_free", p); });
+    const int rc = call("hsa_amd_memory_pool_allocate", gpu_pool(device, which), bytes, 0u, &p);
+    keep(s, what, bytes, rc, p, [p] { return call("hsa_amd_memory_pool_free", p); });
+  };
+  all["hsa"] = [=](Session& s) { allocate_in(s, "hsa", static_cast<int>(s.size()), 0); };
+  all["inpool"] = [=](Session& s) { allocate_in(s, "inpool", 0, s.size()); };
+  // Ends with the part freed that lies where the first pool's block was.
+  all["swapblocks"] = [](Session& s) {
+    static Swap swap;
+    const size_t from = s.size();
+    swap.in_thread = s.word() == "thread";
+    call("hsa_init");
+    swap.from = gpu_pool(0, from);
+    swap.to = gpu_pool(0, 1 - from);
+    int rc = 0;
+    for (void*& part : swap.parts) {
+      rc += call("hsa_amd_memory_pool_allocate", swap.from, Swap::kPart, 0u, &part);
+    }
+    rc += call("hsa_amd_register_deallocation_callback", swap.parts[0], &Swap::at_free,
+               static_cast<void*>(&swap));
+    rc += call("hsa_amd_memory_pool_free", swap.parts[0]);
+    if (swap.swapped) rc += call("hsa_amd_memory_pool_free", swap.after.back());
+    std::printf("swapblocks rc=%d swapped=%d others=%zu\n", rc, swap.swapped ? 1 : 0,
+                swap.after.size() - 1);
   };
   all["open"] = [](Session& s) {
     Handle handle{};
@@ -281,12 +337,15 @@ std::map<std::string, Command> others() {
   };
   all["reset"] = [](Session&) { std::printf("reset rc=%d\n", call("hipDeviceReset")); };
   all["pid"] = [](Session&) { std::printf("pid %d\n", static_cast<int>(getpid())); };
-  all["wait"] = [](Session&) {
+  all["wait"] = [](Session& s) {
     std::puts("ready");
     std::fflush(stdout);
     char line[512];
     // The end of input lets go too, so that a test that fails leaves nobody behind.
     if (std::fgets(line, sizeof line, stdin) == nullptr) std::_Exit(0);
+    std::istringstream words(line);
+    const std::vector<std::string> next{std::istream_iterator<std::string>(words), {}};
+    s.args.insert(s.args.begin() + static_cast<std::ptrdiff_t>(s.at), next.begin(), next.end());
   };
   return all;
 }

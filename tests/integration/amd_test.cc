@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include <chrono>
 #include <random>
 
 #include "tests/integration/amd_rig.h"
@@ -10,7 +11,16 @@
 namespace fracgpu::test {
 namespace {
 
-using Amd = AmdRig;
+class Amd : public AmdRig {
+ protected:
+  // No less than what the program has, and little more.
+  void expect_enough_is_charged(const Program& program, const char* when) {
+    const uint64_t held = ledger().held(key(), program.pid());
+    const uint64_t used = node_->used_by_pid(0, program.pid());
+    EXPECT_GE(held, used) << when;
+    EXPECT_LE(held, used + 4 * kMiB) << when;
+  }
+};
 
 class AmdPartitions : public AmdRig, public testing::WithParamInterface<const char*> {
  protected:
@@ -182,6 +192,40 @@ TEST_F(Amd, InAPrivatePidNamespaceTheCapHoldsByEstimate) {
   EXPECT_GT(first, 8) << outcome.out;
   EXPECT_EQ(field(line_of(outcome.out, "fill", 1), "count="), first + 1) << "something leaked";
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
+}
+
+// The part of a block that is being freed is counted until the runtime says that it is free; by
+// then the block may be gone and another pool's be in its place.
+TEST_F(Amd, ABlockThatAnotherPoolHasNowIsThatPools) {
+  for (const char* where : {"thread", "callback"}) {
+    auto program = start("64MiB", std::string("init malloc 1MiB swapblocks 0 ") + where + " wait");
+    const std::string line = program->read_until_ready().back();
+    ASSERT_EQ(field(line, "rc="), 0) << line;
+    ASSERT_EQ(field(line, "swapped="), 1) << "the addresses were not used again";
+    expect_enough_is_charged(*program, where);
+    program->finish();
+  }
+}
+
+// When the truth shows less than was thought, it does not tell which pool's blocks are gone.
+TEST_F(Amd, BlocksThatAreGoneAreNotTakenFromAnotherPool) {
+  auto program = start("64MiB", "init malloc 1MiB free 0 swapblocks 1 thread wait");
+  ASSERT_EQ(field(program->read_until_ready().back(), "swapped="), 1);
+  const auto too_much = [&] {
+    return ledger().held(key(), program->pid()) > node_->used_by_pid(0, program->pid());
+  };
+  ASSERT_TRUE(too_much()) << "this test wants a block that is gone and still charged";
+  // The truth is not read again at once.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (too_much() && std::chrono::steady_clock::now() < end) {
+    program->go_on_with("malloc 1GiB wait");
+    program->read_until_ready();
+  }
+  EXPECT_FALSE(too_much()) << "after looks at the truth";
+  program->go_on_with("inpool 1 1MiB free 1 wait");
+  EXPECT_EQ(field(program->read_until_ready().back(), "rc="), 0);
+  expect_enough_is_charged(*program, "after the next use");
+  program->finish();
 }
 
 // Processes at their cap with random kills: never above it, and in the end all of it can be had.

@@ -58,13 +58,13 @@ TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
   EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::fresh);
   EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::shared);
   ASSERT_TRUE(map->begin_drop(chunk.key, found));
-  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
+  EXPECT_EQ(map->finish_drop(chunk), 0u);
   ASSERT_TRUE(map->begin_drop(chunk.key, found));
-  map->abandon_drop(chunk.key, chunk.context);
+  map->abandon_drop(chunk);
   ASSERT_TRUE(map->begin_drop(chunk.key, found));
-  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 4096u);
+  EXPECT_EQ(map->finish_drop(chunk), 4096u);
   EXPECT_FALSE(map->begin_drop(chunk.key, found));
-  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
+  EXPECT_EQ(map->finish_drop(chunk), 0u);
 }
 
 TEST(LiveMap, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
@@ -75,8 +75,8 @@ TEST(LiveMap, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
   map->add_user(chunk, displaced);
   map->begin_drop(chunk.key, found);
   map->begin_drop(chunk.key, found);
-  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 0u);
-  EXPECT_EQ(map->finish_drop(chunk.key, chunk.context), 4096u);
+  EXPECT_EQ(map->finish_drop(chunk), 0u);
+  EXPECT_EQ(map->finish_drop(chunk), 4096u);
 }
 
 TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
@@ -86,9 +86,39 @@ TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
   map->begin_drop(0x200001, found);
   EXPECT_EQ(map->add_user(allocation(0x200001, 4096, 2), displaced), LiveMap::Added::fresh);
   EXPECT_EQ(displaced.context, 1);
-  EXPECT_EQ(map->finish_drop(0x200001, 1), 0u) << "a late free in the old context";
+  EXPECT_EQ(map->finish_drop(allocation(0x200001, 4096, 1)), 0u)
+      << "a late free in the old context";
   map->begin_drop(0x200001, found);
-  EXPECT_EQ(map->finish_drop(0x200001, 2), 4096u);
+  EXPECT_EQ(map->finish_drop(allocation(0x200001, 4096, 2)), 4096u);
+}
+
+TEST(LiveMap, ChunkOfAnotherPoolIsDisplaced) {
+  auto map = std::make_unique<LiveMap>();
+  const Allocation before = allocation(0x200001, 512);
+  Allocation after = before;
+  after.pool = 1;
+  Allocation displaced, found;
+  map->add_user(before, displaced);
+  map->begin_drop(0x200001, found);
+  EXPECT_EQ(map->add_user(after, displaced), LiveMap::Added::fresh);
+  EXPECT_EQ(displaced.pool, 0);
+  EXPECT_EQ(displaced.units, 512u);
+  map->begin_drop(0x200001, found);
+  EXPECT_EQ(map->finish_drop(before), 0u) << "a late free of the block that was there";
+  map->abandon_drop(before);
+  EXPECT_EQ(map->finish_drop(after), 512u);
+}
+
+TEST(LiveMap, WhatLiesInALeavingChunkIsNoPartOfIt) {
+  auto map = std::make_unique<LiveMap>();
+  Allocation displaced, found;
+  map->add_user(allocation(0x200001, 512), displaced);
+  ASSERT_TRUE(map->begin_drop(0x200001, found));
+  map->add(allocation(0x201000, 3), displaced);  // its addresses are used again already
+  EXPECT_FALSE(map->begin_drop(0x200001, found));
+  ASSERT_TRUE(map->take(0x201000, found));
+  EXPECT_EQ(found.units, 3u);
+  EXPECT_EQ(map->finish_drop(allocation(0x200001, 512)), 512u);
 }
 
 TEST(LiveMap, StillCountsWhatIsNotLeaving) {
@@ -105,9 +135,9 @@ TEST(LiveMap, StillCountsWhatIsNotLeaving) {
   EXPECT_EQ(units(), 100u);
   map->add_user(allocation(0x400001, 4096), displaced);
   EXPECT_EQ(units(), 4196u) << "a new part keeps the chunk";
-  map->finish_drop(0x400001, 1);
+  map->finish_drop(allocation(0x400001, 4096));
   map->begin_drop(0x400001, found);
-  map->abandon_drop(0x400001, 1);
+  map->abandon_drop(allocation(0x400001, 4096));
   EXPECT_EQ(units(), 4196u);
   EXPECT_GT(changes(), before);
   map->take(0x200000, found);
@@ -130,7 +160,7 @@ TEST(LiveMap, CountsEveryUserOfAChunk) {
   EXPECT_EQ(map->count(1), 1u);
   map->begin_drop(0x400001, found);
   EXPECT_EQ(map->count(0), 19u) << "it is there until the driver has freed it";
-  map->finish_drop(0x400001, 1);
+  map->finish_drop(allocation(0x400001, 4096));
   EXPECT_EQ(map->count(0), 18u);
   map->take(0x1200000, found);
   EXPECT_EQ(map->count(0), 17u);
