@@ -92,6 +92,11 @@ void revoke(Cell& cell) {
   }
 }
 
+// Tells the process that claimed a slot from the next one; not 0.
+uint32_t owner_of(const layout::Slot& slot) {
+  return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
+}
+
 uint64_t coded_cap(uint64_t bytes) {
   return layout::code(std::max<uint64_t>(bytes / layout::kUnit, 1));
 }
@@ -430,12 +435,13 @@ bool Ledger::reap_dead() {
   Message ignored;
   const int fd = file_.reopen(ignored);
   if (fd < 0) return false;
-  std::atomic<uint64_t> released[kMaxSlots / 64] = {};
+  uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
   bool any = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {
+    const uint32_t owner = owner_of(ledger.slots[slot]);
     if (LedgerFile::slot_is_alive(fd, slot) || !driver_let_go(fd, slot)) return;
-    released[slot / 64].fetch_or(uint64_t{1} << (slot % 64), kRelaxed);
+    gone[slot] = owner;
     any = true;
   });
   ::close(fd);
@@ -452,9 +458,9 @@ bool Ledger::reap_dead() {
   });
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
-    const bool candidate = (released[slot / 64].load(kRelaxed) >> (slot % 64) & 1) != 0;
-    // Somebody else may have reaped the slot meanwhile and a new process claimed it.
-    if (!candidate || LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
+    if (gone[slot] != owner_of(ledger.slots[slot])) return;
+    if (LedgerFile::slot_is_alive(lock.fd(), slot)) return;
     if (orphan_exports(slot, imported, freed)) return;
     wipe_slot(slot);
     unmark(ledger, slot);
