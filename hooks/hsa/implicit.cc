@@ -157,29 +157,36 @@ hsa_status_t hsa_executable_destroy(hsa_executable_t executable) {
 
 hsa_status_t hsa_shut_down() {
   Hook hook;
-  const hsa_status_t result = real::hsa_shut_down();
-  int type = 0;
-  // It is counted: only the last one shuts the runtime down.
-  if (result != kSuccess || !hook.active() || device_count() == 0 ||
-      real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
-    return result;
-  }
+  if (!hook.active() || device_count() == 0) return real::hsa_shut_down();
   Process& process = hook.process();
-  for (int number = 0; number < device_count(); ++number) {
-    Context context;
-    uint64_t bytes = 0;
-    const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
-    // What the runtime had is gone when the kernel says so.
-    if (process.contexts.find(handle, context) &&
-        truth::bytes_of_self(device(number).key.c_str(), bytes) && bytes == 0) {
-      process.contexts.forget(handle, context);
-      release_context(process, context);
-      settle_implicit(process, context.row);
+  int rows[kMaxDevices];
+  int ended = 0;
+  {
+    const Disturbance disturbance(process);
+    const hsa_status_t result = real::hsa_shut_down();
+    int type = 0;
+    // It is counted: only the last one shuts the runtime down.
+    if (result != kSuccess ||
+        real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
+      return result;
     }
-    process.forget_row(device(number).slot);
+    for (int number = 0; number < device_count(); ++number) {
+      Context context;
+      uint64_t bytes = 0;
+      const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
+      // What the runtime had is gone when the kernel says so.
+      if (process.contexts.find(handle, context) &&
+          truth::bytes_of_self(device(number).key.c_str(), bytes) && bytes == 0) {
+        process.contexts.forget(handle, context);
+        release_context(process, context);
+        rows[ended++] = context.row;
+      }
+      process.forget_row(device(number).slot);
+    }
   }
+  for (int i = 0; i < ended; ++i) settle_implicit(process, rows[i]);
   forget_devices();
-  return result;
+  return kSuccess;
 }
 
 }  // namespace fracgpu::hsa
