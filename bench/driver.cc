@@ -50,6 +50,13 @@ Driver open_driver() {
   find(driver.load_module, "cuModuleLoadData");
   find(driver.get_function, "cuModuleGetFunction");
   find(driver.launch, "cuLaunchKernel");
+  find(driver.create_stream, "cuStreamCreate");
+  find(driver.allocate_async, "cuMemAllocAsync");
+  find(driver.free_async, "cuMemFreeAsync");
+  find(driver.begin_capture, "cuStreamBeginCapture");
+  find(driver.end_capture, "cuStreamEndCapture");
+  find(driver.instantiate, "cuGraphInstantiateWithFlags");
+  find(driver.launch_graph, "cuGraphLaunch");
   check("cuInit", driver.init(0));
   int device = 0;
   void* context = nullptr;

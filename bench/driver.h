@@ -23,6 +23,13 @@ struct Driver {
   int (*get_function)(void**, void*, const char*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
                 void**, void**);
+  int (*create_stream)(void**, unsigned);
+  int (*allocate_async)(unsigned long long*, size_t, void*);
+  int (*free_async)(unsigned long long, void*);
+  int (*begin_capture)(void*, int);
+  int (*end_capture)(void*, void**);
+  int (*instantiate)(void**, void*, unsigned long long);
+  int (*launch_graph)(void*, void*);
 
   // The driver with the first device's primary context current on the calling thread, made at the
   // first call. Ends the program with a message when there is no usable driver.

@@ -119,23 +119,71 @@ void total_memory(benchmark::State& state) {
 }
 BENCHMARK(total_memory);
 
-void launch_kernel(benchmark::State& state) {
+// A kernel that does nothing, or null.
+void* empty_kernel() {
   static constexpr char kEmptyKernel[] =
       ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n";
   const Driver& driver = Driver::get();
   static void* function = nullptr;
   void* module = nullptr;
-  if (function == nullptr && (driver.load_module(&module, kEmptyKernel) != 0 ||
-                              driver.get_function(&function, module, "empty") != 0)) {
-    return state.SkipWithError("cannot load the kernel");
+  if (function == nullptr && driver.load_module(&module, kEmptyKernel) == 0) {
+    driver.get_function(&function, module, "empty");
   }
+  return function;
+}
+
+int launch(void* function, void* stream) {
+  return Driver::get().launch(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+}
+
+void launch_kernel(benchmark::State& state) {
+  void* const function = empty_kernel();
+  if (function == nullptr) return state.SkipWithError("cannot load the kernel");
   int failed = 0;
-  measure(state, [&] {
-    failed |= driver.launch(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
-  });
+  measure(state, [&] { failed |= launch(function, nullptr); });
   if (failed != 0) state.SkipWithError("a call failed");
 }
 BENCHMARK(launch_kernel);
+
+void* new_stream() {
+  void* stream = nullptr;
+  Driver::get().create_stream(&stream, 0);
+  return stream;
+}
+
+int alloc_free_async(void* stream) {
+  const Driver& driver = Driver::get();
+  unsigned long long pointer = 0;
+  const int failed = driver.allocate_async(&pointer, kWhole, stream);
+  return failed | driver.free_async(pointer, stream);
+}
+
+// From the device's pool, which keeps what it has between the two.
+void pool(benchmark::State& state) {
+  static void* const stream = new_stream();
+  int failed = 0;
+  measure(state, [&] { failed |= alloc_free_async(stream); });
+  if (failed != 0) state.SkipWithError("a call failed");
+}
+BENCHMARK(pool);
+
+// Launches a graph of one kernel, or of an allocation and its release.
+void launch_graph(benchmark::State& state, bool allocates) {
+  const Driver& driver = Driver::get();
+  static void* const stream = new_stream();
+  void* const function = empty_kernel();
+  void *graph = nullptr, *exec = nullptr;
+  int failed = driver.begin_capture(stream, 0);
+  failed |= allocates ? alloc_free_async(stream) : launch(function, stream);
+  failed |= driver.end_capture(stream, &graph);
+  if (failed != 0 || driver.instantiate(&exec, graph, 0) != 0) {
+    return state.SkipWithError("cannot make the graph");
+  }
+  measure(state, [&] { failed |= driver.launch_graph(exec, stream); });
+  if (failed != 0) state.SkipWithError("a call failed");
+}
+BENCHMARK_CAPTURE(launch_graph, kernel, false);
+BENCHMARK_CAPTURE(launch_graph, memory, true);
 
 void entry_point(benchmark::State& state, const char* name) {
   const Driver& driver = Driver::get();

@@ -26,7 +26,7 @@ TARGETS = [
     (r"^at_once/alloc_free", "+60 ns"),
     (r"^memory_info", "+20 ns"),
     (r"^at_once/memory_info_own_node", "+20 ns"),
-    (r"^launch_kernel", "+0 ns"),
+    (r"^launch_(kernel|graph/kernel)", "+0 ns"),
     (r"^hip_malloc_free/", "+100 ns"),
     (r"^process_start/(no_cap|capped)", "+150 us"),
 ]
