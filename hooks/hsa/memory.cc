@@ -94,8 +94,10 @@ hsa_status_t release(void* pointer, const Real& real) {
   if (!hook.active()) return real(pointer);
   const auto address = reinterpret_cast<uint64_t>(pointer);
   Release release(hook.process(), address, address % kBlock != 0);
-  const HookScope::Callback callback;  // hsa_amd_register_deallocation_callback
-  const hsa_status_t result = real(pointer);
+  const hsa_status_t result = [&] {
+    const HookScope::Callback callback;  // hsa_amd_register_deallocation_callback
+    return real(pointer);
+  }();
   if (result == kSuccess) release.done_in_block();
   return result;
 }
