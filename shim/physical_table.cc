@@ -17,6 +17,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import
   }
   ++next_;
   ++changes_;
+  any_.store(true, std::memory_order_relaxed);
   entry->memory = number;
   memory->handle = handle;
   memory->units = units;
@@ -29,7 +30,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import
 }
 
 uint64_t PhysicalTable::memory_of(uint64_t handle) {
-  if (handle == 0) return 0;
+  if (handle == 0 || !any_.load(std::memory_order_relaxed)) return 0;
   Locked<SpinLock> lock(lock_);
   const Handle* entry = handles_.find(handle);
   return entry != nullptr ? entry->memory : 0;

@@ -8,6 +8,7 @@
 // address: those the driver may have given to another thread meanwhile.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "fracgpu/ledger_layout.h"
@@ -105,6 +106,7 @@ class PhysicalTable {
   uint64_t step() const { return granules_ & -granules_; }
 
   SpinLock lock_;
+  std::atomic<bool> any_{false};  // was there ever a handle? Every free in stream order asks
   HashTable<Handle, 16> handles_;
   HashTable<Memory, 16> memories_;
   HashTable<Mapping, 16> mappings_;

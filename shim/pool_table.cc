@@ -25,16 +25,6 @@ bool PoolTable::add(uint64_t key, int row, const PoolDriver& driver) {
   return true;
 }
 
-bool PoolTable::set_units(const Pool& known, uint64_t units) {
-  Locked<SpinLock> lock(lock_);
-  Pool* pool = pools_.find(known.key);
-  if (pool == nullptr || pool->version != known.version) return false;
-  if (units != pool->units) ++changes_;
-  pool->units = units;
-  ++pool->version;
-  return true;
-}
-
 bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
   Pool* known = pools_.find(key);
@@ -57,6 +47,18 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
 void PoolTable::end_use(uint64_t key) {
   Locked<SpinLock> lock(lock_);
   if (Pool* known = pools_.find(key); known != nullptr) --known->users;
+}
+
+bool PoolTable::end_use(const Pool& known, uint64_t units) {
+  Locked<SpinLock> lock(lock_);
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr) return false;
+  --pool->users;
+  if (pool->version != known.version) return false;
+  if (units != pool->units) ++changes_;
+  pool->units = units;
+  ++pool->version;
+  return true;
 }
 
 bool PoolTable::remove(uint64_t key, Pool& pool) {

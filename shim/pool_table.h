@@ -39,12 +39,11 @@ class PoolTable {
   // `end_use`.
   bool begin_use(uint64_t key, Pool& pool);
   void end_use(uint64_t key);
+  // And sets the charge, if nobody else has set it since `known` was copied.
+  bool end_use(const Pool& known, uint64_t units);
 
   // Enters a pool that is not known yet, with nothing charged. False: out of host memory.
   bool add(uint64_t key, int row, const PoolDriver& driver);
-
-  // Sets the charge, if nobody else has set it since `known` was copied.
-  bool set_units(const Pool& known, uint64_t units);
 
   // Marks the pool as exported. True with a copy in `pool` the first time.
   bool mark_exported(uint64_t key, Pool& pool);

@@ -44,9 +44,10 @@ bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
   for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
     row = pool.row;
     uint64_t bytes = 0;
-    const bool known = pool.driver->reserved(key, bytes);
-    process.pools.end_use(key);
-    if (!known) break;
+    if (!pool.driver->reserved(key, bytes)) {
+      process.pools.end_use(key);
+      break;
+    }
     const uint64_t now = units_for(bytes);
     // Memory that was not foreseen is charged before it is entered: nobody may see less than there
     // is, and nobody may take the difference for a call that is over.
@@ -55,7 +56,7 @@ bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
       in_hand = now - pool.units;
       foreseen = false;
     }
-    settled = process.pools.set_units(pool, now);
+    settled = process.pools.end_use(pool, now);
     if (!settled) continue;
     in_hand = pool.units + in_hand - now;
     if (!pool.exported) continue;

@@ -64,22 +64,26 @@ int row_of(Process& process, CUdevice device) {
   return process.row_of_device(slot, key.c_str(), physical);
 }
 
-bool current_context(Process& process, Context& context) {
-  CUcontext handle = nullptr;
-  if (real::cuCtxGetCurrent(&handle) != kSuccess || handle == nullptr) return false;
+bool known_context(Process& process, CUcontext handle, Context& context) {
   const uint64_t epoch = process.contexts.epoch();
   Remembered& last = remembered;
   if (last.context.handle != handle || last.epoch != epoch || last.process != &process) {
-    if (!process.contexts.find(handle, last.context)) {
-      // Made by a function that is not hooked, such as those of the graphics interoperation.
-      CUdevice device = 0;
-      if (real::cuCtxGetDevice(&device) != kSuccess) return false;
-      last.context = process.contexts.enter(handle, device, row_of(process, device));
-    }
+    if (!process.contexts.find(handle, last.context)) return false;
     last.epoch = epoch;
     last.process = &process;
   }
   context = last.context;
+  return true;
+}
+
+bool current_context(Process& process, Context& context) {
+  CUcontext handle = nullptr;
+  if (real::cuCtxGetCurrent(&handle) != kSuccess || handle == nullptr) return false;
+  if (known_context(process, handle, context)) return true;
+  // Made by a function that is not hooked, such as those of the graphics interoperation.
+  CUdevice device = 0;
+  if (real::cuCtxGetDevice(&device) != kSuccess) return false;
+  context = process.contexts.enter(handle, device, row_of(process, device));
   return true;
 }
 

@@ -12,6 +12,9 @@ using Hook = LibraryHook<driver_library>;
 // is then left to say so.
 bool current_context(Process& process, Context& context);
 
+// The context of this handle, if it is known.
+bool known_context(Process& process, CUcontext handle, Context& context);
+
 // The ledger's row of a device ordinal, or Process::kNotCapped / kFault.
 int row_of(Process& process, CUdevice device);
 

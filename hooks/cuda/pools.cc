@@ -45,7 +45,10 @@ int row_of_pool(Process& process, CUmemoryPool handle) {
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     if (real::cuDeviceGetDefaultMemPool(&of_device, device) != kSuccess) break;
-    if (of_device == handle) return row_of(process, device);
+    if (of_device != handle) continue;
+    const int row = row_of(process, device);
+    const bool entered = row < 0 || process.pools.add(key_of(handle), row, kPools);
+    return entered ? row : Process::kFault;
   }
   return Process::kNotCapped;
 }
@@ -64,7 +67,7 @@ bool context_of(Process& process, CUstream stream, Context& context) {
   if (reinterpret_cast<uint64_t>(stream) > 2) {
     CUcontext handle = nullptr;
     if (real::cuStreamGetCtx(stream, &handle) == kSuccess &&
-        process.contexts.find(handle, context)) {
+        known_context(process, handle, context)) {
       return true;
     }
   }
@@ -77,7 +80,7 @@ template <typename Allocate, typename Free>
 CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int row,
                        CUdeviceptr* out, size_t bytes, Allocate allocate, Free free) {
   if (row == Process::kNotCapped) return allocate();
-  if (row == Process::kFault || !process.pools.add(key_of(pool), row, kPools)) {
+  if (row == Process::kFault) {
     say_fault(process, api);
     return kOutOfMemory;
   }
