@@ -75,9 +75,7 @@ std::unique_ptr<layout::Ledger> copy_ledger(const Descriptor& file, const std::s
 // The slots that are claimed, by whom, and whether those are alive. Amounts are left at 0.
 std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
   std::map<uint32_t, ProcessUse> owners;
-  for (uint32_t number = 0; number < layout::kMaxSlots; ++number) {
-    const uint64_t claimed = layout::claimed_slots(ledger, number / 64, std::memory_order_relaxed);
-    if ((claimed >> (number % 64) & 1) == 0) continue;
+  layout::for_each_live(ledger, [&](uint32_t number) {
     const layout::Slot& slot = ledger.slots[number];
     ProcessUse& owner = owners[number];
     owner.host_pid = slot.host_pid.load();
@@ -90,7 +88,7 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.alive = LedgerFile::slot_is_alive(fd, number);
     owner.orphaned = !owner.alive && slot.orphaned.load() != 0;
     owner.since_unix_s = slot.claimed_unix_s;
-  }
+  });
   return owners;
 }
 

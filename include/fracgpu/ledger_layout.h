@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -197,6 +198,18 @@ constexpr int64_t growing_offset(uint32_t slot) {
 // The slots of 64 that are claimed, by both bitmaps.
 inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {
   return ledger.live[word].load(order) | ~ledger.unclaimed[word].load(order);
+}
+
+// Calls visit(uint32_t slot) for each slot that is claimed. Counting oneself in and then counting
+// the others must not change places.
+template <typename Visit>
+void for_each_live(const Ledger& ledger, Visit visit) {
+  for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
+    for (uint64_t bits = claimed_slots(ledger, i, std::memory_order_seq_cst); bits != 0;
+         bits &= bits - 1) {
+      visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
 }
 
 constexpr uint64_t code(uint64_t number) {
