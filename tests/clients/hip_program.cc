@@ -245,8 +245,7 @@ std::map<std::string, Command> allocations() {
                static_cast<void*>(&swap));
     rc += call("hsa_amd_memory_pool_free", swap.parts[0]);
     if (swap.swapped) rc += call("hsa_amd_memory_pool_free", swap.after.back());
-    std::printf("swapblocks rc=%d swapped=%d others=%zu\n", rc, swap.swapped ? 1 : 0,
-                swap.after.size() - 1);
+    std::printf("swapblocks rc=%d swapped=%d\n", rc, swap.swapped ? 1 : 0);
   };
   all["open"] = [](Session& s) {
     Handle handle{};

@@ -19,14 +19,6 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-template <typename Visit>
-void for_each_marked(const layout::Ledger& map, Visit visit) {
-  for (uint32_t slot = 0; slot < layout::kMaxSlots; ++slot) {
-    if ((layout::claimed_slots(map, slot / 64, std::memory_order_relaxed) >> (slot % 64) & 1) != 0)
-      visit(slot);
-  }
-}
-
 }  // namespace
 
 bool World::join(Ledger& ledger, int& device) {
@@ -69,7 +61,7 @@ std::string World::judge_books(bool reaped, uint64_t orphaned) const {
   const int fd = open(tenant_.path().c_str(), O_RDWR | O_CLOEXEC);
   uint64_t claims = 0, dead = 0;
   bool unspent = false;
-  for_each_marked(map, [&](uint32_t slot) {
+  layout::for_each_live(map, [&](uint32_t slot) {
     const uint64_t word = map.cells[device_][slot].word.load();
     if (!LedgerFile::slot_is_alive(fd, slot)) {
       dead += layout::held_of(word);
@@ -114,7 +106,7 @@ std::string World::judge_standstill(uint64_t& longest_ns) {
   if (!survivor_.has_value()) return {};
   const layout::Ledger& map = *survivor_->map();
   uint64_t held = 0;
-  for_each_marked(
+  layout::for_each_live(
       map, [&](uint32_t slot) { held += layout::held_of(map.cells[device_][slot].word.load()); });
   const uint64_t cap = survivor_->cap(device_);
   if (held >= cap) return {};
