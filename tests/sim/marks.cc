@@ -40,6 +40,9 @@ void set_recounted(TenantDevice& tenant, uint64_t bytes) {
   const uint64_t peak = tally.peak + grains >= tally.used ? tally.peak + grains - tally.used : 0;
   tally.used = grains;
   tally.peak = std::max(peak, grains);
+  // Some of the difference may be that of another process that has died in an update and is not
+  // buried yet, and not have been there at the peak. Then it is in that one's row.
+  tally.climber = 0;
   tenant.tally.store(tally);
 }
 

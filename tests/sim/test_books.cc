@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "marks.h"
 #include "test_support.h"
 
 using namespace simtest;
@@ -230,6 +231,20 @@ TEST(SimBooks, KilledBeforeItsPeakWasConfirmed) {
   mark.store(0);
   first.kill();
   EXPECT_EQ(node->tenant_high_water(0, "none"), 364 * kMiB);
+}
+
+TEST(SimBooks, SecondDeathInAnUpdateRaisesNoMark) {
+  TestNode node;
+  sim::TenantDevice& held = node->file()->tenant[0].device[0];
+  constexpr int kRow = 3;
+  sim::climb(held, 100 * kMiB, kRow);
+  sim::descend(held, 40 * kMiB);
+  // The owner is killed before its row says so. Another one's death has everything counted again,
+  // and then it is buried itself.
+  sim::set_recounted(held, 100 * kMiB);
+  sim::bury(held, 100 * kMiB, kRow);
+  EXPECT_LE(held.high_water.load(), 100 * kMiB);
+  EXPECT_EQ(held.used(), 0u);
 }
 
 TEST(SimBooks, TenantsAreSeparate) {
