@@ -62,9 +62,9 @@ ImplicitReservation for_code(Process& process, int row, const char* api) {
 }  // namespace
 
 // The runtime takes memory on every device that is visible, which only the kernel knows before. It
-// is refused where no capped device has room for that; where some has, what it takes on the others
-// is charged beyond their caps, since a process that uses one device must not be kept from it by
-// another one's being full.
+// is refused where no capped device has room for that, or their caps are not known; where some has
+// room, what it takes on the others is charged beyond their caps, since a process that uses one
+// device must not be kept from it by another one's being full.
 hsa_status_t hsa_init() {
   Hook hook;
   Context context;
@@ -74,12 +74,13 @@ hsa_status_t hsa_init() {
   }
   Process& process = hook.process();
   std::optional<ImplicitReservation> reservations[layout::kMaxDevices];
-  int capped = 0, granted = 0;
+  int capped = 0, granted = 0, faulty = 0;
   kfd::Key key;
   for (int i = 0; i < kMostOfMachine && kfd::key_of_index(i, key); ++i) {
     uint64_t bytes = 0;
     truth::physical_bytes(key.c_str(), bytes);
     const int row = process.row_of_device(slot_of(i), key.c_str(), bytes);
+    faulty += row == Process::kFault ? 1 : 0;
     if (row < 0) continue;
     const uint64_t seen = process.ledger.context_size(row);
     reservations[row].emplace(process, row, seen != 0 ? seen : kEstimatedRuntime, "hsa_init",
@@ -87,7 +88,8 @@ hsa_status_t hsa_init() {
     ++capped;
     granted += *reservations[row] ? 1 : 0;
   }
-  if (capped > 0 && granted == 0) return kOutOfResources;
+  if (faulty > 0) say_fault(process, "hsa_init");
+  if (capped + faulty > 0 && granted == 0) return kOutOfResources;
   const hsa_status_t result = real::hsa_init();
   if (result != kSuccess) return result;
   for (int number = 0; number < device_count(); ++number) {

@@ -261,6 +261,13 @@ TEST_F(Amd, KilledAtRandomNothingIsLostAndTheCapHolds) {
   EXPECT_EQ(ledger().total_held(key()), node_->tenant_used(0, tenant_));
 }
 
+TEST_F(Amd, UnderALimitThatIsNotUnderstoodNothingIsTaken) {
+  const Outcome outcome = run({TEST_HIP_PROGRAM, "init", "malloc", "1MiB"}, capped("much"));
+  EXPECT_NE(field(line_of(outcome.out, "malloc"), "rc="), 0) << outcome.out;
+  EXPECT_NE(outcome.err.find("FRACGPU_MEMORY_LIMIT"), std::string::npos) << outcome.err;
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u) << "the runtime itself took memory";
+}
+
 TEST_F(Amd, WhereTheKernelShowsNoDevicesNothingIsAllocated) {
   Environment environment = capped("128MiB");
   environment["LD_PRELOAD"] = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
