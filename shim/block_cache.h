@@ -25,28 +25,22 @@ class BlockCache {
   static constexpr uint64_t kBlockUnits = (2u << 20) / layout::kUnit;
 
   // A small allocation begins: true when an empty block, which is charged already, is set aside for
-  // it. Ends with one of the next two. Until then the runtime may count one more block in use.
-  // `whole`: it fills a block, and the runtime takes a new one for such.
+  // it. From now on a block counts as in use for it, since the runtime may take one. `whole`: it
+  // fills a block, and the runtime takes a new one for such.
   bool begin(bool whole) {
     Locked<SpinLock> lock(lock_);
     ++changes_;
-    ++beginning_;
+    ++in_use_;
     if (whole || empty_ == 0) return false;
     --empty_;
     return true;
   }
 
-  // It is the first part of its block.
-  void end_in_new_block() {
-    Locked<SpinLock> lock(lock_);
-    --beginning_;
-    ++in_use_;
-  }
-  // Nothing more was needed for it; `from_empty`: the block set aside is empty still.
+  // It is not the first part of a block; `from_empty`: the one set aside is empty still.
   void end(bool from_empty) {
     Locked<SpinLock> lock(lock_);
     ++changes_;
-    --beginning_;
+    if (in_use_ > 0) --in_use_;
     if (from_empty) ++empty_;
   }
 
@@ -63,7 +57,7 @@ class BlockCache {
     if (in_use_ > 0) --in_use_;
     ++empty_;
     const uint32_t before = empty_;
-    empty_ = std::min(empty_, std::max(1u, 2 * (in_use_ + beginning_)));
+    empty_ = std::min(empty_, std::max(1u, 2 * in_use_));
     return before - empty_;
   }
 
@@ -90,7 +84,6 @@ class BlockCache {
   SpinLock lock_;
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
-  uint32_t beginning_ = 0;
   uint64_t changes_ = 0;
 };
 

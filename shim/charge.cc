@@ -125,7 +125,6 @@ bool enter_allocation(Process& process, const Context& context, uint64_t key, ui
 
 bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
                  uint64_t address, bool from_empty) {
-  BlockCache& blocks = process.blocks[context.row][pool];
   Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
   block.pool = static_cast<uint8_t>(pool);
   Allocation displaced;
@@ -134,10 +133,9 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
   give_back_displaced(process, displaced);
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);
-    blocks.end_in_new_block();
   } else {
     if (from_empty) reservation.take();
-    blocks.end(from_empty);
+    process.blocks[context.row][pool].end(from_empty);
   }
   return true;
 }

@@ -42,7 +42,6 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
         continue;
       }
       if (taken) model.empty.pop_back();
-      cache.end_in_new_block();
       model.in_use_bytes += Model::kBlock;
       ++in_use;
     } else {
@@ -55,10 +54,7 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
 
 TEST(BlockCache, WhatTheTruthSaysIsGone) {
   BlockCache cache;
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_FALSE(cache.begin(false));
-    cache.end_in_new_block();
-  }
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
   EXPECT_EQ(cache.kept().blocks, 2u);
   EXPECT_TRUE(cache.forget(cache.kept(), 1));
@@ -74,12 +70,9 @@ TEST(BlockCache, WhatTheTruthSaysIsGone) {
 
 TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
   BlockCache cache;
-  for (int i = 0; i < 3; ++i) {
-    cache.begin(false);
-    cache.end_in_new_block();
-  }
-  cache.begin(
-      false);  // the runtime may have made a block for it, and keeps two empty ones therefore
+  for (int i = 0; i < 3; ++i) cache.begin(false);
+  // The runtime may have made a block for this one too, and keeps two empty ones therefore.
+  cache.begin(false);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
   EXPECT_EQ(cache.left(), 1u);
   cache.end(false);
