@@ -239,7 +239,7 @@ TEST_F(Amd, KilledAtRandomNothingIsLostAndTheCapHolds) {
     return std::make_unique<Program>(
         std::vector<std::string>{TEST_RANDOM_HIP, std::to_string(random()), "2", "1000", "100000",
                                  "24", "linear", "hsa", "vmem"},
-        capped("256MiB") + Environment{{"FRACGPU_LOG", "off"}});
+        capped("256MiB") + watched(256 * kMiB) + Environment{{"FRACGPU_LOG", "off"}});
   };
   std::vector<std::unique_ptr<Program>> programs;
   for (int i = 0; i < kProcesses; ++i) programs.push_back(start_random());
@@ -253,7 +253,7 @@ TEST_F(Amd, KilledAtRandomNothingIsLostAndTheCapHolds) {
     victim = start_random();
   }
   programs.clear();
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 256 * kMiB);
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 256 * kMiB) << evidence();
   EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
   auto last = start("256MiB", "init fill 4MiB wait");
   const auto lines = last->read_until_ready();

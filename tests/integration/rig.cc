@@ -7,9 +7,15 @@
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 
 namespace fracgpu::test {
+namespace {
+
+constexpr char kEvidence[] = ".seen";
+
+}  // namespace
 
 LedgerView::LedgerView(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -72,6 +78,17 @@ uint64_t LedgerView::cap(const std::string& uuid) const {
   return device < 0 ? 0 : ledger_->devices[device].cap.load() / 3 * layout::kUnit;
 }
 
+std::string LedgerView::describe(const std::string& uuid) const {
+  std::ostringstream text;
+  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
+    const uint64_t word = cell.word.load() / 3;
+    text << "slot of pid " << slot.pid << ": held " << (word >> 32) * layout::kUnit << ", lease "
+         << (word & UINT32_MAX) * layout::kUnit << ", implicit "
+         << uint64_t{cell.implicit.load()} * layout::kUnit << " bytes\n";
+  });
+  return text.str();
+}
+
 Rig::Rig(const std::string& profile, int context_mib) {
   static std::atomic<int> count{0};
   tenant_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
@@ -90,6 +107,19 @@ Rig::~Rig() {
   node_.reset();
   sim::Node::remove(node_path_);
   unlink(ledger_path().c_str());
+  unlink((ledger_path() + kEvidence).c_str());
+  unlink((ledger_path() + kEvidence + ".rows").c_str());
+}
+
+Environment Rig::watched(uint64_t bytes) const {
+  return {{sim::kWatchVariable,
+           std::to_string(bytes) + ":" + ledger_path() + ":" + ledger_path() + kEvidence}};
+}
+
+std::string Rig::evidence() const {
+  std::ostringstream text;
+  text << std::ifstream(ledger_path() + kEvidence + ".rows").rdbuf();
+  return text.str() + LedgerView(ledger_path() + kEvidence).describe(key());
 }
 
 Environment Rig::bare() const {

@@ -32,6 +32,8 @@ class LedgerView {
   uint64_t implicit(const std::string& uuid, pid_t pid) const;
   uint64_t total_held(const std::string& uuid) const;
   uint64_t cap(const std::string& uuid) const;
+  // What everybody has of the device, for a person to read.
+  std::string describe(const std::string& uuid) const;
 
  private:
   int row(const std::string& uuid) const;
@@ -75,6 +77,11 @@ class Rig : public testing::Test {
 
   // The books of library and node agree for this process.
   void expect_books_agree(pid_t pid, const char* when, int device = 0);
+
+  // Has the node write down who holds what when the tenant passes this height, for `evidence`.
+  Environment watched(uint64_t bytes) const;
+  // Who held what, by node and ledger, when the first process passed the height that is watched.
+  std::string evidence() const;
 
   std::string tenant_;
   std::string node_path_;

@@ -33,8 +33,10 @@ TEST_F(Storm, EightProcessesWithKills) {
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
   const auto start = [&] {
-    return start_client("6GiB", {"--threads=2", "init", "retain", "storm", "600",
-                                 std::to_string(random()), "400MiB"});
+    return start_client(
+        "6GiB",
+        {"--threads=2", "init", "retain", "storm", "600", std::to_string(random()), "400MiB"},
+        watched(kCap));
   };
   std::vector<std::unique_ptr<Program>> programs;
   for (int i = 0; i < 8; ++i) programs.push_back(start());
@@ -63,7 +65,7 @@ TEST_F(Storm, EightProcessesWithKills) {
   std::printf("%d kills, high-water mark %llu of %llu bytes\n", kills,
               static_cast<unsigned long long>(node_->tenant_high_water(0, tenant_)),
               static_cast<unsigned long long>(kCap));
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap);
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap) << evidence();
   EXPECT_GT(node_->tenant_high_water(0, tenant_), kCap * 9 / 10) << "the storm must reach the cap";
   EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
 

@@ -176,7 +176,10 @@ bool Account::reserve(int dev, uint64_t bytes, Kind kind) {
     node_->reap(-1, row_index_);
     if (epoch.load() == before) return false;
   }
-  if (higher) node_->confirm_mark(tenant_index_, dev, row_index_);
+  if (higher) {
+    node_->watch_height(tenant_index_, dev, row_index_);
+    node_->confirm_mark(tenant_index_, dev, row_index_);
+  }
   return true;
 }
 

@@ -20,6 +20,7 @@ inline constexpr const char* kProfileVariable = "FRACGPU_SIM_PROFILE";
 inline constexpr const char* kTenantVariable = "FRACGPU_SIM_TENANT";
 inline constexpr const char* kContextVariable = "FRACGPU_SIM_CONTEXT_MIB";
 inline constexpr const char* kLingerVariable = "FRACGPU_SIM_LINGER_MS";
+inline constexpr const char* kWatchVariable = "FRACGPU_SIM_WATCH";  // see watch.cc
 
 struct NodeOptions {
   int64_t context_mib = -1;  // -1: the profile's own
@@ -95,6 +96,8 @@ class Node {
   int reap(int tenant = -1, int except_row = -1);
   // Makes the tenant's peak a mark, if the living held it.
   void confirm_mark(int tenant, int dev, int except_row = -1);
+  // After a climb to a new peak: keeps evidence when it passed the height that is watched.
+  void watch_height(int tenant, int dev, int climber);
   // True if sum of the rows equals every total: for tests, when no process is running.
   bool consistent(std::string* difference = nullptr);
 

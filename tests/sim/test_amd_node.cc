@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "account.h"
 #include "test_support.h"
@@ -53,6 +55,33 @@ TEST(SimAmd, ProfilesHaveTheProductsSizes) {
     }
     EXPECT_EQ(ids.size(), static_cast<size_t>(one.devices));
   }
+}
+
+TEST(SimAmd, WhoeverPassesTheHeightThatIsWatchedLeavesEvidence) {
+  TestNode node("tiny-amd");
+  const std::string books = node.path() + ".books", seen = node.path() + ".seen";
+  std::ofstream(books) << "as it was";
+  const auto content = [](const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  setenv(sim::kWatchVariable, ("40960:" + books + ":" + seen).c_str(), 1);
+  in_child([&] {
+    auto account = join();
+    ASSERT_TRUE(account->reserve(0, 40960, sim::Kind::kAllocation));
+    EXPECT_EQ(content(seen), "");
+    ASSERT_TRUE(account->reserve(0, 4096, sim::Kind::kModule));
+    EXPECT_EQ(content(seen), "as it was");
+    const std::string line =
+        "pid " + std::to_string(getpid()) + ": context 1, allocations 10 grains, climbed\n";
+    EXPECT_NE(content(seen + ".rows").find(line), std::string::npos) << content(seen + ".rows");
+    std::ofstream(books) << "as it is later";
+    ASSERT_TRUE(account->reserve(0, 4096, sim::Kind::kAllocation));
+    EXPECT_EQ(content(seen), "as it was") << "the first one's evidence is the one to keep";
+  });
+  unsetenv(sim::kWatchVariable);
+  for (const std::string& path : {books, seen, seen + ".rows"}) unlink(path.c_str());
 }
 
 TEST(SimAmd, RefusesWhatIsNoProfile) {
