@@ -88,8 +88,10 @@ hsa_status_t hsa_init() {
     ++capped;
     granted += *reservations[row] ? 1 : 0;
   }
-  if (faulty > 0) say_fault(process, "hsa_init");
-  if (capped + faulty > 0 && granted == 0) return kOutOfResources;
+  if (capped + faulty > 0 && granted == 0) {
+    if (faulty > 0) say_fault(process, "hsa_init");
+    return kOutOfResources;
+  }
   const hsa_status_t result = real::hsa_init();
   if (result != kSuccess) return result;
   for (int number = 0; number < device_count(); ++number) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +21,12 @@ constexpr char kEvidence[] = ".seen";
 LedgerView::LedgerView(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
+  // A copy may have been left half made.
+  struct stat about {};
+  if (fstat(fd, &about) != 0 || about.st_size < static_cast<off_t>(sizeof(layout::Ledger))) {
+    close(fd);
+    return;
+  }
   void* bytes = mmap(nullptr, sizeof(layout::Ledger), PROT_READ, MAP_SHARED, fd, 0);
   close(fd);
   if (bytes != MAP_FAILED) ledger_ = static_cast<const layout::Ledger*>(bytes);
