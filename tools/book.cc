@@ -34,7 +34,7 @@ bool tenant_uses_gpu(const std::string& tenant) {
 
 void copy_text(char* to, size_t size, const std::string& text) {
   memset(to, 0, size);
-  memcpy(to, text.data(), std::min(text.size(), size - 1));
+  text.copy(to, size - 1);
 }
 
 // Texts that do not fit are told apart by a number in place of their end.

@@ -30,7 +30,7 @@ std::string library_path() {
   for (const std::string& folder :
        {here.string(), (here / FRACGPU_LIBRARY_FROM_COMMAND).string(), (here / "../lib").string(),
         std::string("/usr/local/lib"), std::string("/usr/lib"), std::string("/usr/lib64")}) {
-    const auto path = std::filesystem::weakly_canonical(folder + "/" + kLibrary, error).string();
+    auto path = std::filesystem::weakly_canonical(folder + "/" + kLibrary, error).string();
     if (access(path.c_str(), R_OK) != 0) continue;
     if (path.find_first_of(": ") != path.npos) {
       throw std::runtime_error(
@@ -47,7 +47,7 @@ namespace {
 // The library before what is preloaded already, unless it is among it.
 std::string preload() {
   const char* const now = getenv("LD_PRELOAD");
-  const std::string before = now == nullptr ? "" : now;
+  std::string before = now == nullptr ? "" : now;
   for (const std::string_view item : split(before, ':')) {
     if (item.substr(item.rfind('/') + 1) == kLibrary) return before;
   }
@@ -78,6 +78,7 @@ std::vector<pid_t> children() {
     value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
   }
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -124,7 +125,7 @@ std::string find_command(const std::string& command) {
   } else if (!command.empty()) {
     const char* const path = getenv("PATH");
     for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':')) {
-      const std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, command);
+      std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, command);
       const int code = judge(file);
       if (code == 0) return file;
       if (code == EACCES) worst = code;

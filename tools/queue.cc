@@ -69,6 +69,7 @@ std::vector<Queue> queues_of(const QueueOptions& options, const std::vector<Gpu>
 
 std::vector<std::string> names_of(const std::vector<Queue>& queues) {
   std::vector<std::string> names;
+  names.reserve(queues.size());
   for (const Queue& queue : queues) names.push_back(queue.name);
   return names;
 }
