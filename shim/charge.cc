@@ -97,8 +97,9 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
 
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size) {
-  const Allocation allocation =
+  Allocation allocation =
       entry_of(context, size.shares_chunk ? chunk_key(address) : address, size.units);
+  allocation.managed = size.managed;
   Allocation displaced;
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
@@ -110,9 +111,10 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   return true;
 }
 
-bool enter_allocation(Process& process, const Context& context, uint64_t key, uint64_t units) {
+bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units) {
   Allocation displaced;
-  const Allocation allocation = entry_of(context, key, units);
+  Allocation allocation = entry_of(context, key, units);
+  allocation.managed = true;
   const auto added = process.allocations.add(allocation, displaced);
   give_back_displaced(process, displaced);
   if (added == LiveMap::Added::out_of_memory) {

@@ -99,6 +99,7 @@ void give_back(Process& process, const PhysicalTable::Freed& freed);
 struct LinearSize {
   uint64_t units;  // to reserve
   bool shares_chunk;
+  bool managed = false;  // see Allocation
 };
 
 // Pages of the driver: requests of 1 MiB and more get whole ones, smaller ones share a chunk of
@@ -126,9 +127,9 @@ constexpr uint64_t chunk_key(uint64_t address) {
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
 
-// Enters `units` that are charged already. False when the host has no memory left to remember it;
-// they are given back then.
-bool enter_allocation(Process& process, const Context& context, uint64_t key, uint64_t units);
+// Enters `units` of managed memory that are charged already. False when the host has no memory left
+// to remember it; they are given back then.
+bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units);
 
 // The same for a part of a block that the runtime keeps when it is empty (block_cache.h), on the
 // first part of which alone something is charged. The caller has begun it there, and `from_empty`

@@ -6,6 +6,9 @@
 // it counts only when no call was under way before, during and after it. That costs the calls
 // nothing: while one is under way, the ledger holds more for this process than its live
 // allocations and its implicit memory add up to.
+//
+// Managed memory is charged in full, and the driver counts what of it is on the device, or none of
+// it: with any, a reading says between which two amounts the implicit memory is.
 #include <algorithm>
 
 #include "shim/charge.h"
@@ -26,6 +29,7 @@ using layout::units_for;
 void charge_implicit(Process& process, int row, uint64_t units, uint64_t reserved = 0) {
   ImplicitMemory& implicit = process.implicit[row];
   const uint64_t charged = implicit.units.exchange(units, std::memory_order_relaxed) + reserved;
+  implicit.passing = std::min(implicit.passing, units);
   process.ledger.set_implicit(row, units);
   if (implicit.exported > units) {
     process.ledger.drop_exported(row, implicit.exported - units);
@@ -40,6 +44,7 @@ void add_implicit(Process& process, int row, uint64_t units, bool exported) {
   if (units == 0) return;
   ImplicitMemory& implicit = process.implicit[row];
   process.ledger.set_implicit(row, implicit.units.fetch_add(units) + units);
+  implicit.passing += units;
   if (exported) implicit.exported += units;
   implicit.exact = false;
 }
@@ -47,6 +52,7 @@ void add_implicit(Process& process, int row, uint64_t units, bool exported) {
 // What calls were charged for.
 struct AskedFor {
   uint64_t units = 0;
+  uint64_t managed = 0;  // part of them
   uint64_t changes = 0;  // differs from an earlier value when any of it came or went
   BlockCache::Kept kept[BlockCache::kPools];  // part of both
 };
@@ -62,6 +68,7 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
   process.pools.sum(row, pooled, pool_changes);
   process.physical.sum(row, physical, physical_changes);
   asked.units = still.units(row) + pooled + physical;
+  asked.managed = still.managed(row);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::Kept kept = asked.kept[pool] = process.blocks[row][pool].kept();
     asked.units += kept.blocks * BlockCache::kBlockUnits;
@@ -75,11 +82,10 @@ bool at_rest(Process& process, int row, uint64_t own, AskedFor& asked) {
 }
 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
-// if there were any and it is not for managed memory that is on the host. They count as implicit
-// memory from now on, which the caller sets. False when another thread has used some since.
+// if there were any. They count as implicit memory from now on, which the caller sets. False when
+// another thread has used some since.
 bool forget_empty_blocks(Process& process, int row, uint64_t units, AskedFor& asked) {
   constexpr uint64_t kBlock = BlockCache::kBlockUnits;
-  if (process.implicit[row].managed.load(std::memory_order_relaxed) > 0) return true;
   // Whose they were cannot be told. A block that stayed counted where it is gone would be given
   // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
   // all.
@@ -96,8 +102,16 @@ bool forget_empty_blocks(Process& process, int row, uint64_t units, AskedFor& as
 
 enum class Reading { believed, disturbed, unknown };
 
+// What a reading says of the implicit memory, in units.
+struct Bounds {
+  uint64_t least = 0, most = 0;
+
+  bool exact() const { return least == most; }
+  uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
+};
+
 // `own` units are reserved by the calling thread for a context that it has just made.
-Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) {
+Reading read_implicit(Process& process, int row, uint64_t own, Bounds& bounds) {
   constexpr int kAttempts = 3;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
@@ -113,11 +127,15 @@ Reading read_implicit(Process& process, int row, uint64_t own, uint64_t& units) 
     }
     settle_pools(process, row);
     if (!rest || !at_rest(process, row, own, after) || before.changes != after.changes) continue;
-    const uint64_t total = units_for(bytes);
+    const uint64_t total = units_for(bytes), with_managed = total + after.managed;
     const uint64_t thought =
         after.units + process.implicit[row].units.load(std::memory_order_relaxed);
-    if (total < thought && !forget_empty_blocks(process, row, thought - total, after)) continue;
-    units = total > after.units ? total - after.units : 0;
+    if (with_managed < thought &&
+        !forget_empty_blocks(process, row, thought - with_managed, after)) {
+      continue;
+    }
+    bounds.least = total - std::min(total, after.units);
+    bounds.most = with_managed - std::min(with_managed, after.units);
     return Reading::believed;
   }
   return Reading::disturbed;
@@ -129,13 +147,14 @@ Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
   constexpr uint64_t kInterval_ms = 100, kDisturbedInterval_ms = 10;
   ImplicitMemory& implicit = process.implicit[row];
   // While a context is being made the driver's count may or may not hold it already.
-  uint64_t units = 0;
+  Bounds bounds;
   const Reading reading = implicit.pending.load(std::memory_order_relaxed) != 0
                               ? Reading::disturbed
-                              : read_implicit(process, row, own, units);
+                              : read_implicit(process, row, own, bounds);
   if (reading == Reading::believed) {
-    charge_implicit(process, row, units);
-    process.implicit[row].exact = true;
+    charge_implicit(process, row, bounds.nearest_to(implicit.units - implicit.passing));
+    implicit.passing = 0;
+    implicit.exact = bounds.exact();
   }
   const uint64_t interval = reading == Reading::disturbed ? kDisturbedInterval_ms : kInterval_ms;
   implicit.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
@@ -210,18 +229,19 @@ bool ImplicitReservation::made() {
   Locked<SpinLock> lock(process_.cold_paths);
   ImplicitMemory& implicit = process_.implicit[row_];
   const bool only_one = implicit.pending.load(std::memory_order_relaxed) == units_;
-  uint64_t units = 0;
-  Reading reading = only_one ? read_implicit(process_, row_, units_, units) : Reading::disturbed;
+  Bounds bounds;
+  Reading reading = only_one ? read_implicit(process_, row_, units_, bounds) : Reading::disturbed;
   const uint64_t before = implicit.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
-  if (reading == Reading::believed && units == 0 && kind_ != Kind::runtime) {
+  if (reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
     reading = Reading::unknown;
   }
+  uint64_t units = bounds.nearest_to(before - implicit.passing + units_);
   const bool context = is_context();
   if (reading == Reading::disturbed) units = before + units_;
   if (reading == Reading::unknown) units = before + (context ? units_ : 0);
   // Learnt only where nothing else can be in the difference.
-  if (reading == Reading::believed && implicit.exact && units > before) {
+  if (reading == Reading::believed && bounds.exact() && implicit.exact && units > before) {
     const uint64_t growth = units - before;
     if (context) {
       process_.ledger.set_context_size(row_, std::max(growth, process_.ledger.context_size(row_)));
@@ -229,7 +249,7 @@ bool ImplicitReservation::made() {
       implicit.largest_growth = std::max(growth, implicit.largest_growth);
     }
   }
-  implicit.exact = reading == Reading::believed;
+  implicit.exact = reading == Reading::believed && bounds.exact();
   // Read again before the next refusal.
   if (reading == Reading::disturbed) implicit.read_again_ms.store(0, std::memory_order_relaxed);
   if (reading == Reading::unknown && context) {
@@ -239,6 +259,7 @@ bool ImplicitReservation::made() {
            process_.ledger.map()->devices[row_].key, human_bytes(units_ * kUnit).view());
   }
   charge_implicit(process_, row_, units, units_);
+  if (reading == Reading::believed) implicit.passing = 0;
   tell_allocations(process_, row_);
   implicit.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;

@@ -19,11 +19,13 @@ bool same_owner(const Allocation& one, const Allocation& other) {
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
   entry = allocation;
   sums[entry.row] += sum_of(entry);
+  if (entry.managed) managed[entry.row] += entry.units;
   ++changes;
 }
 
 void LiveMap::Shard::forget(const Allocation& entry) {
   sums[entry.row] -= sum_of(entry);
+  if (entry.managed) managed[entry.row] -= entry.units;
   ++changes;
 }
 
@@ -151,6 +153,12 @@ LiveMap::Still::~Still() {
 uint64_t LiveMap::Still::units(int row) const {
   uint64_t sum = 0;
   for (const Shard& shard : map_.shards_) sum += shard.sums[row] & UINT32_MAX;
+  return sum;
+}
+
+uint64_t LiveMap::Still::managed(int row) const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.managed[row];
   return sum;
 }
 

@@ -28,6 +28,7 @@ struct Allocation {
   uint8_t pool = 0;       // of a block: whose it is, see BlockCache
   bool lingers = false;   // a part of the chunk was freed in stream order, at an unknown moment
   bool exported = false;  // other processes may hold it too
+  bool managed = false;   // it may be on the host, where the driver counts none of it
 };
 
 class LiveMap {
@@ -90,8 +91,9 @@ class LiveMap {
     Still(const Still&) = delete;
     Still& operator=(const Still&) = delete;
 
-    uint64_t units(int row) const;  // of all entries that are not leaving
-    uint64_t changes() const;       // differs from an earlier value when anything came or went
+    uint64_t units(int row) const;    // of all entries that are not leaving
+    uint64_t managed(int row) const;  // part of that
+    uint64_t changes() const;         // differs from an earlier value when anything came or went
 
    private:
     LiveMap& map_;
@@ -101,7 +103,7 @@ class LiveMap {
   static constexpr int kShardBits = 6;
 
   struct alignas(64) Shard {
-    // These keep `sums` and `changes`.
+    // These keep `sums`, `managed` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     void change_users(Allocation& entry, int users, int leaving);
@@ -113,6 +115,7 @@ class LiveMap {
     // number, so that calls pay for one addition; a process holds less than 2^32 units on a device.
     uint64_t sums[layout::kMaxDevices] = {};
     static_assert(layout::kMaxUnits < UINT32_MAX);
+    uint64_t managed[layout::kMaxDevices] = {};  // units
   };
 
   Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }

@@ -59,13 +59,13 @@ class Configuration {
 struct ImplicitMemory {
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
-  std::atomic<uint64_t> managed{0};  // managed memory that may be anywhere, charged as asked
   // Charged for what exported pools may have let go of; the next reading takes it over.
   std::atomic<uint64_t> left{0};
   std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
   // Under cold_paths:
-  uint64_t exported = 0;        // the most of `units` that others may hold
-  bool exact = true;            // `units` comes from the truth, and nothing was added to it since
+  uint64_t exported = 0;  // the most of `units` that others may hold
+  uint64_t passing = 0;   // of `units`: added since the last reading, and gone unless that tells
+  bool exact = true;      // `units` comes from the truth, and nothing was added to it since
   uint64_t largest_growth = 0;  // units; the most that a call other than a context was seen to take
 };
 

@@ -9,11 +9,16 @@
 namespace fracgpu::cuda {
 namespace {
 
+// In pages of its own.
+LinearSize managed_size(uint64_t bytes) {
+  return {.units = linear_size(bytes).units, .shares_chunk = false, .managed = true};
+}
+
 // Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is asked after
 // success, for functions that round the size up by themselves.
 template <typename Pointer, typename Allocate, typename ActualBytes>
 CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate allocate,
-                         ActualBytes actual_bytes) {
+                         ActualBytes actual_bytes, LinearSize (*size_of)(uint64_t) = linear_size) {
   Hook hook;
   Context context;
   // The driver refuses these by itself, with its own error.
@@ -26,7 +31,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
     return kOutOfMemory;
   }
 
-  LinearSize size = linear_size(bytes);
+  LinearSize size = size_of(bytes);
   Reservation reservation(process, context.row, size.units, api);
   if (!reservation) return kOutOfMemory;
 
@@ -41,7 +46,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
   };
 
   const uint64_t taken = actual_bytes();
-  const LinearSize actual = linear_size(taken);
+  const LinearSize actual = size_of(taken);
   if (taken <= bytes || actual.units <= size.units) {
     if (taken > bytes) size = actual;
     return record_linear(process, reservation, context, *out, size) ? result : undo();
@@ -107,7 +112,8 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pitch, unsigned int
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
   return allocate_linear(
       "cuMemAllocManaged", dptr, bytesize,
-      [&] { return real::cuMemAllocManaged(dptr, bytesize, flags); }, [&] { return bytesize; });
+      [&] { return real::cuMemAllocManaged(dptr, bytesize, flags); }, [&] { return bytesize; },
+      managed_size);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {

@@ -52,7 +52,6 @@ hipError_t reset_device(Hook& hook, int row, Reset reset) {
   const hipError_t result = reset();
   Context context;
   if (result == kSuccess && process.contexts.forget(managed_context(row), context)) {
-    process.implicit[row].managed.store(0, std::memory_order_relaxed);
     release_context(process, context);
   }
   return result;
@@ -106,8 +105,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   if (result != kSuccess || !hook.call().untouched()) return hook.finish(result);
   const Context context = process.contexts.enter(managed_context(row), row, row);
   const uint64_t units = hook.call().take_rest();
-  if (enter_allocation(process, context, managed_key(*pointer), units)) {
-    process.implicit[row].managed.fetch_add(units, std::memory_order_relaxed);
+  if (enter_managed(process, context, managed_key(*pointer), units)) {
     process.managed_count.fetch_add(1, std::memory_order_relaxed);
     return result;
   }
@@ -127,7 +125,6 @@ hipError_t hipFree(void* pointer) {
   const hipError_t result = real::hipFree(pointer);
   Allocation displaced;
   if (result == kSuccess) {
-    process.implicit[managed.row].managed.fetch_sub(managed.units, std::memory_order_relaxed);
     process.managed_count.fetch_sub(1, std::memory_order_relaxed);
     process.ledger.release(managed.row, managed.units);
   } else {

@@ -40,21 +40,22 @@ struct Session {
 };
 
 [[noreturn]] void usage(const char* reason) {
-  std::fprintf(stderr,
-               "cuda_client: %s\n"
-               "usage: cuda_client [--door=cudart|dlsym|dlvsym|default|next|deepbind|link] "
-               "[--ptsz] [--threads=T]\n"
-               "                   [--keep] COMMAND ARGS ...\n"
-               "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
-               "alloc SIZE,\n"
-               "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, free N, freeptr HEX, fill SIZE, "
-               "freeall, meminfo,\n"
-               "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
-               "SEED MAXBYTES, "
-               "wait, closefrom FD, pid, "
-               "abort, fork "
-               "COMMANDS, exec COMMANDS\n",
-               reason);
+  std::fprintf(
+      stderr,
+      "cuda_client: %s\n"
+      "usage: cuda_client [--door=cudart|dlsym|dlvsym|default|next|deepbind|link] "
+      "[--ptsz] [--threads=T]\n"
+      "                   [--keep] COMMAND ARGS ...\n"
+      "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
+      "alloc SIZE,\n"
+      "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, prefetch N, free N, freeptr HEX, fill SIZE, "
+      "freeall, meminfo,\n"
+      "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
+      "SEED MAXBYTES, "
+      "wait, closefrom FD, pid, "
+      "abort, fork "
+      "COMMANDS, exec COMMANDS\n",
+      reason);
   std::exit(2);
 }
 
@@ -152,6 +153,14 @@ int memory_command(Session& session, const std::string& name, char** args, int c
     const size_t bytes = size_of(args[0]);
     const int rc = api.allocate_managed(&address, bytes, 1);
     report_allocation(session, "managed", bytes, rc, address, false);
+    return 1;
+  }
+  if (name == "prefetch") {
+    need(1);
+    const size_t number = size_of(args[0]);
+    if (number >= session.allocations.size()) usage("no such allocation");
+    const Pointer start = session.allocations[number].address;
+    std::printf("prefetch %zu rc=%d\n", number, api.prefetch(start, 1, session.device, nullptr));
     return 1;
   }
   if (name == "pitch") {

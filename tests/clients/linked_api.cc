@@ -23,6 +23,7 @@ int cuMemAlloc_v2(Pointer*, size_t);
 int cuMemAlloc(unsigned*, unsigned);
 int cuMemAllocPitch_v2(Pointer*, size_t*, size_t, size_t, unsigned);
 int cuMemAllocManaged(Pointer*, size_t, unsigned);
+int cuMemPrefetchAsync(Pointer, size_t, int, void*);
 int cuMemFree_v2(Pointer);
 int cuMemFree(unsigned);
 int cuMemGetInfo_v2(size_t*, size_t*);
@@ -62,6 +63,9 @@ void client::linked_api(DriverApi* api) {
   };
   api->allocate_managed = [](Pointer* out, size_t bytes, unsigned flags) {
     return cuMemAllocManaged(out, bytes, flags);
+  };
+  api->prefetch = [](Pointer address, size_t bytes, int device, void* stream) {
+    return cuMemPrefetchAsync(address, bytes, device, stream);
   };
   api->free = [](Pointer address) { return cuMemFree_v2(address); };
   api->free_old = [](unsigned address) { return cuMemFree(address); };

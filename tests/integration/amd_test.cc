@@ -194,6 +194,17 @@ TEST_F(Amd, InAPrivatePidNamespaceTheCapHoldsByEstimate) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
 }
 
+// The kernel counts none of managed memory while it is on the host. What is charged for it must not
+// be taken for what the runtime has, which is there when the managed memory is gone.
+TEST_F(Amd, ManagedMemoryHidesNothingOfTheRuntimes) {
+  auto program = start("64MiB", "init malloc 1MiB managed 8MiB malloc 1GiB free 1 wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the truth was not read";
+  EXPECT_EQ(field(lines[4], "rc="), 0) << lines[4];
+  expect_books_agree(program->pid(), "managed memory is gone");
+}
+
 // The part of a block that is being freed is counted until the runtime says that it is free; by
 // then the block may be gone and another pool's be in its place.
 TEST_F(Amd, ABlockThatAnotherPoolHasNowIsThatPools) {

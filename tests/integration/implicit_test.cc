@@ -40,6 +40,21 @@ TEST_F(Implicit, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 760 * kMiB);
 }
 
+// The driver counts managed memory when it is on the device. Until then its charge must not be
+// taken for the context's.
+TEST_F(Implicit, ManagedMemoryOnTheHostHidesNoContext) {
+  auto program =
+      start_client("1GiB", words("init retain managed 100MiB alloc 2GiB ctxcreate prefetch 0 wait"),
+                   {{"FRACGPU_SIM_MANAGED", "late"}});
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the truth was not read";
+  EXPECT_EQ(field(lines[4], "rc="), 0) << lines[4];
+  EXPECT_EQ(field(lines[5], "rc="), 0) << lines[5];
+  EXPECT_EQ(node_->used_by_pid(0, program->pid()), 612 * kMiB);
+  expect_books_agree(program->pid(), "on the device");
+}
+
 TEST_F(Implicit, TwoThreadsRaiseOneLimitAtOnce) {
   // What the limit takes fits once, not twice.
   const Outcome outcome = client(kLimit, words("init retain heaps 200MiB meminfo"),

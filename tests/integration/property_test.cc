@@ -17,13 +17,15 @@ TEST_P(Property, NothingIsRefusedThatFits) {
   run_phases(1, 1, 2500, {{"RANDOM_CALLS_ALONE", "1"}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Family, Property,
-                         testing::Values(Mix{"Linear", "linear", 256}, Mix{"Vmm", "vmm", 256},
-                                         Mix{"Pools", "pools", 128}, Mix{"Arrays", "arrays", 1},
-                                         Mix{"Graphs", "graphs linear", 256},
-                                         Mix{"Implicit", "implicit", 64},
-                                         Mix{"All", "linear vmm pools arrays graphs implicit", 64}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Family, Property,
+    testing::Values(Mix{"Linear", "linear", 256}, Mix{"Vmm", "vmm", 256},
+                    Mix{"Pools", "pools", 128}, Mix{"Arrays", "arrays", 1},
+                    Mix{"Graphs", "graphs linear", 256}, Mix{"Implicit", "implicit", 64},
+                    Mix{"Managed", "managed linear implicit", 64},
+                    Mix{"ManagedLate", "managed linear implicit", 64, "4", "late"},
+                    Mix{"All", "linear vmm pools arrays graphs implicit", 64}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace fracgpu::test

@@ -119,6 +119,8 @@ class Driver {
 
   CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out);
   CUresult free(uint64_t address);
+  // Managed memory comes to the device; false when there is no room.
+  bool prefetch(Range* range);
   bool find(uint64_t address, Found* found);
   // A pointer to somebody else's memory, which this process holds from now on: it pays nothing.
   CUresult import(Context* context, const Physical& memory, uint64_t offset, uint64_t bytes,
@@ -146,7 +148,8 @@ class Driver {
   bool choose_devices();
   void settle_for_one_instance();
   AddressSpace& space(bool low) { return low ? low_ : high_; }
-  Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low);
+  Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low,
+                   bool takes_memory = true);
   void drop_range(Range* range);
   void finish(Context* context);
 

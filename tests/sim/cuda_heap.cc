@@ -3,15 +3,26 @@
 // share chunks with others of the same context, and a chunk goes back to the node with its last
 // block. Every step is constant time.
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 #include "cuda_driver.h"
 
 namespace sim {
 namespace {
 constexpr uint64_t kSmallLimit = 1ULL << 20;
-}
 
-Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, bool low) {
+bool managed_is_late() {
+  static const bool late = [] {
+    const char* text = std::getenv("FRACGPU_SIM_MANAGED");
+    return text != nullptr && std::strcmp(text, "late") == 0;
+  }();
+  return late;
+}
+}  // namespace
+
+Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, bool low,
+                         bool takes_memory) {
   Range* range;
   if (spare_ranges_.empty()) {
     range = new Range;
@@ -28,7 +39,8 @@ Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, boo
   range->pages = pages;
   range->context = context;
   range->serial = next_serial_++;
-  if (range->owns() && !account_->take(context->device, pages * kPage, &range->physical)) {
+  if (takes_memory && range->owns() &&
+      !account_->take(context->device, pages * kPage, &range->physical)) {
     spare_ranges_.push_back(range);
     return nullptr;
   }
@@ -58,7 +70,8 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
   // More than any device could hold also keeps the rounding below from overflowing.
   if (bytes > account_->total(context->device)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (bytes >= kSmallLimit || managed) {
-    Range* range = new_range(context, Range::Type::kLarge, (bytes + kPage - 1) / kPage, low);
+    Range* range = new_range(context, Range::Type::kLarge, (bytes + kPage - 1) / kPage, low,
+                             !managed || !managed_is_late());
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     range->bytes = bytes;
     range->managed = managed;
@@ -76,6 +89,11 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
   }
   *out = heap->range(place.chunk)->address + uint64_t{place.unit} * kUnit;
   return CUDA_SUCCESS;
+}
+
+bool Driver::prefetch(Range* range) {
+  return range->physical.device >= 0 ||
+         account_->take(range->context->device, range->pages * kPage, &range->physical);
 }
 
 CUresult Driver::free(uint64_t address) {

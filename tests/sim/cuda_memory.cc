@@ -1,6 +1,7 @@
 // Device-memory calls of the simulated driver: allocate, free, ask.
 // Managed memory counts in full as physical memory at the call, although the real driver places its
-// pages on first touch: the simulator answers "how much could it come to". The oldest calls take
+// pages on first touch: the simulator answers "how much could it come to". With
+// FRACGPU_SIM_MANAGED=late it counts when it is prefetched to the device. The oldest calls take
 // 32-bit sizes and give 32-bit pointers.
 #include "cuda_capture.h"
 #include "cuda_driver.h"
@@ -21,6 +22,17 @@ CUresult allocate(uint64_t bytes, bool low, bool managed, uint64_t* address) {
   const Guard guard(driver.lock());
   if (const CUresult refused = sim::refused_as_unsafe()) return refused;
   return driver.allocate(context, bytes, low, managed, address);
+}
+
+// All of the allocation, to the device of its context alone.
+CUresult prefetch(uint64_t address, CUdevice device) {
+  SIM_CONTEXT(context);
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  Found found;
+  if (!driver.find(address, &found) || !found.managed || found.ordinal != device)
+    return CUDA_ERROR_INVALID_VALUE;
+  return driver.prefetch(found.range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult free_memory(uint64_t address) {
@@ -113,6 +125,17 @@ SIM_API CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flag
   const CUresult result = allocate(bytes, false, true, &address);
   if (result == CUDA_SUCCESS) *out = address;
   return result;
+}
+
+SIM_API CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t /*bytes*/, CUdevice device,
+                                    CUstream /*stream*/) {
+  SIM_CALL(cuMemPrefetchAsync);
+  return prefetch(pointer, device);
+}
+SIM_API CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t /*bytes*/, CUdevice device,
+                                         CUstream /*stream*/) {
+  SIM_CALL(cuMemPrefetchAsync_ptsz);
+  return prefetch(pointer, device);
 }
 
 SIM_API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {

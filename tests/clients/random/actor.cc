@@ -49,6 +49,7 @@ const Api api = {
 
 std::unique_ptr<Actor> make_actor(const std::string& family, const World& world, uint64_t seed) {
   if (family == "linear") return make_linear(world, seed);
+  if (family == "managed") return make_managed(world, seed);
   if (family == "vmm") return make_vmm(world, seed);
   if (family == "pools") return make_pools(world, seed);
   if (family == "arrays") return make_arrays(world, seed);

@@ -18,6 +18,7 @@ int call(const char* name, Arguments... arguments) {
 }
 
 std::unique_ptr<Actor> make_linear(const World& world, uint64_t seed);
+std::unique_ptr<Actor> make_managed(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_vmm(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_pools(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_arrays(const World& world, uint64_t seed);

@@ -44,7 +44,8 @@ class Actor {
 
   struct Tally {
     unsigned long long done = 0, refused = 0;
-    std::string bad;  // the first unexpected result
+    unsigned long long managed = 0;  // bytes held of managed memory
+    std::string bad;                 // the first unexpected result
   };
   const Tally& tally() const { return tally_; }
 

@@ -21,10 +21,7 @@ class Linear : public Actor {
     size_t bytes = size();
     int result = 0;
     switch (below(4)) {
-      case 0:
-        result = call("cuMemAllocManaged", &address, bytes, 1u);
-        break;
-      case 1: {
+      case 0: {
         const size_t width = below(20000) + 1, height = bytes / width + 1;
         bytes = (width + 511) / 512 * 512 * height;
         result = call("cuMemAllocPitch_v2", &address, &pitch, width, height, 4u);

@@ -2,9 +2,10 @@
 //
 // RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" and waits for a line.
 // In each phase every thread makes MOVES random moves in each family; then all stand still, the
-// program prints "quiet done=N refused=N bad=TEXT" and waits for a line: "look" makes the library
-// look at the truth (by a request that cannot be granted) and answers "looked", anything else lets
-// it go on. After the last phase everything is freed, and it stands still once more.
+// program prints "quiet done=N refused=N free=BYTES managed=BYTES bad=TEXT" and waits for a line:
+// "look" makes the library look at the truth (by a request that cannot be granted) and answers
+// "looked", anything else lets it go on. After the last phase everything is freed, and it stands
+// still once more.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -33,18 +34,20 @@ void on_threads(std::vector<Actors>& threads, const World& world, Work work) {
 }
 
 void stand_still(const std::vector<Actors>& threads) {
-  unsigned long long done = 0, refused = 0;
+  unsigned long long done = 0, refused = 0, managed = 0;
   std::string bad;
   for (const Actors& actors : threads) {
     for (const auto& actor : actors) {
       done += actor->tally().done;
       refused += actor->tally().refused;
+      managed += actor->tally().managed;
       if (bad.empty()) bad = actor->tally().bad;
     }
   }
   api.settle();
   const auto free = static_cast<unsigned long long>(api.free_bytes());
-  std::printf("quiet done=%llu refused=%llu free=%llu bad=%s\n", done, refused, free, bad.c_str());
+  std::printf("quiet done=%llu refused=%llu free=%llu managed=%llu bad=%s\n", done, refused, free,
+              managed, bad.c_str());
   std::fflush(stdout);
   std::string line;
   while (std::getline(std::cin, line) && line == "look") {
