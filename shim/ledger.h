@@ -56,8 +56,11 @@ class Ledger {
  public:
   // Asked before what a dead process held is given out again: whether the driver has let go of the
   // memory on the device of the process with this host PID and start time. Called without any lock
-  // held.
-  using DriverLetGo = bool (*)(uint32_t host_pid, uint64_t start_time, const char* device_key);
+  // held. What is unknown counts as yes, unless the driver has told of that device before: then it
+  // could not be asked just now. `reused`: the PID is another process's, so the driver is not
+  // asked.
+  enum class LetGo { no, yes, unknown, reused };
+  using DriverLetGo = LetGo (*)(uint32_t host_pid, uint64_t start_time, const char* device_key);
 
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
   // other process of the tenant is alive, what an earlier generation left is wiped first.
@@ -167,7 +170,7 @@ class Ledger {
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
-  bool driver_let_go(int fd, uint32_t slot) const;
+  bool driver_let_go(int fd, uint32_t slot);
   void note_peak(int device) const;
   bool is_damaged(int device) const;
   void say_damaged(Message& error) const;
@@ -176,6 +179,7 @@ class Ledger {
   uint32_t slot_ = 0;
   DriverLetGo let_go_ = nullptr;
   std::atomic<uint64_t> tell_below_[layout::kMaxDevices] = {};  // see `release`; as a cell's word
+  std::atomic<bool> driver_tells_[layout::kMaxDevices] = {};    // see DriverLetGo
   std::atomic<bool> stuck_{false};  // the lock's holder did not move when we last asked
 };
 

@@ -129,7 +129,7 @@ void Ledger::wipe_slot(uint32_t slot) {
   ledger.slots[slot].orphaned.store(0, kRelaxed);
 }
 
-bool Ledger::driver_let_go(int fd, uint32_t slot) const {
+bool Ledger::driver_let_go(int fd, uint32_t slot) {
   const layout::Ledger& ledger = *file_.map();
   const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
   if (let_go_ == nullptr || host_pid == 0) return true;
@@ -147,7 +147,10 @@ bool Ledger::driver_let_go(int fd, uint32_t slot) const {
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
-    if (!let_go_(host_pid, ledger.slots[slot].start_time, key)) return false;
+    const LetGo answer = let_go_(host_pid, ledger.slots[slot].start_time, key);
+    if (answer == LetGo::unknown && driver_tells_[i].load(kRelaxed)) return false;
+    if (answer == LetGo::no || answer == LetGo::yes) driver_tells_[i].store(true, kRelaxed);
+    if (answer == LetGo::no) return false;
   }
   return true;
 }

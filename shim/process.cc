@@ -25,12 +25,17 @@ void* map_anonymous(size_t size) {
   return bytes == MAP_FAILED ? nullptr : bytes;
 }
 
-bool driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_key) {
+Ledger::LetGo driver_let_go(uint32_t host_pid, uint64_t start_time, const char* device_key) {
   // What the driver says of a PID that is used again is about its new owner.
   const uint64_t now = start_time_on_host(host_pid);
-  if (now != 0 && start_time != 0 && now != start_time) return true;
+  if (now != 0 && start_time != 0 && now != start_time) return Ledger::LetGo::reused;
+  // Where it has not told anything yet, a second failure is believed to be for good.
   uint64_t bytes = 0;
-  return !truth::bytes_of(host_pid, device_key, bytes) || bytes == 0;
+  if (!truth::bytes_of(host_pid, device_key, bytes) &&
+      !truth::bytes_of(host_pid, device_key, bytes)) {
+    return Ledger::LetGo::unknown;
+  }
+  return bytes == 0 ? Ledger::LetGo::yes : Ledger::LetGo::no;
 }
 
 // Not zero to begin with: it is written in every process, and .data has a page that the loader has

@@ -216,7 +216,7 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   answers_left = 3;
   const auto let_go = [](uint32_t, uint64_t, const char* key) {
     EXPECT_STREQ(key, kKey);
-    return --answers_left < 0;
+    return --answers_left < 0 ? Ledger::LetGo::yes : Ledger::LetGo::no;
   };
   auto survivor = member(tenant, 100 * kMiB, &device, let_go);
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
@@ -230,14 +230,35 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
 TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
-  auto survivor =
-      member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return false; });
+  auto survivor = member(tenant, 100 * kMiB, &device,
+                         [](uint32_t, uint64_t, const char*) { return Ledger::LetGo::no; });
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
   Refusal refusal;
   ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
   dead.reset();
   EXPECT_FALSE(survivor->reserve(device, units(50 * kMiB), refusal));
   EXPECT_TRUE(survivor->reserve(device, units(20 * kMiB), refusal));
+}
+
+// Where the driver never tells, the dead are gone; where it has told once, it could not be asked.
+TEST(Ledger, WhetherTheDriverLetGoMayBeUnknown) {
+  for (const bool told : {false, true}) {
+    ScratchTenant tenant;
+    int device = -1;
+    static Ledger::LetGo answer;
+    answer = told ? Ledger::LetGo::no : Ledger::LetGo::unknown;
+    auto survivor =
+        member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return answer; });
+    auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
+    Refusal refusal;
+    ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
+    dead.reset();
+    EXPECT_EQ(survivor->reserve(device, units(50 * kMiB), refusal), !told);
+    answer = Ledger::LetGo::unknown;
+    EXPECT_EQ(survivor->reserve(device, units(30 * kMiB), refusal), !told);
+    answer = Ledger::LetGo::reused;
+    EXPECT_EQ(survivor->reserve(device, units(90 * kMiB), refusal), told);
+  }
 }
 
 TEST(Ledger, TheDeadHaveNoAllocations) {
