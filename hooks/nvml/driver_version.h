@@ -11,6 +11,7 @@ namespace fracgpu::nvml {
 struct DriverVersion {
   unsigned long major = 0, minor = 0, patch = 0;  // all 0: not known
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 means the comparison with zero inside.
   auto operator<=>(const DriverVersion&) const = default;
   bool known() const { return major != 0; }
 };

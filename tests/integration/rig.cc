@@ -59,7 +59,7 @@ void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
 uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    if (slot.pid == static_cast<uint32_t>(pid)) units += cell.word.load() / 3 >> 32;
+    if (slot.pid == static_cast<uint32_t>(pid)) units += layout::held_of(cell.word.load());
   });
   return units * layout::kUnit;
 }
@@ -75,7 +75,7 @@ uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
 uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
   for_each_cell(uuid, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += cell.word.load() / 3 >> 32;
+    units += layout::held_of(cell.word.load());
   });
   return units * layout::kUnit;
 }
@@ -88,9 +88,9 @@ uint64_t LedgerView::cap(const std::string& uuid) const {
 std::string LedgerView::describe(const std::string& uuid) const {
   std::ostringstream text;
   for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    const uint64_t word = cell.word.load() / 3;
-    text << "slot of pid " << slot.pid << ": held " << (word >> 32) * layout::kUnit << ", lease "
-         << (word & UINT32_MAX) * layout::kUnit << ", implicit "
+    const uint64_t word = cell.word.load();
+    text << "slot of pid " << slot.pid << ": held " << layout::held_of(word) * layout::kUnit
+         << ", lease " << layout::lease_of(word) * layout::kUnit << ", implicit "
          << uint64_t{cell.implicit.load()} * layout::kUnit << " bytes\n";
   });
   return text.str();

@@ -204,8 +204,7 @@ bool Node::held_by(Vendor vendor, int pid, int dev, uint64_t* bytes) {
   bool found = false;
   *bytes = 0;
   for (const ProcessRow& row : file_->process) {
-    if (row.state.load(std::memory_order_acquire) != static_cast<uint32_t>(RowState::kLive) ||
-        row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
+    if (!in_use(row) || row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
       continue;
     found = true;
     *bytes += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load() +
@@ -266,8 +265,7 @@ std::vector<ProcessInfo> Node::processes() {
   reap();
   std::vector<ProcessInfo> all;
   for (const ProcessRow& row : file_->process) {
-    if (row.state.load(std::memory_order_acquire) != static_cast<uint32_t>(RowState::kLive))
-      continue;
+    if (!in_use(row)) continue;
     ProcessInfo info;
     info.pid = row.pid;
     info.host_pid = row.host_pid;

@@ -105,6 +105,10 @@ struct alignas(64) ProcessRow {
   ProcessDevice device[kMaxDevices];
 };
 
+inline bool in_use(const ProcessRow& row) {
+  return row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RowState::kLive);
+}
+
 // Physical memory that can outlive the process which took it, because other processes or open
 // descriptors hold it too. Each holder has a read lock on the object's byte; when nobody has, it is
 // gone. Its bytes belong to no process row, and to its tenant until the end.

@@ -102,10 +102,6 @@ uint64_t monotonic_ns() {
 
 namespace {
 
-bool in_use(const ProcessRow& row) {
-  return row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RowState::kLive);
-}
-
 // Dead, and its memory due back.
 bool due(const NodeDescriptor& file, ProcessRow& row, int index) {
   if (file.held_elsewhere(kRowLockBase + index)) return false;

@@ -13,10 +13,6 @@
 namespace sim {
 namespace {
 
-bool in_use(const ProcessRow& row) {
-  return row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RowState::kLive);
-}
-
 // What the rows of processes and of shared memory come to, by tenant.
 std::vector<uint64_t> sums(const NodeFile& file, int dev) {
   std::vector<uint64_t> tenants(kMaxTenants);

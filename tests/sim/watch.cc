@@ -51,7 +51,7 @@ void Node::watch_height(int tenant, int dev, int climber) {
        << file_->header.epoch.load() << '\n';
   for (int i = 0; i < kMaxProcesses; ++i) {
     const ProcessRow& row = file_->process[i];
-    if (row.state.load() != static_cast<uint32_t>(RowState::kLive)) continue;
+    if (!in_use(row)) continue;
     const bool dead = i != climber && life.fd() >= 0 && !life.held_elsewhere(kRowLockBase + i);
     rows << "pid " << row.pid << ": context " << row.device[dev].context_bytes.load() / kGrain
          << ", allocations " << row.device[dev].allocation_bytes.load() / kGrain << " grains"
