@@ -274,7 +274,9 @@ void say_fault(Process& process, const char* api) {
   unsigned held_back = 0;
   if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
   if (!logs(Level::error) || !process.refusals_said.pass(held_back)) return;
-  report(Level::error, "{} refused: {}", api, process.fault().view());
+  const std::string_view why = process.fault().view();
+  report(Level::error, "{} refused: {}", api,
+         why.empty() ? "the driver does not tell whose memory it would be" : why);
 }
 
 }  // namespace fracgpu

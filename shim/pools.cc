@@ -46,6 +46,9 @@ bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
     uint64_t bytes = 0;
     if (!pool.driver->reserved(key, bytes)) {
       process.pools.end_use(key);
+      // It may have grown by all of it.
+      if (in_hand > 0) leave_to_truth(process, row, in_hand);
+      in_hand = 0;
       break;
     }
     const uint64_t now = units_for(bytes);

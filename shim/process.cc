@@ -176,8 +176,8 @@ int Process::register_device(const char* device_key, uint64_t physical) {
   Message error;
   if (*device_key == '\0') {
     error.assign(
-        "the kernel does not tell which device this is: AMD devices are known by their gpu_id in "
-        "/sys/class/kfd, which must be visible here");
+        "nothing tells which device this is: NVIDIA's are known by the UUID that the driver gives "
+        "them, AMD's by their gpu_id in /sys/class/kfd, which must be visible here");
     fail(error);
     return kFault;
   }

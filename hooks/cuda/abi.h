@@ -153,8 +153,12 @@ inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESS
 inline constexpr int kThreadsPerMultiprocessor =
     39;  // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
 
-inline constexpr CUresult kSuccess = 0;         // CUDA_SUCCESS
-inline constexpr CUresult kOutOfMemory = 2;     // CUDA_ERROR_OUT_OF_MEMORY
-inline constexpr CUresult kNotInitialized = 3;  // CUDA_ERROR_NOT_INITIALIZED
+inline constexpr CUresult kSuccess = 0;          // CUDA_SUCCESS
+inline constexpr CUresult kOutOfMemory = 2;      // CUDA_ERROR_OUT_OF_MEMORY
+inline constexpr CUresult kNotInitialized = 3;   // CUDA_ERROR_NOT_INITIALIZED
+inline constexpr CUresult kDeinitialized = 4;    // CUDA_ERROR_DEINITIALIZED
+inline constexpr CUresult kNoDevice = 100;       // CUDA_ERROR_NO_DEVICE
+inline constexpr CUresult kInvalidDevice = 101;  // CUDA_ERROR_INVALID_DEVICE
+inline constexpr CUresult kNotSupported = 801;   // CUDA_ERROR_NOT_SUPPORTED
 
 }  // namespace fracgpu::cuda

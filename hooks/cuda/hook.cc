@@ -26,20 +26,27 @@ bool exists(const Text<64>& key) {
   return selector.parse(key.view()) && truth::device_may_exist(selector);
 }
 
-// The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID; empty on
-// failure. The second version of the call names the MIG instance, where the first, which is older
-// than MIG, names its GPU.
-Text<64> key_of(CUdevice device) {
+// The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID. The second
+// version of the call names the MIG instance, where the first, which is older than MIG, names its
+// GPU.
+CUresult find_key(CUdevice device, Text<64>& key) {
   CUuuid uuid, of_gpu;
   const bool second = real::cuDeviceGetUuid_v2.exists();
   const CUresult result =
       second ? real::cuDeviceGetUuid_v2(&uuid, device) : real::cuDeviceGetUuid(&uuid, device);
-  if (result != kSuccess) return Text<64>();
+  if (result != kSuccess) return result;
   const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
   const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
                       memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
   // Should the first one follow the second some day, NVML still knows what it is.
-  return differ || (!exists(gpu) && exists(instance)) ? instance : gpu;
+  key = differ || (!exists(gpu) && exists(instance)) ? instance : gpu;
+  return kSuccess;
+}
+
+// With these the driver refuses every call on the device by itself.
+bool is_unusable(CUresult result) {
+  return result == kNotInitialized || result == kDeinitialized || result == kNoDevice ||
+         result == kInvalidDevice;
 }
 
 struct Remembered {
@@ -55,13 +62,12 @@ int row_of(Process& process, CUdevice device) {
   if (device < 0 || device >= Process::kSlotsOfVendor) return Process::kNotCapped;
   const int slot = Process::kNvidiaSlots + device;
   if (const int known = process.cached_row(slot); known != Process::kUnknownRow) return known;
-  const Text<64> key = key_of(device);
+  Text<64> key;
   size_t physical = 0;
-  // Unknown device or driver not initialised: not remembered, the driver's own error comes next.
-  if (key.empty() || real::cuDeviceTotalMem_v2(&physical, device) != kSuccess) {
-    return Process::kNotCapped;
-  }
-  return process.row_of_device(slot, key.c_str(), physical);
+  CUresult result = find_key(device, key);
+  if (result == kSuccess) result = real::cuDeviceTotalMem_v2(&physical, device);
+  if (is_unusable(result)) return Process::kNotCapped;  // not remembered
+  return process.row_of_device(slot, result == kSuccess ? key.c_str() : "", physical);
 }
 
 bool known_context(Process& process, CUcontext handle, Context& context) {

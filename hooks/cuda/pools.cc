@@ -44,8 +44,10 @@ int row_of_pool(Process& process, CUmemoryPool handle) {
   // pool is made by the driver.
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
-    if (real::cuDeviceGetDefaultMemPool(&of_device, device) != kSuccess) break;
-    if (of_device != handle) continue;
+    const CUresult result = real::cuDeviceGetDefaultMemPool(&of_device, device);
+    if (result == kInvalidDevice) break;  // that was the last one
+    if (result != kSuccess && result != kNotSupported) return Process::kFault;
+    if (result != kSuccess || of_device != handle) continue;
     const int row = row_of(process, device);
     const bool entered = row < 0 || process.pools.add(key_of(handle), row, kPools);
     return entered ? row : Process::kFault;
@@ -112,7 +114,9 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
     return allocate();
   }
   CUmemoryPool pool = nullptr;
-  if (real::cuDeviceGetMemPool(&pool, context.device) != kSuccess) return allocate();
+  if (const CUresult result = real::cuDeviceGetMemPool(&pool, context.device); result != kSuccess) {
+    return result;
+  }
   // The program may have made a pool of host memory the device's current one.
   const int row = row_of_pool(hook.process(), pool);
   return allocate_from(hook.process(), "cuMemAllocAsync", pool, row, out, bytes, allocate,

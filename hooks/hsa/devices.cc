@@ -1,5 +1,6 @@
 // Walks the runtime's lists; see devices.h. Handles are looked up on every allocation, so what is
-// known is an array that only grows, read without a lock.
+// known is an array that only grows, read without a lock. What the runtime does not tell of is
+// taken for a GPU's, so that nothing passes unseen.
 #include "hooks/hsa/devices.h"
 
 #include <algorithm>
@@ -54,10 +55,10 @@ hsa_status_t enter_pool(hsa_amd_memory_pool_t pool, void* data) {
   auto& walk = *static_cast<Walk*>(data);
   int number = walk.device;
   int segment = 0;
-  const bool global =
+  const bool elsewhere =
       real::hsa_amd_memory_pool_get_info(pool, kPoolSegment, &segment) == kSuccess &&
-      segment == kPoolIsGlobal;
-  if (!global) number = -1;
+      segment != kPoolIsGlobal;
+  if (elsewhere) number = -1;
   size_t bytes = 0;
   if (number >= 0 && real::hsa_amd_memory_pool_get_info(pool, kPoolSize, &bytes) == kSuccess) {
     // Coarse- and fine-grained pools are the same memory.
@@ -71,21 +72,21 @@ hsa_status_t enter_pool(hsa_amd_memory_pool_t pool, void* data) {
 
 hsa_status_t enter_region(hsa_region_t region, void* data) {
   int segment = 0;
-  const bool global = real::hsa_region_get_info(region, kRegionSegment, &segment) == kSuccess &&
-                      segment == kRegionIsGlobal;
+  const bool elsewhere = real::hsa_region_get_info(region, kRegionSegment, &segment) == kSuccess &&
+                         segment != kRegionIsGlobal;
   // The runtime calls a pool and its region by the same handle.
   auto& walk = *static_cast<Walk*>(data);
   const int pool = find(Handle::pool, region.handle);
   const int number = pool >= 0 ? table.known[pool].owner.pool : walk.next;
   enter(Handle::region, region.handle,
-        {global ? walk.device : -1, std::min(number, BlockCache::kPools - 1)});
-  if (global && pool < 0) ++walk.next;
+        {elsewhere ? -1 : walk.device, std::min(number, BlockCache::kPools - 1)});
+  if (!elsewhere && pool < 0) ++walk.next;
   return kSuccess;
 }
 
 int number_of(hsa_agent_t agent) {
   int type = 0;
-  if (real::hsa_agent_get_info(agent, kAgentDevice, &type) != kSuccess || type != kDeviceIsGpu) {
+  if (real::hsa_agent_get_info(agent, kAgentDevice, &type) == kSuccess && type != kDeviceIsGpu) {
     return -1;
   }
   const int count = table.device_count.load(std::memory_order_relaxed);
