@@ -84,12 +84,15 @@ bool known_context(Process& process, CUcontext handle, Context& context) {
 
 bool current_context(Process& process, Context& context) {
   CUcontext handle = nullptr;
-  if (real::cuCtxGetCurrent(&handle) != kSuccess || handle == nullptr) return false;
-  if (known_context(process, handle, context)) return true;
+  CUresult result = real::cuCtxGetCurrent(&handle);
+  if (result == kSuccess && handle == nullptr) return false;
+  if (result == kSuccess && known_context(process, handle, context)) return true;
   // Made by a function that is not hooked, such as those of the graphics interoperation.
   CUdevice device = 0;
-  if (real::cuCtxGetDevice(&device) != kSuccess) return false;
-  context = process.contexts.enter(handle, device, row_of(process, device));
+  if (result == kSuccess) result = real::cuCtxGetDevice(&device);
+  if (is_unusable(result)) return false;
+  context = result == kSuccess ? process.contexts.enter(handle, device, row_of(process, device))
+                               : Context{.row = Process::kFault};
   return true;
 }
 

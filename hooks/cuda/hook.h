@@ -8,8 +8,8 @@ namespace fracgpu::cuda {
 
 using Hook = LibraryHook<driver_library>;
 
-// The context current on this thread, with its device's row. False when there is none: the driver
-// is then left to say so.
+// The context current on this thread, with its device's row; of the row Process::kFault where the
+// driver does not tell. False when there is none: the driver is then left to say so.
 bool current_context(Process& process, Context& context);
 
 // The context of this handle, if it is known.

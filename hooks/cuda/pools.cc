@@ -113,6 +113,10 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
       !context_of(hook.process(), stream, context)) {
     return allocate();
   }
+  if (context.row == Process::kFault) {
+    say_fault(hook.process(), "cuMemAllocAsync");
+    return kOutOfMemory;
+  }
   CUmemoryPool pool = nullptr;
   if (const CUresult result = real::cuDeviceGetMemPool(&pool, context.device); result != kSuccess) {
     return result;

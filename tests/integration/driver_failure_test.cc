@@ -1,6 +1,5 @@
-// The driver fails calls that the library makes for itself: which device that is, what a pool
-// holds, who holds what. The cap holds all the same. (If it does not say which context is current,
-// the call is left to it.)
+// The driver fails the calls that the library makes for itself: which context is current, whose
+// device that is, what a pool holds, who holds what. The cap holds all the same.
 #include "tests/integration/amd_rig.h"
 
 namespace fracgpu::test {
@@ -36,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Of, DriverFailure,
                                          "cuMemPoolTrimTo", "cuDeviceGetUuid_v2", "cuDeviceGetUuid",
                                          "cuDeviceTotalMem_v2", "cuStreamIsCapturing",
                                          "cuStreamGetCtx", "cuDeviceGetMemPool",
-                                         "cuDeviceGetDefaultMemPool", "cuCtxGetDevice"),
+                                         "cuDeviceGetDefaultMemPool", "cuCtxGetDevice",
+                                         "cuCtxGetCurrent"),
                          [](const auto& info) { return std::string(info.param); });
 
 class AmdDriverFailure : public AmdRig, public testing::WithParamInterface<const char*> {};
