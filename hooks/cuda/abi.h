@@ -154,6 +154,7 @@ inline constexpr int kThreadsPerMultiprocessor =
     39;  // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
 
 inline constexpr CUresult kSuccess = 0;          // CUDA_SUCCESS
+inline constexpr CUresult kInvalidValue = 1;     // CUDA_ERROR_INVALID_VALUE
 inline constexpr CUresult kOutOfMemory = 2;      // CUDA_ERROR_OUT_OF_MEMORY
 inline constexpr CUresult kNotInitialized = 3;   // CUDA_ERROR_NOT_INITIALIZED
 inline constexpr CUresult kDeinitialized = 4;    // CUDA_ERROR_DEINITIALIZED

@@ -45,7 +45,7 @@ int row_of_pool(Process& process, CUmemoryPool handle) {
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     const CUresult result = real::cuDeviceGetDefaultMemPool(&of_device, device);
-    if (result == kInvalidDevice) break;  // that was the last one
+    if (result == kInvalidDevice || result == kInvalidValue) break;  // there are no more
     if (result != kSuccess && result != kNotSupported) return Process::kFault;
     if (result != kSuccess || of_device != handle) continue;
     const int row = row_of(process, device);
