@@ -30,12 +30,13 @@ Ledger::LetGo driver_let_go(uint32_t host_pid, uint64_t start_time, const char* 
   const uint64_t now = start_time_on_host(host_pid);
   if (now != 0 && start_time != 0 && now != start_time) return Ledger::LetGo::reused;
   // Where it has not told anything yet, a second failure is believed to be for good.
-  uint64_t bytes = 0;
-  if (!truth::bytes_of(host_pid, device_key, bytes) &&
-      !truth::bytes_of(host_pid, device_key, bytes)) {
-    return Ledger::LetGo::unknown;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    uint64_t bytes = 0;
+    if (truth::bytes_of(host_pid, device_key, bytes)) {
+      return bytes == 0 ? Ledger::LetGo::yes : Ledger::LetGo::no;
+    }
   }
-  return bytes == 0 ? Ledger::LetGo::yes : Ledger::LetGo::no;
+  return Ledger::LetGo::unknown;
 }
 
 // Not zero to begin with: it is written in every process, and .data has a page that the loader has
