@@ -40,22 +40,22 @@ struct Session {
 };
 
 [[noreturn]] void usage(const char* reason) {
-  std::fprintf(
-      stderr,
-      "cuda_client: %s\n"
-      "usage: cuda_client [--door=cudart|dlsym|dlvsym|default|next|deepbind|link] "
-      "[--ptsz] [--threads=T]\n"
-      "                   [--keep] COMMAND ARGS ...\n"
-      "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
-      "alloc SIZE,\n"
-      "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, prefetch N, free N, freeptr HEX, fill SIZE, "
-      "freeall, meminfo,\n"
-      "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
-      "SEED MAXBYTES, "
-      "wait, closefrom FD, pid, "
-      "abort, fork "
-      "COMMANDS, exec COMMANDS\n",
-      reason);
+  std::fprintf(stderr,
+               "cuda_client: %s\n"
+               "usage: cuda_client [--door=cudart|dlsym|dlvsym|default|next|deepbind|link] "
+               "[--ptsz] [--threads=T]\n"
+               "                   [--keep] COMMAND ARGS ...\n"
+               "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
+               "alloc SIZE,\n"
+               "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, prefetch N, free N, freeptr HEX, "
+               "fill SIZE, "
+               "freeall, meminfo,\n"
+               "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
+               "SEED MAXBYTES, "
+               "wait, closefrom FD, pid, "
+               "abort, fork "
+               "COMMANDS, exec COMMANDS\n",
+               reason);
   std::exit(2);
 }
 

@@ -77,7 +77,9 @@ bool fails(const void* caller, const char* name) {
   if (fails(__builtin_return_address(0), #name)) { \
     errno = error;                                 \
     return result;                                 \
-  }                                                \
+  }
+#define FAIL_OR_FIND(name, error, result) \
+  FAIL(name, error, result)               \
   static const auto next = reinterpret_cast<decltype(&::name)>(dlsym(RTLD_NEXT, #name))
 
 // The calls that libfracgpu.so makes and that can fail.
@@ -85,11 +87,11 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 int access(const char* path, int mode) noexcept {
-  FAIL(access, EACCES, -1);
+  FAIL_OR_FIND(access, EACCES, -1);
   return next(path, mode);
 }
 int fchmod(int fd, mode_t mode) noexcept {
-  FAIL(fchmod, EPERM, -1);
+  FAIL_OR_FIND(fchmod, EPERM, -1);
   return next(fd, mode);
 }
 int fcntl(int fd, int command, ...) {
@@ -97,23 +99,23 @@ int fcntl(int fd, int command, ...) {
   va_start(rest, command);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
-  FAIL(fcntl, ENOLCK, -1);
+  FAIL_OR_FIND(fcntl, ENOLCK, -1);
   return next(fd, command, argument);
 }
 int fstatvfs(int fd, struct statvfs* about) noexcept {
-  FAIL(fstatvfs, EIO, -1);
+  FAIL_OR_FIND(fstatvfs, EIO, -1);
   return next(fd, about);
 }
 int link(const char* from, const char* to) noexcept {
-  FAIL(link, EACCES, -1);
+  FAIL_OR_FIND(link, EACCES, -1);
   return next(from, to);
 }
 int linkat(int from_fd, const char* from, int to_fd, const char* to, int flags) noexcept {
-  FAIL(linkat, EACCES, -1);
+  FAIL_OR_FIND(linkat, EACCES, -1);
   return next(from_fd, from, to_fd, to, flags);
 }
 int madvise(void* at, size_t size, int advice) noexcept {
-  FAIL(madvise, ENOMEM, -1);
+  FAIL_OR_FIND(madvise, ENOMEM, -1);
   return next(at, size, advice);
 }
 int open(const char* path, int flags, ...) {
@@ -121,51 +123,45 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = va_arg(rest, mode_t);
   va_end(rest);
-  FAIL(open, EMFILE, -1);
+  FAIL_OR_FIND(open, EMFILE, -1);
   return next(path, flags, mode);
 }
 int posix_fallocate(int fd, off_t offset, off_t size) {
-  FAIL(posix_fallocate, 0, ENOSPC);
+  FAIL_OR_FIND(posix_fallocate, 0, ENOSPC);
   return next(fd, offset, size);
 }
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
-  FAIL(pwrite, ENOSPC, -1);
+  FAIL_OR_FIND(pwrite, ENOSPC, -1);
   return next(fd, bytes, size, offset);
 }
 ssize_t read(int fd, void* bytes, size_t size) {
-  FAIL(read, EIO, -1);
+  FAIL_OR_FIND(read, EIO, -1);
   return next(fd, bytes, size);
 }
 ssize_t readlink(const char* path, char* text, size_t size) noexcept {
-  FAIL(readlink, EACCES, -1);
+  FAIL_OR_FIND(readlink, EACCES, -1);
   return next(path, text, size);
 }
 int statx(int fd, const char* path, int flags, unsigned mask, struct statx* about) noexcept {
-  FAIL(statx, EACCES, -1);
+  FAIL_OR_FIND(statx, EACCES, -1);
   return next(fd, path, flags, mask, about);
 }
 int unlink(const char* path) noexcept {
-  FAIL(unlink, EACCES, -1);
+  FAIL_OR_FIND(unlink, EACCES, -1);
   return next(path);
 }
 ssize_t write(int fd, const void* bytes, size_t size) {
-  FAIL(write, ENOSPC, -1);
+  FAIL_OR_FIND(write, ENOSPC, -1);
   return next(fd, bytes, size);
 }
 
 // Needed by whoever looks up the others.
 void* malloc(size_t size) noexcept {
-  if (fails(__builtin_return_address(0), "malloc")) {
-    errno = ENOMEM;
-    return nullptr;
-  }
+  FAIL(malloc, ENOMEM, nullptr)
   return __libc_malloc(size);
 }
 void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) noexcept {
-  if (fails(__builtin_return_address(0), "mmap")) {
-    errno = ENOMEM;
-    return MAP_FAILED;
-  }
+  FAIL(mmap, ENOMEM, MAP_FAILED)
   return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, protection, flags, fd, offset));
 }
 

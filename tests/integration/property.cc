@@ -12,6 +12,11 @@ unsigned chosen_seed() {
   return given != nullptr ? static_cast<unsigned>(atoi(given)) : std::random_device{}();
 }
 
+// The driver does not tell how much of the managed bytes it counts: more by at most that is right.
+bool agree(uint64_t charged, uint64_t real, uint64_t managed) {
+  return charged >= real && charged - real <= managed;
+}
+
 }  // namespace
 
 void PrintTo(const Mix& mix, std::ostream* stream) {
@@ -71,8 +76,7 @@ void PropertyRig::run_phases(int processes, int threads, int moves, const Enviro
       leeway += managed[i];
     }
     const uint64_t charged = ledger().total_held(key()), real = node_->tenant_used(0, tenant_);
-    EXPECT_TRUE(charged >= real && charged - real <= leeway)
-        << when << ": " << charged << " of " << real;
+    EXPECT_TRUE(agree(charged, real, leeway)) << when << ": " << charged << " of " << real;
     EXPECT_LE(node_->tenant_high_water(0, tenant_), cap) << when;
     if (HasFailure()) break;
     for (auto& program : programs) program->go_on();
@@ -85,21 +89,19 @@ void PropertyRig::run_phases(int processes, int threads, int moves, const Enviro
               static_cast<double>(node_->tenant_high_water(0, tenant_)) / 1048576.0, cap_mib_);
 }
 
-// What a call leaves to the truth is found when the truth is read next, which is not at once. The
-// driver does not tell how much of the `managed` bytes it counts: more by at most that is right.
+// What a call leaves to the truth is found when the truth is read next, which is not at once.
 void PropertyRig::expect_equal_soon(Program& program, uint64_t managed, const std::string& when) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   uint64_t charged = 0, real = 0;
-  const auto right = [&] { return charged >= real && charged - real <= managed; };
   do {
     program.go_on_with("look");
     if (program.read_line() != "looked") break;
     charged = ledger().held(key(), program.pid());
     real = node_->used_by_pid(0, program.pid());
-  } while (!right() && std::chrono::steady_clock::now() < end);
-  EXPECT_TRUE(right()) << when << ": the books differ by "
-                       << static_cast<long long>(charged - real) / 1048576.0 << " MiB, with "
-                       << managed / kMiB << " MiB managed";
+  } while (!agree(charged, real, managed) && std::chrono::steady_clock::now() < end);
+  EXPECT_TRUE(agree(charged, real, managed))
+      << when << ": the books differ by " << static_cast<long long>(charged - real) / 1048576.0
+      << " MiB, with " << managed / kMiB << " MiB managed";
 }
 
 }  // namespace fracgpu::test

@@ -20,15 +20,12 @@ class Linear : public Actor {
     size_t pitch = 0;
     size_t bytes = size();
     int result = 0;
-    switch (below(4)) {
-      case 0: {
-        const size_t width = below(20000) + 1, height = bytes / width + 1;
-        bytes = (width + 511) / 512 * 512 * height;
-        result = call("cuMemAllocPitch_v2", &address, &pitch, width, height, 4u);
-        break;
-      }
-      default:
-        result = call("cuMemAlloc_v2", &address, bytes);
+    if (below(4) == 0) {
+      const size_t width = below(20000) + 1, height = bytes / width + 1;
+      bytes = (width + 511) / 512 * 512 * height;
+      result = call("cuMemAllocPitch_v2", &address, &pitch, width, height, 4u);
+    } else {
+      result = call("cuMemAlloc_v2", &address, bytes);
     }
     // Whole pages, or a share of one.
     constexpr uint64_t kPage = 2u << 20;
