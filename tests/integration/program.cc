@@ -99,7 +99,7 @@ void Program::outlast_start_time() const {
 }
 
 void Program::kill(int signal) {
-  ::kill(pid_, signal);
+  if (pid_ > 0) ::kill(pid_, signal);  // -1 would be everybody
 }
 
 Outcome Program::finish() {
