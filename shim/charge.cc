@@ -88,7 +88,9 @@ void give_back(Process& process, int row, uint64_t units, bool exported) {
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
   if (freed.memory == 0) return;
   if (freed.units > 0) give_back(process, freed.row, freed.units, freed.exported);
-  if (freed.imported > 0) process.ledger.drop_imported(freed.row, freed.imported);
+  if (freed.exporter != 0) {
+    process.imports.leave(process.ledger, freed.exporter, freed.row, freed.imported);
+  }
   // A multicast object keeps what is bound to it.
   process.physical.drop_owned(
       PhysicalTable::owner_key(freed.memory),

@@ -369,6 +369,10 @@ void Ledger::drop_exported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].word.fetch_sub(pack(units, 0), kRelaxed);
 }
 
+void Ledger::note_export(uint64_t hash) {
+  file_.map()->exports[layout::export_place(hash)].store(hash, kRelaxed);
+}
+
 void Ledger::add_imported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].word.fetch_add(pack(0, units), kRelaxed);
 }

@@ -28,6 +28,7 @@ struct ProcessIdentity {
   uint64_t start_time = 0;
   uint32_t uid = 0;
   char command[16] = "";
+  bool is_guest = false;
 
   static ProcessIdentity of_self();
 };
@@ -65,6 +66,12 @@ class Ledger {
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
   // other process of the tenant is alive, what an earlier generation left is wiped first.
   bool join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go, Message& error);
+
+  // The same in the ledger of another tenant, whose memory the process that has its slot in `own`
+  // imports: as a guest, which holds nothing there. Makes nothing that is not there.
+  bool join_as_guest(const char* tenant, const Ledger& own, Message& error);
+  // Ends that, as death would; the slot is for others to reap.
+  void leave() { file_.close(); }
 
   // Opens an existing ledger for looking only. `absent` when there is none.
   LedgerFile::Result observe(const char* tenant, Message& error);
@@ -109,6 +116,8 @@ class Ledger {
   // Part of what this process holds may outlive it in others, or does no longer.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
+  // A handle, by its hash, was given out by which others may open memory of this tenant's.
+  void note_export(uint64_t hash);
   // This process uses memory that another one pays for, or does no longer.
   void add_imported(int device, uint64_t units);
   void drop_imported(int device, uint64_t units);
@@ -167,6 +176,8 @@ class Ledger {
   bool try_grant(int device, uint64_t units, bool locked);
   bool take_back_unspent(int device, uint64_t wanted);
   void revoke_unspent(int device);
+  template <typename Open>
+  bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);

@@ -51,11 +51,11 @@ uint32_t owner_of(const layout::Slot& slot) {
 
 }  // namespace
 
-bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go,
-                  Message& error) {
-  let_go_ = let_go;
+template <typename Open>
+bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open) {
+  for (auto& told : driver_tells_) told.store(false, kRelaxed);  // of an earlier ledger's rows
   for (int attempt = 0;; ++attempt) {
-    if (file_.open_or_create(tenant, error) != LedgerFile::Result::ok) return false;
+    if (open() != LedgerFile::Result::ok) return false;
     reap_dead();
     if (claim_slot(self, error)) return true;
     // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
@@ -63,6 +63,26 @@ bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo l
     file_.close();
     if (!removed || attempt == kJoinAttempts) return false;
   }
+}
+
+bool Ledger::join(const char* tenant, const ProcessIdentity& self, DriverLetGo let_go,
+                  Message& error) {
+  let_go_ = let_go;
+  return join_opened(self, error, [&] { return file_.open_or_create(tenant, error); });
+}
+
+bool Ledger::join_as_guest(const char* tenant, const Ledger& own, Message& error) {
+  const layout::Slot& row = own.file_.map()->slots[own.slot_];
+  ProcessIdentity self{.host_pid = row.host_pid.load(kRelaxed),
+                       .pid = row.pid,
+                       .pid_namespace = row.pid_namespace,
+                       .start_time = row.start_time,
+                       .uid = row.uid,
+                       .is_guest = true};
+  memcpy(self.command, row.command, sizeof self.command);
+  let_go_ = own.let_go_;
+  return join_opened(self, error,
+                     [&] { return file_.open_existing(tenant, LedgerFile::Access::write, error); });
 }
 
 LedgerFile::Result Ledger::observe(const char* tenant, Message& error) {
@@ -89,6 +109,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
     memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
     memset(static_cast<void*>(ledger.allocations), 0, sizeof ledger.allocations);
+    memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
   }
   for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
@@ -104,6 +125,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     row.uid = self.uid;
     row.claimed_unix_s = unix_now_ms() / 1000;
     memcpy(row.command, self.command, sizeof row.command);
+    row.guest = self.is_guest ? 1 : 0;
     mark(ledger, slot);
     slot_ = slot;
     return true;
@@ -237,7 +259,7 @@ int Ledger::find_process(const ProcessName& name) const {
     const bool by_host_pid = name.host_pid != 0 && slot.host_pid.load(kRelaxed) == name.host_pid;
     const bool by_pid =
         name.pid != 0 && slot.pid == name.pid && slot.pid_namespace == name.pid_namespace;
-    if (found >= 0 || !(by_host_pid || by_pid)) return;
+    if (found >= 0 || slot.guest != 0 || !(by_host_pid || by_pid)) return;
     // A dead process's PID may be another's by now.
     if (LedgerFile::slot_is_alive(fd, number)) found = static_cast<int>(number);
   });

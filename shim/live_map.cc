@@ -76,10 +76,11 @@ bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   Allocation* known = shard.table.find(key);
-  if (known == nullptr || known->exported) return false;
+  if (known == nullptr) return false;
+  const bool first = !known->exported;
   known->exported = true;
   entry = *known;
-  return true;
+  return first;
 }
 
 bool LiveMap::find(uint64_t key, Allocation& found) {

@@ -2,7 +2,10 @@
 // wraps the driver's own call, `call()`, which returns 0 when it succeeded. See physical_table.h.
 #pragma once
 
+#include <algorithm>
+
 #include "shim/charge.h"
+#include "shim/descriptor_mark.h"
 
 namespace fracgpu {
 
@@ -33,15 +36,21 @@ auto release_physical(Process& process, uint64_t handle, Call call) {
   return result;
 }
 
+// The memory is an import, if it is one, of `units` at least.
+inline void note_import_of(Process& process, uint64_t memory, uint64_t units) {
+  const PhysicalTable::Freed more = process.physical.note_import(memory, units);
+  if (more.imported > 0) {
+    process.imports.add(process.ledger, more.exporter, more.row, more.imported);
+  }
+}
+
 template <typename Call>
 auto map_physical(Process& process, uint64_t address, uint64_t size, uint64_t handle, Call call) {
   const uint64_t memory = process.physical.memory_of(handle);
   const auto result = call();
   if (result == 0 && memory != 0) {
     give_back(process, process.physical.add_mapping(address, size, memory));
-    int row = 0;
-    const uint64_t more = process.physical.note_import(memory, layout::units_for(size), row);
-    if (more > 0) process.ledger.add_imported(row, more);
+    note_import_of(process, memory, layout::units_for(size));
   }
   return result;
 }
@@ -59,12 +68,21 @@ auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call
   return result;
 }
 
-// The memory of a handle was exported.
-inline void note_exported(Process& process, uint64_t handle) {
-  PhysicalTable::Freed charge;
+// Memory of this process was put into a descriptor; or into a handle that is nothing but bytes.
+inline void note_descriptor(Process& process, int fd, uint64_t units) {
+  const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
+  mark_descriptor(fd, {.tenant = tenant, .units = static_cast<uint32_t>(units)});
+}
+inline void note_handle(Process& process, const void* handle, size_t size) {
+  if (process.has_joined()) process.ledger.note_export(layout::hash_of_handle(handle, size));
+}
+
+// The memory of a handle was exported. True with its charge if it is this process's.
+inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Freed& charge) {
   if (process.physical.mark_exported(process.physical.memory_of(handle), charge)) {
     process.ledger.add_exported(charge.row, charge.units);
   }
+  return charge.units > 0;
 }
 
 // An allocation was exported: by its address, or as a part of a chunk. True with its entry the
@@ -76,15 +94,35 @@ inline bool note_exported_allocation(Process& process, uint64_t address, Allocat
   return first;
 }
 
-// Other processes' memory of `units` was opened at an address.
-inline void note_opened(Process& process, uint64_t address, int row, uint64_t units) {
+// Other processes' memory is open here from now on, by a new handle or at an address, which is a
+// key for it; `exporter_of(uint64_t& units)` tells whose, and how much if `units` is not known.
+template <typename ExporterOf>
+void note_imported(Process& process, uint64_t key, int row, uint64_t units,
+                   ExporterOf exporter_of) {
   PhysicalTable& physical = process.physical;
-  if (const uint64_t known = physical.memory_of(address); known != 0) {
-    return physical.add_reference(address, known);
+  if (const uint64_t known = physical.memory_of(key); known != 0) {
+    return physical.add_reference(key, known);
   }
-  if (row < 0 || !physical.add(address, 0, row, true)) return;
-  const uint64_t more = physical.note_import(physical.memory_of(address), units, row);
-  process.ledger.add_imported(row, more);
+  if (row < 0) return;
+  uint64_t told = 0;
+  const uint8_t exporter = exporter_of(told);
+  if (!physical.add(key, 0, row, exporter)) {
+    return process.imports.leave(process.ledger, exporter, row, 0);
+  }
+  note_import_of(process, physical.memory_of(key), std::max(units, told));
+}
+
+// The same for memory that came as a handle's bytes or as a descriptor.
+inline void note_imported(Process& process, uint64_t key, int row, uint64_t units,
+                          const void* handle, size_t size) {
+  note_imported(process, key, row, units, [&](uint64_t&) {
+    return process.imports.exporter_of(process.ledger, handle, size);
+  });
+}
+inline void note_imported(Process& process, uint64_t key, int row, uint64_t units, int fd) {
+  note_imported(process, key, row, units, [&](uint64_t& told) {
+    return process.imports.exporter_of(process.ledger, fd, told);
+  });
 }
 
 // Frees memory at an address by `call()`, after which `done(Release&)` gives back its charge; or

@@ -5,7 +5,7 @@
 
 namespace fracgpu {
 
-bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import) {
+bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, uint8_t exporter) {
   Locked<SpinLock> lock(lock_);
   Handle* entry = handles_.insert(handle);
   if (entry == nullptr) return false;
@@ -22,7 +22,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int row, bool is_import
   memory->handle = handle;
   memory->units = units;
   memory->uses = 1;
-  memory->is_import = is_import;
+  memory->exporter = exporter;
   memory->row = static_cast<uint8_t>(row);
   units_[row] += units;
   if (units > 0) ++count_[row];
@@ -52,20 +52,20 @@ uint64_t PhysicalTable::memory_at(uint64_t address) {
 bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
   Locked<SpinLock> lock(lock_);
   Memory* memory = memories_.find(number);
-  if (memory == nullptr || memory->exported || memory->units == 0) return false;
-  memory->exported = true;
+  if (memory == nullptr || memory->units == 0) return false;
   charge = {.memory = number, .units = memory->units, .row = memory->row};
-  return true;
+  const bool first = !memory->exported;
+  memory->exported = true;
+  return first;
 }
 
-uint64_t PhysicalTable::note_import(uint64_t number, uint64_t units, int& row) {
+PhysicalTable::Freed PhysicalTable::note_import(uint64_t number, uint64_t units) {
   Locked<SpinLock> lock(lock_);
   Memory* memory = memories_.find(number);
-  if (memory == nullptr || !memory->is_import || units <= memory->imported) return 0;
-  row = memory->row;
+  if (memory == nullptr || memory->exporter == 0 || units <= memory->imported) return {};
   const uint64_t more = units - memory->imported;
   memory->imported = units;
-  return more;
+  return {.memory = number, .imported = more, .exporter = memory->exporter, .row = memory->row};
 }
 
 void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
@@ -86,6 +86,7 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
   const Freed freed = {.memory = number,
                        .units = memory->units,
                        .imported = memory->imported,
+                       .exporter = memory->exporter,
                        .row = memory->row,
                        .exported = memory->exported};
   units_[freed.row] -= freed.units;

@@ -24,25 +24,27 @@ class PhysicalTable {
     uint64_t memory = 0;
     uint64_t units = 0;
     uint64_t imported = 0;  // units that another process pays for
+    uint8_t exporter = 0;   // see `add`
     int row = 0;
     bool exported = false;
   };
 
   // A new handle, with one reference: to new memory that was charged, or to what costs nothing (0
-  // units), of which imports are memory that another process pays for; their handle may also be the
-  // address at which they were opened. False when the host is out of memory.
-  bool add(uint64_t handle, uint64_t units, int row, bool is_import = false);
+  // units), of which imports are memory that another process pays for, by Imports' number of the
+  // `exporter` (0: no import); their handle may also be the address at which they were opened.
+  // False when the host is out of memory.
+  bool add(uint64_t handle, uint64_t units, int row, uint8_t exporter = 0);
 
   // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
   uint64_t memory_of(uint64_t handle);
   uint64_t memory_at(uint64_t address);
 
-  // Marks memory of this process as exported. True with its charge in `freed` the first time.
+  // Marks memory of this process as exported, and says its charge. True the first time.
   bool mark_exported(uint64_t memory, Freed& charge);
 
-  // Of an import nothing is known but what is mapped: notes that it is `units` at least. Returns by
-  // how much that is more than was known, and its row.
-  uint64_t note_import(uint64_t memory, uint64_t units, int& row);
+  // Of an import often nothing is known but what is mapped: notes that it is `units` at least.
+  // Returns its row, its exporter, and in `imported` by how much that is more than was known.
+  Freed note_import(uint64_t memory, uint64_t units);
 
   // One more reference to the memory by this handle, which may be a new one.
   void add_reference(uint64_t handle, uint64_t memory);
@@ -90,9 +92,9 @@ class PhysicalTable {
     uint64_t imported;
     uint32_t uses;
     uint8_t row;
+    uint8_t exporter;
     bool aliased;
     bool exported;
-    bool is_import;
   };
   struct Mapping {
     uint64_t key;

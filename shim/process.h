@@ -13,6 +13,7 @@
 #include "shim/ceiling.h"
 #include "shim/context_table.h"
 #include "shim/graph_table.h"
+#include "shim/imports.h"
 #include "shim/ledger.h"
 #include "shim/limits.h"
 #include "shim/live_map.h"
@@ -112,6 +113,7 @@ class Process {
   PoolTable pools;
   GraphTable graphs;
   PhysicalTable physical;
+  Imports imports;
   ContextTable contexts;
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;

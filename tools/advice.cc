@@ -133,10 +133,16 @@ class Advisor {
     if (count > 1) {
       say("fewer processes: {} of them hold {} for contexts and code now", count, bytes(sum));
     }
+    std::string importers;
+    for (const ProcessUse& each : now_->processes) {
+      if (!each.alive || each.imported == 0) continue;
+      importers += fmt::format("{}{} (PID {})", importers.empty() ? "; importing are " : ", ",
+                               each.command, pid_text(each.host_pid, each.pid));
+    }
     for (const ProcessUse& each : now_->processes) {
       if (!each.orphaned) continue;
-      say("closing what was imported from {} (PID {}), which is dead: {} of it are still in use",
-          each.command, pid_text(each.host_pid, each.pid), bytes(each.used));
+      say("closing what was imported from {} (PID {}), which is dead: {} of it are still in use{}",
+          each.command, pid_text(each.host_pid, each.pid), bytes(each.used), importers);
     }
   }
 

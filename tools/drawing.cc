@@ -117,6 +117,7 @@ std::string pid_text(uint32_t host_pid, uint32_t pid) {
 }
 
 std::string standing(const ProcessUse& process) {
+  if (process.alive && process.guest) return "guest";
   if (process.alive) return moment(process.since_unix_s);
   if (process.orphaned) return "exported";
   return process.driver_used.value_or(0) > 0 ? "dying" : "dead";

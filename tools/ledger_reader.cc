@@ -86,6 +86,7 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
     owner.user = user_name(slot.uid);
     owner.command = clean(slot.command, sizeof slot.command);
     owner.alive = LedgerFile::slot_is_alive(fd, number);
+    owner.guest = slot.guest != 0;
     owner.orphaned = !owner.alive && slot.orphaned.load() != 0;
     owner.since_unix_s = slot.claimed_unix_s;
   });
@@ -113,7 +114,7 @@ void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot&
 }
 
 DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
-                      const layout::AllocationCount* counts,
+                      const layout::Sharing* sharing, const layout::AllocationCount* counts,
                       const std::map<uint32_t, ProcessUse>& owners) {
   DeviceUse use;
   use.key = clean(device.key, sizeof device.key);
@@ -133,7 +134,10 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
     const uint64_t count = counts[slot].word.load();
     process.allocations_unix_s = count >> 32;
     if (process.allocations_unix_s != 0) process.allocations = count & UINT32_MAX;
-    if (process.used == 0 && process.leased == 0 && process.peak == 0) continue;
+    process.imported = to_bytes(layout::imported_of(sharing[slot].word.load()));
+    if (process.used == 0 && process.leased == 0 && process.peak == 0 && process.imported == 0) {
+      continue;
+    }
     if (process.alive || process.orphaned) use.used += process.used;
     use.processes.push_back(std::move(process));
   }
@@ -202,7 +206,7 @@ uint64_t RefusalCounts::total() const {
 
 bool DeviceUse::lives() const {
   return std::any_of(processes.begin(), processes.end(),
-                     [](const ProcessUse& process) { return process.alive; });
+                     [](const ProcessUse& process) { return process.alive && !process.guest; });
 }
 
 std::vector<std::string> tenant_names() {
@@ -258,8 +262,8 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
   }
   for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
     if (ledger->devices[row].cap.load() == 0) continue;
-    tenant.devices.push_back(
-        read_device(ledger->devices[row], ledger->cells[row], ledger->allocations[row], owners));
+    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row],
+                                         ledger->sharing[row], ledger->allocations[row], owners));
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
   }
   tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);

@@ -36,7 +36,9 @@ struct ProcessUse {
   std::string command;
   bool alive = false;
   bool orphaned = false;  // dead, but others still hold what it exported: `used` still counts
+  bool guest = false;     // of another tenant, with memory of this one's imported
   uint64_t used = 0;
+  uint64_t imported = 0;  // that others pay for
   uint64_t leased = 0;
   uint64_t peak = 0;
   uint64_t implicit = 0;  // of `used`, what no call asked for: contexts and the like

@@ -147,7 +147,7 @@ class Look {
           const bool same =
               (owner.host_pid != 0 && owner.host_pid == process.name.host_pid) ||
               (owner.pid == process.name.pid && owner.pid_namespace == process.name.pid_namespace);
-          if (!same || is_another(process.pid, owner)) continue;
+          if (!same || owner.guest || is_another(process.pid, owner)) continue;
           found = true;
           if (&gpu == &listed) owner.driver_used = process.bytes;
         }

@@ -25,7 +25,8 @@ constexpr std::string_view kHelp[] = {
     "",
     "A GPU's bar: used, else claimed (fracgpu run --fraction), else under caps, rest.",
     "SINCE says \"dead\" where what is held is free for others, \"dying\" where the",
-    "driver has not let go of it yet, and \"exported\" where others still hold it.",
+    "driver has not let go of it yet, \"exported\" where others still hold it, and",
+    "\"guest\" where another tenant's process has memory of this one's imported.",
     "\"(no cap)\": the driver counts memory for it, and no ledger knows it.",
 };
 
@@ -173,7 +174,8 @@ std::string TopScreen::title(const MachineState& machine) const {
     for (const TenantOnGpu& tenant : gpu.tenants) {
       if (!tenant.use) continue;
       refused += tenant.use->refusals.total();
-      for (const ProcessUse& one : tenant.use->processes) processes += one.alive ? 1 : 0;
+      for (const ProcessUse& one : tenant.use->processes)
+        processes += one.alive && !one.guest ? 1 : 0;
     }
   }
   std::string text = fmt::format("fracgpu {}  {} GPUs, {} tenants, {} processes, {} refused",

@@ -61,6 +61,11 @@ struct CUmemPoolProps {
 struct CUmemPoolPtrExportData {
   unsigned char reserved[64];
 };
+struct CUmemFabricHandle {
+  unsigned char data[64];
+};
+inline constexpr int kPosixDescriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+inline constexpr int kFabric = 8;           // CU_MEM_HANDLE_TYPE_FABRIC
 inline constexpr int kManaged = 2;          // CU_MEM_ALLOCATION_TYPE_MANAGED
 inline constexpr int kPoolReserved = 5;     // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 inline constexpr int kPoolUsed = 7;         // CU_MEMPOOL_ATTR_USED_MEM_CURRENT

@@ -1,5 +1,5 @@
-// Memory shared by IPC handles: the exporter pays, and goes on paying after its death as long as a
-// process of the tenant has the memory open; the importer never does.
+// Memory shared by IPC handles: the exporter pays, and its tenant goes on paying after its death as
+// long as a process under a cap has the memory open; the importer never does.
 #include "hooks/cuda/hook.h"
 #include "shim/physical_calls.h"
 
@@ -7,13 +7,13 @@ namespace fracgpu::cuda {
 namespace {
 
 // Enters what was opened at `pointer`, with its size, as memory that another process pays for.
-void enter_opened(Process& process, CUdeviceptr pointer) {
+void enter_opened(Process& process, CUdeviceptr pointer, const CUipcMemHandle& handle) {
   Context context;
   CUdeviceptr base = 0;
   size_t bytes = 0;
   if (current_context(process, context) &&
       real::cuMemGetAddressRange_v2(&base, &bytes, pointer) == kSuccess) {
-    note_opened(process, pointer, context.row, linear_size(bytes).units);
+    note_imported(process, pointer, context.row, linear_size(bytes).units, &handle, sizeof handle);
   }
 }
 
@@ -22,7 +22,7 @@ CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags, c
   Hook hook;
   const CUresult result = real(pointer, handle, flags);
   if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer);
+    enter_opened(hook.process(), *pointer, handle);
   }
   return result;
 }
@@ -35,6 +35,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   if (result != kSuccess || !hook.active()) return result;
   Allocation entry;
   note_exported_allocation(hook.process(), pointer, entry);
+  note_handle(hook.process(), handle, sizeof *handle);
   return result;
 }
 

@@ -171,7 +171,7 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
 }
 
 // Enters memory of another process's pool. What is held with it is all of its chunk.
-void enter_imported(Process& process, CUdeviceptr pointer) {
+void enter_imported(Process& process, CUdeviceptr pointer, const CUmemPoolPtrExportData& data) {
   CUdevice device = 0;
   size_t chunk = 0;
   if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
@@ -179,7 +179,8 @@ void enter_imported(Process& process, CUdeviceptr pointer) {
     real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
     chunk = std::max<size_t>(chunk, kPoolChunkBytes);
   }
-  note_opened(process, pointer, row_of(process, device), linear_size(chunk).units);
+  note_imported(process, pointer, row_of(process, device), linear_size(chunk).units, &data,
+                sizeof data);
 }
 
 }  // namespace
@@ -253,12 +254,19 @@ CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, in
   return result;
 }
 
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
+  Hook hook;
+  const CUresult result = real::cuMemPoolExportPointer(data, pointer);
+  if (result == kSuccess && hook.active()) note_handle(hook.process(), data, sizeof *data);
+  return result;
+}
+
 CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
                                 CUmemPoolPtrExportData* data) {
   Hook hook;
   const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
   if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_imported(hook.process(), *pointer);
+    enter_imported(hook.process(), *pointer, *data);
   }
   return result;
 }

@@ -74,13 +74,8 @@ CUresult bind(CUmemGenericAllocationHandle multicast, size_t offset, size_t size
   return result;
 }
 
-// A handle that is known already is one more reference to what it stands for.
-void enter_import(Process& process, CUmemGenericAllocationHandle handle, int row) {
-  if (const uint64_t known = process.physical.memory_of(handle); known != 0) {
-    process.physical.add_reference(handle, known);
-  } else if (row >= 0) {
-    process.physical.add(handle, 0, row, true);
-  }
+int descriptor_of(void* os_handle) {
+  return static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
 }
 
 }  // namespace
@@ -152,7 +147,13 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   CUmemAllocationProp properties;
   if (result == kSuccess && hook.active() && handle != nullptr &&
       real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {
-    enter_import(hook.process(), *handle, row_of(hook.process(), device_of(properties.location)));
+    Process& process = hook.process();
+    const int row = row_of(process, device_of(properties.location));
+    if (handle_type == kFabric) {
+      note_imported(process, *handle, row, 0, os_handle, sizeof(CUmemFabricHandle));
+    } else {
+      note_imported(process, *handle, row, 0, descriptor_of(os_handle));
+    }
   }
   return result;
 }
@@ -161,7 +162,13 @@ CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHan
                                       int handle_type, unsigned long long flags) {
   Hook hook;
   const CUresult result = real::cuMemExportToShareableHandle(os_handle, handle, handle_type, flags);
-  if (result == kSuccess && hook.active()) note_exported(hook.process(), handle);
+  PhysicalTable::Freed charge;
+  if (result == kSuccess && hook.active() && note_exported(hook.process(), handle, charge)) {
+    if (handle_type == kFabric) note_handle(hook.process(), os_handle, sizeof(CUmemFabricHandle));
+    if (handle_type == kPosixDescriptor) {
+      note_descriptor(hook.process(), *static_cast<const int*>(os_handle), charge.units);
+    }
+  }
   return result;
 }
 

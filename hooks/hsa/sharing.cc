@@ -1,13 +1,12 @@
-// Memory shared between processes: the exporter pays, and goes on paying after its death as long as
-// a process of the tenant has the memory open; the importer never does.
+// Memory shared between processes: the exporter pays, and its tenant goes on paying after its death
+// as long as a process under a cap has the memory open; the importer never does.
 #include "hooks/hsa/hook.h"
 #include "shim/physical_calls.h"
 
 namespace fracgpu::hsa {
 namespace {
 
-void enter_exported(Process& process, const void* pointer) {
-  Allocation entry;
+void enter_exported(Process& process, const void* pointer, Allocation& entry) {
   if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
       (entry.key & 1) != 0) {
     // The runtime carves nothing more out of that block, and returns it when it is empty.
@@ -15,13 +14,16 @@ void enter_exported(Process& process, const void* pointer) {
   }
 }
 
-// What was opened at the address, as memory that another process pays for.
-void enter_opened(Process& process, void* pointer) {
+// What was opened at the address, as memory that another process pays for: that of a handle or of
+// a descriptor.
+template <typename... Origin>
+void enter_opened(Process& process, void* pointer, Origin... origin) {
   hsa_amd_pointer_info_t info{};
   info.size = sizeof info;
   if (real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) != kSuccess) return;
-  note_opened(process, reinterpret_cast<uint64_t>(pointer),
-              row_of(process, Handle::agent, info.agentOwner.handle), page_units(info.sizeInBytes));
+  note_imported(process, reinterpret_cast<uint64_t>(pointer),
+                row_of(process, Handle::agent, info.agentOwner.handle),
+                page_units(info.sizeInBytes), origin...);
 }
 
 }  // namespace
@@ -29,7 +31,11 @@ void enter_opened(Process& process, void* pointer) {
 hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_memory_t* handle) {
   Hook hook;
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
-  if (result == kSuccess && hook.active()) enter_exported(hook.process(), pointer);
+  if (result == kSuccess && hook.active()) {
+    Allocation entry;
+    enter_exported(hook.process(), pointer, entry);
+    note_handle(hook.process(), handle, sizeof *handle);
+  }
   return result;
 }
 
@@ -40,7 +46,7 @@ hsa_status_t hsa_amd_ipc_memory_attach(const hsa_amd_ipc_memory_t* handle, size_
   const hsa_status_t result =
       real::hsa_amd_ipc_memory_attach(handle, size, agent_count, agents, pointer);
   if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer);
+    enter_opened(hook.process(), *pointer, handle, sizeof *handle);
   }
   return result;
 }
@@ -57,7 +63,11 @@ hsa_status_t hsa_amd_portable_export_dmabuf(const void* pointer, size_t size, in
                                             uint64_t* offset) {
   Hook hook;
   const hsa_status_t result = real::hsa_amd_portable_export_dmabuf(pointer, size, dmabuf, offset);
-  if (result == kSuccess && hook.active()) enter_exported(hook.process(), pointer);
+  if (result == kSuccess && hook.active() && dmabuf != nullptr) {
+    Allocation entry;
+    enter_exported(hook.process(), pointer, entry);
+    if (entry.units > 0) note_descriptor(hook.process(), *dmabuf, entry.units);
+  }
   return result;
 }
 
@@ -68,7 +78,7 @@ hsa_status_t hsa_amd_interop_map_buffer(uint32_t agent_count, hsa_agent_t* agent
   const hsa_status_t result = real::hsa_amd_interop_map_buffer(
       agent_count, agents, interop, flags, size, pointer, metadata_size, metadata);
   if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer);
+    enter_opened(hook.process(), *pointer, interop);
   }
   return result;
 }

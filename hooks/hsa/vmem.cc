@@ -75,7 +75,10 @@ hsa_status_t hsa_amd_vmem_export_shareable_handle(int* dmabuf, hsa_amd_vmem_allo
                                                   uint64_t flags) {
   Hook hook;
   const hsa_status_t result = real::hsa_amd_vmem_export_shareable_handle(dmabuf, handle, flags);
-  if (result == kSuccess && hook.active()) note_exported(hook.process(), handle.handle);
+  PhysicalTable::Freed charge;
+  if (result == kSuccess && hook.active() && note_exported(hook.process(), handle.handle, charge)) {
+    note_descriptor(hook.process(), *dmabuf, charge.units);
+  }
   return result;
 }
 
@@ -87,7 +90,7 @@ hsa_status_t hsa_amd_vmem_import_shareable_handle(int dmabuf, hsa_amd_vmem_alloc
   if (result == kSuccess && hook.active() && handle != nullptr &&
       real::hsa_amd_vmem_get_alloc_properties_from_handle(*handle, &pool, &type) == kSuccess) {
     const int row = row_of(hook.process(), Handle::pool, pool.handle);
-    if (row >= 0) hook.process().physical.add(handle->handle, 0, row, true);
+    note_imported(hook.process(), handle->handle, row, 0, dmabuf);
   }
   return result;
 }

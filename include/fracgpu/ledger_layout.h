@@ -23,13 +23,14 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxSlots = 1024;
 inline constexpr uint32_t kCellsPerLine = 4;
 inline constexpr uint32_t kMaxRefusals = 64;
+inline constexpr uint32_t kMaxExports = 2048;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
@@ -90,6 +91,8 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> orphaned;  // 1: dead, but others still hold memory that it exported
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
+  uint32_t guest;    // 1: of another tenant; holds nothing, but has memory of this one's imported
+  uint32_t reserved;
 };
 static_assert(sizeof(Slot) == 64);
 
@@ -163,6 +166,10 @@ struct Ledger {
   alignas(64) Cell cells[kMaxDevices][kMaxSlots];
   Sharing sharing[kMaxDevices][kMaxSlots];
   AllocationCount allocations[kMaxDevices][kMaxSlots];
+  // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
+  // `export_place`, where a newer one may take an older one's place. By these a process of another
+  // tenant finds out whose memory it has, and is a guest here as long as it has some.
+  std::atomic<uint64_t> exports[kMaxExports];
   // Written when memory is refused and at no other time; behind all that grants it, so that no
   // granting process reads a line that a refused one writes. `refused` outlives its processes.
   alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
@@ -172,8 +179,9 @@ struct Ledger {
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, devices) == 384);
 static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
-static_assert(offsetof(Ledger, refusals) ==
-              384 + 128 * kMaxDevices + 64 * kMaxSlots + (16 + 8 + 8) * kMaxDevices * kMaxSlots);
+static_assert(offsetof(Ledger, refusals) == 384 + 128 * kMaxDevices + 64 * kMaxSlots +
+                                                (16 + 8 + 8) * kMaxDevices * kMaxSlots +
+                                                8 * kMaxExports);
 static_assert(offsetof(Ledger, refused) == offsetof(Ledger, refusals) + 576 + 64);
 static_assert(sizeof(Ledger) == offsetof(Ledger, refused) + 256 * kMaxRefusals);
 static_assert(sizeof(Ledger) < 640 * 1024, "a container's /dev/shm may be 64 MiB for everything");
@@ -272,6 +280,19 @@ constexpr uint64_t check_of(const char* bytes, size_t size) {
 }
 constexpr uint64_t check_of(const char (&key)[kNameBytes]) {
   return check_of(key, kNameBytes);
+}
+inline uint64_t hash_of_handle(const void* handle, size_t size) {
+  const uint64_t hash = check_of(static_cast<const char*>(handle), size);
+  return hash != 0 ? hash : 1;  // 0 is an empty place
+}
+constexpr uint32_t export_place(uint64_t hash) {
+  return hash % kMaxExports;
+}
+// Tells a tenant's ledger from others', also from those that had its name before.
+constexpr uint32_t kMarkBits = 30;
+inline uint32_t mark_of(const Header& header) {
+  const uint64_t check = check_of(reinterpret_cast<const char*>(&header), sizeof header);
+  return static_cast<uint32_t>(check >> (64 - kMarkBits));
 }
 inline uint64_t check_of(const RefusalRecord& record) {
   const char* const bytes = reinterpret_cast<const char*>(&record);

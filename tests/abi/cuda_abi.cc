@@ -52,6 +52,8 @@ inline constexpr Since since[] = {
     {"cuLibraryUnload", 12000},
     {"CUlibrary", 12000},
     {"CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT", 12020},
+    {"CU_MEM_HANDLE_TYPE_FABRIC", 12030},
+    {"CUmemFabricHandle", 12030},
     {"cuMulticastCreate", 12010},
     {"cuMulticastBindMem", 12010},
     {"cuMulticastBindAddr", 12010},

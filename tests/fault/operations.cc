@@ -158,6 +158,17 @@ std::vector<Operation> comings_and_goings() {
        joined},
       {"join that finds only dead", two_die, {}, joined},
       {"leave", settled, joined_with_1000, [](World& world) { world.leave(); }},
+      {"a guest comes and goes",
+       settled,
+       {},
+       [](World& world) {
+         Message error;
+         expect(world.victim().join_as_guest(world.name(), world.survivor(), error));
+         world.victim().note_export(77);
+         world.victim().add_imported(world.device(), 50);
+         world.victim().drop_imported(world.device(), 50);
+         world.leave();
+       }},
       {"reap", settled, joined_beside_two_dead, [](World& world) { world.victim().reap_dead(); }},
       {"reap an orphan",
        [](World& world) {

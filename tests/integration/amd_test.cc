@@ -153,27 +153,32 @@ TEST_F(Amd, TheTenantsProcessesShareOneCap) {
 }
 
 TEST_F(Amd, TheExporterPaysAndMemoryOutlivesItsExporter) {
-  auto exporter = start("128MiB", "init malloc 64MiB export 0 wait");
-  const std::string exported = exporter->read_until_ready().back();
-  ASSERT_EQ(field(exported, "rc="), 0);
-  const std::string handle = exported.substr(exported.find("handle=") + 7);
-  auto importer = start("128MiB", "init malloc 1MiB open " + handle + " wait free 1 wait");
-  const auto lines = importer->read_until_ready();
-  ASSERT_EQ(lines.size(), 3u) << importer->finish().err;
-  ASSERT_EQ(field(lines[2], "rc="), 0) << lines[2];
-  expect_books_agree(exporter->pid(), "exporter");
-  expect_books_agree(importer->pid(), "importer");
-  exporter->kill(SIGKILL);
-  exporter->finish();
-  // 64 MiB are still there, at the tenant's cost.
-  const Outcome refused = hip("128MiB", "init malloc 64MiB");
-  EXPECT_EQ(field(line_of(refused.out, "malloc"), "rc="), 2) << refused.out;
-  importer->go_on();
-  EXPECT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
-  const Outcome granted = hip("128MiB", "init malloc 64MiB");
-  EXPECT_EQ(field(line_of(granted.out, "malloc"), "rc="), 0) << granted.err;
-  importer->finish();
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+  for (const bool is_abroad : {false, true}) {
+    SCOPED_TRACE(is_abroad ? "the importer belongs to another tenant" : "of one tenant");
+    auto exporter = start("128MiB", "init malloc 64MiB export 0 wait");
+    const std::string exported = exporter->read_until_ready().back();
+    ASSERT_EQ(field(exported, "rc="), 0);
+    const std::string handle = exported.substr(exported.find("handle=") + 7);
+    auto importer = start("128MiB", "init malloc 1MiB open " + handle + " wait free 1 wait",
+                          is_abroad ? abroad() : Environment{});
+    const auto lines = importer->read_until_ready();
+    ASSERT_EQ(lines.size(), 3u) << importer->finish().err;
+    ASSERT_EQ(field(lines[2], "rc="), 0) << lines[2];
+    expect_books_agree(exporter->pid(), "exporter");
+    EXPECT_EQ(ledger(is_abroad).held(key(), importer->pid()),
+              node_->used_by_pid(0, importer->pid()));
+    exporter->kill(SIGKILL);
+    exporter->finish();
+    // 64 MiB are still there, at the tenant's cost.
+    const Outcome refused = hip("128MiB", "init malloc 64MiB");
+    EXPECT_EQ(field(line_of(refused.out, "malloc"), "rc="), 2) << refused.out;
+    importer->go_on();
+    EXPECT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
+    const Outcome granted = hip("128MiB", "init malloc 64MiB");
+    EXPECT_EQ(field(line_of(granted.out, "malloc"), "rc="), 0) << granted.err;
+    importer->finish();
+    EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+  }
 }
 
 // Where KFD's PIDs are not this process's, the kernel does not tell what it holds.

@@ -40,18 +40,20 @@ std::unique_ptr<Program> PropertyRig::start(unsigned seed, int threads, int phas
       args, capped(std::to_string(cap_mib_) + "MiB") +
                 Environment{{"FRACGPU_SIM_MODULE_MIB", GetParam().module_mib},
                             {"FRACGPU_SIM_MANAGED", GetParam().managed},
+                            {"RANDOM_CALLS_BOARD", board_path()},
                             {"FRACGPU_LOG", "off"}} +
                 extra);
 }
 
 void PropertyRig::run_phases(int processes, int threads, int moves, const Environment& extra) {
   const int phases = getenv("FRACGPU_CAMPAIGN") != nullptr ? 100 : 10;
-  const uint64_t cap = static_cast<uint64_t>(cap_mib_) * kMiB;
   const unsigned first_seed = chosen_seed();
   std::printf("FRACGPU_SEED=%u\n", first_seed);
   std::vector<std::unique_ptr<Program>> programs;
   for (int i = 0; i < processes; ++i) {
-    programs.push_back(start(first_seed + static_cast<unsigned>(i), threads, phases, moves, extra));
+    const Environment whose = is_abroad(static_cast<size_t>(i)) ? abroad() : Environment{};
+    programs.push_back(
+        start(first_seed + static_cast<unsigned>(i), threads, phases, moves, extra + whose));
   }
   for (auto& program : programs) ASSERT_EQ(program->read_line(), "up") << program->finish().err;
   for (auto& program : programs) program->go_on();
@@ -70,14 +72,11 @@ void PropertyRig::run_phases(int processes, int threads, int moves, const Enviro
         refused += field(line, "refused=");
       }
     }
-    uint64_t leeway = 0;
     for (size_t i = 0; i < programs.size(); ++i) {
-      expect_equal_soon(*programs[i], managed[i], when);
-      leeway += managed[i];
+      expect_equal_soon(*programs[i], is_abroad(i), managed[i], when);
     }
-    const uint64_t charged = ledger().total_held(key()), real = node_->tenant_used(0, tenant_);
-    EXPECT_TRUE(agree(charged, real, leeway)) << when << ": " << charged << " of " << real;
-    EXPECT_LE(node_->tenant_high_water(0, tenant_), cap) << when;
+    expect_totals(when, managed, false);
+    if (GetParam().abroad) expect_totals(when, managed, true);
     if (HasFailure()) break;
     for (auto& program : programs) program->go_on();
   }
@@ -89,14 +88,26 @@ void PropertyRig::run_phases(int processes, int threads, int moves, const Enviro
               static_cast<double>(node_->tenant_high_water(0, tenant_)) / 1048576.0, cap_mib_);
 }
 
+// Of the tenant, or of the other one.
+void PropertyRig::expect_totals(const std::string& when, const std::vector<uint64_t>& managed,
+                                bool abroad) {
+  uint64_t leeway = 0;
+  for (size_t i = 0; i < managed.size(); ++i) leeway += is_abroad(i) == abroad ? managed[i] : 0;
+  const std::string tenant = abroad ? other_tenant() : tenant_;
+  const uint64_t charged = ledger(abroad).total_held(key()), real = node_->tenant_used(0, tenant);
+  EXPECT_TRUE(agree(charged, real, leeway)) << when << ": " << charged << " of " << real;
+  EXPECT_LE(node_->tenant_high_water(0, tenant), static_cast<uint64_t>(cap_mib_) * kMiB) << when;
+}
+
 // What a call leaves to the truth is found when the truth is read next, which is not at once.
-void PropertyRig::expect_equal_soon(Program& program, uint64_t managed, const std::string& when) {
+void PropertyRig::expect_equal_soon(Program& program, bool abroad, uint64_t managed,
+                                    const std::string& when) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   uint64_t charged = 0, real = 0;
   do {
     program.go_on_with("look");
     if (program.read_line() != "looked") break;
-    charged = ledger().held(key(), program.pid());
+    charged = ledger(abroad).held(key(), program.pid());
     real = node_->used_by_pid(0, program.pid());
   } while (!agree(charged, real, managed) && std::chrono::steady_clock::now() < end);
   EXPECT_TRUE(agree(charged, real, managed))

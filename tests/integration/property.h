@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/integration/rig.h"
 
@@ -18,6 +19,7 @@ struct Mix {
   int max_mib;  // of one request
   const char* module_mib = "4";
   const char* managed = "";  // FRACGPU_SIM_MANAGED
+  bool abroad = false;       // every second process belongs to another tenant
 };
 
 void PrintTo(const Mix& mix, std::ostream* stream);
@@ -31,9 +33,11 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
   void run_phases(int processes, int threads, int moves, const Environment& extra = {});
 
  private:
+  bool is_abroad(size_t number) const { return GetParam().abroad && number % 2 == 1; }
+  void expect_totals(const std::string& when, const std::vector<uint64_t>& managed, bool abroad);
   std::unique_ptr<Program> start(unsigned seed, int threads, int phases, int moves,
                                  const Environment& extra);
-  void expect_equal_soon(Program& program, uint64_t managed, const std::string& when);
+  void expect_equal_soon(Program& program, bool abroad, uint64_t managed, const std::string& when);
 
   const char* program_;
   int cap_mib_;

@@ -24,6 +24,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Mix{"Graphs", "graphs linear", 256}, Mix{"Implicit", "implicit", 64},
                     Mix{"Managed", "managed linear implicit", 64},
                     Mix{"ManagedLate", "managed linear implicit", 64, "4", "late"},
+                    Mix{"Sharing", "sharing linear", 64},
+                    Mix{"SharingAbroad", "sharing linear", 64, "4", "", true},
                     Mix{"All", "linear vmm pools arrays graphs implicit", 64}),
     [](const auto& info) { return std::string(info.param.name); });
 

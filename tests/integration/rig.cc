@@ -114,8 +114,14 @@ Rig::~Rig() {
   node_.reset();
   sim::Node::remove(node_path_);
   unlink(ledger_path().c_str());
+  unlink(ledger_path(true).c_str());
+  unlink(board_path().c_str());
   unlink((ledger_path() + kEvidence).c_str());
   unlink((ledger_path() + kEvidence + ".rows").c_str());
+}
+
+Environment Rig::abroad() const {
+  return {{"FRACGPU_TENANT", other_tenant()}, {sim::kTenantVariable, other_tenant()}};
 }
 
 Environment Rig::watched(uint64_t bytes) const {

@@ -69,8 +69,17 @@ class Rig : public testing::Test {
                                         const std::vector<std::string>& commands,
                                         const Environment& extra = {}) const;
 
-  std::string ledger_path() const { return layout::kFilePrefix + tenant_; }
-  LedgerView ledger() const { return LedgerView(ledger_path()); }
+  // Where programs of random calls pin what they share.
+  std::string board_path() const { return node_path_ + ".board"; }
+
+  // A program with this on top belongs to another tenant.
+  std::string other_tenant() const { return tenant_ + "-other"; }
+  Environment abroad() const;
+
+  std::string ledger_path(bool of_other = false) const {
+    return layout::kFilePrefix + (of_other ? other_tenant() : tenant_);
+  }
+  LedgerView ledger(bool of_other = false) const { return LedgerView(ledger_path(of_other)); }
   std::string uuid(int device = 0) const { return node_->uuid(device); }
   // What the ledger calls the device.
   std::string key(int device = 0) const;

@@ -9,32 +9,57 @@ namespace {
 
 constexpr uint64_t kShared = 600 * kMiB;
 
-class Sharing : public Rig, public testing::WithParamInterface<const char*> {
- protected:
-  // A cap with room for three contexts of 256 MiB and the shared memory, and 168 MiB more.
-  static constexpr char kLimit[] = "1536MiB";
+// How memory is exported, and whether its importer belongs to another tenant.
+struct Way {
+  const char* name;
+  const char* mode;
+  bool abroad;
+};
 
-  std::unique_ptr<Program> start(const std::vector<std::string>& arguments) {
+class Sharing : public Rig, public testing::WithParamInterface<Way> {
+ protected:
+  // Room for the shared memory, for each context of 256 MiB (two processes and the importer, which
+  // has one of the tenant's own or not), and for 168 MiB more.
+  static uint64_t cap() { return (GetParam().abroad ? 1280 : 1536) * kMiB; }
+
+  std::unique_ptr<Program> start(const std::vector<std::string>& arguments,
+                                 const Environment& extra = {}) {
     std::vector<std::string> args = {TEST_SHARE_CLIENT};
     args.insert(args.end(), arguments.begin(), arguments.end());
-    return std::make_unique<Program>(args, capped(kLimit));
+    return std::make_unique<Program>(args, capped(std::to_string(cap() / kMiB) + "MiB") + extra);
   }
   void export_memory() {
-    exporter_ = start({GetParam(), std::to_string(kShared)});
+    exporter_ = start({GetParam().mode, std::to_string(kShared)});
     const std::string line = exporter_->read_line();
     ASSERT_EQ(line.rfind("token ", 0), 0u) << line << exporter_->finish().err;
     token_ = line.substr(6);
   }
-  std::unique_ptr<Program> import_memory() {
-    auto importer = start({"import", token_, std::to_string(kShared)});
+  std::unique_ptr<Program> import_memory(const char* mode = "import") {
+    auto importer = start({mode, token_, std::to_string(kShared)},
+                          GetParam().abroad ? abroad() : Environment{});
     EXPECT_EQ(importer->read_line(), "open rc=0");
     return importer;
   }
+  LedgerView importing_ledger() const { return ledger(GetParam().abroad); }
   static int ask(Program& program, const std::string& command) {
     program.go_on_with(command);
     return static_cast<int>(field(program.read_line(), "rc="));
   }
-  static bool is_pool() { return std::string(GetParam()) == "export-pool"; }
+  // The exporter is dead. What it exported counts until the importer lets go of it.
+  void expect_counted_until_freed(Program& importer) {
+    auto third = start({"export", std::to_string(2 * kMiB)});
+    third->read_line();
+    // The cap less the contexts and what is shared: 424 MiB are left.
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the importer holds it";
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(420 * kMiB)), 0)
+        << "refused what would have fitted";
+    expect_totals_agree("orphaned");
+    EXPECT_EQ(ask(importer, "free"), 0);
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(600 * kMiB)), 0) << "nobody holds it any more";
+    expect_totals_agree("gone");
+    EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
+  }
+  static bool is_pool() { return std::string(GetParam().mode) == "export-pool"; }
   void expect_totals_agree(const char* when) {
     EXPECT_EQ(ledger().total_held(uuid()), node_->tenant_used(0, tenant_)) << when;
   }
@@ -47,17 +72,17 @@ TEST_P(Sharing, TheImporterPaysNothingAndFreesNothing) {
   export_memory();
   auto importer = import_memory();
   expect_books_agree(exporter_->pid(), "exporter");
-  expect_books_agree(importer->pid(), "importer");
-  EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
+  EXPECT_EQ(node_->used_by_pid(0, importer->pid()), 256 * kMiB);
+  EXPECT_EQ(importing_ledger().held(uuid(), importer->pid()), 256 * kMiB);
   if (!is_pool()) {
     EXPECT_NE(ask(*importer, "freeptr"), 0) << "such an import is not freed by cuMemFree";
   }
-  EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
+  EXPECT_EQ(importing_ledger().held(uuid(), importer->pid()), 256 * kMiB);
   EXPECT_EQ(ask(*importer, "free"), 0);
-  EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
+  EXPECT_EQ(importing_ledger().held(uuid(), importer->pid()), 256 * kMiB);
   expect_totals_agree("closed");
   EXPECT_EQ(ask(*exporter_, "free"), 0);
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 1536 * kMiB);
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
 }
 
 TEST_P(Sharing, WhatOutlivesItsExporterIsStillCounted) {
@@ -65,17 +90,33 @@ TEST_P(Sharing, WhatOutlivesItsExporterIsStillCounted) {
   auto importer = import_memory();
   exporter_->kill(SIGKILL);
   exporter_->finish();
-  // 1536 - two contexts - 600 shared: 424 MiB are left.
-  auto third = start({"export", std::to_string(2 * kMiB)});
-  third->read_line();
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the dead one's memory lives";
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(420 * kMiB)), 0)
-      << "refused what would have fitted";
-  expect_totals_agree("orphaned");
+  expect_counted_until_freed(*importer);
+}
+
+// A handle that is mapped nowhere holds its memory as well.
+TEST_P(Sharing, WhatIsNotMappedYetIsStillCounted) {
+  if (std::string(GetParam().mode) != "export-vmm") return;  // the others have nothing like it
+  export_memory();
+  auto importer = import_memory("import-handle");
+  exporter_->kill(SIGKILL);
+  exporter_->finish();
+  expect_counted_until_freed(*importer);
+}
+
+// The tenant lives as long as somebody uses its memory, and no longer.
+TEST_P(Sharing, WhoHasLetGoOfAllIsNoGuestAnyMore) {
+  if (!GetParam().abroad) return;
+  const Environment other_cap = {{"FRACGPU_MEMORY_LIMIT", "900MiB"}};
+  const std::vector<std::string> anything = {"export", std::to_string(2 * kMiB)};
+  export_memory();
+  auto importer = import_memory();
+  exporter_->kill(SIGKILL);
+  exporter_->finish();
+  start(anything, other_cap)->finish();
+  EXPECT_EQ(ledger().cap(uuid()), cap()) << "a process of another tenant uses its memory";
   EXPECT_EQ(ask(*importer, "free"), 0);
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(600 * kMiB)), 0) << "nobody holds it any more";
-  expect_totals_agree("gone");
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 1536 * kMiB);
+  start(anything, other_cap)->finish();
+  EXPECT_EQ(ledger().cap(uuid()), 900 * kMiB) << "nobody is left who knows the old cap";
 }
 
 TEST_P(Sharing, WhatTheExporterFreesStaysUntilTheImporterDoes) {
@@ -103,21 +144,17 @@ TEST_P(Sharing, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   EXPECT_EQ(ask(*exporter_, "look"), 2);
   exporter_->kill(SIGKILL);
   exporter_->finish();
-  auto third = start({"export", std::to_string(2 * kMiB)});
-  third->read_line();
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the importer holds it";
-  expect_totals_agree("orphaned");
-  EXPECT_EQ(ask(*importer, "free"), 0);
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(600 * kMiB)), 0) << "nobody holds it any more";
-  expect_totals_agree("gone");
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 1536 * kMiB);
+  expect_counted_until_freed(*importer);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    By, Sharing, testing::Values("export", "export-vmm", "export-pool"), [](const auto& info) {
-      const std::string how = info.param;
-      return std::string(how == "export" ? "Ipc" : how == "export-vmm" ? "Descriptor" : "Pool");
-    });
+INSTANTIATE_TEST_SUITE_P(By, Sharing,
+                         testing::Values(Way{"Ipc", "export", false},
+                                         Way{"Descriptor", "export-vmm", false},
+                                         Way{"Pool", "export-pool", false},
+                                         Way{"IpcAbroad", "export", true},
+                                         Way{"DescriptorAbroad", "export-vmm", true},
+                                         Way{"PoolAbroad", "export-pool", true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace fracgpu::test

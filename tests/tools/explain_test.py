@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 
-from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, Machine, main, one_line
+from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line
 from made_ledger import ledger
 
 
@@ -68,6 +68,27 @@ def test_the_advice_is_good():
             child.communicate("", timeout=60)
         said = words(told(m, "a"))
         assert "- a larger cap at its next start: FRACGPU_MEMORY_LIMIT=10GiB or fracgpu run" in said, said
+
+
+def test_what_the_dead_exported_and_who_has_it():
+    with Machine("a100-40gb") as m:
+        maker = m.client("a", "8GiB", f"export-vmm {6 * GIB}", program=SHARE_CLIENT, until="token ")
+        user = m.client("b", "8GiB", f"import {maker.lines[-1].split()[1]} {6 * GIB}", program=SHARE_CLIENT,
+                        until="open rc=0")
+        maker.kill()
+        maker.wait()
+        asking = m.client("a", "8GiB", "init retain alloc 3GiB wait")
+        assert "rc=2" in "".join(asking.lines), asking.lines
+        said = words(told(m, "a"))
+        assert (f"- closing what was imported from share_client (PID {maker.pid}), which is dead: 6.0 GiB of it are "
+                f"still in use; importing are share_client (PID {user.pid})") in said, said
+        out = m.fracgpu("status", m.tenant("a"))[1]
+        assert re.search(rf"\n +{maker.pid} .* exported\n", out) and re.search(rf"\n +{user.pid} .* guest\n", out), out
+        (tenant,) = json.loads(m.fracgpu("status", m.tenant("a"), "--json")[1])["tenants"]
+        (guest,) = [each for each in tenant["devices"][0]["processes"] if each["guest"]]
+        assert (guest["pid"], guest["used_bytes"], guest["imported_bytes"]) == (user.pid, 0, 6 * GIB), guest
+        user.communicate("free\n", timeout=60)
+        assert m.client("a", "8GiB", "init retain alloc 3GiB wait").lines[-2].endswith("rc=0\n")
 
 
 def test_run_tells_it_before_it_is_forgotten():
@@ -255,7 +276,7 @@ def test_in_a_container_only_its_own_tenant():
 
 
 main([
-    test_the_advice_is_good, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
+    test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
     test_nothing_can_be_granted, test_amd_refusals_have_the_name_that_the_program_called,
     test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,
     test_status_marks_whom_the_driver_has_not_let_go_of, test_sixteen_gpus_and_two_hundred_tenants,

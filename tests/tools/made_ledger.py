@@ -2,10 +2,10 @@
 import fcntl
 import struct
 
-UNIT, DEVICES, SLOTS, REFUSALS = 512, 16, 1024, 64
+UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 16, 1024, 64, 2048
 DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
 ALLOCATIONS_AT = CELL_AT + (16 + 8) * DEVICES * SLOTS
-COUNTS_AT = ALLOCATIONS_AT + 8 * DEVICES * SLOTS
+COUNTS_AT = ALLOCATIONS_AT + 8 * DEVICES * SLOTS + 8 * EXPORTS
 RECORDS_AT = COUNTS_AT + 576 + 64
 SIZE = RECORDS_AT + 256 * REFUSALS
 LOCKS_AT = 0x40000000 + 1
@@ -16,7 +16,7 @@ GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 def ledger(processes, key=b"GPU-test"):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 6, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 7, SIZE, DEVICES, SLOTS, 1700000000, b"t")
     data[256:384] = b"\xff" * 128
     struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
     struct.pack_into("<QQQQ", data, COUNTS_AT, 2, 1, 0, 0)

@@ -57,8 +57,8 @@ struct Families {
   Family damaged{"fracgpu_tenant_ledger_damaged", kGauge,
                  "1 if something else wrote into a tenant's ledger: nothing is granted from it."};
   Family processes{"fracgpu_tenant_processes", kGauge,
-                   "Processes of a tenant on a GPU: alive, or dead while others still hold what "
-                   "they exported."};
+                   "Processes of a tenant on a GPU: alive, dead while others still hold what they "
+                   "exported, or guests of other tenants that hold it."};
   Family process_used{"fracgpu_process_used_bytes", kGauge,
                       "Memory of a GPU that a process holds."};
   Family process_peak{"fracgpu_process_peak_bytes", kGauge,
@@ -137,15 +137,20 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
   families.peak.add(labels, device.peak);
   add_refusals(device.refusals, labels, families);
   families.damaged.add(labels, uint64_t{device.damaged});
-  uint64_t alive = 0, exported = 0;
+  uint64_t alive = 0, exported = 0, guests = 0;
   for (const ProcessUse& process : device.processes) {
+    if (process.guest) {
+      guests += process.alive ? 1 : 0;
+      continue;
+    }
     alive += process.alive ? 1 : 0;
     exported += process.orphaned ? 1 : 0;
     if (with_processes && (process.alive || process.orphaned)) {
       add_process(process, labels, families);
     }
   }
-  for (const auto& [state, number] : {std::pair("alive", alive), std::pair("exported", exported)}) {
+  for (const auto& [state, number] :
+       {std::pair("alive", alive), std::pair("exported", exported), std::pair("guest", guests)}) {
     Labels of_state = labels;
     of_state.emplace_back("state", state);
     families.processes.add(of_state, number);

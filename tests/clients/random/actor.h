@@ -23,6 +23,7 @@ std::unique_ptr<Actor> make_vmm(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_pools(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_arrays(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_graphs(const World& world, uint64_t seed);
+std::unique_ptr<Actor> make_sharing(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_implicit(const World& world, uint64_t seed);
 
 }  // namespace client

@@ -1,0 +1,161 @@
+// Exports and imports; see share.h.
+#include "share.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace client {
+namespace {
+
+int map(Shared* shared) {
+  int rc =
+      call("cuMemAddressReserve", &shared->address, shared->bytes, size_t{0}, CUdeviceptr{0}, 0ull);
+  return rc != 0
+             ? rc
+             : call("cuMemMap", shared->address, shared->bytes, size_t{0}, shared->handle, 0ull);
+}
+
+template <typename Bytes>
+std::string hex(const Bytes& bytes) {
+  std::string text;
+  for (const auto byte : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(byte));
+    text += two;
+  }
+  return text;
+}
+
+template <typename Bytes>
+void read_hex(const std::string& text, Bytes& bytes) {
+  size_t i = 0;
+  for (auto& byte : bytes) {
+    byte =
+        static_cast<std::decay_t<decltype(byte)>>(std::stoi(text.substr(2 * i++, 2), nullptr, 16));
+  }
+}
+
+// A descriptor of another process.
+int take_descriptor(int pid, int their_fd) {
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  const auto fd = static_cast<int>(syscall(SYS_pidfd_getfd, process, their_fd, 0));
+  close(process);
+  return fd;
+}
+
+std::string place_of(int fd) {
+  return std::to_string(getpid()) + ":" + std::to_string(fd);
+}
+
+void* as_handle(int fd) {
+  return reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+}
+
+int export_ipc(Shared* shared, std::string* token) {
+  CUipcMemHandle handle;
+  if (const int rc = call("cuMemAlloc_v2", &shared->address, shared->bytes)) return rc;
+  const int rc = call("cuIpcGetMemHandle", &handle, shared->address);
+  *token = hex(handle.reserved);
+  return rc;
+}
+
+int export_vmm(Shared* shared, std::string* token) {
+  CUmemAllocationProp properties = {};
+  properties.type = 1;                  // CU_MEM_ALLOCATION_TYPE_PINNED
+  properties.requestedHandleTypes = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+  properties.location = {.type = kLocationDevice, .id = 0};
+  const CUmemAllocationProp* wanted = &properties;
+  if (const int rc = call("cuMemCreate", &shared->handle, shared->bytes, wanted, 0ull)) return rc;
+  void* out = &shared->fd;
+  if (const int rc = call("cuMemExportToShareableHandle", out, shared->handle, 1, 0ull)) return rc;
+  *token = place_of(shared->fd);
+  return map(shared);
+}
+
+int export_pool(Shared* shared, std::string* token) {
+  CUmemPoolProps properties = {};
+  properties.allocType = 1;    // CU_MEM_ALLOCATION_TYPE_PINNED
+  properties.handleTypes = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+  properties.location = {.type = kLocationDevice, .id = 0};
+  const CUmemPoolProps* wanted = &properties;
+  if (const int rc = call("cuMemPoolCreate", &shared->pool, wanted)) return rc;
+  const CUstream stream = nullptr;
+  int rc = call("cuMemAllocFromPoolAsync", &shared->address, shared->bytes, shared->pool, stream);
+  if (rc != 0) {
+    call("cuMemPoolDestroy", shared->pool);
+    return rc;
+  }
+  void* out = &shared->fd;
+  if ((rc = call("cuMemPoolExportToShareableHandle", out, shared->pool, 1, 0ull))) return rc;
+  CUmemPoolPtrExportData data;
+  rc = call("cuMemPoolExportPointer", &data, shared->address);
+  *token = place_of(shared->fd) + ":" + hex(data.reserved);
+  return rc;
+}
+
+int import_pool(int fd, const std::string& pointer, Shared* shared) {
+  int rc = call("cuMemPoolImportFromShareableHandle", &shared->pool, as_handle(fd), 1, 0ull);
+  if (rc != 0) return rc;
+  CUmemPoolPtrExportData data;
+  read_hex(pointer, data.reserved);
+  rc = call("cuMemPoolImportPointer", &shared->address, shared->pool, &data);
+  if (rc != 0) call("cuMemPoolDestroy", shared->pool);
+  return rc;
+}
+
+int import_ipc(const std::string& token, Shared* shared) {
+  CUipcMemHandle handle;
+  read_hex(token, handle.reserved);
+  return call("cuIpcOpenMemHandle_v2", &shared->address, handle, 1u);
+}
+
+}  // namespace
+
+int export_memory(Way way, Shared* shared, std::string* token) {
+  shared->way = way;
+  return way == Way::ipc          ? export_ipc(shared, token)
+         : way == Way::descriptor ? export_vmm(shared, token)
+                                  : export_pool(shared, token);
+}
+
+int import_memory(const std::string& token, Shared* shared, bool mapped) {
+  shared->imported = true;
+  const size_t colon = token.find(':');
+  if (colon == token.npos) return import_ipc(token, shared);
+  const size_t second = token.find(':', colon + 1);
+  const int fd = take_descriptor(std::stoi(token), std::stoi(token.substr(colon + 1)));
+  int rc = 0;
+  if (second == token.npos) {
+    shared->way = Way::descriptor;
+    rc = call("cuMemImportFromShareableHandle", &shared->handle, as_handle(fd), 1);
+    if (rc == 0 && mapped) rc = map(shared);
+  } else {
+    shared->way = Way::pool;
+    rc = import_pool(fd, token.substr(second + 1), shared);
+  }
+  close(fd);
+  return rc;
+}
+
+int let_go(const Shared& shared) {
+  if (shared.fd >= 0) close(shared.fd);
+  if (shared.way == Way::descriptor) {
+    int rc = 0;
+    if (shared.address != 0) {
+      rc = call("cuMemUnmap", shared.address, shared.bytes);
+      if (rc == 0) rc = call("cuMemAddressFree", shared.address, shared.bytes);
+    }
+    return rc != 0 ? rc : call("cuMemRelease", shared.handle);
+  }
+  if (shared.way == Way::pool) {
+    const int rc = call("cuMemFree_v2", shared.address);
+    return rc != 0 || shared.imported ? rc : call("cuMemPoolTrimTo", shared.pool, size_t{0});
+  }
+  return shared.imported ? call("cuIpcCloseMemHandle", shared.address)
+                         : call("cuMemFree_v2", shared.address);
+}
+
+}  // namespace client

@@ -1,0 +1,85 @@
+// Marks on open file descriptions, of files and of devices that all descriptors share.
+#include "shim/descriptor_mark.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "shim/byte_lock.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr DescriptorMark kMark = {.tenant = 0x3fffffff, .units = 0x12345};
+
+class Marked : public testing::TestWithParam<const char*> {
+ protected:
+  ~Marked() override {
+    close(fd_);
+    if (GetParam() != std::string("/dev/null")) unlink(GetParam());
+  }
+  static int open_one() { return open(GetParam(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
+  int fd_ = open_one();
+};
+
+TEST_P(Marked, GoesWithTheDescription) {
+  ASSERT_GE(fd_, 0);
+  DescriptorMark read;
+  EXPECT_FALSE(read_mark(fd_, read));
+  mark_descriptor(fd_, kMark);
+  const int copy = dup(fd_);
+  const int other = open_one();
+  ASSERT_TRUE(read_mark(copy, read));
+  EXPECT_EQ(read.tenant, kMark.tenant);
+  EXPECT_EQ(read.units, kMark.units);
+  EXPECT_FALSE(read_mark(other, read)) << "it is another description of the same file";
+  mark_descriptor(other, {.tenant = 0, .units = UINT32_MAX});
+  ASSERT_TRUE(read_mark(other, read)) << "two marks are in nobody's way";
+  EXPECT_EQ(read.tenant, 0u);
+  EXPECT_EQ(read.units, UINT32_MAX);
+  const pid_t child = fork();
+  if (child == 0) _exit(read_mark(copy, read) && read.tenant == kMark.tenant ? 0 : 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "another process reads it too";
+  close(other);
+  close(copy);
+}
+
+TEST_P(Marked, IsFoundAmongTheProgramsOwnLocks) {
+  ASSERT_GE(fd_, 0);
+  struct flock own = byte_lock(F_RDLCK, 5);
+  own.l_len = 100;
+  ASSERT_EQ(fcntl(fd_, F_OFD_SETLK, &own), 0);
+  mark_descriptor(fd_, kMark);
+  own = byte_lock(F_RDLCK, 1 << 20);
+  ASSERT_EQ(fcntl(fd_, F_OFD_SETLK, &own), 0);
+  DescriptorMark read;
+  ASSERT_TRUE(read_mark(fd_, read));
+  EXPECT_EQ(read.units, kMark.units);
+}
+
+TEST_P(Marked, OtherLocksAreNoMark) {
+  ASSERT_GE(fd_, 0);
+  struct flock own = byte_lock(F_RDLCK, 7);
+  own.l_len = 0;  // to its end, which is no number in the kernel's list
+  ASSERT_EQ(fcntl(fd_, F_OFD_SETLK, &own), 0);
+  DescriptorMark read;
+  EXPECT_FALSE(read_mark(fd_, read));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Marked, testing::Values("/dev/null", "unit-test-marked"),
+                         [](const auto& info) { return info.index == 0 ? "ADevice" : "AFile"; });
+
+TEST(DescriptorMark, OfNothing) {
+  DescriptorMark read;
+  mark_descriptor(-1, kMark);
+  EXPECT_FALSE(read_mark(-1, read));
+  EXPECT_FALSE(read_mark(999, read));
+}
+
+}  // namespace
+}  // namespace fracgpu

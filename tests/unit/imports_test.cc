@@ -1,0 +1,165 @@
+// Whose memory an import is, with several tenants in one process.
+#include "shim/imports.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/descriptor_mark.h"
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr char kKey[] = "GPU-test";
+constexpr uint64_t kCap = 1 << 20;
+
+// A tenant with one process, which has a row of the device.
+struct Member {
+  Member() {
+    Message error;
+    EXPECT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error))
+        << error.view();
+    row = ledger.device(kKey, kCap, kCap, error);
+  }
+  // What everybody has imported of this tenant's.
+  uint64_t imported() const {
+    uint64_t units = 0;
+    for (const auto& one : ledger.map()->sharing[row]) {
+      units += layout::imported_of(one.word.load());
+    }
+    return units;
+  }
+  int guests() const {
+    int number = 0;
+    layout::for_each_live(*ledger.map(), [&](uint32_t slot) {
+      number += ledger.map()->slots[slot].guest != 0 ? 1 : 0;
+    });
+    return number;
+  }
+  std::string hand_out(const std::string& handle) {
+    ledger.note_export(layout::hash_of_handle(handle.data(), handle.size()));
+    return handle;
+  }
+
+  ScratchTenant tenant;
+  Ledger ledger;
+  int row = -1;
+};
+
+class ImportsTest : public testing::Test {
+ protected:
+  uint8_t exporter_of(const std::string& handle) {
+    return imports_.exporter_of(own_.ledger, handle.data(), handle.size());
+  }
+  void add(uint8_t exporter, uint64_t units) {
+    imports_.add(own_.ledger, exporter, own_.row, units);
+  }
+  void leave(uint8_t exporter, uint64_t units) {
+    imports_.leave(own_.ledger, exporter, own_.row, units);
+  }
+
+  Member own_;
+  Imports imports_;
+};
+
+TEST_F(ImportsTest, OfTheOwnTenantAndOfNobodyKnown) {
+  EXPECT_EQ(exporter_of(own_.hand_out("own")), Imports::kOwn);
+  EXPECT_EQ(exporter_of("nobody's"), Imports::kOwn);
+  add(Imports::kOwn, 5);
+  EXPECT_EQ(own_.imported(), 5u);
+  leave(Imports::kOwn, 5);
+  EXPECT_EQ(own_.imported(), 0u);
+}
+
+TEST_F(ImportsTest, AGuestAsLongAsAnythingIsImported) {
+  Member other;
+  const uint8_t first = exporter_of(other.hand_out("one"));
+  ASSERT_GT(first, Imports::kOwn);
+  EXPECT_EQ(other.guests(), 1);
+  EXPECT_EQ(exporter_of(other.hand_out("two")), first);
+  EXPECT_EQ(other.guests(), 1) << "one slot is enough";
+  add(first, 30);
+  EXPECT_EQ(other.imported(), 30u);
+  EXPECT_EQ(own_.imported(), 0u);
+  leave(first, 30);
+  EXPECT_EQ(other.imported(), 0u);
+  EXPECT_EQ(other.guests(), 1);
+  leave(first, 0);
+  EXPECT_TRUE(other.ledger.reap_dead());
+  EXPECT_EQ(other.guests(), 0);
+}
+
+TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
+  Member other;
+  const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  uint64_t units = 9;
+  EXPECT_EQ(imports_.exporter_of(own_.ledger, fd, units), Imports::kOwn) << "it has no mark";
+  EXPECT_EQ(units, 0u);
+  mark_descriptor(fd, {.tenant = layout::mark_of(other.ledger.map()->header), .units = 77});
+  const uint8_t exporter = imports_.exporter_of(own_.ledger, fd, units);
+  EXPECT_GT(exporter, Imports::kOwn);
+  EXPECT_EQ(units, 77u);
+  EXPECT_EQ(other.guests(), 1);
+  leave(exporter, 0);
+  close(fd);
+}
+
+TEST_F(ImportsTest, WhatLooksLikeALedgerIsNoTrap) {
+  Member other;
+  other.hand_out("one");
+  const ScratchTenant cut, folder, pipe, link;
+  close(open(cut.path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  EXPECT_EQ(mkdir(folder.path().c_str(), 0777), 0);
+  EXPECT_EQ(mkfifo(pipe.path().c_str(), 0666), 0);
+  EXPECT_EQ(symlink("/dev/zero", link.path().c_str()), 0);
+  const uint8_t exporter = exporter_of("one");
+  EXPECT_GT(exporter, Imports::kOwn);
+  leave(exporter, 0);
+  truncate(other.tenant.path().c_str(), 4096);
+  EXPECT_EQ(exporter_of("one"), Imports::kOwn);
+}
+
+TEST_F(ImportsTest, OfMoreTenantsThanItKeeps) {
+  std::vector<std::unique_ptr<Member>> others;
+  std::vector<uint8_t> exporters;
+  for (int i = 0; i <= Imports::kMaxGuests; ++i) {
+    others.push_back(std::make_unique<Member>());
+    exporters.push_back(exporter_of(others.back()->hand_out("of " + std::to_string(i))));
+  }
+  EXPECT_EQ(exporters.back(), Imports::kOwn) << "one too many";
+  EXPECT_EQ(exporters[Imports::kMaxGuests - 1], Imports::kOwn + Imports::kMaxGuests);
+  leave(exporters[3], 0);
+  EXPECT_EQ(exporter_of("of " + std::to_string(Imports::kMaxGuests)), exporters[3])
+      << "there is a place again";
+  for (uint8_t number = Imports::kOwn + 1; number <= Imports::kOwn + Imports::kMaxGuests;
+       ++number) {
+    leave(number, 0);
+  }
+}
+
+TEST_F(ImportsTest, ANewerHandleTakesAnOlderOnesPlace) {
+  Member other;
+  const std::string first = other.hand_out("first");
+  const uint32_t place = layout::export_place(layout::hash_of_handle("first", 5));
+  std::string second;
+  for (int i = 0; second.empty(); ++i) {
+    const std::string text = std::to_string(i);
+    if (layout::export_place(layout::hash_of_handle(text.data(), text.size())) == place) {
+      second = text;
+    }
+  }
+  other.hand_out(second);
+  EXPECT_EQ(exporter_of(first), Imports::kOwn) << "nobody knows it any more";
+  const uint8_t exporter = exporter_of(second);
+  EXPECT_GT(exporter, Imports::kOwn);
+  leave(exporter, 0);
+}
+
+}  // namespace
+}  // namespace fracgpu
