@@ -40,6 +40,9 @@ bool physical_bytes(const char* device_key, uint64_t& bytes) {
   return kfd::owns(device_key) ? kfd::physical_bytes(device_key, bytes)
                                : nvml::physical_bytes(device_key, bytes);
 }
+bool used_bytes(const char* device_key, uint64_t& bytes) {
+  return !kfd::owns(device_key) && nvml::used_bytes(device_key, bytes);
+}
 bool is_part(const char* device_key) {
   return nvml::is_mig_key(device_key);
 }

@@ -162,6 +162,30 @@ Reading reconcile_implicit(Process& process, int row, uint64_t own = 0) {
   return reading;
 }
 
+// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
+constexpr uint64_t kNotTold = UINT64_MAX;
+uint64_t use_by_all(const Process& process, int row) {
+  const char* const key = process.ledger.map()->devices[row].key;
+  uint64_t first = 0, second = 0;
+  const bool stands =
+      truth::used_bytes(key, first) && truth::used_bytes(key, second) && first == second;
+  return stands ? units_for(first) : kNotTold;
+}
+
+// The size of a context by what the device's use has grown by since, where the driver does not tell
+// what this process holds; 0 where that is no context's size, because somebody else came or went
+// meanwhile. (By public reports contexts take from 150 to 600 MiB.)
+uint64_t grown_by_context(const Process& process, int row, uint64_t used_before) {
+  constexpr uint64_t kLeast = (32u << 20) / kUnit, kMost = (1u << 30) / kUnit;
+  const uint64_t used = used_before != kNotTold ? use_by_all(process, row) : kNotTold;
+  if (used == kNotTold || used < used_before + kLeast || used > used_before + kMost) return 0;
+  return used - used_before;
+}
+
+void note_context_size(Process& process, int row, uint64_t units) {
+  process.ledger.set_context_size(row, std::max(units, process.ledger.context_size(row)));
+}
+
 // The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
 // then try with what is left, because nobody else can be pushed over the cap.
 uint64_t units_left_if_alone(Process& process, int row) {
@@ -193,6 +217,7 @@ ImplicitReservation::ImplicitReservation(Process& process, int row, uint64_t uni
   }
   if (granted_) {
     process.implicit[row].pending.fetch_add(units_, std::memory_order_relaxed);
+    if (kind_ == Kind::context) used_before_ = use_by_all(process, row);
   } else {
     say_refusal(process, row, api, refusal);
   }
@@ -238,13 +263,18 @@ bool ImplicitReservation::made() {
   }
   uint64_t units = bounds.nearest_to(before - implicit.passing + units_);
   const bool context = is_context();
+  const uint64_t grown = reading == Reading::unknown && kind_ == Kind::context
+                             ? grown_by_context(process_, row_, used_before_)
+                             : 0;
+  const uint64_t estimate = grown != 0 ? grown : units_;
+  if (grown != 0) note_context_size(process_, row_, grown);
   if (reading == Reading::disturbed) units = before + units_;
-  if (reading == Reading::unknown) units = before + (context ? units_ : 0);
+  if (reading == Reading::unknown) units = before + (context ? estimate : 0);
   // Learnt only where nothing else can be in the difference.
   if (reading == Reading::believed && bounds.exact() && implicit.exact && units > before) {
     const uint64_t growth = units - before;
     if (context) {
-      process_.ledger.set_context_size(row_, std::max(growth, process_.ledger.context_size(row_)));
+      note_context_size(process_, row_, growth);
     } else if (kind_ == Kind::module) {
       implicit.largest_growth = std::max(growth, implicit.largest_growth);
     }
@@ -255,8 +285,10 @@ bool ImplicitReservation::made() {
   if (reading == Reading::unknown && context) {
     report(Level::info,
            "the driver does not tell what this process holds on {}: a context is "
-           "charged by estimate, {}, and modules not at all",
-           process_.ledger.map()->devices[row_].key, human_bytes(units_ * kUnit).view());
+           "charged by {}, {}, and modules not at all",
+           process_.ledger.map()->devices[row_].key,
+           grown != 0 ? "what the GPU's use grew by" : "estimate",
+           human_bytes(estimate * kUnit).view());
   }
   charge_implicit(process_, row_, units, units_);
   if (reading == Reading::believed) implicit.passing = 0;

@@ -22,6 +22,9 @@ bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 bool index_of(const char* device_key, int& index);
 bool physical_bytes(const char* device_key, uint64_t& bytes);
 
+// What is in use on the device by everybody, in bytes. NVIDIA's only.
+bool used_bytes(const char* device_key, uint64_t& bytes);
+
 // Whether the device is a part of a GPU that has a name of its own, as MIG instances are, and that
 // name. AMD's partitions are known by their bus ids and numbers alone.
 bool is_part(const char* device_key);

@@ -9,8 +9,9 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Charged for the first context on a device whose truth cannot be read, and reserved for it where
-// it can: contexts of public reports range from 150 to 600 MiB. An estimate, not a measurement.
+// Reserved for the first context on a device, and charged where neither the driver's count for this
+// process nor the growth of what is used on the device can be had: contexts of public reports range
+// from 150 to 600 MiB. An estimate, not a measurement.
 constexpr uint64_t kEstimatedContext = (512u << 20) / layout::kUnit;
 
 bool primary_is_active(CUdevice device) {

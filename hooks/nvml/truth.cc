@@ -80,6 +80,12 @@ bool bytes_of_pid(uint32_t pid, const char* uuid, uint64_t& bytes) {
                                           bytes);
 }
 
+bool memory_of(const char* uuid, nvmlMemory_t& memory) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  return handle_of(uuid, device) && real::nvmlDeviceGetMemoryInfo(device, &memory) == kSuccess;
+}
+
 }  // namespace
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes) {
@@ -105,13 +111,16 @@ bool index_of(const char* uuid, int& index) {
 }
 
 bool physical_bytes(const char* uuid, uint64_t& bytes) {
-  HookScope scope;
-  nvmlDevice_t device = nullptr;
   nvmlMemory_t memory = {};
-  if (!handle_of(uuid, device) || real::nvmlDeviceGetMemoryInfo(device, &memory) != kSuccess) {
-    return false;
-  }
+  if (!memory_of(uuid, memory)) return false;
   bytes = memory.total;
+  return true;
+}
+
+bool used_bytes(const char* uuid, uint64_t& bytes) {
+  nvmlMemory_t memory = {};
+  if (!memory_of(uuid, memory)) return false;
+  bytes = memory.used;
   return true;
 }
 

@@ -12,6 +12,7 @@ bool bytes_of_self(const char* uuid, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes);
 bool index_of(const char* uuid, int& index);
 bool physical_bytes(const char* uuid, uint64_t& bytes);
+bool used_bytes(const char* uuid, uint64_t& bytes);
 bool bus_id_of(const char* uuid, BusId& bus_id);
 bool is_mig_key(const char* uuid);
 bool gpu_of(const char* uuid, Text<64>& gpu_uuid);

@@ -6,6 +6,9 @@ namespace {
 
 using Contexts = Rig;
 
+// NVML works, but its list of processes does not.
+constexpr char kNoList[] = "nvmlDeviceGetComputeRunningProcesses_v2:1+=9";
+
 TEST_F(Contexts, BooksAgreeThroughTheLifeOfContexts) {
   const char* const steps =
       "init retain wait ctxcreate wait alloc 100MiB alloc 5KiB wait ctxdestroy wait "
@@ -66,6 +69,18 @@ TEST_F(Contexts, FailureOfTheDriverLeavesNoCharge) {
   EXPECT_EQ(field(lines[1], "rc="), 999);
   EXPECT_EQ(field(lines[2], "rc="), 0);
   expect_books_agree(program->pid(), "after a failed retain");
+}
+
+// Where the driver's list of processes says nothing, a context is what the GPU's use grows by.
+TEST_F(Contexts, WithoutTheListOfProcessesAContextIsMeasured) {
+  const Outcome outcome =
+      client("4GiB", words("init retain meminfo ctxcreate meminfo ctxdestroy release meminfo"),
+             {{"FRACGPU_SIM_FAIL", kNoList}, {"FRACGPU_LOG", "info"}});
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "free="), 4 * kGiB - 256 * kMiB) << outcome.out;
+  EXPECT_EQ(field(line_of(outcome.out, "meminfo", 1), "free="), 4 * kGiB - 512 * kMiB)
+      << outcome.out;
+  EXPECT_NE(outcome.err.find("charged by what the GPU's use grew by, 256.0 MiB"), std::string::npos)
+      << outcome.err;
 }
 
 TEST_F(Contexts, WithoutNvmlAnEstimateIsChargedAndSaidSo) {

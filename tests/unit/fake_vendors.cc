@@ -24,6 +24,9 @@ bool index_of(const char*, int&) {
 bool physical_bytes(const char*, uint64_t&) {
   return false;
 }
+bool used_bytes(const char*, uint64_t&) {
+  return false;
+}
 bool is_part(const char*) {
   return false;
 }
