@@ -158,16 +158,15 @@ std::vector<Operation> comings_and_goings() {
        joined},
       {"join that finds only dead", two_die, {}, joined},
       {"leave", settled, joined_with_1000, [](World& world) { world.leave(); }},
-      {"a guest comes and goes",
-       settled,
-       {},
+      {"a guest comes and goes", settled, joined,
        [](World& world) {
          Message error;
-         expect(world.victim().join_as_guest(world.name(), world.survivor(), error));
+         Ledger guest;  // as if the tenant were another one
+         expect(guest.join_as_guest(world.name(), world.victim(), error));
          world.victim().note_export(77);
-         world.victim().add_imported(world.device(), 50);
-         world.victim().drop_imported(world.device(), 50);
-         world.leave();
+         guest.add_imported(world.device(), 50);
+         guest.drop_imported(world.device(), 50);
+         guest.leave();
        }},
       {"reap", settled, joined_beside_two_dead, [](World& world) { world.victim().reap_dead(); }},
       {"reap an orphan",

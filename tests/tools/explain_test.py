@@ -88,7 +88,7 @@ def test_what_the_dead_exported_and_who_has_it():
         (guest,) = [each for each in tenant["devices"][0]["processes"] if each["guest"]]
         assert (guest["pid"], guest["used_bytes"], guest["imported_bytes"]) == (user.pid, 0, 6 * GIB), guest
         user.communicate("free\n", timeout=60)
-        assert m.client("a", "8GiB", "init retain alloc 3GiB wait").lines[-2].endswith("rc=0\n")
+        assert "rc=0" in m.client("a", "8GiB", "init retain alloc 3GiB wait").lines[-2]
 
 
 def test_run_tells_it_before_it_is_forgotten():
