@@ -1,11 +1,9 @@
 // Exports and imports; see share.h.
 #include "share.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstring>
+#include "token.h"
 
 namespace client {
 namespace {
@@ -16,38 +14,6 @@ int map(Shared* shared) {
   return rc != 0
              ? rc
              : call("cuMemMap", shared->address, shared->bytes, size_t{0}, shared->handle, 0ull);
-}
-
-template <typename Bytes>
-std::string hex(const Bytes& bytes) {
-  std::string text;
-  for (const auto byte : bytes) {
-    char two[3];
-    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(byte));
-    text += two;
-  }
-  return text;
-}
-
-template <typename Bytes>
-void read_hex(const std::string& text, Bytes& bytes) {
-  size_t i = 0;
-  for (auto& byte : bytes) {
-    byte =
-        static_cast<std::decay_t<decltype(byte)>>(std::stoi(text.substr(2 * i++, 2), nullptr, 16));
-  }
-}
-
-// A descriptor of another process.
-int take_descriptor(int pid, int their_fd) {
-  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  const auto fd = static_cast<int>(syscall(SYS_pidfd_getfd, process, their_fd, 0));
-  close(process);
-  return fd;
-}
-
-std::string place_of(int fd) {
-  return std::to_string(getpid()) + ":" + std::to_string(fd);
 }
 
 void* as_handle(int fd) {
@@ -126,7 +92,7 @@ int import_memory(const std::string& token, Shared* shared, bool mapped) {
   const size_t colon = token.find(':');
   if (colon == token.npos) return import_ipc(token, shared);
   const size_t second = token.find(':', colon + 1);
-  const int fd = take_descriptor(std::stoi(token), std::stoi(token.substr(colon + 1)));
+  const int fd = take_descriptor(token);
   int rc = 0;
   if (second == token.npos) {
     shared->way = Way::descriptor;

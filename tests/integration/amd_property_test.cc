@@ -29,6 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Family, AmdProperty,
                                          Mix{"Arrays", "arrays", 1},
                                          Mix{"Streams", "streams linear", 8}, Mix{"Hsa", "hsa", 64},
                                          Mix{"Vmem", "vmem", 64},
+                                         Mix{"Sharing", "sharing linear", 16},
+                                         Mix{"SharingAbroad", "sharing linear", 16, "4", "", true},
                                          // Without streams that come and go: destroying one spins
                                          // for ever in HIP 5.2 while its pools are in use.
                                          Mix{"All", "linear pools arrays hsa vmem", 16}),

@@ -69,6 +69,7 @@ std::unique_ptr<Actor> make_actor(const std::string& family, const World& world,
   if (family == "arrays") return hip::make_arrays(world, seed);
   if (family == "streams") return hip::make_streams(world, seed);
   if (family == "hsa") return hip::make_hsa(world, seed);
+  if (family == "sharing") return hip::make_sharing(world, seed);
   if (family == "vmem") return hip::make_vmem(world, seed);
   return nullptr;
 }

@@ -17,6 +17,7 @@ std::unique_ptr<Actor> make_pools(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_arrays(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_streams(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_hsa(const World& world, uint64_t seed);
+std::unique_ptr<Actor> make_sharing(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_vmem(const World& world, uint64_t seed);
 
 }  // namespace client::hip
