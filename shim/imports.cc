@@ -68,8 +68,12 @@ bool Imports::Wanted::is_of(const char* tenant) const {
   return is_ledger && is_of(header, exported);
 }
 
-uint8_t Imports::find(const Ledger& own, const Wanted& wanted) {
-  if (wanted.is_of(own)) return kOwn;
+uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
+  const auto begin = [](Ledger& ledger, uint8_t exporter) {
+    ledger.begin_import();
+    return exporter;
+  };
+  if (wanted.is_of(own)) return begin(own, kOwn);
   Locked<SpinLock> lock(lock_);
   Guest* unused = nullptr;
   for (Guest& guest : guests_) {
@@ -77,7 +81,7 @@ uint8_t Imports::find(const Ledger& own, const Wanted& wanted) {
       unused = unused != nullptr ? unused : &guest;
     } else if (wanted.is_of(guest.ledger)) {
       ++guest.memories;
-      return number_of(guest);
+      return begin(guest.ledger, number_of(guest));
     }
   }
   TenantName tenant;
@@ -87,48 +91,60 @@ uint8_t Imports::find(const Ledger& own, const Wanted& wanted) {
   });
   Message ignored;
   if (!found || unused == nullptr || !unused->ledger.join_as_guest(tenant.c_str(), own, ignored)) {
-    return kOwn;
+    return begin(own, kOwn);
   }
   unused->memories = 1;
-  return number_of(*unused);
+  return begin(unused->ledger, number_of(*unused));
 }
 
-uint8_t Imports::exporter_of(const Ledger& own, const void* handle, size_t size) {
-  return find(own, {.handle = layout::hash_of_handle(handle, size)});
+uint8_t Imports::begin_call(Ledger& own, const void* handle, size_t size) {
+  return begin_call(own, {.handle = layout::hash_of_handle(handle, size)});
 }
 
-uint8_t Imports::exporter_of(const Ledger& own, int fd, uint64_t& units) {
+uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
   DescriptorMark mark;
   units = 0;
-  if (!read_mark(fd, mark)) return kOwn;
+  if (!read_mark(fd, mark)) {
+    own.begin_import();
+    return kOwn;
+  }
   units = mark.units;
-  return find(own, {.mark = mark.tenant});
+  return begin_call(own, {.mark = mark.tenant});
 }
 
-// What it has imported changes, by `change(Ledger&, row there)`, with the lock held: another thread
-// may be about to end the visit. A tenant's rows never move while it has a process, which a guest
-// is.
+// Calls change(Ledger&, row there) with the lock held: another thread may be about to end the
+// visit. A tenant's rows never move while it has a process, which a guest is. `row` is of the own
+// ledger, or -1 where none is meant.
 template <typename Change>
-void Imports::change_at(Guest& guest, const Ledger& own, int row, Change change) {
+void Imports::change(uint8_t exporter, const Ledger& own, int row, Change change) {
+  Locked<SpinLock> lock(lock_);
+  Guest& guest = guests_[exporter - kOwn - 1];
   if (guest.memories == 0) return;
-  const int there = guest.ledger.find_device(own.map()->devices[row].key);
-  if (there >= 0) change(guest.ledger, there);
+  const int there = row < 0 ? -1 : guest.ledger.find_device(own.map()->devices[row].key);
+  change(guest, there);
+}
+
+void Imports::end_call(Ledger& own, uint8_t exporter) {
+  if (exporter == kOwn) return own.end_import();
+  change(exporter, own, -1, [](Guest& guest, int) { guest.ledger.end_import(); });
 }
 
 void Imports::add(Ledger& own, uint8_t exporter, int row, uint64_t units) {
   if (exporter == kOwn) return own.add_imported(row, units);
-  Locked<SpinLock> lock(lock_);
-  change_at(guests_[exporter - kOwn - 1], own, row,
-            [&](Ledger& ledger, int there) { ledger.add_imported(there, units); });
+  change(exporter, own, row, [&](Guest& guest, int there) {
+    if (there >= 0) guest.ledger.add_imported(there, units);
+  });
 }
 
 void Imports::leave(Ledger& own, uint8_t exporter, int row, uint64_t units) {
-  if (exporter == kOwn) return own.drop_imported(row, units);
-  Locked<SpinLock> lock(lock_);
-  Guest& guest = guests_[exporter - kOwn - 1];
-  change_at(guest, own, row,
-            [&](Ledger& ledger, int there) { ledger.drop_imported(there, units); });
-  if (guest.memories > 0 && --guest.memories == 0) guest.ledger.leave();
+  if (exporter == kOwn) {
+    if (units > 0) own.drop_imported(row, units);
+    return;
+  }
+  change(exporter, own, row, [&](Guest& guest, int there) {
+    if (there >= 0) guest.ledger.drop_imported(there, units);
+    if (--guest.memories == 0) guest.ledger.leave();
+  });
 }
 
 }  // namespace fracgpu

@@ -20,10 +20,12 @@ class Imports {
   // Of how many other tenants a process can be a guest at once; those of more count as the own.
   static constexpr uint8_t kMaxGuests = 16;
 
-  // Who exported the memory of a handle. Each answer wants one `leave`.
-  uint8_t exporter_of(const Ledger& own, const void* handle, size_t size);
+  // Who exported the memory of a handle; the exporter's ledger then knows of a call that may import
+  // it, until `end_call`. Each answer wants one `leave`.
+  uint8_t begin_call(Ledger& own, const void* handle, size_t size);
   // The same for a descriptor, with the units that it stands for where those are known.
-  uint8_t exporter_of(const Ledger& own, int fd, uint64_t& units);
+  uint8_t begin_call(Ledger& own, int fd, uint64_t& units);
+  void end_call(Ledger& own, uint8_t exporter);
 
   // This process uses more of an exporter's memory, on a row of the own ledger.
   void add(Ledger& own, uint8_t exporter, int row, uint64_t units);
@@ -46,12 +48,12 @@ class Imports {
     bool is_of(const layout::Header& header, uint64_t exported) const;
   };
 
-  uint8_t find(const Ledger& own, const Wanted& wanted);
+  uint8_t begin_call(Ledger& own, const Wanted& wanted);
   uint8_t number_of(const Guest& guest) const {
     return static_cast<uint8_t>(kOwn + 1 + (&guest - guests_));
   }
   template <typename Change>
-  static void change_at(Guest& guest, const Ledger& own, int row, Change change);
+  void change(uint8_t exporter, const Ledger& own, int row, Change change);
 
   SpinLock lock_;
   Guest guests_[kMaxGuests];

@@ -149,6 +149,7 @@ void Ledger::wipe_slot(uint32_t slot) {
     allocations[slot].word.store(0, kRelaxed);
   }
   ledger.slots[slot].orphaned.store(0, kRelaxed);
+  ledger.slots[slot].importing.store(0, kRelaxed);
 }
 
 bool Ledger::driver_let_go(int fd, uint32_t slot) {
@@ -165,7 +166,11 @@ bool Ledger::driver_let_go(int fd, uint32_t slot) {
   });
   if (is_replaced) return true;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
-    if (held_of(ledger.cells[i][slot].word.load(kRelaxed)) == 0) continue;
+    // What it imported lives as long as the rest of what it has.
+    if (held_of(ledger.cells[i][slot].word.load(kRelaxed)) == 0 &&
+        layout::imported_of(ledger.sharing[i][slot].word.load(kRelaxed)) == 0) {
+      continue;
+    }
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
@@ -177,8 +182,8 @@ bool Ledger::driver_let_go(int fd, uint32_t slot) {
   return true;
 }
 
-// Lowers what a dead process is charged for to what it exported and the living have imported, and
-// takes that off `imported`. False when nothing is left.
+// Lowers what a dead process is charged for to what it exported and others have imported, and takes
+// that off `imported`. False when nothing is left.
 bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
   layout::Ledger& ledger = *file_.map();
   bool any = false;
@@ -217,18 +222,23 @@ bool Ledger::reap_dead() {
 
   GrowLock lock(file_);
   if (!lock) return false;
+  // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
+  const auto is_gone = [&](uint32_t slot) {
+    return gone[slot] == owner_of(ledger.slots[slot]) &&
+           !LedgerFile::slot_is_alive(lock.fd(), slot);
+  };
   uint64_t imported[kMaxDevices] = {};
   for_each_live(ledger, [&](uint32_t slot) {
-    if (!LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    if (is_gone(slot)) return;
+    // Read first: what is no longer under way is in the sum.
+    const bool unknown = ledger.slots[slot].importing.load() != 0;
     for (uint32_t i = 0; i < kMaxDevices; ++i) {
-      imported[i] += layout::imported_of(ledger.sharing[i][slot].word.load(kRelaxed));
+      imported[i] += unknown ? kMaxUnits : layout::imported_of(ledger.sharing[i][slot].word.load());
     }
   });
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
-    // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
-    if (gone[slot] != owner_of(ledger.slots[slot])) return;
-    if (LedgerFile::slot_is_alive(lock.fd(), slot)) return;
+    if (!is_gone(slot)) return;
     if (orphan_exports(slot, imported, freed)) return;
     wipe_slot(slot);
     unmark(ledger, slot);

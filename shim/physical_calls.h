@@ -94,36 +94,45 @@ inline bool note_exported_allocation(Process& process, uint64_t address, Allocat
   return first;
 }
 
-// Other processes' memory is open here from now on, by a new handle or at an address, which is a
-// key for it; `exporter_of(uint64_t& units)` tells whose, and how much if `units` is not known.
-template <typename ExporterOf>
-void note_imported(Process& process, uint64_t key, int row, uint64_t units,
-                   ExporterOf exporter_of) {
-  PhysicalTable& physical = process.physical;
-  if (const uint64_t known = physical.memory_of(key); known != 0) {
-    return physical.add_reference(key, known);
+// A call that may import other processes' memory, which came as the bytes of a handle or as a
+// descriptor. From before the driver is asked until it is noted how much it was, the exporter's
+// ledger knows that there is such a call: nobody dies unseen meanwhile.
+class ImportCall {
+ public:
+  ImportCall(Process& process, const void* handle, size_t size) : process_(process) {
+    if (handle != nullptr && process.join()) {
+      exporter_ = process.imports.begin_call(process.ledger, handle, size);
+    }
   }
-  if (row < 0) return;
-  uint64_t told = 0;
-  const uint8_t exporter = exporter_of(told);
-  if (!physical.add(key, 0, row, exporter)) {
-    return process.imports.leave(process.ledger, exporter, row, 0);
+  ImportCall(Process& process, int fd) : process_(process) {
+    if (process.join()) exporter_ = process.imports.begin_call(process.ledger, fd, told_);
   }
-  note_import_of(process, physical.memory_of(key), std::max(units, told));
-}
+  ~ImportCall() {
+    if (exporter_ == 0) return;
+    process_.imports.end_call(process_.ledger, exporter_);
+    if (!kept_) process_.imports.leave(process_.ledger, exporter_, -1, 0);
+  }
+  ImportCall(const ImportCall&) = delete;
+  ImportCall& operator=(const ImportCall&) = delete;
 
-// The same for memory that came as a handle's bytes or as a descriptor.
-inline void note_imported(Process& process, uint64_t key, int row, uint64_t units,
-                          const void* handle, size_t size) {
-  note_imported(process, key, row, units, [&](uint64_t&) {
-    return process.imports.exporter_of(process.ledger, handle, size);
-  });
-}
-inline void note_imported(Process& process, uint64_t key, int row, uint64_t units, int fd) {
-  note_imported(process, key, row, units, [&](uint64_t& told) {
-    return process.imports.exporter_of(process.ledger, fd, told);
-  });
-}
+  // It did: the memory is open here by a new handle or at an address, which is a key for it, and
+  // is `units` (0: not known) on the row.
+  void imported(uint64_t key, int row, uint64_t units) {
+    PhysicalTable& physical = process_.physical;
+    if (const uint64_t known = physical.memory_of(key); known != 0) {
+      return physical.add_reference(key, known);
+    }
+    if (row < 0 || exporter_ == 0 || !physical.add(key, 0, row, exporter_)) return;
+    kept_ = true;
+    note_import_of(process_, physical.memory_of(key), std::max(units, told_));
+  }
+
+ private:
+  Process& process_;
+  uint8_t exporter_ = 0;  // 0: nothing was ever in a ledger of ours
+  uint64_t told_ = 0;     // units, by the descriptor
+  bool kept_ = false;     // the memory's last use will end the visit
+};
 
 // Frees memory at an address by `call()`, after which `done(Release&)` gives back its charge; or
 // forgets other processes' memory that was opened there and that the same call lets go of.

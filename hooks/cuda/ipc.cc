@@ -7,23 +7,23 @@ namespace fracgpu::cuda {
 namespace {
 
 // Enters what was opened at `pointer`, with its size, as memory that another process pays for.
-void enter_opened(Process& process, CUdeviceptr pointer, const CUipcMemHandle& handle) {
+void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   Context context;
   CUdeviceptr base = 0;
   size_t bytes = 0;
   if (current_context(process, context) &&
       real::cuMemGetAddressRange_v2(&base, &bytes, pointer) == kSuccess) {
-    note_imported(process, pointer, context.row, linear_size(bytes).units, &handle, sizeof handle);
+    call.imported(pointer, context.row, linear_size(bytes).units);
   }
 }
 
 template <typename Real>
 CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags, const Real& real) {
   Hook hook;
+  if (!hook.active() || pointer == nullptr) return real(pointer, handle, flags);
+  ImportCall call(hook.process(), &handle, sizeof handle);
   const CUresult result = real(pointer, handle, flags);
-  if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer, handle);
-  }
+  if (result == kSuccess) enter_opened(hook.process(), call, *pointer);
   return result;
 }
 

@@ -171,7 +171,7 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
 }
 
 // Enters memory of another process's pool. What is held with it is all of its chunk.
-void enter_imported(Process& process, CUdeviceptr pointer, const CUmemPoolPtrExportData& data) {
+void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   CUdevice device = 0;
   size_t chunk = 0;
   if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
@@ -179,8 +179,7 @@ void enter_imported(Process& process, CUdeviceptr pointer, const CUmemPoolPtrExp
     real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
     chunk = std::max<size_t>(chunk, kPoolChunkBytes);
   }
-  note_imported(process, pointer, row_of(process, device), linear_size(chunk).units, &data,
-                sizeof data);
+  call.imported(pointer, row_of(process, device), linear_size(chunk).units);
 }
 
 }  // namespace
@@ -264,10 +263,11 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointe
 CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
                                 CUmemPoolPtrExportData* data) {
   Hook hook;
+  if (!hook.active() || pointer == nullptr)
+    return real::cuMemPoolImportPointer(pointer, pool, data);
+  ImportCall call(hook.process(), data, sizeof *data);
   const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
-  if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_imported(hook.process(), *pointer, *data);
-  }
+  if (result == kSuccess) enter_imported(hook.process(), call, *pointer);
   return result;
 }
 

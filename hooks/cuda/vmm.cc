@@ -143,19 +143,23 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
                                         int handle_type) {
   Hook hook;
-  const CUresult result = real::cuMemImportFromShareableHandle(handle, os_handle, handle_type);
-  CUmemAllocationProp properties;
-  if (result == kSuccess && hook.active() && handle != nullptr &&
-      real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {
-    Process& process = hook.process();
-    const int row = row_of(process, device_of(properties.location));
-    if (handle_type == kFabric) {
-      note_imported(process, *handle, row, 0, os_handle, sizeof(CUmemFabricHandle));
-    } else {
-      note_imported(process, *handle, row, 0, descriptor_of(os_handle));
+  const auto import = [&] {
+    return real::cuMemImportFromShareableHandle(handle, os_handle, handle_type);
+  };
+  if (!hook.active() || handle == nullptr) return import();
+  Process& process = hook.process();
+  const auto import_by = [&](ImportCall&& call) {
+    const CUresult result = import();
+    CUmemAllocationProp properties;
+    if (result == kSuccess &&
+        real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {
+      call.imported(*handle, row_of(process, device_of(properties.location)), 0);
     }
-  }
-  return result;
+    return result;
+  };
+  return handle_type == kFabric
+             ? import_by(ImportCall(process, os_handle, sizeof(CUmemFabricHandle)))
+             : import_by(ImportCall(process, descriptor_of(os_handle)));
 }
 
 CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHandle handle,

@@ -14,16 +14,14 @@ void enter_exported(Process& process, const void* pointer, Allocation& entry) {
   }
 }
 
-// What was opened at the address, as memory that another process pays for: that of a handle or of
-// a descriptor.
-template <typename... Origin>
-void enter_opened(Process& process, void* pointer, Origin... origin) {
+// What was opened at the address, as memory that another process pays for.
+void enter_opened(Process& process, ImportCall& call, void* pointer) {
   hsa_amd_pointer_info_t info{};
   info.size = sizeof info;
   if (real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) != kSuccess) return;
-  note_imported(process, reinterpret_cast<uint64_t>(pointer),
+  call.imported(reinterpret_cast<uint64_t>(pointer),
                 row_of(process, Handle::agent, info.agentOwner.handle),
-                page_units(info.sizeInBytes), origin...);
+                page_units(info.sizeInBytes));
 }
 
 }  // namespace
@@ -43,11 +41,13 @@ hsa_status_t hsa_amd_ipc_memory_attach(const hsa_amd_ipc_memory_t* handle, size_
                                        uint32_t agent_count, const hsa_agent_t* agents,
                                        void** pointer) {
   Hook hook;
-  const hsa_status_t result =
-      real::hsa_amd_ipc_memory_attach(handle, size, agent_count, agents, pointer);
-  if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer, handle, sizeof *handle);
-  }
+  const auto attach = [&] {
+    return real::hsa_amd_ipc_memory_attach(handle, size, agent_count, agents, pointer);
+  };
+  if (!hook.active() || pointer == nullptr) return attach();
+  ImportCall call(hook.process(), handle, sizeof *handle);
+  const hsa_status_t result = attach();
+  if (result == kSuccess) enter_opened(hook.process(), call, *pointer);
   return result;
 }
 
@@ -75,11 +75,14 @@ hsa_status_t hsa_amd_interop_map_buffer(uint32_t agent_count, hsa_agent_t* agent
                                         uint32_t flags, size_t* size, void** pointer,
                                         size_t* metadata_size, const void** metadata) {
   Hook hook;
-  const hsa_status_t result = real::hsa_amd_interop_map_buffer(
-      agent_count, agents, interop, flags, size, pointer, metadata_size, metadata);
-  if (result == kSuccess && hook.active() && pointer != nullptr) {
-    enter_opened(hook.process(), *pointer, interop);
-  }
+  const auto map = [&] {
+    return real::hsa_amd_interop_map_buffer(agent_count, agents, interop, flags, size, pointer,
+                                            metadata_size, metadata);
+  };
+  if (!hook.active() || pointer == nullptr) return map();
+  ImportCall call(hook.process(), interop);
+  const hsa_status_t result = map();
+  if (result == kSuccess) enter_opened(hook.process(), call, *pointer);
   return result;
 }
 

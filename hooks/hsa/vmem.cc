@@ -84,13 +84,16 @@ hsa_status_t hsa_amd_vmem_export_shareable_handle(int* dmabuf, hsa_amd_vmem_allo
 
 hsa_status_t hsa_amd_vmem_import_shareable_handle(int dmabuf, hsa_amd_vmem_alloc_handle_t* handle) {
   Hook hook;
+  if (!hook.active() || handle == nullptr) {
+    return real::hsa_amd_vmem_import_shareable_handle(dmabuf, handle);
+  }
+  ImportCall call(hook.process(), dmabuf);
   const hsa_status_t result = real::hsa_amd_vmem_import_shareable_handle(dmabuf, handle);
   hsa_amd_memory_pool_t pool{};
   int type = 0;
-  if (result == kSuccess && hook.active() && handle != nullptr &&
+  if (result == kSuccess &&
       real::hsa_amd_vmem_get_alloc_properties_from_handle(*handle, &pool, &type) == kSuccess) {
-    const int row = row_of(hook.process(), Handle::pool, pool.handle);
-    note_imported(hook.process(), handle->handle, row, 0, dmabuf);
+    call.imported(handle->handle, row_of(hook.process(), Handle::pool, pool.handle), 0);
   }
   return result;
 }

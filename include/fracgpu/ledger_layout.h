@@ -92,7 +92,7 @@ struct alignas(64) Slot {
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
   uint32_t guest;    // 1: of another tenant; holds nothing, but has memory of this one's imported
-  uint32_t reserved;
+  std::atomic<uint32_t> importing;  // calls under way that may import more than `Sharing` says yet
 };
 static_assert(sizeof(Slot) == 64);
 

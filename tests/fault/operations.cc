@@ -164,7 +164,9 @@ std::vector<Operation> comings_and_goings() {
          Ledger guest;  // as if the tenant were another one
          expect(guest.join_as_guest(world.name(), world.victim(), error));
          world.victim().note_export(77);
+         guest.begin_import();
          guest.add_imported(world.device(), 50);
+         guest.end_import();
          guest.drop_imported(world.device(), 50);
          guest.leave();
        }},

@@ -55,7 +55,9 @@ struct Member {
 class ImportsTest : public testing::Test {
  protected:
   uint8_t exporter_of(const std::string& handle) {
-    return imports_.exporter_of(own_.ledger, handle.data(), handle.size());
+    const uint8_t exporter = imports_.begin_call(own_.ledger, handle.data(), handle.size());
+    imports_.end_call(own_.ledger, exporter);
+    return exporter;
   }
   void add(uint8_t exporter, uint64_t units) {
     imports_.add(own_.ledger, exporter, own_.row, units);
@@ -99,10 +101,10 @@ TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
   Member other;
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   uint64_t units = 9;
-  EXPECT_EQ(imports_.exporter_of(own_.ledger, fd, units), Imports::kOwn) << "it has no mark";
+  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kOwn) << "it has no mark";
   EXPECT_EQ(units, 0u);
   mark_descriptor(fd, {.tenant = layout::mark_of(other.ledger.map()->header), .units = 77});
-  const uint8_t exporter = imports_.exporter_of(own_.ledger, fd, units);
+  const uint8_t exporter = imports_.begin_call(own_.ledger, fd, units);
   EXPECT_GT(exporter, Imports::kOwn);
   EXPECT_EQ(units, 77u);
   EXPECT_EQ(other.guests(), 1);

@@ -282,6 +282,67 @@ TEST(Ledger, TheDeadHaveNoAllocations) {
   }
 }
 
+// What the driver has not let go of yet: all of the process with this host PID.
+uint32_t lingering = 0;
+Ledger::LetGo unless_lingering(uint32_t host_pid, uint64_t, const char*) {
+  return host_pid == lingering ? Ledger::LetGo::no : Ledger::LetGo::yes;
+}
+
+class Orphan : public testing::Test {
+ protected:
+  // A process with a host PID of its own.
+  std::unique_ptr<Ledger> join(uint32_t host_pid) {
+    auto ledger = std::make_unique<Ledger>();
+    ProcessIdentity self = ProcessIdentity::of_self();
+    self.host_pid = host_pid;
+    Message error;
+    EXPECT_TRUE(ledger->join(tenant_.name(), self, unless_lingering, error)) << error.view();
+    device_ = ledger->device(kKey, 100 * kMiB, 80ull << 30, error);
+    return ledger;
+  }
+  // What a process that has exported all of it leaves behind.
+  void die_with(uint64_t exported) {
+    auto exporter = join(4001);
+    Refusal refusal;
+    EXPECT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
+    exporter->add_exported(device_, units(exported));
+  }
+  uint64_t left(Ledger& ledger) {
+    ledger.reap_dead();
+    return ledger.held(device_);
+  }
+  ~Orphan() override { lingering = 0; }
+
+  ScratchTenant tenant_;
+  int device_ = -1;
+};
+
+TEST_F(Orphan, WhatIsBeingImportedIsKept) {
+  auto importer = join(4000);
+  importer->begin_import();
+  die_with(20 * kMiB);
+  EXPECT_EQ(left(*importer), units(20 * kMiB)) << "it may be all of it";
+  importer->add_imported(device_, units(5 * kMiB));
+  EXPECT_EQ(left(*importer), units(20 * kMiB)) << "and more may come";
+  importer->end_import();
+  EXPECT_EQ(left(*importer), units(5 * kMiB));
+  importer->drop_imported(device_, units(5 * kMiB));
+  EXPECT_EQ(left(*importer), 0u);
+}
+
+TEST_F(Orphan, ADyingImporterStillHoldsWhatItHas) {
+  auto other = join(4000);
+  auto importer = join(4002);
+  importer->add_imported(device_, units(20 * kMiB));
+  die_with(20 * kMiB);
+  EXPECT_EQ(left(*other), units(20 * kMiB));
+  lingering = 4002;
+  importer.reset();
+  EXPECT_EQ(left(*other), units(20 * kMiB)) << "the driver has not let go of what it has yet";
+  lingering = 0;
+  EXPECT_EQ(left(*other), 0u);
+}
+
 TEST(Ledger, ObserverLeavesTheDeadOut) {
   ScratchTenant tenant;
   int device = -1;
