@@ -24,24 +24,49 @@ class BlockCache {
   static constexpr int kPools = 8;
   static constexpr uint64_t kBlockUnits = (2u << 20) / layout::kUnit;
 
-  // A small allocation begins: true when an empty block, which is charged already, is set aside for
-  // it. From now on a block counts as in use for it, since the runtime may take one. `whole`: it
-  // fills a block, and the runtime takes a new one for such.
-  bool begin(bool whole) {
+  // A small allocation that is under way.
+  struct Begun {
+    bool from_empty = false;  // an empty block, which is charged already, is set aside for it
+    uint64_t settled = 0;     // how many of those that were set aside were settled before it
+  };
+
+  // A small allocation begins. From now on a block counts as in use for it, since the runtime may
+  // take one. `whole`: it fills a block, and the runtime takes a new one for such.
+  Begun begin(bool whole) {
     Locked<SpinLock> lock(lock_);
     ++changes_;
     ++in_use_;
-    if (whole || empty_ == 0) return false;
+    if (whole || empty_ == 0) return {.settled = set_aside_ - unsettled_};
     --empty_;
-    return true;
+    ++set_aside_;
+    ++unsettled_;
+    return {.from_empty = true};
   }
 
-  // It is not the first part of a block; `from_empty`: the one set aside is empty still.
-  void end(bool from_empty) {
+  // Nothing came of it.
+  void cancel(const Begun& begun) {
     Locked<SpinLock> lock(lock_);
-    ++changes_;
-    if (in_use_ > 0) --in_use_;
-    if (from_empty) ++empty_;
+    end(begun.from_empty);
+    unsettled_ -= begun.from_empty ? 1 : 0;
+  }
+
+  // It is the first part of a block that is known, charged by the empty one set aside for it.
+  void filled() {
+    Locked<SpinLock> lock(lock_);
+    --unsettled_;
+  }
+
+  // It is not the first part of a block that is known. True when the block that is charged for it
+  // counts as an empty one from now on: the one set aside is empty still. So may another one be
+  // that was set aside while this allocation was under way: the runtime may have made a block for
+  // this one and put the other one's part into it, which then was the first to be known, and the
+  // block got the other one's charge. Whether it was so cannot be told; one too many does no harm.
+  bool shared(const Begun& begun) {
+    Locked<SpinLock> lock(lock_);
+    const bool is_empty = begun.from_empty || set_aside_ != begun.settled;
+    end(is_empty);
+    unsettled_ -= begun.from_empty ? 1 : 0;
+    return is_empty;
   }
 
   // A block in use is gone, or will go when it becomes empty because other processes have it.
@@ -81,10 +106,18 @@ class BlockCache {
   }
 
  private:
+  void end(bool is_empty) {
+    ++changes_;
+    if (in_use_ > 0) --in_use_;
+    if (is_empty) ++empty_;
+  }
+
   SpinLock lock_;
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
   uint64_t changes_ = 0;
+  uint64_t set_aside_ = 0;  // how many times an empty block was
+  uint64_t unsettled_ = 0;  // how many of those allocations are under way
 };
 
 }  // namespace fracgpu

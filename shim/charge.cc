@@ -128,18 +128,19 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
 }
 
 bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
-                 uint64_t address, bool from_empty) {
+                 uint64_t address, const BlockCache::Begun& begun) {
   Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
   block.pool = static_cast<uint8_t>(pool);
   Allocation displaced;
   const auto added = process.allocations.add_user(block, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
   give_back_displaced(process, displaced);
+  BlockCache& blocks = process.blocks[context.row][pool];
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);
-  } else {
-    if (from_empty) reservation.take();
-    process.blocks[context.row][pool].end(from_empty);
+    if (begun.from_empty) blocks.filled();
+  } else if (blocks.shared(begun)) {
+    reservation.take();
   }
   return true;
 }

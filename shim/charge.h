@@ -132,10 +132,10 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
 bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units);
 
 // The same for a part of a block that the runtime keeps when it is empty (block_cache.h), on the
-// first part of which alone something is charged. The caller has begun it there, and `from_empty`
-// is what that said. Where this is false the caller must end it.
+// first part of which alone something is charged. The caller has begun it there, and `begun` is
+// what that said. Where this is false the caller must cancel it.
 bool record_part(Process& process, Reservation& reservation, const Context& context, int pool,
-                 uint64_t address, bool from_empty);
+                 uint64_t address, const BlockCache::Begun& begun);
 
 // What a free is about to give back. A whole allocation is taken before the driver is called,
 // since afterwards the driver may hand the same address to another thread; a part of a chunk is

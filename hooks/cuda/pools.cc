@@ -263,8 +263,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointe
 CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
                                 CUmemPoolPtrExportData* data) {
   Hook hook;
-  if (!hook.active() || pointer == nullptr)
+  if (!hook.active() || pointer == nullptr) {
     return real::cuMemPoolImportPointer(pointer, pool, data);
+  }
   ImportCall call(hook.process(), data, sizeof *data);
   const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
   if (result == kSuccess) enter_imported(hook.process(), call, *pointer);

@@ -57,16 +57,17 @@ hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t
 
   const LinearSize size = vram_size(bytes, flags);
   BlockCache& blocks = process.blocks[context.row][pool];
-  const bool from_empty = size.shares_chunk && blocks.begin(page_units(bytes) == size.units);
-  const uint64_t charged = from_empty ? size.units : UpperCall::take(context.row, size.units);
+  BlockCache::Begun begun;
+  if (size.shares_chunk) begun = blocks.begin(page_units(bytes) == size.units);
+  const uint64_t charged = begun.from_empty ? size.units : UpperCall::take(context.row, size.units);
   Reservation reservation(process, context.row, size.units, UpperCall::name_or(api), charged);
-  const auto end_block = [&] {
+  const auto cancel_block = [&] {
     if (!size.shares_chunk) return;
-    if (from_empty) reservation.take();
-    blocks.end(from_empty);
+    if (begun.from_empty) reservation.take();
+    blocks.cancel(begun);
   };
   if (!reservation) {
-    end_block();
+    cancel_block();
     return kOutOfResources;
   }
 
@@ -74,15 +75,15 @@ hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t
   const hsa_status_t result = allocate();
   if (result == kOutOfResources) reservation.refused_by_driver();
   if (result != kSuccess) {
-    end_block();
+    cancel_block();
     return result;
   }
   const auto address = reinterpret_cast<uint64_t>(*out);
   const bool recorded = size.shares_chunk
-                            ? record_part(process, reservation, context, pool, address, from_empty)
+                            ? record_part(process, reservation, context, pool, address, begun)
                             : record_linear(process, reservation, context, address, size);
   if (recorded) return result;
-  end_block();
+  cancel_block();
   free(*out);
   *out = before;
   return kOutOfResources;

@@ -35,13 +35,17 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
     const bool grow = in_use == 0 || random() % 100 < (i / 2000 % 2 == 0 ? 60u : 40u);
     if (grow) {
       const bool whole = random() % 8 == 0;
-      const bool taken = cache.begin(whole);
+      const BlockCache::Begun begun = cache.begin(whole);
+      const bool taken = begun.from_empty;
       ASSERT_EQ(taken, !whole && !model.empty.empty());
       if (random() % 4 == 0) {
-        cache.end(taken);  // it found room in a block that is in use
+        ASSERT_EQ(cache.shared(begun), taken) << "it found room in a block that is in use";
         continue;
       }
-      if (taken) model.empty.pop_back();
+      if (taken) {
+        cache.filled();
+        model.empty.pop_back();
+      }
       model.in_use_bytes += Model::kBlock;
       ++in_use;
     } else {
@@ -54,29 +58,68 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
 
 TEST(BlockCache, WhatTheTruthSaysIsGone) {
   BlockCache cache;
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false));
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false).from_empty);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
   EXPECT_EQ(cache.kept().blocks, 2u);
   EXPECT_TRUE(cache.forget(cache.kept(), 1));
   EXPECT_EQ(cache.kept().blocks, 1u);
   const BlockCache::Kept seen = cache.kept();
-  EXPECT_TRUE(cache.begin(false));
-  cache.end(true);
+  const BlockCache::Begun begun = cache.begin(false);
+  EXPECT_TRUE(begun.from_empty);
+  EXPECT_TRUE(cache.shared(begun));
   EXPECT_FALSE(cache.forget(seen, 1)) << "the runtime may have made the block anew";
   EXPECT_EQ(cache.kept().blocks, 1u);
   EXPECT_TRUE(cache.forget(cache.kept(), 9)) << "no more than there are";
-  EXPECT_FALSE(cache.begin(false));
+  EXPECT_FALSE(cache.begin(false).from_empty);
 }
 
 TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) cache.begin(false);
   // The runtime may have made a block for this one too, and keeps two empty ones therefore.
-  cache.begin(false);
+  const BlockCache::Begun begun = cache.begin(false);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
   EXPECT_EQ(cache.left(), 1u);
-  cache.end(false);
+  cache.cancel(begun);
   EXPECT_EQ(cache.kept().blocks, 2u);
+}
+
+// The runtime makes a block for the first thread, whose charge is new, and puts the second one's
+// part into it, for which an empty block was set aside. The second is the first to enter the block,
+// with the charge of the empty one, which is empty still.
+TEST(BlockCache, OneThreadsBlockIsEnteredByAnother) {
+  for (const bool second_began_first : {false, true}) {
+    BlockCache cache;
+    BlockCache::Begun first, second;
+    cache.begin(false);
+    if (second_began_first) {
+      EXPECT_EQ(cache.left(), 0u);
+      second = cache.begin(false);
+      first = cache.begin(false);
+    } else {
+      first = cache.begin(false);
+      EXPECT_EQ(cache.left(), 0u);
+      second = cache.begin(false);
+    }
+    ASSERT_FALSE(first.from_empty);
+    ASSERT_TRUE(second.from_empty);
+    cache.filled();
+    EXPECT_TRUE(cache.shared(first)) << "its charge is that of the empty one now";
+    EXPECT_EQ(cache.kept().blocks, 1u);
+    EXPECT_TRUE(cache.begin(false).from_empty);
+  }
+}
+
+// With nothing set aside meanwhile there can be no doubt.
+TEST(BlockCache, WhatWasSetAsideBeforeIsSettled) {
+  BlockCache cache;
+  cache.begin(false);
+  EXPECT_EQ(cache.left(), 0u);
+  ASSERT_TRUE(cache.begin(false).from_empty);
+  cache.filled();
+  const BlockCache::Begun begun = cache.begin(false);
+  EXPECT_FALSE(cache.shared(begun));
+  EXPECT_EQ(cache.kept().blocks, 0u);
 }
 
 }  // namespace
