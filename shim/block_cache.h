@@ -46,8 +46,7 @@ class BlockCache {
   // Nothing came of it.
   void cancel(const Begun& begun) {
     Locked<SpinLock> lock(lock_);
-    end(begun.from_empty);
-    unsettled_ -= begun.from_empty ? 1 : 0;
+    end(begun, begun.from_empty);
   }
 
   // It is the first part of a block that is known, charged by the empty one set aside for it.
@@ -64,8 +63,7 @@ class BlockCache {
   bool shared(const Begun& begun) {
     Locked<SpinLock> lock(lock_);
     const bool is_empty = begun.from_empty || set_aside_ != begun.settled;
-    end(is_empty);
-    unsettled_ -= begun.from_empty ? 1 : 0;
+    end(begun, is_empty);
     return is_empty;
   }
 
@@ -106,8 +104,9 @@ class BlockCache {
   }
 
  private:
-  void end(bool is_empty) {
+  void end(const Begun& begun, bool is_empty) {
     ++changes_;
+    if (begun.from_empty) --unsettled_;
     if (in_use_ > 0) --in_use_;
     if (is_empty) ++empty_;
   }

@@ -231,7 +231,7 @@ class ImplicitReservation {
   const char* api_;
   Kind kind_;
   uint64_t units_;
-  uint64_t used_before_ = UINT64_MAX;  // units that all processes had on the device, if known
+  uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts
   bool granted_ = false;
 };
 

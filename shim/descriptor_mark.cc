@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "shim/byte_lock.h"
+#include "shim/small_file.h"
 #include "shim/text.h"
 
 namespace fracgpu {
@@ -37,12 +37,8 @@ void mark_descriptor(int fd, const DescriptorMark& mark) {
 bool read_mark(int fd, DescriptorMark& mark) {
   Text<32> path;
   path.format("/proc/self/fdinfo/{}", fd);
-  const int info = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (info < 0) return false;
   char text[4096];
-  const ssize_t size = read(info, text, sizeof text - 1);
-  close(info);
-  text[std::max<ssize_t>(size, 0)] = '\0';
+  if (read_small_file(path.c_str(), text, sizeof text) < 0) return false;
   // "lock:	1: OFDLCK ADVISORY  READ -1 00:06:3 FIRST LAST"
   for (const char* at = text; (at = strstr(at, "OFDLCK")) != nullptr;) {
     const char* end = strchrnul(at, '\n');

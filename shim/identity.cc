@@ -2,13 +2,13 @@
 // constructor of every process of a tenant.
 #include "shim/identity.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/ceiling.h"
+#include "shim/small_file.h"
 
 namespace fracgpu {
 namespace {
@@ -34,20 +34,11 @@ uint64_t own_pid_namespace() {
   return namespace_inode("/proc/self/ns/pid");
 }
 
-ssize_t read_file(const char* path, char* buffer, size_t size) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  const ssize_t got = read(fd, buffer, size - 1);
-  close(fd);
-  buffer[got > 0 ? got : 0] = '\0';
-  return got;
-}
-
 // Field 22 of a process's stat file, or 0. The command in field 2 may hold spaces and parentheses,
 // so the fields are counted from the last ')'.
 uint64_t start_time_in(const char* path) {
   char stat[1024];
-  if (read_file(path, stat, sizeof stat) <= 0) return 0;
+  if (read_small_file(path, stat, sizeof stat) <= 0) return 0;
   const char* at = strrchr(stat, ')');
   for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
@@ -118,7 +109,7 @@ ProcessName seen_from_inside(uint32_t pid_here) {
   Text<48> path;
   path.format("/proc/{}/status", pid_here);
   char status[4096];
-  if (read_file(path.c_str(), status, sizeof status) <= 0) return {};
+  if (read_small_file(path.c_str(), status, sizeof status) <= 0) return {};
   // "NSpid:" has one number for each namespace from here to the process's own.
   const char* at = strstr(status, "\nNSpid:");
   if (at == nullptr) return {};
@@ -165,7 +156,7 @@ ProcessIdentity ProcessIdentity::of_self() {
   self.host_pid = self.pid_namespace == kInitialPid ? self.pid : 0;
   self.start_time = own_start_time();
   self.uid = static_cast<uint32_t>(getuid());
-  const ssize_t size = read_file("/proc/self/comm", self.command, sizeof self.command);
+  const ssize_t size = read_small_file("/proc/self/comm", self.command, sizeof self.command);
   if (size > 0 && self.command[size - 1] == '\n') self.command[size - 1] = '\0';
   return self;
 }

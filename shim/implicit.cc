@@ -263,9 +263,8 @@ bool ImplicitReservation::made() {
   }
   uint64_t units = bounds.nearest_to(before - implicit.passing + units_);
   const bool context = is_context();
-  const uint64_t grown = reading == Reading::unknown && kind_ == Kind::context
-                             ? grown_by_context(process_, row_, used_before_)
-                             : 0;
+  const uint64_t grown =
+      reading == Reading::unknown ? grown_by_context(process_, row_, used_before_) : 0;
   const uint64_t estimate = grown != 0 ? grown : units_;
   if (grown != 0) note_context_size(process_, row_, grown);
   if (reading == Reading::disturbed) units = before + units_;

@@ -2,46 +2,14 @@
 // are read and not mapped, since anybody may cut one short.
 #include "shim/imports.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/descriptor_mark.h"
 #include "shim/identity.h"
+#include "shim/ledger_names.h"
 
 namespace fracgpu {
-namespace {
-
-constexpr std::string_view kPrefix = layout::kFilePrefix;
-constexpr size_t kFolderSize = kPrefix.rfind('/');
-
-// Calls visit(tenant) for each ledger's name, until it returns true. Without opendir, which
-// allocates.
-template <typename Visit>
-bool find_tenant(Visit visit) {
-  constexpr std::string_view kStart = kPrefix.substr(kFolderSize + 1);
-  const Text<32> folder(kPrefix.substr(0, kFolderSize));
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return false;
-  alignas(dirent64) char entries[4096];
-  bool found = false;
-  for (long size = 0;
-       !found && (size = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
-    for (long at = 0; !found && at < size;) {
-      const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
-      at += entry->d_reclen;
-      const std::string_view name = entry->d_name;
-      found = name.substr(0, kStart.size()) == kStart &&
-              is_tenant_name(name.substr(kStart.size())) && visit(entry->d_name + kStart.size());
-    }
-  }
-  close(fd);
-  return found;
-}
-
-}  // namespace
 
 bool Imports::Wanted::is_of(const layout::Header& header, uint64_t exported) const {
   return handle != 0 ? exported == handle : layout::mark_of(header) == mark;
@@ -54,7 +22,7 @@ bool Imports::Wanted::is_of(const Ledger& ledger) const {
 
 bool Imports::Wanted::is_of(const char* tenant) const {
   Text<128> path;
-  path.format("{}{}", kPrefix, tenant);
+  path.format("{}{}", layout::kFilePrefix, tenant);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   layout::Header header;
@@ -85,9 +53,10 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
     }
   }
   TenantName tenant;
-  const bool found = find_tenant([&](const char* name) {
+  const bool found = find_ledger([&](const char* name) {
+    if (!is_tenant_name(name) || !wanted.is_of(name)) return false;
     tenant.assign(name);
-    return wanted.is_of(name);
+    return true;
   });
   Message ignored;
   if (!found || unused == nullptr || !unused->ledger.join_as_guest(tenant.c_str(), own, ignored)) {
@@ -112,26 +81,29 @@ uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
   return begin_call(own, {.mark = mark.tenant});
 }
 
-// Calls change(Ledger&, row there) with the lock held: another thread may be about to end the
-// visit. A tenant's rows never move while it has a process, which a guest is. `row` is of the own
-// ledger, or -1 where none is meant.
-template <typename Change>
-void Imports::change(uint8_t exporter, const Ledger& own, int row, Change change) {
+// Calls visit(Guest&) with the lock held: another thread may be about to end the visit.
+template <typename Visit>
+void Imports::at_guest(uint8_t exporter, Visit visit) {
   Locked<SpinLock> lock(lock_);
   Guest& guest = guests_[exporter - kOwn - 1];
-  if (guest.memories == 0) return;
-  const int there = row < 0 ? -1 : guest.ledger.find_device(own.map()->devices[row].key);
-  change(guest, there);
+  if (guest.memories > 0) visit(guest);
+}
+
+// The row of the guest's ledger that is that device, or -1. A tenant's rows never move while it has
+// a process, which a guest is.
+int Imports::row_at(const Guest& guest, const Ledger& own, int row) {
+  return guest.ledger.find_device(own.map()->devices[row].key);
 }
 
 void Imports::end_call(Ledger& own, uint8_t exporter) {
   if (exporter == kOwn) return own.end_import();
-  change(exporter, own, -1, [](Guest& guest, int) { guest.ledger.end_import(); });
+  at_guest(exporter, [](Guest& guest) { guest.ledger.end_import(); });
 }
 
 void Imports::add(Ledger& own, uint8_t exporter, int row, uint64_t units) {
   if (exporter == kOwn) return own.add_imported(row, units);
-  change(exporter, own, row, [&](Guest& guest, int there) {
+  at_guest(exporter, [&](Guest& guest) {
+    const int there = row_at(guest, own, row);
     if (there >= 0) guest.ledger.add_imported(there, units);
   });
 }
@@ -141,7 +113,8 @@ void Imports::leave(Ledger& own, uint8_t exporter, int row, uint64_t units) {
     if (units > 0) own.drop_imported(row, units);
     return;
   }
-  change(exporter, own, row, [&](Guest& guest, int there) {
+  at_guest(exporter, [&](Guest& guest) {
+    const int there = units > 0 ? row_at(guest, own, row) : -1;
     if (there >= 0) guest.ledger.drop_imported(there, units);
     if (--guest.memories == 0) guest.ledger.leave();
   });

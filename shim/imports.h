@@ -29,7 +29,8 @@ class Imports {
 
   // This process uses more of an exporter's memory, on a row of the own ledger.
   void add(Ledger& own, uint8_t exporter, int row, uint64_t units);
-  // The memory, `units` of which were added, is used no longer.
+  // The memory, `units` of which were added, is used no longer. `row` is only asked for if any
+  // were.
   void leave(Ledger& own, uint8_t exporter, int row, uint64_t units);
 
  private:
@@ -52,8 +53,9 @@ class Imports {
   uint8_t number_of(const Guest& guest) const {
     return static_cast<uint8_t>(kOwn + 1 + (&guest - guests_));
   }
-  template <typename Change>
-  void change(uint8_t exporter, const Ledger& own, int row, Change change);
+  template <typename Visit>
+  void at_guest(uint8_t exporter, Visit visit);
+  static int row_at(const Guest& guest, const Ledger& own, int row);
 
   SpinLock lock_;
   Guest guests_[kMaxGuests];

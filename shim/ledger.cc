@@ -373,20 +373,20 @@ void Ledger::note_export(uint64_t hash) {
   file_.map()->exports[layout::export_place(hash)].store(hash, kRelaxed);
 }
 
-void Ledger::begin_import() {
-  file_.map()->slots[slot_].importing.fetch_add(1);
-}
-
-void Ledger::end_import() {
-  file_.map()->slots[slot_].importing.fetch_sub(1);
-}
-
 void Ledger::add_imported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].word.fetch_add(pack(0, units), kRelaxed);
 }
 
 void Ledger::drop_imported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].word.fetch_sub(pack(0, units), kRelaxed);
+}
+
+void Ledger::begin_import() {
+  file_.map()->slots[slot_].importing.fetch_add(1);
+}
+
+void Ledger::end_import() {
+  file_.map()->slots[slot_].importing.fetch_sub(1);
 }
 
 void Ledger::set_implicit(int device, uint64_t units) {

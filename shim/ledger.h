@@ -120,11 +120,11 @@ class Ledger {
   void note_export(uint64_t hash);
   // This process uses memory that another one pays for, or does no longer.
   void add_imported(int device, uint64_t units);
+  void drop_imported(int device, uint64_t units);
   // Around a call that may import memory of this tenant's, from before the driver is asked until
   // `add_imported` has said how much it was: its exporter may die meanwhile.
   void begin_import();
   void end_import();
-  void drop_imported(int device, uint64_t units);
 
   void set_implicit(int device, uint64_t units);
   // Says how many allocations of this process live on the device just now.

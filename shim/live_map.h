@@ -47,7 +47,7 @@ class LiveMap {
   // True with a copy in `found` when it is there, leaving or not.
   bool find(uint64_t key, Allocation& found);
 
-  // Marks the entry as exported. True with a copy in `entry` the first time.
+  // Marks the entry as exported, with a copy in `entry`. True the first time.
   bool mark_exported(uint64_t key, Allocation& entry);
 
   // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`;

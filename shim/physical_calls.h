@@ -85,8 +85,8 @@ inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Free
   return charge.units > 0;
 }
 
-// An allocation was exported: by its address, or as a part of a chunk. True with its entry the
-// first time.
+// An allocation was exported: by its address, or as a part of a chunk. Says its entry, if there is
+// one. True the first time.
 inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
   const bool first = process.allocations.mark_exported(address, entry) ||
                      process.allocations.mark_exported(chunk_key(address), entry);

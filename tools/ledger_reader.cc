@@ -4,7 +4,6 @@
 // Numbers may move while they are read, so a sum can be of slightly different moments.
 #include "tools/ledger_reader.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,6 +21,7 @@
 
 #include "shim/byte_lock.h"
 #include "shim/ledger_file.h"
+#include "shim/ledger_names.h"
 #include "tools/descriptor.h"
 #include "tools/plain_text.h"
 
@@ -29,7 +29,6 @@ namespace fracgpu::tools {
 namespace {
 
 constexpr std::string_view kPrefix = layout::kFilePrefix;
-constexpr size_t kFolderSize = kPrefix.rfind('/');
 
 Descriptor open_ledger(const std::string& path, int access) {
   return Descriptor(open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -206,23 +205,17 @@ uint64_t RefusalCounts::total() const {
 
 bool DeviceUse::lives() const {
   return std::any_of(processes.begin(), processes.end(),
-                     [](const ProcessUse& process) { return process.alive && !process.guest; });
+                     [](const ProcessUse& process) { return process.lives(); });
 }
 
 std::vector<std::string> tenant_names() {
-  const std::string folder(kPrefix.substr(0, kFolderSize));
-  const std::string_view start = kPrefix.substr(kFolderSize + 1);
   // A ledger that is being made, on a file system without unnamed files.
   static const std::regex unfinished(".*\\.[0-9]+\\.new");
   std::vector<std::string> names;
-  DIR* const directory = opendir(folder.c_str());
-  if (directory == nullptr) return names;
-  while (const dirent* entry = readdir(directory)) {
-    const std::string name = entry->d_name;
-    if (!name.starts_with(start) || name.size() == start.size()) continue;
-    if (!std::regex_match(name, unfinished)) names.push_back(name.substr(start.size()));
-  }
-  closedir(directory);
+  find_ledger([&](const char* name) {
+    if (!std::regex_match(name, unfinished)) names.emplace_back(name);
+    return false;
+  });
   std::sort(names.begin(), names.end());
   return names;
 }

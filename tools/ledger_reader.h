@@ -47,6 +47,7 @@ struct ProcessUse {
   // layout::AllocationCount.
   std::optional<uint64_t> allocations{};
   uint64_t allocations_unix_s = 0;
+  bool lives() const { return alive && !guest; }  // as one of the tenant's own
   std::optional<uint64_t> driver_used{};  // by the driver's list, where somebody has looked there
 };
 

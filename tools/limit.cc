@@ -109,7 +109,7 @@ void check_raised(const std::string& tenant, const std::vector<Change>& changes,
   std::set<uint32_t> seen;
   for (const Change& change : changes) {
     for (const ProcessUse& process : change.device.processes) {
-      if (process.alive && !process.guest && seen.insert(process.pid).second) ceilings.add(process);
+      if (process.lives() && seen.insert(process.pid).second) ceilings.add(process);
     }
   }
   for (const Change& change : changes) {

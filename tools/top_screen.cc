@@ -174,8 +174,7 @@ std::string TopScreen::title(const MachineState& machine) const {
     for (const TenantOnGpu& tenant : gpu.tenants) {
       if (!tenant.use) continue;
       refused += tenant.use->refusals.total();
-      for (const ProcessUse& one : tenant.use->processes)
-        processes += one.alive && !one.guest ? 1 : 0;
+      for (const ProcessUse& one : tenant.use->processes) processes += one.lives() ? 1 : 0;
     }
   }
   std::string text = fmt::format("fracgpu {}  {} GPUs, {} tenants, {} processes, {} refused",

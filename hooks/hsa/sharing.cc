@@ -6,12 +6,15 @@
 namespace fracgpu::hsa {
 namespace {
 
-void enter_exported(Process& process, const void* pointer, Allocation& entry) {
+// Returns the units of what is exported with the memory; 0 if that is not this process's.
+uint64_t enter_exported(Process& process, const void* pointer) {
+  Allocation entry;
   if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
       (entry.key & 1) != 0) {
     // The runtime carves nothing more out of that block, and returns it when it is empty.
     process.blocks[entry.row][entry.pool].discarded();
   }
+  return entry.units;
 }
 
 // What was opened at the address, as memory that another process pays for.
@@ -30,8 +33,7 @@ hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_m
   Hook hook;
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
   if (result == kSuccess && hook.active()) {
-    Allocation entry;
-    enter_exported(hook.process(), pointer, entry);
+    enter_exported(hook.process(), pointer);
     note_handle(hook.process(), handle, sizeof *handle);
   }
   return result;
@@ -64,9 +66,8 @@ hsa_status_t hsa_amd_portable_export_dmabuf(const void* pointer, size_t size, in
   Hook hook;
   const hsa_status_t result = real::hsa_amd_portable_export_dmabuf(pointer, size, dmabuf, offset);
   if (result == kSuccess && hook.active() && dmabuf != nullptr) {
-    Allocation entry;
-    enter_exported(hook.process(), pointer, entry);
-    if (entry.units > 0) note_descriptor(hook.process(), *dmabuf, entry.units);
+    const uint64_t units = enter_exported(hook.process(), pointer);
+    if (units > 0) note_descriptor(hook.process(), *dmabuf, units);
   }
   return result;
 }

@@ -8,12 +8,12 @@
 #include "hooks/kfd/truth.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "shim/identity.h"
+#include "shim/small_file.h"
 
 namespace fracgpu::kfd {
 namespace {
@@ -28,15 +28,7 @@ struct File {
 };
 
 bool read(const Path& path, File& file) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t size = ::read(fd, file.text, sizeof file.text - 1);
-  const int error = errno;
-  close(fd);
-  errno = error;
-  if (size < 0) return false;
-  file.text[size] = '\0';
-  return true;
+  return read_small_file(path.c_str(), file.text, sizeof file.text) >= 0;
 }
 
 bool read_number(const Path& path, uint64_t& value) {

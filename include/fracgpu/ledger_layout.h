@@ -289,7 +289,7 @@ constexpr uint32_t export_place(uint64_t hash) {
   return hash % kMaxExports;
 }
 // Tells a tenant's ledger from others', also from those that had its name before.
-constexpr uint32_t kMarkBits = 30;
+inline constexpr uint32_t kMarkBits = 30;
 inline uint32_t mark_of(const Header& header) {
   const uint64_t check = check_of(reinterpret_cast<const char*>(&header), sizeof header);
   return static_cast<uint32_t>(check >> (64 - kMarkBits));

@@ -25,6 +25,17 @@ int call(const char* name, Arguments... arguments) {
 
 inline constexpr int kOutOfMemory = 2;
 
+struct IpcHandle {
+  unsigned char bytes[64];
+};
+
+// Opens other processes' memory.
+inline int open_ipc(const IpcHandle& handle, void** pointer) {
+  // Lazy access by peers, the only flag there is: 1 by now, and 0 in HIP 5.2.
+  const int rc = call("hipIpcOpenMemHandle", pointer, handle, 1u);
+  return rc != 1 ? rc : call("hipIpcOpenMemHandle", pointer, handle, 0u);
+}
+
 }  // namespace client::hip
 
 #endif  // FRACGPU_TESTS_CLIENTS_HIP_API_H_

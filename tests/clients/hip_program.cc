@@ -17,10 +17,15 @@
 #include <vector>
 
 #include "hip_api.h"
+#include "token.h"
 
 namespace {
 
+using client::hex;
+using client::read_hex;
 using client::hip::call;
+using client::hip::IpcHandle;
+using client::hip::open_ipc;
 
 [[noreturn]] void usage(const std::string& reason) {
   std::fprintf(stderr, "hip_program: %s\n", reason.c_str());
@@ -40,9 +45,6 @@ size_t size_of(const std::string& text) {
 
 struct Extent {
   size_t width, height, depth;
-};
-struct Handle {
-  char bytes[64];
 };
 struct Pool {
   uint64_t handle;
@@ -248,15 +250,10 @@ std::map<std::string, Command> allocations() {
     std::printf("swapblocks rc=%d swapped=%d\n", rc, swap.swapped ? 1 : 0);
   };
   all["open"] = [](Session& s) {
-    Handle handle{};
-    const std::string text = s.word();
-    for (size_t i = 0; i < sizeof handle.bytes && 2 * i + 1 < text.size(); ++i) {
-      handle.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-    }
+    IpcHandle handle{};
+    read_hex(s.word(), handle.bytes);
     void* p = nullptr;
-    // Lazy access by peers, the only flag there is: 1 by now, and 0 in HIP 5.2.
-    int rc = call("hipIpcOpenMemHandle", &p, handle, 1u);
-    if (rc == 1) rc = call("hipIpcOpenMemHandle", &p, handle, 0u);
+    const int rc = open_ipc(handle, &p);
     keep(s, "open", 0, rc, p, [p] { return call("hipIpcCloseMemHandle", p); });
   };
   return all;
@@ -328,11 +325,9 @@ std::map<std::string, Command> others() {
     std::printf("hsainfo rc=%d size=%zu largest=%zu\n", rc, size, largest);
   };
   all["export"] = [](Session& s) {
-    Handle handle{};
+    IpcHandle handle{};
     const int rc = call("hipIpcGetMemHandle", &handle, s.held.at(s.size()).pointer);
-    std::printf("export rc=%d handle=", rc);
-    for (const char byte : handle.bytes) std::printf("%02x", static_cast<unsigned char>(byte));
-    std::printf("\n");
+    std::printf("export rc=%d handle=%s\n", rc, hex(handle.bytes).c_str());
   };
   all["reset"] = [](Session&) { std::printf("reset rc=%d\n", call("hipDeviceReset")); };
   all["pid"] = [](Session&) { std::printf("pid %d\n", static_cast<int>(getpid())); };

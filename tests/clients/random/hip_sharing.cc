@@ -7,10 +7,6 @@
 namespace client::hip {
 namespace {
 
-struct IpcHandle {
-  unsigned char bytes[64];
-};
-
 struct HipWays {
   struct Memory {
     size_t bytes = 0;
@@ -43,7 +39,11 @@ struct HipWays {
   }
 
   static int import(const std::string& token, Memory* memory, bool mapped) {
-    if (token.find(':') == token.npos) return open_ipc(token, memory);
+    if (token.find(':') == token.npos) {
+      IpcHandle handle;
+      read_hex(token, handle.bytes);
+      return open_ipc(handle, &memory->address);
+    }
     const int fd = take_descriptor(token);
     int rc = call("hsa_amd_vmem_import_shareable_handle", fd, &memory->handle);
     close(fd);
@@ -53,14 +53,6 @@ struct HipWays {
     return rc != 0 ? rc
                    : call("hsa_amd_vmem_map", memory->address, memory->bytes, size_t{0},
                           memory->handle, uint64_t{0});
-  }
-
-  static int open_ipc(const std::string& token, Memory* memory) {
-    IpcHandle handle;
-    read_hex(token, handle.bytes);
-    // Lazy access by peers, the only flag there is: 1 by now, and 0 in HIP 5.2.
-    const int rc = call("hipIpcOpenMemHandle", &memory->address, handle, 1u);
-    return rc != 1 ? rc : call("hipIpcOpenMemHandle", &memory->address, handle, 0u);
   }
 
   static int let_go(const Memory& memory, bool imported) {
