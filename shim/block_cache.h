@@ -18,7 +18,7 @@
 
 namespace fracgpu {
 
-class BlockCache {
+class alignas(64) BlockCache {
  public:
   // A runtime's pools on one device each carve blocks of their own.
   static constexpr int kPools = 8;

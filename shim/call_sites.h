@@ -15,7 +15,7 @@ namespace fracgpu {
 class CallSites {
  public:
   // The calling thread's call has made this allocation, which is in the map.
-  void enter(LiveMap& map, const Allocation& allocation);
+  [[gnu::cold]] void enter(LiveMap& map, const Allocation& allocation);
 
   // Says, at level info, from where what is held on the row was allocated: the largest sums by
   // place.

@@ -30,8 +30,7 @@ void discard_block(Process& process, const Allocation& entry) {
 }
 
 // The driver has made new memory at the address of this entry, if it is one.
-void give_back_displaced(Process& process, const Allocation& entry) {
-  if (entry.key == 0) return;
+[[gnu::cold]] void give_back_displaced(Process& process, const Allocation& entry) {
   discard_block(process, entry);
   give_back(process, entry.row, entry.units, entry.exported);
 }
@@ -63,11 +62,6 @@ void Reservation::ask_the_others(uint64_t charged) {
   refusal.asked += charged;
   refusal.held -= std::min(refusal.held, charged);
   say_refusal(process_, row_, api_, refusal);
-}
-
-void Reservation::finish() {
-  if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
-  if (lease_grew_) tell_allocations(process_, row_);
 }
 
 void Reservation::refused_by_driver() const {
@@ -106,7 +100,7 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  give_back_displaced(process, displaced);
+  if (displaced.key != 0) give_back_displaced(process, displaced);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
   note_call_site(process, allocation);
@@ -118,7 +112,7 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
   Allocation allocation = entry_of(context, key, units);
   allocation.managed = true;
   const auto added = process.allocations.add(allocation, displaced);
-  give_back_displaced(process, displaced);
+  if (displaced.key != 0) give_back_displaced(process, displaced);
   if (added == LiveMap::Added::out_of_memory) {
     process.ledger.release(context.row, units);
     return false;
@@ -134,7 +128,7 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
   Allocation displaced;
   const auto added = process.allocations.add_user(block, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  give_back_displaced(process, displaced);
+  if (displaced.key != 0) give_back_displaced(process, displaced);
   BlockCache& blocks = process.blocks[context.row][pool];
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);
@@ -143,12 +137,6 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
     reservation.take();
   }
   return true;
-}
-
-Release::Release(Process& process, uint64_t address, bool likely_part) : process_(process) {
-  const auto whole = [&] { return process.allocations.take(address, taken_); };
-  const auto part = [&] { return process.allocations.begin_drop(chunk_key(address), taken_); };
-  found_ = address != 0 && (likely_part ? part() || whole() : whole() || part());
 }
 
 uint64_t Release::finish(bool lingers) {
@@ -192,8 +180,7 @@ void Release::left_to_truth() {
   if (const uint64_t units = finish(true); units > 0) leave_to_truth(process_, taken_.row, units);
 }
 
-Release::~Release() {
-  if (!found_ || done_) return;
+void Release::put_back() {
   if (in_chunk()) {
     process_.allocations.abandon_drop(taken_);
   } else {

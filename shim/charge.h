@@ -11,6 +11,11 @@
 
 namespace fracgpu {
 
+// Writes into the ledger how many allocations of this process live on the device. Done where the
+// fast path is left anyway (a lease has grown, the truth was read, memory was refused) and, so that
+// frees show as well, each time that half of the memory is gone.
+[[gnu::cold]] void tell_allocations(Process& process, int row);
+
 // Room under the cap, taken before the driver is called.
 class Reservation {
  public:
@@ -28,7 +33,8 @@ class Reservation {
 
   // What was not kept is given back. If the lease had to grow, tells how many allocations live now.
   ~Reservation() {
-    if (units_ > 0 || lease_grew_) finish();
+    if (granted_ && units_ > 0) process_.ledger.release(row_, units_);
+    if (lease_grew_) tell_allocations(process_, row_);
   }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -51,11 +57,10 @@ class Reservation {
   bool lease_grew() const { return lease_grew_; }
 
   // The driver has not the memory: says so, and what was reserved goes back as ever.
-  void refused_by_driver() const;
+  [[gnu::cold]] void refused_by_driver() const;
 
  private:
-  void ask_the_others(uint64_t charged);
-  void finish();
+  [[gnu::cold]] void ask_the_others(uint64_t charged);
 
   Process& process_;
   int row_;
@@ -64,11 +69,6 @@ class Reservation {
   bool granted_;
   bool lease_grew_ = false;
 };
-
-// Writes into the ledger how many allocations of this process live on the device. Done where the
-// fast path is left anyway (a lease has grown, the truth was read, memory was refused) and, so that
-// frees show as well, each time that half of the memory is gone.
-void tell_allocations(Process& process, int row);
 
 // While one lives, its thread may be between the driver's call and what the tables say of it:
 // memory that goes with a context, or with its last handle or mapping. The driver counts that no
@@ -143,7 +143,10 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
 class Release {
  public:
   // `likely_part`: what is at the address is a part of a chunk rather than a whole allocation.
-  Release(Process& process, uint64_t address, bool likely_part = false);
+  Release(Process& process, uint64_t address, bool likely_part = false) : process_(process) {
+    found_ = address != 0 && (likely_part ? begin_part(address) || take_whole(address)
+                                          : take_whole(address) || begin_part(address));
+  }
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();
   // The same, where the runtime keeps a block whose last part is gone.
@@ -151,12 +154,19 @@ class Release {
   // The driver will free it when it gets there: the charge stays until the truth is read.
   void left_to_truth();
   bool found() const { return found_; }
-  ~Release();
+  ~Release() {
+    if (found_ && !done_) put_back();
+  }
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
 
  private:
+  bool take_whole(uint64_t address) { return process_.allocations.take(address, taken_); }
+  bool begin_part(uint64_t address) {
+    return process_.allocations.begin_drop(chunk_key(address), taken_);
+  }
   uint64_t finish(bool lingers);  // units to give back
+  [[gnu::cold]] void put_back();
   bool in_chunk() const { return (taken_.key & 1) != 0; }
 
   Process& process_;
@@ -193,7 +203,7 @@ void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
 // What is charged already counts as implicit memory from now on: only the truth can tell when it is
 // gone, and is asked at the next opportunity. `exported`: others may hold it, and longer than this
 // process lives.
-void leave_to_truth(Process& process, int row, uint64_t units, bool exported = false);
+[[gnu::cold]] void leave_to_truth(Process& process, int row, uint64_t units, bool exported = false);
 
 // Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
 // right from the truth afterwards.

@@ -34,17 +34,8 @@ class HashTable {
   // The entry with this key, made (all zero but the key) if it was not there; null when the host is
   // out of memory. Moves other entries: pointers to them are good no longer.
   Entry* insert(uint64_t key) {
-    size_t slot = slot_for(key);
-    if (Entry* const known = &table()[slot]; known->key != 0) return known;
-    if ((count_ + 1) * 2 > mask_ + 1) {
-      if (!make_room()) return nullptr;
-      slot = slot_for(key);
-    }
-    Entry& entry = table()[slot];
-    entry = Entry{};
-    entry.key = key;
-    ++count_;
-    return &entry;
+    Entry* const known = &table()[slot_for(key)];
+    return known->key != 0 ? known : enter(key, known);
   }
 
   // Moves other entries: pointers to them are good no longer.
@@ -98,8 +89,20 @@ class HashTable {
     return slot;
   }
 
+  // Makes the entry in the slot where it goes, or elsewhere if the table must grow for it.
+  [[gnu::noinline]] Entry* enter(uint64_t key, Entry* entry) {
+    if ((count_ + 1) * 2 > mask_ + 1) {
+      if (!make_room()) return nullptr;
+      entry = &table()[slot_for(key)];
+    }
+    *entry = Entry{};
+    entry->key = key;
+    ++count_;
+    return entry;
+  }
+
   // For one more entry.
-  bool make_room() {
+  [[gnu::cold]] bool make_room() {
     const size_t old_capacity = mask_ + 1, new_capacity = old_capacity * 4;
     void* bytes = mmap(nullptr, new_capacity * sizeof(Entry), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

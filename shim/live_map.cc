@@ -4,10 +4,13 @@
 namespace fracgpu {
 namespace {
 
+// In the upper half of a row's sum.
+constexpr uint64_t kOneUser = uint64_t{1} << 32;
+
 // What the entry adds to its row's sum.
 uint64_t sum_of(const Allocation& entry) {
   const uint32_t units = entry.leaving < entry.users ? entry.units : 0;
-  return uint64_t{entry.users} << 32 | units;
+  return entry.users * kOneUser | units;
 }
 
 bool same_owner(const Allocation& one, const Allocation& other) {
@@ -29,45 +32,58 @@ void LiveMap::Shard::forget(const Allocation& entry) {
   ++changes;
 }
 
-void LiveMap::Shard::change_users(Allocation& entry, int users, int leaving) {
-  const bool counted = entry.leaving < entry.users;
-  entry.users += static_cast<uint32_t>(users);
-  entry.leaving += static_cast<uint32_t>(leaving);
-  const bool counts = entry.leaving < entry.users;
-  if (counts && !counted) sums[entry.row] += entry.units;
-  if (counted && !counts) sums[entry.row] -= entry.units;
-  sums[entry.row] += static_cast<uint64_t>(users) << 32;
+void LiveMap::Shard::displace(Allocation& entry, Allocation& displaced) {
+  displaced = entry;
+  forget(entry);
+}
+
+inline void LiveMap::Shard::add_user(Allocation& entry) {
+  if (entry.leaving == entry.users) sums[entry.row] += entry.units;
+  sums[entry.row] += kOneUser;
+  ++entry.users;
+  ++changes;
+}
+
+inline void LiveMap::Shard::begin_drop(Allocation& entry) {
+  if (++entry.leaving == entry.users) sums[entry.row] -= entry.units;
+  ++changes;
+}
+
+// Whether all users are leaving is the same before and after.
+inline void LiveMap::Shard::finish_drop(Allocation& entry) {
+  sums[entry.row] -= kOneUser;
+  --entry.users;
+  --entry.leaving;
+  ++changes;
+}
+
+inline void LiveMap::Shard::abandon_drop(Allocation& entry) {
+  if (entry.leaving-- == entry.users) sums[entry.row] += entry.units;
   ++changes;
 }
 
 LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced) {
-  Shard& shard = shard_of(allocation.key);
+  const uint64_t key = allocation.key;
+  Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
-  displaced = Allocation{};
-  Allocation* entry = shard.table.insert(allocation.key);
+  Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
-  if (entry->users != 0) {
-    displaced = *entry;
-    shard.forget(*entry);
-  }
+  if (entry->users != 0) shard.displace(*entry, displaced);
   shard.enter(*entry, allocation);
   return Added::fresh;
 }
 
 LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced) {
-  Shard& shard = shard_of(chunk.key);
+  const uint64_t key = chunk.key;
+  Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
-  displaced = Allocation{};
-  Allocation* entry = shard.table.insert(chunk.key);
+  Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0 && same_owner(*entry, chunk)) {
-    shard.change_users(*entry, 1, 0);
+    shard.add_user(*entry);
     return Added::shared;
   }
-  if (entry->users != 0) {
-    displaced = *entry;
-    shard.forget(*entry);
-  }
+  if (entry->users != 0) shard.displace(*entry, displaced);
   shard.enter(*entry, chunk);
   return Added::fresh;
 }
@@ -97,17 +113,18 @@ bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Allocation* entry = shard.table.find(key);
   if (entry == nullptr || entry->leaving == entry->users) return false;
   found = *entry;
-  shard.change_users(*entry, 0, 1);
+  shard.begin_drop(*entry);
   return true;
 }
 
 uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers) {
-  Shard& shard = shard_of(chunk.key);
+  const uint64_t key = chunk.key;
+  Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
-  Allocation* entry = shard.table.find(chunk.key);
+  Allocation* const entry = shard.table.find(key);
   if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return 0;
-  shard.change_users(*entry, -1, -1);
-  entry->lingers = entry->lingers || lingers;
+  shard.finish_drop(*entry);
+  if (lingers) entry->lingers = true;
   if (entry->users > 0) return 0;
   const uint32_t units = entry->units;
   if (gone != nullptr) *gone = *entry;
@@ -120,7 +137,7 @@ void LiveMap::abandon_drop(const Allocation& chunk) {
   Locked<SpinLock> lock(shard.lock);
   Allocation* entry = shard.table.find(chunk.key);
   if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return;
-  shard.change_users(*entry, 0, -1);
+  shard.abandon_drop(*entry);
 }
 
 bool LiveMap::take(uint64_t key, Allocation& taken) {

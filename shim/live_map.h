@@ -20,15 +20,16 @@ namespace fracgpu {
 // allocations share. 0 is no key.
 struct Allocation {
   uint64_t key = 0;
-  uint32_t units = 0;     // charged, in the ledger's units
-  uint32_t users = 0;     // allocations that share the entry; 1 but for chunks
-  uint32_t leaving = 0;   // of these, how many the driver is just freeing
-  uint16_t context = 0;   // id in the process's ContextTable; freed with that context
-  uint8_t row = 0;        // device, as the ledger numbers them
-  uint8_t pool = 0;       // of a block: whose it is, see BlockCache
-  bool lingers = false;   // a part of the chunk was freed in stream order, at an unknown moment
-  bool exported = false;  // other processes may hold it too
-  bool managed = false;   // it may be on the host, where the driver counts none of it
+  uint32_t units = 0;      // charged, in the ledger's units
+  uint32_t users = 0;      // allocations that share the entry; 1 but for chunks
+  uint32_t leaving = 0;    // of these, how many the driver is just freeing
+  uint16_t context = 0;    // id in the process's ContextTable; freed with that context
+  uint8_t row = 0;         // device, as the ledger numbers them
+  uint8_t pool = 0;        // of a block: whose it is, see BlockCache
+  bool lingers = false;    // a part of the chunk was freed in stream order, at an unknown moment
+  bool exported = false;   // other processes may hold it too
+  bool managed = false;    // it may be on the host, where the driver counts none of it
+  uint8_t unused[5] = {};  // up to 32 bytes: copied in two moves
 };
 
 class LiveMap {
@@ -36,7 +37,8 @@ class LiveMap {
   enum class Added { fresh, shared, out_of_memory };
 
   // Adds a whole allocation. An entry already there is stale (the driver has handed its address
-  // out again): it is returned in `displaced` with a non-zero key, and its charge is the caller's.
+  // out again): it is copied to `displaced`, which is left alone otherwise, and its charge is the
+  // caller's.
   Added add(const Allocation& allocation, Allocation& displaced);
 
   // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
@@ -106,7 +108,11 @@ class LiveMap {
     // These keep `sums`, `managed` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
-    void change_users(Allocation& entry, int users, int leaving);
+    [[gnu::cold]] void displace(Allocation& entry, Allocation& displaced);
+    void add_user(Allocation& entry);
+    void begin_drop(Allocation& entry);
+    void finish_drop(Allocation& entry);
+    void abandon_drop(Allocation& entry);
 
     SpinLock lock;
     uint64_t changes = 0;

@@ -39,23 +39,17 @@ Ledger::LetGo driver_let_go(uint32_t host_pid, uint64_t start_time, const char* 
   return Ledger::LetGo::unknown;
 }
 
+}  // namespace
+
 // Not zero to begin with: it is written in every process, and .data has a page that the loader has
 // written already, while .bss would get one for this alone.
-enum class CapAnswer { no, yes, unknown };
 std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
-
-}  // namespace
 
 bool look_for_cap() {
   const bool configured = trusted_environment(kLimitVariable) != nullptr ||
                           access(kCeilingFile, F_OK) == 0 || errno == EACCES;
   cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
   return configured;
-}
-
-bool cap_is_configured() {
-  const CapAnswer answer = cap_answer.load(std::memory_order_relaxed);
-  return answer == CapAnswer::unknown ? look_for_cap() : answer == CapAnswer::yes;
 }
 
 bool Configuration::read(Message& error) {
@@ -113,7 +107,6 @@ Process::ForkPage* Process::make_fork_page() {
 }
 
 Process* Process::make_self() {
-  if (!cap_is_configured()) return nullptr;
   ForkPage* page = fork_page_.load(std::memory_order_acquire);
   if (page == nullptr) page = make_fork_page();
   if (page == nullptr) {

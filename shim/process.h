@@ -24,12 +24,18 @@
 
 namespace fracgpu {
 
-// Whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not; as it was when the
-// library was loaded.
-bool cap_is_configured();
+enum class CapAnswer { no, yes, unknown };
+extern std::atomic<CapAnswer> cap_answer;
 
-// Finds that out: one look at the environment and one system call. For the constructor.
+// Finds out whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not: one look
+// at the environment and one system call. For the constructor.
 [[gnu::cold]] bool look_for_cap();
+
+// As it was when the library was loaded.
+inline bool cap_is_configured() {
+  const CapAnswer answer = cap_answer.load(std::memory_order_relaxed);
+  return answer == CapAnswer::unknown ? look_for_cap() : answer == CapAnswer::yes;
+}
 
 // What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
 class Configuration {
@@ -80,10 +86,14 @@ class Process {
  public:
   // The calling process, or null when no cap is configured.
   static Process* self() {
+    Process* const made = known();
+    if (made != nullptr) return made;
+    return cap_is_configured() ? make_self() : nullptr;
+  }
+  // The same, but null where no call has needed it yet.
+  static Process* known() {
     const ForkPage* const page = fork_page_.load(std::memory_order_acquire);
-    Process* const known =
-        page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
-    return known != nullptr ? known : make_self();
+    return page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
   }
 
   // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
@@ -147,7 +157,7 @@ class Process {
   static inline std::atomic<ForkPage*> fork_page_{nullptr};
 
   Process();
-  static Process* make_self();
+  [[gnu::cold]] static Process* make_self();
   static ForkPage* make_fork_page();
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);

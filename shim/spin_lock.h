@@ -15,15 +15,17 @@ namespace fracgpu {
 class SpinLock {
  public:
   void lock() {
-    for (int spins = 0; locked_.exchange(true, std::memory_order_acquire); ++spins) {
-      while (locked_.load(std::memory_order_relaxed)) {
-        if (++spins > 64) sched_yield();
-      }
-    }
+    while (locked_.exchange(true, std::memory_order_acquire)) wait();
   }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:
+  [[gnu::cold, gnu::noinline]] void wait() const {
+    for (int spins = 0; locked_.load(std::memory_order_relaxed); ++spins) {
+      if (spins > 64) sched_yield();
+    }
+  }
+
   std::atomic<bool> locked_{false};
 };
 

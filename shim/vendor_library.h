@@ -81,7 +81,7 @@ class VendorLibrary {
   std::string_view soname() const;
 
  private:
-  bool resolve_now();
+  [[gnu::cold]] bool resolve_now();
 
   std::string_view prefix_;
   Sonames sonames_;

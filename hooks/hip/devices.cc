@@ -106,11 +106,8 @@ int row_of(Process& process, int ordinal) {
   return hsa::row_of(process, number);
 }
 
-hipError_t Hook::finish(hipError_t result) {
-  if (result == kOutOfMemory && active() && !call_.said()) {
-    say_own_refusal(*process_, current_row(*process_), api_);
-  }
-  return result;
+void Hook::say_own() {
+  if (active() && !call_.said()) say_own_refusal(*process_, current_row(*process_), api_);
 }
 
 int current_row(Process& process) {

@@ -5,7 +5,7 @@
 namespace fracgpu::hip {
 namespace {
 
-void route(const Hook& hook, hipError_t result, void** function) {
+void route(Hook& hook, hipError_t result, void** function) {
   if (result != kSuccess || !hook.active() || function == nullptr) return;
   if (void* replacement = runtime_library.hook_for_real(*function); replacement != nullptr) {
     *function = replacement;

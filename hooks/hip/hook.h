@@ -10,21 +10,26 @@ namespace fracgpu::hip {
 // call.
 class Hook {
  public:
-  explicit Hook(const char* api) : call_(api), api_(api) {
-    runtime_library.resolve();
-    if (call_.outermost()) process_ = Process::self();
-  }
+  explicit Hook(const char* api) : call_(api), api_(api) { runtime_library.resolve(); }
 
   // False: no cap is configured, or HIP is calling itself. Pass the call on unchanged.
-  bool active() const { return process_ != nullptr; }
+  bool active() {
+    if (process_ == nullptr && call_.outermost()) process_ = Process::self();
+    return process_ != nullptr;
+  }
   Process& process() const { return *process_; }
   UpperCall& call() { return call_; }
 
   // The call's result, to return: when HIP refused by itself, by what it was told of the capped
   // device, the user is told who holds the memory all the same.
-  hipError_t finish(hipError_t result);
+  hipError_t finish(hipError_t result) {
+    if (result == kOutOfMemory) say_own();
+    return result;
+  }
 
  private:
+  [[gnu::cold]] void say_own();
+
   UpperCall call_;
   const char* api_;
   Process* process_ = nullptr;

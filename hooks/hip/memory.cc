@@ -25,7 +25,7 @@ uint64_t product(uint64_t a, uint64_t b) {
 template <typename Allocate>
 hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
-  if (!hook.active() || bytes <= kBlock) return hook.finish(allocate());
+  if (bytes <= kBlock || !hook.active()) return hook.finish(allocate());
   Process& process = hook.process();
   const int row = current_row(process);
   if (row >= 0 && !hook.call().reserve(process, row, block_units(bytes))) return kOutOfMemory;
@@ -41,6 +41,21 @@ uint64_t managed_key(const void* pointer) {
 const void* managed_context(int row) {
   static const char of_row[layout::kMaxDevices] = {};
   return &of_row[row];
+}
+
+// Of the program, or of HIP itself: the address is managed memory or it is not.
+hipError_t free_managed(Process& process, void* pointer) {
+  Allocation managed;
+  if (!process.allocations.take(managed_key(pointer), managed)) return real::hipFree(pointer);
+  const hipError_t result = real::hipFree(pointer);
+  if (result == kSuccess) {
+    process.managed_count.fetch_sub(1, std::memory_order_relaxed);
+    process.ledger.release(managed.row, managed.units);
+  } else {
+    Allocation displaced;
+    process.allocations.add(managed, displaced);
+  }
+  return result;
 }
 
 // Calls `reset()`, after which all managed memory of the device is gone.
@@ -115,22 +130,13 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
 }
 
 hipError_t hipFree(void* pointer) {
-  Hook hook("hipFree");
-  Allocation managed;
-  if (!hook.active() || hook.process().managed_count.load(std::memory_order_relaxed) == 0 ||
-      !hook.process().allocations.take(managed_key(pointer), managed)) {
+  runtime_library.resolve();
+  // All but managed memory is given back by the HSA call under this one.
+  Process* const process = Process::known();
+  if (process == nullptr || process->managed_count.load(std::memory_order_relaxed) == 0) {
     return real::hipFree(pointer);
   }
-  Process& process = hook.process();
-  const hipError_t result = real::hipFree(pointer);
-  Allocation displaced;
-  if (result == kSuccess) {
-    process.managed_count.fetch_sub(1, std::memory_order_relaxed);
-    process.ledger.release(managed.row, managed.units);
-  } else {
-    process.allocations.add(managed, displaced);
-  }
-  return result;
+  return free_managed(*process, pointer);
 }
 
 hipError_t hipDeviceReset() {

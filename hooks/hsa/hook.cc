@@ -4,18 +4,10 @@
 #include "shim/upper_call.h"
 
 namespace fracgpu::hsa {
-namespace {
 
-// An allocation asks again and again for the same pool.
-struct Remembered {
-  const Process* process = nullptr;
-  uint64_t epoch = 0;
-  uint64_t handle = 0;
-  Handle kind = Handle::agent;
-  int pool = 0;
-  Context context;
-};
-[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
+
+namespace {
 
 const void* key_of(int number) {
   return reinterpret_cast<const void*>(device(number).agent.handle);
@@ -27,18 +19,11 @@ Context enter_device(Process& process, int number, int row) {
   return process.contexts.enter(key_of(number), number, row);
 }
 
-bool context_of(Process& process, Handle kind, uint64_t handle, Context& context, int* pool) {
-  Remembered& last = remembered;
+bool find_context(Process& process, Handle kind, uint64_t handle, Context& context, int* pool) {
   const uint64_t epoch = process.contexts.epoch();
-  if (last.handle == handle && last.kind == kind && last.epoch == epoch &&
-      last.process == &process) {
-    context = last.context;
-    if (pool != nullptr) *pool = last.pool;
-    return true;
-  }
   const Owner owner = owner_of(kind, handle);
   if (owner.device < 0 || !process.contexts.find(key_of(owner.device), context)) return false;
-  last = {&process, epoch, handle, kind, owner.pool, context};
+  remembered = {&process, epoch, handle, kind, owner.pool, context};
   if (pool != nullptr) *pool = owner.pool;
   return true;
 }

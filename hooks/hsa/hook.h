@@ -25,21 +25,43 @@ Context enter_device(Process& process, int number, int row);
 // The row of the device, for memory that is not charged to this process; negative when it has none.
 int row_of(Process& process, Handle kind, uint64_t handle);
 
-// Memory that the kernel hands out in pages of 4 KiB.
+// Memory that the kernel hands out in pages.
+inline constexpr uint64_t kPage = 4096;
 inline uint64_t page_units(uint64_t bytes) {
-  constexpr uint64_t kPage = 4096;
   return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
 }
 
+// What a thread asked for last: an allocation asks again and again for the same pool.
+struct Remembered {
+  const Process* process = nullptr;
+  uint64_t epoch = 0;
+  uint64_t handle = 0;
+  Handle kind = Handle::agent;
+  int pool = 0;
+  Context context;
+};
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local Remembered remembered;
+
 // The runtime on the device that already has memory of this process; false when it has none.
-bool context_of(Process& process, Handle kind, uint64_t handle, Context& context,
-                int* pool = nullptr);
+[[gnu::cold]] bool find_context(Process& process, Handle kind, uint64_t handle, Context& context,
+                                int* pool);
+inline bool context_of(Process& process, Handle kind, uint64_t handle, Context& context,
+                       int* pool = nullptr) {
+  const Remembered& last = remembered;
+  if (last.handle != handle || last.kind != kind || last.process != &process ||
+      last.epoch != process.contexts.epoch()) {
+    return find_context(process, kind, handle, context, pool);
+  }
+  context = last.context;
+  if (pool != nullptr) *pool = last.pool;
+  return true;
+}
 
 // Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
 // the runtime on that device. What the runtime takes there by itself is charged at the first use,
 // if it was not when the runtime was started. `pool`: see Owner.
-Place place_at_first_use(Process& process, const char* api, Handle kind, uint64_t handle,
-                         Context& context, int* pool);
+[[gnu::cold]] Place place_at_first_use(Process& process, const char* api, Handle kind,
+                                       uint64_t handle, Context& context, int* pool);
 inline Place place_of(Process& process, const char* api, Handle kind, uint64_t handle,
                       Context& context, int* pool = nullptr) {
   if (context_of(process, kind, handle, context, pool)) return Place::capped;

@@ -17,23 +17,79 @@ namespace {
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// False where the variable is set by which ROCr is told to carve no blocks, for finding errors.
-bool carves_blocks() {
-  enum { unknown, no, yes };
-  static std::atomic<int> answer{unknown};
-  int now = answer.load(std::memory_order_relaxed);
-  if (now == unknown) {
-    const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
-    now = value != nullptr && strcmp(value, "1") == 0 ? no : yes;
-    answer.store(now, std::memory_order_relaxed);
-  }
-  return now == yes;
+// Whether ROCr carves blocks. It is told not to by a variable, for finding errors.
+enum class Carving { unknown, no, yes };
+std::atomic<Carving> carving{Carving::unknown};
+
+[[gnu::cold]] Carving ask_carving() {
+  const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
+  const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
+  carving.store(answer, std::memory_order_relaxed);
+  return answer;
 }
 
-LinearSize vram_size(uint64_t bytes, uint32_t flags) {
-  if (flags != 0 || !carves_blocks()) return {page_units(bytes), false};
-  const uint64_t blocks = bytes / kBlock + (bytes % kBlock != 0);
-  return {blocks * BlockCache::kBlockUnits, bytes <= kBlock};
+bool carves_blocks() {
+  const Carving known = carving.load(std::memory_order_relaxed);
+  return (known != Carving::unknown ? known : ask_carving()) == Carving::yes;
+}
+
+// An allocation in a pool or a region of a capped device.
+struct Request {
+  Process& process;
+  const char* api;
+  const Context& context;
+  int pool;
+  uint64_t bytes;
+  void** out;
+};
+
+// Calls `allocate()`, which makes memory by itself, of `units`.
+template <typename Allocate, typename Free>
+hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
+  const int row = request.context.row;
+  Reservation reservation(request.process, row, units, request.api, UpperCall::take(row, units));
+  if (!reservation) return kOutOfResources;
+  void* const before = *request.out;
+  const hsa_status_t result = allocate();
+  if (result == kOutOfResources) reservation.refused_by_driver();
+  if (result != kSuccess) return result;
+  const auto address = reinterpret_cast<uint64_t>(*request.out);
+  if (record_linear(request.process, reservation, request.context, address, {units, false})) {
+    return result;
+  }
+  free(*request.out);
+  *request.out = before;
+  return kOutOfResources;
+}
+
+// Calls `allocate()`, which takes a part of a block, and a new block if none has room.
+template <typename Allocate, typename Free>
+hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free) {
+  constexpr uint64_t kUnits = BlockCache::kBlockUnits;
+  const int row = request.context.row;
+  BlockCache& blocks = request.process.blocks[row][request.pool];
+  const BlockCache::Begun begun = blocks.begin(request.bytes > kBlock - kPage);
+  Reservation reservation(request.process, row, kUnits, request.api,
+                          begun.from_empty ? kUnits : UpperCall::take(row, kUnits));
+  hsa_status_t result = kOutOfResources;
+  if (reservation) {
+    void* const before = *request.out;
+    result = allocate();
+    if (result == kOutOfResources) reservation.refused_by_driver();
+    if (result == kSuccess) {
+      const auto address = reinterpret_cast<uint64_t>(*request.out);
+      if (record_part(request.process, reservation, request.context, request.pool, address,
+                      begun)) {
+        return result;
+      }
+      free(*request.out);
+      *request.out = before;
+      result = kOutOfResources;
+    }
+  }
+  if (begun.from_empty) reservation.take();
+  blocks.cancel(begun);
+  return result;
 }
 
 // Calls `allocate()`, which takes `bytes` on the device of a pool or a region.
@@ -54,39 +110,13 @@ hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t
     case Place::capped:
       break;
   }
-
-  const LinearSize size = vram_size(bytes, flags);
-  BlockCache& blocks = process.blocks[context.row][pool];
-  BlockCache::Begun begun;
-  if (size.shares_chunk) begun = blocks.begin(page_units(bytes) == size.units);
-  const uint64_t charged = begun.from_empty ? size.units : UpperCall::take(context.row, size.units);
-  Reservation reservation(process, context.row, size.units, UpperCall::name_or(api), charged);
-  const auto cancel_block = [&] {
-    if (!size.shares_chunk) return;
-    if (begun.from_empty) reservation.take();
-    blocks.cancel(begun);
-  };
-  if (!reservation) {
-    cancel_block();
-    return kOutOfResources;
+  const Request request{process, UpperCall::name_or(api), context, pool, bytes, out};
+  if (flags != 0 || !carves_blocks()) {
+    return allocate_whole(request, page_units(bytes), allocate, free);
   }
-
-  void* const before = *out;
-  const hsa_status_t result = allocate();
-  if (result == kOutOfResources) reservation.refused_by_driver();
-  if (result != kSuccess) {
-    cancel_block();
-    return result;
-  }
-  const auto address = reinterpret_cast<uint64_t>(*out);
-  const bool recorded = size.shares_chunk
-                            ? record_part(process, reservation, context, pool, address, begun)
-                            : record_linear(process, reservation, context, address, size);
-  if (recorded) return result;
-  cancel_block();
-  free(*out);
-  *out = before;
-  return kOutOfResources;
+  if (bytes <= kBlock) return allocate_part(request, allocate, free);
+  const uint64_t blocks = bytes / kBlock + (bytes % kBlock != 0);
+  return allocate_whole(request, blocks * BlockCache::kBlockUnits, allocate, free);
 }
 
 template <typename Real>
@@ -109,7 +139,7 @@ hsa_status_t hsa_amd_memory_pool_allocate(hsa_amd_memory_pool_t pool, size_t siz
                                           void** pointer) {
   return allocate_in(
       "hsa_amd_memory_pool_allocate", Handle::pool, pool.handle, size, flags, pointer,
-      [&] { return real::hsa_amd_memory_pool_allocate(pool, size, flags, pointer); },
+      [=] { return real::hsa_amd_memory_pool_allocate(pool, size, flags, pointer); },
       real::hsa_amd_memory_pool_free);
 }
 
@@ -120,7 +150,7 @@ hsa_status_t hsa_amd_memory_pool_free(void* pointer) {
 hsa_status_t hsa_memory_allocate(hsa_region_t region, size_t size, void** pointer) {
   return allocate_in(
       "hsa_memory_allocate", Handle::region, region.handle, size, 0, pointer,
-      [&] { return real::hsa_memory_allocate(region, size, pointer); }, real::hsa_memory_free);
+      [=] { return real::hsa_memory_allocate(region, size, pointer); }, real::hsa_memory_free);
 }
 
 hsa_status_t hsa_memory_free(void* pointer) {
