@@ -264,6 +264,7 @@ TEST_F(Amd, KilledAtRandomNothingIsLostAndTheCapHolds) {
     // At the cap a newcomer may find no room even for its first block; it then ends by itself.
     if (victim->read_line() == "up") victim->go_on();
     for (unsigned spin = random() % 3000; spin > 0; --spin) sched_yield();
+    expect_all_is_charged(*victim);
     victim->kill(SIGKILL);
     victim->finish();
     victim = start_random();

@@ -102,6 +102,13 @@ void Program::kill(int signal) {
   if (pid_ > 0) ::kill(pid_, signal);  // -1 would be everybody
 }
 
+bool Program::stop() {
+  kill(SIGSTOP);
+  siginfo_t change{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &change, WSTOPPED | WEXITED | WNOWAIT) == 0 &&
+         change.si_code == CLD_STOPPED;
+}
+
 Outcome Program::finish() {
   Outcome outcome;
   if (pid_ <= 0) return outcome;

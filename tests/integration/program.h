@@ -39,6 +39,9 @@ class Program {
 
   void kill(int signal);
 
+  // Stops it wherever it is, all threads of it. False when it has ended.
+  bool stop();
+
   // Returns once a process that is started has another start time than this one, which must live:
   // the kernel tells them in hundredths of a second.
   void outlast_start_time() const;

@@ -45,9 +45,10 @@ int LedgerView::row(const std::string& uuid) const {
 }
 
 template <typename Visit>
-void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
+void LedgerView::for_each_cell(const std::string& uuid, pid_t pid, Visit visit) const {
   const int device = row(uuid);
   for (uint32_t slot = 0; device >= 0 && slot < layout::kMaxSlots; ++slot) {
+    if (pid != 0 && ledger_->slots[slot].pid != static_cast<uint32_t>(pid)) continue;
     const bool live = (ledger_->live[slot / 64].load() >> (slot % 64) & 1) != 0;
     const bool unclaimed = (ledger_->unclaimed[slot / 64].load() >> (slot % 64) & 1) != 0;
     EXPECT_NE(live, unclaimed) << "slot " << slot << " is claimed by one bitmap alone";
@@ -58,23 +59,23 @@ void LedgerView::for_each_cell(const std::string& uuid, Visit visit) const {
 
 uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
-  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    if (slot.pid == static_cast<uint32_t>(pid)) units += layout::held_of(cell.word.load());
+  for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
+    units += layout::held_of(cell.word.load());
   });
   return units * layout::kUnit;
 }
 
 uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
-  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    if (slot.pid == static_cast<uint32_t>(pid)) units += cell.implicit.load();
+  for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
+    units += cell.implicit.load();
   });
   return units * layout::kUnit;
 }
 
 uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
-  for_each_cell(uuid, [&](const layout::Slot&, const layout::Cell& cell) {
+  for_each_cell(uuid, 0, [&](const layout::Slot&, const layout::Cell& cell) {
     units += layout::held_of(cell.word.load());
   });
   return units * layout::kUnit;
@@ -87,7 +88,7 @@ uint64_t LedgerView::cap(const std::string& uuid) const {
 
 std::string LedgerView::describe(const std::string& uuid) const {
   std::ostringstream text;
-  for_each_cell(uuid, [&](const layout::Slot& slot, const layout::Cell& cell) {
+  for_each_cell(uuid, 0, [&](const layout::Slot& slot, const layout::Cell& cell) {
     const uint64_t word = cell.word.load();
     text << "slot of pid " << slot.pid << ": held " << layout::held_of(word) * layout::kUnit
          << ", lease " << layout::lease_of(word) * layout::kUnit << ", implicit "
@@ -177,6 +178,17 @@ Outcome Rig::client(const std::string& limit, const std::vector<std::string>& co
 std::string Rig::key(int device) const {
   const sim::DeviceRow& row = node_->device(device);
   return row.vendor == sim::Vendor::kAmd ? "AMD-" + std::to_string(row.kfd_gpu_id) : uuid(device);
+}
+
+void Rig::expect_all_is_charged(Program& program) {
+  if (!program.stop()) return;
+  // Not by the node's own count, for which it buries the dead: the process may hold a lock of it.
+  uint64_t taken = 0;
+  for (const sim::ProcessRow& row : node_->file()->process) {
+    if (!in_use(row) || row.pid != program.pid()) continue;
+    taken += row.device[0].context_bytes.load() + row.device[0].allocation_bytes.load();
+  }
+  EXPECT_GE(ledger().held(key(), program.pid()), taken);
 }
 
 void Rig::expect_books_agree(pid_t pid, const char* when, int device) {

@@ -37,8 +37,9 @@ class LedgerView {
 
  private:
   int row(const std::string& uuid) const;
+  // Of one process, or of all (0), none of which may be coming or going then.
   template <typename Visit>
-  void for_each_cell(const std::string& uuid, Visit visit) const;
+  void for_each_cell(const std::string& uuid, pid_t pid, Visit visit) const;
 
   const layout::Ledger* ledger_ = nullptr;
 };
@@ -86,6 +87,10 @@ class Rig : public testing::Test {
 
   // The books of library and node agree for this process.
   void expect_books_agree(pid_t pid, const char* when, int device = 0);
+
+  // Stops the process wherever it is. What the driver has given it so far is charged there,
+  // whatever else it was about to do; that is not so while it makes a context.
+  void expect_all_is_charged(Program& program);
 
   // Has the node write down who holds what when the tenant passes this height, for `evidence`.
   Environment watched(uint64_t bytes) const;

@@ -50,6 +50,7 @@ TEST_F(Storm, EightProcessesWithKills) {
     // At the cap a newcomer may find no room even for its context; it then ends by itself.
     const bool refused = field(victim->read_line(), "rc=") == 2;
     for (unsigned spin = random() % 3000; spin > 0; --spin) sched_yield();
+    expect_all_is_charged(*victim);
     victim->kill(SIGKILL);
     const int status = victim->finish().status;
     if (!refused) {
