@@ -17,8 +17,8 @@
 namespace fracgpu {
 
 // Keys: the device address of a whole allocation, or `chunk_key` of the 2 MiB chunk that small
-// allocations share. 0 is no key.
-struct Allocation {
+// allocations share. 0 is no key. Aligned, so that none lies in two cache lines.
+struct alignas(32) Allocation {
   uint64_t key = 0;
   uint32_t units = 0;      // charged, in the ledger's units
   uint32_t users = 0;      // allocations that share the entry; 1 but for chunks
@@ -29,7 +29,7 @@ struct Allocation {
   bool lingers = false;    // a part of the chunk was freed in stream order, at an unknown moment
   bool exported = false;   // other processes may hold it too
   bool managed = false;    // it may be on the host, where the driver counts none of it
-  uint8_t unused[5] = {};  // up to 32 bytes: copied in two moves
+  uint8_t unused[5] = {};  // to the end, so that a copy is two moves
 };
 
 class LiveMap {

@@ -28,6 +28,7 @@ class UpperCall {
   UpperCall& operator=(const UpperCall&) = delete;
 
   bool outermost() const { return current_ == this; }
+  const char* api() const { return api_; }
 
   // Makes room for what the call will take on a row, once. False: refused, and said so.
   bool reserve(Process& process, int row, uint64_t units) {

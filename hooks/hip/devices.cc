@@ -111,7 +111,7 @@ int row_of(Process& process, int ordinal) {
 }
 
 void Hook::say_own() {
-  if (active() && !call_.said()) say_own_refusal(*process_, current_row(*process_), api_);
+  if (active() && !call_.said()) say_own_refusal(*process_, current_row(*process_), call_.api());
 }
 
 int current_row(Process& process) {

@@ -10,7 +10,7 @@ namespace fracgpu::hip {
 // call.
 class Hook {
  public:
-  explicit Hook(const char* api) : call_(api), api_(api) { runtime_library.resolve(); }
+  explicit Hook(const char* api) : call_(api) { runtime_library.resolve(); }
 
   // False: no cap is configured, or HIP is calling itself. Pass the call on unchanged.
   bool active() {
@@ -31,7 +31,6 @@ class Hook {
   [[gnu::cold]] void say_own();
 
   UpperCall call_;
-  const char* api_;
   Process* process_ = nullptr;
 };
 
