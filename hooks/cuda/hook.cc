@@ -43,13 +43,6 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   return kSuccess;
 }
 
-// With these the driver refuses every call on the device by itself: there is no such device, or no
-// driver yet or any more.
-bool is_unusable(CUresult result) {
-  return result == kNotInitialized || result == kDeinitialized || result == kNoDevice ||
-         result == kInvalidDevice || result == kInvalidValue;
-}
-
 struct Remembered {
   const Process* process = nullptr;
   uint64_t epoch = 0;

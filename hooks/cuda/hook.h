@@ -18,6 +18,13 @@ bool known_context(Process& process, CUcontext handle, Context& context);
 // The ledger's row of a device ordinal, or Process::kNotCapped / kFault.
 int row_of(Process& process, CUdevice device);
 
+// Whether the driver refuses every call on the device by itself: there is no such device, or no
+// driver yet or any more.
+constexpr bool is_unusable(CUresult result) {
+  return result == kNotInitialized || result == kDeinitialized || result == kNoDevice ||
+         result == kInvalidDevice || result == kInvalidValue;
+}
+
 // The ordinal of the device that a location is on; below 0: it is on none. Kinds that are newer
 // than this library are taken for places in a device, as a locality domain is (CUDA 13.4), of whose
 // id the lowest byte is the device's ordinal.

@@ -36,16 +36,13 @@ int row_of_pool(Process& process, const CUmemLocation& location, int type) {
   return current_context(process, context) ? context.row : row_of(process, 0);
 }
 
-// The row of a pool, or Process::kNotCapped for pools of host memory and imported ones.
-int row_of_pool(Process& process, CUmemoryPool handle) {
-  Pool pool;
-  if (process.pools.find(key_of(handle), pool)) return pool.row;
-  // Pools that the program made or asked for by their place were entered then; a device's default
-  // pool is made by the driver.
+// The row of a pool that is not known yet. Those that the program made or asked for by their place
+// were entered then; a device's default pool is made by the driver.
+[[gnu::cold]] int row_of_default_pool(Process& process, CUmemoryPool handle) {
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     const CUresult result = real::cuDeviceGetDefaultMemPool(&of_device, device);
-    if (result == kInvalidDevice || result == kInvalidValue) break;  // there are no more
+    if (is_unusable(result)) break;  // there are no more
     if (result != kSuccess && result != kNotSupported) return Process::kFault;
     if (result != kSuccess || of_device != handle) continue;
     const int row = row_of(process, device);
@@ -55,12 +52,21 @@ int row_of_pool(Process& process, CUmemoryPool handle) {
   return Process::kNotCapped;
 }
 
+// The row of a pool, or Process::kNotCapped for pools of host memory and imported ones.
+int row_of_pool(Process& process, CUmemoryPool handle) {
+  Pool pool;
+  const bool known = process.pools.find(key_of(handle), pool);
+  return known ? pool.row : row_of_default_pool(process, handle);
+}
+
+// `per_thread`: the null stream is the thread's own.
 bool is_capturing(CUstream stream, bool per_thread) {
+  const auto kLegacy = reinterpret_cast<CUstream>(1);     // CU_STREAM_LEGACY
   const auto kPerThread = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
+  if (stream == nullptr) stream = per_thread ? kPerThread : kLegacy;
+  if (stream == kLegacy) return false;  // documented: it cannot be captured
   int status = kNotCapturing;
-  return real::cuStreamIsCapturing(stream == nullptr && per_thread ? kPerThread : stream,
-                                   &status) == kSuccess &&
-         status != kNotCapturing;
+  return real::cuStreamIsCapturing(stream, &status) == kSuccess && status != kNotCapturing;
 }
 
 // The context whose device a stream works on.
