@@ -30,7 +30,9 @@ void discard_block(Process& process, const Allocation& entry) {
 }
 
 // The driver has made new memory at the address of this entry, if it is one.
-[[gnu::cold]] void give_back_displaced(Process& process, const Allocation& entry) {
+void give_back_displaced(Process& process, const Allocation& entry) {
+  if (entry.key == 0) [[likely]]
+    return;
   discard_block(process, entry);
   give_back(process, entry.row, entry.units, entry.exported);
 }
@@ -100,7 +102,7 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  if (displaced.key != 0) give_back_displaced(process, displaced);
+  give_back_displaced(process, displaced);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
   note_call_site(process, allocation);
@@ -112,7 +114,7 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
   Allocation allocation = entry_of(context, key, units);
   allocation.managed = true;
   const auto added = process.allocations.add(allocation, displaced);
-  if (displaced.key != 0) give_back_displaced(process, displaced);
+  give_back_displaced(process, displaced);
   if (added == LiveMap::Added::out_of_memory) {
     process.ledger.release(context.row, units);
     return false;
@@ -128,7 +130,7 @@ bool record_part(Process& process, Reservation& reservation, const Context& cont
   Allocation displaced;
   const auto added = process.allocations.add_user(block, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
-  if (displaced.key != 0) give_back_displaced(process, displaced);
+  give_back_displaced(process, displaced);
   BlockCache& blocks = process.blocks[context.row][pool];
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);

@@ -91,9 +91,6 @@ int find_device(int ordinal) {
 // Per ordinal: the number among HSA's devices plus one; 0: not asked yet.
 std::atomic<int> devices[Process::kSlotsOfVendor];
 
-// Whether HIP has a device, and HSA no other.
-std::atomic<bool> has_the_only_one;
-
 }  // namespace
 
 int row_of(Process& process, int ordinal) {
@@ -105,7 +102,6 @@ int row_of(Process& process, int ordinal) {
     number = find_device(ordinal);
     if (number < 0) return Process::kNotCapped;  // HIP's own error comes next
     devices[ordinal].store(number + 1, std::memory_order_relaxed);
-    if (hsa::device_count() == 1) has_the_only_one.store(true, std::memory_order_relaxed);
   }
   return hsa::row_of(process, number);
 }
@@ -115,8 +111,8 @@ void Hook::say_own() {
 }
 
 int current_row(Process& process) {
-  // HIP takes some time to answer.
-  if (has_the_only_one.load(std::memory_order_relaxed) && hsa::device_count() == 1) {
+  // HIP takes some time to answer. Where it has a device, and HSA no other, that is the one.
+  if (devices[0].load(std::memory_order_relaxed) != 0 && hsa::device_count() == 1) {
     return hsa::row_of(process, 0);
   }
   int ordinal = 0;

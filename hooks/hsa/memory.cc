@@ -43,23 +43,29 @@ struct Request {
   void** out;
 };
 
+// Calls `allocate()` under the reservation and then `record(address)`, which is false when the host
+// has no memory left to remember it: what was allocated is freed then.
+template <typename Allocate, typename Free, typename Record>
+hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate allocate, Free free,
+                            Record record) {
+  if (!reservation) return kOutOfResources;
+  void* const before = *out;
+  const hsa_status_t result = allocate();
+  if (result == kOutOfResources) reservation.refused_by_driver();
+  if (result != kSuccess || record(reinterpret_cast<uint64_t>(*out))) return result;
+  free(*out);
+  *out = before;
+  return kOutOfResources;
+}
+
 // Calls `allocate()`, which makes memory by itself, of `units`.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
   const int row = request.context.row;
   Reservation reservation(request.process, row, units, request.api, UpperCall::take(row, units));
-  if (!reservation) return kOutOfResources;
-  void* const before = *request.out;
-  const hsa_status_t result = allocate();
-  if (result == kOutOfResources) reservation.refused_by_driver();
-  if (result != kSuccess) return result;
-  const auto address = reinterpret_cast<uint64_t>(*request.out);
-  if (record_linear(request.process, reservation, request.context, address, {units, false})) {
-    return result;
-  }
-  free(*request.out);
-  *request.out = before;
-  return kOutOfResources;
+  return allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
+    return record_linear(request.process, reservation, request.context, address, {units, false});
+  });
 }
 
 // Calls `allocate()`, which takes a part of a block, and a new block if none has room.
@@ -71,24 +77,15 @@ hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free)
   const BlockCache::Begun begun = blocks.begin(request.bytes > kBlock - kPage);
   Reservation reservation(request.process, row, kUnits, request.api,
                           begun.from_empty ? kUnits : UpperCall::take(row, kUnits));
-  hsa_status_t result = kOutOfResources;
-  if (reservation) {
-    void* const before = *request.out;
-    result = allocate();
-    if (result == kOutOfResources) reservation.refused_by_driver();
-    if (result == kSuccess) {
-      const auto address = reinterpret_cast<uint64_t>(*request.out);
-      if (record_part(request.process, reservation, request.context, request.pool, address,
-                      begun)) {
-        return result;
-      }
-      free(*request.out);
-      *request.out = before;
-      result = kOutOfResources;
-    }
+  const hsa_status_t result =
+      allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
+        return record_part(request.process, reservation, request.context, request.pool, address,
+                           begun);
+      });
+  if (result != kSuccess) {
+    if (begun.from_empty) reservation.take();
+    blocks.cancel(begun);
   }
-  if (begun.from_empty) reservation.take();
-  blocks.cancel(begun);
   return result;
 }
 
