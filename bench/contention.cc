@@ -27,7 +27,11 @@
 #include <thread>
 #include <vector>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
+#include "shim/vendor/backend.h"
+
+// No vendors: the ledger alone is measured.
+constinit const std::span<const fracgpu::VendorBackend* const> fracgpu::vendor_backends = {};
 
 namespace {
 

@@ -8,19 +8,19 @@
 #include <string>
 
 #include "tools/cdi/command.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/output.h"
+#include "tools/commands/explain.h"
+#include "tools/commands/gc.h"
+#include "tools/commands/limit.h"
+#include "tools/commands/queue.h"
+#include "tools/commands/run.h"
+#include "tools/commands/status.h"
+#include "tools/commands/top.h"
 #include "tools/doctor/doctor.h"
-#include "tools/exit_status.h"
-#include "tools/explain.h"
-#include "tools/gc.h"
-#include "tools/launch_tree.h"
-#include "tools/limit.h"
+#include "tools/launch/launch_tree.h"
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
-#include "tools/output.h"
-#include "tools/queue.h"
-#include "tools/run.h"
-#include "tools/status.h"
-#include "tools/top.h"
 
 namespace {
 

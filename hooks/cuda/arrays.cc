@@ -10,7 +10,10 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
 
 namespace fracgpu::cuda {
 
@@ -42,7 +45,7 @@ uint64_t element_bytes(int format, unsigned int channels) {
   }
 }
 
-// An estimate that is not too small: rows padded to the tiles of the hardware.
+// An estimate that is not too small: device indices padded to the tiles of the hardware.
 uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   constexpr uint64_t kTileBytes = 512, kTileRows = 128;
   const auto round_up = [](uint64_t value, uint64_t step) {
@@ -52,9 +55,10 @@ uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   const uint64_t width = std::min<uint64_t>(form.Width, 1 << 20);
   const uint64_t height = std::clamp<uint64_t>(form.Height, 1, 1 << 20);
   const uint64_t depth = std::clamp<uint64_t>(form.Depth, 1, 1 << 16);
-  const uint64_t row = round_up(width * element_bytes(form.Format, form.NumChannels), kTileBytes);
-  const uint64_t rows = height == 1 ? 1 : round_up(height, std::min(height, kTileRows));
-  const uint64_t bytes = row * rows * depth;
+  const uint64_t device_index =
+      round_up(width * element_bytes(form.Format, form.NumChannels), kTileBytes);
+  const uint64_t device_indices = height == 1 ? 1 : round_up(height, std::min(height, kTileRows));
+  const uint64_t bytes = device_index * device_indices * depth;
   // All further levels of a mipmap together are smaller than the first.
   return levels > 1 ? 2 * bytes : bytes;
 }
@@ -106,18 +110,18 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   Hook hook;
   Context context;
   if (!hook.active() || out == nullptr || takes_no_memory(form) ||
-      !current_context(hook.process(), context) || context.row == Process::kNotCapped) {
+      !current_context(hook.process(), context) || context.device_index == Process::kNotCapped) {
     return create();
   }
   Process& process = hook.process();
-  if (context.row == Process::kFault) {
-    say_fault(process, api);
+  if (context.device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
   const LinearSize needed = linear_size(size(context.device));
   const Array before = *out;
   if (needed.shares_chunk) {
-    ImplicitReservation reservation(process, context.row, needed.units, api);
+    OverheadReservation reservation(process, context.device_index, needed.units, api);
     if (!reservation) return kOutOfMemory;
     process.small_arrays.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = create();
@@ -129,7 +133,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
     if (result != kSuccess) return result;
   } else {
-    Reservation reservation(process, context.row, needed.units, api);
+    Reservation reservation(process, context.device_index, needed.units, api);
     if (!reservation) return kOutOfMemory;
     const CUresult result = create();
     if (result == kOutOfMemory) reservation.refused_by_driver();
@@ -139,7 +143,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     }
   }
   destroy(*out);
-  settle_implicit(process, context.row);
+  settle_overhead(process, context.device_index);
   *out = before;
   return kOutOfMemory;
 }

@@ -4,7 +4,10 @@
 // what the driver counts for this process; when it then turns out not to fit under the cap, the
 // context is destroyed again and the caller sees an ordinary out-of-memory error.
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -26,14 +29,14 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
                       Unmake unmake) {
   if (!hook.active() || out == nullptr) return make();
   Process& process = hook.process();
-  const int row = row_of(process, device);
-  if (row == Process::kNotCapped) return make();
-  if (row == Process::kFault) {
-    say_fault(process, api);
+  const int device_index = device_index_of(process, device);
+  if (device_index == Process::kNotCapped) return make();
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
-  ImplicitReservation reservation =
-      ImplicitReservation::for_context(process, row, api, kEstimatedContext);
+  OverheadReservation reservation =
+      OverheadReservation::for_context(process, device_index, api, kEstimatedContext);
   if (!reservation) return kOutOfMemory;
   const CUcontext before = *out;
   const CUresult result = make();
@@ -41,11 +44,11 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
   if (result != kSuccess) return result;
   if (!reservation.made()) {
     unmake();
-    settle_after_destroy(process, row, kEstimatedContext);
+    settle_after_destroy(process, device_index, kEstimatedContext);
     *out = before;
     return kOutOfMemory;
   }
-  process.contexts.enter(*out, device, row);
+  process.contexts.enter(*out, device, device_index);
   return result;
 }
 
@@ -62,12 +65,13 @@ CUresult end_context(Process& process, const void* handle, End end) {
   bool ended = false;
   CUresult result = kSuccess;
   {
-    const Disturbance disturbance(process);
+    const InFlightScope disturbance(process);
     result = end(ended);
     ended = ended && process.contexts.forget(handle, context);
     if (ended) release_context(process, context);
   }
-  if (ended && context.row >= 0) settle_after_destroy(process, context.row, kEstimatedContext);
+  if (ended && context.device_index >= 0)
+    settle_after_destroy(process, context.device_index, kEstimatedContext);
   return result;
 }
 

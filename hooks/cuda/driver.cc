@@ -4,7 +4,7 @@
 namespace fracgpu::cuda {
 
 #define FRACGPU_TABLE "hooks/cuda/functions.inc"
-#include "shim/vendor_array.inc"
+#include "shim/vendor/function_table.inc"
 
 constinit VendorLibrary driver_library("cu", {"libcuda.so.1"}, functions);
 

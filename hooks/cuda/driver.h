@@ -7,8 +7,8 @@
 #include <atomic>
 
 #include "hooks/cuda/abi.h"
-#include "shim/real_function.h"
-#include "shim/vendor_library.h"
+#include "shim/vendor/real_function.h"
+#include "shim/vendor/vendor_library.h"
 
 namespace fracgpu::cuda {
 
@@ -17,6 +17,6 @@ extern VendorLibrary driver_library;
 #define FRACGPU_TABLE "hooks/cuda/functions.inc"
 #define FRACGPU_RESULT CUresult
 #define FRACGPU_MISSING kNotInitialized
-#include "shim/vendor_table.inc"
+#include "shim/vendor/function_prototypes.inc"
 
 }  // namespace fracgpu::cuda

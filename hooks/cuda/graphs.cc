@@ -8,7 +8,10 @@
 #include <bit>
 
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -81,8 +84,8 @@ void learn(Process& process, CUgraphExec exec, CUgraph graph) {
     process.graphs.set(exec, device,
                        bytes == 0 ? 0 : layout::units_for(std::max(bytes, kPoolChunkBytes)));
     // Instantiation may have uploaded the graph at once.
-    const int row = bytes != 0 ? row_of(process, device) : Process::kNotCapped;
-    if (row >= 0 && process.pools.add(key_of(device), row, kGraphMemory)) {
+    const int device_index = bytes != 0 ? device_index_of(process, device) : Process::kNotCapped;
+    if (device_index >= 0 && process.pools.add(key_of(device), device_index, kGraphMemory)) {
       settle_pool(process, key_of(device), nullptr);
     }
   }
@@ -103,13 +106,14 @@ CUresult run_on(Process& process, CUgraphExec exec, const char* api, uint64_t de
   const CUdevice device = std::countr_zero(devices);
   const uint64_t others = devices & (devices - 1);
   const uint64_t units = process.graphs.units(exec, device);
-  const int row = units != 0 ? row_of(process, device) : Process::kNotCapped;
-  if (row == Process::kNotCapped) return run_on(process, exec, api, others, run);
-  if (row == Process::kFault || !process.pools.add(key_of(device), row, kGraphMemory)) {
-    say_fault(process, api);
+  const int device_index = units != 0 ? device_index_of(process, device) : Process::kNotCapped;
+  if (device_index == Process::kNotCapped) return run_on(process, exec, api, others, run);
+  if (device_index == Process::kFault ||
+      !process.pools.add(key_of(device), device_index, kGraphMemory)) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
-  Reservation reservation(process, row, units, api);
+  Reservation reservation(process, device_index, units, api);
   if (!reservation) return kOutOfMemory;
   const CUresult result = run_on(process, exec, api, others, run);
   // Else it may be another device's cap that refused.

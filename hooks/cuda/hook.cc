@@ -1,4 +1,4 @@
-// Finds the device of a call; see hook.h.
+// Finds the device of a call; see library_hook.h.
 //
 // Asking the driver for the current context costs a few nanoseconds; everything else about it is
 // remembered by the thread until some context is destroyed.
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "shim/text.h"
-#include "shim/truth.h"
+#include "shim/base/text.h"
+#include "shim/vendor/backend.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -23,7 +23,7 @@ Text<64> key_from(const char* kind, const CUuuid& uuid) {
 
 bool exists(const Text<64>& key) {
   Selector selector;
-  return selector.parse(key.view()) && truth::device_may_exist(selector);
+  return selector.parse(key.view()) && device_may_exist(selector);
 }
 
 // The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID. The second
@@ -52,16 +52,17 @@ struct Remembered {
 
 }  // namespace
 
-int row_of(Process& process, CUdevice device) {
+int device_index_of(Process& process, CUdevice device) {
   if (device < 0 || device >= Process::kSlotsOfVendor) return Process::kNotCapped;
   const int slot = Process::kNvidiaSlots + device;
-  if (const int known = process.cached_row(slot); known != Process::kUnknownRow) return known;
+  if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
+    return known;
   Text<64> key;
   size_t physical = 0;
   CUresult result = find_key(device, key);
   if (result == kSuccess) result = real::cuDeviceTotalMem_v2(&physical, device);
   if (is_unusable(result)) return Process::kNotCapped;  // not remembered
-  return process.row_of_device(slot, result == kSuccess ? key.c_str() : "", physical);
+  return process.index_of_device(slot, result == kSuccess ? key.c_str() : "", physical);
 }
 
 bool known_context(Process& process, CUcontext handle, Context& context) {
@@ -85,8 +86,9 @@ bool current_context(Process& process, Context& context) {
   CUdevice device = 0;
   if (result == kSuccess) result = real::cuCtxGetDevice(&device);
   if (is_unusable(result)) return false;
-  context = result == kSuccess ? process.contexts.enter(handle, device, row_of(process, device))
-                               : Context{.row = Process::kFault};
+  context = result == kSuccess
+                ? process.contexts.enter(handle, device, device_index_of(process, device))
+                : Context{.device_index = Process::kFault};
   return true;
 }
 

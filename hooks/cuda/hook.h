@@ -2,21 +2,22 @@
 #pragma once
 
 #include "hooks/cuda/driver.h"
-#include "shim/hook.h"
+#include "hooks/library_hook.h"
 
 namespace fracgpu::cuda {
 
 using Hook = LibraryHook<driver_library>;
 
-// The context current on this thread, with its device's row; of the row Process::kFault where the
-// driver does not tell. False when there is none: the driver is then left to say so.
+// The context current on this thread, with its device's device index; of the device index
+// Process::kFault where the driver does not tell. False when there is none: the driver is then left
+// to say so.
 bool current_context(Process& process, Context& context);
 
 // The context of this handle, if it is known.
 bool known_context(Process& process, CUcontext handle, Context& context);
 
-// The ledger's row of a device ordinal, or Process::kNotCapped / kFault.
-int row_of(Process& process, CUdevice device);
+// The ledger's device index of a device ordinal, or Process::kNotCapped / kFault.
+int device_index_of(Process& process, CUdevice device);
 
 // Whether the driver refuses every call on the device by itself: there is no such device, or no
 // driver yet or any more.

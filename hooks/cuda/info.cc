@@ -5,15 +5,15 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/charge/pools.h"
 
 namespace fracgpu::cuda {
 namespace {
 
-uint64_t cap_bytes(Process& process, int row) {
+uint64_t cap_bytes(Process& process, int device_index) {
   // With a fault nothing can be allocated, and saying so keeps programs from sizing themselves
   // for memory that they will be refused.
-  return row == Process::kFault ? 0 : process.ledger.cap(row) * layout::kUnit;
+  return device_index == Process::kFault ? 0 : process.ledger.cap(device_index) * layout::kUnit;
 }
 
 template <typename Size>
@@ -27,16 +27,16 @@ CUresult memory_info(Size* free, Size* total, const Real& real) {
   const CUresult result = real(free, total);
   Context context;
   if (result != kSuccess || !hook.active() || !current_context(hook.process(), context) ||
-      context.row == Process::kNotCapped) {
+      context.device_index == Process::kNotCapped) {
     return result;
   }
   Process& process = hook.process();
-  const uint64_t cap = cap_bytes(process, context.row);
+  const uint64_t cap = cap_bytes(process, context.device_index);
   if (total != nullptr) *total = clamp<Size>(std::min<uint64_t>(*total, cap));
-  if (free != nullptr && context.row != Process::kFault) {
+  if (free != nullptr && context.device_index != Process::kFault) {
     // Pools shrink by themselves when the work on their streams is done.
-    if (!process.pools.empty()) settle_pools(process, context.row);
-    const uint64_t held = process.tenant_held(context.row);
+    if (!process.pools.empty()) settle_pools(process, context.device_index);
+    const uint64_t held = process.tenant_held(context.device_index);
     *free = clamp<Size>(std::min<uint64_t>(*free, cap > held ? cap - held : 0));
   } else if (free != nullptr) {
     *free = 0;
@@ -49,9 +49,9 @@ CUresult total_memory(Size* bytes, CUdevice device, const Real& real) {
   Hook hook;
   const CUresult result = real(bytes, device);
   if (result != kSuccess || !hook.active() || bytes == nullptr) return result;
-  const int row = row_of(hook.process(), device);
-  if (row == Process::kNotCapped) return result;
-  *bytes = clamp<Size>(std::min<uint64_t>(*bytes, cap_bytes(hook.process(), row)));
+  const int device_index = device_index_of(hook.process(), device);
+  if (device_index == Process::kNotCapped) return result;
+  *bytes = clamp<Size>(std::min<uint64_t>(*bytes, cap_bytes(hook.process(), device_index)));
   return result;
 }
 

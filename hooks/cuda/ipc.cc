@@ -1,7 +1,8 @@
 // Memory shared by IPC handles: the exporter pays, and its tenant goes on paying after its death as
 // long as a process under a cap has the memory open; the importer never does.
 #include "hooks/cuda/hook.h"
-#include "shim/physical_calls.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -13,7 +14,7 @@ void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   size_t bytes = 0;
   if (current_context(process, context) &&
       real::cuMemGetAddressRange_v2(&base, &bytes, pointer) == kSuccess) {
-    call.imported(pointer, context.row, linear_size(bytes).units);
+    call.imported(pointer, context.device_index, linear_size(bytes).units);
   }
 }
 

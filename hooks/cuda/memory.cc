@@ -4,7 +4,10 @@
 // memory is charged in full when it is made: it could become resident at any later moment without
 // passing any function, and a cap that holds only until the first touch is none.
 #include "hooks/cuda/hook.h"
-#include "shim/physical_calls.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -25,14 +28,14 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
   if (!hook.active() || out == nullptr || bytes == 0) return allocate();
   Process& process = hook.process();
   if (!current_context(process, context)) return allocate();
-  if (context.row == Process::kNotCapped) return allocate();
-  if (context.row == Process::kFault) {
-    say_fault(process, api);
+  if (context.device_index == Process::kNotCapped) return allocate();
+  if (context.device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
 
   LinearSize size = size_of(bytes);
-  Reservation reservation(process, context.row, size.units, api);
+  Reservation reservation(process, context.device_index, size.units, api);
   if (!reservation) return kOutOfMemory;
 
   const Pointer before = *out;
@@ -52,7 +55,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
     return record_linear(process, reservation, context, *out, size) ? result : undo();
   }
   // The driver took more than was foreseen: make room for all of it, or give it back.
-  Reservation rest(process, context.row, actual.units - size.units, api);
+  Reservation rest(process, context.device_index, actual.units - size.units, api);
   if (!rest || !record_linear(process, reservation, context, *out, actual)) return undo();
   rest.keep(actual.units - size.units);
   return result;

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
-#include "shim/charge.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -16,29 +18,29 @@ constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
 // Calls `load()` under what `reserve()` returns; `unload()` undoes it.
 template <typename Reserve, typename Load, typename Unload>
-CUresult load_under(Process& process, int row, const char* api, Reserve reserve, Load load,
+CUresult load_under(Process& process, int device_index, const char* api, Reserve reserve, Load load,
                     Unload unload) {
-  if (row == Process::kNotCapped) return load();
-  if (row == Process::kFault) {
-    say_fault(process, api);
+  if (device_index == Process::kNotCapped) return load();
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
-  ImplicitReservation reservation = reserve();
+  OverheadReservation reservation = reserve();
   if (!reservation) return kOutOfMemory;
   const CUresult result = load();
   if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess || reservation.made()) return result;
   unload();
-  settle_implicit(process, row);
+  settle_overhead(process, device_index);
   return kOutOfMemory;
 }
 
 template <typename Load, typename Unload>
-CUresult load_on(Process& process, int row, const char* api, Load load, Unload unload) {
+CUresult load_on(Process& process, int device_index, const char* api, Load load, Unload unload) {
   return load_under(
-      process, row, api,
-      [&] { return ImplicitReservation::for_module(process, row, api, kEstimatedModule); }, load,
-      unload);
+      process, device_index, api,
+      [&] { return OverheadReservation::for_module(process, device_index, api, kEstimatedModule); },
+      load, unload);
 }
 
 template <typename Load, typename Unload>
@@ -46,7 +48,7 @@ CUresult load_here(const char* api, Load load, Unload unload) {
   Hook hook;
   Context context;
   if (!hook.active() || !current_context(hook.process(), context)) return load();
-  return load_on(hook.process(), context.row, api, load, unload);
+  return load_on(hook.process(), context.device_index, api, load, unload);
 }
 
 template <typename Load>
@@ -66,8 +68,8 @@ CUresult drop_here(Drop drop) {
   const CUresult result = drop();
   Context context;
   if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
-      context.row >= 0) {
-    settle_implicit(hook.process(), context.row);
+      context.device_index >= 0) {
+    settle_overhead(hook.process(), context.device_index);
   }
   return result;
 }
@@ -132,7 +134,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   const auto set = [&] { return real::cuCtxSetLimit(limit, value); };
   const bool takes_memory = limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap;
   if (!hook.active() || !takes_memory || !current_context(hook.process(), context) ||
-      context.row == Process::kNotCapped) {
+      context.device_index == Process::kNotCapped) {
     return set();
   }
   constexpr char kApi[] = "cuCtxSetLimit";
@@ -143,13 +145,14 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
   if (value <= before) {
     const CUresult result = set();
-    if (result == kSuccess && context.row >= 0) settle_implicit(process, context.row);
+    if (result == kSuccess && context.device_index >= 0)
+      settle_overhead(process, context.device_index);
     return result;
   }
   const uint64_t growth = linear_size(growth_of_limit(limit, before, value, context.device)).units;
   return load_under(
-      process, context.row, kApi,
-      [&] { return ImplicitReservation(process, context.row, growth, kApi); }, set,
+      process, context.device_index, kApi,
+      [&] { return OverheadReservation(process, context.device_index, growth, kApi); }, set,
       [&] { real::cuCtxSetLimit(limit, before); });
 }
 
@@ -159,10 +162,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice devic
   const auto create = [&] { return real::cuGreenCtxCreate(context, description, device, flags); };
   if (!hook.active() || context == nullptr) return create();
   const CUgreenCtx before = *context;
-  return load_on(hook.process(), row_of(hook.process(), device), "cuGreenCtxCreate", create, [&] {
-    real::cuGreenCtxDestroy(*context);
-    *context = before;
-  });
+  return load_on(hook.process(), device_index_of(hook.process(), device), "cuGreenCtxCreate",
+                 create, [&] {
+                   real::cuGreenCtxDestroy(*context);
+                   *context = before;
+                 });
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context) {

@@ -5,10 +5,16 @@
 // Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
 // the pool counts in full on the device that it prefers, or else on the one that was current when
 // the program first had it in hand.
+#include "shim/charge/pools.h"
+
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
-#include "shim/physical_calls.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -28,16 +34,16 @@ void trim_pool(uint64_t key) {
 }
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
 
-// The row that a pool of such memory counts on, or Process::kNotCapped / kFault.
+// The device index that a pool of such memory counts on, or Process::kNotCapped / kFault.
 int row_of_pool(Process& process, const CUmemLocation& location, int type) {
   Context context;
-  if (const int device = device_of(location); device >= 0) return row_of(process, device);
+  if (const int device = device_of(location); device >= 0) return device_index_of(process, device);
   if (type != kManaged) return Process::kNotCapped;
-  return current_context(process, context) ? context.row : row_of(process, 0);
+  return current_context(process, context) ? context.device_index : device_index_of(process, 0);
 }
 
-// The row of a pool that is not known yet. Those that the program made or asked for by their place
-// were entered then; a device's default pool is made by the driver.
+// The device index of a pool that is not known yet. Those that the program made or asked for by
+// their place were entered then; a device's default pool is made by the driver.
 [[gnu::cold]] int row_of_default_pool(Process& process, CUmemoryPool handle) {
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
@@ -45,18 +51,19 @@ int row_of_pool(Process& process, const CUmemLocation& location, int type) {
     if (is_unusable(result)) break;  // there are no more
     if (result != kSuccess && result != kNotSupported) return Process::kFault;
     if (result != kSuccess || of_device != handle) continue;
-    const int row = row_of(process, device);
-    const bool entered = row < 0 || process.pools.add(key_of(handle), row, kPools);
-    return entered ? row : Process::kFault;
+    const int device_index = device_index_of(process, device);
+    const bool entered =
+        device_index < 0 || process.pools.add(key_of(handle), device_index, kPools);
+    return entered ? device_index : Process::kFault;
   }
   return Process::kNotCapped;
 }
 
-// The row of a pool, or Process::kNotCapped for pools of host memory and imported ones.
+// The device index of a pool, or Process::kNotCapped for pools of host memory and imported ones.
 int row_of_pool(Process& process, CUmemoryPool handle) {
   Pool pool;
   const bool known = process.pools.find(key_of(handle), pool);
-  return known ? pool.row : row_of_default_pool(process, handle);
+  return known ? pool.device_index : row_of_default_pool(process, handle);
 }
 
 // `per_thread`: the null stream is the thread's own.
@@ -85,22 +92,22 @@ bool context_of(Process& process, CUstream stream, Context& context) {
 // Calls `allocate()` under a reservation of what the pool may grow by. Where the driver takes more,
 // that is charged at once, and undone when it does not fit under the cap.
 template <typename Allocate, typename Free>
-CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int row,
+CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int device_index,
                        CUdeviceptr* out, size_t bytes, Allocate allocate, Free free) {
-  if (row == Process::kNotCapped) return allocate();
-  if (row == Process::kFault) {
-    say_fault(process, api);
+  if (device_index == Process::kNotCapped) return allocate();
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
   const uint64_t growth = std::max<uint64_t>(bytes, kPoolChunkBytes);
-  Reservation reservation(process, row, linear_size(growth).units, api);
+  Reservation reservation(process, device_index, linear_size(growth).units, api);
   if (!reservation) return kOutOfMemory;
   const CUdeviceptr before = *out;
   const CUresult result = allocate();
   if (result == kOutOfMemory) reservation.refused_by_driver();
   const bool as_foreseen = settle_pool(process, key_of(pool), &reservation);
-  settle_left(process, row);
-  if (result != kSuccess || as_foreseen || process.ledger.within_cap(row)) return result;
+  settle_deferred(process, device_index);
+  if (result != kSuccess || as_foreseen || process.ledger.within_cap(device_index)) return result;
   // The pool took more than was foreseen.
   free(*out);
   trim_pool(key_of(pool));
@@ -119,8 +126,8 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
       !context_of(hook.process(), stream, context)) {
     return allocate();
   }
-  if (context.row == Process::kFault) {
-    say_fault(hook.process(), "cuMemAllocAsync");
+  if (context.device_index == Process::kFault) {
+    report_fault(hook.process(), "cuMemAllocAsync");
     return kOutOfMemory;
   }
   CUmemoryPool pool = nullptr;
@@ -128,8 +135,8 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
     return result;
   }
   // The program may have made a pool of host memory the device's current one.
-  const int row = row_of_pool(hook.process(), pool);
-  return allocate_from(hook.process(), "cuMemAllocAsync", pool, row, out, bytes, allocate,
+  const int device_index = row_of_pool(hook.process(), pool);
+  return allocate_from(hook.process(), "cuMemAllocAsync", pool, device_index, out, bytes, allocate,
                        [&](CUdeviceptr pointer) { free(pointer, stream); });
 }
 
@@ -155,7 +162,7 @@ CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
   if (!hook.active()) return real(pointer, stream);
   return free_address(
       hook.process(), pointer, [&] { return real(pointer, stream); },
-      [](Release& release) { release.left_to_truth(); });
+      [](Release& release) { release.defer(); });
 }
 
 // Calls `call()`, which hands out a pool of the memory that is named, and enters the pool. One that
@@ -166,13 +173,14 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
   Hook hook;
   if (!hook.active() || pool == nullptr || location == nullptr) return call();
   Process& process = hook.process();
-  const int row = row_of_pool(process, *location, type);
-  if (row == Process::kFault) {
-    say_fault(process, api);
+  const int device_index = row_of_pool(process, *location, type);
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
     return kOutOfMemory;
   }
   const CUresult result = call();
-  if (result == kSuccess && row >= 0) process.pools.add(key_of(*pool), row, kPools);
+  if (result == kSuccess && device_index >= 0)
+    process.pools.add(key_of(*pool), device_index, kPools);
   return result;
 }
 
@@ -185,7 +193,7 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
     real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
     chunk = std::max<size_t>(chunk, kPoolChunkBytes);
   }
-  call.imported(pointer, row_of(process, device), linear_size(chunk).units);
+  call.imported(pointer, device_index_of(process, device), linear_size(chunk).units);
 }
 
 }  // namespace

@@ -4,7 +4,11 @@
 // Imported handles are other processes' memory, and reserved addresses are no memory at all: both
 // cost nothing. Neither does host memory, whatever makes it.
 #include "hooks/cuda/hook.h"
-#include "shim/physical_calls.h"
+#include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -32,7 +36,7 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, co
   Hook hook;
   if (!hook.active() || list == nullptr) return real(list, count, stream);
   Process& process = hook.process();
-  const Disturbance disturbance(process);
+  const InFlightScope disturbance(process);
   const uint64_t serial = process.physical.serial();
   const CUresult result = real(list, count, stream);
   for (unsigned int i = 0; result == kSuccess && i < count; ++i) {
@@ -92,14 +96,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   const auto create = [&] { return real::cuMemCreate(handle, size, properties, flags); };
   if (!hook.active() || handle == nullptr || properties == nullptr || size == 0) return create();
   Process& process = hook.process();
-  const int row = row_of(process, device_of(properties->location));
-  if (row == Process::kNotCapped) return create();
-  if (row == Process::kFault) {
-    say_fault(process, "cuMemCreate");
+  const int device_index = device_index_of(process, device_of(properties->location));
+  if (device_index == Process::kNotCapped) return create();
+  if (device_index == Process::kFault) {
+    report_fault(process, "cuMemCreate");
     return kOutOfMemory;
   }
   const uint64_t units = layout::units_for(size);
-  Reservation reservation(process, row, units, "cuMemCreate");
+  Reservation reservation(process, device_index, units, "cuMemCreate");
   if (!reservation) return kOutOfMemory;
   const CUmemGenericAllocationHandle before = *handle;
   return make_physical(
@@ -153,7 +157,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     CUmemAllocationProp properties;
     if (result == kSuccess &&
         real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {
-      call.imported(*handle, row_of(process, device_of(properties.location)), 0);
+      call.imported(*handle, device_index_of(process, device_of(properties.location)), 0);
     }
     return result;
   };
@@ -253,7 +257,7 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice devi
   Hook hook;
   if (!hook.active()) return real::cuMulticastUnbind(multicast, device, multicast_offset, size);
   Process& process = hook.process();
-  const Disturbance disturbance(process);
+  const InFlightScope disturbance(process);
   const uint64_t object = process.physical.memory_of(multicast);
   const uint64_t serial = process.physical.serial();
   const CUresult result = real::cuMulticastUnbind(multicast, device, multicast_offset, size);

@@ -12,6 +12,8 @@
 #include <algorithm>
 
 #include "hooks/hip/hook.h"
+#include "shim/charge/refusal.h"
+#include "shim/process/hook_scope.h"
 
 namespace fracgpu::hip {
 namespace {
@@ -93,7 +95,7 @@ std::atomic<int> devices[Process::kSlotsOfVendor];
 
 }  // namespace
 
-int row_of(Process& process, int ordinal) {
+int device_index_of(Process& process, int ordinal) {
   if (ordinal < 0 || ordinal >= Process::kSlotsOfVendor) return Process::kNotCapped;
   int number = devices[ordinal].load(std::memory_order_relaxed) - 1;
   if (number < 0) {
@@ -103,20 +105,22 @@ int row_of(Process& process, int ordinal) {
     if (number < 0) return Process::kNotCapped;  // HIP's own error comes next
     devices[ordinal].store(number + 1, std::memory_order_relaxed);
   }
-  return hsa::row_of(process, number);
+  return hsa::device_index_of(process, number);
 }
 
 void Hook::say_own() {
-  if (active() && !call_.said()) say_own_refusal(*process_, current_row(*process_), call_.api());
+  if (active() && !call_.refusal_reported())
+    report_runtime_refusal(*process_, current_row(*process_), call_.api());
 }
 
 int current_row(Process& process) {
   // HIP takes some time to answer. Where it has a device, and HSA no other, that is the one.
   if (devices[0].load(std::memory_order_relaxed) != 0 && hsa::device_count() == 1) {
-    return hsa::row_of(process, 0);
+    return hsa::device_index_of(process, 0);
   }
   int ordinal = 0;
-  return real::hipGetDevice(&ordinal) == kSuccess ? row_of(process, ordinal) : Process::kNotCapped;
+  return real::hipGetDevice(&ordinal) == kSuccess ? device_index_of(process, ordinal)
+                                                  : Process::kNotCapped;
 }
 
 }  // namespace fracgpu::hip

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hooks/hip/runtime.h"
-#include "shim/upper_call.h"
+#include "shim/charge/upper_call.h"
 
 namespace fracgpu::hip {
 
@@ -34,8 +34,8 @@ class Hook {
   Process* process_ = nullptr;
 };
 
-// The ledger's row of a device as HIP numbers them, or Process::kNotCapped / kFault.
-int row_of(Process& process, int ordinal);
+// The ledger's device index of a device as HIP numbers them, or Process::kNotCapped / kFault.
+int device_index_of(Process& process, int ordinal);
 
 // The same of the device that is current on this thread.
 int current_row(Process& process);

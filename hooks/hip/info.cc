@@ -13,17 +13,17 @@
 namespace fracgpu::hip {
 namespace {
 
-uint64_t cap_bytes(Process& process, int row) {
-  return row == Process::kFault ? 0 : process.ledger.cap(row) * layout::kUnit;
+uint64_t cap_bytes(Process& process, int device_index) {
+  return device_index == Process::kFault ? 0 : process.ledger.cap(device_index) * layout::kUnit;
 }
 
 // Lowers the number at `place` to the device's cap.
 void lower_to_cap(Process& process, int ordinal, void* place) {
-  const int row = row_of(process, ordinal);
-  if (row == Process::kNotCapped) return;
+  const int device_index = device_index_of(process, ordinal);
+  if (device_index == Process::kNotCapped) return;
   size_t bytes = 0;
   memcpy(&bytes, place, sizeof bytes);
-  bytes = std::min<size_t>(bytes, cap_bytes(process, row));
+  bytes = std::min<size_t>(bytes, cap_bytes(process, device_index));
   memcpy(place, &bytes, sizeof bytes);
 }
 
@@ -45,12 +45,12 @@ hipError_t hipMemGetInfo(size_t* free, size_t* total) {
   const hipError_t result = real::hipMemGetInfo(free, total);
   if (result != kSuccess || !hook.active()) return result;
   Process& process = hook.process();
-  const int row = current_row(process);
-  if (row == Process::kNotCapped) return result;
-  const uint64_t cap = cap_bytes(process, row);
+  const int device_index = current_row(process);
+  if (device_index == Process::kNotCapped) return result;
+  const uint64_t cap = cap_bytes(process, device_index);
   if (total != nullptr) *total = std::min<size_t>(*total, cap);
   if (free != nullptr) {
-    const uint64_t held = row == Process::kFault ? cap : process.tenant_held(row);
+    const uint64_t held = device_index == Process::kFault ? cap : process.tenant_held(device_index);
     *free = std::min<size_t>(*free, cap - std::min(cap, held));
   }
   return result;

@@ -5,6 +5,9 @@
 // the kernel moves to the device when it is touched there, without passing any function, so it is
 // charged here, in full, when it is made.
 #include "hooks/hip/hook.h"
+#include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/refusal.h"
 
 namespace fracgpu::hip {
 namespace {
@@ -27,8 +30,9 @@ hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
   if (bytes <= kBlock || !hook.active()) return hook.finish(allocate());
   Process& process = hook.process();
-  const int row = current_row(process);
-  if (row >= 0 && !hook.call().reserve(process, row, block_units(bytes))) return kOutOfMemory;
+  const int device_index = current_row(process);
+  if (device_index >= 0 && !hook.call().reserve(process, device_index, block_units(bytes)))
+    return kOutOfMemory;
   return hook.finish(allocate());
 }
 
@@ -38,9 +42,9 @@ uint64_t managed_key(const void* pointer) {
 }
 
 // Stands for HIP's managed memory on a device among the contexts.
-const void* managed_context(int row) {
+const void* managed_context(int device_index) {
   static const char of_row[layout::kMaxDevices] = {};
-  return &of_row[row];
+  return &of_row[device_index];
 }
 
 // Of the program, or of HIP itself: the address is managed memory or it is not.
@@ -50,7 +54,7 @@ hipError_t free_managed(Process& process, void* pointer) {
   const hipError_t result = real::hipFree(pointer);
   if (result == kSuccess) {
     process.managed_count.fetch_sub(1, std::memory_order_relaxed);
-    process.ledger.release(managed.row, managed.units);
+    process.ledger.release(managed.device_index, managed.units);
   } else {
     Allocation displaced;
     process.allocations.add(managed, displaced);
@@ -60,13 +64,13 @@ hipError_t free_managed(Process& process, void* pointer) {
 
 // Calls `reset()`, after which all managed memory of the device is gone.
 template <typename Reset>
-hipError_t reset_device(Hook& hook, int row, Reset reset) {
-  if (row < 0) return reset();
+hipError_t reset_device(Hook& hook, int device_index, Reset reset) {
+  if (device_index < 0) return reset();
   Process& process = hook.process();
-  const Disturbance disturbance(process);
+  const InFlightScope disturbance(process);
   const hipError_t result = reset();
   Context context;
-  if (result == kSuccess && process.contexts.forget(managed_context(row), context)) {
+  if (result == kSuccess && process.contexts.forget(managed_context(device_index), context)) {
     release_context(process, context);
   }
   return result;
@@ -107,18 +111,19 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   const auto allocate = [&] { return real::hipMallocManaged(pointer, size, flags); };
   if (!hook.active() || pointer == nullptr || size == 0) return allocate();
   Process& process = hook.process();
-  const int row = current_row(process);
-  if (row == Process::kNotCapped) return allocate();
-  if (row == Process::kFault) {
-    say_fault(process, "hipMallocManaged");
+  const int device_index = current_row(process);
+  if (device_index == Process::kNotCapped) return allocate();
+  if (device_index == Process::kFault) {
+    report_fault(process, "hipMallocManaged");
     return kOutOfMemory;
   }
-  if (!hook.call().reserve(process, row, block_units(size))) return kOutOfMemory;
+  if (!hook.call().reserve(process, device_index, block_units(size))) return kOutOfMemory;
   void* const before = *pointer;
   const hipError_t result = allocate();
   // Where the kernel cannot move memory, HIP may take device memory, which HSA has charged.
   if (result != kSuccess || !hook.call().untouched()) return hook.finish(result);
-  const Context context = process.contexts.enter(managed_context(row), row, row);
+  const Context context =
+      process.contexts.enter(managed_context(device_index), device_index, device_index);
   const uint64_t units = hook.call().take_rest();
   if (enter_managed(process, context, managed_key(*pointer), units)) {
     process.managed_count.fetch_add(1, std::memory_order_relaxed);
@@ -141,14 +146,15 @@ hipError_t hipFree(void* pointer) {
 
 hipError_t hipDeviceReset() {
   Hook hook("hipDeviceReset");
-  const int row = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
-  return reset_device(hook, row, [] { return real::hipDeviceReset(); });
+  const int device_index = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
+  return reset_device(hook, device_index, [] { return real::hipDeviceReset(); });
 }
 
 hipError_t hipDevicePrimaryCtxReset(int device) {
   Hook hook("hipDevicePrimaryCtxReset");
-  const int row = hook.active() ? row_of(hook.process(), device) : Process::kNotCapped;
-  return reset_device(hook, row, [&] { return real::hipDevicePrimaryCtxReset(device); });
+  const int device_index =
+      hook.active() ? device_index_of(hook.process(), device) : Process::kNotCapped;
+  return reset_device(hook, device_index, [&] { return real::hipDevicePrimaryCtxReset(device); });
 }
 
 }  // namespace fracgpu::hip

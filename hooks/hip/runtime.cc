@@ -4,7 +4,7 @@
 namespace fracgpu::hip {
 
 #define FRACGPU_TABLE "hooks/hip/functions.inc"
-#include "shim/vendor_array.inc"
+#include "shim/vendor/function_table.inc"
 
 constinit VendorLibrary runtime_library(
     "hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, functions);

@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "hooks/hip/abi.h"
-#include "shim/real_function.h"
-#include "shim/vendor_library.h"
+#include "shim/vendor/real_function.h"
+#include "shim/vendor/vendor_library.h"
 
 namespace fracgpu::hip {
 
@@ -14,6 +14,6 @@ extern VendorLibrary runtime_library;
 #define FRACGPU_TABLE "hooks/hip/functions.inc"
 #define FRACGPU_RESULT hipError_t
 #define FRACGPU_MISSING kNotInitialized
-#include "shim/vendor_table.inc"
+#include "shim/vendor/function_prototypes.inc"
 
 }  // namespace fracgpu::hip

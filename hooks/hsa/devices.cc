@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "shim/spin_lock.h"
+#include "shim/base/spin_lock.h"
+#include "shim/process/hook_scope.h"
 
 namespace fracgpu::hsa {
 namespace {
@@ -156,10 +157,11 @@ void forget_devices() {
   table.device_count.store(0, std::memory_order_release);
 }
 
-int row_of(Process& process, int number) {
+int device_index_of(Process& process, int number) {
   const Device& found = device(number);
-  if (const int known = process.cached_row(found.slot); known != Process::kUnknownRow) return known;
-  return process.row_of_device(found.slot, found.key.c_str(), found.physical);
+  if (const int known = process.cached_device_index(found.slot); known != Process::kUnknownDevice)
+    return known;
+  return process.index_of_device(found.slot, found.key.c_str(), found.physical);
 }
 
 }  // namespace fracgpu::hsa

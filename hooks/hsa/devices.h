@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "hooks/hsa/runtime.h"
-#include "hooks/kfd/truth.h"
-#include "shim/process.h"
+#include "hooks/usage/kfd_usage.h"
+#include "shim/process/process.h"
 
 namespace fracgpu::hsa {
 
@@ -47,7 +47,7 @@ constexpr int slot_of(int index) {
 }
 inline constexpr int kMostOfMachine = Process::kSlotsOfVendor / 2;
 
-// The ledger's row of a device, or Process::kNotCapped / kFault.
-int row_of(Process& process, int number);
+// The ledger's device index of a device, or Process::kNotCapped / kFault.
+int device_index_of(Process& process, int number);
 
 }  // namespace fracgpu::hsa

@@ -1,7 +1,9 @@
-// Finds the device of a call; see hook.h.
+// Finds the device of a call; see library_hook.h.
 #include "hooks/hsa/hook.h"
 
-#include "shim/upper_call.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/upper_call.h"
 
 namespace fracgpu::hsa {
 
@@ -15,8 +17,8 @@ const void* key_of(int number) {
 
 }  // namespace
 
-Context enter_device(Process& process, int number, int row) {
-  return process.contexts.enter(key_of(number), number, row);
+Context enter_device(Process& process, int number, int device_index) {
+  return process.contexts.enter(key_of(number), number, device_index);
 }
 
 bool find_context(Process& process, Handle kind, uint64_t handle, Context& context, int* pool) {
@@ -35,25 +37,25 @@ Place place_at_first_use(Process& process, const char* api, Handle kind, uint64_
   if (pool != nullptr) *pool = owner.pool;
   if (number < 0) return Place::elsewhere;
   api = UpperCall::name_or(api);
-  const int row = row_of(process, number);
-  if (row == Process::kNotCapped) return Place::elsewhere;
-  if (row == Process::kFault) {
-    say_fault(process, api);
+  const int device_index = device_index_of(process, number);
+  if (device_index == Process::kNotCapped) return Place::elsewhere;
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
     return Place::refused;
   }
   // Another thread may do the same now: the truth is then charged once, and the estimate, where
   // there is none, twice.
-  const uint64_t seen = process.ledger.context_size(row);
-  ImplicitReservation reservation(process, row, seen != 0 ? seen : kEstimatedRuntime, api,
-                                  ImplicitReservation::Kind::runtime);
+  const uint64_t seen = process.ledger.context_size(device_index);
+  OverheadReservation reservation(process, device_index, seen != 0 ? seen : kEstimatedRuntime, api,
+                                  OverheadReservation::Kind::runtime);
   if (!reservation || !reservation.made()) return Place::refused;
-  context = enter_device(process, number, row);
+  context = enter_device(process, number, device_index);
   return Place::capped;
 }
 
-int row_of(Process& process, Handle kind, uint64_t handle) {
+int device_index_of(Process& process, Handle kind, uint64_t handle) {
   const int number = owner_of(kind, handle).device;
-  return number < 0 ? Process::kNotCapped : row_of(process, number);
+  return number < 0 ? Process::kNotCapped : device_index_of(process, number);
 }
 
 }  // namespace fracgpu::hsa

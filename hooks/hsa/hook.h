@@ -2,8 +2,7 @@
 #pragma once
 
 #include "hooks/hsa/devices.h"
-#include "shim/charge.h"
-#include "shim/hook.h"
+#include "hooks/library_hook.h"
 
 namespace fracgpu::hsa {
 
@@ -20,10 +19,11 @@ enum class Place {
 inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
 
 // Enters a device on which what the runtime takes by itself is charged already.
-Context enter_device(Process& process, int number, int row);
+Context enter_device(Process& process, int number, int device_index);
 
-// The row of the device, for memory that is not charged to this process; negative when it has none.
-int row_of(Process& process, Handle kind, uint64_t handle);
+// The device index of the device, for memory that is not charged to this process; negative when it
+// has none.
+int device_index_of(Process& process, Handle kind, uint64_t handle);
 
 // Memory that the kernel hands out in pages.
 inline constexpr uint64_t kPage = 4096;

@@ -3,14 +3,17 @@
 // ROCr carves ordinary requests of up to 2 MiB out of blocks of 2 MiB, rounds larger ones up to
 // whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
-// while longer; see shim/block_cache.h.
+// while longer; see shim/tracking/block_cache.h.
 #include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
 
 #include "hooks/hsa/hook.h"
-#include "shim/upper_call.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/upper_call.h"
+#include "shim/process/hook_scope.h"
 
 namespace fracgpu::hsa {
 namespace {
@@ -61,8 +64,9 @@ hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate alloc
 // Calls `allocate()`, which makes memory by itself, of `units`.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
-  const int row = request.context.row;
-  Reservation reservation(request.process, row, units, request.api, UpperCall::take(row, units));
+  const int device_index = request.context.device_index;
+  Reservation reservation(request.process, device_index, units, request.api,
+                          UpperCall::take(device_index, units));
   return allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
     return record_linear(request.process, reservation, request.context, address, {units, false});
   });
@@ -72,15 +76,15 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
 template <typename Allocate, typename Free>
 hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
-  const int row = request.context.row;
-  BlockCache& blocks = request.process.blocks[row][request.pool];
-  const BlockCache::Begun begun = blocks.begin(request.bytes > kBlock - kPage);
-  Reservation reservation(request.process, row, kUnits, request.api,
-                          begun.from_empty ? kUnits : UpperCall::take(row, kUnits));
+  const int device_index = request.context.device_index;
+  BlockCache& blocks = request.process.blocks[device_index][request.pool];
+  const BlockCache::Ticket begun = blocks.begin(request.bytes > kBlock - kPage);
+  Reservation reservation(request.process, device_index, kUnits, request.api,
+                          begun.from_empty ? kUnits : UpperCall::take(device_index, kUnits));
   const hsa_status_t result =
       allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
-        return record_part(request.process, reservation, request.context, request.pool, address,
-                           begun);
+        return record_suballocation(request.process, reservation, request.context, request.pool,
+                                    address, begun);
       });
   if (result != kSuccess) {
     if (begun.from_empty) reservation.take();

@@ -4,7 +4,7 @@
 namespace fracgpu::hsa {
 
 #define FRACGPU_TABLE "hooks/hsa/functions.inc"
-#include "shim/vendor_array.inc"
+#include "shim/vendor/function_table.inc"
 
 constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions);
 

@@ -1,7 +1,7 @@
 // Memory shared between processes: the exporter pays, and its tenant goes on paying after its death
 // as long as a process under a cap has the memory open; the importer never does.
 #include "hooks/hsa/hook.h"
-#include "shim/physical_calls.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::hsa {
 namespace {
@@ -12,7 +12,7 @@ uint64_t enter_exported(Process& process, const void* pointer) {
   if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
       (entry.key & 1) != 0) {
     // The runtime carves nothing more out of that block, and returns it when it is empty.
-    process.blocks[entry.row][entry.pool].discarded();
+    process.blocks[entry.device_index][entry.pool].discarded();
   }
   return entry.units;
 }
@@ -23,7 +23,7 @@ void enter_opened(Process& process, ImportCall& call, void* pointer) {
   info.size = sizeof info;
   if (real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) != kSuccess) return;
   call.imported(reinterpret_cast<uint64_t>(pointer),
-                row_of(process, Handle::agent, info.agentOwner.handle),
+                device_index_of(process, Handle::agent, info.agentOwner.handle),
                 page_units(info.sizeInBytes));
 }
 

@@ -1,8 +1,9 @@
 // Virtual memory management: memory is charged when a handle is made, and given back when the last
 // reference to it and the last mapping of it are gone. ROCm has it since 6.1.
 #include "hooks/hsa/hook.h"
-#include "shim/physical_calls.h"
-#include "shim/upper_call.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/upper_call.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::hsa {
 
@@ -25,8 +26,8 @@ hsa_status_t hsa_amd_vmem_handle_create(hsa_amd_memory_pool_t pool, size_t size,
       break;
   }
   const uint64_t units = page_units(size);
-  Reservation reservation(process, context.row, units, UpperCall::name_or(api),
-                          UpperCall::take(context.row, units));
+  Reservation reservation(process, context.device_index, units, UpperCall::name_or(api),
+                          UpperCall::take(context.device_index, units));
   if (!reservation) return kOutOfResources;
   const hsa_amd_vmem_alloc_handle_t before = *handle;
   return make_physical(
@@ -93,7 +94,7 @@ hsa_status_t hsa_amd_vmem_import_shareable_handle(int dmabuf, hsa_amd_vmem_alloc
   int type = 0;
   if (result == kSuccess &&
       real::hsa_amd_vmem_get_alloc_properties_from_handle(*handle, &pool, &type) == kSuccess) {
-    call.imported(handle->handle, row_of(hook.process(), Handle::pool, pool.handle), 0);
+    call.imported(handle->handle, device_index_of(hook.process(), Handle::pool, pool.handle), 0);
   }
   return result;
 }

@@ -7,9 +7,9 @@
 // All amounts are in units of 512 bytes (`kUnit`), the finest alignment in which a GPU driver
 // hands out memory.
 //
-// Words that the cap rests on are stored multiplied by three ("coded"). Sums and differences of
-// such numbers are multiples of three again, so they are changed by one atomic addition, and a
-// flipped bit, which changes a number by a power of two, shows at once to whoever reads it.
+// Words that the cap rests on are stored multiplied by three, an AN code ("encoded"). Sums and
+// differences of such numbers are multiples of three again, so they are changed by one atomic
+// addition, and a flipped bit, which changes a number by a power of two, shows to whoever reads it.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ inline constexpr uint32_t kMaxExports = 2048;
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
 
-// What either half of a coded pair can hold: 682 GiB, more than any device has.
+// What either half of an encoded pair can hold: 682 GiB, more than any device has.
 inline constexpr uint64_t kMaxUnits = UINT32_MAX / 3;
 
 // Read from a word that is not a multiple of three, where more is the cautious answer.
@@ -60,7 +60,7 @@ static_assert(sizeof(Header) == 96);
 // never move; `key` and its check are complete before `cap` is stored with release order.
 struct alignas(64) Device {
   char key[kNameBytes];                // vendor's stable id, e.g. "GPU-…"
-  std::atomic<uint64_t> cap;           // coded units; kNoCap = not capped; 0 = row unused
+  std::atomic<uint64_t> cap;           // encoded units; kNoCap = not capped; 0 = row unused
   uint64_t physical_bytes;             // of the real device
   std::atomic<uint64_t> context_size;  // units that the last new context took; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
@@ -73,11 +73,11 @@ static_assert(sizeof(Device) == 128);
 // claimed (`slot_order`), because it is written by every allocation of its process and by nobody
 // else except, rarely, a process that takes back unspent lease.
 struct Cell {
-  // Coded pair. First: held, units charged. Second: lease, what it may hold without asking.
+  // Encoded pair. First: held, units charged. Second: lease, what it may hold without asking.
   // The cap is hard because the sum over slots of max(held, lease) is never granted above it.
-  std::atomic<uint64_t> word;
+  std::atomic<uint64_t> held_and_lease;
   std::atomic<uint32_t> peak;      // units; highest `held` of this process
-  std::atomic<uint32_t> implicit;  // units of `held` that no call asked for: contexts and the like
+  std::atomic<uint32_t> overhead;  // units of `held` that no call asked for: contexts and the like
 };
 static_assert(sizeof(Cell) == 16);
 
@@ -91,7 +91,8 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> orphaned;  // 1: dead, but others still hold memory that it exported
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
-  uint32_t guest;    // 1: of another tenant; holds nothing, but has memory of this one's imported
+  uint32_t
+      foreign_importer;  // 1: of another tenant; holds nothing, has memory of this one imported
   std::atomic<uint32_t> importing;  // calls under way that may import more than `Sharing` says yet
 };
 static_assert(sizeof(Slot) == 64);
@@ -99,15 +100,16 @@ static_assert(sizeof(Slot) == 64);
 // Memory of one process on one device that goes across processes. What a process exported may
 // outlive it, as long as somebody has it imported.
 struct Sharing {
-  // Coded pair. First: exported, units of `held` that others may have imported. Second: imported,
+  // Encoded pair. First: exported, units of `held` that others may have imported. Second: imported,
   // units that others pay for.
-  std::atomic<uint64_t> word;
+  std::atomic<uint64_t> exported_and_imported;
 };
 
 // How many allocations of one process live on one device. The process says it where it leaves its
 // fast path anyway, so the number is of that moment. Nothing rests on it.
 struct AllocationCount {
-  std::atomic<uint64_t> word;  // upper half: unix seconds, 0: never said; lower half: the number
+  std::atomic<uint64_t>
+      time_and_count;  // upper half: unix seconds, 0: never said; lower half: the number
 };
 
 // Why memory was refused. Numbers are never given another meaning.
@@ -168,7 +170,7 @@ struct Ledger {
   AllocationCount allocations[kMaxDevices][kMaxSlots];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
   // `export_place`, where a newer one may take an older one's place. By these a process of another
-  // tenant finds out whose memory it has, and is a guest here as long as it has some.
+  // tenant finds out whose memory it has, and is a foreign importer here as long as it has some.
   std::atomic<uint64_t> exports[kMaxExports];
   // Written when memory is refused and at no other time; behind all that grants it, so that no
   // granting process reads a line that a refused one writes. `refused` outlives its processes.
@@ -220,28 +222,28 @@ void for_each_live(const Ledger& ledger, Visit visit) {
   }
 }
 
-constexpr uint64_t code(uint64_t number) {
+constexpr uint64_t encode(uint64_t number) {
   return number * 3;
 }
-// The number that was coded; above `kLargestCoded` when the word is no multiple of three.
+// The number that was encoded; above `kLargestEncoded` when the word is no multiple of three.
 constexpr uint64_t decode(uint64_t word) {
   constexpr uint64_t kInverseOfThree = 0xaaaaaaaaaaaaaaab;  // modulo 2^64
   return word * kInverseOfThree;
 }
-inline constexpr uint64_t kLargestCoded = UINT64_MAX / 3;
-constexpr bool is_sound(uint64_t word) {
-  return decode(word) <= kLargestCoded;
+inline constexpr uint64_t kLargestEncoded = UINT64_MAX / 3;
+constexpr bool is_codeword(uint64_t word) {
+  return decode(word) <= kLargestEncoded;
 }
 
-// Coded pairs. Neither half may be above `kMaxUnits`.
+// Encoded pairs. Neither half may be above `kMaxUnits`.
 constexpr uint64_t pack(uint64_t first, uint64_t second) {
-  return code(first << 32 | second);
+  return encode(first << 32 | second);
 }
 constexpr uint64_t first_of(uint64_t word) {
-  return is_sound(word) ? decode(word) >> 32 : kDamaged;
+  return is_codeword(word) ? decode(word) >> 32 : kDamaged;
 }
 constexpr uint64_t second_of(uint64_t word, uint64_t if_damaged) {
-  return is_sound(word) ? decode(word) & 0xffffffffu : if_damaged;
+  return is_codeword(word) ? decode(word) & 0xffffffffu : if_damaged;
 }
 
 // Of a cell. What is damaged holds all there is and may take nothing more.
@@ -267,7 +269,7 @@ constexpr uint64_t imported_of(uint64_t word) {
 // Of a device: nothing may be taken under a damaged cap.
 constexpr uint64_t cap_units(uint64_t word) {
   if (word == kNoCap) return kNoCap;
-  return is_sound(word) ? decode(word) : 0;
+  return is_codeword(word) ? decode(word) : 0;
 }
 
 // FNV-1a.

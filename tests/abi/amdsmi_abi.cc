@@ -8,12 +8,12 @@
 
 #include <cstdint>
 
-#include "hooks/amdsmi/abi.h"
-#include "hooks/amdsmi/layout.h"
-#include "hooks/kfd/shown.h"
+#include "hooks/smi/amd_view.h"
+#include "hooks/smi/amdsmi/abi.h"
+#include "hooks/smi/amdsmi/layout.h"
 #include "tests/abi/judge.h"
 
-#define ABI_FUNCTIONS "hooks/amdsmi/functions.inc"
+#define ABI_FUNCTIONS "hooks/smi/amdsmi/functions.inc"
 #define ABI_TABLE "amdsmi_table.inc"
 
 namespace fracgpu::amdsmi {

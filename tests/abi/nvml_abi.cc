@@ -3,10 +3,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "hooks/nvml/abi.h"
+#include "hooks/smi/nvml/abi.h"
 #include "tests/abi/judge.h"
 
-#define ABI_FUNCTIONS "hooks/nvml/functions.inc"
+#define ABI_FUNCTIONS "hooks/smi/nvml/functions.inc"
 #define ABI_TABLE "nvml_table.inc"
 
 namespace fracgpu::nvml {

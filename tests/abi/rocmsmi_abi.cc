@@ -9,11 +9,11 @@
 
 #include <cstdint>
 
-#include "hooks/kfd/shown.h"
-#include "hooks/rocmsmi/abi.h"
+#include "hooks/smi/amd_view.h"
+#include "hooks/smi/rocmsmi/abi.h"
 #include "tests/abi/judge.h"
 
-#define ABI_FUNCTIONS "hooks/rocmsmi/functions.inc"
+#define ABI_FUNCTIONS "hooks/smi/rocmsmi/functions.inc"
 #define ABI_TABLE "rocmsmi_table.inc"
 
 namespace fracgpu::rocmsmi {

@@ -2,8 +2,7 @@
 // several doors. Real programs reach the driver in different ways (linking, dlopen, a look-up by
 // name and version); each way is a door here, and the commands above the table do not know which
 // one was taken.
-#ifndef FRACGPU_TESTS_CLIENTS_DRIVER_API_H_
-#define FRACGPU_TESTS_CLIENTS_DRIVER_API_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -80,5 +79,3 @@ void linked_api(DriverApi* api);
 
 // What the library behind the "deepbind" door exports.
 extern "C" void client_deepbind_api(client::DriverApi* api);
-
-#endif  // FRACGPU_TESTS_CLIENTS_DRIVER_API_H_

@@ -1,7 +1,6 @@
 // The HIP and HSA runtimes as the test clients reach them: by name, through a door of the program's
 // choice, in the version that HIP_LIBRARY names (libamdhip64.so.5 otherwise).
-#ifndef FRACGPU_TESTS_CLIENTS_HIP_API_H_
-#define FRACGPU_TESTS_CLIENTS_HIP_API_H_
+#pragma once
 
 #include <string>
 
@@ -37,5 +36,3 @@ inline int open_ipc(const IpcHandle& handle, void** pointer) {
 }
 
 }  // namespace client::hip
-
-#endif  // FRACGPU_TESTS_CLIENTS_HIP_API_H_

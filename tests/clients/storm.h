@@ -1,8 +1,7 @@
 // Random allocation and freeing from several threads, for a time or a number of steps.
 // The sequence of each thread follows from the seed, so a failure can be repeated. Only success and
 // "out of memory" are expected of an allocation, and only success of a free.
-#ifndef FRACGPU_TESTS_CLIENTS_STORM_H_
-#define FRACGPU_TESTS_CLIENTS_STORM_H_
+#pragma once
 
 #include <cstddef>
 #include <vector>
@@ -28,5 +27,3 @@ struct StormResult {
 StormResult storm(const DriverApi& api, void* context, const StormOptions& options);
 
 }  // namespace client
-
-#endif  // FRACGPU_TESTS_CLIENTS_STORM_H_

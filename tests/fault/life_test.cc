@@ -300,8 +300,8 @@ TEST(Life, PidsUsedAgain) {
 
 // The driver as it is seen by PID alone: it says of a PID that it holds memory, whoever that is
 // now.
-Ledger::LetGo driver_never_lets_go(uint32_t, uint64_t, const char*) {
-  return Ledger::LetGo::no;
+Ledger::DriverRelease driver_never_lets_go(uint32_t, uint64_t, const char*) {
+  return Ledger::DriverRelease::held;
 }
 
 TEST(Life, ReplacedProgramDoesNotWaitForItself) {

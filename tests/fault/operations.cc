@@ -123,7 +123,7 @@ std::vector<Operation> charges_and_caps() {
          reserve(world, 5000);
        }},
       {"set implicit", settled, joined_with_1000,
-       [](World& world) { world.victim().set_implicit(world.device(), 77); }},
+       [](World& world) { world.victim().set_overhead(world.device(), 77); }},
       {"exports and imports", settled, joined_with_1000,
        [](World& world) {
          world.victim().add_exported(world.device(), 600);
@@ -162,7 +162,7 @@ std::vector<Operation> comings_and_goings() {
        [](World& world) {
          Message error;
          Ledger guest;  // as if the tenant were another one
-         expect(guest.join_as_guest(world.name(), world.victim(), error));
+         expect(guest.join_as_foreign_importer(world.name(), world.victim(), error));
          world.victim().note_export(77);
          guest.begin_import();
          guest.add_imported(world.device(), 50);

@@ -13,7 +13,7 @@
 #include <memory>
 #include <new>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu::fault {

@@ -62,7 +62,7 @@ std::string World::judge_books(bool reaped, uint64_t orphaned) const {
   uint64_t claims = 0, dead = 0;
   bool unspent = false;
   layout::for_each_live(map, [&](uint32_t slot) {
-    const uint64_t word = map.cells[device_][slot].word.load();
+    const uint64_t word = map.cells[device_][slot].held_and_lease.load();
     if (!LedgerFile::slot_is_alive(fd, slot)) {
       dead += layout::held_of(word);
       return;
@@ -106,8 +106,9 @@ std::string World::judge_standstill(uint64_t& longest_ns) {
   if (!survivor_.has_value()) return {};
   const layout::Ledger& map = *survivor_->map();
   uint64_t held = 0;
-  layout::for_each_live(
-      map, [&](uint32_t slot) { held += layout::held_of(map.cells[device_][slot].word.load()); });
+  layout::for_each_live(map, [&](uint32_t slot) {
+    held += layout::held_of(map.cells[device_][slot].held_and_lease.load());
+  });
   const uint64_t cap = survivor_->cap(device_);
   if (held >= cap) return {};
   Refusal refusal;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/fault/stepped.h"
 #include "tests/unit/scratch_tenant.h"
 

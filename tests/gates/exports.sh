@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 "$1" --dynamic --defined-only --format=posix "$2" | cut -d' ' -f1 | sort -u >"$work/exported"
 {
   printf '%s\n' dlopen dlsym dlvsym
-  cat "$3"/*/functions.inc | sed -nE 's/^FRACGPU_(HOOKED|NAMED)\( *([A-Za-z0-9_]*) *,.*/\2/p'
+  cat "$3"/*/functions.inc "$3"/*/*/functions.inc | sed -nE 's/^FRACGPU_(HOOKED|NAMED)\( *([A-Za-z0-9_]*) *,.*/\2/p'
 } | sort >"$work/listed"
 
 fail() { # fail WHAT, with the names on stdin

@@ -5,7 +5,7 @@ set -eu
 readelf=$1 library=$2
 fail() { echo "FAILED: $1"; exit 1; }
 
-# The toolchain's own and shim/start.cc: a static object that needs code makes another one.
+# The toolchain's own and shim/interpose/start.cc: a static object that needs code makes another one.
 size=$("$readelf" --section-headers --wide "$library" | sed -n 's/.* \.init_array  *INIT_ARRAY  *[^ ]* [^ ]* \([^ ]*\) .*/\1/p')
 [ -n "$size" ] || fail "no .init_array in $library; is it the right file?"
 [ $((0x$size / 8)) -le 2 ] || fail "$((0x$size / 8 - 2)) static initialisers run in every program; make those objects constinit"

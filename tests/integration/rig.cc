@@ -60,7 +60,7 @@ void LedgerView::for_each_cell(const std::string& uuid, pid_t pid, Visit visit) 
 uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += layout::held_of(cell.word.load());
+    units += layout::held_of(cell.held_and_lease.load());
   });
   return units * layout::kUnit;
 }
@@ -68,7 +68,7 @@ uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
 uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += cell.implicit.load();
+    units += cell.overhead.load();
   });
   return units * layout::kUnit;
 }
@@ -76,7 +76,7 @@ uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
 uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
   for_each_cell(uuid, 0, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += layout::held_of(cell.word.load());
+    units += layout::held_of(cell.held_and_lease.load());
   });
   return units * layout::kUnit;
 }
@@ -89,10 +89,10 @@ uint64_t LedgerView::cap(const std::string& uuid) const {
 std::string LedgerView::describe(const std::string& uuid) const {
   std::ostringstream text;
   for_each_cell(uuid, 0, [&](const layout::Slot& slot, const layout::Cell& cell) {
-    const uint64_t word = cell.word.load();
+    const uint64_t word = cell.held_and_lease.load();
     text << "slot of pid " << slot.pid << ": held " << layout::held_of(word) * layout::kUnit
          << ", lease " << layout::lease_of(word) * layout::kUnit << ", implicit "
-         << uint64_t{cell.implicit.load()} * layout::kUnit << " bytes\n";
+         << uint64_t{cell.overhead.load()} * layout::kUnit << " bytes\n";
   });
   return text.str();
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "fracgpu/ledger_layout.h"
+#include "sim/node/node.h"
 #include "tests/integration/program.h"
-#include "tests/sim/node.h"
 
 namespace fracgpu::test {
 

@@ -1,7 +1,7 @@
 /* The ledger's protocol for spin: reserving within a lease, growing it with and without the lock,
  * taking back unspent leases, releasing, dying between any two steps, joining and reaping.
  *
- * One d_step is one access to shared memory or one system call, as in shim/ledger.cc. A thread that
+ * One d_step is one access to shared memory or one system call, as in shim/ledger/ledger.cc. A thread that
  * finds the lock taken may give up on it at once, which covers a holder that is stopped for ever.
  * `own` is what the processes themselves know they have; no code of the protocol reads it.
  *

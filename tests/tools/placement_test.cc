@@ -1,5 +1,5 @@
 // Placement against an oracle that tries everything, and what waiting must guarantee.
-#include "tools/placement.h"
+#include "tools/claims/placement.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace fracgpu::tools {
 namespace {
 
 constexpr uint32_t kGpus = 6;  // few enough to try all subsets
-constexpr uint32_t kWhole = book_layout::kParts;
+constexpr uint32_t kWhole = claim_table_layout::kEighths;
 
 using Random = std::mt19937;
 
@@ -19,55 +19,58 @@ uint32_t number(Random& random, uint32_t low, uint32_t high) {
   return std::uniform_int_distribution<uint32_t>(low, high)(random);
 }
 
-Parts random_free(Random& random) {
-  Parts free{};
+Shares random_free(Random& random) {
+  Shares free{};
   for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
     free[gpu] = static_cast<uint8_t>(number(random, 0, kWhole));
   }
   return free;
 }
 
-Wish random_wish(Random& random) {
-  Wish wish;
+PlacementRequest random_wish(Random& random) {
+  PlacementRequest request;
   switch (number(random, 0, 2)) {
     case 0:
-      wish.each = number(random, 1, kWhole);
-      wish.count = 1;
-      wish.allowed = number(random, 1, (1u << kGpus) - 1);
+      request.each = number(random, 1, kWhole);
+      request.count = 1;
+      request.allowed = number(random, 1, (1u << kGpus) - 1);
       break;
     case 1:
-      wish.each = kWhole;
-      wish.count = 1u << number(random, 0, 2);
+      request.each = kWhole;
+      request.count = 1u << number(random, 0, 2);
       do {
-        wish.allowed = number(random, 1, (1u << kGpus) - 1);
-      } while (static_cast<uint32_t>(std::popcount(wish.allowed)) < wish.count);
+        request.allowed = number(random, 1, (1u << kGpus) - 1);
+      } while (static_cast<uint32_t>(std::popcount(request.allowed)) < request.count);
       break;
     default:
       for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
-        if (number(random, 0, 1) != 0) wish.exact[gpu] = static_cast<uint8_t>(number(random, 1, 8));
+        if (number(random, 0, 1) != 0)
+          request.exact[gpu] = static_cast<uint8_t>(number(random, 1, 8));
       }
-      wish.exact[number(random, 0, kGpus - 1)] = static_cast<uint8_t>(number(random, 1, kWhole));
+      request.exact[number(random, 0, kGpus - 1)] = static_cast<uint8_t>(number(random, 1, kWhole));
   }
-  return wish;
+  return request;
 }
 
 // Tries every set of GPUs, and of those that do takes the one that leaves the least free on its
 // GPUs. Whether there is one, and how little.
-bool try_all(const Wish& wish, const Parts& free, uint32_t& least_left) {
+bool try_all(const PlacementRequest& request, const Shares& free, uint32_t& least_left) {
   bool any = false;
   for (uint32_t set = 1; set < 1u << kGpus; ++set) {
     bool fits = true;
     uint32_t left = 0;
     for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
       const bool in = (set >> gpu & 1) != 0;
-      const uint32_t need = wish.count != 0 ? (in ? wish.each : 0) : wish.exact[gpu];
-      if (wish.count != 0 ? in && (wish.allowed >> gpu & 1) == 0 : in != (wish.exact[gpu] > 0)) {
+      const uint32_t need = request.count != 0 ? (in ? request.each : 0) : request.exact[gpu];
+      if (request.count != 0 ? in && (request.allowed >> gpu & 1) == 0
+                             : in != (request.exact[gpu] > 0)) {
         fits = false;
       }
       if (need > free[gpu]) fits = false;
       if (in && fits) left += free[gpu] - need;
     }
-    if (wish.count != 0 && static_cast<uint32_t>(std::popcount(set)) != wish.count) fits = false;
+    if (request.count != 0 && static_cast<uint32_t>(std::popcount(set)) != request.count)
+      fits = false;
     if (!fits) continue;
     if (!any || left < least_left) least_left = left;
     any = true;
@@ -79,29 +82,29 @@ TEST(Placement, IsWhatTryingEverythingFinds) {
   Random random(20240611);
   int placed = 0;
   for (int round = 0; round < 50'000; ++round) {
-    const Parts free = random_free(random);
-    const Wish wish = random_wish(random);
+    const Shares free = random_free(random);
+    const PlacementRequest request = random_wish(random);
     uint32_t least_left = 0;
-    const bool possible = try_all(wish, free, least_left);
-    const auto parts = place(wish, free);
-    ASSERT_EQ(parts.has_value(), possible) << round;
+    const bool possible = try_all(request, free, least_left);
+    const auto eighths = place(request, free);
+    ASSERT_EQ(eighths.has_value(), possible) << round;
     if (!possible) continue;
     ++placed;
     uint32_t left = 0, gpus = 0;
-    for (uint32_t gpu = 0; gpu < book_layout::kMaxGpus; ++gpu) {
-      ASSERT_LE((*parts)[gpu], free[gpu]) << round;
-      if ((*parts)[gpu] == 0) continue;
+    for (uint32_t gpu = 0; gpu < claim_table_layout::kMaxGpus; ++gpu) {
+      ASSERT_LE((*eighths)[gpu], free[gpu]) << round;
+      if ((*eighths)[gpu] == 0) continue;
       ++gpus;
-      left += free[gpu] - (*parts)[gpu];
-      if (wish.count != 0) {
-        ASSERT_EQ((*parts)[gpu], wish.each) << round;
-        ASSERT_NE(wish.allowed >> gpu & 1, 0u) << round;
+      left += free[gpu] - (*eighths)[gpu];
+      if (request.count != 0) {
+        ASSERT_EQ((*eighths)[gpu], request.each) << round;
+        ASSERT_NE(request.allowed >> gpu & 1, 0u) << round;
       }
     }
-    if (wish.count != 0) {
-      ASSERT_EQ(gpus, wish.count) << round;
+    if (request.count != 0) {
+      ASSERT_EQ(gpus, request.count) << round;
     } else {
-      ASSERT_EQ(*parts, wish.exact) << round;
+      ASSERT_EQ(*eighths, request.exact) << round;
     }
     ASSERT_EQ(left, least_left) << "not the fullest GPU, round " << round;
   }
@@ -111,21 +114,21 @@ TEST(Placement, IsWhatTryingEverythingFinds) {
 TEST(Placement, ServesNobodyTwiceAndNothingBeyondAWholeGpu) {
   Random random(7);
   for (int round = 0; round < 20'000; ++round) {
-    const Parts free = random_free(random);
-    std::vector<Wish> wishes;
-    for (uint32_t i = number(random, 0, 12); i > 0; --i) wishes.push_back(random_wish(random));
-    const auto served = serve(wishes, free);
-    ASSERT_EQ(served.size(), wishes.size());
-    uint32_t taken[book_layout::kMaxGpus] = {};
-    for (const auto& parts : served) {
-      for (uint32_t gpu = 0; parts && gpu < book_layout::kMaxGpus; ++gpu) {
-        taken[gpu] += (*parts)[gpu];
+    const Shares free = random_free(random);
+    std::vector<PlacementRequest> requests;
+    for (uint32_t i = number(random, 0, 12); i > 0; --i) requests.push_back(random_wish(random));
+    const auto served = serve(requests, free);
+    ASSERT_EQ(served.size(), requests.size());
+    uint32_t taken[claim_table_layout::kMaxGpus] = {};
+    for (const auto& eighths : served) {
+      for (uint32_t gpu = 0; eighths && gpu < claim_table_layout::kMaxGpus; ++gpu) {
+        taken[gpu] += (*eighths)[gpu];
         ASSERT_LE(taken[gpu], free[gpu]) << round;
       }
     }
     // The first has a right to whatever is free.
-    if (!wishes.empty()) {
-      ASSERT_EQ(served[0].has_value(), place(wishes[0], free).has_value()) << round;
+    if (!requests.empty()) {
+      ASSERT_EQ(served[0].has_value(), place(requests[0], free).has_value()) << round;
     }
   }
 }
@@ -137,12 +140,12 @@ TEST(Placement, SmallOnesNeverStarveABigOne) {
   constexpr int kLongest = 20;
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
-    Wish big;
+    PlacementRequest big;
     big.each = number(random, 0, 2) == 0 ? number(random, 5, 8) : kWhole;
     big.count = big.each == kWhole ? 1u << number(random, 0, 2) : 1;
     big.allowed = (1u << kGpus) - 1;
     struct Running {
-      Parts parts;
+      Shares eighths;
       int until;
     };
     std::vector<Running> running;
@@ -150,25 +153,25 @@ TEST(Placement, SmallOnesNeverStarveABigOne) {
     int since = 0;
     for (int now = 0; now < 2'000 && !served; ++now) {
       std::erase_if(running, [now](const Running& each) { return each.until <= now; });
-      Parts free{};
+      Shares free{};
       for (uint32_t gpu = 0; gpu < kGpus; ++gpu) free[gpu] = kWhole;
       for (const Running& each : running) {
-        for (uint32_t gpu = 0; gpu < kGpus; ++gpu) free[gpu] -= each.parts[gpu];
+        for (uint32_t gpu = 0; gpu < kGpus; ++gpu) free[gpu] -= each.eighths[gpu];
       }
       if (now == 100) {
         big_waits = true;
         since = now;
       }
-      std::vector<Wish> wishes;
-      if (big_waits) wishes.push_back(big);
+      std::vector<PlacementRequest> requests;
+      if (big_waits) requests.push_back(big);
       for (int i = 0; i < 20; ++i) {
-        Wish small;
+        PlacementRequest small;
         small.each = number(random, 1, 4);
         small.count = 1;
         small.allowed = (1u << kGpus) - 1;
-        wishes.push_back(small);
+        requests.push_back(small);
       }
-      const auto placed = serve(wishes, free);
+      const auto placed = serve(requests, free);
       served = big_waits && placed[0].has_value();
       for (size_t i = big_waits ? 1 : 0; i < placed.size(); ++i) {
         if (placed[i]) {
@@ -183,12 +186,12 @@ TEST(Placement, SmallOnesNeverStarveABigOne) {
 }
 
 TEST(Placement, WhoWaitsKeepsTheEmptiestAndLeavesTheOthers) {
-  Wish whole, half;
+  PlacementRequest whole, half;
   whole.allowed = half.allowed = 0b111;
   whole.count = half.count = 1;
   whole.each = kWhole;
   half.each = 4;
-  Parts free{};
+  Shares free{};
   free[0] = 4;
   free[1] = 6;
   free[2] = 4;

@@ -22,10 +22,10 @@ namespace {
 constexpr int kWhole = 8;  // parts of a GPU
 
 // The file stays open and locked until the process ends.
-void report(const std::string& path, const std::string& gpus, const char* parts) {
+void report(const std::string& path, const std::string& gpus, const char* eighths) {
   const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   flock(fd, LOCK_EX);
-  dprintf(fd, "%d %s %s\n", getpid(), parts, gpus.c_str());
+  dprintf(fd, "%d %s %s\n", getpid(), eighths, gpus.c_str());
 }
 
 bool is_there(int fd) {
@@ -44,30 +44,30 @@ void judge(const std::string& directory) {
     char text[1024] = "";
     if (fd >= 0 && read(fd, text, sizeof text - 1) > 0 && is_there(fd)) {
       std::istringstream words(text);
-      int pid = 0, parts = 0;
+      int pid = 0, eighths = 0;
       std::string gpus;
-      words >> pid >> parts >> gpus;
+      words >> pid >> eighths >> gpus;
       std::istringstream list(gpus);
-      for (std::string gpu; std::getline(list, gpu, ',');) held[gpu] += parts;
+      for (std::string gpu; std::getline(list, gpu, ',');) held[gpu] += eighths;
     }
     if (fd >= 0) close(fd);
   }
   closedir(entries);
-  for (const auto& [gpu, parts] : held) {
-    if (parts <= kWhole) continue;
+  for (const auto& [gpu, eighths] : held) {
+    if (eighths <= kWhole) continue;
     const int fd = open((directory + "/violations").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0644);
-    dprintf(fd, "%s has %d of %d parts\n", gpu.c_str(), parts, kWhole);
+    dprintf(fd, "%s has %d of %d parts\n", gpu.c_str(), eighths, kWhole);
     close(fd);
   }
 }
 
-void hold(const std::string& directory, const std::string& id, const char* parts, long ms,
+void hold(const std::string& directory, const std::string& id, const char* eighths, long ms,
           int ready = -1) {
   const char* const gpus = getenv("CUDA_VISIBLE_DEVICES");
   // One at a time reports, so that the later of two sees the earlier.
   const int turn = open((directory + "/turn").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   flock(turn, LOCK_EX);
-  report(directory + "/at-" + id, gpus == nullptr ? "" : gpus, parts);
+  report(directory + "/at-" + id, gpus == nullptr ? "" : gpus, eighths);
   judge(directory);
   flock(turn, LOCK_UN);
   if (ready >= 0) close(ready);

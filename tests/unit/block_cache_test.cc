@@ -1,6 +1,6 @@
 // The rule by which ROCr keeps empty blocks, against a model that does what its public source says:
 // a list of empty blocks and the bytes of those in use.
-#include "shim/block_cache.h"
+#include "shim/tracking/block_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
     const bool grow = in_use == 0 || random() % 100 < (i / 2000 % 2 == 0 ? 60u : 40u);
     if (grow) {
       const bool whole = random() % 8 == 0;
-      const BlockCache::Begun begun = cache.begin(whole);
+      const BlockCache::Ticket begun = cache.begin(whole);
       const bool taken = begun.from_empty;
       ASSERT_EQ(taken, !whole && !model.empty.empty());
       if (random() % 4 == 0) {
@@ -49,27 +49,27 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
       model.in_use_bytes += Model::kBlock;
       ++in_use;
     } else {
-      ASSERT_EQ(cache.left(), model.left()) << i;
+      ASSERT_EQ(cache.emptied(), model.left()) << i;
       --in_use;
     }
-    ASSERT_EQ(cache.kept().blocks, model.empty.size()) << i;
+    ASSERT_EQ(cache.empty_blocks().blocks, model.empty.size()) << i;
   }
 }
 
 TEST(BlockCache, WhatTheTruthSaysIsGone) {
   BlockCache cache;
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false).from_empty);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
-  EXPECT_EQ(cache.kept().blocks, 2u);
-  EXPECT_TRUE(cache.forget(cache.kept(), 1));
-  EXPECT_EQ(cache.kept().blocks, 1u);
-  const BlockCache::Kept seen = cache.kept();
-  const BlockCache::Begun begun = cache.begin(false);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 2u);
+  EXPECT_TRUE(cache.forget(cache.empty_blocks(), 1));
+  EXPECT_EQ(cache.empty_blocks().blocks, 1u);
+  const BlockCache::EmptyBlocks seen = cache.empty_blocks();
+  const BlockCache::Ticket begun = cache.begin(false);
   EXPECT_TRUE(begun.from_empty);
   EXPECT_TRUE(cache.shared(begun));
   EXPECT_FALSE(cache.forget(seen, 1)) << "the runtime may have made the block anew";
-  EXPECT_EQ(cache.kept().blocks, 1u);
-  EXPECT_TRUE(cache.forget(cache.kept(), 9)) << "no more than there are";
+  EXPECT_EQ(cache.empty_blocks().blocks, 1u);
+  EXPECT_TRUE(cache.forget(cache.empty_blocks(), 9)) << "no more than there are";
   EXPECT_FALSE(cache.begin(false).from_empty);
 }
 
@@ -77,11 +77,11 @@ TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) cache.begin(false);
   // The runtime may have made a block for this one too, and keeps two empty ones therefore.
-  const BlockCache::Begun begun = cache.begin(false);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.left(), 0u);
-  EXPECT_EQ(cache.left(), 1u);
+  const BlockCache::Ticket begun = cache.begin(false);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.emptied(), 1u);
   cache.cancel(begun);
-  EXPECT_EQ(cache.kept().blocks, 2u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 2u);
 }
 
 // The runtime makes a block for the first thread, whose charge is new, and puts the second one's
@@ -90,22 +90,22 @@ TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
 TEST(BlockCache, OneThreadsBlockIsEnteredByAnother) {
   for (const bool second_began_first : {false, true}) {
     BlockCache cache;
-    BlockCache::Begun first, second;
+    BlockCache::Ticket first, second;
     cache.begin(false);
     if (second_began_first) {
-      EXPECT_EQ(cache.left(), 0u);
+      EXPECT_EQ(cache.emptied(), 0u);
       second = cache.begin(false);
       first = cache.begin(false);
     } else {
       first = cache.begin(false);
-      EXPECT_EQ(cache.left(), 0u);
+      EXPECT_EQ(cache.emptied(), 0u);
       second = cache.begin(false);
     }
     ASSERT_FALSE(first.from_empty);
     ASSERT_TRUE(second.from_empty);
     cache.filled();
     EXPECT_TRUE(cache.shared(first)) << "its charge is that of the empty one now";
-    EXPECT_EQ(cache.kept().blocks, 1u);
+    EXPECT_EQ(cache.empty_blocks().blocks, 1u);
     EXPECT_TRUE(cache.begin(false).from_empty);
   }
 }
@@ -114,12 +114,12 @@ TEST(BlockCache, OneThreadsBlockIsEnteredByAnother) {
 TEST(BlockCache, WhatWasSetAsideBeforeIsSettled) {
   BlockCache cache;
   cache.begin(false);
-  EXPECT_EQ(cache.left(), 0u);
+  EXPECT_EQ(cache.emptied(), 0u);
   ASSERT_TRUE(cache.begin(false).from_empty);
   cache.filled();
-  const BlockCache::Begun begun = cache.begin(false);
+  const BlockCache::Ticket begun = cache.begin(false);
   EXPECT_FALSE(cache.shared(begun));
-  EXPECT_EQ(cache.kept().blocks, 0u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 0u);
 }
 
 }  // namespace

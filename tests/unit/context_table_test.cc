@@ -1,5 +1,5 @@
 // Contexts keep their ids until what was allocated in them is given back.
-#include "shim/context_table.h"
+#include "shim/tracking/context_table.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ TEST(ContextTable, HandleReuseGetsAnotherId) {
   auto table = std::make_unique<ContextTable>();
   const Context first = table->enter(handle(16), 0, 3);
   EXPECT_NE(first.id, kUntrackedContext);
-  EXPECT_EQ(first.row, 3);
+  EXPECT_EQ(first.device_index, 3);
   EXPECT_EQ(table->enter(handle(16), 0, 3).id, first.id) << "entering twice is entering once";
 
   const uint64_t epoch = table->epoch();
@@ -39,7 +39,7 @@ TEST(ContextTable, FullTableChargesWithoutTracking) {
   }
   const Context beyond = table->enter(handle(99999), 0, 5);
   EXPECT_EQ(beyond.id, kUntrackedContext);
-  EXPECT_EQ(beyond.row, 5);
+  EXPECT_EQ(beyond.device_index, 5);
 }
 
 TEST(ContextTable, AttachCountsDown) {

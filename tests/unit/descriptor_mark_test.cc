@@ -1,5 +1,5 @@
 // Marks on open file descriptions, of files and of devices that all descriptors share.
-#include "shim/descriptor_mark.h"
+#include "shim/sharing/descriptor_mark.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "shim/byte_lock.h"
+#include "shim/base/byte_lock.h"
 
 namespace fracgpu {
 namespace {

@@ -1,9 +1,9 @@
 // Names of devices: what is a name, and which devices it means.
-#include "shim/device_name.h"
+#include "shim/config/device_name.h"
 
 #include <gtest/gtest.h>
 
-#include "shim/limits.h"
+#include "shim/config/limits.h"
 
 namespace fracgpu {
 namespace {

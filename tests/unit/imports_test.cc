@@ -1,5 +1,5 @@
 // Whose memory an import is, with several tenants in one process.
-#include "shim/imports.h"
+#include "shim/sharing/imports.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/descriptor_mark.h"
+#include "shim/sharing/descriptor_mark.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -19,26 +19,26 @@ namespace {
 constexpr char kKey[] = "GPU-test";
 constexpr uint64_t kCap = 1 << 20;
 
-// A tenant with one process, which has a row of the device.
+// A tenant with one process, which has a device_index of the device.
 struct Member {
   Member() {
     Message error;
     EXPECT_TRUE(ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error))
         << error.view();
-    row = ledger.device(kKey, kCap, kCap, error);
+    device_index = ledger.device(kKey, kCap, kCap, error);
   }
   // What everybody has imported of this tenant's.
   uint64_t imported() const {
     uint64_t units = 0;
-    for (const auto& one : ledger.map()->sharing[row]) {
-      units += layout::imported_of(one.word.load());
+    for (const auto& one : ledger.map()->sharing[device_index]) {
+      units += layout::imported_of(one.exported_and_imported.load());
     }
     return units;
   }
-  int guests() const {
+  int foreign_importers() const {
     int number = 0;
     layout::for_each_live(*ledger.map(), [&](uint32_t slot) {
-      number += ledger.map()->slots[slot].guest != 0 ? 1 : 0;
+      number += ledger.map()->slots[slot].foreign_importer != 0 ? 1 : 0;
     });
     return number;
   }
@@ -49,7 +49,7 @@ struct Member {
 
   ScratchTenant tenant;
   Ledger ledger;
-  int row = -1;
+  int device_index = -1;
 };
 
 class ImportsTest : public testing::Test {
@@ -60,10 +60,10 @@ class ImportsTest : public testing::Test {
     return exporter;
   }
   void add(uint8_t exporter, uint64_t units) {
-    imports_.add(own_.ledger, exporter, own_.row, units);
+    imports_.add(own_.ledger, exporter, own_.device_index, units);
   }
   void leave(uint8_t exporter, uint64_t units) {
-    imports_.leave(own_.ledger, exporter, own_.row, units);
+    imports_.leave(own_.ledger, exporter, own_.device_index, units);
   }
 
   Member own_;
@@ -83,18 +83,18 @@ TEST_F(ImportsTest, AGuestAsLongAsAnythingIsImported) {
   Member other;
   const uint8_t first = exporter_of(other.hand_out("one"));
   ASSERT_GT(first, Imports::kOwn);
-  EXPECT_EQ(other.guests(), 1);
+  EXPECT_EQ(other.foreign_importers(), 1);
   EXPECT_EQ(exporter_of(other.hand_out("two")), first);
-  EXPECT_EQ(other.guests(), 1) << "one slot is enough";
+  EXPECT_EQ(other.foreign_importers(), 1) << "one slot is enough";
   add(first, 30);
   EXPECT_EQ(other.imported(), 30u);
   EXPECT_EQ(own_.imported(), 0u);
   leave(first, 30);
   EXPECT_EQ(other.imported(), 0u);
-  EXPECT_EQ(other.guests(), 1);
+  EXPECT_EQ(other.foreign_importers(), 1);
   leave(first, 0);
   EXPECT_TRUE(other.ledger.reap_dead());
-  EXPECT_EQ(other.guests(), 0);
+  EXPECT_EQ(other.foreign_importers(), 0);
 }
 
 TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
@@ -107,7 +107,7 @@ TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
   const uint8_t exporter = imports_.begin_call(own_.ledger, fd, units);
   EXPECT_GT(exporter, Imports::kOwn);
   EXPECT_EQ(units, 77u);
-  EXPECT_EQ(other.guests(), 1);
+  EXPECT_EQ(other.foreign_importers(), 1);
   leave(exporter, 0);
   close(fd);
 }
@@ -130,16 +130,17 @@ TEST_F(ImportsTest, WhatLooksLikeALedgerIsNoTrap) {
 TEST_F(ImportsTest, OfMoreTenantsThanItKeeps) {
   std::vector<std::unique_ptr<Member>> others;
   std::vector<uint8_t> exporters;
-  for (int i = 0; i <= Imports::kMaxGuests; ++i) {
+  for (int i = 0; i <= Imports::kMaxForeignTenants; ++i) {
     others.push_back(std::make_unique<Member>());
     exporters.push_back(exporter_of(others.back()->hand_out("of " + std::to_string(i))));
   }
   EXPECT_EQ(exporters.back(), Imports::kOwn) << "one too many";
-  EXPECT_EQ(exporters[Imports::kMaxGuests - 1], Imports::kOwn + Imports::kMaxGuests);
+  EXPECT_EQ(exporters[Imports::kMaxForeignTenants - 1],
+            Imports::kOwn + Imports::kMaxForeignTenants);
   leave(exporters[3], 0);
-  EXPECT_EQ(exporter_of("of " + std::to_string(Imports::kMaxGuests)), exporters[3])
+  EXPECT_EQ(exporter_of("of " + std::to_string(Imports::kMaxForeignTenants)), exporters[3])
       << "there is a place again";
-  for (uint8_t number = Imports::kOwn + 1; number <= Imports::kOwn + Imports::kMaxGuests;
+  for (uint8_t number = Imports::kOwn + 1; number <= Imports::kOwn + Imports::kMaxForeignTenants;
        ++number) {
     leave(number, 0);
   }

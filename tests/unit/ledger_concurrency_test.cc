@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {

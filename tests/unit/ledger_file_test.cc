@@ -1,6 +1,6 @@
 // What may lie at the ledger's path, and what may be wrong with /dev/shm: every case is refused
 // with one line that says what is wrong, and nothing is created, followed or overwritten.
-#include "shim/ledger_file.h"
+#include "shim/ledger/ledger_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {

@@ -1,6 +1,6 @@
 // The ledger's protocol with several members in one process, where every step is in a known order,
 // so that each answer can be compared with a model to the unit.
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ uint64_t units(uint64_t bytes) {
 
 // A process of the tenant. `before` has joined in the same test and stands for another process.
 std::unique_ptr<Ledger> member(const ScratchTenant& tenant, uint64_t cap_bytes, int* device,
-                               Ledger::DriverLetGo let_go = nullptr,
+                               Ledger::ReleaseProbe let_go = nullptr,
                                const Ledger* before = nullptr) {
   auto ledger = std::make_unique<Ledger>();
   Message error;
@@ -62,12 +62,12 @@ TEST(Ledger, AsksForTheCountWhenLessThanHalfIsLeft) {
   int device = -1;
   auto ledger = member(tenant, 1000 * kMiB, &device);
   const auto said = [&] {
-    return ledger->map()->allocations[device][layout::slot_order(0)].word.load();
+    return ledger->map()->allocations[device][layout::slot_order(0)].time_and_count.load();
   };
   Refusal refusal;
   EXPECT_EQ(said(), 0u) << "nothing was said yet";
   ASSERT_TRUE(ledger->reserve(device, units(500 * kMiB), refusal));
-  ledger->set_implicit(device, units(100 * kMiB));
+  ledger->set_overhead(device, units(100 * kMiB));
   ledger->set_allocations(device, 7);
   EXPECT_EQ(said() & UINT32_MAX, 7u);
   EXPECT_LE(static_cast<uint64_t>(time(nullptr)) - (said() >> 32), 60u);
@@ -216,7 +216,7 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   answers_left = 3;
   const auto let_go = [](uint32_t, uint64_t, const char* key) {
     EXPECT_STREQ(key, kKey);
-    return --answers_left < 0 ? Ledger::LetGo::yes : Ledger::LetGo::no;
+    return --answers_left < 0 ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
   };
   auto survivor = member(tenant, 100 * kMiB, &device, let_go);
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
@@ -230,8 +230,9 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
 TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
-  auto survivor = member(tenant, 100 * kMiB, &device,
-                         [](uint32_t, uint64_t, const char*) { return Ledger::LetGo::no; });
+  auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) {
+    return Ledger::DriverRelease::held;
+  });
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
   Refusal refusal;
   ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
@@ -245,8 +246,8 @@ TEST(Ledger, WhetherTheDriverLetGoMayBeUnknown) {
   for (const bool told : {false, true}) {
     ScratchTenant tenant;
     int device = -1;
-    static Ledger::LetGo answer;
-    answer = told ? Ledger::LetGo::no : Ledger::LetGo::unknown;
+    static Ledger::DriverRelease answer;
+    answer = told ? Ledger::DriverRelease::held : Ledger::DriverRelease::unknown;
     auto survivor =
         member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return answer; });
     auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
@@ -254,9 +255,9 @@ TEST(Ledger, WhetherTheDriverLetGoMayBeUnknown) {
     ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
     dead.reset();
     EXPECT_EQ(survivor->reserve(device, units(50 * kMiB), refusal), !told);
-    answer = Ledger::LetGo::unknown;
+    answer = Ledger::DriverRelease::unknown;
     EXPECT_EQ(survivor->reserve(device, units(30 * kMiB), refusal), !told);
-    answer = Ledger::LetGo::reused;
+    answer = Ledger::DriverRelease::pid_reused;
     EXPECT_EQ(survivor->reserve(device, units(90 * kMiB), refusal), told);
   }
 }
@@ -274,18 +275,18 @@ TEST(Ledger, TheDeadHaveNoAllocations) {
     ASSERT_TRUE(dead->reserve(device, units(20 * kMiB), refusal));
     if (exports) dead->add_exported(device, units(kMiB));
     dead->set_allocations(device, 9);
-    ASSERT_EQ(map.allocations[device][slot].word.load() & UINT32_MAX, 9u);
+    ASSERT_EQ(map.allocations[device][slot].time_and_count.load() & UINT32_MAX, 9u);
     dead.reset();
     EXPECT_TRUE(alive->reap_dead());
     EXPECT_EQ(map.slots[slot].orphaned.load(), exports ? 1u : 0u);
-    EXPECT_EQ(map.allocations[device][slot].word.load(), 0u);
+    EXPECT_EQ(map.allocations[device][slot].time_and_count.load(), 0u);
   }
 }
 
 // What the driver has not let go of yet: all of the process with this host PID.
 uint32_t lingering = 0;
-Ledger::LetGo unless_lingering(uint32_t host_pid, uint64_t, const char*) {
-  return host_pid == lingering ? Ledger::LetGo::no : Ledger::LetGo::yes;
+Ledger::DriverRelease unless_lingering(uint32_t host_pid, uint64_t, const char*) {
+  return host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
 }
 
 class Orphan : public testing::Test {

@@ -1,6 +1,6 @@
 // The limit grammar: what is accepted comes to the right bytes, everything else is refused with a
 // message that names the wrong text and says what is accepted.
-#include "shim/limits.h"
+#include "shim/config/limits.h"
 
 #include <gtest/gtest.h>
 

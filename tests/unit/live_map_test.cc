@@ -1,6 +1,6 @@
 // The map of live allocations against a plain std::map, with colliding keys, from several threads,
 // and at a million entries.
-#include "shim/live_map.h"
+#include "shim/tracking/live_map.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace fracgpu {
 namespace {
 
 Allocation allocation(uint64_t key, uint32_t units, uint16_t context = 1) {
-  return {.key = key, .units = units, .users = 1, .context = context, .row = 0};
+  return {.key = key, .units = units, .users = 1, .context = context, .device_index = 0};
 }
 
 TEST(LiveMap, AgreesWithAModel) {
@@ -124,12 +124,12 @@ TEST(LiveMap, WhatLiesInALeavingChunkIsNoPartOfIt) {
 TEST(LiveMap, StillCountsWhatIsNotLeaving) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
-  const auto units = [&] { return LiveMap::Still(*map).units(0); };
-  const auto changes = [&] { return LiveMap::Still(*map).changes(); };
+  const auto units = [&] { return LiveMap::LockedView(*map).units(0); };
+  const auto changes = [&] { return LiveMap::LockedView(*map).changes(); };
   map->add(allocation(0x200000, 100), displaced);
   map->add_user(allocation(0x400001, 4096), displaced);
   EXPECT_EQ(units(), 4196u);
-  EXPECT_EQ(LiveMap::Still(*map).units(1), 0u);
+  EXPECT_EQ(LiveMap::LockedView(*map).units(1), 0u);
   const uint64_t before = changes();
   map->begin_drop(0x400001, found);
   EXPECT_EQ(units(), 100u);
@@ -149,7 +149,7 @@ TEST(LiveMap, CountsEveryUserOfAChunk) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
   Allocation elsewhere = allocation(0x800000, 100, 2);
-  elsewhere.row = 1;
+  elsewhere.device_index = 1;
   for (uint64_t key = 0x1000000; key < 0x3000000; key += 0x200000) {
     map->add(allocation(key, 4096), displaced);  // all over the shards
   }

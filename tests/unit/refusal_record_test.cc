@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {

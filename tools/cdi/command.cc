@@ -11,8 +11,8 @@
 #include "tools/cdi/image.h"
 #include "tools/cdi/spec.h"
 #include "tools/cdi/trusted_file.h"
-#include "tools/launch_tree.h"
-#include "tools/output.h"
+#include "tools/cli/output.h"
+#include "tools/launch/launch_tree.h"
 
 namespace fracgpu::tools {
 namespace {

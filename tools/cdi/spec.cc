@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "shim/ceiling.h"
-#include "shim/limits.h"
+#include "shim/config/ceiling.h"
+#include "shim/config/limits.h"
 
 namespace fracgpu::tools::cdi {
 namespace {

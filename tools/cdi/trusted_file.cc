@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "tools/replace_file.h"
+#include "tools/cli/replace_file.h"
 
 namespace fracgpu::tools::cdi {
 void check_trusted(const std::string& path) {

@@ -1,10 +1,10 @@
 // Goes through the doors of AMD's libraries; see vendor_probes.h.
 #include <fmt/format.h>
 
-#include "hooks/amdsmi/abi.h"
-#include "hooks/amdsmi/layout.h"
-#include "hooks/kfd/truth.h"
-#include "hooks/rocmsmi/abi.h"
+#include "hooks/smi/amdsmi/abi.h"
+#include "hooks/smi/amdsmi/layout.h"
+#include "hooks/smi/rocmsmi/abi.h"
+#include "hooks/usage/kfd_usage.h"
 #include "tools/doctor/probed_library.h"
 #include "tools/doctor/vendor_probes.h"
 

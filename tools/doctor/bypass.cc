@@ -3,13 +3,13 @@
 
 #include <set>
 
-#include "shim/identity.h"
-#include "shim/text.h"
+#include "shim/base/text.h"
+#include "shim/config/identity.h"
+#include "tools/cli/plain_text.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/mapped_library.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/tenant_processes.h"
-#include "tools/plain_text.h"
 
 namespace fracgpu::tools {
 namespace {

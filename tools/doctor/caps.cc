@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "shim/text.h"
+#include "shim/base/text.h"
 #include "tools/doctor/checks.h"
-#include "tools/ledger_reader.h"
+#include "tools/machine/ledger_reader.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "shim/limits.h"
+#include "shim/config/limits.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/probe.h"
 

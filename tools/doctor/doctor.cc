@@ -9,14 +9,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/exit_status.h"
+#include "tools/cli/output.h"
+#include "tools/cli/text_list.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/mapped_library.h"
 #include "tools/doctor/program.h"
 #include "tools/doctor/vendor_probes.h"
-#include "tools/drawing.h"
-#include "tools/exit_status.h"
-#include "tools/output.h"
-#include "tools/text_list.h"
+#include "tools/ui/drawing.h"
 
 namespace fracgpu::tools {
 namespace {

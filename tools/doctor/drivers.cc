@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "hooks/amdsmi/layout.h"
-#include "hooks/nvml/driver_version.h"
+#include "hooks/smi/amdsmi/layout.h"
+#include "hooks/smi/nvml/driver_version.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/elf_file.h"
 

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "tools/descriptor.h"
+#include "tools/cli/descriptor.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <fstream>
 
+#include "tools/cli/text_list.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/elf_file.h"
 #include "tools/doctor/mapped_library.h"
-#include "tools/text_list.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "tools/launch_tree.h"
+#include "tools/launch/launch_tree.h"
 
 namespace fracgpu::tools {
 

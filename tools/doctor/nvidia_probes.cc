@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <string.h>
 
-#include "hooks/nvml/abi.h"
+#include "hooks/smi/nvml/abi.h"
 #include "tools/doctor/probed_library.h"
 #include "tools/doctor/vendor_probes.h"
-#include "tools/nvml_library.h"
+#include "tools/machine/nvml_library.h"
 
 // The linker's own idea of where these are: nowhere, unless something that exports them is loaded
 // with this command, as a preloaded library is.

@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/clock.h"
-#include "tools/descriptor.h"
-#include "tools/plain_text.h"
-#include "tools/text_list.h"
+#include "shim/base/clock.h"
+#include "tools/cli/descriptor.h"
+#include "tools/cli/plain_text.h"
+#include "tools/cli/text_list.h"
 
 namespace fracgpu::tools {
 namespace {

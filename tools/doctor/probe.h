@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/launch_tree.h"
+#include "tools/launch/launch_tree.h"
 
 namespace fracgpu::tools {
 

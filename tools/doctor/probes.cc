@@ -5,8 +5,8 @@
 #include "tools/doctor/mapped_library.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/vendor_probes.h"
-#include "tools/driver_processes.h"
-#include "tools/nvml_library.h"
+#include "tools/machine/driver_processes.h"
+#include "tools/machine/nvml_library.h"
 
 namespace fracgpu::tools {
 namespace {

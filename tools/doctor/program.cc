@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <fstream>
 
-#include "shim/text.h"
+#include "shim/base/text.h"
+#include "tools/cli/plain_text.h"
+#include "tools/cli/text_list.h"
 #include "tools/doctor/elf_file.h"
-#include "tools/launch_tree.h"
-#include "tools/plain_text.h"
-#include "tools/text_list.h"
+#include "tools/launch/launch_tree.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -13,12 +13,13 @@
 #include <filesystem>
 
 #include "fracgpu/ledger_layout.h"
-#include "shim/ceiling.h"
-#include "shim/identity.h"
-#include "tools/descriptor.h"
+#include "shim/base/environment.h"
+#include "shim/config/ceiling.h"
+#include "shim/config/identity.h"
+#include "tools/cli/descriptor.h"
+#include "tools/cli/plain_text.h"
 #include "tools/doctor/checks.h"
-#include "tools/ledger_reader.h"
-#include "tools/plain_text.h"
+#include "tools/machine/ledger_reader.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "shim/identity.h"
-#include "tools/ledger_reader.h"
+#include "shim/config/identity.h"
+#include "tools/machine/ledger_reader.h"
 
 namespace fracgpu::tools {
 

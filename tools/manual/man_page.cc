@@ -1,9 +1,9 @@
 // Writes fracgpu(1) in the macros of man(7).
 #include <fmt/format.h>
 
-#include "tools/exit_status.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/text_list.h"
 #include "tools/manual/command_line.h"
-#include "tools/text_list.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -1,8 +1,8 @@
 // Reads the command line's structure from CLI11 and prints what is made of it; see manual.h.
 #include "tools/manual/manual.h"
 
+#include "tools/cli/output.h"
 #include "tools/manual/command_line.h"
-#include "tools/output.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -5,12 +5,12 @@
 
 #include <map>
 
-#include "shim/clock.h"
-#include "shim/identity.h"
-#include "tools/book.h"
+#include "shim/base/clock.h"
+#include "shim/config/identity.h"
+#include "tools/claims/claim_table.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/tenant_processes.h"
-#include "tools/ledger_reader.h"
+#include "tools/machine/ledger_reader.h"
 #include "tools/metrics/exposition.h"
 
 namespace fracgpu::tools {
@@ -115,7 +115,7 @@ void add_process(const ProcessUse& process, const Labels& device, Families& fami
                 {{"pid", pid_of(process)}, {"user", process.user}, {"command", process.command}});
   families.process_used.add(labels, process.used);
   families.process_peak.add(labels, process.peak);
-  families.process_implicit.add(labels, process.implicit);
+  families.process_implicit.add(labels, process.overhead);
   families.process_leased.add(labels, process.leased);
   if (!process.allocations) return;
   families.process_allocations.add(labels, *process.allocations);
@@ -139,7 +139,7 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
   families.damaged.add(labels, uint64_t{device.damaged});
   uint64_t alive = 0, exported = 0, guests = 0;
   for (const ProcessUse& process : device.processes) {
-    if (process.guest) {
+    if (process.foreign_importer) {
       guests += process.alive ? 1 : 0;
       continue;
     }
@@ -172,14 +172,17 @@ void add_claims(const std::vector<Launch>& launches, Families& families) {
   for (const Launch& launch : launches) {
     waiting += launch.waiting ? 1 : 0;
     for (const Share& share : launch.shares) {
-      of_gpu[share.key] += share.parts;
-      of_tenant[{launch.tenant, share.key}] += share.parts;
+      of_gpu[share.key] += share.eighths;
+      of_tenant[{launch.tenant, share.key}] += share.eighths;
     }
   }
-  const auto ratio = [](uint32_t parts) { return parts / double{book_layout::kParts}; };
-  for (const auto& [gpu, parts] : of_gpu) families.gpu_claimed.add({{"gpu", gpu}}, ratio(parts));
-  for (const auto& [whose, parts] : of_tenant) {
-    families.claim.add({{"tenant", whose.first}, {"gpu", whose.second}}, ratio(parts));
+  const auto ratio = [](uint32_t eighths) {
+    return eighths / double{claim_table_layout::kEighths};
+  };
+  for (const auto& [gpu, eighths] : of_gpu)
+    families.gpu_claimed.add({{"gpu", gpu}}, ratio(eighths));
+  for (const auto& [whose, eighths] : of_tenant) {
+    families.claim.add({{"tenant", whose.first}, {"gpu", whose.second}}, ratio(eighths));
   }
   families.waiting.add({}, waiting);
 }
@@ -236,7 +239,7 @@ std::string Collector::collect() {
     }
   }
   try {
-    add_claims(Book::exists() ? Book().launches() : std::vector<Launch>(), families);
+    add_claims(ClaimTable::exists() ? ClaimTable().launches() : std::vector<Launch>(), families);
   } catch (const std::exception&) {
     ++unreadable;
   }

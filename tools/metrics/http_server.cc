@@ -13,15 +13,15 @@
 #include <stdexcept>
 #include <vector>
 
-#include "shim/clock.h"
-#include "shim/text.h"
+#include "shim/base/clock.h"
+#include "shim/base/text.h"
 
 namespace fracgpu::tools {
 namespace {
 
 constexpr size_t kMostConnections = 32;
 constexpr size_t kLongestRequest = 16 * 1024;
-constexpr uint64_t kPatience_ms = 10'000;  // for a whole request and its answer
+constexpr uint64_t kLockTimeout_ms = 10'000;  // for a whole request and its answer
 
 struct Connection {
   Descriptor socket;
@@ -75,7 +75,7 @@ bool advance(Connection& connection, const std::function<std::string()>& page) {
     const bool whole = connection.request.find("\r\n\r\n") != std::string::npos;
     if (!whole && connection.request.size() < kLongestRequest) return true;
     connection.answer = answer_to(whole ? connection.request : "", page);
-    connection.until_ms = coarse_now_ms() + kPatience_ms;
+    connection.until_ms = coarse_now_ms() + kLockTimeout_ms;
   }
   while (connection.sent < connection.answer.size()) {
     const ssize_t size = send(fd, connection.answer.data() + connection.sent,
@@ -149,7 +149,7 @@ void HttpServer::serve(const std::function<std::string()>& page) {
     if (sources[0].revents == 0) continue;
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.get() >= 0) {
-      connections.push_back({std::move(socket), now + kPatience_ms});
+      connections.push_back({std::move(socket), now + kLockTimeout_ms});
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
       sleep_ms(50);  // for descriptors to come back
     }

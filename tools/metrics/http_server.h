@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "tools/descriptor.h"
+#include "tools/cli/descriptor.h"
 
 namespace fracgpu::tools {
 

@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "shim/text.h"
-#include "tools/exit_status.h"
+#include "shim/base/text.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/output.h"
+#include "tools/cli/replace_file.h"
 #include "tools/metrics/collector.h"
 #include "tools/metrics/http_server.h"
-#include "tools/output.h"
-#include "tools/replace_file.h"
 
 namespace fracgpu::tools {
 namespace {

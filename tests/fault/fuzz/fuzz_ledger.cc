@@ -18,7 +18,7 @@
 #include <iterator>
 #include <string>
 
-#include "shim/ledger.h"
+#include "shim/ledger/ledger.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace {
@@ -106,7 +106,7 @@ void operate(Ledger& ledger, const ScratchTenant& tenant, int device) {
   ledger.reserve(device, 40000, refusal);
   ledger.charge_taken(device, 10);
   ledger.release(device, 10);
-  ledger.set_implicit(device, 7);
+  ledger.set_overhead(device, 7);
   Ledger second;
   if (second.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error)) {
     const int other = device_of(second, error);

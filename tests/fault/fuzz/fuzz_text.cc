@@ -15,9 +15,12 @@
 #include <string>
 #include <string_view>
 
-#include "shim/process.h"
+#include "shim/config/ceiling.h"
+#include "shim/config/identity.h"
+#include "shim/process/configuration.h"
+#include "shim/process/process.h"
 // The level is read once in a process; only from inside can it be read again.
-#include "shim/report.cc"
+#include "shim/base/report.cc"
 
 namespace {
 

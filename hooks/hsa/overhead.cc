@@ -1,0 +1,203 @@
+// Memory that the runtime takes without being asked for a size: what it starts with, queues and
+// code. Charged by what the kernel says afterwards.
+#include "shim/charge/overhead.h"
+
+#include <optional>
+
+#include "hooks/hsa/hook.h"
+#include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/upper_call.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+// Reserved for a queue: its end-of-pipe buffer and what else the kernel gives it. Scratch memory,
+// which the first kernel that needs it makes the runtime take, is seen at the next look. An
+// estimate, not a measurement.
+constexpr uint64_t kEstimatedQueue = (128u << 10) / layout::kUnit;
+
+// Calls `make()`, which takes memory on the agent's device, under `reserve(process, device index,
+// api)`.
+template <typename Reserve, typename Make, typename Unmake>
+hsa_status_t take_implicit(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
+                           Unmake unmake) {
+  Hook hook;
+  if (!hook.active()) return make();
+  Process& process = hook.process();
+  Context context;
+  switch (place_of(process, api, Handle::agent, agent.handle, context)) {
+    case Place::elsewhere:
+      return make();
+    case Place::refused:
+      return kOutOfResources;
+    case Place::capped:
+      break;
+  }
+  OverheadReservation reservation = reserve(process, context.device_index, UpperCall::name_or(api));
+  if (!reservation) return kOutOfResources;
+  const hsa_status_t result = make();
+  if (result == kOutOfResources) reservation.refused_by_driver();
+  if (result != kSuccess) return result;
+  if (reservation.made()) return result;
+  unmake();
+  settle_overhead(process, context.device_index);
+  return kOutOfResources;
+}
+
+// After a call that may have given memory back on any device.
+void settle_all(Process& process) {
+  for (int number = 0; number < device_count(); ++number) {
+    Context context;
+    if (context_of(process, Handle::agent, device(number).agent.handle, context)) {
+      settle_overhead(process, context.device_index);
+    }
+  }
+}
+
+// Reserved for the first code object of a process; for later ones, the most that one took. An
+// estimate: those that HIP itself loads are some hundred KiB.
+constexpr uint64_t kEstimatedCode = (2u << 20) / layout::kUnit;
+
+OverheadReservation for_code(Process& process, int device_index, const char* api) {
+  return OverheadReservation::for_module(process, device_index, api, kEstimatedCode);
+}
+
+}  // namespace
+
+// The runtime takes memory on every device that is visible, which only the kernel knows before. It
+// is refused where no capped device has room for that, or their caps are not known; where some has
+// room, what it takes on the others is charged beyond their caps, since a process that uses one
+// device must not be kept from it by another one's being full.
+hsa_status_t hsa_init() {
+  Hook hook;
+  Context context;
+  if (!hook.active() ||
+      context_of(hook.process(), Handle::agent, device(0).agent.handle, context)) {
+    return real::hsa_init();
+  }
+  Process& process = hook.process();
+  std::optional<OverheadReservation> reservations[layout::kMaxDevices];
+  int capped = 0, granted = 0, faulty = 0;
+  kfd::Key key;
+  for (int i = 0; i < kMostOfMachine && kfd::key_of_index(i, key); ++i) {
+    uint64_t bytes = 0;
+    backend_of(key.c_str()).physical_bytes(key.c_str(), bytes);
+    const int device_index = process.index_of_device(slot_of(i), key.c_str(), bytes);
+    faulty += device_index == Process::kFault ? 1 : 0;
+    if (device_index < 0) continue;
+    const uint64_t seen = process.ledger.context_size(device_index);
+    reservations[device_index].emplace(process, device_index, seen != 0 ? seen : kEstimatedRuntime,
+                                       "hsa_init", OverheadReservation::Kind::runtime);
+    ++capped;
+    granted += *reservations[device_index] ? 1 : 0;
+  }
+  if (capped + faulty > 0 && granted == 0) {
+    if (faulty > 0) report_fault(process, "hsa_init");
+    return kOutOfResources;
+  }
+  const hsa_status_t result = real::hsa_init();
+  if (result != kSuccess) return result;
+  for (int number = 0; number < device_count(); ++number) {
+    const int device_index = device_index_of(process, number);
+    if (device_index < 0 || !reservations[device_index]) continue;
+    // By estimate where the kernel does not tell; where there was no room for that, when the device
+    // is first used.
+    const bool charged = *reservations[device_index] ? (reservations[device_index]->made(), true)
+                                                     : settle_overhead(process, device_index);
+    if (charged) enter_device(process, number, device_index);
+  }
+  return result;
+}
+
+hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, void* callback,
+                              void* data, uint32_t private_segment_size,
+                              uint32_t group_segment_size, hsa_queue_t** queue) {
+  return take_implicit(
+      "hsa_queue_create", agent,
+      [](Process& process, int device_index, const char* api) {
+        return OverheadReservation(process, device_index, kEstimatedQueue, api);
+      },
+      [&] {
+        return real::hsa_queue_create(agent, size, type, callback, data, private_segment_size,
+                                      group_segment_size, queue);
+      },
+      [&] { real::hsa_queue_destroy(*queue); });
+}
+
+hsa_status_t hsa_queue_destroy(hsa_queue_t* queue) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_queue_destroy(queue);
+  if (result == kSuccess && hook.active()) settle_all(hook.process());
+  return result;
+}
+
+hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, hsa_agent_t agent,
+                                                   hsa_code_object_reader_t reader,
+                                                   const char* options,
+                                                   hsa_loaded_code_object_t* loaded) {
+  // One code object cannot be unloaded: the caller destroys the executable when this fails.
+  return take_implicit(
+      "hsa_executable_load_agent_code_object", agent, for_code,
+      [&] {
+        return real::hsa_executable_load_agent_code_object(executable, agent, reader, options,
+                                                           loaded);
+      },
+      [] {});
+}
+
+hsa_status_t hsa_executable_load_code_object(hsa_executable_t executable, hsa_agent_t agent,
+                                             hsa_code_object_t code_object, const char* options) {
+  return take_implicit(
+      "hsa_executable_load_code_object", agent, for_code,
+      [&] {
+        return real::hsa_executable_load_code_object(executable, agent, code_object, options);
+      },
+      [] {});
+}
+
+hsa_status_t hsa_executable_destroy(hsa_executable_t executable) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_executable_destroy(executable);
+  if (result == kSuccess && hook.active()) settle_all(hook.process());
+  return result;
+}
+
+hsa_status_t hsa_shut_down() {
+  Hook hook;
+  if (!hook.active() || device_count() == 0) return real::hsa_shut_down();
+  Process& process = hook.process();
+  int device_indices[kMaxDevices];
+  int ended = 0;
+  {
+    const InFlightScope disturbance(process);
+    const hsa_status_t result = real::hsa_shut_down();
+    int type = 0;
+    // It is counted: only the last one shuts the runtime down.
+    if (result != kSuccess ||
+        real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
+      return result;
+    }
+    for (int number = 0; number < device_count(); ++number) {
+      Context context;
+      uint64_t bytes = 0;
+      const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
+      // What the runtime had is gone when the kernel says so.
+      if (process.contexts.find(handle, context) &&
+          backend_of(device(number).key.c_str()).usage_of_self(device(number).key.c_str(), bytes) &&
+          bytes == 0) {
+        process.contexts.forget(handle, context);
+        release_context(process, context);
+        device_indices[ended++] = context.device_index;
+      }
+      process.forget_device_index(device(number).slot);
+    }
+  }
+  for (int i = 0; i < ended; ++i) settle_overhead(process, device_indices[i]);
+  forget_devices();
+  return kSuccess;
+}
+
+}  // namespace fracgpu::hsa

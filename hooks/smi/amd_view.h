@@ -1,0 +1,77 @@
+// What AMD's two tool libraries (libamd_smi, librocm_smi64) have in common in telling a tenant of
+// its devices: which are capped, and lists of processes with nobody else's in them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hooks/usage/kfd_usage.h"
+#include "shim/config/identity.h"
+#include "shim/process/tenant_view.h"
+#include "shim/vendor/process_list.h"
+
+namespace fracgpu::kfd {
+
+// The tenant's view of a device; false when it is not capped. `physical` is the library's own
+// figure, used where the kernel tells none, so that a share of the device is the same share for
+// all.
+bool view(const Observation& look, const Key& key, uint64_t physical, TenantView& view);
+
+// Whether any device of the machine is capped for the tenant.
+bool any_capped(const Observation& look);
+
+// What a process of the tenant holds on all devices together: as the ledger says where the device
+// is capped, and as the kernel does elsewhere.
+uint64_t held_everywhere(const Observation& look, int slot, uint32_t pid);
+
+// A process in the lists that KFD makes of all devices together; the same in both libraries and in
+// all their versions.
+struct ComputeProcess {
+  uint32_t process_id;
+  uint32_t unused;
+  uint64_t vram_usage;  // bytes
+  uint64_t sdma_usage;
+  uint32_t cu_occupancy;
+  uint32_t unused_too;
+};
+static_assert(sizeof(ComputeProcess) == 32 && offsetof(ComputeProcess, vram_usage) == 8);
+
+// Makes an entry the tenant's view of the process; false for a process that is not the tenant's.
+bool show(const Observation& look, ComputeProcess& process);
+
+// The list of all compute processes, as both libraries give it: without an array the count alone,
+// and too small an array filled and answered with `too_small`, the count left as it was. `real`
+// stands for the library's own function.
+template <typename Real>
+int list_compute_processes(const Observation& look, int too_small, void* list, uint32_t* count,
+                           const Real& real) {
+  ProcessList entries(sizeof(ComputeProcess));
+  const int result = entries.read_all(too_small, real);
+  if (result != 0) return result;
+  entries.keep_if(
+      [&](unsigned char* entry) { return show(look, *reinterpret_cast<ComputeProcess*>(entry)); });
+  const uint32_t capacity = *count;
+  if (list != nullptr) {
+    entries.copy_to(list, capacity);
+    if (capacity < entries.count()) return too_small;
+  }
+  *count = entries.count();
+  return result;
+}
+
+// What a library tells of one process: nothing where it is not the tenant's, of which `not_found`
+// is the library's word. `edit(look, slot)` sets what `real` has told.
+template <typename Real, typename Edit>
+int tell_of_process(bool active, uint32_t pid, int not_found, const Real& real, const Edit& edit) {
+  Process* process = active ? Process::self() : nullptr;
+  if (process == nullptr) return real();
+  const Observation look(*process);
+  if (!any_capped(look)) return real();
+  const int slot = look.find(process_of_either(pid));
+  if (slot < 0) return not_found;
+  const int result = real();
+  if (result == 0) edit(look, slot);
+  return result;
+}
+
+}  // namespace fracgpu::kfd

@@ -1,0 +1,100 @@
+// The memory that NVML reports, and with it nvidia-smi, nvtop and every monitor: the capped
+// device, with what the tenant holds as used and the rest as free.
+//
+// NVML calls some of its own exports through its PLT, so these hooks also fire inside NVML; the
+// outermost call alone is changed.
+#include <algorithm>
+
+#include "hooks/smi/nvml/library.h"
+#include "hooks/smi/nvml/mig_instances.h"
+#include "shim/process/hook_scope.h"
+#include "shim/process/tenant_view.h"
+
+namespace fracgpu::nvml {
+namespace {
+
+using Bytes = unsigned long long;
+
+// What to show of a device whose real figures are given. A GPU in MIG mode has what its instances
+// have together. False when nothing of it is capped.
+bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes real_used,
+                  TenantView& shown) {
+  const Observation observation(process);
+  bool capped = false;
+  shown = TenantView{};
+  for (const Part& part : Parts(device)) {
+    nvmlMemory_t memory = {.total = real_total, .free = 0, .used = real_used};
+    if (part.handle != device && real::nvmlDeviceGetMemoryInfo(part.handle, &memory) != kSuccess) {
+      continue;
+    }
+    TenantView view;
+    if (observation.device(part.key, memory.total, view)) {
+      capped = true;
+    } else {
+      view = {.cap = memory.total, .used = memory.used};
+    }
+    shown.cap += std::min<uint64_t>(view.cap, memory.total);
+    shown.used += view.used;
+  }
+  shown.cap = std::min<uint64_t>(shown.cap, real_total);
+  return capped;
+}
+
+// Asks NVML with `call()`; then, if the device is capped, puts the tenant's view in place.
+template <typename Memory, typename Call>
+nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
+  library.resolve();
+  HookScope scope;
+  const nvmlReturn_t result = call();
+  if (result != kSuccess || !scope.outermost() || memory == nullptr) return result;
+  Process* process = Process::self();
+  TenantView view;
+  if (process == nullptr || !tenants_view(*process, device, memory->total, memory->used, view)) {
+    return result;
+  }
+  memory->total = view.cap;
+  // Where a cap was lowered below what is held, or the driver took more than was reserved: full.
+  memory->used = std::min(view.used, view.cap);
+  memory->free = memory->total - memory->used;
+  // What the driver reserves of the real device is none of the tenant's: total = used + free.
+  if constexpr (requires { memory->reserved; }) memory->reserved = 0;
+  return result;
+}
+
+// The size of a MIG instance; of a whole device NVML gives no attributes.
+template <typename Real>
+nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes, const Real& real) {
+  library.resolve();
+  HookScope scope;
+  const nvmlReturn_t result = real(device, attributes);
+  if (result != kSuccess || !scope.outermost() || attributes == nullptr) return result;
+  Process* process = Process::self();
+  nvmlMemory_t memory = {};
+  TenantView view;
+  if (process != nullptr && real::nvmlDeviceGetMemoryInfo(device, &memory) == kSuccess &&
+      tenants_view(*process, device, memory.total, memory.used, view)) {
+    attributes->memorySizeMB = std::min<Bytes>(attributes->memorySizeMB, view.cap >> 20);
+  }
+  return result;
+}
+
+}  // namespace
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
+  return memory_info(device, memory, [&] { return real::nvmlDeviceGetMemoryInfo(device, memory); });
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
+  return memory_info(device, memory,
+                     [&] { return real::nvmlDeviceGetMemoryInfo_v2(device, memory); });
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* out) {
+  return attributes(device, out, real::nvmlDeviceGetAttributes);
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t* out) {
+  return attributes(device, out, real::nvmlDeviceGetAttributes_v2);
+}
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,171 @@
+// The processes that NVML lists: the tenant's own, with what the ledger says they hold.
+//
+// Entries are edited where NVML put them and moved together. Only a caller whose array is too small
+// for everybody's processes, but perhaps not for the tenant's, makes a list of our own necessary.
+// PIDs mean different things with different drivers (driver_version.h), so with a driver of unknown
+// version the lists are left alone. nvidia-smi 535 and later asks for its table elsewhere, by a
+// private interface that is not touched.
+#include <algorithm>
+
+#include "hooks/smi/nvml/driver_version.h"
+#include "hooks/smi/nvml/library.h"
+#include "hooks/smi/nvml/mig_instances.h"
+#include "shim/base/report.h"
+#include "shim/config/identity.h"
+#include "shim/process/hook_scope.h"
+#include "shim/process/tenant_view.h"
+#include "shim/vendor/process_list.h"
+
+namespace fracgpu::nvml {
+namespace {
+
+void say_left_alone(const char* why) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  report(Level::warn, "NVML's process lists are shown as they are, with every tenant's: {}", why);
+}
+
+// Whether the lists of this driver are understood. `third`: of the third generation.
+bool understood(const DriverVersion& version, bool third) {
+  if (!version.known()) {
+    say_left_alone("the driver does not tell its version");
+  } else if (third && !third_lists_as_documented(version)) {
+    say_left_alone("drivers 535.43 to 535.98 may have entries of another size in them");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Whether NVML may mean the part by the instances that the entry names. The oldest entries name
+// none.
+template <typename Info>
+bool is_on(const Info& info, const Part& part) {
+  if constexpr (requires { info.gpuInstanceId; }) {
+    return info.gpuInstanceId == kNoInstance || part.gpu_instance == kNoInstance ||
+           (info.gpuInstanceId == part.gpu_instance &&
+            info.computeInstanceId == part.compute_instance);
+  }
+  return true;
+}
+
+class TenantFilter {
+ public:
+  TenantFilter(Process& process, nvmlDevice_t device, const DriverVersion& version)
+      : observation_(process), parts_(device), own_namespace_(lists_own_namespace(version)) {
+    for (const Part& part : parts_) {
+      TenantView ignored;
+      capped_[&part - parts_.begin()] = observation_.device(part.key, 0, ignored);
+    }
+  }
+
+  // Moves the entries that stay to the front, wipes the rest, and says how many stay.
+  template <typename Info>
+  unsigned apply(Info* infos, unsigned count) const {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      if (stays(infos[i])) infos[kept++] = infos[i];
+    }
+    std::fill(infos + kept, infos + count, Info{});
+    return kept;
+  }
+
+ private:
+  template <typename Info>
+  bool stays(Info& info) const {
+    bool on_capped = false;
+    for (const Part& part : parts_) on_capped |= is_on(info, part) && is_capped(part);
+    if (!on_capped) return true;
+    const ProcessName name =
+        own_namespace_ ? process_of_own_namespace(info.pid) : process_of_host(info.pid);
+    if (edit(info, name)) return true;
+    // It may live in a namespace inside of ours, by another PID.
+    return name.pid != 0 && edit(info, seen_from_inside(info.pid));
+  }
+
+  // Puts in what the ledger says. False if the tenant has no such process.
+  template <typename Info>
+  bool edit(Info& info, const ProcessName& name) const {
+    const int slot = observation_.find(name);
+    if (slot < 0) return false;
+    uint64_t sum = 0;
+    for (const Part& part : parts_) {
+      if (is_on(info, part)) sum += observation_.held(slot, part.key);
+    }
+    info.usedGpuMemory = sum;
+    return true;
+  }
+
+  bool is_capped(const Part& part) const { return capped_[&part - parts_.begin()]; }
+
+  Observation observation_;
+  Parts parts_;
+  bool capped_[Parts::kMost] = {};
+  bool own_namespace_;
+};
+
+// `ask(count, infos)` calls NVML, which puts at most `*count` entries into `infos`.
+template <typename Info, typename Ask>
+nvmlReturn_t processes(nvmlDevice_t device, unsigned* count, Info* infos, bool third,
+                       const Ask& ask) {
+  library.resolve();
+  HookScope scope;
+  const unsigned room = count != nullptr && infos != nullptr ? *count : 0;
+  const nvmlReturn_t result = ask(count, infos);
+  if ((result != kSuccess && result != kInsufficientSize) || count == nullptr) return result;
+  Process* process = scope.outermost() ? Process::self() : nullptr;
+  if (process == nullptr) return result;
+  const DriverVersion version = driver_version();
+  if (!understood(version, third)) return result;
+
+  const TenantFilter filter(*process, device, version);
+  if (result == kSuccess) {
+    *count = filter.apply(infos, std::min(*count, room));
+    return result;
+  }
+  ProcessList all(sizeof(Info));
+  const auto read = [&](void* to, unsigned* in_out) { return ask(in_out, static_cast<Info*>(to)); };
+  if (all.read_all(kInsufficientSize, read) != kSuccess) return result;
+  *count = filter.apply(all.entries<Info>(), all.count());
+  if (*count > room) return kInsufficientSize;
+  all.copy_to(infos, *count);
+  return kSuccess;
+}
+
+}  // namespace
+
+#define FRACGPU_PROCESS_LIST(name, Info, third)                                       \
+  nvmlReturn_t name(nvmlDevice_t device, unsigned int* count, Info* infos) {          \
+    return processes(device, count, infos, third, [&](unsigned* in_out, Info* into) { \
+      return real::name(device, in_out, into);                                        \
+    });                                                                               \
+  }
+#define FRACGPU_PROCESS_LISTS(name)                            \
+  FRACGPU_PROCESS_LIST(name, nvmlProcessInfo_v1_t, false)      \
+  FRACGPU_PROCESS_LIST(name##_v2, nvmlProcessInfo_v2_t, false) \
+  FRACGPU_PROCESS_LIST(name##_v3, nvmlProcessInfo_v2_t, true)
+
+FRACGPU_PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses)
+FRACGPU_PROCESS_LISTS(nvmlDeviceGetGraphicsRunningProcesses)
+FRACGPU_PROCESS_LISTS(nvmlDeviceGetMPSComputeRunningProcesses)
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                   nvmlProcessDetailList_v1_t* list) {
+  library.resolve();
+  if (list == nullptr || list->version != kDetailListV1) {
+    const nvmlReturn_t result = real::nvmlDeviceGetRunningProcessDetailList(device, list);
+    if (result == kSuccess && Process::self() != nullptr)
+      say_left_alone("a newer form of the detail list was asked for");
+    return result;
+  }
+  return processes(device, &list->numProcArrayEntries, list->procArray, false,
+                   [&](unsigned* in_out, nvmlProcessDetail_v1_t* into) {
+                     nvmlProcessDetailList_v1_t part = {kDetailListV1, list->mode, *in_out, into};
+                     const nvmlReturn_t result =
+                         real::nvmlDeviceGetRunningProcessDetailList(device, &part);
+                     *in_out = part.numProcArrayEntries;
+                     return result;
+                   });
+}
+
+}  // namespace fracgpu::nvml

@@ -1,0 +1,97 @@
+// The book's layout: what lies in `/dev/shm/fracgpu.book`, byte for byte.
+//
+// One file per machine says which launch has how much of which GPU, and who waits. Other tools may
+// read it: check `magic`, `version` and `file_bytes`. A row counts only while its launch lives: as
+// long as somebody has a lock on its byte, or a process of its tenant has a slot in the tenant's
+// ledger. Rows are written, whole, only by who has the book's lock.
+//
+// Shares of a GPU are counted in parts, eighths of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+
+namespace fracgpu::claim_table_layout {
+
+inline constexpr char kPath[] = "/dev/shm/fracgpu.book";
+inline constexpr uint64_t kMagic = 0x314b4f4f42434152;  // "RACBOOK1" in memory
+// Of the layout and of the protocol: programs that follow different ones must not share a file.
+inline constexpr uint32_t kVersion = 1;
+
+inline constexpr uint32_t kEighths = 8;  // of one GPU
+inline constexpr uint32_t kMaxGpus = 64;
+inline constexpr uint32_t kMaxClaims = 2048;
+
+// Written once, before the file gets its name; never changes afterwards.
+struct Header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t file_bytes;
+  uint32_t max_gpus;
+  uint32_t max_claims;
+  uint32_t eighths;
+  uint32_t reserved;
+  uint64_t created_unix_s;
+  uint64_t reserved_too[3];
+};
+static_assert(sizeof(Header) == 64);
+
+// What changes beside the rows.
+struct Counters {
+  uint64_t next_ticket;    // of the next launch
+  uint64_t scheduled_ms;   // since boot: when the waiting were last gone through
+  uint32_t claims_in_use;  // no row at or behind this one was ever used
+  uint32_t reserved[11];
+};
+static_assert(sizeof(Counters) == 64);
+
+// A GPU that some launch asked for. A row is used again only when nobody has or awaits its GPU.
+struct Gpu {
+  char key[layout::kNameBytes];  // as in the ledger; empty: row unused
+};
+static_assert(sizeof(Gpu) == 64);
+
+enum class State : uint32_t { free = 0, waiting = 1, held = 2 };
+
+// A launch, with what it has or waits for.
+struct Claim {
+  State state;
+  uint32_t pid;  // of `fracgpu run`, in its own PID namespace
+  uint32_t uid;
+  int32_t priority;  // the higher is served first, then the older
+  uint64_t ticket;   // grows with age: no two launches have the same
+  uint64_t since_unix_s;
+  // What is wanted: `each` parts on `count` of the GPUs that `allowed` has a bit for, or, with
+  // `count` 0, exactly what `parts` says.
+  uint64_t allowed;
+  uint32_t each;
+  uint32_t count;
+  uint8_t eighths[kMaxGpus];  // of each row of `gpus`: what is had, or wanted exactly
+  char tenant[layout::kNameBytes];
+  char command[32];
+  char asked[240];  // caps and GPUs in one form, to tell whether two launches ask for the same
+  char reserved[64];
+};
+static_assert(sizeof(Claim) == 512);
+static_assert(offsetof(Claim, eighths) == 48);
+
+struct ClaimTable {
+  Header header;
+  Counters counters;
+  Gpu gpus[kMaxGpus];
+  uint8_t padding[4096 - 128];  // so that no row of `claims` lies on two pages
+  Claim claims[kMaxClaims];
+};
+static_assert(offsetof(ClaimTable, gpus) == 128);
+static_assert(offsetof(ClaimTable, claims) == 8192);
+static_assert(sizeof(ClaimTable) == 8192 + 512 * kMaxClaims);
+
+// Bytes of the file that carry locks, past its end.
+inline constexpr int64_t kClaimTableLock = 0x40000000;  // held while rows change
+constexpr int64_t claim_lock(uint32_t row) {
+  return kClaimTableLock + 1 + row;
+}
+
+}  // namespace fracgpu::claim_table_layout

@@ -1,0 +1,19 @@
+// Where calls came from, by libunwind. Only the preloaded library has it: what links the core
+// without call_stack.cc finds these functions null.
+#pragma once
+
+#include <cstdint>
+
+namespace fracgpu {
+
+// The addresses to which the calling thread's functions return, the innermost first, without those
+// of this library. Returns how many.
+[[gnu::weak]] unsigned take_call_stack(uint64_t* frames, unsigned most);
+
+// Says them, one line a frame, at level info; up to the first that is 0.
+[[gnu::weak]] void report_frames(const uint64_t* frames, unsigned count);
+
+// The call stack of the calling thread.
+[[gnu::weak]] void report_call_stack();
+
+}  // namespace fracgpu

@@ -1,0 +1,187 @@
+// Walks the loaded objects with dl_iterate_phdr; see elf.h.
+//
+// Only the GNU hash table is read: every shared object that matters here has one, and a linear
+// search of the symbol table would need its length, which ELF does not record.
+#include "shim/base/elf.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+namespace fracgpu::elf {
+namespace {
+
+// The parts of an object's dynamic section that a look-up needs.
+class Object {
+ public:
+  explicit Object(const dl_phdr_info& info) : base_(info.dlpi_addr) {
+    const ElfW(Dyn)* dynamic = nullptr;
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      if (info.dlpi_phdr[i].p_type == PT_DYNAMIC) {
+        dynamic = reinterpret_cast<const ElfW(Dyn)*>(base_ + info.dlpi_phdr[i].p_vaddr);
+      }
+    }
+    if (dynamic == nullptr) return;
+    ElfW(Word) soname = 0;
+    for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+      switch (dynamic->d_tag) {
+        case DT_STRTAB:
+          strings_ = at<const char*>(dynamic->d_un.d_ptr);
+          break;
+        case DT_SYMTAB:
+          symbols_ = at<const ElfW(Sym)*>(dynamic->d_un.d_ptr);
+          break;
+        case DT_GNU_HASH:
+          hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
+          break;
+        case DT_SONAME:
+          soname = static_cast<ElfW(Word)>(dynamic->d_un.d_val);
+          break;
+        default:
+          break;
+      }
+    }
+    if (strings_ != nullptr && soname != 0) soname_ = strings_ + soname;
+  }
+
+  std::string_view soname() const { return soname_; }
+
+  void* find(const char* name) const {
+    if (strings_ == nullptr || symbols_ == nullptr || hash_ == nullptr) return nullptr;
+    const uint32_t bucket_count = hash_[0], first = hash_[1], bloom_words = hash_[2];
+    const uint32_t* buckets = hash_ + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t* chain = buckets + bucket_count;
+    if (bucket_count == 0) return nullptr;
+    const uint32_t wanted = hash_of(name);
+    uint32_t i = buckets[wanted % bucket_count];
+    if (i < first) return nullptr;
+    for (;; ++i) {
+      const uint32_t hash = chain[i - first];
+      if ((hash | 1) == (wanted | 1) && is_definition(symbols_[i]) &&
+          strcmp(strings_ + symbols_[i].st_name, name) == 0) {
+        return reinterpret_cast<void*>(base_ + symbols_[i].st_value);
+      }
+      if ((hash & 1) != 0) return nullptr;
+    }
+  }
+
+  // The exported function that `address` lies in, or null.
+  const ElfW(Sym) * function_at(ElfW(Addr) address, const char*& name) const {
+    if (strings_ == nullptr || symbols_ == nullptr || hash_ == nullptr) return nullptr;
+    const uint32_t bucket_count = hash_[0], first = hash_[1], bloom_words = hash_[2];
+    const uint32_t* buckets = hash_ + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t* chain = buckets + bucket_count;
+    for (uint32_t bucket = 0; bucket < bucket_count; ++bucket) {
+      uint32_t i = buckets[bucket];
+      if (i < first) continue;
+      do {
+        const ElfW(Sym)& symbol = symbols_[i];
+        if (is_definition(symbol) && address - base_ - symbol.st_value < symbol.st_size) {
+          name = strings_ + symbol.st_name;
+          return &symbol;
+        }
+      } while ((chain[i++ - first] & 1) == 0);
+    }
+    return nullptr;
+  }
+
+ private:
+  // glibc relocates these pointers in place for most objects, but not for the vDSO.
+  template <typename Pointer>
+  Pointer at(ElfW(Addr) value) const {
+    return reinterpret_cast<Pointer>(value < base_ ? value + base_ : value);
+  }
+
+  static uint32_t hash_of(const char* name) {
+    uint32_t hash = 5381;
+    for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+    return hash;
+  }
+
+  static bool is_definition(const ElfW(Sym) & symbol) {
+    const auto type = ELF64_ST_TYPE(symbol.st_info);
+    return symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0 &&
+           (type == STT_FUNC || type == STT_OBJECT || type == STT_NOTYPE);
+  }
+
+  ElfW(Addr) base_;
+  const char* strings_ = nullptr;
+  const ElfW(Sym) * symbols_ = nullptr;
+  const uint32_t* hash_ = nullptr;
+  std::string_view soname_;
+};
+
+template <typename Visit>
+void for_each_object(Visit visit) {
+  dl_iterate_phdr([](dl_phdr_info* info, size_t,
+                     void* data) { return (*static_cast<Visit*>(data))(*info) ? 1 : 0; },
+                  &visit);
+}
+
+}  // namespace
+
+void* find_symbol(std::string_view soname, const char* name) {
+  void* found = nullptr;
+  for_each_object([&](const dl_phdr_info& info) {
+    const Object object(info);
+    if (object.soname() == soname) found = object.find(name);
+    return found != nullptr;
+  });
+  return found;
+}
+
+bool is_loaded(std::string_view soname) {
+  bool loaded = false;
+  for_each_object([&](const dl_phdr_info& info) {
+    loaded = loaded || Object(info).soname() == soname;
+    return loaded;
+  });
+  return loaded;
+}
+
+std::string_view loaded_soname(std::string_view name) {
+  const bool any_version = name.ends_with(".so");
+  std::string_view found;
+  for_each_object([&](const dl_phdr_info& info) {
+    const std::string_view soname = Object(info).soname();
+    if (!soname.starts_with(name)) return false;
+    const std::string_view rest = soname.substr(name.size());
+    if (rest.empty() || (any_version && rest.starts_with('.'))) found = soname;
+    return !found.empty();
+  });
+  return found;
+}
+
+Place place_of(const void* address) {
+  Place place;
+  const auto wanted = reinterpret_cast<ElfW(Addr)>(address);
+  for_each_object([&](const dl_phdr_info& info) {
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+      const ElfW(Addr) start = info.dlpi_addr + segment.p_vaddr;
+      if (segment.p_type != PT_LOAD || wanted < start || wanted >= start + segment.p_memsz)
+        continue;
+      place.object = info.dlpi_name;
+      place.offset = wanted - info.dlpi_addr;
+      return true;
+    }
+    return false;
+  });
+  return place;
+}
+
+bool symbol_at(const void* address, const char*& name, void*& start) {
+  const auto wanted = reinterpret_cast<ElfW(Addr)>(address);
+  bool found = false;
+  for_each_object([&](const dl_phdr_info& info) {
+    const Object object(info);
+    const ElfW(Sym)* symbol = object.function_at(wanted, name);
+    if (symbol == nullptr) return false;
+    start = reinterpret_cast<void*>(info.dlpi_addr + symbol->st_value);
+    found = true;
+    return true;
+  });
+  return found;
+}
+
+}  // namespace fracgpu::elf

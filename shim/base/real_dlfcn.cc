@@ -1,0 +1,14 @@
+// Finds the C library's own functions by walking its symbol table; see real_dlfcn.h.
+#include "shim/base/real_dlfcn.h"
+
+#include "shim/base/elf.h"
+
+namespace fracgpu {
+
+void* find_real_dl_function(const char* name) {
+  // Before glibc 2.34 they live in libdl.so.2; afterwards that is an empty shell.
+  void* found = elf::find_symbol("libc.so.6", name);
+  return found != nullptr ? found : elf::find_symbol("libdl.so.2", name);
+}
+
+}  // namespace fracgpu

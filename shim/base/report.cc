@@ -1,0 +1,81 @@
+// Writes log lines; see report.h.
+//
+// The level and the file are read from the environment once. The file is opened for each line and
+// closed again: a descriptor that stayed open would leak into the host process, and lines are
+// rare by design.
+#include "shim/base/report.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "shim/base/clock.h"
+#include "shim/base/environment.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr const char* kLevels[] = {"off", "error", "warn", "info", "debug"};
+
+constexpr int kUnknown = -1;
+std::atomic<int> current_level{kUnknown};
+
+int read_level() {
+  const char* text = trusted_environment("FRACGPU_LOG");
+  if (text == nullptr || *text == '\0') return static_cast<int>(Level::warn);
+  for (int i = 0; i < 5; ++i) {
+    if (strcmp(text, kLevels[i]) == 0) return i;
+  }
+  current_level.store(static_cast<int>(Level::warn), std::memory_order_relaxed);
+  report(Level::warn, "FRACGPU_LOG {} is not a level; accepted: off, error, warn, info, debug",
+         quoted(text).view());
+  return static_cast<int>(Level::warn);
+}
+
+void write_all(int fd, const char* bytes, size_t size) {
+  // One attempt: a full pipe or disk must neither block nor fail the host process.
+  [[maybe_unused]] const ssize_t written = write(fd, bytes, size);
+}
+
+}  // namespace
+
+bool logs(Level level) {
+  int now = current_level.load(std::memory_order_relaxed);
+  if (now == kUnknown) {
+    now = read_level();
+    current_level.store(now, std::memory_order_relaxed);
+  }
+  return static_cast<int>(level) <= now;
+}
+
+void write_line(Level level, std::string_view message) {
+  Text<560> line;
+  line.format("fracgpu[{}]: {}: {}\n", getpid(), kLevels[static_cast<int>(level)], message);
+  const char* file = trusted_environment("FRACGPU_LOG_FILE");
+  int fd = -1;
+  if (file != nullptr && *file != '\0') {
+    fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+  }
+  write_all(fd >= 0 ? fd : STDERR_FILENO, line.c_str(), line.size());
+  if (fd >= 0) close(fd);
+}
+
+bool RateLimit::pass(unsigned& held_back) {
+  constexpr unsigned kBurst = 5;
+  const uint64_t second = coarse_now_ms() / 1000;
+  uint64_t next = next_allowed_s_.load(std::memory_order_relaxed);
+  const bool in_burst = burst_.load(std::memory_order_relaxed) < kBurst &&
+                        burst_.fetch_add(1, std::memory_order_relaxed) < kBurst;
+  if (!in_burst && (second < next || !next_allowed_s_.compare_exchange_strong(
+                                         next, second + 1, std::memory_order_relaxed))) {
+    held_back_.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  held_back = held_back_.exchange(0, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace fracgpu

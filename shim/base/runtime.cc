@@ -1,0 +1,85 @@
+// The few runtime symbols that statically linked code refers to, defined here and hidden.
+//
+// The library must load on glibc 2.31, and g++ 12's static runtime and LLVM's libunwind ask for
+// symbols that are newer. Nothing here throws or allocates through the program's own operators:
+// the library is built without exceptions, and its memory is its own.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+
+#include "shim/base/elf.h"
+#include "shim/base/spin_lock.h"
+
+#pragma GCC visibility push(hidden)
+
+void* operator new(size_t size) {
+  return malloc(size);
+}
+void operator delete(void* pointer) noexcept {
+  free(pointer);
+}
+void operator delete(void* pointer, size_t) noexcept {
+  free(pointer);
+}
+
+namespace std {
+
+// Reached only by a defect in the shim itself: none of its texts and tables uses the heap.
+void __throw_bad_alloc() {
+  abort();
+}
+void __throw_bad_array_new_length() {
+  abort();
+}
+void __throw_length_error(const char*) {
+  abort();
+}
+void __throw_logic_error(const char*) {
+  abort();
+}
+void __throw_out_of_range_fmt(const char*, ...) {
+  abort();
+}
+
+}  // namespace std
+
+extern "C" {
+
+// The base of fmt::format_error, which is compiled in but never made: fmt is built without
+// exceptions. Under their mangled names, since defining std::runtime_error itself would bring in
+// the static libstdc++ with its emergency heap for exceptions.
+void _ZNSt13runtime_errorC2EPKc(void*, const char*) {
+  abort();
+}
+void _ZNSt13runtime_errorD2Ev(void*) {}
+const char* _ZNKSt13runtime_error4whatEv(const void*) {
+  return "fracgpu";
+}
+
+// libstdc++ reads it to skip atomics in programs with one thread (glibc 2.32).
+char __libc_single_threaded = 0;
+
+// libunwind wants dladdr (glibc 2.34) for a function's name, and a read-write lock (2.34) for its
+// cache of unwind tables.
+int dladdr(const void* address, Dl_info* info) noexcept {
+  memset(info, 0, sizeof *info);
+  return fracgpu::elf::symbol_at(address, info->dli_sname, info->dli_saddr) ? 1 : 0;
+}
+
+static fracgpu::SpinLock unwind_cache;
+int pthread_rwlock_rdlock(pthread_rwlock_t*) noexcept {
+  return unwind_cache.lock(), 0;
+}
+int pthread_rwlock_wrlock(pthread_rwlock_t*) noexcept {
+  return unwind_cache.lock(), 0;
+}
+int pthread_rwlock_unlock(pthread_rwlock_t*) noexcept {
+  return unwind_cache.unlock(), 0;
+}
+
+}  // extern "C"
+
+#pragma GCC visibility pop

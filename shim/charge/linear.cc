@@ -1,0 +1,183 @@
+// Enters and releases linear allocations; see linear.h.
+#include "shim/charge/linear.h"
+
+#include "shim/charge/overhead.h"
+
+namespace fracgpu {
+
+namespace {
+
+Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
+  return {.key = key,
+          .units = static_cast<uint32_t>(units),
+          .users = 1,
+          .context = context.id,
+          .device_index = static_cast<uint8_t>(context.device_index)};
+}
+
+// The entry is gone without its parts having been freed. Where it was a block of a runtime's, that
+// has one less in use. (An exported one was not counted any more.)
+void discard_block(Process& process, const Allocation& entry) {
+  if ((entry.key & 1) != 0 && !entry.exported) {
+    process.blocks[entry.device_index][entry.pool].discarded();
+  }
+}
+
+// The driver has made new memory at the address of this entry, if it is one.
+void give_back_displaced(Process& process, const Allocation& entry) {
+  if (entry.key == 0) [[likely]]
+    return;
+  discard_block(process, entry);
+  give_back(process, entry.device_index, entry.units, entry.exported);
+}
+
+// For the lines after a refusal, where they are wanted.
+void note_call_site(Process& process, const Allocation& allocation) {
+  if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
+}
+
+}  // namespace
+
+void give_back(Process& process, int device_index, uint64_t units, bool exported) {
+  if (exported) return defer_to_reported_usage(process, device_index, units, true);
+  if (process.ledger.release(device_index, units)) publish_allocation_count(process, device_index);
+}
+
+void give_back(Process& process, const PhysicalTable::Freed& freed) {
+  if (freed.memory == 0) return;
+  if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
+  if (freed.exporter != 0) {
+    process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
+  }
+  // A multicast object keeps what is bound to it.
+  process.physical.drop_owned(
+      PhysicalTable::owner_key(freed.memory),
+      [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
+}
+
+bool record_linear(Process& process, Reservation& reservation, const Context& context,
+                   uint64_t address, const LinearSize& size) {
+  Allocation allocation =
+      entry_of(context, size.shares_chunk ? chunk_key(address) : address, size.units);
+  allocation.managed = size.managed;
+  Allocation displaced;
+  const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
+                                       : process.allocations.add(allocation, displaced);
+  if (added == LiveMap::Added::out_of_memory) return false;
+  give_back_displaced(process, displaced);
+  // The chunk was there and charged already: the driver took no new page.
+  reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
+  note_call_site(process, allocation);
+  return true;
+}
+
+bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units) {
+  Allocation displaced;
+  Allocation allocation = entry_of(context, key, units);
+  allocation.managed = true;
+  const auto added = process.allocations.add(allocation, displaced);
+  give_back_displaced(process, displaced);
+  if (added == LiveMap::Added::out_of_memory) {
+    process.ledger.release(context.device_index, units);
+    return false;
+  }
+  note_call_site(process, allocation);
+  return true;
+}
+
+bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
+                          int pool, uint64_t address, const BlockCache::Ticket& begun) {
+  Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
+  block.pool = static_cast<uint8_t>(pool);
+  Allocation displaced;
+  const auto added = process.allocations.add_user(block, displaced);
+  if (added == LiveMap::Added::out_of_memory) return false;
+  give_back_displaced(process, displaced);
+  BlockCache& blocks = process.blocks[context.device_index][pool];
+  if (added == LiveMap::Added::fresh) {
+    reservation.keep(BlockCache::kBlockUnits);
+    if (begun.from_empty) blocks.filled();
+  } else if (blocks.shared(begun)) {
+    reservation.take();
+  }
+  return true;
+}
+
+uint64_t Release::finish(bool lingers) {
+  done_ = true;
+  if (!found_) return 0;
+  if (in_chunk()) {
+    taken_.units = process_.allocations.finish_drop(taken_, &taken_, lingers);
+  }
+  return taken_.units;
+}
+
+void Release::done() {
+  // A small array may still be in the chunk; nothing tells but the truth.
+  const bool shared =
+      found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0;
+  const uint64_t units = finish(false);
+  if (units > 0) {
+    if ((shared || taken_.lingers) && !taken_.exported) {
+      defer_to_reported_usage(process_, taken_.device_index, units);
+    } else {
+      give_back(process_, taken_.device_index, units, taken_.exported);
+    }
+  }
+  if (found_ && units == 0 && !in_chunk()) {
+    process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
+    settle_overhead(process_, taken_.device_index);
+  }
+}
+
+void Release::done_in_block() {
+  const bool block = found_ && in_chunk();
+  const uint64_t units = finish(false);
+  if (units == 0) return;
+  if (!block || taken_.exported)
+    return give_back(process_, taken_.device_index, units, taken_.exported);
+  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
+    give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits, false);
+  }
+}
+
+void Release::defer() {
+  if (const uint64_t units = finish(true); units > 0)
+    defer_to_reported_usage(process_, taken_.device_index, units);
+}
+
+void Release::put_back() {
+  if (in_chunk()) {
+    process_.allocations.abandon_drop(taken_);
+  } else {
+    Allocation displaced;
+    process_.allocations.add(taken_, displaced);
+  }
+}
+
+bool record_small_array(Process& process, const Context& context, uint64_t handle) {
+  Allocation displaced;
+  return process.allocations.add(entry_of(context, handle, 0), displaced) == LiveMap::Added::fresh;
+}
+
+void release_context(Process& process, const Context& context) {
+  if (context.id == kUntrackedContext) return;
+  // The map is locked while it is visited, and whoever reads the truth locks the map: what is left
+  // to the truth waits until the map is free again.
+  uint64_t exported[layout::kMaxDevices] = {};
+  process.allocations.take_context(context.id, [&](const Allocation& allocation) {
+    if (allocation.exported) {
+      exported[allocation.device_index] += allocation.units;
+    } else {
+      discard_block(process, allocation);
+      process.ledger.release(allocation.device_index, allocation.units);
+    }
+    if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
+  });
+  for (int device_index = 0; device_index < static_cast<int>(layout::kMaxDevices); ++device_index) {
+    if (exported[device_index] > 0) give_back(process, device_index, exported[device_index], true);
+  }
+  process.contexts.recycle(context.id);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,103 @@
+// Linear allocations: how large they are on the device, and how they are entered and released.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/charge/reservation.h"
+
+namespace fracgpu {
+
+// Gives back what is charged for memory that this process has let go of. What was `exported` may be
+// held by others yet, at this process's cost: only the truth can tell.
+void give_back(Process& process, int device_index, uint64_t units, bool exported);
+
+// The same for memory whose last use is gone, with all that was bound to it.
+void give_back(Process& process, const PhysicalTable::Freed& freed);
+
+// Physical form of one linear allocation, as NVIDIA's driver makes it.
+struct LinearSize {
+  uint64_t units;  // to reserve
+  bool shares_chunk;
+  bool managed = false;  // see Allocation
+};
+
+// Pages of the driver: requests of 1 MiB and more get whole ones, smaller ones share a chunk of
+// one page. (Public behaviour; cuMemGetInfo moves in these steps.)
+inline constexpr uint64_t kPageBytes = 2u << 20;
+inline constexpr uint64_t kSmallestWhole = 1u << 20;
+
+constexpr LinearSize linear_size(uint64_t bytes) {
+  if (bytes < kSmallestWhole) return {kPageBytes / layout::kUnit, true};
+  const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
+  return {pages * (kPageBytes / layout::kUnit), false};
+}
+
+// Keys of Process::allocations. Addresses are even, so the lowest bit tells chunks apart.
+constexpr uint64_t chunk_key(uint64_t address) {
+  return (address & ~(kPageBytes - 1)) | 1;
+}
+
+// Enters the allocation that `reservation` made room for. False when the host has no memory left
+// to remember it; the caller must then undo the driver's call.
+bool record_linear(Process& process, Reservation& reservation, const Context& context,
+                   uint64_t address, const LinearSize& size);
+
+// Enters `units` of managed memory that are charged already. False when the host has no memory left
+// to remember it; they are given back then.
+bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units);
+
+// The same for a part of a block that the runtime keeps when it is empty (block_cache.h), on the
+// first part of which alone something is charged. The caller has begun it there, and `begun` is
+// what that said. Where this is false the caller must cancel it.
+bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
+                          int pool, uint64_t address, const BlockCache::Ticket& begun);
+
+// What a free is about to give back. A whole allocation is taken before the driver is called,
+// since afterwards the driver may hand the same address to another thread; a part of a chunk is
+// counted until the driver is done, since until then the chunk stays.
+class Release {
+ public:
+  // `likely_suballocation`: what is at the address is a part of a chunk rather than a whole
+  // allocation.
+  Release(Process& process, uint64_t address, bool likely_suballocation = false)
+      : process_(process) {
+    found_ = address != 0 &&
+             (likely_suballocation ? begin_suballocation(address) || take_whole(address)
+                                   : take_whole(address) || begin_suballocation(address));
+  }
+  // The driver freed it: give back the charge. Without this call the entry is put back.
+  void done();
+  // The same, where the runtime keeps a block whose last part is gone.
+  void done_in_block();
+  // The driver will free it when it gets there: the charge stays until the truth is read.
+  void defer();
+  bool found() const { return found_; }
+  ~Release() {
+    if (found_ && !done_) put_back();
+  }
+  Release(const Release&) = delete;
+  Release& operator=(const Release&) = delete;
+
+ private:
+  bool take_whole(uint64_t address) { return process_.allocations.take(address, taken_); }
+  bool begin_suballocation(uint64_t address) {
+    return process_.allocations.begin_drop(chunk_key(address), taken_);
+  }
+  uint64_t finish(bool lingers);  // units to give back
+  [[gnu::cold]] void put_back();
+  bool in_chunk() const { return (taken_.key & 1) != 0; }
+
+  Process& process_;
+  Allocation taken_;
+  bool found_;
+  bool done_ = false;
+};
+
+// Enters an array that shares a chunk: nothing is charged for it by itself, but while there is one,
+// a chunk may outlive the linear memory in it. The caller has counted it in `small_arrays` already.
+bool record_small_array(Process& process, const Context& context, uint64_t handle);
+
+// Gives back everything that was allocated in a context that the driver has destroyed.
+void release_context(Process& process, const Context& context);
+
+}  // namespace fracgpu

@@ -1,0 +1,360 @@
+// Memory that no call asks for by size: contexts and what the driver adds to them; see overhead.h.
+//
+// The driver's own count for this process (the truth), less what calls were charged for, is the
+// implicit memory. It is read on cold paths, one reading at a time in a process, since a reading
+// costs milliseconds. A reading during which another thread allocates or frees means nothing, so
+// it counts only when no call was under way before, during and after it. That costs the calls
+// nothing: while one is under way, the ledger holds more for this process than its live
+// allocations and its implicit memory add up to.
+//
+// Managed memory is charged in full, and the driver counts what of it is on the device, or none of
+// it: with any, a reading says between which two amounts the implicit memory is.
+#include "shim/charge/overhead.h"
+
+#include <algorithm>
+
+#include "shim/base/clock.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/upper_call.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+namespace {
+
+using layout::kUnit;
+using layout::units_for;
+
+// Both with process.cold_paths held.
+
+// Sets the implicit memory. `reserved` units for it are charged already and become part of it, in
+// one step: nobody may see them counted twice and be refused.
+void charge_overhead(Process& process, int device_index, uint64_t units, uint64_t reserved = 0) {
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
+  overhead.unconfirmed = std::min(overhead.unconfirmed, units);
+  process.ledger.set_overhead(device_index, units);
+  if (overhead.exported > units) {
+    process.ledger.drop_exported(device_index, overhead.exported - units);
+    overhead.exported = units;
+  }
+  if (units > charged) process.ledger.charge_taken(device_index, units - charged);
+  if (units < charged) process.ledger.release(device_index, charged - units);
+}
+
+// What is charged already counts as implicit memory from now on.
+void add_overhead(Process& process, int device_index, uint64_t units, bool exported) {
+  if (units == 0) return;
+  Overhead& overhead = process.overhead[device_index];
+  process.ledger.set_overhead(device_index, overhead.units.fetch_add(units) + units);
+  overhead.unconfirmed += units;
+  if (exported) overhead.exported += units;
+  overhead.exact = false;
+}
+
+// What calls were charged for.
+struct AskedFor {
+  uint64_t units = 0;
+  uint64_t managed = 0;  // part of them
+  uint64_t changes = 0;  // differs from an earlier value when any of it came or went
+  BlockCache::EmptyBlocks kept[BlockCache::kPools];  // part of both
+};
+
+// True when no call is between its reservation and its entry in the process's tables, or between
+// leaving those and giving back. `own` units are reserved by the calling thread.
+bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) {
+  const Overhead& overhead = process.overhead[device_index];
+  if (process.in_flight != 0) return false;
+  asked.changes = process.in_flight_ended;
+  LiveMap::LockedView view(process.allocations);
+  uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
+  process.pools.sum(device_index, pooled, pool_changes);
+  process.physical.sum(device_index, physical, physical_changes);
+  asked.units = view.units(device_index) + pooled + physical;
+  asked.managed = view.managed(device_index);
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::EmptyBlocks kept = asked.kept[pool] =
+        process.blocks[device_index][pool].empty_blocks();
+    asked.units += kept.blocks * BlockCache::kBlockUnits;
+    asked.changes += kept.changes;
+  }
+  asked.changes += view.changes() + pool_changes + physical_changes;
+  return overhead.deferred.load(std::memory_order_relaxed) == 0 &&
+         process.ledger.held_by_self(device_index) ==
+             asked.units + overhead.units.load(std::memory_order_relaxed) + own +
+                 UpperCall::remaining(device_index);
+}
+
+// The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
+// if there were any. They count as implicit memory from now on, which the caller sets. False when
+// another thread has used some since.
+bool forget_empty_blocks(Process& process, int device_index, uint64_t units, AskedFor& asked) {
+  constexpr uint64_t kBlock = BlockCache::kBlockUnits;
+  // Whose they were cannot be told. A block that stayed counted where it is gone would be given
+  // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
+  // all.
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::EmptyBlocks& kept = asked.kept[pool];
+    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
+    if (gone == 0) continue;
+    if (!process.blocks[device_index][pool].forget(kept, gone)) return false;
+    asked.units -= gone * kBlock;
+    add_overhead(process, device_index, gone * kBlock, false);
+  }
+  return true;
+}
+
+enum class Reading { believed, in_flight, unknown };
+
+// What a reading says of the implicit memory, in units.
+struct Bounds {
+  uint64_t least = 0, most = 0;
+
+  bool exact() const { return least == most; }
+  uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
+};
+
+// `own` units are reserved by the calling thread for a context that it has just made.
+Reading measure_overhead(Process& process, int device_index, uint64_t own, Bounds& bounds) {
+  constexpr int kAttempts = 3;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t bytes = 0;
+    AskedFor before, after;
+    settle_pools(process, device_index);
+    const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
+    add_overhead(process, device_index, deferred, true);
+    const bool rest = at_rest(process, device_index, own, before);
+    if (!backend_of(process.ledger.map()->devices[device_index].key)
+             .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
+      // Nobody can tell what importers hold: believe that it is nothing.
+      if (deferred > 0)
+        charge_overhead(process, device_index, process.overhead[device_index].units - deferred);
+      return Reading::unknown;
+    }
+    settle_pools(process, device_index);
+    if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
+      continue;
+    const uint64_t total = units_for(bytes), with_managed = total + after.managed;
+    const uint64_t thought =
+        after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
+    if (with_managed < thought &&
+        !forget_empty_blocks(process, device_index, thought - with_managed, after)) {
+      continue;
+    }
+    bounds.least = total - std::min(total, after.units);
+    bounds.most = with_managed - std::min(with_managed, after.units);
+    return Reading::believed;
+  }
+  return Reading::in_flight;
+}
+
+// Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
+// Only a believed reading changes anything. `own` units are reserved by the calling thread.
+Reading reconcile_overhead(Process& process, int device_index, uint64_t own = 0) {
+  constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
+  Overhead& overhead = process.overhead[device_index];
+  // While a context is being made the driver's count may or may not hold it already.
+  Bounds bounds;
+  const Reading reading = overhead.pending.load(std::memory_order_relaxed) != 0
+                              ? Reading::in_flight
+                              : measure_overhead(process, device_index, own, bounds);
+  if (reading == Reading::believed) {
+    charge_overhead(process, device_index,
+                    bounds.nearest_to(overhead.units - overhead.unconfirmed));
+    overhead.unconfirmed = 0;
+    overhead.exact = bounds.exact();
+  }
+  const uint64_t interval = reading == Reading::in_flight ? kInFlightInterval_ms : kInterval_ms;
+  overhead.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
+  publish_allocation_count(process, device_index);
+  return reading;
+}
+
+// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
+constexpr uint64_t kNotTold = UINT64_MAX;
+uint64_t use_by_all(const Process& process, int device_index) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  uint64_t first = 0, second = 0;
+  const bool stands = backend_of(key).usage_of_all(key, first) &&
+                      backend_of(key).usage_of_all(key, second) && first == second;
+  return stands ? units_for(first) : kNotTold;
+}
+
+// The size of a context by what the device's use has grown by since, where the driver does not tell
+// what this process holds; 0 where that is no context's size, because somebody else came or went
+// meanwhile. (By public reports contexts take from 150 to 600 MiB.)
+uint64_t grown_by_context(const Process& process, int device_index, uint64_t used_before) {
+  constexpr uint64_t kLeast = (32u << 20) / kUnit, kMost = (1u << 30) / kUnit;
+  const uint64_t used = used_before != kNotTold ? use_by_all(process, device_index) : kNotTold;
+  if (used == kNotTold || used < used_before + kLeast || used > used_before + kMost) return 0;
+  return used - used_before;
+}
+
+void note_context_size(Process& process, int device_index, uint64_t units) {
+  process.ledger.set_context_size(device_index,
+                                  std::max(units, process.ledger.context_size(device_index)));
+}
+
+// The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
+// then try with what is left, because nobody else can be pushed over the cap.
+uint64_t room_if_alone(Process& process, int device_index) {
+  const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
+  const bool alone = held == process.ledger.held_by_self(device_index);
+  return alone && cap > held ? cap - held : 0;
+}
+
+}  // namespace
+
+OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
+                                         const char* api, Kind kind)
+    : process_(process), device_index_(device_index), api_(api), kind_(kind), units_(units) {
+  Locked<SpinLock> lock(process.cold_paths);
+  Refusal refusal;
+  granted_ = process.ledger.reserve(device_index, units_, refusal);
+  if (!granted_ && refusal.fault.empty()) {
+    const bool trimmed = trim_pools(process, device_index);
+    if (reconcile_overhead(process, device_index) == Reading::believed || trimmed) {
+      granted_ = process.ledger.reserve(device_index, units_, refusal);
+    }
+  }
+  if (!granted_ && refusal.fault.empty() && kind_ != Kind::given) {
+    // Another process may have found out meanwhile how large a context is.
+    const uint64_t seen = is_context() ? process.ledger.context_size(device_index)
+                                       : process.overhead[device_index].largest_growth;
+    units_ = seen != 0 ? seen : room_if_alone(process, device_index);
+    granted_ = units_ > 0 && process.ledger.reserve(device_index, units_, refusal);
+  }
+  if (granted_) {
+    process.overhead[device_index].pending.fetch_add(units_, std::memory_order_relaxed);
+    if (kind_ == Kind::context) used_before_ = use_by_all(process, device_index);
+  } else {
+    report_refusal(process, device_index, api, refusal);
+  }
+}
+
+OverheadReservation OverheadReservation::for_module(Process& process, int device_index,
+                                                    const char* api, uint64_t estimate) {
+  uint64_t seen = 0;
+  {
+    Locked<SpinLock> lock(process.cold_paths);
+    seen = process.overhead[device_index].largest_growth;
+  }
+  return OverheadReservation(process, device_index, seen != 0 ? seen : estimate, api, Kind::module);
+}
+
+OverheadReservation OverheadReservation::for_context(Process& process, int device_index,
+                                                     const char* api, uint64_t estimate) {
+  const uint64_t seen = process.ledger.context_size(device_index);
+  return OverheadReservation(process, device_index, seen != 0 ? seen : estimate, api,
+                             Kind::context);
+}
+
+OverheadReservation::~OverheadReservation() {
+  if (!granted_ || units_ == 0) return;
+  Locked<SpinLock> lock(process_.cold_paths);
+  process_.overhead[device_index_].pending.fetch_sub(units_, std::memory_order_relaxed);
+  process_.ledger.release(device_index_, units_);
+}
+
+void OverheadReservation::refused_by_driver() const {
+  report_driver_refusal(process_, device_index_, api_, units_);
+}
+
+bool OverheadReservation::made() {
+  Locked<SpinLock> lock(process_.cold_paths);
+  Overhead& overhead = process_.overhead[device_index_];
+  const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
+  Bounds bounds;
+  Reading reading =
+      only_one ? measure_overhead(process_, device_index_, units_, bounds) : Reading::in_flight;
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // A driver that counts nothing for a process with a context does not know the process.
+  if (reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
+    reading = Reading::unknown;
+  }
+  uint64_t units = bounds.nearest_to(before - overhead.unconfirmed + units_);
+  const bool context = is_context();
+  const uint64_t grown =
+      reading == Reading::unknown ? grown_by_context(process_, device_index_, used_before_) : 0;
+  const uint64_t estimate = grown != 0 ? grown : units_;
+  if (grown != 0) note_context_size(process_, device_index_, grown);
+  if (reading == Reading::in_flight) units = before + units_;
+  if (reading == Reading::unknown) units = before + (context ? estimate : 0);
+  // Learnt only where nothing else can be in the difference.
+  if (reading == Reading::believed && bounds.exact() && overhead.exact && units > before) {
+    const uint64_t growth = units - before;
+    if (context) {
+      note_context_size(process_, device_index_, growth);
+    } else if (kind_ == Kind::module) {
+      overhead.largest_growth = std::max(growth, overhead.largest_growth);
+    }
+  }
+  overhead.exact = reading == Reading::believed && bounds.exact();
+  // Read again before the next refusal.
+  if (reading == Reading::in_flight) overhead.read_again_ms.store(0, std::memory_order_relaxed);
+  if (reading == Reading::unknown && context) {
+    report(Level::info,
+           "the driver does not tell what this process holds on {}: a context is "
+           "charged by {}, {}, and modules not at all",
+           process_.ledger.map()->devices[device_index_].key,
+           grown != 0 ? "what the GPU's use grew by" : "estimate",
+           human_bytes(estimate * kUnit).view());
+  }
+  charge_overhead(process_, device_index_, units, units_);
+  if (reading == Reading::believed) overhead.unconfirmed = 0;
+  publish_allocation_count(process_, device_index_);
+  overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
+  units_ = 0;
+  if (process_.ledger.within_cap(device_index_)) return true;
+  Refusal refusal;
+  refusal.asked = units > before ? units - before : 0;
+  refusal.held = process_.ledger.held(device_index_) - refusal.asked;
+  refusal.cap = process_.ledger.cap(device_index_);
+  report_refusal(process_, device_index_, api_, refusal);
+  return false;
+}
+
+void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {
+  Locked<SpinLock> lock(process.cold_paths);
+  add_overhead(process, device_index, units, exported);
+  process.overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
+}
+
+bool refresh_overhead(Process& process, int device_index, uint64_t own) {
+  Overhead& overhead = process.overhead[device_index];
+  if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
+  Locked<SpinLock> lock(process.cold_paths);
+  const auto charged = [&] {
+    return overhead.units.load(std::memory_order_relaxed) +
+           overhead.deferred.load(std::memory_order_relaxed);
+  };
+  const uint64_t before = charged();
+  reconcile_overhead(process, device_index, own);
+  return charged() < before;
+}
+
+void settle_deferred(Process& process, int device_index) {
+  constexpr uint64_t kMuch = 8 * kPoolChunkBytes / kUnit;
+  if (process.overhead[device_index].deferred.load(std::memory_order_relaxed) >= kMuch) {
+    settle_overhead(process, device_index);
+  }
+}
+
+bool settle_overhead(Process& process, int device_index) {
+  Locked<SpinLock> lock(process.cold_paths);
+  return reconcile_overhead(process, device_index) != Reading::unknown;
+}
+
+void release_overhead(Process& process, int device_index, uint64_t units) {
+  Locked<SpinLock> lock(process.cold_paths);
+  const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);
+  charge_overhead(process, device_index, before - std::min(before, units));
+}
+
+void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {
+  if (settle_overhead(process, device_index)) return;
+  const uint64_t one = process.ledger.context_size(device_index);
+  release_overhead(process, device_index, one != 0 ? one : estimate);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,74 @@
+// Overhead: device memory that no call asks for by size, contexts and what the driver adds to them.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/process/process.h"
+
+namespace fracgpu {
+
+// What is charged already counts as implicit memory from now on: only the truth can tell when it is
+// gone, and is asked at the next opportunity. `exported`: others may hold it, and longer than this
+// process lives.
+[[gnu::cold]] void defer_to_reported_usage(Process& process, int device_index, uint64_t units,
+                                           bool exported = false);
+
+// Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
+// right from the truth afterwards.
+class OverheadReservation {
+ public:
+  enum class Kind { given, context, runtime, module };
+
+  // `units`: the most that the call takes.
+  OverheadReservation(Process& process, int device_index, uint64_t units, const char* api,
+                      Kind kind = Kind::given);
+  // For a context or a module: by the largest that was seen.
+  // `estimate`: units, while none was seen.
+  static OverheadReservation for_context(Process& process, int device_index, const char* api,
+                                         uint64_t estimate);
+  static OverheadReservation for_module(Process& process, int device_index, const char* api,
+                                        uint64_t estimate);
+  ~OverheadReservation();
+  OverheadReservation(const OverheadReservation&) = delete;
+  OverheadReservation& operator=(const OverheadReservation&) = delete;
+
+  explicit operator bool() const { return granted_; }
+
+  // The driver has done it. False when what it took does not fit under the cap: the caller must
+  // undo it and then call `settle_overhead` or `settle_after_destroy`.
+  bool made();
+
+  // As Reservation's.
+  void refused_by_driver() const;
+
+ private:
+  bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
+
+  Process& process_;
+  int device_index_;
+  const char* api_;
+  Kind kind_;
+  uint64_t units_;
+  uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts
+  bool granted_ = false;
+};
+
+// Reads the truth again if it is some time since the last reading or that one was not to be
+// believed. True when the implicit memory turned out to be less than what was charged.
+// `own` units are reserved by the calling thread for a call that it has not made yet.
+bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
+
+// The driver may have given implicit memory back: reads the truth now. False where that cannot be
+// had.
+bool settle_overhead(Process& process, int device_index);
+
+// Lowers the implicit memory by `units`, by the caller's own knowledge.
+void release_overhead(Process& process, int device_index, uint64_t units);
+
+// The driver destroyed a context: the same, and by estimate where the truth cannot be had.
+void settle_after_destroy(Process& process, int device_index, uint64_t estimate);
+
+// Reads the truth when much is charged for what exported pools may have let go of.
+void settle_deferred(Process& process, int device_index);
+
+}  // namespace fracgpu

@@ -1,0 +1,103 @@
+// Charges pools by what their driver says they hold; see pools.h and pool_table.h.
+#include "shim/charge/pools.h"
+
+#include "shim/charge/overhead.h"
+
+namespace fracgpu {
+
+using layout::units_for;
+
+namespace {
+
+// Pools of one device index that one pass looks at; programs have a handful.
+constexpr size_t kMaxPools = 256;
+
+template <typename Visit>
+void for_each_pool(Process& process, int device_index, Visit visit) {
+  if (process.pools.empty()) return;
+  uint64_t keys[kMaxPools];
+  const size_t count = process.pools.keys(device_index, keys, kMaxPools);
+  for (size_t i = 0; i < count; ++i) visit(keys[i]);
+}
+
+// The charge of an exported pool became `now`, and `in_hand` is left of what it had and what was
+// reserved for its growth. That stays charged until the truth is read: importers may hold what the
+// pool has let go of, and a pool that let go of a chunk unseen and took another one looks the same.
+void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64_t in_hand) {
+  process.ledger.add_exported(pool.device_index, now + in_hand - pool.units);
+  if (in_hand == 0) return;
+  Overhead& overhead = process.overhead[pool.device_index];
+  overhead.deferred.fetch_add(in_hand, std::memory_order_relaxed);
+  overhead.read_again_ms.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void note_exported_pool(Process& process, uint64_t key) {
+  Pool pool;
+  if (process.pools.mark_exported(key, pool))
+    process.ledger.add_exported(pool.device_index, pool.units);
+}
+
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
+  uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
+  int device_index = reservation != nullptr ? reservation->device_index() : 0;
+  bool foreseen = true;
+  Pool pool;
+  for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
+    device_index = pool.device_index;
+    uint64_t bytes = 0;
+    if (!pool.driver->reserved(key, bytes)) {
+      process.pools.end_use(key);
+      // It may have grown by all of it.
+      if (in_hand > 0) defer_to_reported_usage(process, device_index, in_hand);
+      in_hand = 0;
+      break;
+    }
+    const uint64_t now = units_for(bytes);
+    // Memory that was not foreseen is charged before it is entered: nobody may see less than there
+    // is, and nobody may take the difference for a call that is over.
+    if (now > pool.units + in_hand) {
+      process.ledger.charge_taken(device_index, now - pool.units - in_hand);
+      in_hand = now - pool.units;
+      foreseen = false;
+    }
+    settled = process.pools.end_use(pool, now);
+    if (!settled) continue;
+    in_hand = pool.units + in_hand - now;
+    if (!pool.exported) continue;
+    leave_to_importers(process, pool, now, in_hand);
+    in_hand = 0;
+  }
+  if (in_hand > 0) process.ledger.release(device_index, in_hand);
+  return foreseen;
+}
+
+void settle_pools(Process& process, int device_index) {
+  for_each_pool(process, device_index, [&](uint64_t key) { settle_pool(process, key, nullptr); });
+}
+
+bool trim_pools(Process& process, int device_index) {
+  if (process.pools.empty()) return false;
+  uint64_t before = 0, after = 0, changes = 0;
+  process.pools.sum(device_index, before, changes);
+  for_each_pool(process, device_index, [&](uint64_t key) {
+    Pool pool;
+    if (!process.pools.begin_use(key, pool)) return;
+    if (pool.units > 0) pool.driver->trim(key);
+    process.pools.end_use(key);
+    settle_pool(process, key, nullptr);
+  });
+  process.pools.sum(device_index, after, changes);
+  return after < before;
+}
+
+void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
+  if (pool.units == 0) return;
+  // Even an unused pool may keep memory until work under way on it is done.
+  defer_to_reported_usage(process, pool.device_index, pool.units, pool.exported);
+  if (!settle_overhead(process, pool.device_index) && !in_use && !pool.exported)
+    release_overhead(process, pool.device_index, pool.units);
+}
+
+}  // namespace fracgpu

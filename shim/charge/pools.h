@@ -1,0 +1,29 @@
+// Charges pools by what their driver says they hold.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/charge/reservation.h"
+
+namespace fracgpu {
+
+// Pools and graph memory grow by chunks of this size, or by what is asked for where that is more.
+// (Public behaviour, not documented and not measured.)
+inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
+
+// Pools. After a call that may have changed how much a pool holds, its charge becomes what the
+// driver says; `reservation` is what was reserved for its growth, or null. False when it grew by
+// more.
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation);
+void settle_pools(Process& process, int device_index);
+
+// Makes the device's pools give back what they hold unused. True if they held any.
+bool trim_pools(Process& process, int device_index);
+
+// The pool may be imported by other processes from now on.
+void note_exported_pool(Process& process, uint64_t key);
+
+// The pool is destroyed and cannot be asked any more; `in_use`: parts of it are still allocated.
+void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
+
+}  // namespace fracgpu

@@ -1,0 +1,71 @@
+// Records refusals and writes their lines; see refusal.h.
+#include "shim/charge/refusal.h"
+
+#include <algorithm>
+
+#include "shim/base/call_stack.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/upper_call.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+
+using layout::kUnit;
+using layout::Reason;
+
+void report_refusal(Process& process, int device_index, const char* api, Refusal& refusal) {
+  unsigned held_back = 0;
+  UpperCall::note_refusal_reported();
+  if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
+  process.ledger.record(device_index, api, refusal);
+  if (device_index >= 0) publish_allocation_count(process, device_index);
+  if (!logs(Level::warn) || !process.refusal_rate.pass(held_back)) return;
+  Message line;
+  if (refusal.reason == Reason::ledger) {
+    line.format("{} refused: {}", api, refusal.fault.view());
+  } else {
+    const char* key = process.ledger.map()->devices[device_index].key;
+    line.format("{} refused on {}: ", api, backend_of(key).describe(key).view());
+    if (refusal.reason == Reason::runtime) {
+      line.append("the runtime is out of memory by its own count, ");
+    } else {
+      line.append("asked {}, ", human_bytes(refusal.asked * kUnit).view());
+    }
+    if (refusal.reason == Reason::driver) line.append("which the driver does not have; ");
+    line.append("in use {} of cap {}", human_bytes(refusal.held * kUnit).view(),
+                human_bytes(refusal.cap * kUnit).view());
+    if (refusal.largest_held > 0) {
+      line.append("; pid {} ({:.16}) holds the most, {}", refusal.largest_pid,
+                  refusal.largest_command, human_bytes(refusal.largest_held * kUnit).view());
+    }
+  }
+  if (held_back > 0) line.append(" [{} refusals not shown]", held_back);
+  write_line(Level::warn, line.view());
+  if (report_call_stack != nullptr) report_call_stack();
+  if (device_index >= 0) process.call_sites.report(process.allocations, device_index);
+}
+
+void report_driver_refusal(Process& process, int device_index, const char* api, uint64_t units) {
+  Refusal refusal{.reason = Reason::driver};
+  process.ledger.explain(device_index, units, refusal);
+  refusal.held -= std::min(refusal.held, units);
+  report_refusal(process, device_index, api, refusal);
+}
+
+void report_runtime_refusal(Process& process, int device_index, const char* api) {
+  if (device_index < 0) return;
+  Refusal refusal{.reason = Reason::runtime};
+  process.ledger.explain(device_index, 0, refusal);
+  report_refusal(process, device_index, api, refusal);
+}
+
+void report_fault(Process& process, const char* api) {
+  unsigned held_back = 0;
+  if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
+  if (!logs(Level::error) || !process.refusal_rate.pass(held_back)) return;
+  const std::string_view why = process.fault().view();
+  report(Level::error, "{} refused: {}", api,
+         why.empty() ? "the driver does not tell whose memory it would be" : why);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,45 @@
+// The slow path of a reservation, and the published count of allocations; see reservation.h.
+#include "shim/charge/reservation.h"
+
+#include <algorithm>
+
+#include "shim/charge/overhead.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/refusal.h"
+
+namespace fracgpu {
+
+// For more than this process may hold unasked.
+void Reservation::reserve_slow(uint64_t charged) {
+  Refusal refusal;
+  const uint64_t more = units_ - charged;
+  granted_ = process_.ledger.reserve(device_index_, more, refusal);
+  // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
+  if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);
+  // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
+  if (!granted_ && refusal.fault.empty()) {
+    const bool trimmed = trim_pools(process_, device_index_);
+    if (refresh_overhead(process_, device_index_, charged) || trimmed) {
+      granted_ = process_.ledger.reserve(device_index_, more, refusal);
+    }
+  }
+  lease_grew_ = refusal.lease_grew;
+  if (granted_) return;
+  if (charged > 0) process_.ledger.release(device_index_, charged);
+  refusal.asked += charged;
+  refusal.held -= std::min(refusal.held, charged);
+  report_refusal(process_, device_index_, api_, refusal);
+}
+
+void Reservation::refused_by_driver() const {
+  report_driver_refusal(process_, device_index_, api_, units_);
+}
+
+void publish_allocation_count(Process& process, int device_index) {
+  // Two threads at once: the number of the later one is the one to stay.
+  Locked<SpinLock> lock(process.counting);
+  process.ledger.set_allocations(
+      device_index, process.allocations.count(device_index) + process.physical.count(device_index));
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,76 @@
+// Room under the cap for one call, taken before the driver is called.
+//
+// Reserve, then call the driver, then keep or roll back. A hook knows its vendor's API and a
+// reservation; it knows nothing of shared memory. The amounts are what becomes physical, rounded as
+// the driver rounds, so that the ledger and the driver agree. A thread may use a reservation
+// without holding a lock; the slow path may take the process's `cold_paths`.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/process/process.h"
+
+namespace fracgpu {
+
+// Writes into the ledger how many allocations of this process live on the device. Done where the
+// fast path is left anyway (a lease has grown, the truth was read, memory was refused) and, so that
+// frees show as well, each time that half of the memory is gone.
+[[gnu::cold]] void publish_allocation_count(Process& process, int device_index);
+
+// Room under the cap, taken before the driver is called.
+class Reservation {
+ public:
+  // Reserves `units` on the device device index for the function `api`, of which `charged` are
+  // charged already and become part of the reservation. When the cap has no room, says so on stderr
+  // (rate-limited) and is false.
+  Reservation(Process& process, int device_index, uint64_t units, const char* api,
+              uint64_t charged = 0)
+      : process_(process),
+        device_index_(device_index),
+        units_(units),
+        api_(api),
+        granted_(units == charged ||
+                 process.ledger.reserve_within_lease(device_index, units - charged)) {
+    if (!granted_) reserve_slow(charged);
+  }
+
+  // What was not kept is given back. If the lease had to grow, tells how many allocations live now.
+  ~Reservation() {
+    if (granted_ && units_ > 0) process_.ledger.release(device_index_, units_);
+    if (lease_grew_) publish_allocation_count(process_, device_index_);
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  explicit operator bool() const { return granted_; }
+
+  // The driver took `units` of the reservation; the rest is given back now.
+  void keep(uint64_t units) {
+    if (units < units_) process_.ledger.release(device_index_, units_ - units);
+    units_ = 0;
+  }
+
+  // Hands all of it over: the caller keeps or gives back what it returns.
+  uint64_t take() {
+    const uint64_t units = granted_ ? units_ : 0;
+    units_ = 0;
+    return units;
+  }
+  int device_index() const { return device_index_; }
+  bool lease_grew() const { return lease_grew_; }
+
+  // The driver has not the memory: says so, and what was reserved goes back as ever.
+  [[gnu::cold]] void refused_by_driver() const;
+
+ private:
+  [[gnu::cold]] void reserve_slow(uint64_t charged);
+
+  Process& process_;
+  int device_index_;
+  uint64_t units_;
+  const char* api_;
+  bool granted_;
+  bool lease_grew_ = false;
+};
+
+}  // namespace fracgpu

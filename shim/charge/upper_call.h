@@ -1,0 +1,89 @@
+// Joins two APIs of which one is built on the other, as HIP is on HSA: memory is charged at the
+// lower one, where it becomes physical, and asked for at the upper one, where the program asks.
+//
+// While an UpperCall lives, what the calls under it on this thread charge is taken from what it has
+// reserved, so that nothing is charged twice; and a refusal is reported by its name, which is the
+// one that the user knows.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/charge/reservation.h"
+
+namespace fracgpu {
+
+class UpperCall {
+ public:
+  // Calls that the upper API makes to itself are part of the outermost one.
+  explicit UpperCall(const char* api) : api_(api) {
+    if (current_ == nullptr) current_ = this;
+  }
+  ~UpperCall() {
+    if (current_ != this) return;
+    current_ = nullptr;
+    if (remaining_ > 0) process_->ledger.release(device_index_, remaining_);
+    if (lease_grew_) publish_allocation_count(*process_, device_index_);
+  }
+  UpperCall(const UpperCall&) = delete;
+  UpperCall& operator=(const UpperCall&) = delete;
+
+  bool outermost() const { return current_ == this; }
+  const char* api() const { return api_; }
+
+  // Makes room for what the call will take on a device index, once. False: refused, and said so.
+  bool reserve(Process& process, int device_index, uint64_t units) {
+    Reservation reservation(process, device_index, units, api_);
+    if (!reservation) return false;
+    process_ = &process;
+    device_index_ = device_index;
+    remaining_ = reservation.take();
+    lease_grew_ = reservation.lease_grew();
+    return true;
+  }
+
+  // What the calls under this one have taken of it.
+  bool untouched() const { return !touched_; }
+
+  // Hands what is left of the reservation over to the caller.
+  uint64_t take_rest() {
+    const uint64_t units = remaining_;
+    remaining_ = 0;
+    return units;
+  }
+
+  // Whether a refusal was reported under this call.
+  bool refusal_reported() const { return refusal_reported_; }
+  static void note_refusal_reported() {
+    if (current_ != nullptr) current_->refusal_reported_ = true;
+  }
+
+  // For the lower API: at most `units` of what the upper call has reserved on the device index.
+  static uint64_t take(int device_index, uint64_t units) {
+    UpperCall* const call = current_;
+    if (call == nullptr || call->remaining_ == 0 || call->device_index_ != device_index) return 0;
+    const uint64_t taken = units < call->remaining_ ? units : call->remaining_;
+    call->remaining_ -= taken;
+    call->touched_ = true;
+    return taken;
+  }
+  static uint64_t remaining(int device_index) {
+    const UpperCall* const call = current_;
+    return call != nullptr && call->device_index_ == device_index ? call->remaining_ : 0;
+  }
+  static const char* name_or(const char* lower) {
+    return current_ != nullptr ? current_->api_ : lower;
+  }
+
+ private:
+  [[gnu::tls_model("initial-exec")]] static inline thread_local UpperCall* current_ = nullptr;
+
+  const char* api_;
+  Process* process_ = nullptr;
+  int device_index_ = -1;
+  uint64_t remaining_ = 0;  // units
+  bool lease_grew_ = false;
+  bool touched_ = false;
+  bool refusal_reported_ = false;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,152 @@
+// The calls on memory that is made, mapped and released separately, as every vendor has them: each
+// wraps the driver's own call, `call()`, which returns 0 when it succeeded. See physical_table.h.
+#pragma once
+
+#include <algorithm>
+
+#include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
+#include "shim/sharing/descriptor_mark.h"
+
+namespace fracgpu {
+
+// Makes a handle `*handle_of()` to `units` of memory on the device index, under a reservation;
+// `undo()` releases it again. `refused`: what the API answers, and the driver, when there is no
+// room.
+template <typename Result, typename Call, typename HandleOf, typename Undo>
+Result make_physical(Process& process, Reservation& reservation, uint64_t units, Result refused,
+                     Call call, HandleOf handle_of, Undo undo) {
+  const Result result = call();
+  if (result == refused) reservation.refused_by_driver();
+  if (result != 0) return result;
+  if (!process.physical.add(handle_of(), units, reservation.device_index())) {
+    undo();
+    return refused;
+  }
+  reservation.keep(units);
+  return result;
+}
+
+// Drops a reference: a handle, or an address at which other processes' memory was opened.
+template <typename Call>
+auto release_physical(Process& process, uint64_t handle, Call call) {
+  const InFlightScope disturbance(process);
+  const uint64_t memory = process.physical.memory_of(handle);
+  const auto result = call();
+  if (result == 0 && memory != 0) give_back(process, process.physical.drop_reference(memory));
+  return result;
+}
+
+// The memory is an import, if it is one, of `units` at least.
+inline void note_import_of(Process& process, uint64_t memory, uint64_t units) {
+  const PhysicalTable::Freed more = process.physical.note_import(memory, units);
+  if (more.imported > 0) {
+    process.imports.add(process.ledger, more.exporter, more.device_index, more.imported);
+  }
+}
+
+template <typename Call>
+auto map_physical(Process& process, uint64_t address, uint64_t size, uint64_t handle, Call call) {
+  const uint64_t memory = process.physical.memory_of(handle);
+  const auto result = call();
+  if (result == 0 && memory != 0) {
+    give_back(process, process.physical.add_mapping(address, size, memory));
+    note_import_of(process, memory, layout::units_for(size));
+  }
+  return result;
+}
+
+template <typename Call>
+auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call) {
+  const InFlightScope disturbance(process);
+  const uint64_t serial = process.physical.serial();
+  const auto result = call();
+  if (result == 0) {
+    process.physical.drop_mappings(address, size, serial, [&](const PhysicalTable::Freed& freed) {
+      give_back(process, freed);
+    });
+  }
+  return result;
+}
+
+// Memory of this process was put into a descriptor; or into a handle that is nothing but bytes.
+inline void note_descriptor(Process& process, int fd, uint64_t units) {
+  const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
+  mark_descriptor(fd, {.tenant = tenant, .units = static_cast<uint32_t>(units)});
+}
+inline void note_handle(Process& process, const void* handle, size_t size) {
+  if (process.has_joined()) process.ledger.note_export(layout::hash_of_handle(handle, size));
+}
+
+// The memory of a handle was exported. True with its charge if it is this process's.
+inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Freed& charge) {
+  if (process.physical.mark_exported(process.physical.memory_of(handle), charge)) {
+    process.ledger.add_exported(charge.device_index, charge.units);
+  }
+  return charge.units > 0;
+}
+
+// An allocation was exported: by its address, or as a part of a chunk. Says its entry, if there is
+// one. True the first time.
+inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
+  const bool first = process.allocations.mark_exported(address, entry) ||
+                     process.allocations.mark_exported(chunk_key(address), entry);
+  if (first) process.ledger.add_exported(entry.device_index, entry.units);
+  return first;
+}
+
+// A call that may import other processes' memory, which came as the bytes of a handle or as a
+// descriptor. From before the driver is asked until it is noted how much it was, the exporter's
+// ledger knows that there is such a call: nobody dies unseen meanwhile.
+class ImportCall {
+ public:
+  ImportCall(Process& process, const void* handle, size_t size) : process_(process) {
+    if (handle != nullptr && process.join()) {
+      exporter_ = process.imports.begin_call(process.ledger, handle, size);
+    }
+  }
+  ImportCall(Process& process, int fd) : process_(process) {
+    if (process.join()) exporter_ = process.imports.begin_call(process.ledger, fd, told_);
+  }
+  ~ImportCall() {
+    if (exporter_ == 0) return;
+    process_.imports.end_call(process_.ledger, exporter_);
+    if (!kept_) process_.imports.leave(process_.ledger, exporter_, -1, 0);
+  }
+  ImportCall(const ImportCall&) = delete;
+  ImportCall& operator=(const ImportCall&) = delete;
+
+  // It did: the memory is open here by a new handle or at an address, which is a key for it, and
+  // is `units` (0: not known) on the device index.
+  void imported(uint64_t key, int device_index, uint64_t units) {
+    PhysicalTable& physical = process_.physical;
+    if (const uint64_t known = physical.memory_of(key); known != 0) {
+      return physical.add_reference(key, known);
+    }
+    if (device_index < 0 || exporter_ == 0 || !physical.add(key, 0, device_index, exporter_))
+      return;
+    kept_ = true;
+    note_import_of(process_, physical.memory_of(key), std::max(units, told_));
+  }
+
+ private:
+  Process& process_;
+  uint8_t exporter_ = 0;  // 0: nothing was ever in a ledger of ours
+  uint64_t told_ = 0;     // units, by the descriptor
+  bool kept_ = false;     // the memory's last use will end the visit
+};
+
+// Frees memory at an address by `call()`, after which `done(Release&)` gives back its charge; or
+// forgets other processes' memory that was opened there and that the same call lets go of.
+template <typename Call, typename Done>
+auto free_address(Process& process, uint64_t address, Call call, Done done) {
+  Release release(process, address);
+  if (!release.found() && process.physical.memory_of(address) != 0) {
+    return release_physical(process, address, call);
+  }
+  const auto result = call();
+  if (result == 0) done(release);
+  return result;
+}
+
+}  // namespace fracgpu

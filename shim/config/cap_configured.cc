@@ -1,0 +1,23 @@
+// Looks for the configuration of a cap; see cap_configured.h.
+#include "shim/config/cap_configured.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "shim/base/environment.h"
+#include "shim/config/ceiling.h"
+
+namespace fracgpu {
+
+// Not zero to begin with: it is written in every process, and .data has a page that the loader has
+// written already, while .bss would get one for this alone.
+std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
+
+bool look_for_cap() {
+  const bool configured = trusted_environment(kLimitVariable) != nullptr ||
+                          access(kCeilingFile, F_OK) == 0 || errno == EACCES;
+  cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
+  return configured;
+}
+
+}  // namespace fracgpu

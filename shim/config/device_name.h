@@ -1,0 +1,52 @@
+// The ways to name a device: as the ledger keys it, as the vendor's tool numbers it, and by where
+// it is on the PCI bus.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shim/base/text.h"
+
+namespace fracgpu {
+
+// domain:bus:device.function, and the partition of an AMD GPU that has several. Kernels differ in
+// where they put the partition: beside the bus id, which all partitions then share, or into the
+// function.
+struct BusId {
+  uint32_t domain = 0, bus = 0, device = 0, function = 0;
+  int partition = -1;  // -1: none given
+
+  // Reads "0000:0c:00.0", "0c:00.0", and either with "/3" behind it for a partition.
+  bool parse(std::string_view text);
+
+  // Whether a selector of this form means the device there. Without a partition it means all that
+  // have the bus id.
+  bool selects(const BusId& there) const;
+};
+
+// A device that exists.
+struct DeviceName {
+  std::string_view key;
+  Text<64> whole{};  // of a MIG instance: its GPU's key; empty where that is not known
+  int index = -1;    // of the GPU; -1: not known
+  bool has_bus_id = false;
+  BusId bus_id{};
+};
+
+// What a user wrote to name a device.
+struct Selector {
+  enum class Kind { any, index, key, bus_id };
+
+  // False when the text is no name of a device.
+  bool parse(std::string_view text);
+  bool selects(const DeviceName& device) const;
+  bool same_as(const Selector& other) const;
+
+  Kind kind = Kind::any;
+  int index = -1;
+  Text<64> key;  // "GPU-<uuid>", "MIG-<uuid>" or "AMD-<gpu_id>"
+  BusId bus_id{};
+  Text<64> text;  // as written
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,161 @@
+// Reads /proc/self for identity.h. Plain system calls and fixed buffers: this runs in the
+// constructor of every process of a tenant.
+#include "shim/config/identity.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/base/environment.h"
+#include "shim/base/small_file.h"
+#include "shim/config/ceiling.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr char kTenantVariable[] = "FRACGPU_TENANT";
+
+// Inodes of the initial namespaces, fixed by the kernel (include/linux/proc_ns.h).
+constexpr uint64_t kInitialUts = 4026531838;
+constexpr uint64_t kInitialPid = 4026531836;
+constexpr uint64_t kInitialCgroup = 4026531835;
+
+// The number in "pid:[4026531836]", which is what a link in /proc/<pid>/ns says, or 0.
+[[gnu::cold]] uint64_t namespace_inode(const char* link) {
+  char target[64];
+  const ssize_t size = readlink(link, target, sizeof target);
+  uint64_t inode = 0;
+  for (ssize_t i = 0; i < size; ++i) {
+    if (target[i] >= '0' && target[i] <= '9') inode = inode * 10 + target[i] - '0';
+  }
+  return inode;
+}
+uint64_t own_pid_namespace() {
+  return namespace_inode("/proc/self/ns/pid");
+}
+
+// Field 22 of a process's stat file, or 0. The command in field 2 may hold spaces and parentheses,
+// so the fields are counted from the last ')'.
+uint64_t start_time_in(const char* path) {
+  char stat[1024];
+  if (read_small_file(path, stat, sizeof stat) <= 0) return 0;
+  const char* at = strrchr(stat, ')');
+  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
+  return at == nullptr ? 0 : strtoull(at, nullptr, 10);
+}
+
+uint64_t own_start_time() {
+  return start_time_in("/proc/self/stat");
+}
+
+void name_of_launch_tree(TenantName& name) {
+  name.format("tree-{}-{}", getpid(), own_start_time());
+}
+
+}  // namespace
+
+bool is_tenant_name(std::string_view name) {
+  if (name.empty() || name.size() >= layout::kNameBytes || name[0] == '.') return false;
+  for (const char c : name) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_' || c == '.';
+    if (!good) return false;
+  }
+  return true;
+}
+
+bool in_container() {
+  return namespace_inode("/proc/self/ns/uts") != kInitialUts ||
+         namespace_inode("/proc/self/ns/cgroup") != kInitialCgroup || !in_host_pid_namespace();
+}
+
+bool in_host_pid_namespace() {
+  return own_pid_namespace() == kInitialPid;
+}
+
+uint64_t start_time_on_host(uint32_t host_pid) {
+  if (!in_host_pid_namespace()) return 0;
+  Text<32> path;
+  path.format("/proc/{}/stat", host_pid);
+  return start_time_in(path.c_str());
+}
+
+ProcessName process_of_own_namespace(uint32_t pid) {
+  const uint64_t own = own_pid_namespace();
+  if (own == 0) return {};
+  return {.host_pid = own == kInitialPid ? pid : 0, .pid = pid, .pid_namespace = own};
+}
+
+ProcessName process_of_host(uint32_t pid) {
+  return in_host_pid_namespace() ? process_of_own_namespace(pid) : ProcessName{.host_pid = pid};
+}
+
+ProcessName process_of_either(uint32_t pid) {
+  return {.host_pid = pid, .pid = pid, .pid_namespace = own_pid_namespace()};
+}
+
+ProcessName seen_from_inside(uint32_t pid_here) {
+  // Where /proc was mounted for another namespace, its numbers are not ours.
+  char self[16];
+  const ssize_t size = readlink("/proc/self", self, sizeof self - 1);
+  if (size <= 0) return {};
+  self[size] = '\0';
+  if (atoi(self) != getpid()) return {};
+
+  Text<48> path;
+  path.format("/proc/{}/status", pid_here);
+  char status[4096];
+  if (read_small_file(path.c_str(), status, sizeof status) <= 0) return {};
+  // "NSpid:" has one number for each namespace from here to the process's own.
+  const char* at = strstr(status, "\nNSpid:");
+  if (at == nullptr) return {};
+  const char* const end = strchrnul(at + 1, '\n');
+  const char* last = end;
+  while (last > at && *(last - 1) != '\t' && *(last - 1) != ' ') --last;
+  path.format("/proc/{}/ns/pid", pid_here);
+  const uint64_t inside = namespace_inode(path.c_str());
+  if (inside == 0) return {};
+  return {.pid = static_cast<uint32_t>(strtoul(last, nullptr, 10)), .pid_namespace = inside};
+}
+
+bool tenant_name(TenantName& name, Message& error) {
+  const char* const given = trusted_environment(kTenantVariable);
+  // Under a ceiling a container is one tenant: a second name would be a second cap of that size.
+  if (given != nullptr && (access(kCeilingFile, F_OK) != 0 || !in_container())) {
+    if (!is_tenant_name(given)) {
+      error.format(
+          "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
+          "starting with '.'",
+          kTenantVariable, quoted(given).view(), layout::kNameBytes - 1);
+      return false;
+    }
+    name.assign(given);
+  } else if (in_container()) {
+    name.format("container-{}", namespace_inode("/proc/self/ns/mnt"));
+  } else {
+    name_of_launch_tree(name);
+  }
+  return true;
+}
+
+void export_launch_tree() {
+  if (trusted_environment(kTenantVariable) != nullptr || in_container()) return;
+  TenantName name;
+  name_of_launch_tree(name);
+  setenv(kTenantVariable, name.c_str(), 0);
+}
+
+ProcessIdentity ProcessIdentity::of_self() {
+  ProcessIdentity self;
+  self.pid = static_cast<uint32_t>(getpid());
+  self.pid_namespace = own_pid_namespace();
+  self.host_pid = self.pid_namespace == kInitialPid ? self.pid : 0;
+  self.start_time = own_start_time();
+  self.uid = static_cast<uint32_t>(getuid());
+  const ssize_t size = read_small_file("/proc/self/comm", self.command, sizeof self.command);
+  if (size > 0 && self.command[size - 1] == '\n') self.command[size - 1] = '\0';
+  return self;
+}
+
+}  // namespace fracgpu

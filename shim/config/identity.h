@@ -1,0 +1,47 @@
+// Who this process is: its PID on the host, its start time, and the tenant it belongs to.
+//
+// Everything comes from /proc and the environment. Where /proc is missing the answers are the
+// cautious ones: PIDs of an unknown namespace, and a container of its own.
+#pragma once
+
+#include "shim/base/text.h"
+#include "shim/ledger/ledger.h"
+
+namespace fracgpu {
+
+using TenantName = Text<layout::kNameBytes>;
+
+// Whether a user may name a tenant so.
+bool is_tenant_name(std::string_view name);
+
+// The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
+// takes a name of its own and exports it to its children. A container with a ceiling of its own is
+// one tenant whatever FRACGPU_TENANT says. False with `error` set when that is malformed.
+bool tenant_name(TenantName& name, Message& error);
+
+// Gives the launch tree its name early, so that children inherit it. Does nothing in a container,
+// where the mount namespace is the name, or where FRACGPU_TENANT is set already.
+[[gnu::cold]] void export_launch_tree();
+
+// The processes that others mean by a PID of this process's own namespace, or by a host PID.
+ProcessName process_of_own_namespace(uint32_t pid);
+ProcessName process_of_host(uint32_t pid);
+// The same for libraries that give one or the other, by where the number comes from.
+ProcessName process_of_either(uint32_t pid);
+
+// The same process by the PID of its own namespace, if that is one inside of this process's and
+// /proc tells; else all zero.
+ProcessName seen_from_inside(uint32_t pid_here);
+
+// In a container at least one of three namespaces is its own, even with --pid=host --ipc=host. The
+// mount namespace alone proves nothing: its initial inode varies and services often have their own.
+[[gnu::cold]] bool in_container();
+
+// Whether this process sees the host's PIDs, so that getpid() is the host PID.
+bool in_host_pid_namespace();
+
+// When the process was started, as `ProcessIdentity::start_time`; 0 where it is gone or this
+// process does not see the host's PIDs.
+uint64_t start_time_on_host(uint32_t host_pid);
+
+}  // namespace fracgpu

@@ -1,0 +1,78 @@
+// Decides what the trampolines of dlsym_interposer.S answer: dlsym, dlvsym and dlopen.
+//
+// They are interposed by assembly that ends in a tail jump, because glibc decides from the return
+// address what RTLD_NEXT, RTLD_DEFAULT and RUNPATH mean; a C function in between would change the
+// answers.
+//
+// A vendor's name is answered with the hook for every handle, RTLD_NEXT and RTLD_DEFAULT included:
+// forwarding any of them would be a one-line way around the cap. A name that the loaded driver
+// does not have is left to the real dlsym, so that programs that probe for features still can.
+#include <dlfcn.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "shim/base/real_dlfcn.h"
+#include "shim/config/cap_configured.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+
+namespace {
+
+void* cached(std::atomic<void*>& slot, const char* name) {
+  void* found = slot.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    found = find_real_dl_function(name);
+    slot.store(found, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+void* hook_for(const char* name) {
+  // Every look-up of the process passes here; nearly all end at the first comparison.
+  if (name == nullptr) return nullptr;
+  for (const VendorBackend* const vendor : vendor_backends) {
+    for (VendorLibrary* const library : vendor->libraries) {
+      if (!library->has_prefix(name)) continue;
+      if (void* hook = library->hook_for_name(name); hook != nullptr) return hook;
+    }
+  }
+  return nullptr;
+}
+
+// Returned in two registers, as dlsym_interposer.S expects.
+struct Answer {
+  void* hook;  // null: jump to `real`
+  void* real;
+};
+struct OpenAnswer {
+  uint64_t flags;
+  void* real;
+};
+
+}  // namespace
+
+extern "C" {
+
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void*, const char* name) {
+  static std::atomic<void*> real{nullptr};
+  return {hook_for(name), cached(real, "dlsym")};
+}
+
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void*, const char* name) {
+  static std::atomic<void*> real{nullptr};
+  return {hook_for(name), cached(real, "dlvsym")};
+}
+
+// RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it
+// the real driver to our hooks. It is taken off only where a cap is configured.
+[[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char*, int flags) {
+  static std::atomic<void*> real{nullptr};
+  if ((flags & RTLD_DEEPBIND) != 0 && cap_is_configured()) flags &= ~RTLD_DEEPBIND;
+  return {static_cast<uint64_t>(flags), cached(real, "dlopen")};
+}
+
+}  // extern "C"
+
+}  // namespace fracgpu

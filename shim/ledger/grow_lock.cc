@@ -1,0 +1,76 @@
+// Takes and gives back the lock; see grow_lock.h.
+#include "shim/ledger/grow_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/byte_lock.h"
+
+namespace fracgpu {
+namespace {
+
+// A holder that runs needs microseconds, but may have to wait for a core, or others for their turn.
+constexpr long kBriefTimeout_ns = 50'000'000;
+constexpr long kLeastTimeout_ns = 2'000'000;
+
+}  // namespace
+
+Message GrowLock::stuck_message(const LedgerFile& file) {
+  Message message;
+  message.format("the ledger {} stayed locked for 5 s; is a process of the tenant stopped?",
+                 file.path());
+  return message;
+}
+
+GrowLock::GrowLock(const LedgerFile& file, LockTimeout timeout) {
+  fd_ = file.reopen(error_);
+  held_ = fd_ >= 0 && take(file, layout::kGrowLock, timeout);
+}
+
+GrowLock::GrowLock(const LedgerFile& file, LockTimeout timeout, uint32_t slot) {
+  fd_ = file.reopen(error_);
+  has_turn_ = fd_ >= 0 && take(file, layout::growing_offset(slot), LockTimeout::brief);
+  held_ = has_turn_ && take(file, layout::kGrowLock, timeout);
+}
+
+// Polled, not waited for in the kernel: a stopped or frozen holder must not stop us for ever.
+bool GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout) {
+  struct flock lock = byte_lock(F_WRLCK, byte);
+  const long most = timeout == LockTimeout::full    ? kLockTimeout_ms * 1'000'000
+                    : timeout == LockTimeout::brief ? kBriefTimeout_ns
+                                                    : kLeastTimeout_ns;
+  long waited = 0, pause = 2'000;
+  while (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
+      error_.format("cannot lock the ledger {}: errno {}", file.path(), errno);
+      return false;
+    }
+    if (waited >= most) {
+      stuck_ = true;
+      error_ = stuck_message(file);
+      return false;
+    }
+    const timespec interval = {0, pause};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
+    waited += pause + 50'000;
+    pause = std::min(pause * 2, 500'000L);
+  }
+  return true;
+}
+
+GrowLock::~GrowLock() {
+  if (fd_ < 0) return;
+  if (held_ || has_turn_) {
+    // Unlocked by name: a child forked meanwhile shares the description and would keep the locks.
+    struct flock unlock = byte_lock(F_UNLCK, layout::kGrowLock);
+    unlock.l_len = 0;  // to the end: what this description holds
+    fcntl(fd_, F_OFD_SETLK, &unlock);
+  }
+  ::close(fd_);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,46 @@
+// The lock under which a ledger's leases grow and its slots and rows change hands.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/base/text.h"
+#include "shim/ledger/ledger_file.h"
+
+namespace fracgpu {
+
+// Holds the file's one lock: leases grow, slots and device rows change hands only under it. The
+// kernel drops it when the holder dies. Waiting is bounded, since a holder may be stopped.
+class GrowLock {
+ public:
+  static constexpr long kLockTimeout_ms = 5000;
+  // How long to wait: as long as that; as long as a holder that runs may take; or just long enough
+  // to tell a busy lock from one whose holder has not moved since we last waited.
+  enum class LockTimeout { full, brief, least };
+
+  explicit GrowLock(const LedgerFile& file, LockTimeout timeout = LockTimeout::full);
+  // For a thread that wants more than its lease: first takes its turn among its process's threads.
+  GrowLock(const LedgerFile& file, LockTimeout timeout, uint32_t slot);
+  ~GrowLock();
+  GrowLock(const GrowLock&) = delete;
+  GrowLock& operator=(const GrowLock&) = delete;
+
+  explicit operator bool() const { return held_; }
+  // Whether it is this thread's turn; the lock itself may be had or not.
+  bool has_turn() const { return has_turn_; }
+  // Somebody else held one of the two for as long as we waited.
+  bool is_stuck() const { return stuck_; }
+  int fd() const { return fd_; }
+  const Message& error() const { return error_; }
+  static Message stuck_message(const LedgerFile& file);
+
+ private:
+  bool take(const LedgerFile& file, int64_t byte, LockTimeout timeout);
+
+  int fd_ = -1;
+  bool held_ = false;
+  bool has_turn_ = false;
+  bool stuck_ = false;
+  Message error_;
+};
+
+}  // namespace fracgpu

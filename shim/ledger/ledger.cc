@@ -1,0 +1,445 @@
+// Reserve, release and grow; see ledger.h for the protocol and its invariant, and slots.cc
+// for joining and reaping.
+//
+// Order matters wherever two words change: a giver's lease shrinks before a taker's grows. A
+// process that dies between the two steps then leaves too much counted, never too little.
+//
+// Who wants more than its lease first counts it as held and then counts everybody. Of any two that
+// do so at once the later one sees the earlier one's units, so that the cap holds even where the
+// lock is not had; the lock is there so that nobody is refused because of a passing attempt. Leases
+// grow, slots and rows change hands, and the dead are reaped only under the lock.
+#include "shim/ledger/ledger.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "shim/base/clock.h"
+
+namespace fracgpu {
+namespace {
+
+using layout::Cell;
+using layout::claim_of;
+using layout::for_each_live;
+using layout::held_of;
+using layout::kMaxDevices;
+using layout::kMaxSlots;
+using layout::kMaxUnits;
+using layout::lease_of;
+using layout::pack;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// A lease grows by this much more than what is needed, so that the next few allocations need not
+// ask again: at most 32 MiB, and at most a 64th of the cap, so that small caps are not locked up
+// in leases that others must first take back.
+constexpr uint64_t kMaxSpare = (32u << 20) / layout::kUnit;
+constexpr uint64_t kSpareFraction = 64;
+
+// How long a refusal waits for the driver to let go of a dead process's memory.
+constexpr int kReleaseTimeout_ms = 300;
+
+// How many looks it takes to refuse while the lock cannot be had.
+constexpr int kStuckLooks = 4;
+
+// Counting oneself in and then counting the others must not change places.
+constexpr auto kOrdered = std::memory_order_seq_cst;
+
+// What the cells of all slots but `self` take away from a device's cap.
+uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t self) {
+  uint64_t sum = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot != self) sum += claim_of(ledger.cells[device][slot].held_and_lease.load(kOrdered));
+  });
+  return sum;
+}
+
+// Takes away what a process may hold without asking.
+void revoke(Cell& cell) {
+  uint64_t word = cell.held_and_lease.load(kRelaxed);
+  while (lease_of(word) > 0 &&
+         !cell.held_and_lease.compare_exchange_weak(word, pack(held_of(word), 0), kRelaxed)) {
+  }
+}
+
+uint64_t encoded_cap(uint64_t bytes) {
+  return layout::encode(std::max<uint64_t>(bytes / layout::kUnit, 1));
+}
+
+}  // namespace
+
+int Ledger::find_device(const char* key) const {
+  const layout::Ledger& ledger = *file_.map();
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    const layout::Device& row = ledger.devices[i];
+    if (row.cap.load(std::memory_order_acquire) == 0) continue;
+    if (strncmp(row.key, key, sizeof row.key) == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
+  if (const int known = find_device(key); known >= 0) return known;
+  layout::Ledger& ledger = *file_.map();
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return -1;
+  }
+  if (const int known = find_device(key); known >= 0) return known;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    layout::Device& row = ledger.devices[i];
+    if (row.cap.load(kRelaxed) != 0) {
+      // It may have been this very device, which would be given out a second time.
+      if (row.key_check == layout::check_of(row.key)) continue;
+      describe_damage(error);
+      return -1;
+    }
+    memset(row.key, 0, sizeof row.key);
+    strncpy(row.key, key, sizeof row.key - 1);
+    row.key_check = layout::check_of(row.key);
+    row.physical_bytes = physical_bytes;
+    row.cap.store(cap_bytes == UINT64_MAX ? layout::kNoCap : encoded_cap(cap_bytes),
+                  std::memory_order_release);
+    return static_cast<int>(i);
+  }
+  error.format("the ledger {} has no row left for device {}: a tenant may use {} devices",
+               file_.path(), key, kMaxDevices);
+  return -1;
+}
+
+bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
+  if (reserve_within_lease(device, units)) return true;
+  switch (grow(device, units, refusal.fault)) {
+    case Grant::given:
+      refusal.lease_grew = true;
+      return true;
+    case Grant::failed:
+      break;
+    case Grant::not_enough:
+      refusal.fault.clear();
+      if (is_damaged(device)) describe_damage(refusal.fault);
+      break;
+  }
+  explain(device, units, refusal);
+  return false;
+}
+
+bool Ledger::release(int device, uint64_t units) {
+  const uint64_t part = pack(units, 0);
+  const uint64_t left = own_cell(device).held_and_lease.fetch_sub(part, kRelaxed) - part;
+  return left < publish_below_[device].load(kRelaxed);  // the upper halves decide
+}
+
+void Ledger::charge_taken(int device, uint64_t units) {
+  Cell& cell = own_cell(device);
+  const uint64_t before = cell.held_and_lease.fetch_add(pack(units, 0), kRelaxed);
+  raise(cell.peak, held_of(before) + units);
+  if (held_of(before) + units <= lease_of(before)) return;
+  // Overdraft. What others may still take unasked was promised without it. Without the lock, one
+  // who holds it may be about to raise its own lease; that much is better than waiting.
+  const GrowLock lock(file_, lock_timeout());
+  note(lock);
+  revoke_unspent(device);
+}
+
+// Takes all leases away, so that whoever wants more must ask, until what is held fits the cap
+// again. A lease equal to what is held would not do: what is freed could be taken anew unasked.
+void Ledger::revoke_unspent(int device) {
+  layout::Ledger& ledger = *file_.map();
+  for_each_live(ledger, [&](uint32_t slot) { revoke(ledger.cells[device][slot]); });
+}
+
+GrowLock::LockTimeout Ledger::lock_timeout() const {
+  return stuck_.load(kRelaxed) ? GrowLock::LockTimeout::least : GrowLock::LockTimeout::brief;
+}
+
+void Ledger::note(const GrowLock& lock) {
+  const bool stuck = lock.is_stuck();
+  if (stuck != stuck_.load(kRelaxed)) stuck_.store(stuck, kRelaxed);
+}
+
+Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
+  uint64_t stuck_since_ms = 0;
+  int looks = 0;
+  for (int waited_ms = 0;; ++waited_ms) {
+    bool stuck = false;
+    {
+      const GrowLock lock(file_, lock_timeout(), slot_);
+      note(lock);
+      const bool locked = static_cast<bool>(lock);
+      stuck = lock.is_stuck();
+      if (!locked && !stuck) {
+        error = lock.error();
+        return Grant::failed;
+      }
+      if (lock.has_turn()) {
+        if (try_grant(device, units, locked)) return Grant::given;
+        while (take_back_unspent(device, units)) {
+          if (try_grant(device, units, locked)) return Grant::given;
+        }
+      }
+    }
+    if (stuck) {
+      // The dead cannot be reaped, and two that try at once may have stood in each other's way: a
+      // refusal takes several looks at what the living hold.
+      const uint64_t alive = held(device, true), cap_now = cap(device);
+      const bool hopeless = units > cap_now || alive > cap_now - units;
+      if (hopeless && ++looks >= kStuckLooks) return Grant::not_enough;
+      const uint64_t now = coarse_now_ms();
+      if (stuck_since_ms == 0) stuck_since_ms = now;
+      if (now - stuck_since_ms > GrowLock::kLockTimeout_ms) {
+        error = GrowLock::stuck_message(file_);
+        return Grant::failed;
+      }
+      sleep_ms(1 + static_cast<long>(slot_ % 8));
+      continue;
+    }
+    if (reap_dead()) continue;
+    // Only dead processes whose memory the driver still holds are worth waiting for.
+    const uint64_t alive = held(device, true);
+    const bool worth_it =
+        alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
+    if (!worth_it || waited_ms >= kReleaseTimeout_ms) return Grant::not_enough;
+    sleep_ms(1);
+  }
+}
+
+// Adds `units` to what this process holds if the cap has room beside everybody's claim, and under
+// the lock a spare to its lease. One thread of a process at a time: what it has counted in and may
+// have to take back must not become another one's lease.
+bool Ledger::try_grant(int device, uint64_t units, bool locked) {
+  const layout::Ledger& ledger = *file_.map();
+  Cell& cell = own_cell(device);
+  const uint64_t cap_now = cap(device);
+  const uint64_t others = claimed_by_others(ledger, device, slot_);
+  uint64_t word = cell.held_and_lease.load(kRelaxed);
+  uint64_t spare = 0;
+  do {
+    const uint64_t target = held_of(word) + units;
+    if (units > kMaxUnits || target > kMaxUnits) return false;
+    if (others > cap_now || target > cap_now - others) return false;
+    const bool grows = locked && target > lease_of(word);
+    spare = !grows ? 0
+                   : std::min({cap_now - others - target, kMaxSpare, cap_now / kSpareFraction,
+                               kMaxUnits - target});
+    // All of it as held, where nobody can use it yet: this may be one unit too many.
+  } while (
+      !cell.held_and_lease.compare_exchange_weak(word, word + pack(units + spare, 0), kOrdered));
+
+  uint64_t mine = 0;
+  const auto fits = [&] {
+    const uint64_t now_others = claimed_by_others(ledger, device, slot_);
+    const uint64_t now_cap = cap(device);
+    mine = claim_of(cell.held_and_lease.load(kOrdered));
+    return now_others <= now_cap && mine <= now_cap - now_others;
+  };
+  if (!fits()) {
+    // After an overdraft the lease itself may be too large, though what is needed would fit.
+    revoke(cell);
+    if (!fits()) {
+      cell.held_and_lease.fetch_sub(pack(units + spare, 0), kRelaxed);
+      return false;
+    }
+  }
+  // The claim, the larger of held and lease, stays at or under what was counted, whatever other
+  // threads of this process free or have charged meanwhile.
+  word = cell.held_and_lease.load(kRelaxed);
+  while (locked && layout::is_codeword(word)) {
+    const uint64_t lease = std::max(lease_of(word), std::min(held_of(word), mine));
+    if (cell.held_and_lease.compare_exchange_weak(word, pack(held_of(word) - spare, lease),
+                                                  kRelaxed))
+      break;
+  }
+  raise(cell.peak, held_of(word) - spare);
+  note_peak(device);
+  return true;
+}
+
+// Takes back leases of others that they do not use. True if anything came back; stops as soon as
+// `wanted` units did.
+bool Ledger::take_back_unspent(int device, uint64_t wanted) {
+  layout::Ledger& ledger = *file_.map();
+  uint64_t taken = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot == slot_) return;
+    auto& word = ledger.cells[device][slot].held_and_lease;
+    uint64_t now = word.load(kRelaxed);
+    while (taken < wanted && lease_of(now) > held_of(now)) {
+      const uint64_t part = std::min(lease_of(now) - held_of(now), wanted - taken);
+      if (word.compare_exchange_weak(now, now - pack(0, part), kRelaxed)) {
+        taken += part;
+        break;
+      }
+    }
+  });
+  return taken > 0;
+}
+
+bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return false;
+  }
+  // In this order: a process that dies between the two has changed nothing that matters.
+  revoke_unspent(device);
+  file_.map()->devices[device].cap.store(encoded_cap(cap_bytes), std::memory_order_release);
+  return true;
+}
+
+uint64_t Ledger::held(int device, bool alive_only) const {
+  const layout::Ledger& ledger = *file_.map();
+  const Cell* const cells = ledger.cells[device];
+  uint64_t sum = 0;
+  if (!alive_only) {
+    // Programs ask this often. The slots claimed first, one to a cache line, are summed without
+    // looking which are live: the cells of the others are zero. The upper half of a coded pair is
+    // its first number coded, so that one decoding serves all.
+    uint64_t coded = 0;
+    const auto add = [&](const Cell& cell) { coded += cell.held_and_lease.load(kRelaxed) >> 32; };
+    constexpr uint64_t kFirst = 0x1111111111111111;
+    static_assert(layout::kCellsPerLine == 4);
+    for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
+      const uint64_t live = ledger.live[i].load(kRelaxed);
+      const Cell* const group = cells + i * 64;
+      const uint64_t first = live & kFirst;
+      if ((first & (first - 1)) == 0) {
+        if (first != 0) add(group[std::countr_zero(first)]);
+      } else {
+        for (uint32_t j = 0; j < 64; j += 4) add(group[j]);
+      }
+      for (uint64_t bits = live & ~kFirst; bits != 0; bits &= bits - 1) {
+        add(group[std::countr_zero(bits)]);
+      }
+    }
+    if (layout::is_codeword(coded)) return layout::decode(coded);
+    for_each_live(
+        ledger, [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
+    return sum;
+  }
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  for_each_live(ledger, [&](uint32_t slot) {
+    const bool orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
+    if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
+    sum += held_of(cells[slot].held_and_lease.load(kRelaxed));
+  });
+  if (fd >= 0) ::close(fd);
+  return sum;
+}
+
+uint64_t Ledger::held_in_slot(int device, int slot) const {
+  return held_of(file_.map()->cells[device][slot].held_and_lease.load(kRelaxed));
+}
+
+void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {
+  const layout::Ledger& ledger = *file_.map();
+  note_peak(device);
+  refusal.asked = units;
+  refusal.cap = cap(device);
+  refusal.held = 0;
+  refusal.largest_held = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    const uint64_t held = held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+    refusal.held += held;
+    if (held <= refusal.largest_held) return;
+    const layout::Slot& row = ledger.slots[slot];
+    const uint32_t host_pid = row.host_pid.load(kRelaxed);
+    refusal.largest_held = held;
+    refusal.largest_pid = host_pid != 0 ? host_pid : row.pid;
+    memcpy(refusal.largest_command, row.command, sizeof refusal.largest_command);
+    refusal.largest_command[sizeof refusal.largest_command - 1] = '\0';
+  });
+}
+
+void Ledger::note_peak(int device) const {
+  auto& peak = file_.map()->devices[device].peak;
+  const uint64_t now = held(device);
+  uint64_t before = peak.load(kRelaxed);
+  while (now > before && now < layout::kDamaged &&
+         !peak.compare_exchange_weak(before, now, kRelaxed)) {
+  }
+}
+
+void Ledger::add_exported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported_and_imported.fetch_add(pack(units, 0), kRelaxed);
+}
+
+void Ledger::drop_exported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
+}
+
+void Ledger::note_export(uint64_t hash) {
+  file_.map()->exports[layout::export_place(hash)].store(hash, kRelaxed);
+}
+
+void Ledger::add_imported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported_and_imported.fetch_add(pack(0, units), kRelaxed);
+}
+
+void Ledger::drop_imported(int device, uint64_t units) {
+  file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(0, units), kRelaxed);
+}
+
+void Ledger::begin_import() {
+  file_.map()->slots[slot_].importing.fetch_add(1);
+}
+
+void Ledger::end_import() {
+  file_.map()->slots[slot_].importing.fetch_sub(1);
+}
+
+void Ledger::set_overhead(int device, uint64_t units) {
+  own_cell(device).overhead.store(static_cast<uint32_t>(std::min(units, kMaxUnits)), kRelaxed);
+}
+
+void Ledger::set_allocations(int device, uint64_t number) {
+  const auto now = static_cast<uint32_t>(unix_now_ms() / 1000);
+  const auto most = std::min<uint64_t>(number, UINT32_MAX);
+  file_.map()->allocations[device][slot_].time_and_count.store(uint64_t{now} << 32 | most,
+                                                               kRelaxed);
+  const uint64_t held = std::min(held_by_self(device), kMaxUnits);
+  const uint64_t overhead = std::min<uint64_t>(held, own_cell(device).overhead.load(kRelaxed));
+  publish_below_[device].store(pack(overhead + (held - overhead) / 2, 0), kRelaxed);
+}
+
+// A word that the device's cap rests on is not what anybody wrote. There is no second record of
+// what the living hold, so nothing can be granted until they are gone.
+bool Ledger::is_damaged(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  const uint64_t cap = ledger.devices[device].cap.load(kRelaxed);
+  bool sound = cap == layout::kNoCap || layout::is_codeword(cap);
+  for_each_live(ledger, [&](uint32_t slot) {
+    sound = sound && layout::is_codeword(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+  });
+  return !sound;
+}
+
+void Ledger::describe_damage(Message& error) const {
+  error.format(
+      "the ledger {} is damaged: something else wrote into it; no GPU memory is given out until "
+      "all processes of the tenant have ended, then it is made anew",
+      file_.path());
+}
+
+uint64_t Ledger::held_by_self(int device) const {
+  return held_of(own_cell(device).held_and_lease.load(kRelaxed));
+}
+
+uint64_t Ledger::cap(int device) const {
+  return layout::cap_units(file_.map()->devices[device].cap.load(kRelaxed));
+}
+
+uint64_t Ledger::context_size(int device) const {
+  return file_.map()->devices[device].context_size.load(kRelaxed);
+}
+
+void Ledger::set_context_size(int device, uint64_t units) {
+  file_.map()->devices[device].context_size.store(units, kRelaxed);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,203 @@
+// The ledger's protocol: how a process takes, gives back and is refused device memory.
+//
+// Each process has a slot, and per device a cell with what it holds and the lease it may hold
+// without asking. Reserving and releasing are one compare-and-swap on the process's own cell;
+// only growing a lease looks at other processes, under the file's lock, and computes what is left
+// from their cells. Nothing is cached, so a process killed at any instruction leaves at worst a
+// cell that is too high, which is zeroed once the kernel has dropped its slot's lock. A process
+// that is stopped while it has the lock keeps the others from joining, from changing caps and from
+// reaping the dead, but not from taking what nobody holds.
+// The ledger knows bytes, devices and slots. It knows nothing of vendors.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/text.h"
+#include "shim/ledger/grow_lock.h"
+#include "shim/ledger/ledger_file.h"
+
+namespace fracgpu {
+
+// Who claims a slot; see layout::Slot for the fields.
+struct ProcessIdentity {
+  uint32_t host_pid = 0;
+  uint32_t pid = 0;
+  uint64_t pid_namespace = 0;
+  uint64_t start_time = 0;
+  uint32_t uid = 0;
+  char command[16] = "";
+  bool is_foreign_importer = false;
+
+  static ProcessIdentity of_self();
+};
+
+// A process as a driver's list names it: matches a slot that has either of its PIDs.
+struct ProcessName {
+  uint32_t host_pid = 0;  // 0: not known
+  uint32_t pid = 0;       // in the namespace beside it; 0: not known
+  uint64_t pid_namespace = 0;
+};
+
+// Why a reservation was refused, for the line a person reads. All amounts in units.
+struct Refusal {
+  uint64_t asked = 0;
+  uint64_t held = 0;  // by all processes of the tenant
+  uint64_t cap = 0;
+  uint64_t largest_held = 0;
+  uint32_t largest_pid = 0;  // host PID where known, else the PID in its own namespace
+  char largest_command[16] = "";
+  layout::Reason reason = layout::Reason::cap;
+  Message fault{};          // set when the ledger failed, and not the cap
+  bool lease_grew = false;  // granted, but not within the lease: the slow path
+};
+
+class Ledger {
+ public:
+  // Asked before what a dead process held is given out again: whether the driver has let go of the
+  // memory on the device of the process with this host PID and start time. Called without any lock
+  // held. What is unknown counts as yes, unless the driver has told of that device before: then it
+  // could not be asked just now. `reused`: the PID is another process's, so the driver is not
+  // asked.
+  enum class DriverRelease { held, released, unknown, pid_reused };
+  using ReleaseProbe = DriverRelease (*)(uint32_t host_pid, uint64_t start_time,
+                                         const char* device_key);
+
+  // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
+  // other process of the tenant is alive, what an earlier generation left is wiped first.
+  bool join(const char* tenant, const ProcessIdentity& self, ReleaseProbe let_go, Message& error);
+
+  // The same in the ledger of another tenant, whose memory the process that has its slot in `own`
+  // imports: as a guest, which holds nothing there. Makes nothing that is not there.
+  bool join_as_foreign_importer(const char* tenant, const Ledger& own, Message& error);
+  // Ends that, as death would; the slot is for others to reap.
+  void leave() { file_.close(); }
+
+  // Opens an existing ledger for looking only. `absent` when there is none.
+  LedgerFile::Result observe(const char* tenant, Message& error);
+
+  // The same for changing caps: without a slot, which only a process that holds memory needs.
+  LedgerFile::Result manage(const char* tenant, Message& error);
+
+  // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new,
+  // or when no other process is there to hold on to the old cap. -1 with `error` set when full.
+  int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);
+
+  // The index of a device that is already known, or -1. For observers.
+  int find_device(const char* key) const;
+
+  // Takes `units` for this process, or says no in `refusal`. Refused exactly when cap - held by
+  // all < units at some moment during the call, or when the ledger itself failed. (While the lock
+  // cannot be had, units that others try for at that moment count as held.)
+  bool reserve(int device, uint64_t units, Refusal& refusal);
+
+  // The same as far as the lease goes, which is how nearly all calls end; false says nothing.
+  bool reserve_within_lease(int device, uint64_t units) {
+    layout::Cell& cell = own_cell(device);
+    uint64_t word = cell.held_and_lease.load(std::memory_order_relaxed);
+    while (units <= layout::kMaxUnits && layout::held_of(word) + units <= layout::lease_of(word)) {
+      const uint64_t held = layout::held_of(word) + units;
+      if (cell.held_and_lease.compare_exchange_weak(word, word + layout::pack(units, 0),
+                                                    std::memory_order_relaxed)) {
+        raise(cell.peak, held);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Gives back `units` that this process reserved or charged. True when less than half is left of
+  // what calls had taken at the last `set_allocations`: time for another.
+  bool release(int device, uint64_t units);
+
+  // Adds `units` that the driver has taken already, whether or not the cap has room for them.
+  void charge_taken(int device, uint64_t units);
+
+  // Part of what this process holds may outlive it in others, or does no longer.
+  void add_exported(int device, uint64_t units);
+  void drop_exported(int device, uint64_t units);
+  // A handle, by its hash, was given out by which others may open memory of this tenant's.
+  void note_export(uint64_t hash);
+  // This process uses memory that another one pays for, or does no longer.
+  void add_imported(int device, uint64_t units);
+  void drop_imported(int device, uint64_t units);
+  // Around a call that may import memory of this tenant's, from before the driver is asked until
+  // `add_imported` has said how much it was: its exporter may die meanwhile.
+  void begin_import();
+  void end_import();
+
+  void set_overhead(int device, uint64_t units);
+  // Says how many allocations of this process live on the device just now.
+  void set_allocations(int device, uint64_t number);
+  uint64_t held_by_self(int device) const;
+
+  // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
+  // leaves the dead out; without it the dead count until they are reaped.
+  uint64_t held(int device, bool alive_only = false) const;
+  bool any_alive() const;
+
+  // The slot of the tenant's living process of this name, or -1; and what is held there.
+  int find_process(const ProcessName& name) const;
+  uint64_t held_in_slot(int device, int slot) const;
+
+  // Zeroes the slots of processes that died, but for what they exported and others of the tenant
+  // have imported. True if anything was freed.
+  bool reap_dead();
+
+  // Changes the cap (bytes). Leases are taken back at once, so that what is held may drain but not
+  // grow past the new cap.
+  bool set_cap(int device, uint64_t cap_bytes, Message& error);
+
+  bool within_cap(int device) const { return held(device) <= cap(device); }
+  uint64_t cap(int device) const;  // units, or layout::kNoCap
+  uint64_t context_size(int device) const;
+  void set_context_size(int device, uint64_t units);
+
+  const layout::Ledger* map() const { return file_.map(); }
+  const char* path() const { return file_.path(); }
+
+  // Says who holds what, for a refusal of `units`.
+  void explain(int device, uint64_t units, Refusal& refusal) const;
+
+  // Counts a refusal, once it is certain, and keeps it for people to read later. Waits for nobody,
+  // and a process that dies on the way leaves at worst a record that says itself that it is none.
+  // `device` may be negative: not known.
+  void record(int device, const char* api, const Refusal& refusal) const;
+
+ private:
+  enum class Grant { given, not_enough, failed };
+
+  static void raise(std::atomic<uint32_t>& peak, uint64_t value) {
+    // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
+    if (value > peak.load(std::memory_order_relaxed)) {
+      peak.store(static_cast<uint32_t>(value), std::memory_order_relaxed);
+    }
+  }
+  layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
+  Grant grow(int device, uint64_t units, Message& error);
+  GrowLock::LockTimeout lock_timeout() const;
+  void note(const GrowLock& lock);
+  bool try_grant(int device, uint64_t units, bool locked);
+  bool take_back_unspent(int device, uint64_t wanted);
+  void revoke_unspent(int device);
+  template <typename Open>
+  bool join_opened(const ProcessIdentity& self, Message& error, Open open);
+  bool claim_slot(const ProcessIdentity& self, Message& error);
+  void wipe_slot(uint32_t slot);
+  bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
+  bool driver_released(int fd, uint32_t slot);
+  void note_peak(int device) const;
+  bool is_damaged(int device) const;
+  void describe_damage(Message& error) const;
+
+  LedgerFile file_;
+  uint32_t slot_ = 0;
+  ReleaseProbe release_probe_ = nullptr;
+  std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
+      {};                                                       // see `release`; as a cell's word
+  std::atomic<bool> driver_reports_[layout::kMaxDevices] = {};  // see ReleaseProbe
+  std::atomic<bool> stuck_{false};  // the lock's holder did not move when we last asked
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,65 @@
+// The ledger's file: finding, making and trusting `/dev/shm/fracgpu-<tenant>`, and its locks.
+//
+// Knows paths, descriptors and the kernel's open-file-description locks; knows nothing of what
+// the bytes mean beyond the header. No descriptor stays open: a mapping keeps the file, and a
+// lock taken through a mapped description lives exactly as long as the process's memory does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/text.h"
+
+namespace fracgpu {
+
+class LedgerFile {
+ public:
+  enum class Result { ok, absent, failed };
+
+  LedgerFile() = default;
+  LedgerFile(const LedgerFile&) = delete;
+  LedgerFile& operator=(const LedgerFile&) = delete;
+  ~LedgerFile() { close(); }
+
+  // Maps the tenant's file for reading and writing, making it when it does not exist. `failed`
+  // sets `error` to one line: /dev/shm absent, full or read-only; something else at the path;
+  // wrong size, magic or layout version.
+  Result open_or_create(const char* tenant, Message& error);
+
+  // Maps an existing file, for tools. `absent` when there is none.
+  enum class Access { read, write };
+  Result open_existing(const char* tenant, Access access, Message& error);
+
+  void close();
+
+  layout::Ledger* map() const { return map_; }
+  const char* path() const { return path_.c_str(); }
+
+  // Opens the mapped file again, close-on-exec. -1 with `error` set when the path no longer leads
+  // to the mapped file or no descriptor can be had. The caller closes it.
+  int reopen(Message& error) const;
+
+  // Whether the path still leads to the mapped file.
+  bool is_current() const;
+
+  // Locks the slot's byte for as long as this process's memory lives: until it exits, execs or is
+  // killed. Not inherited by fork, not dropped by closefrom. False when somebody holds the byte.
+  bool lock_slot_for_life(uint32_t slot, Message& error);
+
+  // Whether some live process holds the slot. `fd` comes from reopen().
+  static bool slot_is_alive(int fd, uint32_t slot);
+  static bool any_slot_is_alive(int fd);
+
+ private:
+  Result map_file(int fd, bool writable, Message& error);
+
+  Text<128> path_;
+  layout::Ledger* map_ = nullptr;
+  void* life_ = nullptr;  // mapping that keeps the description of lock_slot_for_life
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+}  // namespace fracgpu

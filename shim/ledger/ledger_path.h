@@ -1,0 +1,42 @@
+// Which ledgers there are: the names in the folder that holds them.
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/text.h"
+
+namespace fracgpu {
+
+// Calls visit(tenant), a NUL-terminated name, for each file that is called as a ledger is, until it
+// returns true; then it does too. Without opendir, which allocates.
+template <typename Visit>
+bool find_ledger(Visit visit) {
+  constexpr std::string_view kPrefix = layout::kFilePrefix;
+  constexpr size_t kFolderSize = kPrefix.rfind('/');
+  constexpr std::string_view kStart = kPrefix.substr(kFolderSize + 1);
+  const Text<32> folder(kPrefix.substr(0, kFolderSize));
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  alignas(dirent64) char entries[4096];
+  bool found = false;
+  for (long size = 0;
+       !found && (size = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
+    for (long at = 0; !found && at < size;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      const std::string_view name = entry->d_name;
+      found = name.size() > kStart.size() && name.substr(0, kStart.size()) == kStart &&
+              visit(entry->d_name + kStart.size());
+    }
+  }
+  close(fd);
+  return found;
+}
+
+}  // namespace fracgpu

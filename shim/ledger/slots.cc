@@ -1,0 +1,284 @@
+// Joining and reaping: how a process gets its slot in the ledger and how those of the dead are
+// given back; see ledger.h.
+//
+// A slot is locked before it is marked live, and its cells are zeroed before it is unmarked: a
+// process that dies in between leaves too much counted, never too little.
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/clock.h"
+#include "shim/ledger/ledger.h"
+
+namespace fracgpu {
+namespace {
+
+using layout::for_each_live;
+using layout::held_of;
+using layout::kMaxDevices;
+using layout::kMaxSlots;
+using layout::kMaxUnits;
+using layout::lease_of;
+using layout::pack;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kOrdered = std::memory_order_seq_cst;  // see layout::for_each_live
+
+// How often a joining process begins again when the file was removed under it.
+constexpr int kJoinAttempts = 16;
+
+bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
+  return (layout::claimed_slots(ledger, slot / 64, kRelaxed) >> (slot % 64) & 1) != 0;
+}
+
+void mark(layout::Ledger& ledger, uint32_t slot) {
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  ledger.unclaimed[slot / 64].fetch_and(~bit, kOrdered);
+  ledger.live[slot / 64].fetch_or(bit, kOrdered);
+}
+
+void unmark(layout::Ledger& ledger, uint32_t slot) {
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  ledger.live[slot / 64].fetch_and(~bit, std::memory_order_release);
+  ledger.unclaimed[slot / 64].fetch_or(bit, std::memory_order_release);
+}
+
+// Tells the process that claimed a slot from the next one; not 0.
+uint32_t owner_of(const layout::Slot& slot) {
+  return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
+}
+
+}  // namespace
+
+template <typename Open>
+bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open) {
+  for (auto& told : driver_reports_) told.store(false, kRelaxed);  // of an earlier ledger's rows
+  for (int attempt = 0;; ++attempt) {
+    if (open() != LedgerFile::Result::ok) return false;
+    reap_dead();
+    if (claim_slot(self, error)) return true;
+    // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
+    const bool removed = !file_.is_current();
+    file_.close();
+    if (!removed || attempt == kJoinAttempts) return false;
+  }
+}
+
+bool Ledger::join(const char* tenant, const ProcessIdentity& self, ReleaseProbe let_go,
+                  Message& error) {
+  release_probe_ = let_go;
+  return join_opened(self, error, [&] { return file_.open_or_create(tenant, error); });
+}
+
+bool Ledger::join_as_foreign_importer(const char* tenant, const Ledger& own, Message& error) {
+  const layout::Slot& owner = own.file_.map()->slots[own.slot_];
+  ProcessIdentity self{.host_pid = owner.host_pid.load(kRelaxed),
+                       .pid = owner.pid,
+                       .pid_namespace = owner.pid_namespace,
+                       .start_time = owner.start_time,
+                       .uid = owner.uid,
+                       .is_foreign_importer = true};
+  memcpy(self.command, owner.command, sizeof self.command);
+  release_probe_ = own.release_probe_;
+  return join_opened(self, error,
+                     [&] { return file_.open_existing(tenant, LedgerFile::Access::write, error); });
+}
+
+LedgerFile::Result Ledger::observe(const char* tenant, Message& error) {
+  return file_.open_existing(tenant, LedgerFile::Access::read, error);
+}
+
+LedgerFile::Result Ledger::manage(const char* tenant, Message& error) {
+  return file_.open_existing(tenant, LedgerFile::Access::write, error);
+}
+
+bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
+  layout::Ledger& ledger = *file_.map();
+  GrowLock lock(file_);
+  if (!lock) {
+    error = lock.error();
+    return false;
+  }
+  bool alone = true;
+  for_each_live(ledger, [&](uint32_t) { alone = false; });
+  if (alone) {
+    // Nobody is left who relies on what is written here, so nothing of it is worth trusting.
+    memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
+    memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
+    memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
+    memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
+    memset(static_cast<void*>(ledger.allocations), 0, sizeof ledger.allocations);
+    memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
+    memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
+  }
+  for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
+    const uint32_t slot = layout::slot_order(rank);
+    if (is_marked(ledger, slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;
+    if (!file_.lock_slot_for_life(slot, error)) return false;
+    wipe_slot(slot);
+    layout::Slot& owner = ledger.slots[slot];
+    owner.host_pid.store(self.host_pid, kRelaxed);
+    owner.pid = self.pid;
+    owner.pid_namespace = self.pid_namespace;
+    owner.start_time = self.start_time;
+    owner.uid = self.uid;
+    owner.claimed_unix_s = unix_now_ms() / 1000;
+    memcpy(owner.command, self.command, sizeof owner.command);
+    owner.foreign_importer = self.is_foreign_importer ? 1 : 0;
+    mark(ledger, slot);
+    slot_ = slot;
+    return true;
+  }
+  error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
+               file_.path(), kMaxSlots);
+  return false;
+}
+
+void Ledger::wipe_slot(uint32_t slot) {
+  layout::Ledger& ledger = *file_.map();
+  for (auto& cells : ledger.cells) {
+    cells[slot].held_and_lease.store(0, kRelaxed);
+    cells[slot].peak.store(0, kRelaxed);
+    cells[slot].overhead.store(0, kRelaxed);
+  }
+  for (auto& sharing : ledger.sharing) {
+    sharing[slot].exported_and_imported.store(0, kRelaxed);
+  }
+  for (auto& allocations : ledger.allocations) {
+    allocations[slot].time_and_count.store(0, kRelaxed);
+  }
+  ledger.slots[slot].orphaned.store(0, kRelaxed);
+  ledger.slots[slot].importing.store(0, kRelaxed);
+}
+
+bool Ledger::driver_released(int fd, uint32_t slot) {
+  const layout::Ledger& ledger = *file_.map();
+  const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
+  if (release_probe_ == nullptr || host_pid == 0) return true;
+  // A PID that lives in another slot was used again, or its program replaced: what the driver says
+  // of it is about the new one, and the old one's descriptors were closed before it came to be.
+  bool is_replaced = false;
+  for_each_live(ledger, [&](uint32_t other) {
+    is_replaced =
+        is_replaced || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
+                        LedgerFile::slot_is_alive(fd, other));
+  });
+  if (is_replaced) return true;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    // What it imported lives as long as the rest of what it has.
+    if (held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
+        layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0) {
+      continue;
+    }
+    char key[layout::kNameBytes];
+    memcpy(key, ledger.devices[i].key, sizeof key);
+    key[sizeof key - 1] = '\0';
+    const DriverRelease answer = release_probe_(host_pid, ledger.slots[slot].start_time, key);
+    if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed)) return false;
+    if (answer == DriverRelease::held || answer == DriverRelease::released)
+      driver_reports_[i].store(true, kRelaxed);
+    if (answer == DriverRelease::held) return false;
+  }
+  return true;
+}
+
+// Lowers what a dead process is charged for to what it exported and others have imported, and takes
+// that off `imported`. False when nothing is left.
+bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
+  layout::Ledger& ledger = *file_.map();
+  bool any = false;
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    auto& word = ledger.cells[i][slot].held_and_lease;
+    const uint64_t held = held_of(word.load(kRelaxed));
+    const uint64_t exported =
+        layout::exported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed));
+    const uint64_t kept = std::min({held, exported, imported[i], kMaxUnits});
+    imported[i] -= kept;
+    freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
+    any = any || kept > 0;
+    word.store(pack(kept, kept), kRelaxed);
+    ledger.cells[i][slot].overhead.store(0, kRelaxed);
+    ledger.allocations[i][slot].time_and_count.store(0, kRelaxed);
+  }
+  ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
+  return any;
+}
+
+bool Ledger::reap_dead() {
+  layout::Ledger& ledger = *file_.map();
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return false;
+  uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
+  bool any = false;
+  // First without the lock, because asking the driver takes long.
+  for_each_live(ledger, [&](uint32_t slot) {
+    const uint32_t owner = owner_of(ledger.slots[slot]);
+    if (LedgerFile::slot_is_alive(fd, slot) || !driver_released(fd, slot)) return;
+    gone[slot] = owner;
+    any = true;
+  });
+  ::close(fd);
+  if (!any) return false;
+
+  GrowLock lock(file_);
+  if (!lock) return false;
+  // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
+  const auto is_gone = [&](uint32_t slot) {
+    return gone[slot] == owner_of(ledger.slots[slot]) &&
+           !LedgerFile::slot_is_alive(lock.fd(), slot);
+  };
+  uint64_t imported[kMaxDevices] = {};
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (is_gone(slot)) return;
+    // Read first: what is no longer under way is in the sum.
+    const bool unknown = ledger.slots[slot].importing.load() != 0;
+    for (uint32_t i = 0; i < kMaxDevices; ++i) {
+      imported[i] +=
+          unknown ? kMaxUnits
+                  : layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load());
+    }
+  });
+  bool freed = false;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (!is_gone(slot)) return;
+    if (orphan_exports(slot, imported, freed)) return;
+    wipe_slot(slot);
+    unmark(ledger, slot);
+    freed = true;
+  });
+  return freed;
+}
+
+bool Ledger::any_alive() const {
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return false;
+  bool alive = false;
+  for_each_live(*file_.map(),
+                [&](uint32_t slot) { alive = alive || LedgerFile::slot_is_alive(fd, slot); });
+  ::close(fd);
+  return alive;
+}
+
+int Ledger::find_process(const ProcessName& name) const {
+  const layout::Ledger& ledger = *file_.map();
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return -1;
+  int found = -1;
+  for_each_live(ledger, [&](uint32_t number) {
+    const layout::Slot& slot = ledger.slots[number];
+    const bool by_host_pid = name.host_pid != 0 && slot.host_pid.load(kRelaxed) == name.host_pid;
+    const bool by_pid =
+        name.pid != 0 && slot.pid == name.pid && slot.pid_namespace == name.pid_namespace;
+    if (found >= 0 || slot.foreign_importer != 0 || !(by_host_pid || by_pid)) return;
+    // A dead process's PID may be another's by now.
+    if (LedgerFile::slot_is_alive(fd, number)) found = static_cast<int>(number);
+  });
+  ::close(fd);
+  return found;
+}
+
+}  // namespace fracgpu

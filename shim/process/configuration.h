@@ -1,0 +1,36 @@
+// The caps that this process is configured for, device by device.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/config/device_name.h"
+#include "shim/config/limits.h"
+
+namespace fracgpu {
+
+// What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
+class Configuration {
+ public:
+  // False with `error` set when either is malformed or the file cannot be trusted.
+  bool read(Message& error);
+
+  // The cap in bytes, UINT64_MAX where the device is not capped.
+  uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
+
+  bool selects_by(Selector::Kind kind) const {
+    return asked_.selects_by(kind) || ceiling_.selects_by(kind);
+  }
+
+  // Everything about the device that the selectors want to know. False with `error` set when some
+  // of it cannot be found out.
+  bool name_device(const char* device_key, DeviceName& device, Message& error) const;
+
+  // A selector that names no device of this machine, or empty.
+  std::string_view unknown_selector() const;
+
+ private:
+  Limits asked_;    // empty: FRACGPU_MEMORY_LIMIT is not set
+  Limits ceiling_;  // empty: there is no ceiling file
+};
+
+}  // namespace fracgpu

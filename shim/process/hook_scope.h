@@ -1,0 +1,36 @@
+// Tells a program's calls from those that a library makes to its own exports.
+#pragma once
+
+namespace fracgpu {
+
+// Set while the shim is inside a hook on this thread: what a driver calls through its own exports
+// meanwhile is its own business, and must be neither charged nor capped a second time.
+class HookScope {
+ public:
+  HookScope() : outermost_(!inside) { inside = true; }
+  ~HookScope() {
+    if (outermost_) inside = false;
+  }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+
+  bool outermost() const { return outermost_; }
+
+  // A call of the library in which it may call the program back: what that calls is its own again.
+  class Callback {
+   public:
+    Callback() : inside_(inside) { inside = false; }
+    ~Callback() { inside = inside_; }
+    Callback(const Callback&) = delete;
+    Callback& operator=(const Callback&) = delete;
+
+   private:
+    bool inside_;
+  };
+
+ private:
+  [[gnu::tls_model("initial-exec")]] static inline thread_local bool inside = false;
+  bool outermost_;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,177 @@
+// Makes the Process and registers devices; see process.h.
+#include "shim/process/process.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "shim/base/clock.h"
+#include "shim/config/identity.h"
+#include "shim/process/tenant_view.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+namespace {
+
+void* map_anonymous(size_t size) {
+  void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return bytes == MAP_FAILED ? nullptr : bytes;
+}
+
+Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
+                                      const char* device_key) {
+  // What the driver says of a PID that is used again is about its new owner.
+  const uint64_t now = start_time_on_host(host_pid);
+  if (now != 0 && start_time != 0 && now != start_time) return Ledger::DriverRelease::pid_reused;
+  // Where it has not told anything yet, a second failure is believed to be for good.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    uint64_t bytes = 0;
+    if (backend_of(device_key).usage_of(host_pid, device_key, bytes)) {
+      return bytes == 0 ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
+    }
+  }
+  return Ledger::DriverRelease::unknown;
+}
+
+}  // namespace
+
+Process::ForkPage* Process::make_fork_page() {
+  constexpr size_t kPage = 4096;
+  void* bytes = map_anonymous(kPage);
+  if (bytes == nullptr) return nullptr;
+  madvise(bytes, kPage, MADV_WIPEONFORK);
+  auto* page = static_cast<ForkPage*>(bytes);  // all-zero is the initial state, as after a fork
+  ForkPage* expected = nullptr;
+  if (fork_page_.compare_exchange_strong(expected, page)) return page;
+  munmap(bytes, kPage);
+  return expected;
+}
+
+Process* Process::make_self() {
+  ForkPage* page = fork_page_.load(std::memory_order_acquire);
+  if (page == nullptr) page = make_fork_page();
+  if (page == nullptr) {
+    // No memory for a page: refuse everything rather than let everything pass.
+    static ForkPage last_resort;
+    page = &last_resort;
+  }
+  Process* process = page->process.load(std::memory_order_acquire);
+  if (process != nullptr) return process;
+
+  Locked<SpinLock> lock(page->making);
+  process = page->process.load(std::memory_order_acquire);
+  if (process != nullptr) return process;
+  void* bytes = map_anonymous(sizeof(Process));
+  alignas(Process) static unsigned char last_resort[sizeof(Process)];
+  process = new (bytes != nullptr ? bytes : last_resort) Process;
+  if (bytes == nullptr) process->fault_.assign("out of host memory");
+  page->process.store(process, std::memory_order_release);
+  return process;
+}
+
+Process::Process() {
+  for (auto& device_index : device_indices_)
+    device_index.store(kUnknownDevice, std::memory_order_relaxed);
+  Message error;
+  if (!configuration.read(error)) fail(error);
+}
+
+void Process::fail(const Message& why) {
+  fault_ = why;
+  report(Level::error, "GPU allocations are refused: {}", why.view());
+}
+
+bool Process::join() {
+  if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
+  Locked<SpinLock> lock(joining_);
+  if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
+  bool ok = fault_.empty();
+  TenantName tenant;
+  Message error;
+  if (ok && !(tenant_name(tenant, error) &&
+              ledger.join(tenant.c_str(), ProcessIdentity::of_self(), driver_released, error))) {
+    fail(error);
+    ok = false;
+  }
+  if (ok) report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
+  joined_.store(ok ? 1 : -1, std::memory_order_release);
+  return ok;
+}
+
+int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {
+  if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
+  Locked<SpinLock> lock(registering_);
+  if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
+  const int device_index = register_device(device_key, physical);
+  device_indices_[slot].store(device_index, std::memory_order_release);
+  return device_index;
+}
+
+int Process::register_device(const char* device_key, uint64_t physical) {
+  if (!join()) return kFault;
+  Message error;
+  if (*device_key == '\0') {
+    error.assign(
+        "nothing tells which device this is: NVIDIA's are known by the UUID that the driver gives "
+        "them, AMD's by their gpu_id in /sys/class/kfd, which must be visible here");
+    fail(error);
+    return kFault;
+  }
+  DeviceName device;
+  if (!configuration.name_device(device_key, device, error)) {
+    fail(error);
+    return kFault;
+  }
+  if (uint64_t bytes = 0; backend_of(device_key).physical_bytes(device_key, bytes))
+    physical = bytes;
+  const uint64_t cap = configuration.cap_for(device, physical);
+  const int known = ledger.find_device(device_key);
+  if (const std::string_view unknown = configuration.unknown_selector(); !unknown.empty()) {
+    // With this device capped the typo harms nobody; with it uncapped the typo may be why.
+    error.format("the limit names device {}, which this machine does not have", unknown);
+    if (cap == UINT64_MAX && known < 0) {
+      fail(error);
+      return kFault;
+    }
+    report(Level::warn, "{}", error.view());
+  }
+  if (cap == UINT64_MAX && known < 0) return kNotCapped;
+  const int device_index = ledger.device(device_key, cap, physical, error);
+  if (device_index < 0) {
+    fail(error);
+    return kFault;
+  }
+  const uint64_t in_force = ledger.cap(device_index) * layout::kUnit;
+  if (cap != in_force) {
+    report(Level::warn,
+           "{}: {} stays capped at {}, as the tenant's running processes have it; this "
+           "process was configured for {}",
+           ledger.path(), device_key, human_bytes(in_force).view(),
+           cap == UINT64_MAX ? "no cap" : human_bytes(cap).view());
+  }
+  report(Level::info, "{}: cap {} of {}", device_key, human_bytes(in_force).view(),
+         human_bytes(physical).view());
+  return device_index;
+}
+
+bool Process::view(const char* device_key, uint64_t physical, TenantView& view) {
+  return Observation(*this).device(device_key, physical, view);
+}
+
+uint64_t Process::tenant_held(int device_index) {
+  constexpr uint64_t kReapInterval_ms = 10;
+  const uint64_t held = ledger.held(device_index);
+  // Only what others hold may belong to the dead.
+  if (held == ledger.held_by_self(device_index)) return held * layout::kUnit;
+  const uint64_t now = coarse_now_ms();
+  uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);
+  const bool reaped = now >= due &&
+                      next_reap_ms_.compare_exchange_strong(due, now + kReapInterval_ms,
+                                                            std::memory_order_relaxed) &&
+                      ledger.reap_dead();
+  return (reaped ? ledger.held(device_index) : held) * layout::kUnit;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,140 @@
+// This process as a member of its tenant: configuration, ledger, and live allocations.
+//
+// Made at the first GPU call that needs it, never by the constructor, and made anew in a forked
+// child, which has no holdings: the pointer to it lies in a page that the kernel wipes at fork.
+// Where no cap is configured nothing is made and every hook passes straight through.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/base/report.h"
+#include "shim/base/spin_lock.h"
+#include "shim/config/cap_configured.h"
+#include "shim/ledger/ledger.h"
+#include "shim/process/configuration.h"
+#include "shim/sharing/imports.h"
+#include "shim/tracking/block_cache.h"
+#include "shim/tracking/call_sites.h"
+#include "shim/tracking/context_table.h"
+#include "shim/tracking/graph_table.h"
+#include "shim/tracking/live_map.h"
+#include "shim/tracking/physical_table.h"
+#include "shim/tracking/pool_table.h"
+
+namespace fracgpu {
+
+// Memory of one device that no call asked for by size: contexts, modules, the driver's heaps.
+struct Overhead {
+  std::atomic<uint64_t> units{0};    // charged so far
+  std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
+  // Charged for what exported pools may have let go of; the next reading takes it over.
+  std::atomic<uint64_t> deferred{0};
+  std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
+  // Under cold_paths:
+  uint64_t exported = 0;     // the most of `units` that others may hold
+  uint64_t unconfirmed = 0;  // of `units`: added since the last reading, and gone unless that tells
+  bool exact = true;         // `units` comes from the truth, and nothing was added to it since
+  uint64_t largest_growth = 0;  // units; the most that a call other than a context was seen to take
+};
+
+// A device as the tenant may see it, in bytes.
+struct TenantView {
+  uint64_t cap = 0;
+  uint64_t used = 0;
+};
+
+class Process {
+ public:
+  // The calling process, or null when no cap is configured.
+  static Process* self() {
+    Process* const made = known();
+    if (made != nullptr) return made;
+    return cap_is_configured() ? make_self() : nullptr;
+  }
+  // The same, but null where no call has needed it yet.
+  static Process* known() {
+    const ForkPage* const page = fork_page_.load(std::memory_order_acquire);
+    return page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
+  }
+
+  // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
+  // the ledger cannot be made or trusted.
+  const Message& fault() const { return fault_; }
+
+  static constexpr int kNotCapped = -1;
+  static constexpr int kFault = -2;
+
+  // The ledger's device index of a device, or kNotCapped, or kFault (allocations must then be
+  // refused). `physical` is the vendor's own figure, used where the truth has none. `slot` stands
+  // for the device in this process, for caching: each vendor has some, one per device that it
+  // numbers.
+  int index_of_device(int slot, const char* device_key, uint64_t physical);
+  int cached_device_index(int slot) const {
+    return device_indices_[slot].load(std::memory_order_acquire);
+  }
+  void forget_device_index(int slot) {
+    device_indices_[slot].store(kUnknownDevice, std::memory_order_release);
+  }
+  static constexpr int kSlotsOfVendor = 64;
+  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor;
+  static constexpr int kUnknownDevice = -3;
+
+  // Joins the tenant's ledger, once. False, with fault() set, when that is not possible.
+  bool join();
+
+  Ledger ledger;
+  const bool keeps_call_sites =
+      logs(Level::info);  // read by every allocation, so close to `ledger`
+  LiveMap allocations;
+  PoolTable pools;
+  GraphTable graphs;
+  PhysicalTable physical;
+  Imports imports;
+  ContextTable contexts;
+  BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
+  Configuration configuration;
+  Overhead overhead[layout::kMaxDevices];
+  std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
+  std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks with linear memory
+  std::atomic<uint32_t> in_flight{0};        // under way; see InFlightScope
+  std::atomic<uint64_t> in_flight_ended{0};  // how many there have been
+  SpinLock counting;                         // serialises `publish_allocation_count`
+  SpinLock cold_paths;                       // serialises readings of the truth within the process
+  SpinLock limits;                           // serialises changes of the driver's limits
+  RateLimit refusal_rate;
+  CallSites call_sites;
+
+  // Bytes held by the whole tenant on a device device index, the dead left out (looked for at most
+  // every few milliseconds: looking costs system calls).
+  uint64_t tenant_held(int device_index);
+
+  bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
+
+  // What a tool is to be shown of a device; see Observation. False when the device is not capped.
+  bool view(const char* device_key, uint64_t physical, TenantView& view);
+
+ private:
+  // A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
+  // every child with memory of its own, also those of raw clone() that run no atfork handler.
+  struct ForkPage {
+    std::atomic<Process*> process;
+    SpinLock making;
+  };
+  static inline std::atomic<ForkPage*> fork_page_{nullptr};
+
+  Process();
+  [[gnu::cold]] static Process* make_self();
+  static ForkPage* make_fork_page();
+  int register_device(const char* device_key, uint64_t physical);
+  void fail(const Message& why);
+
+  Message fault_;
+  std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
+  SpinLock joining_;
+  SpinLock registering_;
+  std::atomic<int> device_indices_[2 * kSlotsOfVendor];
+  std::atomic<uint64_t> next_reap_ms_{0};
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,32 @@
+// The tenant as a tool sees it: device by device and process by process, read from the ledger.
+//
+// Works without joining: a tool holds no memory and must leave nothing behind. Where there is no
+// ledger, or nobody of the tenant lives, the configuration says what the cap would be.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/process/process.h"
+
+namespace fracgpu {
+
+class Observation {
+ public:
+  explicit Observation(Process& process);
+
+  // What to show of a device. False when it is not capped.
+  bool device(const char* key, uint64_t physical, TenantView& view) const;
+
+  // The slot of the tenant's living process of this name; -1 for everybody else's processes.
+  int find(const ProcessName& name) const;
+
+  // What the process in a slot holds on a device, in bytes.
+  uint64_t held(int slot, const char* key) const;
+
+ private:
+  Process& process_;
+  Ledger observed_;
+  const Ledger* in_force_ = nullptr;  // null: nobody holds anything
+};
+
+}  // namespace fracgpu

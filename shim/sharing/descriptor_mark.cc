@@ -1,0 +1,56 @@
+// The mark as a lock; see descriptor_mark.h.
+#include "shim/sharing/descriptor_mark.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "shim/base/byte_lock.h"
+#include "shim/base/small_file.h"
+#include "shim/base/text.h"
+
+namespace fracgpu {
+namespace {
+
+// The bytes that are locked: the tenant says where they begin, the units how many they are.
+constexpr int kTenantShift = 32;
+constexpr int64_t kFirst = int64_t{1} << 62;
+
+// The number that ends at `end`, which is moved to what is before it.
+uint64_t last_number(const char* begin, const char*& end) {
+  const char* at = end;
+  while (at > begin && at[-1] >= '0' && at[-1] <= '9') --at;
+  end = std::max(begin, at - 1);
+  return strtoull(at, nullptr, 10);
+}
+
+}  // namespace
+
+void mark_descriptor(int fd, const DescriptorMark& mark) {
+  struct flock lock = byte_lock(F_RDLCK, kFirst | int64_t{mark.tenant} << kTenantShift);
+  lock.l_len = std::max<uint32_t>(mark.units, 1);
+  fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+bool read_mark(int fd, DescriptorMark& mark) {
+  Text<32> path;
+  path.format("/proc/self/fdinfo/{}", fd);
+  char text[4096];
+  if (read_small_file(path.c_str(), text, sizeof text) < 0) return false;
+  // "lock:	1: OFDLCK ADVISORY  READ -1 00:06:3 FIRST LAST"
+  for (const char* at = text; (at = strstr(at, "OFDLCK")) != nullptr;) {
+    const char* end = strchrnul(at, '\n');
+    const uint64_t last = last_number(at, end);
+    const uint64_t first = last_number(at, end);
+    at += strlen("OFDLCK");
+    if (first < kFirst || last < first || last - first >= UINT32_MAX) continue;
+    mark.tenant = static_cast<uint32_t>((first ^ kFirst) >> kTenantShift);
+    mark.units = static_cast<uint32_t>(last - first + 1);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fracgpu

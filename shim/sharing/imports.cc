@@ -1,0 +1,124 @@
+// Looks through all tenants' ledgers for the one that an import is of; see imports.h. The ledgers
+// are read and not mapped, since anybody may cut one short.
+#include "shim/sharing/imports.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "shim/config/identity.h"
+#include "shim/ledger/ledger_path.h"
+#include "shim/sharing/descriptor_mark.h"
+
+namespace fracgpu {
+
+bool Imports::Wanted::is_of(const layout::Header& header, uint64_t exported) const {
+  return handle != 0 ? exported == handle : layout::mark_of(header) == mark;
+}
+
+bool Imports::Wanted::is_of(const Ledger& ledger) const {
+  const layout::Ledger& map = *ledger.map();
+  return is_of(map.header, map.exports[layout::export_place(handle)].load());
+}
+
+bool Imports::Wanted::is_of(const char* tenant) const {
+  Text<128> path;
+  path.format("{}{}", layout::kFilePrefix, tenant);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  layout::Header header;
+  uint64_t exported = 0;
+  const off_t place =
+      offsetof(layout::Ledger, exports) + sizeof exported * layout::export_place(handle);
+  const bool is_ledger = pread(fd, &header, sizeof header, 0) == sizeof header &&
+                         pread(fd, &exported, sizeof exported, place) == sizeof exported &&
+                         header.magic == layout::kMagic && header.version == layout::kVersion;
+  close(fd);
+  return is_ledger && is_of(header, exported);
+}
+
+uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
+  const auto begin = [](Ledger& ledger, uint8_t exporter) {
+    ledger.begin_import();
+    return exporter;
+  };
+  if (wanted.is_of(own)) return begin(own, kOwn);
+  Locked<SpinLock> lock(lock_);
+  ForeignTenant* unused = nullptr;
+  for (ForeignTenant& other : foreign_tenants_) {
+    if (other.memories == 0) {
+      unused = unused != nullptr ? unused : &other;
+    } else if (wanted.is_of(other.ledger)) {
+      ++other.memories;
+      return begin(other.ledger, number_of(other));
+    }
+  }
+  TenantName tenant;
+  const bool found = find_ledger([&](const char* name) {
+    if (!is_tenant_name(name) || !wanted.is_of(name)) return false;
+    tenant.assign(name);
+    return true;
+  });
+  Message ignored;
+  if (!found || unused == nullptr ||
+      !unused->ledger.join_as_foreign_importer(tenant.c_str(), own, ignored)) {
+    return begin(own, kOwn);
+  }
+  unused->memories = 1;
+  return begin(unused->ledger, number_of(*unused));
+}
+
+uint8_t Imports::begin_call(Ledger& own, const void* handle, size_t size) {
+  return begin_call(own, {.handle = layout::hash_of_handle(handle, size)});
+}
+
+uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
+  DescriptorMark mark;
+  units = 0;
+  if (!read_mark(fd, mark)) {
+    own.begin_import();
+    return kOwn;
+  }
+  units = mark.units;
+  return begin_call(own, {.mark = mark.tenant});
+}
+
+// Calls visit(ForeignTenant&) with the lock held: another thread may be about to end the visit.
+template <typename Visit>
+void Imports::at_foreign_tenant(uint8_t exporter, Visit visit) {
+  Locked<SpinLock> lock(lock_);
+  ForeignTenant& other = foreign_tenants_[exporter - kOwn - 1];
+  if (other.memories > 0) visit(other);
+}
+
+// The index of that device in the other tenant's ledger, or -1. A tenant's device indices never
+// move while it has a process, which a other is.
+int Imports::device_index_at(const ForeignTenant& other, const Ledger& own, int device_index) {
+  return other.ledger.find_device(own.map()->devices[device_index].key);
+}
+
+void Imports::end_call(Ledger& own, uint8_t exporter) {
+  if (exporter == kOwn) return own.end_import();
+  at_foreign_tenant(exporter, [](ForeignTenant& other) { other.ledger.end_import(); });
+}
+
+void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+  if (exporter == kOwn) return own.add_imported(device_index, units);
+  at_foreign_tenant(exporter, [&](ForeignTenant& other) {
+    const int there = device_index_at(other, own, device_index);
+    if (there >= 0) other.ledger.add_imported(there, units);
+  });
+}
+
+void Imports::leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+  if (exporter == kOwn) {
+    if (units > 0) own.drop_imported(device_index, units);
+    return;
+  }
+  at_foreign_tenant(exporter, [&](ForeignTenant& other) {
+    const int there = units > 0 ? device_index_at(other, own, device_index) : -1;
+    if (there >= 0) other.ledger.drop_imported(there, units);
+    if (--other.memories == 0) other.ledger.leave();
+  });
+}
+
+}  // namespace fracgpu

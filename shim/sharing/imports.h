@@ -1,0 +1,65 @@
+// Memory that this process has imported, and whose it is.
+//
+// What outlives its exporter goes on counting for the exporter's tenant while somebody has it
+// imported. In the own tenant the ledger says so; in another one this process   in that tenant's
+// ledger too, with nothing held, as long as it has anything of that tenant's imported. Memory of
+// processes that cannot be told counts as the own tenant's.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/base/spin_lock.h"
+#include "shim/ledger/ledger.h"
+
+namespace fracgpu {
+
+class Imports {
+ public:
+  // An exporter's number: the own tenant, and from 2 on others. 0 is no exporter at all.
+  static constexpr uint8_t kOwn = 1;
+  // Of how many other tenants a process can be a foreign importer at once; those of more count as
+  // the own.
+  static constexpr uint8_t kMaxForeignTenants = 16;
+
+  // Who exported the memory of a handle; the exporter's ledger then knows of a call that may import
+  // it, until `end_call`. Each answer wants one `leave`.
+  uint8_t begin_call(Ledger& own, const void* handle, size_t size);
+  // The same for a descriptor, with the units that it stands for where those are known.
+  uint8_t begin_call(Ledger& own, int fd, uint64_t& units);
+  void end_call(Ledger& own, uint8_t exporter);
+
+  // This process uses more of an exporter's memory, on a device index of the own ledger.
+  void add(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
+  // The memory, `units` of which were added, is used no longer. `device_index` is only asked for if
+  // any were.
+  void leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
+
+ private:
+  struct ForeignTenant {
+    Ledger ledger;
+    uint32_t memories = 0;  // 0: unused
+  };
+
+  // What tells an exporter's ledger from others: a handle that it gave out, or else its mark.
+  struct Wanted {
+    uint64_t handle = 0;
+    uint32_t mark = 0;
+
+    bool is_of(const Ledger& ledger) const;
+    bool is_of(const char* tenant) const;  // one that is not mapped
+    bool is_of(const layout::Header& header, uint64_t exported) const;
+  };
+
+  uint8_t begin_call(Ledger& own, const Wanted& wanted);
+  uint8_t number_of(const ForeignTenant& other) const {
+    return static_cast<uint8_t>(kOwn + 1 + (&other - foreign_tenants_));
+  }
+  template <typename Visit>
+  void at_foreign_tenant(uint8_t exporter, Visit visit);
+  static int device_index_at(const ForeignTenant& other, const Ledger& own, int device_index);
+
+  SpinLock lock_;
+  ForeignTenant foreign_tenants_[kMaxForeignTenants];
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,63 @@
+// A small array under a lock; programs have a handful of contexts. See context_table.h.
+#include "shim/tracking/context_table.h"
+
+namespace fracgpu {
+
+bool ContextTable::find(const void* handle, Context& context) {
+  Locked<SpinLock> lock(lock_);
+  for (const Context& entry : entries_) {
+    if (entry.handle == handle && handle != nullptr) {
+      context = entry;
+      return true;
+    }
+  }
+  return false;
+}
+
+Context ContextTable::enter(const void* handle, int device, int device_index) {
+  Context context{.handle = handle,
+                  .id = kUntrackedContext,
+                  .device = device,
+                  .device_index = device_index,
+                  .users = 1};
+  Locked<SpinLock> lock(lock_);
+  Context* free_entry = nullptr;
+  for (Context& entry : entries_) {
+    if (entry.handle == handle) return entry;
+    const bool retired = retired_[&entry - entries_];
+    if (entry.handle == nullptr && !retired && free_entry == nullptr) free_entry = &entry;
+  }
+  if (free_entry == nullptr) return context;
+  context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
+  *free_entry = context;
+  return context;
+}
+
+bool ContextTable::forget(const void* handle, Context& context) {
+  Locked<SpinLock> lock(lock_);
+  for (Context& entry : entries_) {
+    if (entry.handle != handle || handle == nullptr) continue;
+    context = entry;
+    retired_[&entry - entries_] = true;
+    entry = Context{};
+    epoch_.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+void ContextTable::recycle(uint16_t id) {
+  if (id == kUntrackedContext) return;
+  Locked<SpinLock> lock(lock_);
+  retired_[id - 1] = false;
+}
+
+int ContextTable::attach(const void* handle, int change) {
+  Locked<SpinLock> lock(lock_);
+  for (Context& entry : entries_) {
+    if (entry.handle == handle && handle != nullptr) return entry.users += change;
+  }
+  return 0;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,52 @@
+// The driver contexts this process uses: which device each is on, and a small id for it.
+//
+// The id marks every allocation made in the context, so that all of them can be given back when
+// the context is destroyed. Finding the current context again costs one comparison.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// Ids of contexts beyond the table's size: charged, but not given back with the context.
+inline constexpr uint16_t kUntrackedContext = 0;
+
+struct Context {
+  const void* handle = nullptr;
+  uint16_t id = kUntrackedContext;
+  int device = 0;         // the vendor's ordinal
+  int device_index = -1;  // device device index in the ledger, or Process::kNotCapped / kFault
+  int users = 1;          // attach count of the legacy API
+};
+
+class ContextTable {
+ public:
+  // The context with this handle, if known.
+  bool find(const void* handle, Context& context);
+
+  // Enters a context made on the device; returns it as entered.
+  Context enter(const void* handle, int device, int device_index);
+
+  // Forgets it, so that its handle may mean another one. The id stays taken until `recycle`.
+  bool forget(const void* handle, Context& context);
+  void recycle(uint16_t id);
+
+  // Changes an entry's attach count by `change`; the new count, or 0 if the handle is unknown.
+  int attach(const void* handle, int change);
+
+  // Changes whenever a handle was forgotten: what a thread remembers is good until then.
+  uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+
+ private:
+  static constexpr int kMax = 1024;
+
+  SpinLock lock_;
+  std::atomic<uint64_t> epoch_{1};
+  Context entries_[kMax];    // entry i has id i + 1
+  bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,189 @@
+// Entries and the sums over them; see live_map.h.
+#include "shim/tracking/live_map.h"
+
+namespace fracgpu {
+namespace {
+
+// In the upper half of a device index's sum.
+constexpr uint64_t kOneUser = uint64_t{1} << 32;
+
+// What the entry adds to its device index's sum.
+uint64_t sum_of(const Allocation& entry) {
+  const uint32_t units = entry.leaving < entry.users ? entry.units : 0;
+  return entry.users * kOneUser | units;
+}
+
+bool same_owner(const Allocation& one, const Allocation& other) {
+  return one.context == other.context && one.pool == other.pool;
+}
+
+}  // namespace
+
+void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
+  entry = allocation;
+  sums[entry.device_index] += sum_of(entry);
+  if (entry.managed) managed[entry.device_index] += entry.units;
+  ++changes;
+}
+
+void LiveMap::Shard::forget(const Allocation& entry) {
+  sums[entry.device_index] -= sum_of(entry);
+  if (entry.managed) managed[entry.device_index] -= entry.units;
+  ++changes;
+}
+
+void LiveMap::Shard::displace(Allocation& entry, Allocation& displaced) {
+  displaced = entry;
+  forget(entry);
+}
+
+inline void LiveMap::Shard::add_user(Allocation& entry) {
+  if (entry.leaving == entry.users) sums[entry.device_index] += entry.units;
+  sums[entry.device_index] += kOneUser;
+  ++entry.users;
+  ++changes;
+}
+
+inline void LiveMap::Shard::begin_drop(Allocation& entry) {
+  if (++entry.leaving == entry.users) sums[entry.device_index] -= entry.units;
+  ++changes;
+}
+
+// Whether all users are leaving is the same before and after.
+inline void LiveMap::Shard::finish_drop(Allocation& entry) {
+  sums[entry.device_index] -= kOneUser;
+  --entry.users;
+  --entry.leaving;
+  ++changes;
+}
+
+inline void LiveMap::Shard::abandon_drop(Allocation& entry) {
+  if (entry.leaving-- == entry.users) sums[entry.device_index] += entry.units;
+  ++changes;
+}
+
+LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced) {
+  const uint64_t key = allocation.key;
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* const entry = shard.table.insert(key);
+  if (entry == nullptr) return Added::out_of_memory;
+  if (entry->users != 0) shard.displace(*entry, displaced);
+  shard.enter(*entry, allocation);
+  return Added::fresh;
+}
+
+LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced) {
+  const uint64_t key = chunk.key;
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* const entry = shard.table.insert(key);
+  if (entry == nullptr) return Added::out_of_memory;
+  if (entry->users != 0 && same_owner(*entry, chunk)) {
+    shard.add_user(*entry);
+    return Added::shared;
+  }
+  if (entry->users != 0) shard.displace(*entry, displaced);
+  shard.enter(*entry, chunk);
+  return Added::fresh;
+}
+
+bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* known = shard.table.find(key);
+  if (known == nullptr) return false;
+  const bool first = !known->exported;
+  known->exported = true;
+  entry = *known;
+  return first;
+}
+
+bool LiveMap::find(uint64_t key, Allocation& found) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  const Allocation* const entry = shard.table.find(key);
+  if (entry != nullptr) found = *entry;
+  return entry != nullptr;
+}
+
+bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* entry = shard.table.find(key);
+  if (entry == nullptr || entry->leaving == entry->users) return false;
+  found = *entry;
+  shard.begin_drop(*entry);
+  return true;
+}
+
+uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers) {
+  const uint64_t key = chunk.key;
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* const entry = shard.table.find(key);
+  if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return 0;
+  shard.finish_drop(*entry);
+  if (lingers) entry->lingers = true;
+  if (entry->users > 0) return 0;
+  const uint32_t units = entry->units;
+  if (gone != nullptr) *gone = *entry;
+  shard.table.erase(entry);
+  return units;
+}
+
+void LiveMap::abandon_drop(const Allocation& chunk) {
+  Shard& shard = shard_of(chunk.key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* entry = shard.table.find(chunk.key);
+  if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return;
+  shard.abandon_drop(*entry);
+}
+
+bool LiveMap::take(uint64_t key, Allocation& taken) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* entry = shard.table.find(key);
+  if (entry == nullptr) return false;
+  taken = *entry;
+  shard.forget(*entry);
+  shard.table.erase(entry);
+  return true;
+}
+
+uint64_t LiveMap::count(int device_index) {
+  uint64_t sum = 0;
+  for (Shard& shard : shards_) {
+    Locked<SpinLock> lock(shard.lock);
+    sum += shard.sums[device_index] >> 32;
+  }
+  return sum;
+}
+
+LiveMap::LockedView::LockedView(LiveMap& map) : map_(map) {
+  for (Shard& shard : map_.shards_) shard.lock.lock();
+}
+
+LiveMap::LockedView::~LockedView() {
+  for (Shard& shard : map_.shards_) shard.lock.unlock();
+}
+
+uint64_t LiveMap::LockedView::units(int device_index) const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.sums[device_index] & UINT32_MAX;
+  return sum;
+}
+
+uint64_t LiveMap::LockedView::managed(int device_index) const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.managed[device_index];
+  return sum;
+}
+
+uint64_t LiveMap::LockedView::changes() const {
+  uint64_t sum = 0;
+  for (const Shard& shard : map_.shards_) sum += shard.changes;
+  return sum;
+}
+
+}  // namespace fracgpu

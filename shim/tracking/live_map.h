@@ -1,0 +1,132 @@
+// The live allocations of this process: what is charged for each, found by its key in O(1).
+//
+// 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a
+// whole allocation out before the driver frees it, and putting it back when the driver refuses,
+// keeps the map right even when the driver hands the same address to another thread in between. A
+// chunk is different: a user counts until the driver has freed its part, since until then the
+// driver keeps the whole chunk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// Keys: the device address of a whole allocation, or `chunk_key` of the 2 MiB chunk that small
+// allocations share. 0 is no key. Aligned, so that none lies in two cache lines.
+struct alignas(32) Allocation {
+  uint64_t key = 0;
+  uint32_t units = 0;        // charged, in the ledger's units
+  uint32_t users = 0;        // allocations that share the entry; 1 but for chunks
+  uint32_t leaving = 0;      // of these, how many the driver is just freeing
+  uint16_t context = 0;      // id in the process's ContextTable; freed with that context
+  uint8_t device_index = 0;  // device, as the ledger numbers them
+  uint8_t pool = 0;          // of a block: whose it is, see BlockCache
+  bool lingers = false;      // a part of the chunk was freed in stream order, at an unknown moment
+  bool exported = false;     // other processes may hold it too
+  bool managed = false;      // it may be on the host, where the driver counts none of it
+  uint8_t unused[5] = {};    // to the end, so that a copy is two moves
+};
+
+class LiveMap {
+ public:
+  enum class Added { fresh, shared, out_of_memory };
+
+  // Adds a whole allocation. An entry already there is stale (the driver has handed its address
+  // out again): it is copied to `displaced`, which is left alone otherwise, and its charge is the
+  // caller's.
+  Added add(const Allocation& allocation, Allocation& displaced);
+
+  // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
+  // another context or pool is stale, though a user of it may be leaving yet, and is displaced as
+  // by `add`.
+  Added add_user(const Allocation& chunk, Allocation& displaced);
+
+  // True with a copy in `found` when it is there, leaving or not.
+  bool find(uint64_t key, Allocation& found);
+
+  // Marks the entry as exported, with a copy in `entry`. True the first time.
+  bool mark_exported(uint64_t key, Allocation& entry);
+
+  // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`;
+  // false as well when all its users are leaving already: the chunk may be gone then, and what is
+  // at its addresses is no part of it.
+  bool begin_drop(uint64_t key, Allocation& found);
+
+  // The driver freed the part of `chunk`, which is what `begin_drop` found, or (`abandon_drop`)
+  // refused to. Returns the units to give back: 0 while other users remain, or when the chunk is no
+  // longer the same context's and pool's.
+  // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
+  // that part later.
+  uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false);
+  void abandon_drop(const Allocation& chunk);
+
+  // Removes a whole allocation. True with a copy in `taken`.
+  bool take(uint64_t key, Allocation& taken);
+
+  // Takes out every entry of a context and hands it to `visit(const Allocation&)`.
+  template <typename Visit>
+  void take_context(uint16_t context, Visit visit) {
+    for (Shard& shard : shards_) {
+      Locked<SpinLock> lock(shard.lock);
+      shard.table.erase_if([&](const Allocation& entry) {
+        if (entry.context != context) return false;
+        visit(entry);
+        shard.forget(entry);
+        return true;
+      });
+    }
+  }
+
+  // How many allocations live on the device index: each user of a chunk is one.
+  uint64_t count(int device_index);
+
+  // The map held still: no entry comes or goes while this lives.
+  class LockedView {
+   public:
+    explicit LockedView(LiveMap& map);
+    ~LockedView();
+    LockedView(const LockedView&) = delete;
+    LockedView& operator=(const LockedView&) = delete;
+
+    uint64_t units(int device_index) const;    // of all entries that are not leaving
+    uint64_t managed(int device_index) const;  // part of that
+    uint64_t changes() const;  // differs from an earlier value when anything came or went
+
+   private:
+    LiveMap& map_;
+  };
+
+ private:
+  static constexpr int kShardBits = 6;
+
+  struct alignas(64) Shard {
+    // These keep `sums`, `managed` and `changes`.
+    void enter(Allocation& entry, const Allocation& allocation);
+    void forget(const Allocation& entry);
+    [[gnu::cold]] void displace(Allocation& entry, Allocation& displaced);
+    void add_user(Allocation& entry);
+    void begin_drop(Allocation& entry);
+    void finish_drop(Allocation& entry);
+    void abandon_drop(Allocation& entry);
+
+    SpinLock lock;
+    uint64_t changes = 0;
+    HashTable<Allocation, 64, kShardBits> table;
+    // Units of the entries that are not leaving, and in the upper half the users of all. One
+    // number, so that calls pay for one addition; a process holds less than 2^32 units on a device.
+    uint64_t sums[layout::kMaxDevices] = {};
+    static_assert(layout::kMaxUnits < UINT32_MAX);
+    uint64_t managed[layout::kMaxDevices] = {};  // units
+  };
+
+  Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }
+
+  Shard shards_[1 << kShardBits];
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,151 @@
+// Three small tables under one lock; see physical_table.h.
+#include "shim/tracking/physical_table.h"
+
+#include <algorithm>
+
+namespace fracgpu {
+
+bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter) {
+  Locked<SpinLock> lock(lock_);
+  Handle* entry = handles_.insert(handle);
+  if (entry == nullptr) return false;
+  const uint64_t number = next_;
+  Memory* memory = memories_.insert(number);
+  if (memory == nullptr) {
+    handles_.erase(handles_.find(handle));
+    return false;
+  }
+  ++next_;
+  ++changes_;
+  any_.store(true, std::memory_order_relaxed);
+  entry->memory = number;
+  memory->handle = handle;
+  memory->units = units;
+  memory->uses = 1;
+  memory->exporter = exporter;
+  memory->device_index = static_cast<uint8_t>(device_index);
+  units_[device_index] += units;
+  if (units > 0) ++count_[device_index];
+  return true;
+}
+
+uint64_t PhysicalTable::memory_of(uint64_t handle) {
+  if (handle == 0 || !any_.load(std::memory_order_relaxed)) return 0;
+  Locked<SpinLock> lock(lock_);
+  const Handle* entry = handles_.find(handle);
+  return entry != nullptr ? entry->memory : 0;
+}
+
+uint64_t PhysicalTable::memory_at(uint64_t address) {
+  Locked<SpinLock> lock(lock_);
+  const uint64_t stride = step();
+  if (stride == 0) return 0;
+  for (uint64_t begin = address & -stride; begin != 0 && address - begin < longest_;
+       begin -= stride) {
+    if (const Mapping* mapping = mappings_.find(begin); mapping != nullptr) {
+      return address - begin < mapping->size ? mapping->memory : 0;
+    }
+  }
+  return 0;
+}
+
+bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
+  Locked<SpinLock> lock(lock_);
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || memory->units == 0) return false;
+  charge = {.memory = number, .units = memory->units, .device_index = memory->device_index};
+  const bool first = !memory->exported;
+  memory->exported = true;
+  return first;
+}
+
+PhysicalTable::Freed PhysicalTable::note_import(uint64_t number, uint64_t units) {
+  Locked<SpinLock> lock(lock_);
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || memory->exporter == 0 || units <= memory->imported) return {};
+  const uint64_t more = units - memory->imported;
+  memory->imported = units;
+  return {.memory = number,
+          .imported = more,
+          .exporter = memory->exporter,
+          .device_index = memory->device_index};
+}
+
+void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
+  Locked<SpinLock> lock(lock_);
+  Memory* entry = memories_.find(memory);
+  if (entry == nullptr) return;
+  ++entry->uses;
+  ++changes_;
+  if (handle == entry->handle) return;
+  entry->aliased = true;
+  if (Handle* name = handles_.insert(handle); name != nullptr) name->memory = memory;
+}
+
+PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
+  ++changes_;
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || --memory->uses > 0) return {};
+  const Freed freed = {.memory = number,
+                       .units = memory->units,
+                       .imported = memory->imported,
+                       .exporter = memory->exporter,
+                       .device_index = memory->device_index,
+                       .exported = memory->exported};
+  units_[freed.device_index] -= freed.units;
+  if (freed.units > 0) --count_[freed.device_index];
+  // Its handles mean nothing any more; the driver may have given their values to other memory.
+  if (Handle* name = handles_.find(memory->handle); name != nullptr && name->memory == number) {
+    handles_.erase(name);
+  }
+  if (memory->aliased) {
+    handles_.erase_if([&](const Handle& handle) { return handle.memory == number; });
+  }
+  memories_.erase(memory);
+  return freed;
+}
+
+PhysicalTable::Freed PhysicalTable::drop_reference(uint64_t memory) {
+  Locked<SpinLock> lock(lock_);
+  return drop_use(memory);
+}
+
+PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uint64_t memory,
+                                                uint64_t owner) {
+  Locked<SpinLock> lock(lock_);
+  Memory* entry = memories_.find(memory);
+  if (entry == nullptr) return {};
+  ++entry->uses;
+  Mapping* mapping = mappings_.insert(key);
+  // Not remembered: the memory then stays charged, which errs on the safe side.
+  if (mapping == nullptr) return {};
+  const uint64_t before = mapping->memory;
+  mapping->size = size;
+  mapping->memory = memory;
+  mapping->owner = owner;
+  mapping->serial = ++serial_;
+  ++changes_;
+  if (key >> 63 == 0) {
+    granules_ |= key | size;
+    longest_ = std::max(longest_, size);
+  }
+  return before != 0 ? drop_use(before) : Freed{};
+}
+
+uint64_t PhysicalTable::serial() {
+  Locked<SpinLock> lock(lock_);
+  return serial_;
+}
+
+void PhysicalTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
+  Locked<SpinLock> lock(lock_);
+  units = units_[device_index];
+  changes = changes_;
+}
+
+uint64_t PhysicalTable::count(int device_index) {
+  Locked<SpinLock> lock(lock_);
+  return count_[device_index];
+}
+
+}  // namespace fracgpu

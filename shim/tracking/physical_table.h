@@ -1,0 +1,170 @@
+// Device memory that is made, mapped and released by separate calls (CUDA's and HIP's virtual
+// memory management): which memory each handle stands for, where it is mapped, and when the last
+// use of it is gone.
+//
+// Memory is free when no reference to a handle, no mapping and no binding of it is left, in
+// whatever order they go: NCCL and PyTorch release the handle while the memory stays mapped. Uses
+// are dropped after the driver's call, by the number of the memory and not by its handle or
+// address: those the driver may have given to another thread meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+class PhysicalTable {
+ public:
+  // Memory whose last use is gone: its number (0: it has others) and its charge.
+  struct Freed {
+    uint64_t memory = 0;
+    uint64_t units = 0;
+    uint64_t imported = 0;  // units that another process pays for
+    uint8_t exporter = 0;   // see `add`
+    int device_index = 0;
+    bool exported = false;
+  };
+
+  // A new handle, with one reference: to new memory that was charged, or to what costs nothing (0
+  // units), of which imports are memory that another process pays for, by Imports' number of the
+  // `exporter` (0: no import); their handle may also be the address at which they were opened.
+  // False when the host is out of memory.
+  bool add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter = 0);
+
+  // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
+  uint64_t memory_of(uint64_t handle);
+  uint64_t memory_at(uint64_t address);
+
+  // Marks memory of this process as exported, and says its charge. True the first time.
+  bool mark_exported(uint64_t memory, Freed& charge);
+
+  // Of an import often nothing is known but what is mapped: notes that it is `units` at least.
+  // Returns its device index, its exporter, and in `imported` by how much that is more than was
+  // known.
+  Freed note_import(uint64_t memory, uint64_t units);
+
+  // One more reference to the memory by this handle, which may be a new one.
+  void add_reference(uint64_t handle, uint64_t memory);
+  Freed drop_reference(uint64_t memory);
+
+  // A use that `key` names: the address of a mapping of `size` bytes, or a key made by
+  // `binding_key`. Goes by drop_mappings, or with its `owner` (an array, a multicast object). What
+  // was known there before is gone: the driver maps nothing over a mapping.
+  Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0);
+
+  // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, which is
+  // what `serial()` said before the driver was called. Calls freed(const Freed&) for each memory
+  // whose last use that was.
+  template <typename Visit>
+  void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed);
+  template <typename Visit>
+  void drop_owned(uint64_t owner, Visit freed);
+  uint64_t serial();
+
+  // The owner that stands for memory itself, as a multicast object is some.
+  static constexpr uint64_t owner_key(uint64_t memory) { return uint64_t{1} << 63 | memory; }
+
+  // A key that no address can be, of what is bound at an offset of an object.
+  static constexpr uint64_t binding_key(uint64_t object, int device_index, uint64_t offset) {
+    return uint64_t{1} << 63 | (object & 0x3ffffff) << 36 |
+           static_cast<uint64_t>(device_index & 15) << 32 | (offset >> 16 & 0xffffffff);
+  }
+  static constexpr uint64_t kBindingStep = 1 << 16;
+
+  // The sum charged on a device index. `changes` differs from an earlier value when anything came
+  // or went.
+  void sum(int device_index, uint64_t& units, uint64_t& changes);
+
+  // How many memories are charged on a device index.
+  uint64_t count(int device_index);
+
+ private:
+  struct Handle {
+    uint64_t key;  // the driver's handle
+    uint64_t memory;
+  };
+  struct Memory {
+    uint64_t key;     // its number
+    uint64_t handle;  // the first; `aliased` when there were others
+    uint64_t units;
+    uint64_t imported;
+    uint32_t uses;
+    uint8_t device_index;
+    uint8_t exporter;
+    bool aliased;
+    bool exported;
+  };
+  struct Mapping {
+    uint64_t key;
+    uint64_t size;
+    uint64_t memory;
+    uint64_t owner;
+    uint64_t serial;
+  };
+
+  Freed drop_use(uint64_t memory);
+  uint64_t step() const { return granules_ & -granules_; }
+
+  SpinLock lock_;
+  std::atomic<bool> any_{false};  // was there ever a handle? Every free in stream order asks
+  HashTable<Handle, 16> handles_;
+  HashTable<Memory, 16> memories_;
+  HashTable<Mapping, 16> mappings_;
+  uint64_t next_ = 1;
+  uint64_t serial_ = 1;
+  uint64_t changes_ = 0;
+  uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
+  uint64_t longest_ = 0;   // largest mapping so far, in bytes
+  uint64_t units_[layout::kMaxDevices] = {};
+  uint64_t count_[layout::kMaxDevices] = {};  // of those that cost something
+};
+
+template <typename Visit>
+void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed) {
+  const bool binding = key >> 63 != 0;
+  uint64_t left = binding ? size / kBindingStep : size;
+  while (left > 0) {
+    Freed gone;
+    uint64_t stride = 1;
+    {
+      Locked<SpinLock> lock(lock_);
+      stride = binding ? 1 : step();
+      if (stride == 0) return;  // nothing was ever mapped
+      Mapping* mapping = mappings_.find(key);
+      if (mapping != nullptr && mapping->serial <= serial) {
+        stride = binding ? mapping->size / kBindingStep : mapping->size;
+        gone = drop_use(mapping->memory);
+        mappings_.erase(mapping);
+      }
+    }
+    if (gone.memory != 0) freed(gone);
+    if (stride == 0 || stride >= left) return;
+    key += stride;
+    left -= stride;
+  }
+}
+
+template <typename Visit>
+void PhysicalTable::drop_owned(uint64_t owner, Visit freed) {
+  for (bool found = true; found;) {
+    found = false;
+    Freed gone;
+    {
+      Locked<SpinLock> lock(lock_);
+      // One at a time: what is freed must be given back without the lock.
+      mappings_.erase_if([&](const Mapping& mapping) {
+        if (found || mapping.owner != owner) return false;
+        found = true;
+        gone = drop_use(mapping.memory);
+        return true;
+      });
+    }
+    if (gone.memory != 0) freed(gone);
+  }
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,103 @@
+// A table under a lock; see pool_table.h.
+#include "shim/tracking/pool_table.h"
+
+#include <sched.h>
+
+namespace fracgpu {
+
+bool PoolTable::find(uint64_t key, Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  const Pool* known = pools_.find(key);
+  if (known != nullptr) pool = *known;
+  return known != nullptr;
+}
+
+bool PoolTable::add(uint64_t key, int device_index, const PoolDriver& driver) {
+  Locked<SpinLock> lock(lock_);
+  Pool* pool = pools_.insert(key);
+  if (pool == nullptr) return false;
+  if (pool->driver == nullptr) {
+    pool->device_index = device_index;
+    pool->driver = &driver;
+    ++changes_;
+  }
+  count_.store(pools_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  Pool* known = pools_.find(key);
+  if (known == nullptr || known->exported) return false;
+  known->exported = true;
+  ++known->version;
+  pool = *known;
+  return true;
+}
+
+bool PoolTable::begin_use(uint64_t key, Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  Pool* known = pools_.find(key);
+  if (known == nullptr) return false;
+  ++known->users;
+  pool = *known;
+  return true;
+}
+
+void PoolTable::end_use(uint64_t key) {
+  Locked<SpinLock> lock(lock_);
+  if (Pool* known = pools_.find(key); known != nullptr) --known->users;
+}
+
+bool PoolTable::end_use(const Pool& known, uint64_t units) {
+  Locked<SpinLock> lock(lock_);
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr) return false;
+  --pool->users;
+  if (pool->version != known.version) return false;
+  if (units != pool->units) ++changes_;
+  pool->units = units;
+  ++pool->version;
+  return true;
+}
+
+bool PoolTable::remove(uint64_t key, Pool& pool) {
+  for (;; sched_yield()) {
+    Locked<SpinLock> lock(lock_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return false;
+    if (known->users > 0) continue;
+    pool = *known;
+    pools_.erase(known);
+    ++changes_;
+    count_.store(pools_.size(), std::memory_order_relaxed);
+    return true;
+  }
+}
+
+void PoolTable::put_back(const Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  if (Pool* entry = pools_.insert(pool.key); entry != nullptr) *entry = pool;
+  ++changes_;
+  count_.store(pools_.size(), std::memory_order_relaxed);
+}
+
+size_t PoolTable::keys(int device_index, uint64_t* keys, size_t capacity) {
+  Locked<SpinLock> lock(lock_);
+  size_t count = 0;
+  pools_.for_each([&](const Pool& pool) {
+    if (pool.device_index == device_index && count < capacity) keys[count++] = pool.key;
+  });
+  return count;
+}
+
+void PoolTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
+  Locked<SpinLock> lock(lock_);
+  units = 0;
+  pools_.for_each([&](const Pool& pool) {
+    if (pool.device_index == device_index) units += pool.units;
+  });
+  changes = changes_;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,70 @@
+// Memory pools of the driver: what each is charged for, and how to ask what it holds.
+//
+// A pool grows and shrinks by itself, in chunks, so it is charged by what the driver says that it
+// has reserved, and not by what is asked of it. Memory of CUDA graphs is a pool in this sense too.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// What a vendor's driver can do with a pool. `key` is the handle, or whatever the vendor's hooks
+// entered the pool by.
+struct PoolDriver {
+  bool (*reserved)(uint64_t key, uint64_t& bytes);  // false: the driver does not say
+  void (*trim)(uint64_t key);                       // gives back what it holds unused
+};
+
+struct Pool {
+  uint64_t key = 0;
+  uint64_t units = 0;    // charged
+  uint64_t version = 0;  // of `units`: a reading of before another settlement is stale
+  const PoolDriver* driver = nullptr;
+  int device_index = 0;
+  bool exported = false;  // other processes may hold memory of it
+  unsigned users = 0;     // threads that are asking the driver about it
+};
+
+class PoolTable {
+ public:
+  bool find(uint64_t key, Pool& pool);
+
+  // The same for asking the driver about it: the pool is not removed, and so not destroyed, before
+  // `end_use`.
+  bool begin_use(uint64_t key, Pool& pool);
+  void end_use(uint64_t key);
+  // And sets the charge, if nobody else has set it since `known` was copied.
+  bool end_use(const Pool& known, uint64_t units);
+
+  // Enters a pool that is not known yet, with nothing charged. False: out of host memory.
+  bool add(uint64_t key, int device_index, const PoolDriver& driver);
+
+  // Marks the pool as exported. True with a copy in `pool` the first time.
+  bool mark_exported(uint64_t key, Pool& pool);
+
+  // Removes it once no thread uses it; a copy of what it was in `pool`.
+  bool remove(uint64_t key, Pool& pool);
+  void put_back(const Pool& pool);
+
+  // Copies at most `capacity` keys of pools on the device index; returns how many.
+  size_t keys(int device_index, uint64_t* keys, size_t capacity);
+
+  // Whether there is any pool; costs one comparison.
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  void sum(int device_index, uint64_t& units, uint64_t& changes);
+
+ private:
+  SpinLock lock_;
+  HashTable<Pool, 16> pools_;
+  std::atomic<size_t> count_{0};
+  uint64_t changes_ = 0;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,27 @@
+// Finds the vendor of a device; see backend.h.
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr VendorBackend kNobody{.name = "", .libraries = {}, .owns = nullptr};
+
+}  // namespace
+
+const VendorBackend& backend_of(const char* device_key) {
+  for (const VendorBackend* const vendor : vendor_backends) {
+    if (vendor->owns(device_key)) return *vendor;
+  }
+  return kNobody;
+}
+
+bool device_may_exist(const Selector& selector) {
+  if (!selector.key.empty()) return backend_of(selector.key.c_str()).device_may_exist(selector);
+  // An index or a bus id may be meant for any vendor: each numbers its own devices from 0.
+  for (const VendorBackend* const vendor : vendor_backends) {
+    if (vendor->device_may_exist(selector)) return true;
+  }
+  return vendor_backends.empty();
+}
+
+}  // namespace fracgpu

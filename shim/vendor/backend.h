@@ -1,0 +1,75 @@
+// The boundary to the vendors: one struct of functions for each, and all that the core knows of it.
+//
+// What a driver itself says about devices and about who holds what is its reported usage. It is
+// read on cold paths only, since a reading costs milliseconds: when a context is made or destroyed,
+// before a refusal, and before a dead process's memory is given out again. Devices are named by
+// their key in the ledger. No function needs a lock held; none may be called with a spin lock held
+// but `Process::cold_paths`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "shim/config/device_name.h"
+#include "shim/vendor/vendor_library.h"
+
+namespace fracgpu {
+
+// Every function returns false where the driver does not tell or cannot be trusted; so does each
+// that a vendor leaves out.
+struct VendorBackend {
+  const char* name;
+
+  // Its libraries, whose functions are intercepted.
+  std::span<VendorLibrary* const> libraries;
+
+  // Whether the device is one of this vendor's.
+  bool (*owns)(const char* device_key);
+
+  // Device memory in bytes that the driver counts for this process, whatever made it allocate; and
+  // for another one, by its PID in the initial PID namespace.
+  bool (*usage_of_self)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
+    return false;
+  };
+  bool (*usage_of)(uint32_t host_pid, const char* device_key,
+                   uint64_t& bytes) = [](uint32_t, const char*, uint64_t&) { return false; };
+
+  // What is in use on the device by everybody, in bytes.
+  bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
+    return false;
+  };
+
+  // The device's number as the vendor's tool prints it, its memory in bytes, and where it is.
+  bool (*index_of)(const char* device_key, int& index) = [](const char*, int&) { return false; };
+  bool (*physical_bytes)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
+    return false;
+  };
+  bool (*bus_id_of)(const char* device_key, BusId& bus_id) = [](const char*, BusId&) {
+    return false;
+  };
+
+  // Whether the device is a partition of a GPU that has a key of its own, as MIG instances are, and
+  // that key. AMD's partitions are known by their bus ids and numbers alone.
+  bool (*is_partition)(const char* device_key) = [](const char*) { return false; };
+  bool (*parent_of)(const char* device_key, Text<64>& parent_key) = [](const char*, Text<64>&) {
+    return false;
+  };
+
+  // Whether the machine has a device that the selector names. True also when nobody can tell: only
+  // a sure "no" counts.
+  bool (*device_may_exist)(const Selector& selector) = [](const Selector&) { return true; };
+
+  // The device's name for people: its key, with where it is if the key does not tell a person.
+  Text<96> (*describe)(const char* device_key) = [](const char* key) { return Text<96>(key); };
+};
+
+// The vendors that are built in; hooks/vendors.cc has them, tests have their own.
+extern const std::span<const VendorBackend* const> vendor_backends;
+
+// Of the vendor whose device it is; one that tells nothing where it is nobody's.
+const VendorBackend& backend_of(const char* device_key);
+
+// Whether any vendor may have a device that the selector names.
+bool device_may_exist(const Selector& selector);
+
+}  // namespace fracgpu

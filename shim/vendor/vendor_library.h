@@ -1,0 +1,92 @@
+// One vendor library as the shim sees it: its sonames, and the functions taken from it.
+//
+// A vendor's table (hooks/<vendor>/functions.inc) becomes a `FunctionTable`: each function has the
+// exported name, our hook (null when the shim only calls it) and the slot for the real address.
+// The dlsym interposer, the entry-point getters and the hooks all read the same table.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace fracgpu {
+
+// The names of N functions in one text, each with a null behind it: where each begins, and their
+// numbers in the order of the names. Computed by the compiler.
+template <size_t N>
+struct NameIndex {
+  std::array<uint16_t, N> begin{};
+  std::array<uint16_t, N> sorted{};
+
+  template <size_t Size>
+  constexpr explicit NameIndex(const char (&names)[Size]) {
+    static_assert(Size <= UINT16_MAX);
+    size_t at = 0;
+    for (size_t i = 0; i < N; ++i) {
+      begin[i] = static_cast<uint16_t>(at);
+      sorted[i] = static_cast<uint16_t>(i);
+      at += std::string_view(names + at).size() + 1;
+    }
+    std::sort(sorted.begin(), sorted.end(), [&](uint16_t a, uint16_t b) {
+      return std::string_view(names + begin[a]) < std::string_view(names + begin[b]);
+    });
+  }
+};
+
+// A vendor's functions by number. There is no pointer for each function: those would be written by
+// the loader, page by page, at the start of every program.
+struct FunctionTable {
+  // Of the hash table from real address to number + 1, filled when the library is resolved.
+  static constexpr size_t kAddressSlots = 512;
+
+  size_t count;
+  const char* names;
+  const uint16_t* name_begins;
+  const uint16_t* by_name;
+  void* (*hook_of)(size_t number);  // null: not intercepted, only called by the shim
+  std::atomic<void*>* real;         // null until the library is loaded, or if it lacks the name
+  std::atomic<uint16_t>* by_address;
+
+  const char* name_of(size_t number) const { return names + name_begins[number]; }
+  void* real_of(size_t number) const { return real[number].load(std::memory_order_relaxed); }
+};
+
+class VendorLibrary {
+ public:
+  // One for each generation of the library that differs in nothing that the table says; the rest
+  // are empty. One that ends in ".so" stands for every version.
+  using Sonames = std::array<std::string_view, 3>;
+
+  constexpr VendorLibrary(std::string_view prefix, const Sonames& sonames,
+                          const FunctionTable& functions)
+      : prefix_(prefix), sonames_(sonames), functions_(functions) {}
+
+  // Fills the slots once the real library is in the process, and pins it there: a slot must not
+  // outlive the code it points to. Cheap when done before. False while it is not loaded.
+  bool resolve() { return resolved_.load(std::memory_order_acquire) || resolve_now(); }
+
+  // Whether names of this library begin so; a quick way out for every other look-up.
+  bool has_prefix(const char* name) const;
+
+  // The hook for a name, if the loaded library really has the name; else null.
+  void* hook_for_name(const char* name);
+
+  // The hook that stands for a real address which the library handed out; else null.
+  void* hook_for_real(const void* real) const;
+
+  // Of the first generation that is loaded, or else of the first.
+  std::string_view soname() const;
+
+ private:
+  [[gnu::cold]] bool resolve_now();
+
+  std::string_view prefix_;
+  Sonames sonames_;
+  const FunctionTable& functions_;
+  std::atomic<bool> resolved_{false};
+};
+
+}  // namespace fracgpu

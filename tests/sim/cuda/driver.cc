@@ -1,0 +1,216 @@
+// Initialisation, visible devices, and the life of contexts in the simulated driver.
+// The process joins the node at cuInit, not when the library is loaded. A context takes its fixed
+// cost from the node when it becomes alive and gives everything back, allocations included, when it
+// ends.
+#include "sim/cuda/driver.h"
+
+#include <strings.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace sim {
+namespace {
+const volatile unsigned char never = 0;
+bool ever_initialised = false;
+constexpr uint64_t kGreenBytes = kPage;  // what a green context adds to its primary one
+
+int mig_instance_of(Node& node, const std::string& uuid) {
+  for (int dev = 0; dev < node.device_count(); ++dev) {
+    if (node.mig_parent(dev) >= 0 && strcasecmp(node.uuid(dev).c_str(), uuid.c_str()) == 0) {
+      return dev;
+    }
+  }
+  return -1;
+}
+}  // namespace
+
+const volatile unsigned char* initialised = &never;
+thread_local ThreadState thread_state = {};
+
+Driver& Driver::get() {
+  // Never destroyed: programs call the driver from their own exit handlers.
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+CUresult Driver::init() {
+  const Guard guard(mutex_);
+  if (ever_initialised) return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  std::string error;
+  if (account_ == nullptr) account_ = Account::open(&error, Vendor::kNvidia);
+  if (account_ == nullptr) {
+    if (!error.empty()) std::fprintf(stderr, "simulated driver: %s\n", error.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  if (!choose_devices()) return CUDA_ERROR_NO_DEVICE;
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0)
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<unsigned char*>(page) = 1;
+  ever_initialised = true;
+  initialised = static_cast<unsigned char*>(page);
+  return CUDA_SUCCESS;
+}
+
+// As the real driver does where MIG is on: a GPU in that mode stands for its first instance, and a
+// process has one instance and nothing beside it.
+void Driver::settle_for_one_instance() {
+  for (int& dev : visible_) {
+    Node& physical = account_->node();
+    if (const auto instances = physical.mig_instances(dev); !instances.empty()) dev = instances[0];
+    if (physical.mig_parent(dev) < 0) continue;
+    visible_ = {dev};
+    return;
+  }
+}
+
+bool Driver::choose_devices() {
+  visible_.clear();
+  Node& physical = account_->node();
+  const std::vector<int> devices = physical.devices(Vendor::kNvidia);
+  const int count = static_cast<int>(devices.size());
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (list == nullptr) {
+    visible_ = devices;
+  } else {
+    // As the real driver reads it: everything up to the first entry that names no device.
+    std::string rest = list;
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      std::string item = rest.substr(0, comma);
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+      while (!item.empty() && item.front() == ' ') item.erase(0, 1);
+      while (!item.empty() && item.back() == ' ') item.pop_back();
+      int found = -1;
+      if (const int instance = mig_instance_of(physical, item); instance >= 0) {
+        visible_.push_back(instance);
+        continue;
+      }
+      if (strncasecmp(item.c_str(), "GPU-", 4) == 0 && item.size() > 4) {
+        for (int i = 0; i < count; ++i) {
+          const int dev = devices[static_cast<size_t>(i)];
+          if (strncasecmp(physical.uuid(dev).c_str(), item.c_str(), item.size()) == 0)
+            found = found == -1 ? i : -2;
+        }
+      } else if (!item.empty() && item.find_first_not_of("0123456789") == std::string::npos &&
+                 item.size() < 4) {
+        found = std::atoi(item.c_str());
+      }
+      if (found < 0 || found >= count) break;
+      found = devices[static_cast<size_t>(found)];
+      for (const int already : visible_) {
+        if (already == found) return false;
+      }
+      visible_.push_back(found);
+    }
+  }
+  settle_for_one_instance();
+  for (size_t i = 0; i < visible_.size(); ++i) {
+    primary_[i].primary = true;
+    primary_[i].ordinal = static_cast<int>(i);
+    primary_[i].device = visible_[i];
+  }
+  return !visible_.empty();
+}
+
+bool Driver::known(const Context* context) const {
+  if (context >= primary_ && context < primary_ + kMaxDevices) return context->primary;
+  for (const Context& one : created_) {
+    if (&one == context) return true;
+  }
+  return false;
+}
+
+CUresult Driver::make_context(CUdevice dev, unsigned flags, Context** out) {
+  // A context's memory is never reused for another one, so that a stale handle is recognised.
+  Context& context = created_.emplace_back();
+  context.device = physical(dev);
+  context.ordinal = dev;
+  context.flags = flags;
+  context.references = 1;
+  const CUresult result = activate(&context);
+  if (result != CUDA_SUCCESS) {
+    created_.pop_back();
+    return result;
+  }
+  *out = &context;
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::activate(Context* context) {
+  if (!account_->reserve(context->device, account_->context_cost(context->device),
+                         Kind::kContext)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  std::copy_n(kDefaultLimits, kLimits, context->limit);
+  context->id = next_id_++;
+  context->alive = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::make_green(CUdevice dev, Context** out) {
+  Context& base = primary(dev);
+  if (!base.alive) {
+    if (const CUresult result = activate(&base)) return result;
+  }
+  if (!grow(&base, kGreenBytes)) {
+    if (base.references == 0) deactivate(&base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  ++base.references;
+  Context& green = created_.emplace_back();
+  green.device = base.device;
+  green.ordinal = base.ordinal;
+  green.flags = base.flags;
+  green.references = 1;
+  green.green = true;
+  green.parent = &base;
+  green.id = next_id_++;
+  green.alive = true;
+  *out = &green;
+  return CUDA_SUCCESS;
+}
+
+bool Driver::grow(Context* context, uint64_t bytes) {
+  if (bytes != 0 && !account_->reserve(context->device, bytes, Kind::kModule)) return false;
+  context->grown_bytes += bytes;
+  return true;
+}
+
+void Driver::shrink(Context* context, uint64_t bytes) {
+  if (bytes != 0) account_->release(context->device, bytes, Kind::kModule);
+  context->grown_bytes -= bytes;
+}
+
+// The work of its streams is done before a context ends.
+void Driver::finish(Context* context) {
+  streams.forget(*context);
+  pools.synchronised(streams.reach(*context));
+  pools.forget(context);
+  if (context->primary) graph_memory.forget(context->device);
+}
+
+void Driver::deactivate(Context* context) {
+  if (!context->alive) return;
+  if (context->parent == nullptr) finish(context);
+  context->alive = false;
+  if (context->parent != nullptr) {
+    shrink(context->parent, kGreenBytes);
+    return;
+  }
+  for (Context& green : created_) {
+    if (green.parent == context) deactivate(&green);
+  }
+  arrays.forget(context);
+  while (context->ranges != nullptr) drop_range(context->ranges);
+  context->small[0].reset();
+  context->small[1].reset();
+  shrink(context, context->grown_bytes);
+  account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
+}
+
+}  // namespace sim

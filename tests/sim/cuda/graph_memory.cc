@@ -1,0 +1,116 @@
+// The reserves of graph memory. Graphs are finished when their launch returns, so what one frees is
+// free for the next one at once, in whatever stream.
+#include "sim/cuda/graph_memory.h"
+
+#include <algorithm>
+
+#include "sim/cuda/driver.h"
+
+namespace sim {
+namespace {
+constexpr uint64_t kStep = 32ULL << 20;
+}
+
+GraphAllocation::~GraphAllocation() {
+  Driver::get().graph_memory.forget(*this);
+}
+
+std::shared_ptr<GraphAllocation> GraphMemory::create(const CUDA_MEM_ALLOC_NODE_PARAMS& params,
+                                                     int device) {
+  const uint64_t pages = (params.bytesize + kPage - 1) / kPage;
+  const uint64_t address = space_.take(pages, nullptr);
+  if (address == 0) return nullptr;
+  auto allocation = std::make_shared<GraphAllocation>();
+  allocation->device = device;
+  allocation->address = address;
+  allocation->pages = pages;
+  if (params.accessDescs != nullptr)
+    allocation->access.assign(params.accessDescs, params.accessDescs + params.accessDescCount);
+  allocation->params = params;
+  allocation->params.accessDescs = allocation->access.data();
+  allocation->params.accessDescCount = allocation->access.size();
+  allocation->params.dptr = address;
+  all_[address] = allocation;
+  return allocation;
+}
+
+void GraphMemory::forget(const GraphAllocation& allocation) {
+  if (all_.erase(allocation.address) != 0) space_.give_back(allocation.address, allocation.pages);
+}
+
+std::shared_ptr<GraphAllocation> GraphMemory::starting_at(uint64_t address) const {
+  const auto found = all_.find(address);
+  return found != all_.end() ? found->second.lock() : nullptr;
+}
+
+bool GraphMemory::find(uint64_t address, Found* found) const {
+  auto at = live_.upper_bound(address);
+  if (at == live_.begin()) return false;
+  const GraphAllocation& allocation = *(--at)->second;
+  found->ordinal = allocation.params.poolProps.location.id;
+  found->base = allocation.address;
+  found->bytes = allocation.params.bytesize;
+  found->id = allocation.address;
+  found->accessible = current() != nullptr && current()->ordinal == found->ordinal;
+  for (const CUmemAccessDesc& access : allocation.access) {
+    if (current() != nullptr && access.location.id == current()->ordinal)
+      found->accessible = found->accessible || access.flags != 0;
+  }
+  return address < found->base + found->bytes;
+}
+
+bool GraphMemory::prepare(int device, uint64_t bytes) {
+  Reserve& reserve = reserves_[device];
+  const uint64_t free = reserve.reserved - reserve.used;
+  if (bytes <= free) return true;
+  Account& account = Driver::get().account();
+  uint64_t growth = std::max(bytes - free, kStep);
+  if (!account.reserve(device, growth, Kind::kAllocation)) {
+    growth = bytes - free;
+    if (growth >= kStep || !account.reserve(device, growth, Kind::kAllocation)) return false;
+  }
+  reserve.reserved += growth;
+  reserve.reserved_high = std::max(reserve.reserved_high, reserve.reserved);
+  return true;
+}
+
+void GraphMemory::begin(const std::shared_ptr<GraphAllocation>& allocation) {
+  Reserve& reserve = reserves_[allocation->device];
+  allocation->live = true;
+  live_[allocation->address] = allocation;
+  reserve.used += allocation->bytes();
+  reserve.used_high = std::max(reserve.used_high, reserve.used);
+}
+
+void GraphMemory::end(GraphAllocation* allocation) {
+  allocation->live = false;
+  reserves_[allocation->device].used -= allocation->bytes();
+  live_.erase(allocation->address);  // which may be the last to hold it
+}
+
+// One that its own graph frees cannot be freed from outside.
+CUresult GraphMemory::free(uint64_t address) {
+  const auto found = live_.find(address);
+  if (found == live_.end() || found->second->freed_by == found->second->owner)
+    return CUDA_ERROR_INVALID_VALUE;
+  end(found->second.get());
+  return CUDA_SUCCESS;
+}
+
+void GraphMemory::trim(int device) {
+  Reserve& reserve = reserves_[device];
+  const uint64_t free = reserve.reserved - reserve.used;
+  if (free == 0) return;
+  reserve.reserved = reserve.used;
+  Driver::get().account().release(device, free, Kind::kAllocation);
+}
+
+void GraphMemory::forget(int device) {
+  for (auto at = live_.begin(); at != live_.end();) {
+    GraphAllocation* const allocation = (at++)->second.get();
+    if (allocation->device == device) end(allocation);
+  }
+  trim(device);
+}
+
+}  // namespace sim

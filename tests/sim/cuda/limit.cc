@@ -1,0 +1,53 @@
+// The limits of contexts. Three of them are paid with device memory when they are raised above what
+// the context's fixed cost includes, and give it back when they are lowered.
+#include "sim/cuda/driver.h"
+
+using sim::Context;
+using sim::Driver;
+using sim::Guard;
+using sim::kPage;
+
+namespace {
+
+// What a value takes beyond the fixed cost, in whole pages; UINT64_MAX for what no device has.
+uint64_t price(const sim::DeviceRow& row, int which, size_t value) {
+  if (which > sim::kMallocHeapSize || value <= sim::kDefaultLimits[which]) return 0;
+  uint64_t bytes = value - sim::kDefaultLimits[which];
+  // Every thread that can be resident has a stack.
+  const uint64_t copies =
+      which == sim::kStackSize ? uint64_t{row.multiprocessors} * sim::kResidentThreads : 1;
+  if (__builtin_mul_overflow(bytes, copies, &bytes) || bytes > row.total) return UINT64_MAX;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+SIM_API CUresult cuCtxSetLimit(int which, size_t value) {
+  SIM_CALL(cuCtxSetLimit);
+  SIM_CONTEXT(current);
+  // The last one can only be asked for.
+  if (which < 0 || which >= sim::kLimits - 1) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  Context* const context = current->owner();
+  const sim::DeviceRow& row = driver.row(context->ordinal);
+  const uint64_t before = price(row, which, context->limit[which]);
+  const uint64_t after = price(row, which, value);
+  if (after > before) {
+    if (!driver.grow(context, after - before)) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else {
+    driver.shrink(context, before - after);
+  }
+  context->limit[which] = value;
+  return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxGetLimit(size_t* value, int which) {
+  SIM_CALL(cuCtxGetLimit);
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_CONTEXT(current);
+  if (which < 0 || which >= sim::kLimits) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  const Guard guard(Driver::get().lock());
+  *value = current->owner()->limit[which];
+  return CUDA_SUCCESS;
+}

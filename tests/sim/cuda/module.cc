@@ -1,0 +1,119 @@
+// Modules and functions: any image loads, any name is found, nothing is ever run.
+// A module takes no device memory unless FRACGPU_SIM_MODULE_MIB is set; then each load takes that
+// much from the node, as part of what the context holds, so that implicit growth can be tested.
+// Unloading gives it back. Globals are addresses inside what the module has taken already.
+#include "sim/cuda/module.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+using sim::Context;
+using sim::Driver;
+using sim::Guard;
+
+namespace sim {
+namespace {
+
+constexpr uint64_t kGlobalBytes = 4096;
+
+uint64_t module_cost() {
+  static const uint64_t bytes = [] {
+    const char* text = std::getenv("FRACGPU_SIM_MODULE_MIB");
+    const uint64_t mib = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
+    return ((mib << 20) + kPage - 1) / kPage * kPage;
+  }();
+  return bytes;
+}
+
+}  // namespace
+
+CUresult load_module(Context* context, bool of_library, CUmodule* out) {
+  context = context->owner();
+  if (!Driver::get().grow(context, module_cost())) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = new CUmod_st{context, context->id, module_cost(), of_library, {}};
+  return CUDA_SUCCESS;
+}
+
+void unload_module(CUmodule module) {
+  if (module->loaded()) {
+    for (const auto& [name, address] : module->globals) Driver::get().detach(address);
+    Driver::get().shrink(module->context, module->bytes);
+  }
+  delete module;
+}
+
+CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes) {
+  if (!module->loaded()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  uint64_t& at = module->globals[name];
+  if (at == 0) {
+    const CUresult result =
+        Driver::get().attach(module->context, Range::Type::kGlobal, kGlobalBytes, &at);
+    if (result != CUDA_SUCCESS) {
+      module->globals.erase(name);
+      return result;
+    }
+  }
+  if (address != nullptr) *address = at;
+  if (bytes != nullptr) *bytes = kGlobalBytes;
+  return CUDA_SUCCESS;
+}
+
+CUfunction any_function() {
+  static char function;
+  return reinterpret_cast<CUfunction>(&function);
+}
+
+}  // namespace sim
+
+namespace {
+
+CUresult load(CUmodule* out, const void* image) {
+  if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_CONTEXT(context);
+  const Guard guard(Driver::get().lock());
+  return sim::load_module(context, false, out);
+}
+
+}  // namespace
+
+SIM_API CUresult cuModuleLoad(CUmodule* out, const char* path) {
+  SIM_CALL(cuModuleLoad);
+  if (path != nullptr && access(path, R_OK) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  return load(out, path);
+}
+SIM_API CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+  SIM_CALL(cuModuleLoadData);
+  return load(out, image);
+}
+SIM_API CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, int*, void**) {
+  SIM_CALL(cuModuleLoadDataEx);
+  return load(out, image);
+}
+SIM_API CUresult cuModuleLoadFatBinary(CUmodule* out, const void* image) {
+  SIM_CALL(cuModuleLoadFatBinary);
+  return load(out, image);
+}
+SIM_API CUresult cuModuleUnload(CUmodule module) {
+  SIM_CALL(cuModuleUnload);
+  // What a library has loaded goes with the library.
+  if (module == nullptr || module->of_library) return CUDA_ERROR_INVALID_HANDLE;
+  const Guard guard(Driver::get().lock());
+  sim::unload_module(module);
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
+  SIM_CALL(cuModuleGetFunction);
+  if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *out = sim::any_function();
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                                      const char* name) {
+  SIM_CALL(cuModuleGetGlobal_v2);
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Guard guard(Driver::get().lock());
+  return sim::find_global(module, name, address, bytes);
+}

@@ -1,0 +1,29 @@
+// Modules, as programs load them and as libraries make them: one per library and context, when it
+// is first used there. All of it wants the driver's lock held.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "sim/cuda/driver.h"
+
+struct CUmod_st {
+  sim::Context* context = nullptr;
+  uint64_t context_id = 0;
+  uint64_t bytes = 0;
+  bool of_library = false;
+  std::map<std::string, uint64_t> globals;  // those asked for, by name: their addresses
+
+  // A context that ended in between has taken its modules' memory with it.
+  bool loaded() const { return context->alive && context->id == context_id; }
+};
+
+namespace sim {
+
+CUresult load_module(Context* context, bool of_library, CUmodule* out);
+void unload_module(CUmodule module);
+CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
+// Any function will do, because none is ever run.
+CUfunction any_function();
+
+}  // namespace sim

@@ -1,0 +1,100 @@
+// The books of streams and events: which there are, and what a wait for one covers.
+// The legacy stream waits for every blocking stream of its context, and is one for all threads; the
+// per-thread stream is a blocking one that each thread has of its own. A stream ends with the life
+// of its context, even if that is the primary one and comes back.
+#include "sim/cuda/stream_table.h"
+
+#include <atomic>
+
+#include "sim/cuda/capture_table.h"
+#include "sim/cuda/driver.h"
+
+namespace sim {
+
+uint64_t thread_number() {
+  static std::atomic<uint64_t> next{0};
+  static thread_local const uint64_t own = next.fetch_add(1) + 1;
+  return own;
+}
+
+CUstream Streams::add(Context* context, unsigned flags, int priority) {
+  auto stream = std::make_unique<CUstream_st>();
+  stream->context = context;
+  stream->context_id = context->owner()->id;
+  stream->id = next_id_++;
+  stream->flags = flags;
+  stream->priority = priority;
+  stream->legacy = false;
+  past_[stream->id] = {stream->context_id, stream->blocking()};
+  const CUstream handle = stream.get();
+  streams_[handle] = std::move(stream);
+  return handle;
+}
+
+CUstream Streams::create(Context* context, unsigned flags, int priority) {
+  return add(context, flags, priority);
+}
+
+CUresult Streams::destroy(CUstream stream) {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capture != nullptr) leave_capture(stream);
+  streams_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::find(CUstream handle, bool per_thread, CUstream* out) {
+  const auto number = reinterpret_cast<uintptr_t>(handle);
+  if (number > 2) {
+    if (streams_.count(handle) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    const Context* context = handle->context;
+    if (!context->alive || const_cast<Context*>(context)->owner()->id != handle->context_id)
+      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *out = handle;
+    return CUDA_SUCCESS;
+  }
+  Context* context = current();
+  if (const CUresult refused = usable(context)) return refused;
+  const bool own = number == 2 || (number == 0 && per_thread);
+  CUstream& stream = default_[{context->owner()->id, own ? thread_number() : 0}];
+  if (stream == nullptr) {
+    stream = add(context, 0, 0);
+    stream->legacy = !own;
+  }
+  *out = stream;
+  return CUDA_SUCCESS;
+}
+
+CUevent Streams::create_event(unsigned flags) {
+  auto event = std::make_unique<CUevent_st>();
+  event->flags = flags;
+  const CUevent handle = event.get();
+  events_[handle] = std::move(event);
+  return handle;
+}
+
+Reach Streams::reach(const CUstream_st& stream) const {
+  const auto what = stream.legacy ? Reach::What::kBlocking : Reach::What::kStream;
+  return {what, stream.context_id, stream.id, moment_};
+}
+
+Reach Streams::reach(const Context& context) const {
+  return {Reach::What::kContext, const_cast<Context&>(context).owner()->id, 0, moment_};
+}
+
+void Streams::forget(const Context& context) {
+  const std::vector<std::shared_ptr<Capture>> all = captures;
+  for (const auto& capture : all) {
+    if (capture->origin->context_id == reach(context).context_id) leave_capture(capture->origin);
+  }
+}
+
+bool Streams::covers(const Reach& reach, uint64_t stream) const {
+  if (reach.what == Reach::What::kStream) return stream == reach.stream;
+  if (reach.what == Reach::What::kNothing) return false;
+  const Past& past = past_.at(stream);
+  return past.context_id == reach.context_id &&
+         (reach.what == Reach::What::kContext || past.blocking);
+}
+
+}  // namespace sim

@@ -1,0 +1,78 @@
+// The HSA interface that the simulated runtime answers to: the vendor's headers of 5.2, and by our
+// own hand what later releases added. Values and layouts are those of hsa_ext_amd.h 1.15
+// (ROCm 7.2); the libraries of every release since then and before use the same ones.
+#pragma once
+
+#include <hsa/amd_hsa_queue.h>
+#include <hsa/amd_hsa_signal.h>
+#include <hsa/hsa.h>
+#include <hsa/hsa_ext_amd.h>
+#include <hsa/hsa_ext_finalize.h>
+#include <hsa/hsa_ext_image.h>
+#include <hsa/hsa_ven_amd_loader.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#define SIM_API extern "C" __attribute__((visibility("default")))
+
+namespace sim {
+
+// Attributes that the headers of 5.2 do not have yet.
+enum : uint32_t {
+  kAgentMemoryAvail = 0xA015,
+  kAgentTimestampFrequency = 0xA016,
+  kAgentAsicFamilyId = 0xA107,
+  kAgentUcodeVersion = 0xA108,
+  kAgentSdmaUcodeVersion = 0xA109,
+  kAgentSdmaEngines = 0xA10A,
+  kAgentSdmaXgmiEngines = 0xA10B,
+  kAgentIommuSupport = 0xA110,
+  kAgentXccCount = 0xA111,
+  kAgentDriverUid = 0xA112,
+  kAgentNearestCpu = 0xA113,
+  kAgentMemoryProperties = 0xA114,
+  kAgentScratchLimitMax = 0xA116,
+  kAgentScratchLimitCurrent = 0xA117,
+  kAgentClockCounters = 0xA118,
+};
+enum : uint32_t {
+  kPoolLocation = 17,    // uint32_t: 0 host, 1 GPU
+  kPoolRecGranule = 18,  // size_t
+};
+enum : uint32_t {
+  kSystemMwaitx = 0x203,
+  kSystemDmabuf = 0x204,
+  kSystemVmem = 0x205,
+  kSystemXnack = 0x206,
+  kSystemExtMajor = 0x207,
+  kSystemExtMinor = 0x208,
+};
+enum : uint32_t { kStatusResourceBusy = 46, kStatusNotSupported = 47 };
+
+// hsa_amd_pointer_info_t: callers of older releases give a smaller size.
+struct PointerInfo {
+  uint32_t size;
+  uint32_t type;
+  void* agent_base;
+  void* host_base;
+  size_t bytes;
+  void* user_data;
+  hsa_agent_t owner;
+  uint32_t global_flags;
+  bool registered;
+};
+static_assert(offsetof(PointerInfo, global_flags) ==
+              offsetof(hsa_amd_pointer_info_t, global_flags));
+enum : uint32_t { kPointerReserved = 5, kPointerVmem = 6 };  // hsa_amd_pointer_type_t, since 6.1
+
+struct VmemHandle {
+  uint64_t handle;
+};
+struct AccessDescription {
+  hsa_access_permission_t permissions;
+  hsa_agent_t agent;
+};
+static_assert(sizeof(AccessDescription) == 16);
+
+}  // namespace sim

@@ -1,0 +1,84 @@
+// Reading paths. The driver's folder has two names, /sys/class/kfd/kfd being a link to
+// /sys/devices/virtual/kfd/kfd.
+#include "sim/kfd/paths.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace sim {
+namespace {
+
+// Without empty parts, "." and "..": false if it does not fit.
+bool shorten(const char* path, char* to) {
+  size_t length = 0;
+  while (*path != '\0') {
+    const size_t part = std::strcspn(path, "/");
+    if (part == 2 && std::memcmp(path, "..", 2) == 0) {
+      while (length > 0 && to[--length] != '/') {
+      }
+    } else if (part > 0 && !(part == 1 && *path == '.')) {
+      if (length + part + 2 > kPathBytes) return false;
+      to[length++] = '/';
+      std::memcpy(to + length, path, part);
+      length += part;
+    }
+    path += part;
+    path += *path == '/' ? 1 : 0;
+  }
+  to[length] = '\0';
+  return true;
+}
+
+// What follows the folder's name, or null. An empty rest is the folder itself.
+const char* below(const char* path, const char* folder) {
+  const size_t length = std::strlen(folder);
+  if (std::strncmp(path, folder, length) != 0) return nullptr;
+  return path[length] == '\0' || path[length] == '/' ? path + length : nullptr;
+}
+
+// The whole text up to `end` is a number that is written as the kernel writes it.
+bool read_number(const char* text, const char* end, unsigned long limit, unsigned long* value) {
+  if (text == end || (*text == '0' && text + 1 != end)) return false;
+  for (const char* at = text; at != end; ++at) {
+    if (*at < '0' || *at > '9') return false;
+  }
+  char* stop = nullptr;
+  *value = std::strtoul(text, &stop, 10);
+  return stop == end && *value <= limit;
+}
+
+}  // namespace
+
+KfdKind read_kfd_name(const char* path, KfdName* name) {
+  name->kind = KfdKind::kOther;
+  name->pid = -1;
+  if (path == nullptr || std::strncmp(path, "/sys/", 5) != 0 || !shorten(path, name->path))
+    return name->kind;
+  const char* driver = below(name->path, "/sys/class/kfd/kfd");
+  if (driver == nullptr) driver = below(name->path, "/sys/devices/virtual/kfd/kfd");
+  if (driver == nullptr) {
+    if (below(name->path, "/sys/class/kfd") != nullptr ||
+        below(name->path, "/sys/devices/virtual/kfd") != nullptr ||
+        below(name->path, "/sys/class/drm") != nullptr ||
+        below(name->path, "/sys/module/amdgpu") != nullptr)
+      name->kind = KfdKind::kFixed;
+    return name->kind;
+  }
+  const char* process = below(driver, "/proc");
+  if (process == nullptr) return name->kind = KfdKind::kFixed;
+  if (*process == '\0') return name->kind = KfdKind::kProcesses;
+  name->kind = KfdKind::kProcess;
+  ++process;
+  const char* end = process + std::strcspn(process, "/");
+  unsigned long number = 0;
+  if (!read_number(process, end, INT32_MAX, &number)) return name->kind;
+  name->pid = static_cast<int>(number);
+  constexpr const char kPrefix[] = "/vram_";
+  if (std::strncmp(end, kPrefix, sizeof kPrefix - 1) != 0) return name->kind;
+  const char* id = end + sizeof kPrefix - 1;
+  if (!read_number(id, id + std::strlen(id), UINT32_MAX, &number)) return name->kind;
+  name->gpu_id = static_cast<uint32_t>(number);
+  return name->kind = KfdKind::kVram;
+}
+
+}  // namespace sim

@@ -1,0 +1,32 @@
+// Which path of a call belongs to AMD's kernel driver, and where it lies in the node's tree. No
+// memory is allocated here: the calls come from anywhere in a program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sim {
+
+// More than any name the driver has, and little of a small thread's stack.
+inline constexpr size_t kPathBytes = 512;
+
+enum class KfdKind {
+  kOther,      // not the driver's
+  kFixed,      // never changes
+  kProcesses,  // the folder of all processes
+  kProcess,    // something of one process
+  kVram        // how much a process holds on a device
+};
+
+struct KfdName {
+  KfdKind kind = KfdKind::kOther;
+  int pid = -1;         // kProcess and kVram; -1: no number
+  uint32_t gpu_id = 0;  // kVram
+  char path[kPathBytes];
+};
+
+// Reads an absolute path, and writes it in its shortest form. Everything under /sys is kOther
+// unless it is the driver's.
+KfdKind read_kfd_name(const char* path, KfdName* name);
+
+}  // namespace sim

@@ -1,0 +1,273 @@
+// A preloadable library that shows a program the simulated node's /sys of AMD's kernel driver. Each
+// call of libc that takes a path and that real readers use is wrapped once: the path is exchanged
+// for the one in the node's tree if it is the driver's, and the real function does the rest. Only
+// the amounts of memory are answered here (process_files.h). libc's own inner calls cannot be
+// wrapped, which is why fopen, opendir and scandir have wrappers beside open.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/kfd/paths.h"
+#include "sim/kfd/process_files.h"
+
+namespace {
+
+using sim::KfdBooks;
+using sim::KfdKind;
+
+template <typename Function>
+Function next(std::atomic<void*>& slot, const char* name) {
+  void* found = slot.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    found = dlsym(RTLD_NEXT, name);
+    slot.store(found, std::memory_order_relaxed);
+  }
+  return reinterpret_cast<Function>(found);
+}
+#define NEXT(name)                               \
+  ([] {                                          \
+    static std::atomic<void*> slot{nullptr};     \
+    return next<decltype(&::name)>(slot, #name); \
+  }())
+
+// The path that a call is to use. Finding it leaves errno alone.
+class Place {
+ public:
+  Place(int dirfd, const char* path) : path_(path) {
+    if (path == nullptr) return;
+    const int before = errno;
+    if (*path == '/') {
+      if (std::strncmp(path, "/sys/", 5) == 0) find(path);
+    } else if (dirfd >= 0 && *path != '\0') {
+      find_below(dirfd, path);
+    }
+    errno = before;
+  }
+
+  // For calls that look at it without opening it, or open something else.
+  const char* path() {
+    if (name_.kind == KfdKind::kProcesses || name_.kind == KfdKind::kProcess || vram()) {
+      const int before = errno;
+      name_.kind == KfdKind::kProcesses ? books_->show_processes()
+                                        : books_->show_process(name_.pid);
+      errno = before;
+    }
+    return path_;
+  }
+  bool vram() const { return name_.kind == KfdKind::kVram; }
+  int open_vram(int flags) const {
+    const int before = errno;
+    const int fd = books_->open_vram(name_.pid, name_.gpu_id, flags);
+    if (fd >= 0) errno = before;
+    return fd;
+  }
+
+ private:
+  void find(const char* path) {
+    if (sim::read_kfd_name(path, &name_) == KfdKind::kOther) return;
+    books_ = KfdBooks::find();
+    const size_t root = books_ != nullptr ? books_->tree().size() : 0;
+    const size_t length = std::strlen(name_.path);
+    if (books_ == nullptr || root + length + 2 > sizeof real_) {
+      name_.kind = KfdKind::kOther;
+      return;
+    }
+    std::memcpy(real_, books_->tree().data(), root);
+    std::memcpy(real_ + root, name_.path, length + 1);
+    // As the end of a path it makes a difference: a link is followed, and a file is an error.
+    if (path[std::strlen(path) - 1] == '/') {
+      std::memcpy(real_ + root + length, "/", 2);
+      if (vram()) name_.kind = KfdKind::kProcess;
+    }
+    path_ = real_;
+  }
+
+  // A folder of the tree can only have been opened through here.
+  void find_below(int dirfd, const char* path) {
+    const KfdBooks* books = KfdBooks::found();
+    if (books == nullptr) return;
+    char link[32], folder[2 * sim::kPathBytes];
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
+    const long length = syscall(SYS_readlinkat, AT_FDCWD, link, folder, sizeof folder);
+    const std::string& tree = books->tree();
+    if (length <= static_cast<long>(tree.size()) ||
+        std::memcmp(folder, tree.c_str(), tree.size()) != 0 ||
+        static_cast<size_t>(length) + std::strlen(path) + 2 > sizeof folder)
+      return;
+    folder[length] = '/';
+    std::memcpy(folder + length + 1, path, std::strlen(path) + 1);
+    find(folder + tree.size());
+  }
+
+  const char* path_;
+  sim::KfdName name_;
+  KfdBooks* books_ = nullptr;
+  char real_[2 * sim::kPathBytes];
+};
+
+bool takes_mode(int flags) {
+  return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+// For names of functions that the C library at hand may not have.
+int stat_at(int dirfd, const char* path, struct stat* about, int flags) {
+  Place place(dirfd, path);
+#ifdef SYS_newfstatat
+  return static_cast<int>(syscall(SYS_newfstatat, dirfd, place.path(), about, flags));
+#else
+  return static_cast<int>(syscall(SYS_fstatat, dirfd, place.path(), about, flags));
+#endif
+}
+int stat_at(int dirfd, const char* path, struct stat64* about, int flags) {
+  static_assert(sizeof(struct stat64) == sizeof(struct stat));
+  return stat_at(dirfd, path, reinterpret_cast<struct stat*>(about), flags);
+}
+
+}  // namespace
+
+extern "C" {
+#pragma GCC visibility push(default)
+
+#define WRAP_OPEN(name)                                               \
+  int name(const char* path, int flags, ...) {                        \
+    va_list rest;                                                     \
+    va_start(rest, flags);                                            \
+    const mode_t mode = takes_mode(flags) ? va_arg(rest, mode_t) : 0; \
+    va_end(rest);                                                     \
+    Place place(AT_FDCWD, path);                                      \
+    if (place.vram()) return place.open_vram(flags);                  \
+    return NEXT(name)(place.path(), flags, mode);                     \
+  }
+#define WRAP_OPENAT(name)                                             \
+  int name(int dirfd, const char* path, int flags, ...) {             \
+    va_list rest;                                                     \
+    va_start(rest, flags);                                            \
+    const mode_t mode = takes_mode(flags) ? va_arg(rest, mode_t) : 0; \
+    va_end(rest);                                                     \
+    Place place(dirfd, path);                                         \
+    if (place.vram()) return place.open_vram(flags);                  \
+    return NEXT(name)(dirfd, place.path(), flags, mode);              \
+  }
+WRAP_OPEN(open)
+WRAP_OPEN(open64)
+WRAP_OPENAT(openat)
+WRAP_OPENAT(openat64)
+
+// What a fortified program calls in their place.
+int __open_2(const char* path, int flags) {
+  return open(path, flags);
+}
+int __open64_2(const char* path, int flags) {
+  return open64(path, flags);
+}
+int __openat_2(int dirfd, const char* path, int flags) {
+  return openat(dirfd, path, flags);
+}
+int __openat64_2(int dirfd, const char* path, int flags) {
+  return openat64(dirfd, path, flags);
+}
+
+#define WRAP_FOPEN(name)                                                     \
+  FILE* name(const char* path, const char* mode) {                           \
+    Place place(AT_FDCWD, path);                                             \
+    if (!place.vram()) return NEXT(name)(place.path(), mode);                \
+    const bool reading = *mode == 'r' && std::strchr(mode, '+') == nullptr;  \
+    const int cloexec = std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;   \
+    const int fd = place.open_vram((reading ? O_RDONLY : O_RDWR) | cloexec); \
+    return fd >= 0 ? fdopen(fd, mode) : nullptr;                             \
+  }
+WRAP_FOPEN(fopen)
+WRAP_FOPEN(fopen64)
+
+DIR* opendir(const char* path) {
+  Place place(AT_FDCWD, path);
+  return NEXT(opendir)(place.path());
+}
+int scandir(const char* path, dirent*** list, int (*filter)(const dirent*),
+            int (*compare)(const dirent**, const dirent**)) {
+  Place place(AT_FDCWD, path);
+  return NEXT(scandir)(place.path(), list, filter, compare);
+}
+int scandir64(const char* path, dirent64*** list, int (*filter)(const dirent64*),
+              int (*compare)(const dirent64**, const dirent64**)) {
+  Place place(AT_FDCWD, path);
+  return NEXT(scandir64)(place.path(), list, filter, compare);
+}
+
+int access(const char* path, int mode) noexcept {
+  Place place(AT_FDCWD, path);
+  return NEXT(access)(place.path(), mode);
+}
+int euidaccess(const char* path, int mode) noexcept {
+  Place place(AT_FDCWD, path);
+  return NEXT(euidaccess)(place.path(), mode);
+}
+int faccessat(int dirfd, const char* path, int mode, int flags) noexcept {
+  Place place(dirfd, path);
+  return NEXT(faccessat)(dirfd, place.path(), mode, flags);
+}
+
+ssize_t readlink(const char* path, char* to, size_t size) noexcept {
+  Place place(AT_FDCWD, path);
+  return NEXT(readlink)(place.path(), to, size);
+}
+ssize_t readlinkat(int dirfd, const char* path, char* to, size_t size) noexcept {
+  Place place(dirfd, path);
+  return NEXT(readlinkat)(dirfd, place.path(), to, size);
+}
+ssize_t __readlink_chk(const char* path, char* to, size_t size, size_t) {
+  return readlink(path, to, size);
+}
+
+#define WRAP_STAT(name, type)                               \
+  int name(const char* path, struct type* about) noexcept { \
+    Place place(AT_FDCWD, path);                            \
+    return NEXT(name)(place.path(), about);                 \
+  }
+#define WRAP_STATAT(name, type)                                                   \
+  int name(int dirfd, const char* path, struct type* about, int flags) noexcept { \
+    Place place(dirfd, path);                                                     \
+    return NEXT(name)(dirfd, place.path(), about, flags);                         \
+  }
+WRAP_STAT(stat, stat)
+WRAP_STAT(stat64, stat64)
+WRAP_STAT(lstat, stat)
+WRAP_STAT(lstat64, stat64)
+WRAP_STATAT(fstatat, stat)
+WRAP_STATAT(fstatat64, stat64)
+int statx(int dirfd, const char* path, int flags, unsigned mask, struct statx* about) noexcept {
+  Place place(dirfd, path);
+  return NEXT(statx)(dirfd, place.path(), flags, mask, about);
+}
+// The names in programs that were built before glibc 2.33.
+int __xstat(int, const char* path, struct stat* about) {
+  return stat_at(AT_FDCWD, path, about, 0);
+}
+int __xstat64(int, const char* path, struct stat64* about) {
+  return stat_at(AT_FDCWD, path, about, 0);
+}
+int __lxstat(int, const char* path, struct stat* about) {
+  return stat_at(AT_FDCWD, path, about, AT_SYMLINK_NOFOLLOW);
+}
+int __lxstat64(int, const char* path, struct stat64* about) {
+  return stat_at(AT_FDCWD, path, about, AT_SYMLINK_NOFOLLOW);
+}
+int __fxstatat(int, int dirfd, const char* path, struct stat* about, int flags) {
+  return stat_at(dirfd, path, about, flags);
+}
+int __fxstatat64(int, int dirfd, const char* path, struct stat64* about, int flags) {
+  return stat_at(dirfd, path, about, flags);
+}
+
+#pragma GCC visibility pop
+}  // extern "C"

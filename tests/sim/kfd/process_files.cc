@@ -1,0 +1,151 @@
+// Answering from the books. The amount of a process is never on disk: each opening makes a file of
+// its own in memory. The folders of processes are on disk, so that every way to list them works;
+// whoever looks at one makes or removes it first, by renaming, so that nobody sees half of it.
+#include "sim/kfd/process_files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "sim/kfd/tree.h"
+
+namespace sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<KfdBooks*> books{nullptr};
+
+void write(const fs::path& path, const char* text) {
+  std::ofstream(path) << text;
+  chmod(path.c_str(), 0444);
+}
+
+void make_folder(const fs::path& path) {
+  mkdir(path.c_str(), 0777);
+  chmod(path.c_str(), 0777);  // whoever finds the process dead removes it
+}
+
+// An empty folder of this call alone.
+std::string workshop(const std::string& tree) {
+  std::string path = tree + kKfdWorkshop + "/XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return "";
+  chmod(path.c_str(), 0777);
+  return path;
+}
+
+}  // namespace
+
+KfdBooks::KfdBooks(std::unique_ptr<Node> node)
+    : node_(std::move(node)), tree_(kfd_tree_of(node_->path())) {}
+
+KfdBooks* KfdBooks::found() {
+  return books.load(std::memory_order_acquire);
+}
+
+KfdBooks* KfdBooks::find() {
+  if (KfdBooks* there = found()) return there;
+  const char* path = std::getenv(kNodeVariable);
+  if (path == nullptr || *path == '\0') return nullptr;
+  std::unique_ptr<Node> node = Node::from_environment();
+  if (node == nullptr || node->device_count(Vendor::kAmd) == 0 ||
+      !make_kfd_tree(node->path(), *node->file()))
+    return nullptr;
+  // Never freed: another thread may be using it at the end of the program.
+  auto* mine = new KfdBooks(std::move(node));
+  KfdBooks* first = nullptr;
+  if (books.compare_exchange_strong(first, mine)) return mine;
+  delete mine;
+  return first;
+}
+
+int KfdBooks::device(uint32_t gpu_id) const {
+  for (int dev = 0; dev < node_->device_count(); ++dev) {
+    if (node_->device(dev).vendor == Vendor::kAmd && node_->device(dev).kfd_gpu_id == gpu_id)
+      return dev;
+  }
+  return -1;
+}
+
+bool KfdBooks::alive(int pid) {
+  uint64_t bytes = 0;
+  return node_->held_by(Vendor::kAmd, pid, 0, &bytes);
+}
+
+int KfdBooks::open_vram(int pid, uint32_t gpu_id, int flags) {
+  const int dev = device(gpu_id);
+  uint64_t bytes = 0;
+  if (dev < 0 || !node_->held_by(Vendor::kAmd, pid, dev, &bytes)) {
+    errno = ENOENT;
+    return -1;
+  }
+  if ((flags & O_DIRECTORY) != 0) {
+    errno = ENOTDIR;
+    return -1;
+  }
+  if ((flags & O_ACCMODE) != O_RDONLY) {
+    errno = EACCES;
+    return -1;
+  }
+  char text[24];
+  const int length =
+      std::snprintf(text, sizeof text, "%llu\n", static_cast<unsigned long long>(bytes));
+  const int fd = memfd_create("vram", MFD_ALLOW_SEALING | ((flags & O_CLOEXEC) ? MFD_CLOEXEC : 0));
+  if (fd < 0) return -1;
+  if (pwrite(fd, text, static_cast<size_t>(length), 0) != length ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0) {
+    ::close(fd);
+    errno = EIO;
+    return -1;
+  }
+  return fd;
+}
+
+void KfdBooks::show_process(int pid) {
+  const std::string folder = tree_ + kKfdProcesses + "/" + std::to_string(pid);
+  const bool shown = access(folder.c_str(), F_OK) == 0;
+  if (alive(pid) == shown) return;
+  const std::string aside = workshop(tree_);
+  if (aside.empty()) return;
+  std::error_code ignored;
+  if (shown) {
+    ::rename(folder.c_str(), aside.c_str());
+  } else {
+    make_folder(aside + "/queues");
+    write(aside + "/pasid", "0\n");
+    for (const int dev : node_->devices(Vendor::kAmd)) {
+      const std::string id = std::to_string(node_->device(dev).kfd_gpu_id);
+      const fs::path at = aside;
+      write(at / ("vram_" + id), "");
+      write(at / ("sdma_" + id), "0\n");
+      make_folder(at / ("stats_" + id));
+      write(at / ("stats_" + id) / "cu_occupancy", "0\n");
+      write(at / ("stats_" + id) / "evicted_ms", "0\n");
+    }
+    if (::rename(aside.c_str(), folder.c_str()) == 0) return;
+  }
+  fs::remove_all(aside, ignored);
+}
+
+void KfdBooks::show_processes() {
+  std::set<int> pids;
+  for (const ProcessInfo& process : node_->processes()) {
+    if (process.vendor == Vendor::kAmd) pids.insert(process.pid);
+  }
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(tree_ + kKfdProcesses, error))
+    pids.insert(std::atoi(entry.path().filename().c_str()));
+  for (const int pid : pids) show_process(pid);
+}
+
+}  // namespace sim

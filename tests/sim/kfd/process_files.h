@@ -1,0 +1,37 @@
+// What the node's books say, in the form of AMD's kernel driver: a folder for each process that has
+// opened it, and how much it holds on each device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim/node/node.h"
+
+namespace sim {
+
+class KfdBooks {
+ public:
+  // The books of the node that the environment names; null when it names none, or one without AMD
+  // devices.
+  static KfdBooks* find();
+  // The same, if anybody has found them before.
+  static KfdBooks* found();
+
+  const std::string& tree() const { return tree_; }
+  // A descriptor of "<bytes>\n" as they are now; -1 and errno when there is no such process or
+  // device, or it is opened for writing.
+  int open_vram(int pid, uint32_t gpu_id, int flags);
+  // Bring the folders in the tree up to date: of one process, or of all.
+  void show_process(int pid);
+  void show_processes();
+
+ private:
+  explicit KfdBooks(std::unique_ptr<Node> node);
+  int device(uint32_t gpu_id) const;
+  bool alive(int pid);
+
+  std::unique_ptr<Node> node_;
+  std::string tree_;
+};
+
+}  // namespace sim

@@ -1,0 +1,89 @@
+// Parsing the orders for failures and delays, and counting calls against them.
+// The orders are read once, when the library is loaded, and never change. Only a process that has
+// orders ever comes here, so a mutex and a linear search are good enough.
+#include "sim/node/inject.h"
+
+#include <time.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace sim {
+namespace {
+
+struct Order {
+  std::string function;
+  unsigned long call = 0;  // which one fails; 0: none
+  bool onwards = false;
+  int result = 0;
+  unsigned long delay_us = 0;
+  unsigned long seen = 0;
+};
+
+std::vector<Order>& orders() {
+  static auto* const all = [] {
+    auto* list = new std::vector<Order>;
+    const auto each = [](const char* variable, auto&& take) {
+      const char* text = std::getenv(variable);
+      std::string rest = text != nullptr ? text : "";
+      while (!rest.empty()) {
+        const size_t comma = rest.find(',');
+        take(rest.substr(0, comma));
+        rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+      }
+    };
+    each("FRACGPU_SIM_FAIL", [list](const std::string& item) {
+      const size_t colon = item.find(':');
+      const size_t equals = item.find('=');
+      if (colon == std::string::npos || equals == std::string::npos || colon > equals) return;
+      Order order;
+      order.function = item.substr(0, colon);
+      char* end = nullptr;
+      order.call = std::strtoul(item.c_str() + colon + 1, &end, 10);
+      order.onwards = *end == '+';
+      order.result = static_cast<int>(std::strtol(item.c_str() + equals + 1, nullptr, 10));
+      list->push_back(order);
+    });
+    each("FRACGPU_SIM_DELAY_US", [list](const std::string& item) {
+      const size_t equals = item.find('=');
+      if (equals == std::string::npos) return;
+      Order order;
+      order.function = item.substr(0, equals);
+      order.delay_us = std::strtoul(item.c_str() + equals + 1, nullptr, 10);
+      list->push_back(order);
+    });
+    return list;
+  }();
+  return *all;
+}
+
+}  // namespace
+
+bool injecting = !orders().empty();
+
+int inject(const char* function) {
+  static std::mutex mutex;
+  int result = 0;
+  unsigned long delay_us = 0;
+  {
+    const std::lock_guard<std::mutex> guard(mutex);
+    for (Order& order : orders()) {
+      if (order.function != function) continue;
+      delay_us += order.delay_us;
+      if (order.call == 0) continue;
+      ++order.seen;
+      if (order.seen == order.call || (order.onwards && order.seen > order.call))
+        result = order.result;
+    }
+  }
+  if (delay_us != 0) {
+    timespec pause{static_cast<time_t>(delay_us / 1000000),
+                   static_cast<long>(delay_us % 1000000) * 1000};
+    nanosleep(&pause, nullptr);
+  }
+  return result;
+}
+
+}  // namespace sim

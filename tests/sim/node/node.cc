@@ -1,0 +1,287 @@
+// Making, opening and reading the simulated node's file.
+// A new file is built under a temporary name and linked into place, so that nobody ever maps a
+// half-made node and one of several racing creators wins. Everything that reads totals reaps first
+// (see reap.cc).
+#include "sim/node/node.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/kfd/tree.h"
+#include "sim/node/reap.h"
+
+namespace sim {
+namespace {
+
+bool fail(std::string* error, std::string text) {
+  if (error != nullptr) *error = std::move(text);
+  return false;
+}
+
+NodeFile* map_file(int fd) {
+  void* at = mmap(nullptr, sizeof(NodeFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<NodeFile*>(at);
+}
+
+int64_t number_from(const char* variable, int64_t fallback) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text != '\0' ? std::strtoll(text, nullptr, 10) : fallback;
+}
+
+bool has_amd(const NodeFile& file) {
+  return std::any_of(file.device, file.device + file.header.device_count,
+                     [](const DeviceRow& device) { return device.vendor == Vendor::kAmd; });
+}
+
+}  // namespace
+
+bool Node::create(const std::string& path, std::string_view profile, const NodeOptions& options,
+                  std::string* error) {
+  static std::atomic<unsigned> attempt{0};
+  const std::string temporary =
+      path + "." + std::to_string(getpid()) + "." + std::to_string(attempt.fetch_add(1)) + ".new";
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return fail(error, temporary + ": " + std::strerror(errno));
+  fchmod(fd, 0666);  // other users' processes share the node, whatever this one's umask
+  bool good = ftruncate(fd, sizeof(NodeFile)) == 0;
+  NodeFile* file = good ? map_file(fd) : nullptr;
+  ::close(fd);
+  if (file == nullptr) {
+    unlink(temporary.c_str());
+    return fail(error, "no room for the node's file");
+  }
+  good = fill_profile(file, profile, options, error);
+  if (good) {
+    file->header.version = kLayoutVersion;
+    file->header.file_size = sizeof(NodeFile);
+    file->header.linger_ns = options.linger_ms * 1000000ULL;
+    file->header.identity = monotonic_ns() ^ static_cast<uint64_t>(getpid()) << 48;
+    file->header.magic = kMagic;
+    if (link(temporary.c_str(), path.c_str()) != 0) {
+      good = fail(error, path + ": " + std::strerror(errno));
+    } else if (has_amd(*file) && !make_kfd_tree(path, *file)) {
+      remove(path);
+      good = fail(error, "cannot write " + kfd_tree_of(path));
+    }
+  }
+  munmap(file, sizeof(NodeFile));
+  unlink(temporary.c_str());
+  return good;
+}
+
+bool Node::remove(const std::string& path) {
+  const bool removed = unlink(path.c_str()) == 0;
+  remove_kfd_tree(path);
+  return removed;
+}
+
+std::unique_ptr<Node> Node::open(const std::string& path, std::string* error) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    fail(error, path + ": " + std::strerror(errno));
+    return nullptr;
+  }
+  struct stat about {};
+  NodeFile* file = nullptr;
+  if (fstat(fd, &about) == 0 && about.st_size == static_cast<off_t>(sizeof(NodeFile)))
+    file = map_file(fd);
+  ::close(fd);
+  if (file == nullptr || file->header.magic != kMagic || file->header.version != kLayoutVersion) {
+    if (file != nullptr) munmap(file, sizeof(NodeFile));
+    fail(error, path + ": not a simulated node of this version");
+    return nullptr;
+  }
+  return std::unique_ptr<Node>(new Node(path, file));
+}
+
+std::unique_ptr<Node> Node::from_environment(std::string* error) {
+  const char* path = std::getenv(kNodeVariable);
+  if (path == nullptr || *path == '\0') {
+    fail(error, std::string(kNodeVariable) + " is not set");
+    return nullptr;
+  }
+  if (access(path, F_OK) != 0) {
+    const char* profile = std::getenv(kProfileVariable);
+    NodeOptions options;
+    options.context_mib = number_from(kContextVariable, -1);
+    options.linger_ms = static_cast<uint64_t>(number_from(kLingerVariable, 0));
+    // Losing the race to another creator is as good as winning it.
+    if (!create(path, profile != nullptr && *profile != '\0' ? profile : "h100-80gb", options,
+                error) &&
+        access(path, F_OK) != 0) {
+      return nullptr;
+    }
+  }
+  return open(path, error);
+}
+
+Node::~Node() {
+  munmap(file_, sizeof(NodeFile));
+}
+
+std::vector<int> Node::devices(Vendor vendor) const {
+  std::vector<int> found;
+  for (int dev = 0; dev < device_count(); ++dev) {
+    if (device(dev).vendor == vendor && mig_parent(dev) < 0) found.push_back(dev);
+  }
+  return found;
+}
+
+int Node::mig_parent(int dev) const {
+  return static_cast<int>(device(dev).mig_parent) - 1;
+}
+
+std::vector<int> Node::mig_instances(int dev) const {
+  std::vector<int> found;
+  for (int i = 1; i <= static_cast<int>(device(dev).mig_instances); ++i) found.push_back(dev + i);
+  return found;
+}
+
+int Node::ordinal(int dev) const {
+  if (mig_parent(dev) >= 0) return dev - mig_parent(dev) - 1;
+  int before = 0;
+  for (int i = 0; i < dev; ++i) {
+    before += device(i).vendor == device(dev).vendor && mig_parent(i) < 0 ? 1 : 0;
+  }
+  return before;
+}
+
+std::string Node::uuid(int dev) const {
+  const unsigned char* u = file_->device[dev].uuid;
+  char text[64];
+  if (device(dev).vendor == Vendor::kAmd) {
+    std::snprintf(text, sizeof text, "GPU-%016" PRIx64, device(dev).unique_id);
+    return text;
+  }
+  std::snprintf(text, sizeof text,
+                "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                mig_parent(dev) < 0 ? "GPU" : "MIG", u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7],
+                u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+  return text;
+}
+
+std::string Node::bus_id(int dev) const {
+  const DeviceRow& device = file_->device[dev];
+  char text[64];
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", device.pci_domain, device.pci_bus,
+                device.pci_device, device.location_id & 7);
+  return text;
+}
+
+int Node::find_tenant(std::string_view tag) const {
+  for (int i = 0; i < kMaxTenants; ++i) {
+    if (file_->tenant[i].in_use.load(std::memory_order_acquire) != 0 && tag == file_->tenant[i].tag)
+      return i;
+  }
+  return -1;
+}
+
+uint64_t Node::used(int dev) {
+  reap();
+  return file_->device[dev].used.load();
+}
+
+uint64_t Node::used_by_pid(int dev, int pid) {
+  uint64_t sum = 0;
+  for (const ProcessInfo& process : processes()) {
+    if (process.pid == pid) sum += process.device[static_cast<size_t>(dev)].total();
+  }
+  return sum;
+}
+
+bool Node::held_by(Vendor vendor, int pid, int dev, uint64_t* bytes) {
+  reap();
+  bool found = false;
+  *bytes = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (!in_use(row) || row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
+      continue;
+    found = true;
+    *bytes += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load() +
+              shared_by(row.serial, dev);
+  }
+  return found;
+}
+
+uint64_t Node::context_bytes(int dev, int pid) {
+  uint64_t sum = 0;
+  for (const ProcessInfo& process : processes()) {
+    if (process.pid == pid) sum += process.device[static_cast<size_t>(dev)].context_bytes;
+  }
+  return sum;
+}
+
+uint64_t Node::tenant_used(int dev, std::string_view tag) {
+  reap();
+  const int tenant = find_tenant(tag);
+  return tenant < 0 ? 0 : file_->tenant[tenant].device[dev].used();
+}
+
+uint64_t Node::tenant_high_water(int dev, std::string_view tag) {
+  reap();
+  const int tenant = find_tenant(tag);
+  if (tenant < 0) return 0;
+  confirm_mark(tenant, dev);
+  return file_->tenant[tenant].device[dev].high_water.load();
+}
+
+std::vector<std::string> Node::tenants() {
+  std::vector<std::string> tags;
+  for (const TenantRow& tenant : file_->tenant) {
+    if (tenant.in_use.load(std::memory_order_acquire) != 0) tags.emplace_back(tenant.tag);
+  }
+  return tags;
+}
+
+uint64_t Node::shared_by(uint64_t creator, int dev) const {
+  uint64_t sum = 0;
+  if (file_->header.objects.load() == 0) return 0;
+  for (const ObjectRow& object : file_->object) {
+    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
+        object.device == dev && object.creator == creator)
+      sum += object.bytes;
+  }
+  return sum;
+}
+
+uint64_t Node::orphaned(int dev) {
+  uint64_t left = used(dev);
+  for (const ProcessInfo& process : processes())
+    left -= process.device[static_cast<size_t>(dev)].total();
+  return left;
+}
+
+std::vector<ProcessInfo> Node::processes() {
+  reap();
+  std::vector<ProcessInfo> all;
+  for (const ProcessRow& row : file_->process) {
+    if (!in_use(row)) continue;
+    ProcessInfo info;
+    info.pid = row.pid;
+    info.host_pid = row.host_pid;
+    info.pid_namespace = row.pid_namespace;
+    info.vendor = row.vendor;
+    info.tenant = file_->tenant[row.tenant].tag;
+    info.command = row.command;
+    info.lingering = row.dead_since.load() != 0;
+    for (int dev = 0; dev < device_count(); ++dev) {
+      info.device.push_back({row.device[dev].context_bytes.load(),
+                             row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev),
+                             row.device[dev].contexts.load()});
+    }
+    all.push_back(std::move(info));
+  }
+  return all;
+}
+
+}  // namespace sim

@@ -1,0 +1,152 @@
+// The shared-memory layout of the simulated physical node: header, devices, tenants and processes.
+// Every process of a test maps the same file, so all fields that change are lock-free atomics and
+// nothing holds a pointer. The rows of processes and of shared memory are the truth; device and
+// tenant totals are kept beside them for speed and can always be counted again from the rows.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace sim {
+
+inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
+inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr int kMaxDevices = 16;
+inline constexpr int kMaxProcesses = 1024;
+inline constexpr int kMaxTenants = 128;
+inline constexpr int kMaxObjects = 4096;
+inline constexpr uint64_t kGrain = 4096;  // what the books count in: AMD's page of device memory
+inline constexpr uint64_t kPage = 2ULL << 20;  // NVIDIA's page of physical memory
+
+// Byte offsets, beyond the file's end, that are locked but never read or written.
+inline constexpr int64_t kRowLockBase = 1LL << 40;
+inline constexpr int64_t kReapLock = 1LL << 41;
+inline constexpr int64_t kObjectLockBase = 1LL << 42;
+
+using Counter = std::atomic<uint64_t>;
+static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
+
+struct alignas(64) DeviceRow {
+  char name[96];
+  unsigned char uuid[16];  // AMD: the 16 hexadecimal digits of unique_id, as HIP gives them
+  uint32_t pci_domain, pci_bus, pci_device, pci_id, pci_subsystem;
+  uint32_t major, minor, multiprocessors;
+  uint64_t total;
+  uint64_t context_bytes;  // what every context on this device takes
+  // AMD's identity of a device, which is one partition of a GPU; zero for the others.
+  Vendor vendor;
+  uint32_t kfd_gpu_id;   // differs between partitions, whatever else they share
+  uint32_t kfd_node;     // in KFD's topology, where node 0 is the processor
+  uint32_t location_id;  // bus << 8 | device << 3 | function, perhaps partition << 28
+  uint32_t gfx_target_version;
+  uint32_t partition, partitions;  // which one of how many on this GPU
+  uint64_t unique_id;
+  // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
+  // that anybody can allocate.
+  uint32_t mig_instances;  // of a GPU in MIG mode
+  uint32_t mig_parent;     // of an instance: its GPU's row plus one
+  uint32_t gpu_instance, compute_instance;
+  alignas(64) Counter used;
+};
+
+// What a tenant holds, the most it has held, and whose step took it there: one word, so that no
+// kill can come between taking memory and having reached a height. In grains.
+inline constexpr int kTallyBits = 26;
+inline constexpr uint64_t kMaxTally = (1ULL << kTallyBits) - 1;
+inline constexpr uint64_t kMaxDeviceBytes = kMaxTally * kGrain;  // a grain less than 256 GiB
+struct Tally {
+  uint64_t used : kTallyBits;
+  uint64_t peak : kTallyBits;
+  uint64_t climber : 12;  // row of the process that reached the peak, plus one; 0: nobody's step
+};
+static_assert(std::atomic<Tally>::is_always_lock_free && sizeof(Tally) == 8);
+static_assert(kMaxProcesses + 1 < 1 << 12);
+static_assert(kPage % kGrain == 0);
+
+struct alignas(64) TenantDevice {
+  std::atomic<Tally> tally;
+  Counter high_water;  // bytes: the highest peak known to have been held by the living alone
+
+  uint64_t used() const { return tally.load().used * kGrain; }
+};
+
+struct alignas(64) TenantRow {
+  std::atomic<uint32_t> in_use;
+  char tag[60];
+  TenantDevice device[kMaxDevices];
+};
+
+struct ProcessDevice {
+  Counter context_bytes;
+  Counter allocation_bytes;
+  Counter contexts;
+};
+
+enum class RowState : uint32_t { kFree = 0, kLive = 1 };
+
+struct alignas(64) ProcessRow {
+  std::atomic<uint32_t> state;  // RowState
+  std::atomic<uint32_t> busy;   // the owner is between the first and the last store of one update
+  int32_t pid;                  // in its own namespace
+  int32_t host_pid;             // as far out as it can see itself
+  uint32_t tenant;
+  Vendor vendor;        // whose kernel driver it has opened
+  uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it
+  uint64_t pid_namespace;
+  uint64_t serial;     // never reused within one node
+  uint64_t linger_ns;  // how long the memory outlives its owner
+  std::atomic<uint64_t>
+      dead_since;  // CLOCK_MONOTONIC ns when death was first noticed; 0 while alive
+  char command[32];
+  ProcessDevice device[kMaxDevices];
+};
+
+inline bool in_use(const ProcessRow& row) {
+  return row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RowState::kLive);
+}
+
+// Physical memory that can outlive the process which took it, because other processes or open
+// descriptors hold it too. Each holder has a read lock on the object's byte; when nobody has, it is
+// gone. Its bytes belong to no process row, and to its tenant until the end.
+enum class ObjectState : uint32_t { kFree = 0, kClaimed = 1, kLive = 2 };
+enum class ObjectKind : uint32_t { kMemory = 0, kPool = 1, kMulticast = 2 };
+
+struct alignas(64) ObjectRow {
+  std::atomic<uint32_t> state;  // ObjectState
+  uint32_t kind;                // ObjectKind
+  uint32_t tenant;
+  int32_t device;        // < 0: host memory, which nobody counts
+  uint32_t location[2];  // as CUmemLocation, for host memory
+  uint32_t creator_row;
+  uint64_t creator;  // serial of that row
+  uint64_t serial;   // never reused within one node
+  uint64_t bytes;
+};
+
+struct alignas(64) Header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t device_count;
+  uint64_t file_size;
+  uint64_t linger_ns;
+  uint64_t identity;  // tells this node from another one at the same path
+  char profile[112];
+  alignas(64) std::atomic<uint64_t> serial;
+  std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
+  std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too
+  alignas(64) std::atomic<uint64_t> epoch;   // odd while somebody is reaping
+  alignas(64) std::atomic<uint32_t> freeze;  // somebody is counting again: no update may begin
+};
+
+struct NodeFile {
+  Header header;
+  DeviceRow device[kMaxDevices];
+  TenantRow tenant[kMaxTenants];
+  ProcessRow process[kMaxProcesses];
+  ObjectRow object[kMaxObjects];
+};
+
+}  // namespace sim

@@ -1,0 +1,219 @@
+// The hardware profiles of the simulated node, by name, with an optional count in front
+// ("8xh100-80gb") and several joined by '+'. Sizes are those that the vendor's tools show for the
+// real product, rounded down to whole 2 MiB pages. Context sizes are of the order seen with lazy
+// loading on each generation; on AMD, what the runtime takes at a process's first use of a device.
+//
+// A partitioned AMD GPU is a device for each partition, and kernels differ in how they tell
+// partitions apart; the name's end says which kernel is meant:
+//   none   the partition stands in bits 31:28 of location_id, unique_id is the board's (mid-2024
+//   on) -fn    the partition stands in the PCI function, unique_id is the board's (older 6.x) -xcp
+//   as none, and each partition has a unique_id of its own (the newest)
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "sim/node/node.h"
+
+namespace sim {
+namespace {
+
+struct Profile {
+  const char* key;
+  const char* name;
+  uint64_t total_mib;
+  uint64_t context_mib;
+  uint32_t major, minor, multiprocessors, pci_id, pci_subsystem;
+  uint32_t gfx_target_version = 0;  // 0: NVIDIA
+  uint32_t partitions = 1;
+  bool mig = false;
+};
+
+// How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
+struct MigInstance {
+  const char* name;
+  uint64_t total_mib;
+  uint32_t gpu_instance;
+};
+constexpr MigInstance kMigInstances[] = {
+    {"3g.40gb", 40448, 2}, {"2g.20gb", 20096, 3}, {"1g.10gb", 9984, 9}, {"1g.10gb", 9984, 10}};
+constexpr int kMigCount = sizeof kMigInstances / sizeof kMigInstances[0];
+
+constexpr const char* kMi300x = "AMD Instinct MI300X";
+constexpr uint32_t kMi300xId = 0x74a11002, kMi210Id = 0x740f1002;
+
+constexpr Profile kProfiles[] = {
+    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 40960, 414, 8, 0, 108, 0x20b010de, 0x134f10de},
+    {"a100-80gb", "NVIDIA A100-SXM4-80GB", 81920, 414, 8, 0, 108, 0x20b210de, 0x147f10de},
+    {"h100-80gb", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de},
+    {"h100-80gb-mig", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de, 0, 1,
+     true},
+    {"h200", "NVIDIA H200", 143770, 520, 9, 0, 132, 0x233510de, 0x18be10de},
+    {"tiny", "Simulated Tiny GPU", 1024, 64, 9, 0, 16, 0x1fff10de, 0x000010de},
+    {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402},
+    {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2},
+    {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4},
+    {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8},
+    {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8},
+    {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010},
+    // Of a generation that HIP 5.2 knows, which it refuses to be of MI300X; partitions of it are
+    // ours.
+    {"tiny-amd", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010},
+    {"tiny-cpx", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 8},
+};
+// A tenant's sum on one device is at most the device, so that a tally holds any of them.
+static_assert(std::ranges::all_of(kProfiles, [](const Profile& profile) {
+  return (profile.total_mib << 20) <= kMaxDeviceBytes;
+}));
+
+enum class Naming { kLocation, kFunction, kOwnUniqueId };
+
+// Stable between runs, different between profiles and numbers: FNV-1a.
+uint64_t fnv(std::string_view text, uint64_t number, uint64_t start = 0) {
+  uint64_t hash = (start != 0 ? start : 0xcbf29ce484222325ULL + number * 0x9e3779b97f4a7c15ULL);
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+void set_uuid(DeviceRow* device, std::string_view profile, int index) {
+  uint64_t hash = 0;
+  for (int half = 0; half < 2; ++half) {
+    hash = fnv(profile, static_cast<uint64_t>(index), hash);
+    for (int i = 0; i < 8; ++i)
+      device->uuid[half * 8 + i] = static_cast<unsigned char>(hash >> (8 * i));
+  }
+  device->uuid[6] = static_cast<unsigned char>((device->uuid[6] & 0x0f) | 0x40);
+  device->uuid[8] = static_cast<unsigned char>((device->uuid[8] & 0x3f) | 0x80);
+}
+
+// Appends the instances of the GPU in the last row.
+void add_mig_instances(NodeFile* file, int gpu, std::string_view profile) {
+  const std::string gpu_name = file->device[gpu].name;
+  for (int i = 0; i < kMigCount; ++i) {
+    const MigInstance& made = kMigInstances[i];
+    DeviceRow& instance = file->device[gpu + 1 + i];
+    std::memcpy(static_cast<void*>(&instance), &file->device[gpu], sizeof instance);
+    std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", gpu_name.c_str(), made.name);
+    set_uuid(&instance, profile, 100 * (gpu + 1) + i);
+    instance.total = made.total_mib << 20;
+    instance.multiprocessors = 16;
+    instance.mig_parent = static_cast<uint32_t>(gpu) + 1;
+    instance.gpu_instance = made.gpu_instance;
+    instance.compute_instance = 0;
+  }
+  file->device[gpu].mig_instances = kMigCount;
+}
+
+// A device's identity on AMD. `board` counts the GPUs of the node, `partition` the parts of one.
+void set_amd_identity(NodeFile* file, int dev, std::string_view profile, Naming naming, int board,
+                      uint32_t partition) {
+  DeviceRow& device = file->device[dev];
+  device.partition = partition;
+  device.location_id = device.pci_bus << 8 | device.pci_device << 3;
+  device.location_id |= naming == Naming::kFunction ? partition : partition << 28;
+  const auto number = static_cast<uint64_t>(board);
+  const bool own = naming == Naming::kOwnUniqueId;
+  device.unique_id = fnv(profile, number + (own ? 100 * (partition + 1) : 0)) | 1;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(device.unique_id));
+  std::memcpy(device.uuid, digits, sizeof device.uuid);
+  // 16 bits of a hash, as the kernel makes it, and the next number when two devices meet.
+  const auto taken = [&](uint32_t id) {
+    return id == 0 || std::any_of(file->device, file->device + dev,
+                                  [id](const DeviceRow& other) { return other.kfd_gpu_id == id; });
+  };
+  auto id = static_cast<uint32_t>(fnv(profile, number * 16 + partition) >> 40 & 0xffff);
+  while (taken(id)) id = (id + 1) & 0xffff;
+  device.kfd_gpu_id = id;
+  device.kfd_node = 1;
+  for (int i = 0; i < dev; ++i) device.kfd_node += file->device[i].vendor == Vendor::kAmd ? 1 : 0;
+}
+
+const Profile* find(std::string_view key, Naming* naming) {
+  *naming = Naming::kLocation;
+  const bool function = key.ends_with("-fn"), own = key.ends_with("-xcp");
+  if (function || own) {
+    *naming = function ? Naming::kFunction : Naming::kOwnUniqueId;
+    key.remove_suffix(function ? 3 : 4);
+  }
+  for (const Profile& profile : kProfiles) {
+    if (key == profile.key)
+      return (function || own) && profile.partitions == 1 ? nullptr : &profile;
+  }
+  return nullptr;
+}
+
+// Adds the devices of one profile with its count, or refuses.
+bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int* boards) {
+  long count = 1;
+  std::string_view key = text;
+  const size_t cross = text.find('x');
+  if (cross != std::string_view::npos && cross > 0 &&
+      text.substr(0, cross).find_first_not_of("0123456789") == std::string_view::npos) {
+    count = std::strtol(std::string(text.substr(0, cross)).c_str(), nullptr, 10);
+    key = text.substr(cross + 1);
+  }
+  Naming naming;
+  const Profile* found = find(key, &naming);
+  if (found == nullptr || count < 1 || count > kMaxDevices) return false;
+  const bool amd = found->gfx_target_version != 0;
+  const auto rounded = [amd](int64_t chosen, uint64_t fallback) {
+    const uint64_t mib = chosen >= 0 ? static_cast<uint64_t>(chosen) : fallback;
+    const uint64_t page = amd ? kGrain : kPage;
+    return ((mib << 20) + page - 1) / page * page;
+  };
+  const int rows = static_cast<int>(found->partitions) + (found->mig ? kMigCount : 0);
+  const int devices = static_cast<int>(count) * rows;
+  const auto first = static_cast<int>(file->header.device_count);
+  if (first + devices > kMaxDevices) return false;
+  for (int i = 0; i < devices; i += found->mig ? rows : 1) {
+    DeviceRow& device = file->device[first + i];
+    const auto partition = static_cast<uint32_t>(i) % found->partitions;
+    const int board = *boards + i / rows;
+    std::strncpy(device.name, found->name, sizeof device.name - 1);
+    device.pci_domain = 0;
+    device.pci_bus = 0x18 + 0x0c * static_cast<uint32_t>(board);
+    device.pci_device = 0;
+    device.pci_id = found->pci_id;
+    device.pci_subsystem = found->pci_subsystem;
+    device.major = found->major;
+    device.minor = found->minor;
+    device.multiprocessors = found->multiprocessors;
+    device.total = rounded(options.total_mib, found->total_mib);
+    if (device.total > kMaxDeviceBytes) return false;
+    device.context_bytes = rounded(options.context_mib, found->context_mib);
+    device.vendor = amd ? Vendor::kAmd : Vendor::kNvidia;
+    device.gfx_target_version = found->gfx_target_version;
+    if (amd) {
+      device.partitions = found->partitions;
+      set_amd_identity(file, first + i, text, naming, board, partition);
+    } else {
+      set_uuid(&device, text, board);
+    }
+    if (found->mig) add_mig_instances(file, first + i, text);
+  }
+  *boards += static_cast<int>(count);
+  file->header.device_count = static_cast<uint32_t>(first + devices);
+  return true;
+}
+
+}  // namespace
+
+bool fill_profile(NodeFile* file, std::string_view text, const NodeOptions& options,
+                  std::string* error) {
+  std::strncpy(file->header.profile, std::string(text).c_str(), sizeof file->header.profile - 1);
+  file->header.device_count = 0;
+  int boards = 0;
+  for (std::string_view rest = text;;) {
+    const size_t plus = rest.find('+');
+    if (!add(file, rest.substr(0, plus), options, &boards)) {
+      if (error != nullptr) *error = "unknown profile '" + std::string(text) + "'";
+      return false;
+    }
+    if (plus == std::string_view::npos) return true;
+    rest.remove_prefix(plus + 1);
+  }
+}
+
+}  // namespace sim

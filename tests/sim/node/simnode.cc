@@ -1,0 +1,168 @@
+// The command that makes, shows and removes a simulated node: simnode create|show|remove PATH.
+// "show" gives devices, tenants and processes as text or JSON. It reaps first, as every reader
+// does.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "sim/node/node.h"
+
+namespace {
+
+int usage() {
+  std::fputs(
+      "usage: simnode create PATH [--profile P] [--context-mib N] [--total-mib N] [--linger-ms N]\n"
+      "       simnode show PATH [--json]\n"
+      "       simnode reset PATH      start the high-water marks again\n"
+      "       simnode remove PATH\n",
+      stderr);
+  return 2;
+}
+
+const char* vendor_of(const sim::DeviceRow& device) {
+  return device.vendor == sim::Vendor::kAmd ? "amd" : "nvidia";
+}
+
+void show_text(sim::Node& node) {
+  for (int dev = 0; dev < node.device_count(); ++dev) {
+    const sim::DeviceRow& device = node.device(dev);
+    std::printf("device %d %s %s %s total=%llu used=%llu", dev, node.uuid(dev).c_str(),
+                node.bus_id(dev).c_str(), device.name,
+                static_cast<unsigned long long>(node.total(dev)),
+                static_cast<unsigned long long>(node.used(dev)));
+    if (device.vendor == sim::Vendor::kAmd) {
+      std::printf(" vendor=amd gpu_id=%u node=%u location=0x%x partition=%u/%u", device.kfd_gpu_id,
+                  device.kfd_node, device.location_id, device.partition, device.partitions);
+    }
+    std::puts("");
+    for (const std::string& tag : node.tenants()) {
+      std::printf("  tenant %s used=%llu high=%llu\n", tag.c_str(),
+                  static_cast<unsigned long long>(node.tenant_used(dev, tag)),
+                  static_cast<unsigned long long>(node.tenant_high_water(dev, tag)));
+    }
+  }
+  for (const sim::ProcessInfo& process : node.processes()) {
+    std::printf("process %d %s tenant=%s%s\n", process.pid, process.command.c_str(),
+                process.tenant.c_str(), process.lingering ? " lingering" : "");
+    for (size_t dev = 0; dev < process.device.size(); ++dev) {
+      const auto& use = process.device[dev];
+      std::printf("  device %zu contexts=%llu context_bytes=%llu allocation_bytes=%llu\n", dev,
+                  static_cast<unsigned long long>(use.contexts),
+                  static_cast<unsigned long long>(use.context_bytes),
+                  static_cast<unsigned long long>(use.allocation_bytes));
+    }
+  }
+}
+
+// Tags and command names come from the environment: quote what JSON cannot hold.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string amd_json(const sim::DeviceRow& device) {
+  if (device.vendor != sim::Vendor::kAmd) return "";
+  return ",\"gpu_id\":" + std::to_string(device.kfd_gpu_id) +
+         ",\"node\":" + std::to_string(device.kfd_node) +
+         ",\"location_id\":" + std::to_string(device.location_id) +
+         ",\"gfx_target_version\":" + std::to_string(device.gfx_target_version) +
+         ",\"unique_id\":" + std::to_string(device.unique_id) +
+         ",\"partition\":" + std::to_string(device.partition) +
+         ",\"partitions\":" + std::to_string(device.partitions);
+}
+
+void show_json(sim::Node& node) {
+  std::string out = "{\"profile\":" + quoted(node.profile()) + ",\"devices\":[";
+  for (int dev = 0; dev < node.device_count(); ++dev) {
+    if (dev != 0) out += ",";
+    out += "{\"index\":" + std::to_string(dev) + ",\"uuid\":" + quoted(node.uuid(dev)) +
+           ",\"bus_id\":" + quoted(node.bus_id(dev)) +
+           ",\"name\":" + quoted(node.device(dev).name) +
+           ",\"vendor\":" + quoted(vendor_of(node.device(dev))) + amd_json(node.device(dev)) +
+           ",\"total\":" + std::to_string(node.total(dev)) +
+           ",\"used\":" + std::to_string(node.used(dev)) + ",\"tenants\":{";
+    bool first = true;
+    for (const std::string& tag : node.tenants()) {
+      if (!first) out += ",";
+      first = false;
+      out += quoted(tag) + ":{\"used\":" + std::to_string(node.tenant_used(dev, tag)) +
+             ",\"high_water\":" + std::to_string(node.tenant_high_water(dev, tag)) + "}";
+    }
+    out += "}}";
+  }
+  out += "],\"processes\":[";
+  bool first = true;
+  for (const sim::ProcessInfo& process : node.processes()) {
+    if (!first) out += ",";
+    first = false;
+    out += "{\"pid\":" + std::to_string(process.pid) + ",\"command\":" + quoted(process.command) +
+           ",\"tenant\":" + quoted(process.tenant) +
+           ",\"lingering\":" + (process.lingering ? "true" : "false") + ",\"devices\":[";
+    for (size_t dev = 0; dev < process.device.size(); ++dev) {
+      if (dev != 0) out += ",";
+      out += "{\"contexts\":" + std::to_string(process.device[dev].contexts) +
+             ",\"context_bytes\":" + std::to_string(process.device[dev].context_bytes) +
+             ",\"allocation_bytes\":" + std::to_string(process.device[dev].allocation_bytes) + "}";
+    }
+    out += "]}";
+  }
+  std::puts((out + "]}").c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return usage();
+  const std::string command = argv[1];
+  const std::string path = argv[2];
+  std::string profile = "h100-80gb";
+  sim::NodeOptions options;
+  bool json = false;
+  for (int i = 3; i < argc; ++i) {
+    const bool more = i + 1 < argc;
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (std::strcmp(argv[i], "--profile") == 0 && more) {
+      profile = argv[++i];
+    } else if (std::strcmp(argv[i], "--context-mib") == 0 && more) {
+      options.context_mib = std::atoll(argv[++i]);
+    } else if (std::strcmp(argv[i], "--total-mib") == 0 && more) {
+      options.total_mib = std::atoll(argv[++i]);
+    } else if (std::strcmp(argv[i], "--linger-ms") == 0 && more) {
+      options.linger_ms = std::strtoull(argv[++i], nullptr, 10);
+    } else {
+      return usage();
+    }
+  }
+  std::string error;
+  if (command == "create") {
+    if (sim::Node::create(path, profile, options, &error)) return 0;
+  } else if (command == "remove") {
+    if (sim::Node::remove(path)) return 0;
+    error = "cannot remove " + path;
+  } else if (command == "show" || command == "reset") {
+    if (const auto node = sim::Node::open(path, &error)) {
+      if (command == "reset") {
+        node->reset_high_water();
+      } else {
+        json ? show_json(*node) : show_text(*node);
+      }
+      return 0;
+    }
+  } else {
+    return usage();
+  }
+  std::fprintf(stderr, "simnode: %s\n", error.c_str());
+  return 1;
+}

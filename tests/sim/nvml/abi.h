@@ -1,0 +1,85 @@
+// The part of the NVML ABI that the simulator speaks, declared in its own words.
+// Sizes and offsets are asserted; a machine without the vendor's header builds it. Device handles
+// point at small records inside the library, as opaque to callers as the vendor's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+using nvmlReturn_t = int;
+using nvmlDevice_t = struct SimNvmlDevice*;
+
+enum : nvmlReturn_t {
+  NVML_SUCCESS = 0,
+  NVML_ERROR_UNINITIALIZED = 1,
+  NVML_ERROR_INVALID_ARGUMENT = 2,
+  NVML_ERROR_NOT_SUPPORTED = 3,
+  NVML_ERROR_NOT_FOUND = 6,
+  NVML_ERROR_INSUFFICIENT_SIZE = 7,
+  NVML_ERROR_DRIVER_NOT_LOADED = 9,
+  NVML_ERROR_TIMEOUT = 10,
+  NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+  NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+  NVML_ERROR_UNKNOWN = 999,
+};
+
+struct nvmlMemory_t {
+  unsigned long long total, free, used;
+};
+struct nvmlMemory_v2_t {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+struct nvmlBAR1Memory_t {
+  unsigned long long total, free, used;
+};
+struct nvmlProcessInfo_v1_t {
+  unsigned pid;
+  unsigned long long used;
+};
+struct nvmlProcessInfo_v2_t {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+struct nvmlProcessDetail_t {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+  unsigned long long protected_used;
+};
+struct nvmlProcessDetailList_t {
+  unsigned version, mode, count;
+  nvmlProcessDetail_t* entries;
+};
+struct nvmlDeviceAttributes_t {
+  unsigned multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gpu_slices,
+      compute_slices;
+  unsigned long long memory_mib;
+};
+struct nvmlUtilization_t {
+  unsigned gpu, memory;
+};
+struct nvmlPciInfo_v2_t {
+  char bus_id[16];
+  unsigned domain, bus, device, pci_id, subsystem, reserved[4];
+};
+struct nvmlPciInfo_v3_t {
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, pci_id, subsystem;
+  char bus_id[32];
+};
+
+inline constexpr unsigned kMemoryV2 = 0x02000028;
+inline constexpr unsigned kDetailListV1 = 0x01000018;
+inline constexpr unsigned kNoInstance = 0xFFFFFFFF;
+
+static_assert(sizeof(nvmlMemory_t) == 24 && offsetof(nvmlMemory_t, used) == 16);
+static_assert(sizeof(nvmlMemory_v2_t) == 40 && offsetof(nvmlMemory_v2_t, total) == 8);
+static_assert(offsetof(nvmlMemory_v2_t, free) == 24 && offsetof(nvmlMemory_v2_t, used) == 32);
+static_assert(sizeof(nvmlProcessInfo_v1_t) == 16 && sizeof(nvmlProcessInfo_v2_t) == 24);
+static_assert(sizeof(nvmlProcessDetail_t) == 32 && sizeof(nvmlProcessDetailList_t) == 24);
+static_assert(sizeof(nvmlPciInfo_v3_t) == 68);
+static_assert(sizeof(nvmlDeviceAttributes_t) == 40);
+
+#define SIM_API extern "C" __attribute__((visibility("default")))

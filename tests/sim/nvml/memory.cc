@@ -1,0 +1,57 @@
+// Memory as the simulated NVML reports it, straight from the physical node, and reading reaps the
+// dead first. FRACGPU_SIM_NVML_RESERVED_MIB is what the driver keeps for itself: beside what is
+// used in the second version of the call, part of it in the first, which calls the second through
+// the PLT, as the vendor's does. A GPU in MIG mode has the sum of its instances in use.
+#include <algorithm>
+#include <cstdlib>
+
+#include "sim/nvml/state.h"
+
+namespace {
+
+unsigned long long reserved() {
+  const char* text = std::getenv("FRACGPU_SIM_NVML_RESERVED_MIB");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) << 20 : 0;
+}
+
+unsigned long long used(int dev) {
+  unsigned long long sum = sim::nvml_node().used(dev);
+  for (const int instance : sim::nvml_node().mig_instances(dev)) {
+    sum += sim::nvml_node().used(instance);
+  }
+  return sum;
+}
+
+}  // namespace
+
+SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* memory) {
+  NVML_CALL(nvmlDeviceGetMemoryInfo_v2);
+  NVML_DEVICE(handle, dev);
+  if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (memory->version != kMemoryV2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  memory->total = sim::nvml_node().total(dev);
+  memory->used = used(dev);
+  memory->reserved = std::min(reserved(), memory->total - memory->used);
+  memory->free = memory->total - memory->used - memory->reserved;
+  return NVML_SUCCESS;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* memory) {
+  if (const int result = sim::ordered("nvmlDeviceGetMemoryInfo")) return result;
+  if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  nvmlMemory_v2_t now = {};
+  now.version = kMemoryV2;
+  if (const nvmlReturn_t result = nvmlDeviceGetMemoryInfo_v2(handle, &now)) return result;
+  memory->total = now.total;
+  memory->used = now.used + now.reserved;
+  memory->free = now.free;
+  return NVML_SUCCESS;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* memory) {
+  NVML_CALL(nvmlDeviceGetBAR1MemoryInfo);
+  NVML_DEVICE(handle, dev);
+  if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  *memory = {128ULL << 30, (128ULL << 30) - (2ULL << 20), 2ULL << 20};
+  return NVML_SUCCESS;
+}

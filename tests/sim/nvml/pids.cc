@@ -1,0 +1,81 @@
+// Translates PIDs as the kernel driver does: since 535.113.01 into the caller's PID namespace,
+// where processes outside of it are not visible at all; before that, every caller is given host
+// PIDs.
+#include "sim/nvml/pids.h"
+
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/nvml/state.h"
+
+namespace sim {
+namespace {
+
+uint64_t inode_of(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 ? about.st_ino : 0;
+}
+
+uint64_t namespace_of(const std::string& proc) {
+  struct stat about {};
+  return stat((proc + "/ns/pid").c_str(), &about) == 0 ? about.st_ino : 0;
+}
+
+uint64_t own_namespace() {
+  return namespace_of("/proc/self");
+}
+
+// How many namespaces lie between the process and the caller's; -1 if it is not inside.
+int depth_below_caller(const std::string& proc) {
+  const uint64_t wanted = own_namespace();
+  int fd = open((proc + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC);
+  int depth = 0;
+  while (fd >= 0 && inode_of(fd) != wanted) {
+    const int parent = ioctl(fd, NS_GET_PARENT);
+    close(fd);
+    fd = parent;
+    ++depth;
+  }
+  if (fd < 0) return -1;
+  close(fd);
+  return depth;
+}
+
+}  // namespace
+
+bool driver_is_since(const char* text, int major, int minor, int patch) {
+  int a = 0, b = 0, c = 0;
+  std::sscanf(text, "%d.%d.%d", &a, &b, &c);
+  return std::tuple(a, b, c) >= std::tuple(major, minor, patch);
+}
+
+int pid_for_caller(const ProcessInfo& process) {
+  if (!driver_is_since(nvml_driver_version(), 535, 113, 1)) return process.host_pid;
+  if (process.pid_namespace == own_namespace()) return process.pid;
+  const std::string proc = "/proc/" + std::to_string(process.host_pid);
+  // A process in a container of its own cannot know its PID farther out: another has that number.
+  if (namespace_of(proc) != process.pid_namespace) return 0;
+  const int depth = depth_below_caller(proc);
+  std::ifstream status(proc + "/status");
+  for (std::string line; depth >= 0 && std::getline(status, line);) {
+    if (line.rfind("NSpid:", 0) != 0) continue;
+    std::istringstream numbers(line.substr(6));
+    std::vector<int> pids;
+    for (int pid; numbers >> pid;) pids.push_back(pid);
+    const auto inner = static_cast<size_t>(depth);
+    return inner < pids.size() ? pids[pids.size() - 1 - inner] : 0;
+  }
+  return 0;
+}
+
+}  // namespace sim

@@ -1,0 +1,130 @@
+// Process lists of the simulated NVML, straight from the physical node. Reading reaps the dead
+// first. A list with too little room says INSUFFICIENT_SIZE and how much is needed. As in the
+// vendor's library, older generations of a list call newer ones through the PLT. Drivers from
+// 535.43 to before 535.104 fill larger entries in the third generation. FRACGPU_SIM_NVML_GRAPHICS=1
+// puts every process into the graphics list too.
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "sim/nvml/pids.h"
+#include "sim/nvml/state.h"
+
+namespace {
+
+struct Row {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+
+// One row per PID with memory on the device: a process that has replaced its image may own two rows
+// for a moment.
+void add_rows(int dev, std::vector<Row>* rows) {
+  std::map<unsigned, unsigned long long> sums;
+  for (const sim::ProcessInfo& process : sim::nvml_node().processes()) {
+    const auto& use = process.device[static_cast<size_t>(dev)];
+    const int pid = use.total() != 0 ? sim::pid_for_caller(process) : 0;
+    if (pid != 0) sums[static_cast<unsigned>(pid)] += use.total();
+  }
+  const bool mig = sim::nvml_node().mig_parent(dev) >= 0;
+  const sim::DeviceRow& device = sim::nvml_node().device(dev);
+  for (const auto& [pid, used] : sums) {
+    rows->push_back({pid, used, mig ? device.gpu_instance : kNoInstance,
+                     mig ? device.compute_instance : kNoInstance});
+  }
+}
+
+std::vector<Row> rows_of(int dev) {
+  std::vector<Row> rows;
+  add_rows(dev, &rows);
+  for (const int instance : sim::nvml_node().mig_instances(dev)) add_rows(instance, &rows);
+  return rows;
+}
+
+// What the third generation of the lists had in between; that they differ is public, as is that it
+// was one number more.
+struct LargerInfo {
+  nvmlProcessInfo_v2_t info;
+  unsigned long long protected_used;
+};
+
+void fill(nvmlProcessInfo_v2_t* to, const Row& row) {
+  *to = {row.pid, row.used, row.gpu_instance, row.compute_instance};
+}
+void fill(LargerInfo* to, const Row& row) {
+  fill(&to->info, row);
+  to->protected_used = 0;
+}
+void fill(nvmlProcessDetail_t* to, const Row& row) {
+  *to = {row.pid, row.used, row.gpu_instance, row.compute_instance, 0};
+}
+
+template <typename Info>
+nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, bool any) {
+  NVML_DEVICE(handle, dev);
+  if (count == nullptr || (*count > 0 && infos == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
+  const std::vector<Row> rows = any ? rows_of(dev) : std::vector<Row>();
+  const unsigned room = *count;
+  *count = static_cast<unsigned>(rows.size());
+  if (room < rows.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+  for (size_t i = 0; i < rows.size(); ++i) fill(&infos[i], rows[i]);
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t newest_list(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v2_t* infos,
+                         bool any) {
+  const char* version = sim::nvml_driver_version();
+  if (sim::driver_is_since(version, 535, 43, 0) && !sim::driver_is_since(version, 535, 104, 0)) {
+    return list(handle, count, reinterpret_cast<LargerInfo*>(infos), any);
+  }
+  return list(handle, count, infos, any);
+}
+
+// The first generation's entries are the front of the second's.
+template <typename Newer>
+nvmlReturn_t narrow_list(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v1_t* infos,
+                         Newer newer) {
+  if (count == nullptr || (*count > 0 && infos == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
+  std::vector<nvmlProcessInfo_v2_t> all(*count);
+  const nvmlReturn_t result = newer(handle, count, all.empty() ? nullptr : all.data());
+  if (result != NVML_SUCCESS) return result;
+  for (unsigned i = 0; i < *count; ++i) infos[i] = {all[i].pid, all[i].used};
+  return NVML_SUCCESS;
+}
+
+bool graphics_too() {
+  return std::getenv("FRACGPU_SIM_NVML_GRAPHICS") != nullptr;
+}
+
+}  // namespace
+
+#define SIM_PROCESS_LIST(name, any)                                                              \
+  SIM_API nvmlReturn_t name##_v3(nvmlDevice_t handle, unsigned* count,                           \
+                                 nvmlProcessInfo_v2_t* infos) {                                  \
+    NVML_CALL(name##_v3);                                                                        \
+    return newest_list(handle, count, infos, any);                                               \
+  }                                                                                              \
+  SIM_API nvmlReturn_t name##_v2(nvmlDevice_t handle, unsigned* count,                           \
+                                 nvmlProcessInfo_v2_t* infos) {                                  \
+    NVML_CALL(name##_v2);                                                                        \
+    return list(handle, count, infos, any);                                                      \
+  }                                                                                              \
+  SIM_API nvmlReturn_t name(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v1_t* infos) { \
+    NVML_CALL(name);                                                                             \
+    return narrow_list(handle, count, infos, name##_v2);                                         \
+  }
+
+SIM_PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, true)
+SIM_PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, graphics_too())
+SIM_PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, false)
+
+SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
+                                                           nvmlProcessDetailList_t* details) {
+  NVML_CALL(nvmlDeviceGetRunningProcessDetailList);
+  if (details == nullptr || details->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  if (details->version != kDetailListV1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  if (details->entries == nullptr) details->count = 0;
+  const bool any = details->mode == 0 || (details->mode == 1 && graphics_too());
+  return list(handle, &details->count, details->entries, any);
+}

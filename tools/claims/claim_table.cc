@@ -1,0 +1,314 @@
+// Decides what the book says; see claim_table.h. Its file is that of claim_file.h.
+#include "tools/claims/claim_table.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "shim/base/clock.h"
+#include "shim/ledger/ledger_file.h"
+#include "tools/cli/plain_text.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using claim_table_layout::kEighths;
+using claim_table_layout::kMaxClaims;
+using claim_table_layout::kMaxGpus;
+using claim_table_layout::State;
+// How often somebody who waits looks for launches that were killed.
+constexpr uint64_t kLookInterval_ms = 200;
+
+// Whether the tenant has a process that uses a GPU.
+bool tenant_uses_gpu(const std::string& tenant) {
+  if (tenant.empty() || tenant.find('/') != tenant.npos) return false;
+  const Descriptor file(
+      open((layout::kFilePrefix + tenant).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return file.get() >= 0 && LedgerFile::any_slot_is_alive(file.get());
+}
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  memset(to, 0, size);
+  text.copy(to, size - 1);
+}
+
+// Texts that do not fit are told apart by a number in place of their end.
+std::string shortened(const std::string& text, size_t size) {
+  if (text.size() < size) return text;
+  return text.substr(0, size - 24) + fmt::format("...{:016x}", std::hash<std::string>()(text));
+}
+
+}  // namespace
+
+bool ClaimTable::is_alive(const Lock& lock, uint32_t row) const {
+  if (ClaimFile::is_row_locked(lock, row)) return true;
+  const Row& claim = table_.claims[row];
+  return claim.state == State::held &&
+         tenant_uses_gpu(std::string(claim.tenant, strnlen(claim.tenant, sizeof claim.tenant)));
+}
+
+int ClaimTable::drop_dead(const Lock& lock) {
+  int dropped = 0;
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    Row& claim = table_.claims[row];
+    if (claim.state == State::free || is_alive(lock, row)) continue;
+    claim.state = State::free;
+    file_.write(lock, &claim, sizeof claim);
+    ++dropped;
+  }
+  return dropped;
+}
+
+std::vector<uint32_t> ClaimTable::waiting_in_order() const {
+  std::vector<uint32_t> rows;
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    if (table_.claims[row].state == State::waiting) rows.push_back(row);
+  }
+  std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) {
+    const Row &first = table_.claims[a], &second = table_.claims[b];
+    return first.priority != second.priority ? first.priority > second.priority
+                                             : first.ticket < second.ticket;
+  });
+  return rows;
+}
+
+Shares ClaimTable::free_eighths() const {
+  uint32_t used[kMaxGpus] = {};
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    if (table_.claims[row].state != State::held) continue;
+    for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) used[gpu] += table_.claims[row].eighths[gpu];
+  }
+  Shares free{};
+  for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+    free[gpu] = static_cast<uint8_t>(kEighths - std::min(used[gpu], kEighths));
+  }
+  return free;
+}
+
+// Who of those that wait can be served now, and with what.
+std::vector<ClaimTable::Served> ClaimTable::plan() const {
+  const std::vector<uint32_t> rows = waiting_in_order();
+  std::vector<PlacementRequest> requests;
+  for (const uint32_t row : rows) {
+    const Row& claim = table_.claims[row];
+    PlacementRequest request{claim.allowed, claim.each, claim.count, {}};
+    if (claim.count == 0) std::copy_n(claim.eighths, kMaxGpus, request.exact.begin());
+    requests.push_back(request);
+  }
+  const auto placed = serve(requests, free_eighths());
+  std::vector<Served> served;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (placed[i]) served.push_back({rows[i], *placed[i]});
+  }
+  return served;
+}
+
+void ClaimTable::serve_waiting(const Lock& lock) {
+  for (const Served& served : plan()) {
+    Row& claim = table_.claims[served.row];
+    std::copy(served.eighths.begin(), served.eighths.end(), claim.eighths);
+    claim.state = State::held;
+    file_.write(lock, &claim, sizeof claim);
+  }
+  table_.counters.scheduled_ms = coarse_now_ms();
+  file_.write(lock, &table_.counters, sizeof table_.counters);
+}
+
+// The row of a GPU, or a free one, or one that nobody has or awaits and that is not among `taken`.
+uint32_t ClaimTable::gpu_row(const std::string& key, uint64_t taken) {
+  uint64_t needed = taken;
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    const Row& claim = table_.claims[row];
+    if (claim.state == State::free) continue;
+    needed |= claim.allowed;
+    for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+      if (claim.eighths[gpu] != 0) needed |= uint64_t{1} << gpu;
+    }
+  }
+  uint32_t best = kMaxGpus;
+  for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+    const char* const there = table_.gpus[gpu].key;
+    if (strncmp(there, key.c_str(), layout::kNameBytes) == 0) return gpu;
+    const bool better = best == kMaxGpus || (*there == '\0' && *table_.gpus[best].key != '\0');
+    if ((needed >> gpu & 1) == 0 && better) best = gpu;
+  }
+  if (best == kMaxGpus) {
+    throw std::runtime_error(
+        fmt::format("{} has no room for another GPU: {} are in use", file_.path(), kMaxGpus));
+  }
+  copy_text(table_.gpus[best].key, layout::kNameBytes, key);
+  return best;
+}
+
+void ClaimTable::fill_request(const ClaimRequest& wanted, Row& row) {
+  row.each = wanted.each;
+  row.count = wanted.count;
+  uint64_t taken = 0;
+  for (size_t i = 0; i < wanted.gpus.size(); ++i) {
+    const uint32_t gpu = gpu_row(wanted.gpus[i], taken);
+    taken |= uint64_t{1} << gpu;
+    if (wanted.count == 0) row.eighths[gpu] = wanted.exact[i];
+  }
+  if (wanted.count != 0) row.allowed = taken;
+}
+
+Claim ClaimTable::enter(const ClaimRequest& wanted) {
+  Claim mine{file_.open_for_life()};
+  const std::string asked = shortened(wanted.asked, sizeof(Row::asked));
+
+  const Lock lock(file_);
+  file_.load(lock);
+  drop_dead(lock);
+  auto& in_use = table_.counters.claims_in_use;
+  uint32_t same = in_use, unused = in_use;
+  for (uint32_t row = in_use; row-- > 0;) {
+    const Row& there = table_.claims[row];
+    if (there.state == State::free) {
+      unused = row;
+    } else if (strncmp(there.tenant, wanted.tenant.c_str(), sizeof there.tenant) == 0) {
+      same = row;
+    }
+  }
+  const bool joins = same < in_use;
+  mine.row = joins ? same : unused;
+  if (mine.row == kMaxClaims) {
+    throw std::runtime_error(fmt::format("{} is full: {} launches run or wait on this machine",
+                                         file_.path(), kMaxClaims));
+  }
+  Row& entry = table_.claims[mine.row];
+  if (joins && strncmp(entry.asked, asked.c_str(), sizeof entry.asked) != 0) {
+    throw std::runtime_error(fmt::format(
+        "tenant {} runs already with other caps, '{}', and this launch asks for '{}'; ask for the "
+        "same, or take another name",
+        wanted.tenant, clean(entry.asked, sizeof entry.asked), asked));
+  }
+  // The lock first: a row counts only with it.
+  file_.lock_row(mine.life.get(), mine.row);
+  if (joins) return mine;
+
+  entry = Row{};
+  fill_request(wanted, entry);
+  entry.state = State::waiting;
+  entry.pid = static_cast<uint32_t>(getpid());
+  entry.uid = static_cast<uint32_t>(getuid());
+  entry.priority = wanted.priority;
+  entry.ticket = table_.counters.next_ticket++;
+  entry.since_unix_s = static_cast<uint64_t>(time(nullptr));
+  copy_text(entry.tenant, sizeof entry.tenant, wanted.tenant);
+  copy_text(entry.command, sizeof entry.command, wanted.command);
+  copy_text(entry.asked, sizeof entry.asked, asked);
+  in_use = std::max(in_use, mine.row + 1);
+  file_.write(lock, table_.gpus, sizeof table_.gpus);
+  file_.write(lock, &table_.counters, sizeof table_.counters);
+  file_.write(lock, &entry, sizeof entry);
+  serve_waiting(lock);
+  return mine;
+}
+
+bool ClaimTable::preview(const ClaimRequest& wanted, std::vector<Share>& shares) {
+  const Lock lock(file_);
+  file_.load(lock);
+  drop_dead(lock);
+  auto& in_use = table_.counters.claims_in_use;
+  if (in_use == kMaxClaims) return false;
+  // Beside the rows that exist, and never written.
+  const uint32_t row = in_use;
+  Row& entry = table_.claims[row];
+  entry = Row{};
+  fill_request(wanted, entry);
+  entry.state = State::waiting;
+  entry.priority = wanted.priority;
+  entry.ticket = UINT64_MAX;
+  ++in_use;
+  for (const Served& served : plan()) {
+    if (served.row != row) continue;
+    shares = shares_of(served.eighths);
+    return true;
+  }
+  return false;
+}
+
+bool ClaimTable::served(const Claim& claim, std::vector<Share>& shares) {
+  // Whether something has changed is seen without the lock, and what it is only with it.
+  Row& row = table_.claims[claim.row];
+  file_.look(claim.life.get(), &table_.counters, sizeof table_.counters);
+  file_.look(claim.life.get(), &row.state, sizeof row.state);
+  if (row.state != State::waiting ||
+      coarse_now_ms() >= table_.counters.scheduled_ms + kLookInterval_ms) {
+    tidy();
+  }
+  if (row.state != State::held) return false;
+  Shares eighths;
+  std::copy_n(row.eighths, kMaxGpus, eighths.begin());
+  shares = shares_of(eighths);
+  return true;
+}
+
+std::vector<Share> ClaimTable::shares_of(const Shares& eighths) const {
+  std::vector<Share> shares;
+  for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+    if (eighths[gpu] == 0) continue;
+    shares.push_back({clean(table_.gpus[gpu].key, layout::kNameBytes), eighths[gpu]});
+  }
+  return shares;
+}
+
+int ClaimTable::tidy() {
+  const Lock lock(file_);
+  file_.load(lock);
+  const int dropped = drop_dead(lock);
+  serve_waiting(lock);
+  return dropped;
+}
+
+void ClaimTable::leave(Claim claim) {
+  claim.life = Descriptor();
+  const Lock lock(file_);
+  file_.load(lock);
+  // Its tenant may have processes elsewhere, which this share was not for.
+  Row& row = table_.claims[claim.row];
+  if (row.state != State::free && !ClaimFile::is_row_locked(lock, claim.row)) {
+    row.state = State::free;
+    file_.write(lock, &row, sizeof row);
+  }
+  drop_dead(lock);
+  serve_waiting(lock);
+}
+
+std::vector<Launch> ClaimTable::launches() {
+  const Lock lock(file_);
+  file_.load(lock);
+  std::vector<uint32_t> rows;
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    if (table_.claims[row].state == State::held) rows.push_back(row);
+  }
+  for (const uint32_t row : waiting_in_order()) rows.push_back(row);
+  std::vector<Launch> found;
+  for (const uint32_t row : rows) {
+    if (!is_alive(lock, row)) continue;
+    const Row& claim = table_.claims[row];
+    Launch launch{
+        .waiting = claim.state == State::waiting,
+        .pid = claim.pid,
+        .uid = claim.uid,
+        .priority = claim.priority,
+        .since_unix_s = claim.since_unix_s,
+        .tenant = clean(claim.tenant, sizeof claim.tenant),
+        .command = clean(claim.command, sizeof claim.command),
+        .asked = clean(claim.asked, sizeof claim.asked),
+        .shares = {},
+    };
+    Shares eighths;
+    std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
+    if (!launch.waiting) launch.shares = shares_of(eighths);
+    found.push_back(std::move(launch));
+  }
+  return found;
+}
+
+}  // namespace fracgpu::tools

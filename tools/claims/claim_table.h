@@ -1,0 +1,112 @@
+// The machine's book: which launch has how much of which GPU, and who waits. See
+// fracgpu/claim_table_layout.h for the file.
+//
+// Everything is decided under the book's lock from the rows alone, so a launch that is killed at
+// any instruction leaves at worst a row whose lock is gone, and the next who looks gives its share
+// away. What keeps a row is a read lock on its byte, held by one open file description that
+// `fracgpu run` shares with the whole launch tree by inheritance: it ends with the last of them,
+// whatever becomes of `run`. `run` itself stays until its last descendant is gone, so that programs
+// that close every descriptor lose nothing. Should `run` be killed as well, the tenant's slots in
+// its ledger still count.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fracgpu/claim_table_layout.h"
+#include "tools/claims/claim_file.h"
+#include "tools/claims/placement.h"
+#include "tools/cli/descriptor.h"
+
+namespace fracgpu::tools {
+
+// What a launch asks for.
+struct ClaimRequest {
+  std::string tenant;
+  std::string command;
+  std::string asked;  // caps and GPUs, in one form
+  int priority = 0;
+  std::vector<std::string> gpus;  // keys
+  uint32_t each = 0;              // parts
+  uint32_t count = 0;             // on so many of `gpus`; 0: `exact` says how much on each
+  std::vector<uint8_t> exact;
+};
+
+// Parts of one GPU.
+struct Share {
+  std::string key;
+  uint32_t eighths = 0;
+};
+
+// A launch's place in the book, kept as long as this descriptor or an inherited copy is open.
+struct Claim {
+  Descriptor life;  // close-on-exec
+  uint32_t row = 0;
+};
+
+// A launch as others see it.
+struct Launch {
+  bool waiting = false;
+  uint32_t pid = 0;
+  uint32_t uid = 0;
+  int priority = 0;
+  uint64_t since_unix_s = 0;
+  std::string tenant, command, asked;
+  std::vector<Share> shares;
+};
+
+class ClaimTable {
+ public:
+  // Opens the machine's book, making it when there is none; FRACGPU_BOOK names another one. Throws
+  // std::runtime_error, as everything here does, when it cannot be had or trusted.
+  ClaimTable() = default;
+
+  // Whether there is a book at all.
+  static bool exists() { return ClaimFile::exists(); }
+
+  // Enters a launch, and serves it at once where it fits and nobody before it waits for the same.
+  // One of a tenant that is there already and asks for the same becomes part of it; one that asks
+  // for something else is refused.
+  Claim enter(const ClaimRequest& wanted);
+
+  // Whether the launch has been served, and with what. Serves all who wait now and then, because
+  // nobody tells when a launch was killed.
+  bool served(const Claim& claim, std::vector<Share>& shares);
+
+  // Gives up the place, or gives back the share of a launch that has ended, unless another launch
+  // of the tenant is part of it.
+  void leave(Claim claim);
+
+  // What enter() would give now, without entering. False where it would have to wait.
+  bool preview(const ClaimRequest& wanted, std::vector<Share>& shares);
+
+  // Drops the rows of the dead and serves those who wait. The number of rows dropped.
+  int tidy();
+
+  // The living, those that have something first, then by the order in which they are served.
+  std::vector<Launch> launches();
+
+ private:
+  using Lock = ClaimFile::Lock;
+  using Row = claim_table_layout::Claim;
+  struct Served {
+    uint32_t row;
+    Shares eighths;
+  };
+
+  bool is_alive(const Lock& lock, uint32_t row) const;
+  int drop_dead(const Lock& lock);
+  Shares free_eighths() const;
+  std::vector<uint32_t> waiting_in_order() const;
+  std::vector<Served> plan() const;
+  void serve_waiting(const Lock& lock);
+  uint32_t gpu_row(const std::string& key, uint64_t taken);
+  void fill_request(const ClaimRequest& wanted, Row& row);
+  std::vector<Share> shares_of(const Shares& eighths) const;
+
+  ClaimFile file_;
+  claim_table_layout::ClaimTable& table_ = file_.table();
+};
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,70 @@
+// `fracgpu gc`; see gc.h.
+#include "tools/commands/gc.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/claims/claim_table.h"
+#include "tools/cli/output.h"
+#include "tools/launch/member.h"
+#include "tools/machine/ledger_reader.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  fracgpu gc                   ledgers in which no process lives, and claims of launches that ended
+  fracgpu gc team-a            this tenant's ledger alone
+
+Nothing that lives is touched, and nothing depends on calling it: what the dead held is free at
+once, and only their files stay.
+Exit status: 0 nothing dead is left; 1 something had to be left, a line says why; 2 wrong usage.)";
+
+struct GcOptions {
+  std::vector<std::string> tenants;
+  bool json = false;
+};
+
+bool gc(const GcOptions& options) {
+  using Json = nlohmann::ordered_json;
+  Json removed = Json::array(), left = Json::array();
+  std::string text;
+  bool all = true;
+  for (const std::string& name : options.tenants.empty() ? tenant_names() : options.tenants) {
+    const Removal result = remove_dead_ledger(name);
+    if (result.state == Removal::State::removed) {
+      removed.push_back(name);
+      text += fmt::format("removed the ledger of tenant {}\n", name);
+    } else if (result.state == Removal::State::failed) {
+      left.push_back({{"tenant", name}, {"reason", result.why}});
+      complain(result.why);
+      all = false;
+    }
+  }
+  const int claims = options.tenants.empty() && ClaimTable::exists() ? ClaimTable().tidy() : 0;
+  if (claims > 0) text += fmt::format("dropped {} dead launches from the book\n", claims);
+  if (text.empty()) text = "nothing to remove\n";
+  print(options.json
+            ? Json{{"removed", removed}, {"left", left}, {"claims_dropped", claims}}.dump(2) + "\n"
+            : text);
+  return all;
+}
+
+}  // namespace
+
+void add_gc_command(CLI::App& app, int& status) {
+  const auto options = std::make_shared<GcOptions>();
+  CLI::App* const command = app.add_subcommand("gc", "Remove what the dead left");
+  command->add_option("TENANT", options->tenants, "Only these; all when none is named");
+  command->add_flag("--json", options->json, "For programs");
+  command->footer(kExamples);
+  command->callback([options, &status] {
+    bool all = false;
+    status = guarded([&] { all = gc(*options); });
+    if (!all) status = 1;
+  });
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,173 @@
+// `fracgpu run`; see run.h.
+#include "tools/commands/run.h"
+
+#include <fmt/format.h>
+#include <stdio.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shim/base/clock.h"
+#include "tools/cli/output.h"
+#include "tools/launch/launch_tree.h"
+#include "tools/launch/member.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  fracgpu run --memory 8GiB -- python train.py          at most 8 GiB on each GPU
+  fracgpu run --memory 0=8GiB,1=4GiB -- ./job           GPUs 0 and 1 alone, each with its cap
+  fracgpu run --fraction 0.5 -- python train.py         half of a GPU, whichever has room
+  fracgpu run --fraction 0=0.5,1=0.25 -- ./job          these shares of these two
+  fracgpu run --count 2 --gpus 4-7 -- ./job             two whole GPUs of these four
+  fracgpu run --fraction 1 --wait=2h --priority 5 -- ./job
+                                                        waits its turn, before those of less
+  fracgpu run --fraction 0.25 --dry-run                 says where it would go
+  fracgpu run --memory 8GiB --explain -- ./job          says at the end why memory was refused
+
+Exit status: the command's own, and a signal that ended it ends this too; 75 no room now; 125 wrong
+usage, or fracgpu itself failed; 126 the command cannot be run; 127 there is no such command.)";
+
+struct RunOptions {
+  RequestText request;
+  std::string tenant, wait;
+  int priority = 0;
+  bool dry_run = false, json = false, explain = false;
+  std::vector<std::string> command;
+};
+
+constexpr const char* kForEver = "forever";
+
+// In milliseconds.
+uint64_t duration_of(const std::string& text) {
+  constexpr uint64_t kSecond = 1000;
+  if (text.empty()) return 0;
+  if (text == kForEver) return UINT64_MAX;
+  const uint64_t unit = text.back() == 's'   ? kSecond
+                        : text.back() == 'm' ? 60 * kSecond
+                        : text.back() == 'h' ? 3600 * kSecond
+                        : text.back() == 'd' ? 86400 * kSecond
+                                             : 0;
+  const std::string digits = text.substr(0, text.size() - 1);
+  if (unit == 0 || digits.empty() || digits.size() > 9 ||
+      digits.find_first_not_of("0123456789") != digits.npos) {
+    throw RunError(kRunFailed, fmt::format("{} is no time to wait; accepted: --wait, "
+                                           "--wait=30s, --wait=10m, --wait=2h, --wait=1d",
+                                           fracgpu::quoted(text).view()));
+  }
+  return std::stoull(digits) * unit;
+}
+
+int show_placement(const RunOptions& options, const Request& request, const ClaimRequest& wanted) {
+  std::vector<Share> shares;
+  ClaimTable table;
+  const bool fits = table.preview(wanted, shares);
+  if (options.json) {
+    nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+    for (const Gpu& gpu : fits ? request.granted(shares) : std::vector<Gpu>()) {
+      nlohmann::ordered_json row = {
+          {"index", gpu.index}, {"key", gpu.key}, {"fraction", nullptr}, {"cap_bytes", nullptr}};
+      for (const Share& share : shares) {
+        if (share.key == gpu.key) row["fraction"] = share.eighths / 8.0;
+      }
+      const auto cap = request.cap_on(gpu, shares);
+      if (cap && gpu.physical != 0) row["cap_bytes"] = cap->of(gpu.physical);
+      gpus.push_back(std::move(row));
+    }
+    print(nlohmann::ordered_json{{"fits", fits}, {"gpus", gpus}}.dump(2) + "\n");
+  } else if (fits) {
+    print(placement_text(request, shares));
+  } else {
+    print("no room now:\n" + holders_text(wanted.tenant, request, table.launches()));
+  }
+  return fits ? 0 : kFull;
+}
+
+// Until it is served or the time is over; 0 when it is served.
+bool wait_for(ClaimTable& table, const Claim& claim, uint64_t patience_ms,
+              std::vector<Share>& shares) {
+  const uint64_t start = coarse_now_ms();
+  for (long pause = 5; !table.served(claim, shares); pause = std::min(pause + 5, 100L)) {
+    const uint64_t waited = coarse_now_ms() - start;
+    if (waited >= patience_ms) return false;
+    sleep_ms(static_cast<long>(std::min<uint64_t>(pause, patience_ms - waited)));
+  }
+  return true;
+}
+
+int run(const RunOptions& options) {
+  const uint64_t patience_ms = duration_of(options.wait);
+  if (options.command.empty() && !options.dry_run) {
+    throw RunError(kRunFailed,
+                   "what is to be run? Write it behind --, as in: fracgpu run --memory "
+                   "8GiB -- python train.py");
+  }
+  if (!options.command.empty()) find_command(options.command[0]);
+  const std::vector<Gpu> gpus = list_gpus();
+  const Request request(options.request, gpus);
+  ClaimRequest wanted = request.claim_request();
+  wanted.tenant = tenant_or_new(options.tenant);
+  wanted.priority = options.priority;
+  if (!options.command.empty()) wanted.command = options.command[0];
+  if (options.dry_run) return show_placement(options, request, wanted);
+
+  ClaimTable table;
+  std::vector<Share> shares;
+  Claim claim = table.enter(wanted);
+  if (!table.served(claim, shares)) {
+    const std::string holders = holders_text(wanted.tenant, request, table.launches());
+    if (patience_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
+    if (!wait_for(table, claim, patience_ms, shares)) {
+      table.leave(std::move(claim));
+      throw RunError(
+          kFull,
+          patience_ms == 0
+              ? fmt::format("no room now for {}; --wait waits for it:\n{}", wanted.asked, holders)
+              : fmt::format("still no room for {}:\n{}", wanted.asked,
+                            holders_text(wanted.tenant, request, table.launches())));
+    }
+  }
+  try {
+    check_caps_of_running(wanted.tenant, request, shares);
+  } catch (const std::exception&) {
+    table.leave(std::move(claim));
+    throw;
+  }
+  end_like(run_member(wanted.tenant, options.command, request, gpus, std::move(claim), shares,
+                      options.explain));
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* const command = app.add_subcommand(
+      "run",
+      "Run a command and all its descendants as one tenant, under caps or on shares of GPUs");
+  add_request_options(*command, options->request);
+  command->add_option("--tenant", options->tenant,
+                      "Name of those who share the cap; one of its own when none is given");
+  command->add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
+                    "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
+  command->add_option("--priority", options->priority,
+                      "Of those that wait, the highest is served first, then the oldest");
+  command->add_flag("--explain", options->explain,
+                    "At the end say why memory was refused, if any was, as fracgpu explain does");
+  command->add_flag("--dry-run", options->dry_run, "Only say where it would go");
+  command->add_flag("--json", options->json, "--dry-run for programs");
+  command->add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
+  command->footer(kExamples);
+  command->callback([options, &status] {
+    try {
+      status = run(*options);
+    } catch (const RunError& error) {
+      complain(error.what());
+      status = error.status;
+    } catch (const std::exception& error) {
+      complain(error.what());
+      status = kRunFailed;
+    }
+  });
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,20 @@
+// `fracgpu status`: who holds what, once, as text or JSON.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tools/machine/machine_state.h"
+#include "tools/ui/drawing.h"
+
+namespace fracgpu::tools {
+
+// For people: 80 columns, a block per GPU.
+std::string status_text(const MachineState& machine, const Style& style);
+
+// For programs: one object, amounts in bytes. Fields may be added, never renamed.
+std::string status_json(const MachineState& machine);
+
+void add_status_command(CLI::App& app, int& status);
+
+}  // namespace fracgpu::tools

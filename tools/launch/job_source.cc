@@ -1,0 +1,71 @@
+// Reads and splits commands; see job_source.h.
+#include "tools/launch/job_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "shim/base/text.h"
+#include "tools/cli/output.h"
+#include "tools/cli/text_list.h"
+
+namespace fracgpu::tools {
+
+JobSource::JobSource(const std::string& file, bool null_separated, std::vector<std::string> queues)
+    : file_(file == "-" ? "standard input" : file),
+      separator_(null_separated ? '\0' : '\n'),
+      queues_(std::move(queues)),
+      input_(file == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                         : open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (input_.get() < 0) {
+    throw std::runtime_error(fmt::format("cannot read {}: {}", file_, strerror(errno)));
+  }
+}
+
+std::vector<Job> JobSource::read() {
+  std::vector<Job> jobs;
+  char bytes[65536];
+  const ssize_t size = ::read(input_.get(), bytes, sizeof bytes);
+  if (size < 0 && (errno == EINTR || errno == EAGAIN)) return jobs;
+  if (size < 0) complain(fmt::format("cannot read {}: {}", file_, strerror(errno)));
+  if (size > 0) {
+    unread_.append(bytes, static_cast<size_t>(size));
+  } else {
+    ended_ = true;
+    if (!unread_.empty()) unread_ += separator_;
+  }
+  size_t start = 0;
+  for (size_t end; (end = unread_.find(separator_, start)) != unread_.npos; start = end + 1) {
+    take_line(std::string_view(unread_).substr(start, end - start), jobs);
+  }
+  unread_.erase(0, start);
+  return jobs;
+}
+
+void JobSource::take_line(std::string_view line, std::vector<Job>& jobs) {
+  ++lines_;
+  line = trim(line);
+  if (line.empty() || (line[0] == '#' && separator_ == '\n')) return;
+  const size_t colon = line.find(':');
+  const std::string* queue = queues_.size() == 1 ? &queues_[0] : nullptr;
+  for (const std::string& each : queues_) {
+    if (colon == line.npos || trim(line.substr(0, colon)) != each) continue;
+    queue = &each;
+    line = trim(line.substr(colon + 1));
+  }
+  if (queue == nullptr || line.empty()) {
+    ++refused_;
+    complain(fmt::format("command {} {} {}; write NAME: COMMAND", lines_,
+                         fracgpu::quoted(line).view(),
+                         queue == nullptr ? "names no queue" : "is empty"));
+    return;
+  }
+  jobs.push_back({++jobs_, *queue, std::string(line)});
+}
+
+}  // namespace fracgpu::tools

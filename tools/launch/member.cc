@@ -1,0 +1,160 @@
+// See member.h.
+#include "tools/launch/member.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "shim/config/identity.h"
+#include "shim/ledger/grow_lock.h"
+#include "shim/ledger/ledger_file.h"
+#include "tools/cli/plain_text.h"
+#include "tools/commands/explain.h"
+#include "tools/launch/launch_tree.h"
+#include "tools/machine/ledger_reader.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr size_t kHoldersShown = 4;  // of one GPU
+
+std::string age_text(uint64_t since_unix_s) {
+  const auto now = static_cast<uint64_t>(time(nullptr));
+  const uint64_t s = now > since_unix_s ? now - since_unix_s : 0;
+  if (s < 120) return fmt::format("{} s", s);
+  if (s < 7200) return fmt::format("{} min", s / 60);
+  return fmt::format("{} h", s / 3600);
+}
+
+}  // namespace
+
+std::string tenant_or_new(const std::string& name) {
+  if (name.empty()) {
+    timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return fmt::format("run-{}-{}{:03}", getpid(), now.tv_sec, now.tv_nsec / 1'000'000);
+  }
+  if (is_tenant_name(name)) return name;
+  throw std::runtime_error(
+      fmt::format("{} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or "
+                  "'.', not starting with '.'",
+                  fracgpu::quoted(name).view(), layout::kNameBytes - 1));
+}
+
+void check_caps_of_running(const std::string& tenant, const Request& request,
+                           const std::vector<Share>& shares) {
+  LedgerFile file;
+  Message error;
+  if (file.open_existing(tenant.c_str(), LedgerFile::Access::read, error) !=
+      LedgerFile::Result::ok) {
+    return;  // the library says what is wrong with a file that is there
+  }
+  const Descriptor fd(file.reopen(error));
+  if (fd.get() < 0 || !LedgerFile::any_slot_is_alive(fd.get())) return;
+  for (const DeviceUse& device : read_tenant(tenant).devices) {
+    for (const Gpu& gpu : request.granted(shares)) {
+      const auto cap = request.cap_on(gpu, shares);
+      if (gpu.key != device.key || !cap) continue;
+      const uint64_t asked = cap->of(device.physical);
+      if (device.cap && *device.cap == asked) continue;
+      throw std::runtime_error(fmt::format(
+          "tenant {} runs already with another cap on {}, {}, and this launch asks for {}; ask for "
+          "the same, or take another name",
+          tenant, gpu.label(), device.cap ? human_bytes(*device.cap).c_str() : "none",
+          human_bytes(asked).c_str()));
+    }
+  }
+}
+
+Removal remove_dead_ledger(const std::string& tenant) {
+  using State = Removal::State;
+  if (tenant.empty() || tenant.find('/') != tenant.npos) {
+    return {State::failed,
+            fmt::format("{} is not a tenant's name", fracgpu::quoted(tenant).view())};
+  }
+  LedgerFile file;
+  Message error;
+  const auto opened = file.open_existing(tenant.c_str(), LedgerFile::Access::read, error);
+  if (opened == LedgerFile::Result::absent) return {State::absent};
+  if (opened == LedgerFile::Result::failed) return {State::failed, error.c_str()};
+  // Nobody joins while we have the lock, and who had opened the file before begins again.
+  const GrowLock lock(file);
+  if (!lock) return {State::failed, lock.error().c_str()};
+  if (LedgerFile::any_slot_is_alive(lock.fd())) return {State::in_use};
+  if (!file.is_current()) return {State::absent};
+  if (unlink(file.path()) == 0) return {State::removed};
+  if (errno == EPERM || errno == EACCES) {
+    return {State::failed,
+            fmt::format("{} belongs to another user; only that user and root may remove it",
+                        file.path())};
+  }
+  return {State::failed, fmt::format("cannot remove {}: {}", file.path(), strerror(errno))};
+}
+
+int run_member(const std::string& tenant, const std::vector<std::string>& command,
+               const Request& request, const std::vector<Gpu>& all, Claim claim,
+               const std::vector<Share>& shares, bool explain) {
+  const std::vector<Gpu> gpus = request.granted(shares);
+  const Changes changes = tenant_environment(tenant, request.limit(shares), all,
+                                             request.hides_others() ? &gpus : nullptr);
+  const int status = run_tree(command, changes, claim.life.get());
+  if (explain) complain_of_refusals(tenant);
+  remove_dead_ledger(tenant);
+  ClaimTable().leave(std::move(claim));
+  return status;
+}
+
+std::string placement_text(const Request& request, const std::vector<Share>& shares) {
+  std::string text;
+  for (const Gpu& gpu : request.granted(shares)) {
+    text += gpu.label() + ":";
+    for (const Share& share : shares) {
+      if (share.key == gpu.key) text += fmt::format(" {} of it,", fraction_text(share.eighths));
+    }
+    const auto cap = request.cap_on(gpu, shares);
+    text += !cap ? " cap as the environment says"
+            : gpu.physical == 0 && cap->billionths != 0
+                ? fmt::format(" cap {:.1f} %", static_cast<double>(cap->billionths) / 1e7)
+                : fmt::format(
+                      " cap {}",
+                      human_bytes(cap->of(gpu.physical == 0 ? UINT64_MAX : gpu.physical)).c_str());
+    text += "\n";
+  }
+  return text;
+}
+
+std::string holders_text(const std::string& tenant, const Request& request,
+                         const std::vector<Launch>& launches) {
+  std::string text;
+  for (const Gpu& gpu : request.candidates()) {
+    std::vector<std::string> holders;
+    for (const Launch& launch : launches) {
+      for (const Share& share : launch.shares) {
+        if (share.key != gpu.key || launch.tenant == tenant) continue;
+        holders.push_back(fmt::format("{} by {} (PID {}, {}, {}, {})", fraction_text(share.eighths),
+                                      launch.tenant, launch.pid, user_name(launch.uid),
+                                      launch.command, age_text(launch.since_unix_s)));
+      }
+    }
+    std::string list;
+    for (size_t i = 0; i < std::min(holders.size(), kHoldersShown); ++i) {
+      list += (i == 0 ? "" : "; ") + holders[i];
+    }
+    if (holders.size() > kHoldersShown) {
+      list += fmt::format("; and {} more", holders.size() - kHoldersShown);
+    }
+    text += fmt::format("  {}: {}\n", gpu.label(), holders.empty() ? "free" : list);
+  }
+  const auto waiting = std::count_if(launches.begin(), launches.end(), [&](const Launch& launch) {
+    return launch.waiting && launch.tenant != tenant;
+  });
+  if (waiting > 0) text += fmt::format("  waiting already: {}\n", waiting);
+  return text;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,275 @@
+// Reads --memory, --fraction, --count and --gpus; see request.h.
+#include "tools/launch/request.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "shim/config/ceiling.h"
+#include "tools/cli/text_list.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using claim_table_layout::kEighths;
+
+constexpr size_t kMaxLimitItems = 32;  // that the library reads
+
+[[noreturn]] void refuse(const std::string& line) {
+  throw std::runtime_error(line);
+}
+
+std::string number_text(uint64_t whole, uint64_t billionths) {
+  std::string text = fmt::format("{}.{:09}", whole, billionths);
+  while (text.back() == '0' && text[text.size() - 2] != '.') text.pop_back();
+  return text;
+}
+
+// One way to write each amount.
+std::string amount_text(const Amount& amount) {
+  constexpr uint64_t kBillion = 1'000'000'000;
+  if (amount.billionths != 0) {
+    return number_text(amount.billionths / kBillion, amount.billionths % kBillion);
+  }
+  constexpr const char* kUnits[] = {"b", "KiB", "MiB", "GiB", "TiB"};
+  uint64_t number = amount.bytes;
+  size_t unit = 0;
+  for (; number % 1024 == 0 && unit < 4; number /= 1024) ++unit;
+  return fmt::format("{}{}", number, kUnits[unit]);
+}
+
+Amount amount_of(std::string_view text) {
+  Amount amount;
+  Message error;
+  if (!parse_amount(text, amount, error)) refuse(error.c_str());
+  return amount;
+}
+
+uint32_t parts_of(std::string_view text) {
+  const auto wrong = [&](std::string_view why) {
+    refuse(
+        fmt::format("fraction {} {}; accepted: 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, "
+                    "0.875 and 1, and --count for several whole GPUs",
+                    fracgpu::quoted(text).view(), why));
+  };
+  const bool plain = !text.empty() && text.find_first_not_of("0123456789.") == text.npos &&
+                     std::count(text.begin(), text.end(), '.') <= 1 && text != "." &&
+                     text.size() < 32;
+  if (!plain) wrong("is no fraction");
+  // Eighths are exact in binary.
+  const double eighths = std::stod(std::string(text)) * kEighths;
+  if (eighths > kEighths) wrong("is more than one GPU");
+  if (eighths < 1) wrong("is less than the smallest share");
+  if (eighths != static_cast<double>(static_cast<uint32_t>(eighths)))
+    wrong("is no multiple of 0.125");
+  return static_cast<uint32_t>(eighths);
+}
+
+struct Item {
+  std::string_view selector;  // empty: for all
+  std::string_view value;
+};
+
+std::vector<Item> items_of(std::string_view text) {
+  std::vector<Item> items;
+  for (const std::string_view item : split(text, ',')) {
+    const size_t equals = item.find('=');
+    const bool general = equals == item.npos;
+    items.push_back({general ? std::string_view() : trim(item.substr(0, equals)),
+                     general ? item : trim(item.substr(equals + 1))});
+  }
+  return items;
+}
+
+}  // namespace
+
+void add_request_options(CLI::App& command, RequestText& text) {
+  command.add_option("--memory", text.memory,
+                     "Cap on each GPU: 8GiB, 512MiB, 50%, or per GPU 0=8GiB,1=4GiB");
+  command.add_option("--fraction", text.fraction,
+                     "Claim a share of one GPU, in steps of 0.125, or of each that is named: "
+                     "0=0.5,1=0.25");
+  command.add_option("--count", text.count, "Claim 1, 2 or 4 whole GPUs");
+  command.add_option("--gpus", text.gpus,
+                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
+}
+
+std::string fraction_text(uint32_t eighths) {
+  return fmt::format("{}", static_cast<double>(eighths) / kEighths);
+}
+
+Request::Request(const RequestText& text, const std::vector<Gpu>& gpus) : all_(gpus) {
+  if (gpus.empty()) {
+    refuse(
+        "this machine shows no GPU: neither NVIDIA's driver (libnvidia-ml.so.1) nor AMD's "
+        "(/sys/class/kfd) lists one");
+  }
+  const int kinds = !text.memory.empty() + !text.fraction.empty() + !text.count.empty();
+  if (kinds > 1) refuse("--memory, --fraction and --count exclude each other; give one");
+  usable_.resize(all_.size());
+  std::iota(usable_.begin(), usable_.end(), 0);
+  restricted_ = !text.gpus.empty() && text.gpus != "all";
+  if (!text.gpus.empty()) usable_ = choose_gpus(text.gpus, all_);
+  amounts_.resize(all_.size());
+  exact_.resize(all_.size());
+  if (!text.memory.empty()) read_memory(text.memory);
+  if (!text.fraction.empty()) read_fraction(text.fraction);
+  if (!text.count.empty()) read_count(text.count);
+  if (kinds == 0) {
+    if (getenv("FRACGPU_MEMORY_LIMIT") == nullptr && access(kCeilingFile, F_OK) != 0) {
+      refuse("how much may it have? Give --memory, --fraction or --count");
+    }
+    asked_ = "the environment's caps";
+  }
+  if (!restricted_) return;
+  asked_ += " on";
+  for (const size_t place : usable_) asked_ += " " + all_[place].key;
+}
+
+void Request::read_memory(const std::string& text) {
+  std::optional<Amount> general;
+  std::vector<size_t> named;
+  asked_ = "memory";
+  for (const Item& item : items_of(text)) {
+    const Amount amount = amount_of(item.value);
+    if (item.selector.empty()) {
+      if (general) refuse("--memory gives two amounts for all GPUs; name the GPU: 0=8GiB,1=4GiB");
+      general = amount;
+      continue;
+    }
+    for (const size_t place : choose_gpu(item.selector, all_)) {
+      if (amounts_[place]) refuse(fmt::format("--memory names {} twice", all_[place].label()));
+      if (std::find(usable_.begin(), usable_.end(), place) == usable_.end()) {
+        refuse(fmt::format("--memory names {}, which --gpus leaves out", all_[place].label()));
+      }
+      amounts_[place] = amount;
+      named.push_back(place);
+    }
+  }
+  if (!general) {
+    restricted_ = true;
+    std::sort(named.begin(), named.end());
+    usable_ = named;
+  }
+  for (const size_t place : usable_) {
+    if (!amounts_[place]) amounts_[place] = general;
+  }
+  if (general) asked_ += " " + amount_text(*general);
+  for (const size_t place : named) {
+    asked_ += fmt::format(" {}={}", all_[place].key, amount_text(*amounts_[place]));
+  }
+}
+
+void Request::read_fraction(const std::string& text) {
+  claims_ = true;
+  asked_ = "fraction";
+  const std::vector<Item> items = items_of(text);
+  if (items.size() == 1 && items[0].selector.empty()) {
+    each_ = parts_of(items[0].value);
+    count_ = 1;
+    asked_ += " " + fraction_text(each_);
+    return;
+  }
+  for (const Item& item : items) {
+    const uint32_t eighths = parts_of(item.value);
+    if (item.selector.empty()) {
+      refuse("--fraction is one share, or one for each GPU that it names: 0=0.5,1=0.25");
+    }
+    for (const size_t place : choose_gpu(item.selector, all_)) {
+      if (exact_[place] != 0) refuse(fmt::format("--fraction names {} twice", all_[place].label()));
+      if (std::find(usable_.begin(), usable_.end(), place) == usable_.end()) {
+        refuse(fmt::format("--fraction names {}, which --gpus leaves out", all_[place].label()));
+      }
+      exact_[place] = static_cast<uint8_t>(eighths);
+    }
+  }
+  std::erase_if(usable_, [&](size_t place) { return exact_[place] == 0; });
+  for (const size_t place : usable_) {
+    asked_ += fmt::format(" {}={}", all_[place].key, fraction_text(exact_[place]));
+  }
+}
+
+void Request::read_count(const std::string& text) {
+  if (text != "1" && text != "2" && text != "4") {
+    refuse(
+        fmt::format("count {} is not accepted; accepted: 1, 2 and 4 whole GPUs, and "
+                    "--fraction for less than one",
+                    fracgpu::quoted(text).view()));
+  }
+  claims_ = true;
+  each_ = kEighths;
+  count_ = static_cast<uint32_t>(std::stoul(text));
+  asked_ = "count " + text;
+  if (usable_.size() < count_) {
+    refuse(fmt::format("{} GPUs are asked for, and there {} only {} to choose from", count_,
+                       usable_.size() == 1 ? "is" : "are", usable_.size()));
+  }
+}
+
+ClaimRequest Request::claim_request() const {
+  ClaimRequest wanted;
+  wanted.asked = asked_;
+  wanted.each = each_;
+  wanted.count = count_;
+  if (!claims_) return wanted;
+  for (const size_t place : usable_) {
+    wanted.gpus.push_back(all_[place].key);
+    wanted.exact.push_back(exact_[place]);
+  }
+  return wanted;
+}
+
+std::vector<Gpu> Request::candidates() const {
+  std::vector<Gpu> gpus;
+  for (const size_t place : usable_) gpus.push_back(all_[place]);
+  return gpus;
+}
+
+std::vector<Gpu> Request::granted(const std::vector<Share>& shares) const {
+  std::vector<Gpu> gpus;
+  for (const size_t place : usable_) {
+    const bool shared = std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
+      return share.key == all_[place].key;
+    });
+    if (!claims_ || shared) gpus.push_back(all_[place]);
+  }
+  return gpus;
+}
+
+std::optional<Amount> Request::cap_on(const Gpu& gpu, const std::vector<Share>& shares) const {
+  for (const Share& share : shares) {
+    if (share.key != gpu.key) continue;
+    return Amount{.billionths = uint64_t{1'000'000'000} / kEighths * share.eighths};
+  }
+  for (size_t place = 0; place < all_.size(); ++place) {
+    if (all_[place].key == gpu.key) return amounts_[place];
+  }
+  return std::nullopt;
+}
+
+std::string Request::limit(const std::vector<Share>& shares) const {
+  const std::vector<Gpu> gpus = granted(shares);
+  std::vector<std::string> caps;
+  for (const Gpu& gpu : gpus) {
+    const auto cap = cap_on(gpu, shares);
+    if (!cap) return {};
+    caps.push_back(amount_text(*cap));
+  }
+  const bool alike = std::count(caps.begin(), caps.end(), caps[0]) == std::ssize(caps);
+  const bool all = gpus.size() == all_.size();
+  if (alike && (all || gpus.size() >= kMaxLimitItems)) return caps[0];
+  if (gpus.size() >= kMaxLimitItems) {
+    refuse(fmt::format("caps can differ on {} GPUs at most", kMaxLimitItems - 1));
+  }
+  // On all others next to nothing, should the program undo the choice of visible devices.
+  std::string text = all ? "" : "512b,";
+  for (size_t i = 0; i < gpus.size(); ++i) text += gpus[i].key + "=" + caps[i] + ",";
+  text.pop_back();
+  return text;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,67 @@
+// What a user asks of `fracgpu run` and `fracgpu queue`: amounts of memory to be capped to, or
+// shares of GPUs to be claimed, and the GPUs that may serve it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shim/config/limits.h"
+#include "tools/claims/claim_table.h"
+#include "tools/machine/gpus.h"
+
+namespace fracgpu::tools {
+
+// As written; empty where it was not.
+struct RequestText {
+  std::string memory, fraction, count, gpus;
+};
+
+void add_request_options(CLI::App& command, RequestText& text);
+
+// One of three kinds: caps without a claim, a claim that may go to any of several GPUs, or a claim
+// on certain GPUs.
+class Request {
+ public:
+  // Throws std::runtime_error with one line for what is not understood or names no GPU here.
+  Request(const RequestText& text, const std::vector<Gpu>& gpus);
+
+  // The same in one form, to tell whether two launches ask for the same.
+  const std::string& asked() const { return asked_; }
+
+  // The book's part of it.
+  ClaimRequest claim_request() const;
+
+  // The GPUs that could serve it.
+  std::vector<Gpu> candidates() const;
+  // The GPUs that the launch gets, given what the book granted.
+  std::vector<Gpu> granted(const std::vector<Share>& shares) const;
+  // Whether it sees these only.
+  bool hides_others() const { return claims_ || restricted_; }
+
+  // The cap on a GPU that the launch gets; none where the environment alone says.
+  std::optional<Amount> cap_on(const Gpu& gpu, const std::vector<Share>& shares) const;
+
+  // FRACGPU_MEMORY_LIMIT for it; empty to leave the variable as it is.
+  std::string limit(const std::vector<Share>& shares) const;
+
+ private:
+  void read_memory(const std::string& text);
+  void read_fraction(const std::string& text);
+  void read_count(const std::string& text);
+
+  std::vector<Gpu> all_;
+  std::vector<size_t> usable_;  // places in `all_`
+  bool restricted_ = false;     // GPUs were named
+  bool claims_ = false;
+  uint32_t each_ = 0, count_ = 0;               // a claim on any
+  std::vector<uint8_t> exact_;                  // a claim on certain ones; by place
+  std::vector<std::optional<Amount>> amounts_;  // caps; by place
+  std::string asked_;
+};
+
+// "0.5" for four parts.
+std::string fraction_text(uint32_t eighths);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,164 @@
+// Lists GPUs and finds those that a user named; see gpus.h.
+#include "tools/machine/gpus.h"
+
+#include <fmt/format.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <stdexcept>
+
+#include "hooks/usage/kfd_usage.h"
+#include "tools/cli/text_list.h"
+#include "tools/machine/nvml_library.h"
+
+namespace fracgpu::tools {
+namespace {
+
+std::vector<Gpu> list_nvidia() {
+  using namespace nvml;
+  const NvmlLibrary& library = NvmlLibrary::get();
+  const auto count_of = library.find<nvmlReturn_t(unsigned*)>("nvmlDeviceGetCount_v2");
+  const auto handle_of =
+      library.find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
+  const auto uuid_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
+  const auto pci_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
+  const auto memory_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  unsigned count = 0;
+  if (!library.ready() || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
+      count_of(&count) != kSuccess) {
+    return {};
+  }
+  std::vector<Gpu> gpus;
+  for (unsigned index = 0; index < count; ++index) {
+    nvmlDevice_t device = nullptr;
+    char uuid[kUuidBytes] = "";
+    nvmlPciInfo_t pci = {};
+    nvmlMemory_t memory = {};
+    // One that may not be looked at, as in a container, may not be used either.
+    if (handle_of(index, &device) != kSuccess || uuid_of(device, uuid, sizeof uuid) != kSuccess) {
+      continue;
+    }
+    Gpu gpu{.index = static_cast<int>(index), .key = uuid, .visible_name = uuid};
+    if (pci_of(device, &pci) == kSuccess) {
+      gpu.bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
+    }
+    if (memory_of(device, &memory) == kSuccess) {
+      gpu.physical = memory.total;
+      gpu.used = memory.used;
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+std::vector<Gpu> list_amd() {
+  std::vector<Gpu> gpus;
+  std::multiset<uint64_t> unique_ids;
+  std::vector<uint64_t> ids;
+  kfd::Key key;
+  for (int index = 0; kfd::key_of_index(index, key); ++index) {
+    Gpu gpu{.vendor = Gpu::Vendor::amd, .index = index, .key = key.c_str()};
+    kfd::bus_id_of(key.c_str(), gpu.bus_id);
+    kfd::physical_bytes(key.c_str(), gpu.physical);
+    uint64_t id = 0;
+    kfd::unique_id_of(key.c_str(), id);
+    unique_ids.insert(id);
+    ids.push_back(id);
+    gpus.push_back(std::move(gpu));
+  }
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    // Partitions share the board's UUID on some kernels; the runtime takes a number as well.
+    const bool telling = ids[i] != 0 && unique_ids.count(ids[i]) == 1;
+    gpus[i].visible_name = telling ? fmt::format("GPU-{:016x}", ids[i]) : std::to_string(i);
+  }
+  return gpus;
+}
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// What there is, for who named what there is not.
+std::string offer(const std::vector<Gpu>& gpus) {
+  std::string list;
+  for (size_t i = 0; i < gpus.size() && i < 4; ++i) {
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", gpus[i].index, gpus[i].key);
+  }
+  if (gpus.size() > 4) list += fmt::format(" and {} more", gpus.size() - 4);
+  return list;
+}
+
+bool take_range(std::string_view item, int& first, int& last) {
+  const size_t dash = item.find('-');
+  if (dash == item.npos) return false;
+  const auto number = [](std::string_view text, int& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() && value >= 0;
+  };
+  return number(item.substr(0, dash), first) && number(item.substr(dash + 1), last);
+}
+
+}  // namespace
+
+std::string Gpu::label() const {
+  return fmt::format("GPU {} ({})", index, key);
+}
+
+std::vector<Gpu> list_gpus() {
+  std::vector<Gpu> gpus = list_nvidia();
+  for (Gpu& gpu : list_amd()) gpus.push_back(std::move(gpu));
+  return gpus;
+}
+
+std::vector<size_t> choose_gpu(std::string_view item, const std::vector<Gpu>& gpus) {
+  Selector selector;
+  const bool understood = selector.parse(item);
+  std::vector<size_t> found;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    // AMD's UUIDs have a form of their own.
+    if (understood ? selector.selects(gpus[i].name())
+                   : equal_ignoring_case(item, gpus[i].visible_name)) {
+      found.push_back(i);
+    }
+  }
+  if (found.empty()) {
+    throw std::runtime_error(
+        fmt::format("there is no GPU {} here; there are {}; accepted: 0, 0,2-3, all, GPU-<uuid>, "
+                    "AMD-<gpu_id> or a bus id",
+                    fracgpu::quoted(item).view(), offer(gpus)));
+  }
+  if (selector.kind == Selector::Kind::index && found.size() > 1) {
+    throw std::runtime_error(fmt::format("GPU {} may be {} or {}; name it by its own name", item,
+                                         gpus[found[0]].key, gpus[found[1]].key));
+  }
+  return found;
+}
+
+std::vector<size_t> choose_gpus(std::string_view text, const std::vector<Gpu>& gpus) {
+  std::set<size_t> chosen;
+  for (const std::string_view item : split(text, ',')) {
+    int first = 0, last = 0;
+    if (item == "all") {
+      for (size_t i = 0; i < gpus.size(); ++i) chosen.insert(i);
+    } else if (take_range(item, first, last)) {
+      if (last < first || last - first > 1024) {
+        throw std::runtime_error(
+            fmt::format("{} is no range of GPUs; write the lower number first, as in 0-3",
+                        fracgpu::quoted(item).view()));
+      }
+      for (; first <= last; ++first) {
+        for (const size_t each : choose_gpu(std::to_string(first), gpus)) chosen.insert(each);
+      }
+    } else {
+      for (const size_t each : choose_gpu(item, gpus)) chosen.insert(each);
+    }
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,40 @@
+// The GPUs of this machine as its drivers list them: NVIDIA's through NVML, AMD's (a partition is
+// one) through the kernel's sysfs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shim/config/device_name.h"
+
+namespace fracgpu::tools {
+
+struct Gpu {
+  enum class Vendor { nvidia, amd } vendor = Vendor::nvidia;
+  int index = 0;               // as nvidia-smi or rocm-smi number it
+  std::string key{};           // as in the ledger
+  std::string visible_name{};  // for CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
+  BusId bus_id{};
+  uint64_t physical = 0;           // bytes; 0: not known
+  std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
+
+  DeviceName name() const {
+    return {.key = key, .whole = {}, .index = index, .has_bus_id = true, .bus_id = bus_id};
+  }
+  std::string label() const;  // "GPU 0 (GPU-…)"
+};
+
+// Those of both vendors, in their drivers' order. Empty where there are none.
+std::vector<Gpu> list_gpus();
+
+// The places in `gpus` that "0,2-3", "all", keys, UUIDs and bus ids name, in ascending order.
+// Throws std::runtime_error with one line for what names no GPU, or more than one GPU by an index.
+std::vector<size_t> choose_gpus(std::string_view text, const std::vector<Gpu>& gpus);
+
+// The same for one item.
+std::vector<size_t> choose_gpu(std::string_view item, const std::vector<Gpu>& gpus);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,267 @@
+// Copies a ledger and makes plain values of it; see ledger_reader.h.
+//
+// The file is read and not mapped: a mapping would be SIGBUS if somebody cut the file meanwhile.
+// Numbers may move while they are read, so a sum can be of slightly different moments.
+#include "tools/machine/ledger_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <regex>
+#include <stdexcept>
+#include <string_view>
+
+#include "shim/base/byte_lock.h"
+#include "shim/ledger/ledger_file.h"
+#include "shim/ledger/ledger_path.h"
+#include "tools/cli/descriptor.h"
+#include "tools/cli/plain_text.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr std::string_view kPrefix = layout::kFilePrefix;
+
+Descriptor open_ledger(const std::string& path, int access) {
+  return Descriptor(open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+uint64_t to_bytes(uint64_t units) {
+  return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
+}
+
+// Reads exactly a ledger of this version, or throws.
+std::unique_ptr<layout::Ledger> copy_ledger(const Descriptor& file, const std::string& path) {
+  struct stat status;
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw std::runtime_error(path + " is not a ledger: it is not a file");
+  }
+  auto ledger = std::make_unique<layout::Ledger>();
+  char* const bytes = reinterpret_cast<char*>(ledger.get());
+  size_t size = 0;
+  while (size < sizeof *ledger) {
+    const ssize_t got = pread(file.get(), bytes + size, sizeof *ledger - size, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  const layout::Header& header = ledger->header;
+  if (size < sizeof header || header.magic != layout::kMagic) {
+    throw std::runtime_error(path + " is not a ledger, or was overwritten");
+  }
+  if (header.version != layout::kVersion) {
+    throw std::runtime_error(fmt::format("{} has layout version {} and this command speaks {}",
+                                         path, header.version, layout::kVersion));
+  }
+  if (size != sizeof *ledger || status.st_size != sizeof *ledger ||
+      header.file_bytes != sizeof *ledger || header.max_devices != layout::kMaxDevices ||
+      header.max_slots != layout::kMaxSlots) {
+    throw std::runtime_error(fmt::format("{} is damaged: {} bytes instead of {}, or a wrong header",
+                                         path, static_cast<uint64_t>(status.st_size),
+                                         sizeof *ledger));
+  }
+  return ledger;
+}
+
+// The slots that are claimed, by whom, and whether those are alive. Amounts are left at 0.
+std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
+  std::map<uint32_t, ProcessUse> owners;
+  layout::for_each_live(ledger, [&](uint32_t number) {
+    const layout::Slot& slot = ledger.slots[number];
+    ProcessUse& owner = owners[number];
+    owner.host_pid = slot.host_pid.load();
+    owner.pid = slot.pid;
+    owner.pid_namespace = slot.pid_namespace;
+    owner.start_time = slot.start_time;
+    owner.uid = slot.uid;
+    owner.user = user_name(slot.uid);
+    owner.command = clean(slot.command, sizeof slot.command);
+    owner.alive = LedgerFile::slot_is_alive(fd, number);
+    owner.foreign_importer = slot.foreign_importer != 0;
+    owner.orphaned = !owner.alive && slot.orphaned.load() != 0;
+    owner.since_unix_s = slot.claimed_unix_s;
+  });
+  return owners;
+}
+
+// Tells the ledger the host PID of the slot's owner, who could not know it, so that whoever reads
+// it later need not see the host's /proc. Nothing is told where the ledger may not be written or
+// slots are changing hands: the next reader will.
+void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot& seen,
+                   uint32_t host_pid) {
+  const Descriptor file = open_ledger(path, O_RDWR);
+  struct flock lock = byte_lock(F_WRLCK, layout::kGrowLock);
+  if (file.get() < 0 || fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return;
+  const auto at = static_cast<off_t>(offsetof(layout::Ledger, slots) + number * sizeof seen);
+  layout::Slot now;
+  if (pread(file.get(), static_cast<void*>(&now), sizeof now, at) != sizeof now) return;
+  const bool is_same =
+      now.host_pid.load() == 0 && now.pid == seen.pid && now.pid_namespace == seen.pid_namespace &&
+      now.start_time == seen.start_time && LedgerFile::slot_is_alive(file.get(), number);
+  if (!is_same) return;
+  [[maybe_unused]] const ssize_t written =
+      pwrite(file.get(), &host_pid, sizeof host_pid,
+             at + static_cast<off_t>(offsetof(layout::Slot, host_pid)));
+}
+
+DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
+                      const layout::Sharing* sharing, const layout::AllocationCount* counts,
+                      const std::map<uint32_t, ProcessUse>& owners) {
+  DeviceUse use;
+  use.key = clean(device.key, sizeof device.key);
+  const uint64_t cap = device.cap.load();
+  if (cap != layout::kNoCap) use.cap = to_bytes(layout::cap_units(cap));
+  use.damaged = cap != layout::kNoCap && !layout::is_codeword(cap);
+  use.physical = device.physical_bytes;
+  use.peak = to_bytes(device.peak.load());
+  for (const auto& [slot, owner] : owners) {
+    ProcessUse process = owner;
+    const uint64_t word = cells[slot].held_and_lease.load();
+    use.damaged = use.damaged || !layout::is_codeword(word);
+    process.used = to_bytes(layout::held_of(word));
+    process.leased = to_bytes(layout::lease_of(word));
+    process.peak = to_bytes(cells[slot].peak.load());
+    process.overhead = to_bytes(cells[slot].overhead.load());
+    const uint64_t count = counts[slot].time_and_count.load();
+    process.allocations_unix_s = count >> 32;
+    if (process.allocations_unix_s != 0) process.allocations = count & UINT32_MAX;
+    process.imported = to_bytes(layout::imported_of(sharing[slot].exported_and_imported.load()));
+    if (process.used == 0 && process.leased == 0 && process.peak == 0 && process.imported == 0) {
+      continue;
+    }
+    if (process.alive || process.orphaned) use.used += process.used;
+    use.processes.push_back(std::move(process));
+  }
+  std::stable_sort(use.processes.begin(), use.processes.end(),
+                   [](const ProcessUse& a, const ProcessUse& b) { return a.used > b.used; });
+  return use;
+}
+
+RefusalCounts read_counts(const std::atomic<uint64_t> (&counts)[layout::kReasons]) {
+  RefusalCounts read;
+  for (uint32_t i = 0; i < layout::kReasons; ++i) read.by_reason[i] = counts[i].load();
+  return read;
+}
+
+std::optional<RefusalUse> read_refusal(const layout::RefusalPlace& place, HostPids& host_pids) {
+  layout::RefusalRecord record;
+  // The check does not keep out who wants to lie, only what was not written to its end.
+  if (!layout::read_refusal(place, record)) return std::nullopt;
+  RefusalUse use;
+  use.number = record.number;
+  use.unix_ms = record.unix_ms;
+  use.reason =
+      static_cast<uint32_t>(record.reason) < layout::kReasons ? record.reason : Reason::ledger;
+  use.key = clean(record.key, sizeof record.key);
+  use.api = clean(record.api, sizeof record.api);
+  use.command = clean(record.command, sizeof record.command);
+  use.user = user_name(record.uid);
+  use.uid = record.uid;
+  use.host_pid = record.host_pid != 0
+                     ? record.host_pid
+                     : host_pids.find(record.pid_namespace, record.pid, record.start_time);
+  use.pid = record.pid;
+  use.start_time = record.start_time;
+  if (record.asked != 0) use.asked = to_bytes(record.asked);
+  if (record.cap != layout::kNoCap) use.cap = to_bytes(record.cap);
+  use.own = to_bytes(record.own);
+  use.held = to_bytes(record.held);
+  use.largest = to_bytes(record.largest);
+  use.largest_pid = record.largest_pid;
+  use.largest_command = clean(record.largest_command, sizeof record.largest_command);
+  return use;
+}
+
+std::vector<RefusalUse> read_refusals(const layout::Ledger& ledger, HostPids& host_pids) {
+  std::vector<RefusalUse> all;
+  for (const layout::RefusalPlace& place : ledger.refused) {
+    if (auto use = read_refusal(place, host_pids)) all.push_back(std::move(*use));
+  }
+  // By number, since a clock may be set back.
+  std::stable_sort(all.begin(), all.end(),
+                   [](const RefusalUse& a, const RefusalUse& b) { return a.number > b.number; });
+  return all;
+}
+
+}  // namespace
+
+const char* name_of(Reason reason) {
+  constexpr const char* kNames[] = {"cap", "driver", "runtime", "ledger"};
+  static_assert(std::size(kNames) == layout::kReasons);
+  return kNames[static_cast<uint32_t>(reason)];
+}
+
+uint64_t RefusalCounts::total() const {
+  return std::accumulate(by_reason.begin(), by_reason.end(), uint64_t{0});
+}
+
+bool DeviceUse::lives() const {
+  return std::any_of(processes.begin(), processes.end(),
+                     [](const ProcessUse& process) { return process.lives(); });
+}
+
+std::vector<std::string> tenant_names() {
+  // A ledger that is being made, on a file system without unnamed files.
+  static const std::regex unfinished(".*\\.[0-9]+\\.new");
+  std::vector<std::string> names;
+  find_ledger([&](const char* name) {
+    if (!std::regex_match(name, unfinished)) names.emplace_back(name);
+    return false;
+  });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TenantUse read_tenant(const std::string& name) {
+  HostPids host_pids;
+  return read_tenant(name, host_pids);
+}
+
+TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
+  TenantUse tenant;
+  tenant.name = clean(name.c_str(), name.size());
+  tenant.path = std::string(kPrefix) + tenant.name;
+  if (name.empty() || name.find('/') != std::string::npos) {
+    throw std::runtime_error(fmt::format("'{}' is not a tenant's name", tenant.name));
+  }
+  const Descriptor file = open_ledger(std::string(kPrefix) + name, O_RDONLY);
+  if (file.get() < 0) {
+    if (errno == ENOENT) throw std::runtime_error(fmt::format("no tenant '{}'", tenant.name));
+    const char* const why = errno == ELOOP ? "a symbolic link is in its place" : strerror(errno);
+    throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
+  }
+  const auto ledger = copy_ledger(file, tenant.path);
+  struct stat status = {};
+  fstat(file.get(), &status);
+  tenant.owner_uid = status.st_uid;
+  tenant.mode = status.st_mode & 07777U;
+  tenant.created_unix_s = ledger->header.created_unix_s;
+
+  auto owners = read_owners(*ledger, file.get());
+  for (auto& [number, owner] : owners) {
+    if (owner.alive) tenant.users.insert(owner.uid);
+    if (owner.host_pid != 0 || !owner.alive) continue;
+    const layout::Slot& slot = ledger->slots[number];
+    owner.host_pid = host_pids.find(slot.pid_namespace, slot.pid, slot.start_time);
+    if (owner.host_pid != 0) tell_host_pid(tenant.path, number, slot, owner.host_pid);
+  }
+  for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
+    if (ledger->devices[row].cap.load() == 0) continue;
+    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row],
+                                         ledger->sharing[row], ledger->allocations[row], owners));
+    tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
+  }
+  tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);
+  tenant.refused = read_refusals(*ledger, host_pids);
+  return tenant;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,65 @@
+// NVML as this command calls it: found while it runs, initialised once, never closed, because the
+// process ends soon and a driver's library may not like it.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <optional>
+#include <vector>
+
+#include "hooks/smi/nvml/abi.h"
+
+namespace fracgpu::tools {
+
+class NvmlLibrary {
+ public:
+  // The machine's. Calls nothing of it where there is none.
+  static const NvmlLibrary& get() {
+    static const NvmlLibrary library;
+    return library;
+  }
+
+  bool ready() const { return ready_; }
+
+  // Null where the library has no such function.
+  template <typename Function>
+  Function* find(const char* name) const {
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+ private:
+  NvmlLibrary() : library_(dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+    const auto init = find<nvml::nvmlReturn_t()>("nvmlInit_v2");
+    ready_ = init != nullptr && init() == nvml::kSuccess;
+  }
+
+  void* library_;
+  bool ready_ = false;
+};
+
+// The MIG instances of a GPU, which are devices of their own; none where it is not in MIG mode.
+// `library` finds functions as NvmlLibrary does.
+template <typename Library>
+std::optional<std::vector<nvml::nvmlDevice_t>> mig_instances(const Library& library,
+                                                             nvml::nvmlDevice_t gpu) {
+  using namespace nvml;
+  const auto mode_of = library.template find<nvmlReturn_t(nvmlDevice_t, unsigned*, unsigned*)>(
+      "nvmlDeviceGetMigMode");
+  const auto count_of = library.template find<nvmlReturn_t(nvmlDevice_t, unsigned*)>(
+      "nvmlDeviceGetMaxMigDeviceCount");
+  const auto handle_of = library.template find<nvmlReturn_t(nvmlDevice_t, unsigned, nvmlDevice_t*)>(
+      "nvmlDeviceGetMigDeviceHandleByIndex");
+  unsigned now = 0, pending = 0, most = 0;
+  if (!mode_of || !count_of || !handle_of || mode_of(gpu, &now, &pending) != kSuccess || now == 0 ||
+      count_of(gpu, &most) != kSuccess) {
+    return std::nullopt;
+  }
+  std::vector<nvmlDevice_t> instances;
+  for (unsigned i = 0; i < most; ++i) {
+    // Their numbers have gaps.
+    if (nvmlDevice_t one = nullptr; handle_of(gpu, i, &one) == kSuccess) instances.push_back(one);
+  }
+  return instances;
+}
+
+}  // namespace fracgpu::tools
