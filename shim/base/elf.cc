@@ -8,6 +8,8 @@
 #include <link.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace fracgpu::elf {
 namespace {
 
@@ -137,6 +139,23 @@ bool is_loaded(std::string_view soname) {
     return loaded;
   });
   return loaded;
+}
+
+Range range_of(std::string_view soname) {
+  Range range;
+  for_each_object([&](const dl_phdr_info& info) {
+    if (Object(info).soname() != soname) return false;
+    range.begin = UINTPTR_MAX;
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+      if (segment.p_type != PT_LOAD) continue;
+      const uintptr_t start = info.dlpi_addr + segment.p_vaddr;
+      range.begin = std::min(range.begin, start);
+      range.end = std::max(range.end, start + segment.p_memsz);
+    }
+    return true;
+  });
+  return range;
 }
 
 std::string_view loaded_soname(std::string_view name) {

@@ -17,6 +17,12 @@ void* find_symbol(std::string_view soname, const char* name);
 
 bool is_loaded(std::string_view soname);
 
+// The addresses that the loaded object `soname` lies at, from the first to behind the last.
+struct Range {
+  uintptr_t begin = 0, end = 0;
+};
+Range range_of(std::string_view soname);
+
 // The DT_SONAME of the first loaded object that is called `name`, or, when `name` ends in ".so",
 // `name` with any version behind it; empty when there is none. Valid as long as it stays loaded.
 std::string_view loaded_soname(std::string_view name);

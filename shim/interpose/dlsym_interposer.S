@@ -6,7 +6,7 @@
 
 #if defined(__x86_64__)
 
-/* Both ask with (handle, name) and answer {rax = hook or 0, rdx = real}. */
+/* Both ask with (handle, name, caller) and answer {rax = hook or 0, rdx = real}. */
         .macro lookup_door name
         .globl  \name
         .type   \name, @function
@@ -20,6 +20,7 @@
         .cfi_adjust_cfa_offset 8
         pushq   %rdx
         .cfi_adjust_cfa_offset 8
+        movq    24(%rsp), %rdx          /* the return address */
         call    fracgpu_answer_\name
         movq    %rdx, %r11
         popq    %rdx
@@ -78,6 +79,7 @@ dlopen:
         .cfi_adjust_cfa_offset 48
         stp     x0, x1, [sp, #16]
         str     x2, [sp, #32]
+        mov     x2, x30
         bl      fracgpu_answer_\name
         mov     x16, x1
         mov     x17, x0

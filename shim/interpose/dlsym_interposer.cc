@@ -29,13 +29,17 @@ void* cached(std::atomic<void*>& slot, const char* name) {
   return found;
 }
 
-void* hook_for(const char* name) {
+void* hook_for(const char* name, const void* caller) {
   // Every look-up of the process passes here; nearly all end at the first comparison.
   if (name == nullptr) return nullptr;
   for (const VendorBackend* const vendor : vendor_backends) {
     for (VendorLibrary* const library : vendor->libraries) {
       if (!library->has_prefix(name)) continue;
-      if (void* hook = library->hook_for_name(name); hook != nullptr) return hook;
+      void* const hook = library->hook_for_name(name);
+      if (hook == nullptr) continue;
+      // A vendor's library that looks for its own name wants the one behind it: WSL2's libcuda only
+      // loads the driver proper, and would be led back to itself by the hook (HAMi-core PR 326).
+      return library->contains(caller) ? nullptr : hook;
     }
   }
   return nullptr;
@@ -55,14 +59,16 @@ struct OpenAnswer {
 
 extern "C" {
 
-[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void*, const char* name) {
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void*, const char* name,
+                                                          const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(name), cached(real, "dlsym")};
+  return {hook_for(name, caller), cached(real, "dlsym")};
 }
 
-[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void*, const char* name) {
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void*, const char* name,
+                                                           const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(name), cached(real, "dlvsym")};
+  return {hook_for(name, caller), cached(real, "dlvsym")};
 }
 
 // RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it

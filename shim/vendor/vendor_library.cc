@@ -46,6 +46,9 @@ bool VendorLibrary::resolve_now() {
       }
     }
   }
+  const elf::Range range = elf::range_of(loaded);
+  begin_.store(range.begin, std::memory_order_relaxed);
+  end_.store(range.end, std::memory_order_relaxed);
   resolved_.store(true, std::memory_order_release);
   return true;
 }
@@ -67,13 +70,17 @@ void* VendorLibrary::hook_for_name(const char* name) {
   return exists ? hook : nullptr;
 }
 
-void* VendorLibrary::hook_for_real(const void* real) const {
+void* VendorLibrary::hook_for_real(const void* real) {
   if (real == nullptr) return nullptr;
   for (size_t slot = slot_of(real);; slot = (slot + 1) % FunctionTable::kAddressSlots) {
     const uint16_t entry = functions_.by_address[slot].load(std::memory_order_relaxed);
-    if (entry == 0) return nullptr;
+    if (entry == 0) break;
     if (functions_.real_of(entry - 1) == real) return functions_.hook_of(entry - 1);
   }
+  const char* name = nullptr;
+  void* start = nullptr;
+  const bool elsewhere = !contains(real) && elf::symbol_at(real, name, start) && start == real;
+  return elsewhere && has_prefix(name) ? hook_for_name(name) : nullptr;
 }
 
 }  // namespace fracgpu

@@ -74,8 +74,17 @@ class VendorLibrary {
   // The hook for a name, if the loaded library really has the name; else null.
   void* hook_for_name(const char* name);
 
-  // The hook that stands for a real address which the library handed out; else null.
-  void* hook_for_real(const void* real) const;
+  // The hook that stands for a real address which the library handed out; else null. An address in
+  // another object, as WSL2's libcuda hands them out of the driver behind it, is known by the name
+  // under which that object exports it.
+  void* hook_for_real(const void* real);
+
+  // Whether the address lies in the resolved library.
+  bool contains(const void* address) const {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return at >= begin_.load(std::memory_order_relaxed) &&
+           at < end_.load(std::memory_order_relaxed);
+  }
 
   // Of the first generation that is loaded, or else of the first.
   std::string_view soname() const;
@@ -87,6 +96,7 @@ class VendorLibrary {
   Sonames sonames_;
   const FunctionTable& functions_;
   std::atomic<bool> resolved_{false};
+  std::atomic<uintptr_t> begin_{0}, end_{0};  // where it lies; written before `resolved_`
 };
 
 }  // namespace fracgpu

@@ -69,6 +69,22 @@ TEST_F(Door, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
       << "an interposer in front must still be called";
 }
 
+// As on WSL2: what the program opens is a library that looks every function up in the driver
+// proper. Answered with our hooks it would call itself for ever.
+TEST_F(Door, LibraryThatOnlyLoadsTheDriver) {
+  const Environment wsl = {{"LD_LIBRARY_PATH", TEST_SIM_DIR "/wsl:" TEST_SIM_DIR}};
+  for (const char* door : {"cudart", "dlsym", "dlvsym", "default"}) {
+    expect_capped(through(TEST_CLIENT, {std::string("--door=") + door}, wsl), door);
+  }
+  Environment uncapped = bare() + wsl;
+  uncapped["LD_PRELOAD"] += TEST_SHIM;
+  std::vector<std::string> args = {TEST_CLIENT, "--door=cudart"};
+  for (const std::string& word : words(kTwoAllocations)) args.push_back(word);
+  const Outcome outcome = run(args, uncapped);
+  EXPECT_EQ(outcome.status, 0) << "without a cap: " << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "alloc", 1), "rc="), 0) << outcome.out;
+}
+
 TEST_F(Door, CtypesFromPython) {
   const Outcome outcome =
       run({"python3", TEST_CTYPES_CLIENT, "629145600", "629145600"}, capped("1GiB"));
