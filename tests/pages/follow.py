@@ -27,7 +27,7 @@ NOT_RUN = [
     (r"(python3 )?bench/run\.py\b", "measures; the test bench_runs runs it"),
     (r"docker buildx bake\b", "needs Docker; tests/containers/dockerfile_test.py builds what it names"),
     (r"docker run --gpus all --pid=host --ipc=host IMAGE$", "needs Docker; tests/containers/image_test.py uses podman"),
-    (r"(apt-get|git)\b", "changes the machine or the tree"),
+    (r"(apt-get|cd|clang-format-14|git)\b", "changes the machine, the tree or the shell"),
 ]
 
 
@@ -98,7 +98,8 @@ class Follower:
             return self._runs([f"{BUILD}/bench/contention", *rest[1:], "--smoke"])
         if program.startswith("build/"):
             built = program.split("/", 2)[-1]
-            return self._runs([f"{BUILD}/{built}", *rest[1:]]) if os.access(f"{BUILD}/{built}", os.X_OK) else \
+            ours = [self.machine.node if word == "NODE" else word for word in rest[1:]]
+            return self._runs([f"{BUILD}/{built}", *ours]) if os.access(f"{BUILD}/{built}", os.X_OK) else \
                 f"there is no {built} in the build"
         if program in SCRIPTS_THAT_SHOW_OPTIONS:
             return self._script(program, rest[1:])

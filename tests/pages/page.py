@@ -9,7 +9,7 @@ FOLDERS = ("bench", "containers", "hooks", "include", "shim", "tests", "tools")
 PROGRAMS = ("fracgpu", "ctest", "cmake", "cpack", "ninja", "python3", "docker", "kubectl", "srun", "podman")
 DOCKERFILE = ("COPY", "ENV", "FROM", "RUN")
 # Of these a line of code is a command, and a word of prose is not.
-IN_BLOCKS = PROGRAMS + DOCKERFILE + ("apt-get", "echo", "git", "install")
+IN_BLOCKS = PROGRAMS + DOCKERFILE + ("apt-get", "cd", "clang-format-14", "echo", "git", "install")
 
 
 class Command(NamedTuple):
@@ -23,14 +23,16 @@ class Command(NamedTuple):
 
 
 class Page:
-    """Reads one page. Fenced blocks count as commands if their language is a shell's or none."""
+    """Reads one page. Every line of a block fenced as a shell's is a command, and in one fenced as a terminal's every
+    line behind a $. Of blocks without a language those lines are that begin with a program that is known here."""
 
     def __init__(self, root, path):
         self.root, self.path = root, path
         with open(f"{root}/{path}", encoding="utf-8") as file:
             self.lines = file.read().splitlines()
         self.prose = []  # (line number, text without code, section)
-        self.code = []  # (line number, text, is a shell's, section)
+        self.code = []  # (line number, text, whether it must be a command, section)
+        self.other_code = []  # (line number, text), in no shell's language
         self.spans = []  # (line number, text, section)
         self.headings = set()
         self._split()
@@ -41,8 +43,10 @@ class Page:
             if mark := re.match(r" {0,3}(?:```+|~~~+)\s*(\S*)", line):
                 fence = None if fence is not None else mark.group(1)
             elif fence is not None:
-                if fence in ("", "sh", "bash", "shell", "console", "dockerfile"):
-                    self.code.append((number, line, True, section))
+                if fence in ("", "dockerfile", "sh", "bash", "shell") or fence == "console" and line.startswith("$ "):
+                    self.code.append((number, line, fence not in ("", "dockerfile"), section))
+                else:
+                    self.other_code.append((number, line))
             elif line.startswith("    ") and (before.strip() == "" or before.startswith("    ")):
                 self.code.append((number, line[4:], False, section))
             else:
@@ -74,7 +78,7 @@ class Page:
     def missing_paths(self):
         """Paths of the tree that are named, with * and {a,b} as in a shell, and match nothing."""
         folders = "|".join(FOLDERS)
-        texts = [each[:2] for each in self.spans] + [each[:2] for each in self.code]
+        texts = [each[:2] for each in self.spans] + [each[:2] for each in self.code] + self.other_code
         for number, text in texts:
             for found in re.finditer(rf"(?<![\w./<>-])(?:{folders})/[\w./*{{}},+-]*", text):
                 named = found.group().rstrip(".,")
@@ -84,16 +88,14 @@ class Page:
 
     def commands(self):
         joined = ""
-        for number, line, is_shell, section in self.code:
+        for number, line, must_be, section in self.code:
             joined += re.sub(r"^\$ ", "", line)
             if joined.endswith("\\"):
                 joined = joined[:-1]
                 continue
             text, joined = re.sub(r"(^|\s+)#( .*|$)", "", joined).strip(), ""
-            if is_command(self.root, text, IN_BLOCKS):
+            if is_command(self.root, text, IN_BLOCKS) or must_be and text:
                 yield Command(self.path, number, text, section)
-            elif is_shell and text:
-                yield Command(self.path, number, text, section)  # which nobody will know how to follow
         for number, span, section in self.spans:
             text = span.replace("\\|", "|")
             if len(words(text)) > 1 and is_command(self.root, text, PROGRAMS):
