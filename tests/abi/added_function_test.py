@@ -60,7 +60,8 @@ def check(right, what):
 
 def run(*command, **options):
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-    check(result.returncode == 0, f"{' '.join(command[:4])}... ended with {result.returncode}:\n{result.stdout[-4000:]}")
+    said = result.stdout[-4000:]
+    check(result.returncode == 0, f"{' '.join(command[:4])}... ended with {result.returncode}:\n{said}")
     return result.stdout
 
 
@@ -109,9 +110,12 @@ def main(build_json, directory):
     run(sys.executable, "-B", "hooks/function_table.py", "exports-map", "hooks", "exports.map")
 
     # The folder of the copy comes first on the include path, so that what is in it hides the original.
-    library = [file for file in build["library"] if not re.search(r"fracgpu_hooks\.dir/(?:\./)?(cuda/|vendors\.cc)", file)]
-    driver = [file for file in build["driver"] if not re.search(r"sim_cuda\.dir/(?:\./)?cuda/(memory|symbols)\.cc", file)]
-    check(len(library) < len(build["library"]) and len(driver) == len(build["driver"]) - 2, "the objects are called otherwise than here")
+    ours = re.compile(r"fracgpu_hooks\.dir/(?:\./)?(cuda/|vendors\.cc)")
+    simulated = re.compile(r"sim_cuda\.dir/(?:\./)?cuda/(memory|symbols)\.cc")
+    library = [file for file in build["library"] if not ours.search(file)]
+    driver = [file for file in build["driver"] if not simulated.search(file)]
+    check(len(library) < len(build["library"]) and len(driver) == len(build["driver"]) - 2,
+          "the objects have other names than this test expects")
     compile_one = [*build["compiler"], "-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-c"]
     jobs = []
     for file in sorted(os.listdir("hooks/cuda")) + ["../vendors.cc"]:

@@ -33,7 +33,8 @@ class FunctionTable(unittest.TestCase):
 
     def test_a_row_is_read(self):
         hooked, named, called = self.read(
-            GOOD, "FRACGPU_NAMED(pool, by(402).until(7), a, (void** p, int n), (p, n))", "FRACGPU_CALLED(device, 1, b, ())")
+            GOOD, "FRACGPU_NAMED(pool, by(402).until(7), a, (void** p, int n), (p, n))",
+            "FRACGPU_CALLED(device, 1, b, ())")
         self.assertEqual((hooked.kind, hooked.family, hooked.name), ("HOOKED", "linear", "cuMemAlloc_v2"))
         self.assertEqual((hooked.since.version, hooked.since.exact), (3020, True))
         self.assertEqual((named.since.version, named.since.exact, named.arguments), (402, False, "(p, n)"))

@@ -16,7 +16,7 @@ TYPEDEFS = ("cudaTypedefs.h", "cudaGLTypedefs.h", "cudaVDPAUTypedefs.h")
 
 
 def cuda_versions(folder):
-    """For each exported name, its version; and the headers' own. The generations of a name are its exports in order, oldest first."""
+    """For each exported name, its version; and the headers' own. A name's exports, in order, are its generations."""
     generations = {}
     for header in TYPEDEFS:
         path = os.path.join(folder, header)
