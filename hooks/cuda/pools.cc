@@ -35,7 +35,7 @@ void trim_pool(uint64_t key) {
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
 
 // The device index that a pool of such memory counts on, or Process::kNotCapped / kFault.
-int row_of_pool(Process& process, const CUmemLocation& location, int type) {
+int index_of_pool(Process& process, const CUmemLocation& location, int type) {
   Context context;
   if (const int device = device_of(location); device >= 0) return device_index_of(process, device);
   if (type != kManaged) return Process::kNotCapped;
@@ -44,7 +44,7 @@ int row_of_pool(Process& process, const CUmemLocation& location, int type) {
 
 // The device index of a pool that is not known yet. Those that the program made or asked for by
 // their place were entered then; a device's default pool is made by the driver.
-[[gnu::cold]] int row_of_default_pool(Process& process, CUmemoryPool handle) {
+[[gnu::cold]] int index_of_default_pool(Process& process, CUmemoryPool handle) {
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     const CUresult result = real::cuDeviceGetDefaultMemPool(&of_device, device);
@@ -60,10 +60,10 @@ int row_of_pool(Process& process, const CUmemLocation& location, int type) {
 }
 
 // The device index of a pool, or Process::kNotCapped for pools of host memory and imported ones.
-int row_of_pool(Process& process, CUmemoryPool handle) {
+int index_of_pool(Process& process, CUmemoryPool handle) {
   Pool pool;
   const bool known = process.pools.find(key_of(handle), pool);
-  return known ? pool.device_index : row_of_default_pool(process, handle);
+  return known ? pool.device_index : index_of_default_pool(process, handle);
 }
 
 // `per_thread`: the null stream is the thread's own.
@@ -89,30 +89,40 @@ bool context_of(Process& process, CUstream stream, Context& context) {
   return current_context(process, context);
 }
 
+// An allocation from a pool that the driver is asked for.
+struct PoolRequest {
+  const char* api;
+  CUmemoryPool pool;
+  int device_index;  // of the pool, or Process::kNotCapped / kFault
+  CUdeviceptr* out;
+  size_t bytes;
+};
+
 // Calls `allocate()` under a reservation of what the pool may grow by. Where the driver takes more,
-// that is charged at once, and undone when it does not fit under the cap.
+// that is charged at once; where it does not fit under the cap, `free(pointer)` undoes it.
 template <typename Allocate, typename Free>
-CUresult allocate_from(Process& process, const char* api, CUmemoryPool pool, int device_index,
-                       CUdeviceptr* out, size_t bytes, Allocate allocate, Free free) {
+CUresult allocate_from(Process& process, const PoolRequest& request, Allocate allocate, Free free) {
+  const int device_index = request.device_index;
   if (device_index == Process::kNotCapped) return allocate();
   if (device_index == Process::kFault) {
-    report_fault(process, api);
+    report_fault(process, request.api);
     return kOutOfMemory;
   }
-  const uint64_t growth = std::max<uint64_t>(bytes, kPoolChunkBytes);
-  Reservation reservation(process, device_index, linear_size(growth).units, api);
+  const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
+  Reservation reservation(process, device_index, linear_size(growth).units, request.api);
   if (!reservation) return kOutOfMemory;
-  const CUdeviceptr before = *out;
+  const CUdeviceptr before = *request.out;
   const CUresult result = allocate();
   if (result == kOutOfMemory) reservation.refused_by_driver();
-  const bool as_foreseen = settle_pool(process, key_of(pool), &reservation);
+  const uint64_t pool = key_of(request.pool);
+  const bool as_foreseen = settle_pool(process, pool, &reservation);
   settle_deferred(process, device_index);
   if (result != kSuccess || as_foreseen || process.ledger.within_cap(device_index)) return result;
   // The pool took more than was foreseen.
-  free(*out);
-  trim_pool(key_of(pool));
-  settle_pool(process, key_of(pool), nullptr);
-  *out = before;
+  free(*request.out);
+  trim_pool(pool);
+  settle_pool(process, pool, nullptr);
+  *request.out = before;
   return kOutOfMemory;
 }
 
@@ -135,9 +145,9 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
     return result;
   }
   // The program may have made a pool of host memory the device's current one.
-  const int device_index = row_of_pool(hook.process(), pool);
-  return allocate_from(hook.process(), "cuMemAllocAsync", pool, device_index, out, bytes, allocate,
-                       [&](CUdeviceptr pointer) { free(pointer, stream); });
+  const int device_index = index_of_pool(hook.process(), pool);
+  return allocate_from(hook.process(), {"cuMemAllocAsync", pool, device_index, out, bytes},
+                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream); });
 }
 
 template <typename Real, typename Free>
@@ -148,9 +158,9 @@ CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, C
   if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(stream, per_thread)) {
     return allocate();
   }
-  return allocate_from(hook.process(), "cuMemAllocFromPoolAsync", pool,
-                       row_of_pool(hook.process(), pool), out, bytes, allocate,
-                       [&](CUdeviceptr pointer) { free(pointer, stream); });
+  const int device_index = index_of_pool(hook.process(), pool);
+  return allocate_from(hook.process(), {"cuMemAllocFromPoolAsync", pool, device_index, out, bytes},
+                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream); });
 }
 
 // Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
@@ -173,7 +183,7 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
   Hook hook;
   if (!hook.active() || pool == nullptr || location == nullptr) return call();
   Process& process = hook.process();
-  const int device_index = row_of_pool(process, *location, type);
+  const int device_index = index_of_pool(process, *location, type);
   if (device_index == Process::kFault) {
     report_fault(process, api);
     return kOutOfMemory;

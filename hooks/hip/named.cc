@@ -4,12 +4,12 @@
 
 namespace fracgpu::hip {
 
-#define FRACGPU_HOOKED(name, parameters)
-#define FRACGPU_CALLED(name, parameters)
-#define FRACGPU_NAMED(name, parameters, arguments) \
-  hipError_t name parameters {                     \
-    Hook hook(#name);                              \
-    return hook.finish(real::name arguments);      \
+#define FRACGPU_HOOKED(family, since, name, parameters)
+#define FRACGPU_CALLED(family, since, name, parameters)
+#define FRACGPU_NAMED(family, since, name, parameters, arguments) \
+  hipError_t name parameters {                                    \
+    Hook hook(#name);                                             \
+    return hook.finish(real::name arguments);                     \
   }
 #include "hooks/hip/functions.inc"
 #undef FRACGPU_HOOKED

@@ -39,12 +39,7 @@ namespace vendor {
 namespace ours = fracgpu::amdsmi;
 using namespace fracgpu::abi;
 
-// The second was there until 6.1.1.
-inline constexpr Since since[] = {
-    {"amdsmi_get_gpu_kfd_info", 25},
-    {"amdsmi_get_gpu_process_info", 99},
-    {"amdsmi_get_gpu_process_list_by_pid", 26},
-};
+inline constexpr std::array<Later, 0> later{};
 
 #include "tests/abi/rows.inc"
 

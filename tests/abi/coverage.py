@@ -8,6 +8,9 @@ import os
 import re
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../hooks"))
+import function_table
+
 VARIANT = re.compile(r"(\w+?)((?:_v\d+)?(?:_ptsz|_ptds)?)$")  # a name, and what is behind it in its variants
 
 HEAD = """\
@@ -19,7 +22,8 @@ again. The tests compare both with every `cuda.h` and `libcuda.so.1` that they f
 neither although by its name it may allocate, map, import, free or report memory.
 
 A function that is hooked is shown with the variants of it that are: `cuMemAlloc` `_v2` is `cuMemAlloc`, of before CUDA
-3.2, and `cuMemAlloc_v2`. One that is left alone is left alone in all its variants.
+3.2, and `cuMemAlloc_v2`. One that is left alone is left alone in all its variants. "since CUDA" is the version that
+brought each variant; "≤ 11.8": the oldest header that was compared has it; "unknown": no header has it, or only some.
 
 """
 
@@ -32,25 +36,28 @@ class Listed:
         self.in_headers = mark != "-"
         major, minor = mark.split(".") if "." in mark else (0, 0)
         self.since = int(major) * 1000 + int(minor) * 10
+        self.since_text = mark if self.since else "≤ 11.8" if self.in_headers else "unknown"
 
 
-def read_table(path):
-    """The hooked names, in order, each with the title and the file of its section; and the names only called."""
-    hooked, called, title, place = {}, set(), None, None
-    with open(path, encoding="utf-8") as lines:
-        for line in lines:
-            if section := re.match(r"// (.+) \((\w+\.cc)\)$", line):
-                title, place = section.groups()
-            elif row := re.match(r"FRACGPU_(HOOKED|CALLED)\((\w+),", line):
-                if row[2] in hooked or row[2] in called:
-                    sys.exit(f"FAILED: {path}: {row[2]} is there twice")
-                if row[1] == "CALLED":
-                    called.add(row[2])
-                elif title is None:
-                    sys.exit(f"FAILED: {path}: {row[2]} stands under no line '// Title (file.cc)'")
-                else:
-                    hooked[row[2]] = (title, place)
-    return hooked, called
+def read_rows(path):
+    """The rows of functions.inc."""
+    try:
+        return function_table.read(path)
+    except function_table.BadTable as bad:
+        sys.exit(f"FAILED: {bad}")
+
+
+def find_bodies(rows, folder):
+    """The file of each hook's body, by the function's name."""
+    places = {}
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".cc"):
+            with open(os.path.join(folder, file), encoding="utf-8") as source:
+                places |= dict.fromkeys(re.findall(r"^CUresult (\w+)\(", source.read(), flags=re.M), file)
+    for row in rows:
+        if row.exported and row.name not in places:
+            sys.exit(f"FAILED: {row.place}: no file of {folder} has the body 'CUresult {row.name}{row.parameters}'")
+    return places
 
 
 def read_left_alone(path):
@@ -80,31 +87,38 @@ def entry_of(name, listed):
     return None
 
 
-def page(hooked, listed):
-    rows = {}
-    for name, (title, place) in hooked.items():
-        base, variant = VARIANT.match(name).groups()
-        fate = f"hooked, {title[0].lower() + title[1:]}: [{place}]({place})"
-        rows.setdefault((base, fate), []).append(variant)
+def version_text(version):
+    """CUDA_VERSION as people write it."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def page(rows, places, listed):
+    grouped = {}
+    for row in rows:
+        if row.exported:
+            base, variant = VARIANT.match(row.name).groups()
+            fate = f"hooked, {function_table.FAMILIES[row.family]}: [{places[row.name]}]({places[row.name]})"
+            grouped.setdefault((base, fate), []).append((variant, row.since))
     lines = []
-    for (base, fate), variants in rows.items():
-        names = [base if not variant else variant for variant in sorted(variants)]
-        if "" not in variants:
+    for (base, fate), variants in grouped.items():
+        names = [base if not variant else variant for variant, _ in sorted(variants, key=lambda pair: pair[0])]
+        since = [("" if since.exact else "≤ ") + version_text(since.version)
+                 for _, since in sorted(variants, key=lambda pair: pair[0])]
+        if "" not in [variant for variant, _ in variants]:
             names[0] = base + names[0]
-        lines.append((base, " ".join(f"`{name}`" for name in names), fate))
-    lines += [(name, f"`{name}`", f"left alone: {entry.reason}") for name, entry in listed.items()]
-    table = [f"| {names} | {fate} |\n" for _, names, fate in sorted(lines, key=lambda line: line[0].lower())]
-    return HEAD + "| function | what fracgpu does with it |\n|---|---|\n" + "".join(table)
+        lines.append((base, " ".join(f"`{name}`" for name in names), ", ".join(since), fate))
+    for name, entry in listed.items():
+        lines.append((name, f"`{name}`", entry.since_text, f"left alone: {entry.reason}"))
+    table = [f"| {names} | {since} | {fate} |\n"
+             for _, names, since, fate in sorted(lines, key=lambda line: line[0].lower())]
+    return HEAD + "| function | since CUDA | what fracgpu does with it |\n|---|---|---|\n" + "".join(table)
 
 
 def main(arguments):
     write = arguments[:1] == ["--write"]
     table, left_alone, path = arguments[write:]
-    hooked, _ = read_table(table)
-    for place in sorted({place for _, place in hooked.values()}):
-        if not os.path.exists(os.path.join(os.path.dirname(path), place)):
-            sys.exit(f"FAILED: {table} names {place}, which is not beside it")
-    made = page(hooked, read_left_alone(left_alone))
+    rows = read_rows(table)
+    made = page(rows, find_bodies(rows, os.path.dirname(table)), read_left_alone(left_alone))
     if write:
         with open(path, "w", encoding="utf-8") as output:
             output.write(made)

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 
@@ -18,8 +20,38 @@ struct Absent {};
 template <typename T>
 inline constexpr bool is_absent = std::is_base_of_v<Absent, std::remove_cv_t<T>>;
 
-// A name that not every served version of the header has, and the version that brought it.
+// Which versions of a vendor's header must declare a function, as the column of its row says; the
+// forms are explained in hooks/function_table.py. The unit is the header's own version number.
 struct Since {
+  int first;          // the version that brought it, or the oldest known to have it
+  bool exact = true;  // false: older ones may have it too
+  int declared_from = first;
+  int gone_from = std::numeric_limits<int>::max();
+
+  constexpr Since(int version) : first(version) {}  // a row holds a bare number
+  constexpr Since declared(int version) const {
+    Since result = *this;
+    result.declared_from = version;
+    return result;
+  }
+  constexpr Since undeclared() const { return declared(std::numeric_limits<int>::max()); }
+  constexpr Since until(int version) const {
+    Since result = *this;
+    result.gone_from = version;
+    return result;
+  }
+};
+constexpr Since since(int version) {
+  return version;
+}
+constexpr Since by(int version) {
+  Since result = version;
+  result.exact = false;
+  return result;
+}
+
+// A type or a constant that not every served version of the header has, and one that has it.
+struct Later {
   std::string_view name;
   int version;
 };
@@ -91,7 +123,7 @@ constexpr bool functions_agree(OurResult (*)(Ours...), TheirResult (*)(Theirs...
 }
 
 // What has become of one name of ours.
-enum class Verdict { agrees, absent, differs, absent_unexpectedly };
+enum class Verdict { agrees, absent, differs, absent_unexpectedly, early };
 
 template <typename Ours, typename Theirs>
 constexpr Verdict judge_function(const Theirs& theirs) {
@@ -121,16 +153,24 @@ constexpr Verdict judge_type() {
   }
 }
 
-// An absent name must be in the list of those that came later than the oldest version served;
-// otherwise a misspelt name would never be judged by anybody.
+// The version says whether a name may be absent, so that a misspelt one is not passed over, and
+// whether it may be there already, so that the row's version is judged too.
+constexpr Verdict explained(Verdict verdict, int version, const Since& since) {
+  if (verdict != Verdict::absent) {
+    return since.exact && version < since.first ? Verdict::early : verdict;
+  }
+  const bool expected = version < since.declared_from || version >= since.gone_from;
+  return expected ? Verdict::absent : Verdict::absent_unexpectedly;
+}
+
+// The same of a type or a constant, which is in every served version unless `later` has it.
 template <size_t N>
-constexpr Verdict explained(Verdict verdict, std::string_view name, int version,
-                            const Since (&since)[N]) {
-  if (verdict != Verdict::absent) return verdict;
-  const bool known = std::any_of(since, since + N, [&](const Since& row) {
-    return row.name == name && version < row.version;
-  });
-  return known ? Verdict::absent : Verdict::absent_unexpectedly;
+constexpr Verdict explained(Verdict verdict, int version, std::string_view name,
+                            const std::array<Later, N>& later) {
+  const auto found =
+      std::find_if(later.begin(), later.end(), [&](const Later& row) { return row.name == name; });
+  return explained(verdict, version,
+                   by(found == later.end() ? std::numeric_limits<int>::min() : found->version));
 }
 
 struct Row {

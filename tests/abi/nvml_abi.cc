@@ -27,14 +27,11 @@ namespace ours = fracgpu::nvml;
 using namespace fracgpu::abi;
 
 // Came during the life of version 11.
-inline constexpr Since since[] = {
-    {"nvmlDeviceGetMemoryInfo_v2", 12},
+inline constexpr auto later = std::to_array<Later>({
     {"nvmlMemory_v2_t", 12},
-    {"nvmlDeviceGetComputeRunningProcesses_v2", 12},
-    {"nvmlDeviceGetRunningProcessDetailList", 12},
     {"nvmlProcessDetail_v1_t", 12},
     {"nvmlProcessDetailList_v1_t", 12},
-};
+});
 
 #include "tests/abi/rows.inc"
 }  // namespace vendor

@@ -36,10 +36,7 @@ namespace vendor {
 namespace ours = fracgpu::rocmsmi;
 using namespace fracgpu::abi;
 
-inline constexpr Since since[] = {
-    {"rsmi_dev_guid_get", 6},
-    {"rsmi_compute_process_info_by_device_get", 6},
-};
+inline constexpr std::array<Later, 0> later{};
 
 #include "tests/abi/rows.inc"
 
