@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tools/cli/arguments.h"
 #include "tools/cli/output.h"
 #include "tools/commands/show_command.h"
 #include "tools/machine/json_values.h"
@@ -200,12 +201,12 @@ std::string as_json(const MachineState& machine) {
     for (const RefusalUse& one : tenant.refused) {
       refused.push_back(json_of(one));
       refused.back()["story"] = story(machine, one);
-      refused.back()["advice"] = advice(machine, tenant, one);
+      refused.back()["advice"] = Json::array(advice(machine, tenant, one));
     }
     tenants.push_back(
         {{"tenant", tenant.name}, {"refusals", refusals_of(tenant)}, {"refused", refused}});
   }
-  return Json{{"tenants", tenants}, {"gpus", array_of(machine.gpus)}}.dump(2) + "\n";
+  return Json{{"tenants", tenants}, {"gpus", array_of(machine.gpus)}}.dump() + "\n";
 }
 
 std::string as_text(const MachineState& machine, bool named) {
@@ -241,11 +242,9 @@ void complain_of_refusals(const std::string& tenant) {
   }
 }
 
-void add_explain_command(CLI::App& app, int& status) {
-  add_show_command(
-      app,
-      {"explain", "Tell why memory was refused, and what would have helped", kExamples, true, told},
-      status);
+void add_explain_command(Command program) {
+  add_show_command(program, {"explain", "Tell why memory was refused, and what would have helped",
+                             kExamples, true, told});
 }
 
 }  // namespace fracgpu::tools

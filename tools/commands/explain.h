@@ -1,13 +1,14 @@
 // `fracgpu explain`: why a tenant was refused memory, and what would have helped.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "tools/machine/machine_state.h"
 
 namespace fracgpu::tools {
+
+class Command;
 
 // What would have made room for what was refused, or would now: a sentence each, the most useful
 // first.
@@ -23,6 +24,6 @@ std::string explanation(const MachineState& machine, const TenantUse& tenant);
 // The same on stderr, of a tenant that was refused anything.
 void complain_of_refusals(const std::string& tenant);
 
-void add_explain_command(CLI::App& app, int& status);
+void add_explain_command(Command program);
 
 }  // namespace fracgpu::tools

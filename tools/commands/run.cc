@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 #include <stdio.h>
 
-#include <nlohmann/json.hpp>
-
 #include "shim/base/clock.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
@@ -63,9 +64,9 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
   ClaimTable table;
   const bool fits = table.preview(wanted, shares);
   if (options.json) {
-    nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+    Json gpus = Json::array();
     for (const Gpu& gpu : fits ? request.granted(shares) : std::vector<Gpu>()) {
-      nlohmann::ordered_json row = {
+      Json row = {
           {"index", gpu.index}, {"key", gpu.key}, {"fraction", nullptr}, {"cap_bytes", nullptr}};
       for (const Share& share : shares) {
         if (share.key == gpu.key) row["fraction"] = share.eighths / 8.0;
@@ -74,7 +75,7 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
       if (cap && gpu.physical != 0) row["cap_bytes"] = cap->of(gpu.physical);
       gpus.push_back(std::move(row));
     }
-    print(nlohmann::ordered_json{{"fits", fits}, {"gpus", gpus}}.dump(2) + "\n");
+    print(Json{{"fits", fits}, {"gpus", gpus}}.dump() + "\n");
   } else if (fits) {
     print(placement_text(request, shares));
   } else {
@@ -139,33 +140,33 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-void add_run_command(CLI::App& app, int& status) {
+void add_run_command(Command program) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* const command = app.add_subcommand(
+  Command command = program.add_subcommand(
       "run",
       "Run a command and all its descendants as one tenant, under caps or on shares of GPUs");
-  add_request_options(*command, options->request);
-  command->add_option("--tenant", options->tenant,
-                      "Name of those who share the cap; one of its own when none is given");
-  command->add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
-                    "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
-  command->add_option("--priority", options->priority,
-                      "Of those that wait, the highest is served first, then the oldest");
-  command->add_flag("--explain", options->explain,
-                    "At the end say why memory was refused, if any was, as fracgpu explain does");
-  command->add_flag("--dry-run", options->dry_run, "Only say where it would go");
-  command->add_flag("--json", options->json, "--dry-run for programs");
-  command->add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
-  command->footer(kExamples);
-  command->callback([options, &status] {
+  add_request_options(command, options->request);
+  command.add_option("--tenant", options->tenant,
+                     "Name of those who share the cap; one of its own when none is given");
+  command.add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
+                   "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
+  command.add_option("--priority", options->priority,
+                     "Of those that wait, the highest is served first, then the oldest");
+  command.add_flag("--explain", options->explain,
+                   "At the end say why memory was refused, if any was, as fracgpu explain does");
+  command.add_flag("--dry-run", options->dry_run, "Only say where it would go");
+  command.add_flag("--json", options->json, "--dry-run for programs");
+  command.add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
+  command.set_footer(kExamples);
+  command.set_body([options] {
     try {
-      status = run(*options);
+      return run(*options);
     } catch (const RunError& error) {
       complain(error.what());
-      status = error.status;
+      return error.status;
     } catch (const std::exception& error) {
       complain(error.what());
-      status = kRunFailed;
+      return kRunFailed;
     }
   });
 }

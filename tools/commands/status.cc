@@ -1,6 +1,7 @@
 // The command; see status.h.
 #include "tools/commands/status.h"
 
+#include "tools/cli/arguments.h"
 #include "tools/commands/show_command.h"
 
 namespace fracgpu::tools {
@@ -24,10 +25,9 @@ std::string shown(const MachineState& machine, const ShowOptions& options) {
 
 }  // namespace
 
-void add_status_command(CLI::App& app, int& status) {
+void add_status_command(Command program) {
   add_show_command(
-      app, {"status", "Show who may use, uses and was refused what", kExamples, false, shown},
-      status);
+      program, {"status", "Show who may use, uses and was refused what", kExamples, false, shown});
 }
 
 }  // namespace fracgpu::tools

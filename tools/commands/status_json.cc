@@ -119,7 +119,7 @@ Json json_of(const ProcessUse& process) {
 }
 
 std::string status_json(const MachineState& machine) {
-  return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump(2) +
+  return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump() +
          "\n";
 }
 

@@ -7,8 +7,6 @@
 
 namespace fracgpu::tools {
 
-using nlohmann::json;
-
 ProbedLibrary::ProbedLibrary(ProbeTeller& teller, const std::vector<const char*>& names)
     : teller_(teller) {
   std::string why;
@@ -52,7 +50,7 @@ void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
 }
 
 void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
-  json doors = json::array();
+  Json doors = Json::array();
   for (const Door& door : doors_) {
     teller_.step(fmt::format("{} by {}", door.function, door.name));
     Dl_info info = {};
@@ -64,7 +62,7 @@ void ProbedLibrary::tell(const std::string& version, const std::function<Total(v
                      {"function", door.function},
                      {"found", door.address != nullptr},
                      {"hooked", hooked},
-                     {"total", total ? json(*total) : json(nullptr)}});
+                     {"total", total ? Json(*total) : Json(nullptr)}});
   }
   teller_.tell("version", version);
   teller_.tell("doors", doors);

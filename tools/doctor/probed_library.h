@@ -63,7 +63,7 @@ class ProbedLibrary {
   ProbeTeller& teller_;
   void* handle_ = nullptr;
   std::vector<Door> doors_{};
-  nlohmann::json totals_ = nlohmann::json::array();
+  Json totals_ = Json::array();
 };
 
 // cuDeviceTotalMem or hipDeviceTotalMem at this address, of a device by its number.

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
+#include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
 
 namespace fracgpu::tools {
@@ -87,7 +88,7 @@ std::vector<Item> items_of(std::string_view text) {
 
 }  // namespace
 
-void add_request_options(CLI::App& command, RequestText& text) {
+void add_request_options(Command command, RequestText& text) {
   command.add_option("--memory", text.memory,
                      "Cap on each GPU: 8GiB, 512MiB, 50%, or per GPU 0=8GiB,1=4GiB");
   command.add_option("--fraction", text.fraction,

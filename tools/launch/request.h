@@ -2,7 +2,6 @@
 // shares of GPUs to be claimed, and the GPUs that may serve it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +12,14 @@
 
 namespace fracgpu::tools {
 
+class Command;
+
 // As written; empty where it was not.
 struct RequestText {
   std::string memory, fraction, count, gpus;
 };
 
-void add_request_options(CLI::App& command, RequestText& text);
+void add_request_options(Command command, RequestText& text);
 
 // One of three kinds: caps without a claim, a claim that may go to any of several GPUs, or a claim
 // on certain GPUs.

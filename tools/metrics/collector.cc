@@ -187,7 +187,7 @@ void add_claims(const std::vector<Launch>& launches, Families& families) {
   families.waiting.add({}, waiting);
 }
 
-void add_gpus(const nlohmann::json& gpus, const TenantProcesses& tenants, Families& families) {
+void add_gpus(const Json& gpus, const TenantProcesses& tenants, Families& families) {
   for (const auto& gpu : gpus) {
     const Labels labels = {{"gpu", gpu.value("key", "")}};
     families.gpu_info.add({{"gpu", gpu.value("key", "")},
@@ -199,7 +199,7 @@ void add_gpus(const nlohmann::json& gpus, const TenantProcesses& tenants, Famili
     for (const auto& process : gpu["processes"]) {
       const uint32_t pid = process.value("pid", 0U);
       if (tenants.knows(pid)) continue;
-      others[pid] = process["used"].is_null() ? 0 : process["used"].get<uint64_t>();
+      others[pid] = process.value("used", uint64_t{0});
     }
     uint64_t bytes = 0;
     for (const auto& [pid, used] : others) bytes += used;
@@ -215,7 +215,7 @@ std::string Collector::collect() {
   families.build.add({{"version", FRACGPU_VERSION}}, uint64_t{1});
 
   // The driver's list first: who joins a tenant meanwhile is in the ledgers.
-  nlohmann::json gpus = nlohmann::json::array();
+  Json gpus = Json::array();
   bool driver_up = false;
   if (coarse_now_ms() >= ask_driver_again_ms_) {
     const ProbeReport report = run_probe("gpus", without_library(), kDriverDeadline_s);
