@@ -45,7 +45,7 @@ bool gc(const GcOptions& options) {
     }
   }
   const int claims = options.tenants.empty() && ClaimTable::exists() ? ClaimTable().tidy() : 0;
-  if (claims > 0) text += fmt::format("dropped {} dead launches from the book\n", claims);
+  if (claims > 0) text += fmt::format("dropped {} dead launches from the claim table\n", claims);
   if (text.empty()) text = "nothing to remove\n";
   print(options.json
             ? Json{{"removed", removed}, {"left", left}, {"claims_dropped", claims}}.dump() + "\n"

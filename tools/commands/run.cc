@@ -85,19 +85,19 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
 }
 
 // Until it is served or the time is over; 0 when it is served.
-bool wait_for(ClaimTable& table, const Claim& claim, uint64_t patience_ms,
+bool wait_for(ClaimTable& table, const Claim& claim, uint64_t timeout_ms,
               std::vector<Share>& shares) {
   const uint64_t start = coarse_now_ms();
   for (long pause = 5; !table.served(claim, shares); pause = std::min(pause + 5, 100L)) {
     const uint64_t waited = coarse_now_ms() - start;
-    if (waited >= patience_ms) return false;
-    sleep_ms(static_cast<long>(std::min<uint64_t>(pause, patience_ms - waited)));
+    if (waited >= timeout_ms) return false;
+    sleep_ms(static_cast<long>(std::min<uint64_t>(pause, timeout_ms - waited)));
   }
   return true;
 }
 
 int run(const RunOptions& options) {
-  const uint64_t patience_ms = duration_of(options.wait);
+  const uint64_t timeout_ms = duration_of(options.wait);
   if (options.command.empty() && !options.dry_run) {
     throw RunError(kRunFailed,
                    "what is to be run? Write it behind --, as in: fracgpu run --memory "
@@ -117,12 +117,12 @@ int run(const RunOptions& options) {
   Claim claim = table.enter(wanted);
   if (!table.served(claim, shares)) {
     const std::string holders = holders_text(wanted.tenant, request, table.launches());
-    if (patience_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
-    if (!wait_for(table, claim, patience_ms, shares)) {
+    if (timeout_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
+    if (!wait_for(table, claim, timeout_ms, shares)) {
       table.leave(std::move(claim));
       throw RunError(
           kFull,
-          patience_ms == 0
+          timeout_ms == 0
               ? fmt::format("no room now for {}; --wait waits for it:\n{}", wanted.asked, holders)
               : fmt::format("still no room for {}:\n{}", wanted.asked,
                             holders_text(wanted.tenant, request, table.launches())));

@@ -3,6 +3,7 @@
 
 #include "tools/cli/arguments.h"
 #include "tools/commands/show_command.h"
+#include "tools/machine/json_values.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -18,6 +19,12 @@ has not let go of it yet; "exported": dead, but others still hold what it gave t
 another tenant, with memory of this one imported. In a container only its own tenant is shown; --all
 shows each whose ledger can be seen.
 Exit status: 0 shown; 1 nothing was found, or something could not be read; 2 wrong usage.)";
+
+// For programs: one object, amounts in bytes. Fields may be added, never renamed.
+std::string status_json(const MachineState& machine) {
+  return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump() +
+         "\n";
+}
 
 std::string shown(const MachineState& machine, const ShowOptions& options) {
   return options.json ? status_json(machine) : status_text(machine, Style::of_stdout());

@@ -73,7 +73,7 @@ Findings examine(const DoctorOptions& options) {
   VendorReports vendors;
   for (auto& [name, report] : asked) vendors[name] = report.get();
   add(check_driver(gpus, vendors));
-  add(check_doors(vendors, setup));
+  add(check_lookups(vendors, setup));
   add(check_caps(vendors, known_gpus(gpus, setup), setup));
   add(check_bypass(gpus));
   add(check_program(options.command));

@@ -1,5 +1,5 @@
-// The probes that ask no vendor's library about doors: whether this library was preloaded, and
-// which GPUs there are, which driver they have and who holds memory on them.
+// The probes that ask no vendor's library how a function is found: whether this library was
+// preloaded, and which GPUs there are, which driver they have and who holds memory on them.
 #include <fstream>
 
 #include "tools/doctor/mapped_library.h"

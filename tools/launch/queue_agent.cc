@@ -20,7 +20,7 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr int kLook_ms = 50;  // at the book, while a command waits
+constexpr int kLook_ms = 50;  // at the claim table, while a command waits
 
 }  // namespace
 
