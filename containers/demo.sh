@@ -32,15 +32,30 @@ give_up() {
   exit 1
 }
 
+show_progress() { # Ninja's output on stdin: on a terminal one line says how far it is, elsewhere one every ten seconds
+  local line last=$SECONDS
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]] || continue
+    if [[ -t 1 ]]; then
+      printf '\r  %sbuilt %s%s ' "$dim" "${BASH_REMATCH[1]}" "$plain"
+    elif ((SECONDS >= last + 10)); then
+      say "built ${BASH_REMATCH[1]}"
+      last=$SECONDS
+    fi
+  done
+  if [[ -t 1 ]]; then printf '\r%*s\r' 24 ''; fi
+}
+
 heading "Preparing"
 build=$PWD/build/release
 if [[ ${1-} != --no-build ]]; then
   containers/packages.sh demo
   log=$build.log
   mkdir -p build
+  say "building what is not built yet; the first time takes about two minutes on two cores"
   if ! { cmake --preset release -Wno-dev &&
-    cmake --build --preset release --target fracgpu_shim fracgpu_command cuda_client hip_program sim_cuda sim_nvml \
-      sim_hsa sim_kfd simnode; } >"$log" 2>&1 </dev/null; then
+    NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fracgpu_shim fracgpu_command cuda_client \
+      hip_program sim_cuda sim_nvml sim_hsa sim_kfd simnode; } 2>&1 </dev/null | tee "$log" | show_progress; then
     tail -n 30 "$log" >&2
     give_up "the build failed; all of its output is in $log"
   fi

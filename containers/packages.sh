@@ -1,12 +1,34 @@
 #!/bin/sh
 # packages.sh build|demo|tests: installs the Debian packages that building, the demo, or all tests need. This is the one
-# list of them. Where nothing is missing nothing is asked of apt, so a machine without a network works too.
+# list of them. Where nothing is missing nothing is asked of apt, so a machine without a network works too. Of those
+# for tests alone none has to be there: what needs it is skipped.
 set -eu
 
-# libunwind-14-dev is LLVM's: its static archive is position-independent, that of libunwind-dev is not.
-build="cmake ninja-build g++ libfmt-dev libunwind-14-dev libcli11-dev nlohmann-json3-dev libgtest-dev python3"
+is_installed() {
+  # shellcheck disable=SC2016 # dpkg-query expands it
+  [ "$(dpkg-query --show --showformat '${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
+}
+# Of packages that serve the same the one that is installed, else the first that apt knows, else the first.
+one_of() {
+  for each in "$@"; do
+    if is_installed "$each"; then echo "$each" && return; fi
+  done
+  # A new container has no lists of packages yet.
+  if [ "$(id -u)" = 0 ] && ! apt-cache show g++ >/dev/null 2>&1; then
+    apt-get -qq update >/dev/null 2>&1 </dev/null || true
+  fi
+  for each in "$@"; do
+    if apt-cache show "$each" >/dev/null 2>&1; then echo "$each" && return; fi
+  done
+  echo "$1"
+}
+
+# libunwind-N-dev is LLVM's: its static archive is position-independent, that of libunwind-dev is not.
+libunwind=$(one_of libunwind-14-dev libunwind-15-dev libunwind-16-dev libunwind-17-dev libunwind-18-dev \
+  libunwind-19-dev libunwind-20-dev libunwind-21-dev)
+build="cmake ninja-build g++ libfmt-dev $libunwind libcli11-dev nlohmann-json3-dev libgtest-dev python3"
 # AMD's own HIP runtime, and the headers of the HSA runtime that is simulated under it.
-demo="libamdhip64-5 libhsa-runtime-dev"
+demo="$(one_of libamdhip64-5 libamdhip64-6 libamdhip64-7) libhsa-runtime-dev"
 # Headers to judge our declarations by and what they include, a terminal to read what full-screen programs show and a
 # reader of YAML, the benchmarks, the checker of the ledger's model, and the one version of clang-format that judges.
 tests="git python3-pyte python3-yaml libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
@@ -17,10 +39,11 @@ tests="$tests debootstrap buildah podman runc musl rpm"
 # What looks at every access to memory.
 tests="$tests valgrind"
 
+optional=
 case ${1-} in
   build) wanted=$build ;;
   demo) wanted="$build $demo" ;;
-  tests) wanted="$build $demo $tests" ;;
+  tests) wanted=$build optional="$demo $tests" ;;
   *)
     echo "usage: $0 build|demo|tests" >&2
     exit 2
@@ -28,30 +51,43 @@ case ${1-} in
 esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "This is not Debian; these packages, or what they are called here, must be there: $wanted" >&2
+  echo "This is not Debian; these packages, or what they are called here, must be there: $wanted $optional" >&2
   exit 0
 fi
-missing=
-for package in $wanted; do
-  # shellcheck disable=SC2016 # dpkg-query expands it
-  status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$status" = installed ] || missing="$missing $package"
-done
-[ -n "$missing" ] || exit 0
+missing_of() {
+  for package in $1; do
+    is_installed "$package" || printf ' %s' "$package"
+  done
+}
+missing=$(missing_of "$wanted") unavailable=$(missing_of "$optional")
+[ -n "$missing$unavailable" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then
-  echo "Packages are missing, and only root may install them: apt-get install$missing" >&2
-  exit 1
+  if [ -n "$missing" ]; then
+    echo "Packages are missing, and only root may install them: apt-get install$missing" >&2
+    exit 1
+  fi
+  echo "What needs these is skipped, as only root may install them:$unavailable"
+  exit 0
 fi
-echo "Installing$missing"
+echo "Installing$missing$unavailable"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # A source that has nothing to do with us may fail to update; whether ours can be installed is what counts.
 apt-get -qq update >"$log" 2>&1 </dev/null || true
-# shellcheck disable=SC2086 # a list of names
-if ! apt-get -qq install --yes --no-install-recommends $missing >>"$log" 2>&1 </dev/null; then
-  echo "These could not be installed:$missing. The last lines of apt-get:" >&2
-  tail -n 15 "$log" >&2
-  exit 1
+install() {
+  # shellcheck disable=SC2086 # a list of names
+  apt-get -qq install --yes --no-install-recommends $1 >>"$log" 2>&1 </dev/null
+}
+if ! install "$missing$unavailable"; then
+  # One that this release does not have keeps all others from being installed.
+  if ! install "$missing"; then
+    echo "These could not be installed:$missing. The last lines of apt-get:" >&2
+    tail -n 15 "$log" >&2
+    exit 1
+  fi
+  for package in $unavailable; do
+    install "$package" || echo "What needs $package is skipped: it cannot be installed"
+  done
 fi

@@ -1,13 +1,12 @@
 // The fracgpu command: reads its arguments, calls one function per subcommand, and turns what went
 // wrong into one line and an exit status.
-#include <fmt/format.h>
 #include <locale.h>
 
-#include <CLI/CLI.hpp>
 #include <exception>
-#include <string>
+#include <string_view>
 
 #include "tools/cdi/command.h"
+#include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/commands/explain.h"
@@ -18,49 +17,34 @@
 #include "tools/commands/status.h"
 #include "tools/commands/top.h"
 #include "tools/doctor/doctor.h"
-#include "tools/launch/launch_tree.h"
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
 
-namespace {
-
-using namespace fracgpu::tools;
-
-}  // namespace
-
 int main(int argc, char** argv) try {
+  using namespace fracgpu::tools;
   setlocale(LC_ALL, "");
-  CLI::App app("Caps the GPU memory of containers and launch trees, and shows who holds what.",
-               "fracgpu");
-  app.footer(exit_statuses_text());
-  app.set_version_flag("--version", "fracgpu " FRACGPU_VERSION);
-  app.require_subcommand(1);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("fracgpu: {}; see fracgpu --help\n", error.what());
-  });
+  Program program("fracgpu",
+                  "Caps the GPU memory of containers and launch trees, and shows who holds what.",
+                  "fracgpu " FRACGPU_VERSION);
+  Command command = program.command();
+  command.set_footer(exit_statuses_text());
+  command.require_subcommand();
+  add_status_command(command);
+  add_top_command(command);
+  add_explain_command(command);
+  add_run_command(command);
+  add_queue_command(command);
+  add_limit_command(command);
+  add_gc_command(command);
+  add_doctor_command(command);
+  add_metrics_command(command);
+  add_cdi_command(command);
+  add_manual_options(command);
 
-  int code = kOk;
-  add_status_command(app, code);
-  add_top_command(app, code);
-  add_explain_command(app, code);
-  add_run_command(app, code);
-  add_queue_command(app, code);
-  add_limit_command(app, code);
-  add_gc_command(app, code);
-  add_doctor_command(app, code);
-  add_metrics_command(app, code);
-  add_cdi_command(app, code);
-  add_manual_options(app);
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // The command that run would have started has statuses of its own.
-    const bool ran = argc > 1 && std::string_view(argv[1]) == "run";
-    return app.exit(error) == 0 ? kOk : ran ? kRunFailed : kUsage;
-  }
-  return code;
+  // The command that run would have started has statuses of its own.
+  const bool runs = argc > 1 && std::string_view(argv[1]) == "run";
+  return program.run(argc, argv, runs ? kRunFailed : kUsage);
 } catch (const std::exception& error) {
-  complain(error.what());
-  return kFailed;
+  fracgpu::tools::complain(error.what());
+  return fracgpu::tools::kFailed;
 }

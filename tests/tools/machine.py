@@ -1,4 +1,4 @@
-"""A simulated machine for tests of the fracgpu command: a node, a book and tenants of its own."""
+"""A simulated machine for tests of the fracgpu command: a node, a claim table and tenants of its own."""
 import os
 import shutil
 import signal
@@ -16,7 +16,7 @@ SHARE_CLIENT = f"{BUILD}/tests/clients/share_client"
 HIP_PROGRAM = f"{BUILD}/tests/clients/hip_program"
 KFD = f"{BUILD}/sim/libsimkfd.so"
 GIB = 1 << 30
-# Of the book, by the published layout.
+# Of the claim table, by the published layout.
 CLAIMS_AT, CLAIM_BYTES, IN_USE_AT = 8192, 512, 64 + 16
 
 
@@ -26,12 +26,12 @@ class Machine:
     def __init__(self, profile):
         self.name = f"cmd-{os.getpid()}-{profile.replace('+', '-')}"
         self.node = f"/dev/shm/simnode-{self.name}"
-        self.book = f"/dev/shm/book-{self.name}.test"
+        self.claim_table = f"/dev/shm/claims-{self.name}.test"
         self.folder = tempfile.mkdtemp()
         self.children = []
         subprocess.run([f"{BUILD}/tests/sim/simnode", "create", self.node, "--profile", profile], check=True)
         self.environment = {
-            "PATH": os.environ["PATH"], "LC_ALL": "C", "FRACGPU_SIM_NODE": self.node, "FRACGPU_BOOK": self.book,
+            "PATH": os.environ["PATH"], "LC_ALL": "C", "FRACGPU_SIM_NODE": self.node, "FRACGPU_BOOK": self.claim_table,
             "LD_LIBRARY_PATH": f"{BUILD}/sim", "FRACGPU_SIM_CONTEXT_MIB": "64"}
         if "mi" in profile or "amd" in profile or "cpx" in profile:
             self.environment["LD_PRELOAD"] = KFD
@@ -50,7 +50,7 @@ class Machine:
         subprocess.run([f"{BUILD}/tests/sim/simnode", "remove", self.node], check=False)
         shutil.rmtree(self.folder)
         for entry in os.scandir("/dev/shm"):
-            if entry.name.startswith(f"fracgpu-{self.name}") or entry.path == self.book:
+            if entry.name.startswith(f"fracgpu-{self.name}") or entry.path == self.claim_table:
                 os.unlink(entry.path)
 
     def tenant(self, name):
@@ -97,9 +97,9 @@ class Machine:
                               check=True).stdout.split()
 
     def claims(self):
-        """States in the book of the rows that are not free: 1 waits, 2 holds. Looks for the dead first."""
+        """States in the claim table of the rows that are not free: 1 waits, 2 holds. Looks for the dead first."""
         self.fracgpu("run", "--memory", "1GiB", "--tenant", self.tenant("looker"), "--", "true")
-        with open(self.book, "rb") as file:
+        with open(self.claim_table, "rb") as file:
             data = file.read()
         in_use = struct.unpack_from("<I", data, IN_USE_AT)[0]
         states = [struct.unpack_from("<I", data, CLAIMS_AT + CLAIM_BYTES * i)[0] for i in range(in_use)]

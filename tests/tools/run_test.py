@@ -382,24 +382,24 @@ def test_a_big_host():
         assert len(set(gpus)) == 16 and m.claims() == []
 
 
-def test_a_hostile_book():
+def test_a_hostile_claim_table():
     with Machine("a100-40gb") as m:
         def run():
             return m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran")
         for content in (b"", b"x" * 100, os.urandom(8192 + 512 * 2048)):
-            with open(m.book, "wb") as file:
+            with open(m.claim_table, "wb") as file:
                 file.write(content)
             status, out, err = run()
             assert (status, out) == (125, "") and one_line(err), err
-        os.unlink(m.book)
-        os.symlink("/etc/passwd", m.book)
+        os.unlink(m.claim_table)
+        os.symlink("/etc/passwd", m.claim_table)
         assert run()[0] == 125
-        os.unlink(m.book)
+        os.unlink(m.claim_table)
         assert run()[0] == 0
-        with open(m.book, "rb") as file:
+        with open(m.claim_table, "rb") as file:
             good = file.read()
         for _ in range(20):
-            with open(m.book, "r+b") as file:
+            with open(m.claim_table, "r+b") as file:
                 file.seek(64)
                 file.write(os.urandom(len(good) - 64))
             status, _, err = run()

@@ -11,6 +11,8 @@
 #include "tools/cdi/image.h"
 #include "tools/cdi/spec.h"
 #include "tools/cdi/trusted_file.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/launch/launch_tree.h"
 
@@ -60,7 +62,7 @@ void generate(const GenerateOptions& options) {
   }
   if (options.output == "-") {
     for (const Class& each : classes) {
-      if (!each.devices.empty()) print(cdi::spec_of(each, paths).dump(2) + "\n");
+      if (!each.devices.empty()) print(cdi::spec_of(each, paths).dump() + "\n");
     }
     return;
   }
@@ -80,7 +82,7 @@ void generate(const GenerateOptions& options) {
       std::filesystem::remove(path);
       continue;
     }
-    cdi::install_file(path, cdi::spec_of(each, paths).dump(2) + "\n");
+    cdi::install_file(path, cdi::spec_of(each, paths).dump() + "\n");
     print(fmt::format("{}: {} devices, fracgpu.dev/{}={} to {}\n", path, each.devices.size(),
                       each.name, each.devices.front(), each.devices.back()));
   }
@@ -88,35 +90,36 @@ void generate(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_cdi_command(CLI::App& app, int& status) {
-  CLI::App* const command =
-      app.add_subcommand("cdi", "Offer caps as devices to container engines (CDI)");
-  command->require_subcommand(1);
-  command->footer(kExamples);
+void add_cdi_command(Command program) {
+  Command command =
+      program.add_subcommand("cdi", "Offer caps as devices to container engines (CDI)");
+  command.require_subcommand();
+  command.set_footer(kExamples);
 
   const auto options = std::make_shared<GenerateOptions>();
-  CLI::App* const generates =
-      command->add_subcommand("generate", "Install the specs of the devices, or print them");
-  generates->add_option("--output", options->output,
-                        "Folder of the specs (/etc/cdi), or - for standard output");
-  generates->add_option("--files", options->files,
-                        "Folder of what containers get mounted (/var/lib/fracgpu)");
-  generates->add_option("--library", options->library, "The library, if it is not found by itself");
-  generates->add_option("--command", options->command,
-                        "This command, where container engines find it, if that is elsewhere");
-  generates->add_option("--memory", options->memory, "Only these sizes: 8gb,12gb")->delimiter(',');
-  generates->add_option("--fraction", options->fraction, "Only these shares of a GPU: 0.25,0.5")
-      ->delimiter(',');
-  generates->footer(kExamples);
-  generates->callback([options, &status] { status = guarded([&] { generate(*options); }); });
+  Command generates =
+      command.add_subcommand("generate", "Install the specs of the devices, or print them");
+  generates.add_option("--output", options->output,
+                       "Folder of the specs (/etc/cdi), or - for standard output");
+  generates.add_option("--files", options->files,
+                       "Folder of what containers get mounted (/var/lib/fracgpu)");
+  generates.add_option("--library", options->library, "The library, if it is not found by itself");
+  generates.add_option("--command", options->command,
+                       "This command, where container engines find it, if that is elsewhere");
+  generates.add_option("--memory", options->memory, "Only these sizes: 8gb,12gb").separated_by(',');
+  generates.add_option("--fraction", options->fraction, "Only these shares of a GPU: 0.25,0.5")
+      .separated_by(',');
+  generates.set_footer(kExamples);
+  generates.set_body([options] {
+    generate(*options);
+    return kOk;
+  });
 
-  CLI::App* const checks = command->add_subcommand(
+  Command checks = command.add_subcommand(
       "check-image", "The hook of the devices: refuse images that cannot be capped");
-  checks->callback([&status] {
-    status = guarded([] {
-      cdi::check_image(
-          {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()});
-    });
+  checks.set_body([] {
+    cdi::check_image({std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()});
+    return kOk;
   });
 }
 

@@ -10,9 +10,10 @@
 
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
+
+#include "tools/cli/json.h"
 
 namespace fracgpu::tools::cdi {
 namespace {
@@ -47,13 +48,12 @@ std::vector<std::string> c_libraries() {
 }
 
 std::string root_of(const std::string& state) {
-  std::string bundle;
   try {
-    bundle = nlohmann::json::parse(state).at("bundle").get<std::string>();
-    const auto config = nlohmann::json::parse(whole(bundle + "/config.json"));
-    const auto root = config.at("root").at("path").get<std::string>();
+    const std::string bundle = Json::parse(state).at("bundle").text();
+    const Json config = Json::parse(whole(bundle + "/config.json"));
+    const std::string& root = config.at("root").at("path").text();
     return root.front() == '/' ? root : bundle + "/" + root;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format(
         "no state of a container on standard input ({}); container engines call this by themselves",
         error.what()));

@@ -12,8 +12,6 @@
 namespace fracgpu::tools::cdi {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr char kVendor[] = "fracgpu.dev";
 // The first that allows a device's name to start with a digit.
 constexpr char kVersion[] = "0.5.0";
@@ -22,8 +20,9 @@ constexpr char kPreloadInside[] = "/etc/ld.so.preload";
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 Json read_only(const std::string& from, const std::string& to) {
-  return {
-      {"hostPath", from}, {"containerPath", to}, {"options", {"ro", "nosuid", "nodev", "bind"}}};
+  return {{"hostPath", from},
+          {"containerPath", to},
+          {"options", Json::array({"ro", "nosuid", "nodev", "bind"})}};
 }
 
 Amount amount_of(const std::string& device) {
@@ -37,7 +36,7 @@ Amount amount_of(const std::string& device) {
 Json environment_of(const std::string& device) {
   const uint64_t bytes = amount_of(device).bytes;
   if (bytes == 0 || bytes % kGiB != 0) return nullptr;
-  return {fmt::format("GPU_MEM_LIMIT_GB={}", bytes / kGiB)};
+  return Json::array({fmt::format("GPU_MEM_LIMIT_GB={}", bytes / kGiB)});
 }
 
 }  // namespace
@@ -93,19 +92,20 @@ std::string spec_file(const std::string& class_name) {
 Json spec_of(const Class& offered, const NodePaths& paths) {
   Json devices = Json::array();
   for (const std::string& device : offered.devices) {
-    Json edits = {{"mounts", {read_only(ceiling_path(paths, offered.name, device), kCeilingFile)}}};
+    Json edits = {{"mounts", Json::array({read_only(ceiling_path(paths, offered.name, device),
+                                                    kCeilingFile)})}};
     const Json environment = environment_of(device);
     if (!environment.is_null()) edits["env"] = environment;
     devices.push_back({{"name", device}, {"containerEdits", edits}});
   }
   const Json hook = {{"hookName", "createContainer"},
                      {"path", paths.command},
-                     {"args", {"fracgpu", "cdi", "check-image"}}};
-  const Json mounts = {read_only(paths.library, kLibraryInside),
-                       read_only(preload_path(paths), kPreloadInside)};
+                     {"args", Json::array({"fracgpu", "cdi", "check-image"})}};
+  const Json mounts = Json::array(
+      {read_only(paths.library, kLibraryInside), read_only(preload_path(paths), kPreloadInside)});
   return {{"cdiVersion", kVersion},
           {"kind", fmt::format("{}/{}", kVendor, offered.name)},
-          {"containerEdits", {{"mounts", mounts}, {"hooks", {hook}}}},
+          {"containerEdits", {{"mounts", mounts}, {"hooks", Json::array({hook})}}},
           {"devices", devices}};
 }
 

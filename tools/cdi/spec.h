@@ -6,9 +6,10 @@
 // refuses images in which that would not work.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "tools/cli/json.h"
 
 namespace fracgpu::tools::cdi {
 
@@ -43,6 +44,6 @@ std::string preload_text();
 // The name of the class's spec file.
 std::string spec_file(const std::string& class_name);
 
-nlohmann::ordered_json spec_of(const Class& offered, const NodePaths& paths);
+Json spec_of(const Class& offered, const NodePaths& paths);
 
 }  // namespace fracgpu::tools::cdi

@@ -91,7 +91,8 @@ Descriptor ClaimFile::open_checked() const {
   header.created_unix_s = found.created_unix_s;
   if (!whole || memcmp(&found, &header, sizeof header) != 0) {
     throw std::runtime_error(fmt::format(
-        "{} is no book of this version; remove it when nothing runs under fracgpu run", path_));
+        "{} is no claim table of this version; remove it when nothing runs under fracgpu run",
+        path_));
   }
   return file;
 }

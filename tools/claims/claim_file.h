@@ -1,4 +1,4 @@
-// The book's file: finding, making and trusting it, its lock, and reading and writing it.
+// The claim table's file: finding, making and trusting it, its lock, and reading and writing it.
 //
 // The file is read and written, not mapped: a mapping would be SIGBUS if somebody cut the file. A
 // row lies within one page, and is written by one call that a kill does not divide.
@@ -39,7 +39,7 @@ class ClaimFile {
 
   // Reads all that is in use.
   void load(const Lock& lock) const;
-  // Writes this part of book().
+  // Writes this range of table().
   void write(const Lock& lock, const void* field, size_t size) const;
   // Reads this part of it by another descriptor of the file, without the lock.
   void look(int fd, void* field, size_t size) const;

@@ -1,4 +1,4 @@
-// Decides what the book says; see claim_table.h. Its file is that of claim_file.h.
+// Decides who gets which share; see claim_table.h. Its file is that of claim_file.h.
 #include "tools/claims/claim_table.h"
 
 #include <fcntl.h>

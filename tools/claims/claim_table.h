@@ -1,7 +1,7 @@
-// The machine's book: which launch has how much of which GPU, and who waits. See
+// The machine's claim table: which launch has how much of which GPU, and who waits. See
 // fracgpu/claim_table_layout.h for the file.
 //
-// Everything is decided under the book's lock from the rows alone, so a launch that is killed at
+// Everything is decided under the table's lock from the rows alone, so a launch that is killed at
 // any instruction leaves at worst a row whose lock is gone, and the next who looks gives its share
 // away. What keeps a row is a read lock on its byte, held by one open file description that
 // `fracgpu run` shares with the whole launch tree by inheritance: it ends with the last of them,
@@ -28,18 +28,18 @@ struct ClaimRequest {
   std::string asked;  // caps and GPUs, in one form
   int priority = 0;
   std::vector<std::string> gpus;  // keys
-  uint32_t each = 0;              // parts
+  uint32_t each = 0;              // eighths
   uint32_t count = 0;             // on so many of `gpus`; 0: `exact` says how much on each
   std::vector<uint8_t> exact;
 };
 
-// Parts of one GPU.
+// A share of one GPU.
 struct Share {
   std::string key;
   uint32_t eighths = 0;
 };
 
-// A launch's place in the book, kept as long as this descriptor or an inherited copy is open.
+// A launch's place in the table, kept as long as this descriptor or an inherited copy is open.
 struct Claim {
   Descriptor life;  // close-on-exec
   uint32_t row = 0;
@@ -58,15 +58,15 @@ struct Launch {
 
 class ClaimTable {
  public:
-  // Opens the machine's book, making it when there is none; FRACGPU_BOOK names another one. Throws
-  // std::runtime_error, as everything here does, when it cannot be had or trusted.
+  // Opens the machine's claim table, making it when there is none; FRACGPU_BOOK names another one.
+  // Throws std::runtime_error, as everything here does, when it cannot be had or trusted.
   ClaimTable() = default;
 
-  // Whether there is a book at all.
+  // Whether there is a claim table at all.
   static bool exists() { return ClaimFile::exists(); }
 
   // Enters a launch, and serves it at once where it fits and nobody before it waits for the same.
-  // One of a tenant that is there already and asks for the same becomes part of it; one that asks
+  // One of a tenant that is there already and asks for the same joins its claim; one that asks
   // for something else is refused.
   Claim enter(const ClaimRequest& wanted);
 
@@ -75,7 +75,7 @@ class ClaimTable {
   bool served(const Claim& claim, std::vector<Share>& shares);
 
   // Gives up the place, or gives back the share of a launch that has ended, unless another launch
-  // of the tenant is part of it.
+  // of the tenant has joined it.
   void leave(Claim claim);
 
   // What enter() would give now, without entering. False where it would have to wait.

@@ -1,5 +1,5 @@
-// Where a launch goes: which GPUs, given what is free. Pure arithmetic on parts of GPUs, which are
-// known here by their rows in the book.
+// Where a launch goes: which GPUs, given what is free. Pure arithmetic on eighths of GPUs, which
+// are known here by their rows in the claim table.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace fracgpu::tools {
 
 using Shares = std::array<uint8_t, claim_table_layout::kMaxGpus>;
 
-// What a launch wants: `each` parts on `count` of the `allowed` GPUs, or, with `count` 0, exactly
+// What a launch wants: `each` eighths on `count` of the `allowed` GPUs, or, with `count` 0, exactly
 // `exact`.
 struct PlacementRequest {
   uint64_t allowed = 0;
@@ -22,16 +22,16 @@ struct PlacementRequest {
   Shares exact{};
 };
 
-// The parts for the wish on the fullest GPUs that still have room for it; of equals the first.
+// The eighths for the request on the fullest GPUs that still have room for it; of equals the first.
 std::optional<Shares> place(const PlacementRequest& request, const Shares& free);
 
 // The GPUs that who must wait should have as soon as they drain: those it can use that are the
 // emptiest. A bit for each.
 uint64_t earmark(const PlacementRequest& request, const Shares& free);
 
-// Serves the wishes in this order. One that does not fit keeps its earmarked GPUs from those behind
-// it, which may have the others: so the small ones fill what is left and never starve a big one.
-// Its GPUs only drain meanwhile, and it moves to others only when they are emptier still.
+// Serves the requests in this order. One that does not fit keeps its earmarked GPUs from those
+// behind it, which may have the others: so the small ones fill what is left and never starve a big
+// one. Its GPUs only drain meanwhile, and it moves to others only when they are emptier still.
 std::vector<std::optional<Shares>> serve(const std::vector<PlacementRequest>& requests,
                                          Shares free);
 

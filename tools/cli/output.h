@@ -21,16 +21,4 @@ inline void print(const std::string& text) {
   }
 }
 
-// The exit status of a subcommand: 0, or 1 when it threw, of which it complains.
-template <typename Body>
-int guarded(Body body) {
-  try {
-    body();
-    return 0;
-  } catch (const std::exception& error) {
-    complain(error.what());
-    return 1;
-  }
-}
-
 }  // namespace fracgpu::tools

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "tools/claims/claim_table.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/launch/member.h"
 #include "tools/machine/ledger_reader.h"
@@ -28,7 +30,6 @@ struct GcOptions {
 };
 
 bool gc(const GcOptions& options) {
-  using Json = nlohmann::ordered_json;
   Json removed = Json::array(), left = Json::array();
   std::string text;
   bool all = true;
@@ -44,27 +45,23 @@ bool gc(const GcOptions& options) {
     }
   }
   const int claims = options.tenants.empty() && ClaimTable::exists() ? ClaimTable().tidy() : 0;
-  if (claims > 0) text += fmt::format("dropped {} dead launches from the book\n", claims);
+  if (claims > 0) text += fmt::format("dropped {} dead launches from the claim table\n", claims);
   if (text.empty()) text = "nothing to remove\n";
   print(options.json
-            ? Json{{"removed", removed}, {"left", left}, {"claims_dropped", claims}}.dump(2) + "\n"
+            ? Json{{"removed", removed}, {"left", left}, {"claims_dropped", claims}}.dump() + "\n"
             : text);
   return all;
 }
 
 }  // namespace
 
-void add_gc_command(CLI::App& app, int& status) {
+void add_gc_command(Command program) {
   const auto options = std::make_shared<GcOptions>();
-  CLI::App* const command = app.add_subcommand("gc", "Remove what the dead left");
-  command->add_option("TENANT", options->tenants, "Only these; all when none is named");
-  command->add_flag("--json", options->json, "For programs");
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    bool all = false;
-    status = guarded([&] { all = gc(*options); });
-    if (!all) status = 1;
-  });
+  Command command = program.add_subcommand("gc", "Remove what the dead left");
+  command.add_option("TENANT", options->tenants, "Only these; all when none is named");
+  command.add_flag("--json", options->json, "For programs");
+  command.set_footer(kExamples);
+  command.set_body([options] { return gc(*options) ? kOk : kFailed; });
 }
 
 }  // namespace fracgpu::tools

@@ -1,10 +1,10 @@
 // `fracgpu gc`: removes what the dead left.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 namespace fracgpu::tools {
 
-void add_gc_command(CLI::App& app, int& status);
+class Command;
+
+void add_gc_command(Command program);
 
 }  // namespace fracgpu::tools

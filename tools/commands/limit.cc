@@ -11,13 +11,15 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
 #include "shim/ledger/ledger.h"
 #include "tools/claims/claim_table.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/cli/plain_text.h"
 #include "tools/launch/request.h"
@@ -151,22 +153,19 @@ std::vector<Change> changes_of(const TenantUse& tenant, const Amount& amount,
 }
 
 void show(const std::vector<Change>& changes, const LimitOptions& options) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Json rows = Json::array();
   std::string text;
   for (const auto& [device, cap] : changes) {
-    rows.push_back(
-        {{"key", device.key},
-         {"cap_bytes", cap},
-         {"cap_before_bytes", device.cap ? nlohmann::ordered_json(*device.cap) : nullptr},
-         {"used_bytes", device.used}});
+    rows.push_back({{"key", device.key},
+                    {"cap_bytes", cap},
+                    {"cap_before_bytes", device.cap ? Json(*device.cap) : nullptr},
+                    {"used_bytes", device.used}});
     text += fmt::format("{}: cap {}, was {}; {} in use{}\n", device.key, human_bytes(cap).c_str(),
                         device.cap ? human_bytes(*device.cap).c_str() : "none",
                         human_bytes(device.used).c_str(),
                         device.used > cap ? ", and nothing more until that has drained" : "");
   }
-  print(options.json
-            ? nlohmann::ordered_json{{"tenant", options.tenant}, {"gpus", rows}}.dump(2) + "\n"
-            : text);
+  print(options.json ? Json{{"tenant", options.tenant}, {"gpus", rows}}.dump() + "\n" : text);
 }
 
 void limit(const LimitOptions& options) {
@@ -199,15 +198,18 @@ void limit(const LimitOptions& options) {
 
 }  // namespace
 
-void add_limit_command(CLI::App& app, int& status) {
+void add_limit_command(Command program) {
   const auto options = std::make_shared<LimitOptions>();
-  CLI::App* const command = app.add_subcommand("limit", "Change the cap of a tenant that runs");
-  command->add_option("TENANT", options->tenant, "As fracgpu status names it")->required();
-  command->add_option("AMOUNT", options->amount, "8GiB, 512MiB, 50% or 0.5")->required();
-  command->add_option("--gpu", options->gpu, "On this one alone: an index, a UUID or a bus id");
-  command->add_flag("--json", options->json, "For programs; amounts are in bytes");
-  command->footer(kExamples);
-  command->callback([options, &status] { status = guarded([&] { limit(*options); }); });
+  Command command = program.add_subcommand("limit", "Change the cap of a tenant that runs");
+  command.add_option("TENANT", options->tenant, "As fracgpu status names it").required();
+  command.add_option("AMOUNT", options->amount, "8GiB, 512MiB, 50% or 0.5").required();
+  command.add_option("--gpu", options->gpu, "On this one alone: an index, a UUID or a bus id");
+  command.add_flag("--json", options->json, "For programs; amounts are in bytes");
+  command.set_footer(kExamples);
+  command.set_body([options] {
+    limit(*options);
+    return kOk;
+  });
 }
 
 }  // namespace fracgpu::tools

@@ -6,6 +6,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/launch/queue_agent.h"
 
@@ -84,30 +86,25 @@ bool run_queues(const QueueOptions& options) {
 
 }  // namespace
 
-void add_queue_command(CLI::App& app, int& status) {
+void add_queue_command(Command program) {
   const auto options = std::make_shared<QueueOptions>();
-  CLI::App* const command =
-      app.add_subcommand("queue", "Run commands from named queues, as many at once as fit");
+  Command command =
+      program.add_subcommand("queue", "Run commands from named queues, as many at once as fit");
   command
-      ->add_option("--queue", options->queues,
-                   "NAME=SHARE: 0.125 to 1 of a GPU for each command, or 2 or 4 whole ones")
-      ->required()
-      ->allow_extra_args(false);
-  command->add_option("FILE", options->file,
-                      "The commands; standard input when it is - or missing");
-  command->add_option("--gpus", options->gpus,
-                      "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
-  command->add_option("--priority", options->priority,
-                      "Of the last queue, beside other launches that wait; each one before it has "
-                      "one more");
-  command->add_flag("-0,--null", options->null_separated, "Commands end with NUL, not with a line");
-  command->add_flag("--json", options->json, "A summary for programs on standard output");
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    bool good = false;
-    status = guarded([&] { good = run_queues(*options); });
-    if (!good) status = 1;
-  });
+      .add_option("--queue", options->queues,
+                  "NAME=SHARE: 0.125 to 1 of a GPU for each command, or 2 or 4 whole ones")
+      .required()
+      .takes_one_value();
+  command.add_option("FILE", options->file, "The commands; standard input when it is - or missing");
+  command.add_option("--gpus", options->gpus,
+                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
+  command.add_option("--priority", options->priority,
+                     "Of the last queue, beside other launches that wait; each one before it has "
+                     "one more");
+  command.add_flag("-0,--null", options->null_separated, "Commands end with NUL, not with a line");
+  command.add_flag("--json", options->json, "A summary for programs on standard output");
+  command.set_footer(kExamples);
+  command.set_body([options] { return run_queues(*options) ? kOk : kFailed; });
 }
 
 }  // namespace fracgpu::tools

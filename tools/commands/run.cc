@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 #include <stdio.h>
 
-#include <nlohmann/json.hpp>
-
 #include "shim/base/clock.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
@@ -63,9 +64,9 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
   ClaimTable table;
   const bool fits = table.preview(wanted, shares);
   if (options.json) {
-    nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+    Json gpus = Json::array();
     for (const Gpu& gpu : fits ? request.granted(shares) : std::vector<Gpu>()) {
-      nlohmann::ordered_json row = {
+      Json row = {
           {"index", gpu.index}, {"key", gpu.key}, {"fraction", nullptr}, {"cap_bytes", nullptr}};
       for (const Share& share : shares) {
         if (share.key == gpu.key) row["fraction"] = share.eighths / 8.0;
@@ -74,7 +75,7 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
       if (cap && gpu.physical != 0) row["cap_bytes"] = cap->of(gpu.physical);
       gpus.push_back(std::move(row));
     }
-    print(nlohmann::ordered_json{{"fits", fits}, {"gpus", gpus}}.dump(2) + "\n");
+    print(Json{{"fits", fits}, {"gpus", gpus}}.dump() + "\n");
   } else if (fits) {
     print(placement_text(request, shares));
   } else {
@@ -84,19 +85,19 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
 }
 
 // Until it is served or the time is over; 0 when it is served.
-bool wait_for(ClaimTable& table, const Claim& claim, uint64_t patience_ms,
+bool wait_for(ClaimTable& table, const Claim& claim, uint64_t timeout_ms,
               std::vector<Share>& shares) {
   const uint64_t start = coarse_now_ms();
   for (long pause = 5; !table.served(claim, shares); pause = std::min(pause + 5, 100L)) {
     const uint64_t waited = coarse_now_ms() - start;
-    if (waited >= patience_ms) return false;
-    sleep_ms(static_cast<long>(std::min<uint64_t>(pause, patience_ms - waited)));
+    if (waited >= timeout_ms) return false;
+    sleep_ms(static_cast<long>(std::min<uint64_t>(pause, timeout_ms - waited)));
   }
   return true;
 }
 
 int run(const RunOptions& options) {
-  const uint64_t patience_ms = duration_of(options.wait);
+  const uint64_t timeout_ms = duration_of(options.wait);
   if (options.command.empty() && !options.dry_run) {
     throw RunError(kRunFailed,
                    "what is to be run? Write it behind --, as in: fracgpu run --memory "
@@ -116,12 +117,12 @@ int run(const RunOptions& options) {
   Claim claim = table.enter(wanted);
   if (!table.served(claim, shares)) {
     const std::string holders = holders_text(wanted.tenant, request, table.launches());
-    if (patience_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
-    if (!wait_for(table, claim, patience_ms, shares)) {
+    if (timeout_ms > 0) complain(fmt::format("waiting for room:\n{}", holders));
+    if (!wait_for(table, claim, timeout_ms, shares)) {
       table.leave(std::move(claim));
       throw RunError(
           kFull,
-          patience_ms == 0
+          timeout_ms == 0
               ? fmt::format("no room now for {}; --wait waits for it:\n{}", wanted.asked, holders)
               : fmt::format("still no room for {}:\n{}", wanted.asked,
                             holders_text(wanted.tenant, request, table.launches())));
@@ -139,33 +140,33 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-void add_run_command(CLI::App& app, int& status) {
+void add_run_command(Command program) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* const command = app.add_subcommand(
+  Command command = program.add_subcommand(
       "run",
       "Run a command and all its descendants as one tenant, under caps or on shares of GPUs");
-  add_request_options(*command, options->request);
-  command->add_option("--tenant", options->tenant,
-                      "Name of those who share the cap; one of its own when none is given");
-  command->add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
-                    "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
-  command->add_option("--priority", options->priority,
-                      "Of those that wait, the highest is served first, then the oldest");
-  command->add_flag("--explain", options->explain,
-                    "At the end say why memory was refused, if any was, as fracgpu explain does");
-  command->add_flag("--dry-run", options->dry_run, "Only say where it would go");
-  command->add_flag("--json", options->json, "--dry-run for programs");
-  command->add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
-  command->footer(kExamples);
-  command->callback([options, &status] {
+  add_request_options(command, options->request);
+  command.add_option("--tenant", options->tenant,
+                     "Name of those who share the cap; one of its own when none is given");
+  command.add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
+                   "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
+  command.add_option("--priority", options->priority,
+                     "Of those that wait, the highest is served first, then the oldest");
+  command.add_flag("--explain", options->explain,
+                   "At the end say why memory was refused, if any was, as fracgpu explain does");
+  command.add_flag("--dry-run", options->dry_run, "Only say where it would go");
+  command.add_flag("--json", options->json, "--dry-run for programs");
+  command.add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
+  command.set_footer(kExamples);
+  command.set_body([options] {
     try {
-      status = run(*options);
+      return run(*options);
     } catch (const RunError& error) {
       complain(error.what());
-      status = error.status;
+      return error.status;
     } catch (const std::exception& error) {
       complain(error.what());
-      status = kRunFailed;
+      return kRunFailed;
     }
   });
 }

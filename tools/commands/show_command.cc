@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 
 namespace fracgpu::tools {
@@ -27,22 +29,18 @@ bool show(const ShowCommand& command, const ShowOptions& options) {
 
 }  // namespace
 
-void add_show_command(CLI::App& app, const ShowCommand& command, int& status) {
+void add_show_command(Command program, const ShowCommand& command) {
   const auto options = std::make_shared<ShowOptions>();
   // Who tells why must know who else is there.
   options->scope.neighbours = command.of_tenants;
-  CLI::App* const added = app.add_subcommand(command.name, command.about);
-  add_scope_options(*added, options->scope);
-  added->add_flag("--json", options->json, "For programs; amounts are in bytes");
-  added->footer(command.examples);
-  added->callback([command, options, &status] {
-    bool all = false;
-    status = guarded([&] { all = show(command, *options); });
-    if (!all) status = 1;
-  });
+  Command added = program.add_subcommand(command.name, command.about);
+  add_scope_options(added, options->scope);
+  added.add_flag("--json", options->json, "For programs; amounts are in bytes");
+  added.set_footer(command.examples);
+  added.set_body([command, options] { return show(command, *options) ? kOk : kFailed; });
 }
 
-void add_scope_options(CLI::App& command, Scope& scope) {
+void add_scope_options(Command command, Scope& scope) {
   command.add_option("TENANT", scope.names, "Only these; all when none is named");
   command.add_flag("--all", scope.all, "Other tenants too, from inside a container");
 }

@@ -1,12 +1,13 @@
 // Subcommands that look at the machine once and say what they see, as text or JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "tools/machine/machine_state.h"
 
 namespace fracgpu::tools {
+
+class Command;
 
 struct ShowOptions {
   Scope scope;
@@ -21,9 +22,9 @@ struct ShowCommand {
   std::string (*text)(const MachineState& machine, const ShowOptions& options);
 };
 
-void add_show_command(CLI::App& app, const ShowCommand& command, int& status);
+void add_show_command(Command program, const ShowCommand& command);
 
 // TENANT… and --all, for whoever looks.
-void add_scope_options(CLI::App& command, Scope& scope);
+void add_scope_options(Command command, Scope& scope);
 
 }  // namespace fracgpu::tools

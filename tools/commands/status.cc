@@ -1,7 +1,9 @@
 // The command; see status.h.
 #include "tools/commands/status.h"
 
+#include "tools/cli/arguments.h"
 #include "tools/commands/show_command.h"
+#include "tools/machine/json_values.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -18,16 +20,21 @@ another tenant, with memory of this one imported. In a container only its own te
 shows each whose ledger can be seen.
 Exit status: 0 shown; 1 nothing was found, or something could not be read; 2 wrong usage.)";
 
+// For programs: one object, amounts in bytes. Fields may be added, never renamed.
+std::string status_json(const MachineState& machine) {
+  return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump() +
+         "\n";
+}
+
 std::string shown(const MachineState& machine, const ShowOptions& options) {
   return options.json ? status_json(machine) : status_text(machine, Style::of_stdout());
 }
 
 }  // namespace
 
-void add_status_command(CLI::App& app, int& status) {
+void add_status_command(Command program) {
   add_show_command(
-      app, {"status", "Show who may use, uses and was refused what", kExamples, false, shown},
-      status);
+      program, {"status", "Show who may use, uses and was refused what", kExamples, false, shown});
 }
 
 }  // namespace fracgpu::tools

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/commands/show_command.h"
 #include "tools/commands/top_screen.h"
@@ -57,18 +59,18 @@ int run_top(const TopOptions& options) {
 
 }  // namespace
 
-void add_top_command(CLI::App& app, int& status) {
+void add_top_command(Command program) {
   const auto options = std::make_shared<TopOptions>();
-  CLI::App* const command = app.add_subcommand("top", "Show live who uses what");
-  add_scope_options(*command, options->scope);
-  command->add_option("--interval", options->interval_s, "Seconds between two looks; 2")
-      ->check(CLI::Range(0.1, 3600.0));
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    int signal = 0;
-    status = guarded([&] { signal = run_top(*options); });
+  Command command = program.add_subcommand("top", "Show live who uses what");
+  add_scope_options(command, options->scope);
+  command.add_option("--interval", options->interval_s, "Seconds between two looks; 2")
+      .range(0.1, 3600.0);
+  command.set_footer(kExamples);
+  command.set_body([options] {
+    const int signal = run_top(*options);
     // The terminal is as it was: end as every program does that is asked to.
     if (signal != 0) raise(signal);
+    return kOk;
   });
 }
 

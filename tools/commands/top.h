@@ -1,10 +1,10 @@
 // `fracgpu top`: who holds what, live.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 namespace fracgpu::tools {
 
-void add_top_command(CLI::App& app, int& status);
+class Command;
+
+void add_top_command(Command program);
 
 }  // namespace fracgpu::tools

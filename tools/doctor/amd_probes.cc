@@ -1,4 +1,4 @@
-// Goes through the doors of AMD's libraries; see vendor_probes.h.
+// Looks up functions of AMD's libraries; see vendor_probes.h.
 #include <fmt/format.h>
 
 #include "hooks/smi/amdsmi/abi.h"
@@ -55,7 +55,7 @@ void probe_hip(ProbeTeller& teller) {
       !hip.call("hipGetDeviceCount", &count)) {
     return;
   }
-  hip.add_doors(kFunction, reinterpret_cast<void*>(&hipDeviceTotalMem));
+  hip.add_lookups(kFunction, reinterpret_cast<void*>(&hipDeviceTotalMem));
   if (hip.find<void>("hipGetProcAddress") != nullptr) {  // came with 6.0
     hip.add_getter("hipGetProcAddress", kFunction, kFunction, version);
   }
@@ -69,15 +69,15 @@ void probe_hip(ProbeTeller& teller) {
     hip.add_total(amd_key_at(bus_id), bytes);
   }
   hip.tell(version_text(version, 10000000, 100000),
-           [&](void* door) { return count == 0 ? Total() : total_of_number(door, 0); });
+           [&](void* function) { return count == 0 ? Total() : total_of_number(function, 0); });
 }
 
 // HIP's own way to memory. Not called: it would make a runtime beside HIP's.
 void probe_hsa(ProbeTeller& teller) {
   ProbedLibrary hsa(teller, {"libhsa-runtime64.so.1"});
   if (!hsa) return;
-  hsa.add_doors("hsa_amd_memory_pool_allocate",
-                reinterpret_cast<void*>(&hsa_amd_memory_pool_allocate));
+  hsa.add_lookups("hsa_amd_memory_pool_allocate",
+                  reinterpret_cast<void*>(&hsa_amd_memory_pool_allocate));
   hsa.tell("", [](void*) { return Total(); });
 }
 
@@ -93,7 +93,7 @@ void probe_amdsmi(ProbeTeller& teller) {
       !smi.call("amdsmi_get_socket_handles", &socket_count, (void**)nullptr)) {
     return;
   }
-  smi.add_doors(kFunction, reinterpret_cast<void*>(&amdsmi_get_gpu_memory_total));
+  smi.add_lookups(kFunction, reinterpret_cast<void*>(&amdsmi_get_gpu_memory_total));
   std::vector<void*> sockets(socket_count);
   if (!smi.call("amdsmi_get_socket_handles", &socket_count, sockets.data())) return;
   void* first = nullptr;
@@ -112,9 +112,9 @@ void probe_amdsmi(ProbeTeller& teller) {
       if (first == nullptr) first = device;
     }
   }
-  smi.tell(fmt::format("{}", amdsmi::number_at<uint32_t>(version, 0)), [&](void* door) {
+  smi.tell(fmt::format("{}", amdsmi::number_at<uint32_t>(version, 0)), [&](void* function) {
     uint64_t bytes = 0;
-    const auto ask = reinterpret_cast<int (*)(void*, int, uint64_t*)>(door);
+    const auto ask = reinterpret_cast<int (*)(void*, int, uint64_t*)>(function);
     return first != nullptr && ask(first, amdsmi::kVram, &bytes) == 0 ? Total(bytes) : Total();
   });
 }
@@ -127,7 +127,7 @@ void probe_rocmsmi(ProbeTeller& teller) {
       !smi.call("rsmi_num_monitor_devices", &count)) {
     return;
   }
-  smi.add_doors(kFunction, reinterpret_cast<void*>(&rsmi_dev_memory_total_get));
+  smi.add_lookups(kFunction, reinterpret_cast<void*>(&rsmi_dev_memory_total_get));
   for (uint32_t i = 0; i < count; ++i) {
     uint64_t bytes = 0, gpu_id = 0;
     if (!smi.call(kFunction, i, rocmsmi::kVram, &bytes)) return;
@@ -135,9 +135,9 @@ void probe_rocmsmi(ProbeTeller& teller) {
     const bool known = id_of != nullptr && id_of(i, &gpu_id) == 0;
     smi.add_total(known ? amd_key_of(gpu_id) : "", bytes);
   }
-  smi.tell("", [&](void* door) {
+  smi.tell("", [&](void* function) {
     uint64_t bytes = 0;
-    const auto ask = reinterpret_cast<int (*)(uint32_t, int, uint64_t*)>(door);
+    const auto ask = reinterpret_cast<int (*)(uint32_t, int, uint64_t*)>(function);
     return count != 0 && ask(0, rocmsmi::kVram, &bytes) == 0 ? Total(bytes) : Total();
   });
 }

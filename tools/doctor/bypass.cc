@@ -66,7 +66,7 @@ Findings check_bypass(const ProbeReport& gpus) {
       findings.push_back(describe(pid,
                                   process["used"].is_null()
                                       ? "memory"
-                                      : human_bytes(process["used"].get<uint64_t>()).c_str(),
+                                      : human_bytes(process["used"].as<uint64_t>()).c_str(),
                                   label));
     }
   }

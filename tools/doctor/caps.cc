@@ -45,8 +45,8 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   }
 }
 
-KnownGpu known(const nlohmann::json& gpu, const DeviceName& name, std::string label,
-               uint64_t physical, const Setup& setup) {
+KnownGpu known(const Json& gpu, const DeviceName& name, std::string label, uint64_t physical,
+               const Setup& setup) {
   return {
       .key = std::string(name.key),
       .vendor = gpu.value("vendor", ""),
@@ -77,7 +77,7 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
                                .device = each.value("device", 0U),
                                .function = each.value("function", 0U),
                                .partition = each.value("partition", -1)}};
-    const nlohmann::json instances = each.value("instances", nlohmann::json());
+    const Json& instances = each["instances"];
     if (!instances.is_array()) {
       all.push_back(known(each, name, fmt::format("{} ({})", label, key),
                           each.value("physical", uint64_t{0}), setup));

@@ -47,10 +47,11 @@ struct KnownGpu {
 // The GPUs that the driver lists, with the caps that should be in force. (caps.cc)
 std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup);
 
-// What each vendor's library is, by its probe's name; its doors; what it shows of the cap.
+// What each vendor's library is, by its probe's name; what each lookup of its function finds; what
+// it shows of the cap.
 using VendorReports = std::map<std::string, ProbeReport>;
 Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors);  // drivers.cc
-Findings check_doors(const VendorReports& vendors, const Setup& setup);
+Findings check_lookups(const VendorReports& vendors, const Setup& setup);
 Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& gpus,
                     const Setup& setup);
 

@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <future>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/cli/text_list.h"
 #include "tools/doctor/checks.h"
@@ -72,7 +73,7 @@ Findings examine(const DoctorOptions& options) {
   VendorReports vendors;
   for (auto& [name, report] : asked) vendors[name] = report.get();
   add(check_driver(gpus, vendors));
-  add(check_doors(vendors, setup));
+  add(check_lookups(vendors, setup));
   add(check_caps(vendors, known_gpus(gpus, setup), setup));
   add(check_bypass(gpus));
   add(check_program(options.command));
@@ -117,17 +118,14 @@ std::string page_of(const Findings& findings, const Style& style) {
 }
 
 std::string json_of(const Findings& findings, bool healthy) {
-  nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+  Json checks = Json::array();
   for (const Finding& finding : findings) {
     checks.push_back({{"check", finding.check},
                       {"state", name_of(finding.state)},
                       {"text", finding.text},
-                      {"remedy", finding.remedy.empty() ? nlohmann::ordered_json(nullptr)
-                                                        : nlohmann::ordered_json(finding.remedy)}});
+                      {"remedy", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
   }
-  return nlohmann::ordered_json{{"healthy", healthy}, {"checks", checks}}.dump(
-             2, ' ', true, nlohmann::json::error_handler_t::replace) +
-         "\n";
+  return Json{{"healthy", healthy}, {"checks", checks}}.dump_ascii(2) + "\n";
 }
 
 int doctor(const DoctorOptions& options) {
@@ -150,25 +148,21 @@ int doctor(const DoctorOptions& options) {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, int& status) {
+void add_doctor_command(Command program) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* const command = app.add_subcommand(
+  Command command = program.add_subcommand(
       "doctor", "Check that the cap is in force here, and say what to do if not");
-  command->add_option("COMMAND", options->command, "Behind --: a command to judge; it is not run");
-  command->add_option("--deadline", options->deadline_s, "Seconds that a driver may take to answer")
-      ->check(CLI::Range(1, 600))
-      ->capture_default_str();
-  command->add_flag("--contexts", options->contexts,
-                    "Make a context on each GPU, to see what cuMemGetInfo and hipMemGetInfo say");
-  CLI::Option* const json = command->add_flag("--json", options->json, "For programs");
-  command->add_flag("-q,--quiet", options->quiet, "Only what failed, a line each")->excludes(json);
-  command->add_option("--probe", options->probe)->group("");  // how it calls itself
-  command->footer(kExamples);
-  command->callback([options, &status] {
-    int code = kFailed;
-    status = guarded([&] { code = doctor(*options); });
-    if (status == kOk) status = code;
-  });
+  command.add_option("COMMAND", options->command, "Behind --: a command to judge; it is not run");
+  command.add_option("--deadline", options->deadline_s, "Seconds that a driver may take to answer")
+      .range(1, 600)
+      .shows_default();
+  command.add_flag("--contexts", options->contexts,
+                   "Make a context on each GPU, to see what cuMemGetInfo and hipMemGetInfo say");
+  const Option json = command.add_flag("--json", options->json, "For programs");
+  command.add_flag("-q,--quiet", options->quiet, "Only what failed, a line each").excludes(json);
+  command.add_option("--probe", options->probe).hidden();  // how it calls itself
+  command.set_footer(kExamples);
+  command.set_body([options] { return doctor(*options); });
 }
 
 }  // namespace fracgpu::tools

@@ -1,4 +1,4 @@
-// What the vendors' libraries are, and whether every door of theirs leads to the library; see
+// What the vendors' libraries are, and whether every lookup of their functions finds ours; see
 // checks.h.
 #include <fmt/format.h>
 
@@ -121,7 +121,7 @@ Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors) {
   return findings;
 }
 
-Findings check_doors(const VendorReports& vendors, const Setup& setup) {
+Findings check_lookups(const VendorReports& vendors, const Setup& setup) {
   constexpr const char* kCheck = "doors";
   Findings findings;
   if (!setup.preloaded()) return findings;

@@ -1,4 +1,4 @@
-// Goes through the doors of NVIDIA's libraries; see vendor_probes.h.
+// Looks up functions of NVIDIA's libraries; see vendor_probes.h.
 #include <fmt/format.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ void probe_cuda(ProbeTeller& teller) {
       !cuda.call("cuDeviceGetCount", &count)) {
     return;
   }
-  cuda.add_doors(kFunction, reinterpret_cast<void*>(&cuDeviceTotalMem_v2));
+  cuda.add_lookups(kFunction, reinterpret_cast<void*>(&cuDeviceTotalMem_v2));
   cuda.add_getter("cuGetProcAddress_v2", kFunction, "cuDeviceTotalMem", 12000);
   std::vector<int> devices(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
@@ -56,8 +56,8 @@ void probe_cuda(ProbeTeller& teller) {
     if (!cuda.call(kFunction, &bytes, devices[static_cast<size_t>(i)])) return;
     cuda.add_total(cuda_key(cuda, devices[static_cast<size_t>(i)]), bytes);
   }
-  cuda.tell(version_text(version, 1000, 10), [&](void* door) {
-    return devices.empty() ? Total() : total_of_number(door, devices[0]);
+  cuda.tell(version_text(version, 1000, 10), [&](void* function) {
+    return devices.empty() ? Total() : total_of_number(function, devices[0]);
   });
 }
 
@@ -71,7 +71,7 @@ void probe_nvml(ProbeTeller& teller) {
       !library.call("nvmlDeviceGetCount_v2", &count)) {
     return;
   }
-  library.add_doors(kFunction, reinterpret_cast<void*>(&nvmlDeviceGetMemoryInfo));
+  library.add_lookups(kFunction, reinterpret_cast<void*>(&nvmlDeviceGetMemoryInfo));
   const auto add_total = [&](nvml::nvmlDevice_t device) {
     nvml::nvmlMemory_t memory = {};
     char uuid[nvml::kUuidBytes] = "";
@@ -91,9 +91,9 @@ void probe_nvml(ProbeTeller& teller) {
       if (!add_total(instance)) return;
     }
   }
-  library.tell(version, [&](void* door) {
+  library.tell(version, [&](void* function) {
     nvml::nvmlMemory_t memory = {};
-    const auto ask = reinterpret_cast<int (*)(nvml::nvmlDevice_t, nvml::nvmlMemory_t*)>(door);
+    const auto ask = reinterpret_cast<int (*)(nvml::nvmlDevice_t, nvml::nvmlMemory_t*)>(function);
     return count != 0 && ask(first, &memory) == 0 ? Total(memory.total) : Total();
   });
 }

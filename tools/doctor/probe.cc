@@ -95,11 +95,18 @@ bool reap(pid_t pid, uint64_t deadline_ms, int& status) {
 
 void take_lines(const std::string& lines, ProbeReport& report) {
   for (const std::string_view each : split(lines, '\n')) {
-    const auto line = nlohmann::json::parse(each, nullptr, false);
-    if (!line.is_object()) continue;  // the last one, of a child that was killed
-    for (const auto& [field, value] : line.items()) {
+    Json line;
+    try {
+      line = Json::parse(each);
+    } catch (const std::runtime_error&) {
+      continue;  // the last one, of a child that was killed
+    }
+    if (!line.is_object()) continue;
+    for (size_t i = 0; i < line.keys().size(); ++i) {
+      const std::string& field = line.keys()[i];
+      const Json& value = line.items()[i];
       if (field == "step" && value.is_string()) {
-        report.step = value;
+        report.step = value.text();
       } else {
         report.told[field] = value;
       }
@@ -175,13 +182,12 @@ void ProbeTeller::step(const std::string& what) {
   line({{"step", what}});
 }
 
-void ProbeTeller::tell(const std::string& field, const nlohmann::json& value) {
+void ProbeTeller::tell(const std::string& field, const Json& value) {
   line({{field, value}});
 }
 
-void ProbeTeller::line(const nlohmann::json& value) {
-  using nlohmann::json;
-  const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
+void ProbeTeller::line(const Json& value) {
+  const std::string text = value.dump_ascii(-1) + "\n";
   for (size_t at = 0; at < text.size();) {
     const ssize_t written = write(fd_, text.data() + at, text.size() - at);
     if (written < 0 && errno != EINTR) return;

@@ -3,10 +3,10 @@
 // what it had told before its end is known, and what it was about to do.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tools/cli/json.h"
 #include "tools/launch/launch_tree.h"
 
 namespace fracgpu::tools {
@@ -14,10 +14,10 @@ namespace fracgpu::tools {
 // What a child told.
 struct ProbeReport {
   enum class End { done, failed, crashed, hung } end = End::failed;
-  int status = 0;                                  // failed: its exit status; crashed: the signal
-  std::string step;                                // the last thing it began
-  std::string said;                                // on stderr, its first line
-  nlohmann::json told = nlohmann::json::object();  // its lines in one
+  int status = 0;              // failed: its exit status; crashed: the signal
+  std::string step;            // the last thing it began
+  std::string said;            // on stderr, its first line
+  Json told = Json::object();  // its lines in one
 
   bool done() const { return end == End::done; }
   std::string trouble() const;  // "hung for 10 s in cuInit", "crashed (signal 11) in …"
@@ -35,10 +35,10 @@ class ProbeTeller {
   ProbeTeller();
   // About to do this, which may be the last thing.
   void step(const std::string& what);
-  void tell(const std::string& field, const nlohmann::json& value);
+  void tell(const std::string& field, const Json& value);
 
  private:
-  void line(const nlohmann::json& value);
+  void line(const Json& value);
   int fd_;
 };
 

@@ -1,4 +1,4 @@
-// Opens a library and goes through its doors; see probed_library.h.
+// Opens a library and looks a function of it up in every way; see probed_library.h.
 #include "tools/doctor/probed_library.h"
 
 #include <string_view>
@@ -6,8 +6,6 @@
 #include "tools/doctor/mapped_library.h"
 
 namespace fracgpu::tools {
-
-using nlohmann::json;
 
 ProbedLibrary::ProbedLibrary(ProbeTeller& teller, const std::vector<const char*>& names)
     : teller_(teller) {
@@ -25,7 +23,7 @@ ProbedLibrary::ProbedLibrary(ProbeTeller& teller, const std::vector<const char*>
   teller_.tell("missing", why);
 }
 
-void ProbedLibrary::add_doors(const char* function, void* linked) {
+void ProbedLibrary::add_lookups(const char* function, void* linked) {
   add("link", function, linked);
   add("dlsym", function, dlsym(handle_, function));
   add("RTLD_DEFAULT", function, dlsym(RTLD_DEFAULT, function));
@@ -33,8 +31,8 @@ void ProbedLibrary::add_doors(const char* function, void* linked) {
   if (void* const found = dlvsym(handle_, function, "ANY_1.0")) add("dlvsym", function, found);
 }
 
-void ProbedLibrary::add(const std::string& door, const char* function, void* address) {
-  doors_.push_back({door, function, address});
+void ProbedLibrary::add(const std::string& lookup, const char* function, void* address) {
+  lookups_.push_back({lookup, function, address});
 }
 
 void ProbedLibrary::add_getter(const char* getter, const char* function, const char* name,
@@ -43,8 +41,9 @@ void ProbedLibrary::add_getter(const char* getter, const char* function, const c
   void* found = nullptr;
   int status[4] = {};  // some versions write one number there
   const bool knows = get != nullptr && get(name, &found, version, 0, status) == 0;
-  const std::string_view door = getter;  // without the number of its version
-  add(std::string(door.substr(0, door.find('_'))), function, knows ? found : nullptr);
+  const std::string_view name_of_getter = getter;  // without the number of its version
+  add(std::string(name_of_getter.substr(0, name_of_getter.find('_'))), function,
+      knows ? found : nullptr);
 }
 
 void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
@@ -52,22 +51,22 @@ void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
 }
 
 void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
-  json doors = json::array();
-  for (const Door& door : doors_) {
-    teller_.step(fmt::format("{} by {}", door.function, door.name));
+  Json found = Json::array();
+  for (const Lookup& lookup : lookups_) {
+    teller_.step(fmt::format("{} by {}", lookup.function, lookup.name));
     Dl_info info = {};
-    const bool known = door.address != nullptr && dladdr(door.address, &info) != 0;
+    const bool known = lookup.address != nullptr && dladdr(lookup.address, &info) != 0;
     const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
     const bool hooked = file.substr(file.rfind('/') + 1).starts_with(kLibrary);
-    const Total total = door.address == nullptr ? Total() : ask(door.address);
-    doors.push_back({{"door", door.name},
-                     {"function", door.function},
-                     {"found", door.address != nullptr},
+    const Total total = lookup.address == nullptr ? Total() : ask(lookup.address);
+    found.push_back({{"door", lookup.name},
+                     {"function", lookup.function},
+                     {"found", lookup.address != nullptr},
                      {"hooked", hooked},
-                     {"total", total ? json(*total) : json(nullptr)}});
+                     {"total", total ? Json(*total) : Json(nullptr)}});
   }
   teller_.tell("version", version);
-  teller_.tell("doors", doors);
+  teller_.tell("doors", found);
   teller_.tell("totals", totals_);
 }
 

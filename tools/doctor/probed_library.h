@@ -43,27 +43,27 @@ class ProbedLibrary {
   }
 
   // The ways to the function. `linked` is where the linker bound it.
-  void add_doors(const char* function, void* linked);
-  void add(const std::string& door, const char* function, void* address);
+  void add_lookups(const char* function, void* linked);
+  void add(const std::string& lookup, const char* function, void* address);
   // The way by CUDA's or HIP's getter, which have one form; it knows the function as `name`.
   void add_getter(const char* getter, const char* function, const char* name, int version);
 
   // What the library says of a device's memory.
   void add_total(const std::string& key, uint64_t bytes);
 
-  // Asks every door for the first device's memory, and tells all.
+  // Calls what every lookup found for the first device's memory, and tells all.
   void tell(const std::string& version, const std::function<Total(void*)>& ask);
 
  private:
-  struct Door {
+  struct Lookup {
     std::string name;
     const char* function;
     void* address;
   };
   ProbeTeller& teller_;
   void* handle_ = nullptr;
-  std::vector<Door> doors_{};
-  nlohmann::json totals_ = nlohmann::json::array();
+  std::vector<Lookup> lookups_{};
+  Json totals_ = Json::array();
 };
 
 // cuDeviceTotalMem or hipDeviceTotalMem at this address, of a device by its number.

@@ -1,5 +1,5 @@
-// The probes that ask no vendor's library about doors: whether this library was preloaded, and
-// which GPUs there are, which driver they have and who holds memory on them.
+// The probes that ask no vendor's library how a function is found: whether this library was
+// preloaded, and which GPUs there are, which driver they have and who holds memory on them.
 #include <fstream>
 
 #include "tools/doctor/mapped_library.h"
@@ -11,18 +11,16 @@
 namespace fracgpu::tools {
 namespace {
 
-using nlohmann::json;
-
-json processes_on(const Gpu& gpu) {
-  json list = json::array();
+Json processes_on(const Gpu& gpu) {
+  Json list = Json::array();
   for (const auto& [pid, bytes] : driver_list(gpu).value_or(DriverList())) {
-    list.push_back({{"pid", pid}, {"used", bytes ? json(*bytes) : json(nullptr)}});
+    list.push_back({{"pid", pid}, {"used", bytes ? Json(*bytes) : Json(nullptr)}});
   }
   return list;
 }
 
 // The devices that a GPU in MIG mode consists of; null where it is not in MIG mode.
-json instances_of(const Gpu& gpu) {
+Json instances_of(const Gpu& gpu) {
   using namespace nvml;
   const NvmlLibrary& library = NvmlLibrary::get();
   const auto handle_of =
@@ -38,7 +36,7 @@ json instances_of(const Gpu& gpu) {
   }
   const auto instances = mig_instances(library, device);
   if (!instances) return nullptr;
-  json list = json::array();
+  Json list = Json::array();
   for (const nvmlDevice_t instance : *instances) {
     char uuid[kUuidBytes] = "";
     nvmlMemory_t memory = {};
@@ -51,7 +49,7 @@ json instances_of(const Gpu& gpu) {
 
 int probe_gpus(ProbeTeller& teller) {
   teller.step("listing the GPUs (nvmlInit_v2, /sys/class/kfd)");
-  json gpus = json::array();
+  Json gpus = Json::array();
   for (const Gpu& gpu : list_gpus()) {
     teller.step("listing the processes on " + gpu.label());
     const bool amd = gpu.vendor == Gpu::Vendor::amd;

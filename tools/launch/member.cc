@@ -14,9 +14,9 @@
 #include "shim/ledger/grow_lock.h"
 #include "shim/ledger/ledger_file.h"
 #include "tools/cli/plain_text.h"
-#include "tools/commands/explain.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/machine/ledger_reader.h"
+#include "tools/ui/explanation.h"
 
 namespace fracgpu::tools {
 namespace {

@@ -1,4 +1,5 @@
-// A launch from the book's entry to its end, shared by `fracgpu run` and `fracgpu queue`.
+// A launch from its entry in the claim table to its end, shared by `fracgpu run` and `fracgpu
+// queue`.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ namespace fracgpu::tools {
 std::string tenant_or_new(const std::string& name);
 
 // Refuses, by an exception, a name whose processes run already under other caps. Those that
-// `fracgpu run` started are judged by the book.
+// `fracgpu run` started are judged by the claim table.
 void check_caps_of_running(const std::string& tenant, const Request& request,
                            const std::vector<Share>& shares);
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "tools/cli/json.h"
 #include "tools/cli/output.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
@@ -20,7 +20,7 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr int kLook_ms = 50;  // at the book, while a command waits
+constexpr int kLook_ms = 50;  // at the claim table, while a command waits
 
 }  // namespace
 
@@ -173,11 +173,11 @@ void QueueAgent::summarise() const {
   complain(fmt::format("{} done, {} failed, {} not started, {} not understood", done_, failed_,
                        not_started, source_.refused()));
   if (!json_) return;
-  print(nlohmann::ordered_json{{"done", done_},
-                               {"failed", failed_},
-                               {"not_started", not_started},
-                               {"not_understood", source_.refused()}}
-            .dump(2) +
+  print(Json{{"done", done_},
+             {"failed", failed_},
+             {"not_started", not_started},
+             {"not_understood", source_.refused()}}
+            .dump() +
         "\n");
 }
 

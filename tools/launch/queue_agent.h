@@ -1,5 +1,5 @@
-// The agent behind `fracgpu queue`. Of each queue the next command waits in the machine's book, the
-// first queue with the highest priority; the book decides, as it does for everybody else. What has
+// The agent behind `fracgpu queue`. Of each queue the next command waits in the claim table, the
+// first queue with the highest priority; the table decides, as it does for everybody else. What has
 // been served is run by a child that stands for `fracgpu run`, so that it keeps its share whatever
 // becomes of the agent.
 #pragma once

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
+#include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
 
 namespace fracgpu::tools {
@@ -49,7 +50,7 @@ Amount amount_of(std::string_view text) {
   return amount;
 }
 
-uint32_t parts_of(std::string_view text) {
+uint32_t eighths_of(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     refuse(
         fmt::format("fraction {} {}; accepted: 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, "
@@ -87,7 +88,7 @@ std::vector<Item> items_of(std::string_view text) {
 
 }  // namespace
 
-void add_request_options(CLI::App& command, RequestText& text) {
+void add_request_options(Command command, RequestText& text) {
   command.add_option("--memory", text.memory,
                      "Cap on each GPU: 8GiB, 512MiB, 50%, or per GPU 0=8GiB,1=4GiB");
   command.add_option("--fraction", text.fraction,
@@ -169,13 +170,13 @@ void Request::read_fraction(const std::string& text) {
   asked_ = "fraction";
   const std::vector<Item> items = items_of(text);
   if (items.size() == 1 && items[0].selector.empty()) {
-    each_ = parts_of(items[0].value);
+    each_ = eighths_of(items[0].value);
     count_ = 1;
     asked_ += " " + fraction_text(each_);
     return;
   }
   for (const Item& item : items) {
-    const uint32_t eighths = parts_of(item.value);
+    const uint32_t eighths = eighths_of(item.value);
     if (item.selector.empty()) {
       refuse("--fraction is one share, or one for each GPU that it names: 0=0.5,1=0.25");
     }

@@ -2,7 +2,6 @@
 // shares of GPUs to be claimed, and the GPUs that may serve it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +12,14 @@
 
 namespace fracgpu::tools {
 
+class Command;
+
 // As written; empty where it was not.
 struct RequestText {
   std::string memory, fraction, count, gpus;
 };
 
-void add_request_options(CLI::App& command, RequestText& text);
+void add_request_options(Command command, RequestText& text);
 
 // One of three kinds: caps without a claim, a claim that may go to any of several GPUs, or a claim
 // on certain GPUs.
@@ -30,12 +31,12 @@ class Request {
   // The same in one form, to tell whether two launches ask for the same.
   const std::string& asked() const { return asked_; }
 
-  // The book's part of it.
+  // What of it goes into the claim table.
   ClaimRequest claim_request() const;
 
   // The GPUs that could serve it.
   std::vector<Gpu> candidates() const;
-  // The GPUs that the launch gets, given what the book granted.
+  // The GPUs that the launch gets, given what the claim table granted.
   std::vector<Gpu> granted(const std::vector<Share>& shares) const;
   // Whether it sees these only.
   bool hides_others() const { return claims_ || restricted_; }
@@ -61,7 +62,7 @@ class Request {
   std::string asked_;
 };
 
-// "0.5" for four parts.
+// "0.5" for four eighths.
 std::string fraction_text(uint32_t eighths);
 
 }  // namespace fracgpu::tools

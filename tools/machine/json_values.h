@@ -1,13 +1,10 @@
 // What several subcommands say as JSON. Fields may be added, never renamed.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "tools/cli/json.h"
 #include "tools/machine/machine_state.h"
 
 namespace fracgpu::tools {
-
-using Json = nlohmann::ordered_json;
 
 // The value, or null.
 template <typename T>

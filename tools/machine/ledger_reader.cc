@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <regex>
 #include <stdexcept>
 #include <string_view>
 
@@ -208,12 +207,23 @@ bool DeviceUse::lives() const {
                      [](const ProcessUse& process) { return process.lives(); });
 }
 
+namespace {
+
+// A ledger that is being made, on a file system without unnamed files: TENANT.PID.new.
+bool is_unfinished(std::string_view name) {
+  constexpr std::string_view kEnd = ".new";
+  if (!name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  const size_t dot = name.find_last_not_of("0123456789");
+  return dot != name.npos && name[dot] == '.' && dot + 1 < name.size();
+}
+
+}  // namespace
+
 std::vector<std::string> tenant_names() {
-  // A ledger that is being made, on a file system without unnamed files.
-  static const std::regex unfinished(".*\\.[0-9]+\\.new");
   std::vector<std::string> names;
   find_ledger([&](const char* name) {
-    if (!std::regex_match(name, unfinished)) names.emplace_back(name);
+    if (!is_unfinished(name)) names.emplace_back(name);
     return false;
   });
   std::sort(names.begin(), names.end());

@@ -1,4 +1,4 @@
-// Puts the parts together; see machine_state.h.
+// Puts together what ledgers, claim table and drivers say; see machine_state.h.
 #include "tools/machine/machine_state.h"
 
 #include <sys/stat.h>

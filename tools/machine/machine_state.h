@@ -1,6 +1,6 @@
 // All that this command shows of a machine: its GPUs, with what is used, claimed and capped there,
-// whose it is, and who holds memory under no cap. One look, put together from the ledgers, the book
-// and the drivers.
+// whose it is, and who holds memory under no cap. One look, put together from the ledgers, the
+// claim table and the drivers.
 #pragma once
 
 #include <optional>
@@ -47,8 +47,9 @@ struct GpuState {
 
 struct MachineState {
   std::vector<GpuState> gpus;
-  std::vector<TenantUse> tenants;       // by name
-  std::vector<std::string> complaints;  // a line each: ledgers and the book that cannot be read
+  std::vector<TenantUse> tenants;  // by name
+  std::vector<std::string>
+      complaints;  // a line each: ledgers and the claim table that cannot be read
 
   const TenantUse* tenant(const std::string& name) const;
   const GpuState* gpu(const std::string& key) const;

@@ -1,24 +1,20 @@
-// The command line as CLI11 knows it, in plain values: what the man page and the completions are
-// made from, so that they always say what --help says.
+// The command line in plain values: what the man page and the completions are made from, so that
+// they always say what --help says.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "tools/cli/arguments.h"
 
 namespace fracgpu::tools {
 
 // What may stand for an argument, for a shell to offer.
 enum class Kind { none, words, tenant, file, command };
 
-struct Argument {
-  std::vector<std::string> names{};  // "--json", "-q"; of a positional one its name alone
-  std::string description{};
-  bool is_flag = false;  // takes no value, or one only behind "="
-  bool required = false, repeats = false;
-  std::string placeholder{};  // of the value
-  Kind kind = Kind::none;     // of the value
-  std::string words{};        // kind words: separated by blanks
+struct Argument : ArgumentText {
+  Kind kind = Kind::none;  // of the value
+  std::string words{};     // kind words: separated by blanks
 
   bool is_option() const { return names[0][0] == '-'; }
 };
@@ -34,7 +30,7 @@ struct CommandLine {
   std::vector<Subcommand> subcommands;
 };
 
-CommandLine command_line_of(const CLI::App& app);
+CommandLine command_line_of(const CommandText& text);
 
 // fracgpu(1), for man. (man_page.cc)
 std::string man_page(const CommandLine& line);

@@ -1,4 +1,4 @@
-// Reads the command line's structure from CLI11 and prints what is made of it; see manual.h.
+// Takes the structure of the command line and prints what is made of it; see manual.h.
 #include "tools/manual/manual.h"
 
 #include "tools/cli/output.h"
@@ -25,70 +25,48 @@ constexpr Value kValues[] = {
     {"--completion", Kind::words, "bash zsh fish"},
 };
 
-Argument argument_of(const CLI::Option& option) {
-  Argument argument;
-  argument.description = option.get_description();
-  if (option.get_lnames().empty() && option.get_snames().empty()) {
-    argument.names = {option.get_name()};
-  }
-  for (const std::string& name : option.get_snames()) argument.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) argument.names.push_back("--" + name);
-  argument.is_flag = option.get_type_size() == 0 || option.get_expected_min() == 0;
-  argument.required = option.get_required();
-  argument.repeats = option.get_items_expected_max() > 1;
-  argument.placeholder = option.get_type_name();
-  for (const Value& value : kValues) {
-    if (argument.names.back() != value.name) continue;
-    argument.kind = value.kind;
-    argument.words = value.words;
-  }
-  return argument;
-}
-
-std::vector<Argument> arguments_of(const CLI::App& app) {
+std::vector<Argument> arguments_of(const std::vector<ArgumentText>& texts) {
   std::vector<Argument> arguments;
-  for (const CLI::Option* const option : app.get_options()) {
-    if (!option->get_group().empty()) arguments.push_back(argument_of(*option));
+  for (const ArgumentText& text : texts) {
+    Argument argument{text, Kind::none, {}};
+    for (const Value& value : kValues) {
+      if (text.names.back() != value.name) continue;
+      argument.kind = value.kind;
+      argument.words = value.words;
+    }
+    arguments.push_back(std::move(argument));
   }
   return arguments;
 }
 
 }  // namespace
 
-CommandLine command_line_of(const CLI::App& app) {
-  CommandLine line{app.get_description(), app.get_footer(), arguments_of(app), {}};
-  for (const CLI::App* const each : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (each->get_group().empty()) continue;
+CommandLine command_line_of(const CommandText& text) {
+  CommandLine line{text.description, text.footer, arguments_of(text.arguments), {}};
+  for (const CommandText& each : text.subcommands) {
     line.subcommands.push_back(
-        {each->get_name(), each->get_description(), each->get_footer(), arguments_of(*each)});
+        {each.name, each.description, each.footer, arguments_of(each.arguments)});
   }
   return line;
 }
 
-void add_manual_options(CLI::App& app) {
-  app.add_flag_callback(
-         "--manual",
-         [&app] {
-           print(man_page(command_line_of(app)));
-           throw CLI::Success();
-         },
-         "Print the man page, for man -l -")
-      ->trigger_on_parse();
-  app.add_option_function<std::string>(
-         "--completion",
-         [&app](const std::string& shell) {
-           const CommandLine line = command_line_of(app);
-           print(shell == "bash"  ? bash_completion(line)
-                 : shell == "zsh" ? zsh_completion(line)
-                                  : fish_completion(line));
-           throw CLI::Success();
-         },
-         "Print completions for this shell: bash, zsh or fish")
-      ->check([](const std::string& shell) {
+void add_manual_options(Command program) {
+  program.add_final_flag(
+      "--manual", [program] { print(man_page(command_line_of(program.text()))); },
+      "Print the man page, for man -l -");
+  program.add_final_option(
+      "--completion",
+      [program](const std::string& shell) {
+        const CommandLine line = command_line_of(program.text());
+        print(shell == "bash"  ? bash_completion(line)
+              : shell == "zsh" ? zsh_completion(line)
+                               : fish_completion(line));
+      },
+      [](const std::string& shell) {
         const bool known = shell == "bash" || shell == "zsh" || shell == "fish";
         return known ? "" : "there are completions for bash, zsh and fish, and not for " + shell;
-      })
-      ->trigger_on_parse();
+      },
+      "Print completions for this shell: bash, zsh or fish");
 }
 
 }  // namespace fracgpu::tools

@@ -1,11 +1,11 @@
 // --manual and --completion: the command's own man page and completions.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 namespace fracgpu::tools {
 
+class Command;
+
 // Adds both to the command, which must have all its subcommands when it parses.
-void add_manual_options(CLI::App& app);
+void add_manual_options(Command program);
 
 }  // namespace fracgpu::tools

@@ -1,4 +1,4 @@
-// Makes samples of the ledgers, the book and the driver's lists; see collector.h.
+// Makes samples of the ledgers, the claim table and the driver's lists; see collector.h.
 #include "tools/metrics/collector.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ struct Families {
   Family created{"fracgpu_tenant_created_timestamp_seconds", kGauge,
                  "When a tenant's ledger was made."};
   Family unreadable{"fracgpu_ledgers_unreadable", kGauge,
-                    "Ledgers, and the book of claims, that cannot be read or trusted."};
+                    "Ledgers, and the claim table, that cannot be read or trusted."};
   Family cap{"fracgpu_tenant_cap_bytes", kGauge,
              "The most memory of a GPU that a tenant may hold; none where it is not capped."};
   Family used{"fracgpu_tenant_used_bytes", kGauge,
@@ -63,7 +63,7 @@ struct Families {
                       "Memory of a GPU that a process holds."};
   Family process_peak{"fracgpu_process_peak_bytes", kGauge,
                       "The most that a process held on a GPU."};
-  Family process_implicit{"fracgpu_process_implicit_bytes", kGauge,
+  Family process_overhead{"fracgpu_process_implicit_bytes", kGauge,
                           "What a process holds that no call asked for: contexts and the like."};
   Family process_leased{"fracgpu_process_leased_bytes", kGauge,
                         "What a process may hold without asking its tenant."};
@@ -93,7 +93,7 @@ struct Families {
                                  &processes,
                                  &process_used,
                                  &process_peak,
-                                 &process_implicit,
+                                 &process_overhead,
                                  &process_leased,
                                  &process_allocations,
                                  &process_allocations_at}) {
@@ -115,7 +115,7 @@ void add_process(const ProcessUse& process, const Labels& device, Families& fami
                 {{"pid", pid_of(process)}, {"user", process.user}, {"command", process.command}});
   families.process_used.add(labels, process.used);
   families.process_peak.add(labels, process.peak);
-  families.process_implicit.add(labels, process.overhead);
+  families.process_overhead.add(labels, process.overhead);
   families.process_leased.add(labels, process.leased);
   if (!process.allocations) return;
   families.process_allocations.add(labels, *process.allocations);
@@ -137,10 +137,10 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
   families.peak.add(labels, device.peak);
   add_refusals(device.refusals, labels, families);
   families.damaged.add(labels, uint64_t{device.damaged});
-  uint64_t alive = 0, exported = 0, guests = 0;
+  uint64_t alive = 0, exported = 0, importers = 0;
   for (const ProcessUse& process : device.processes) {
     if (process.foreign_importer) {
-      guests += process.alive ? 1 : 0;
+      importers += process.alive ? 1 : 0;
       continue;
     }
     alive += process.alive ? 1 : 0;
@@ -149,8 +149,8 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
       add_process(process, labels, families);
     }
   }
-  for (const auto& [state, number] :
-       {std::pair("alive", alive), std::pair("exported", exported), std::pair("guest", guests)}) {
+  for (const auto& [state, number] : {std::pair("alive", alive), std::pair("exported", exported),
+                                      std::pair("guest", importers)}) {
     Labels of_state = labels;
     of_state.emplace_back("state", state);
     families.processes.add(of_state, number);
@@ -187,7 +187,7 @@ void add_claims(const std::vector<Launch>& launches, Families& families) {
   families.waiting.add({}, waiting);
 }
 
-void add_gpus(const nlohmann::json& gpus, const TenantProcesses& tenants, Families& families) {
+void add_gpus(const Json& gpus, const TenantProcesses& tenants, Families& families) {
   for (const auto& gpu : gpus) {
     const Labels labels = {{"gpu", gpu.value("key", "")}};
     families.gpu_info.add({{"gpu", gpu.value("key", "")},
@@ -199,7 +199,7 @@ void add_gpus(const nlohmann::json& gpus, const TenantProcesses& tenants, Famili
     for (const auto& process : gpu["processes"]) {
       const uint32_t pid = process.value("pid", 0U);
       if (tenants.knows(pid)) continue;
-      others[pid] = process["used"].is_null() ? 0 : process["used"].get<uint64_t>();
+      others[pid] = process.value("used", uint64_t{0});
     }
     uint64_t bytes = 0;
     for (const auto& [pid, used] : others) bytes += used;
@@ -215,7 +215,7 @@ std::string Collector::collect() {
   families.build.add({{"version", FRACGPU_VERSION}}, uint64_t{1});
 
   // The driver's list first: who joins a tenant meanwhile is in the ledgers.
-  nlohmann::json gpus = nlohmann::json::array();
+  Json gpus = Json::array();
   bool driver_up = false;
   if (coarse_now_ms() >= ask_driver_again_ms_) {
     const ProbeReport report = run_probe("gpus", without_library(), kDriverDeadline_s);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "shim/base/text.h"
+#include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/cli/replace_file.h"
@@ -53,20 +54,23 @@ void metrics(const MetricsOptions& options) {
 
 }  // namespace
 
-void add_metrics_command(CLI::App& app, int& status) {
+void add_metrics_command(Command program) {
   const auto options = std::make_shared<MetricsOptions>();
-  CLI::App* const command =
-      app.add_subcommand("metrics", "Tell Prometheus what every tenant may use and uses");
-  CLI::Option* const textfile = command->add_option(
-      "--textfile", options->textfile, "Write this file, whose name ends in .prom, instead");
+  Command command =
+      program.add_subcommand("metrics", "Tell Prometheus what every tenant may use and uses");
+  const Option textfile = command.add_option("--textfile", options->textfile,
+                                             "Write this file, whose name ends in .prom, instead");
   command
-      ->add_option("--listen", options->listen,
-                   "Answer HTTP on this address until a signal ends it, as 127.0.0.1:9400")
-      ->excludes(textfile);
-  command->add_flag("--no-processes", options->no_processes,
-                    "Leave out what has a label for each process");
-  command->footer(kExamples);
-  command->callback([options, &status] { status = guarded([&] { metrics(*options); }); });
+      .add_option("--listen", options->listen,
+                  "Answer HTTP on this address until a signal ends it, as 127.0.0.1:9400")
+      .excludes(textfile);
+  command.add_flag("--no-processes", options->no_processes,
+                   "Leave out what has a label for each process");
+  command.set_footer(kExamples);
+  command.set_body([options] {
+    metrics(*options);
+    return kOk;
+  });
 }
 
 }  // namespace fracgpu::tools

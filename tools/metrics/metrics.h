@@ -1,10 +1,10 @@
 // `fracgpu metrics`: caps, use, claims and refusals for Prometheus.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 namespace fracgpu::tools {
 
-void add_metrics_command(CLI::App& app, int& status);
+class Command;
+
+void add_metrics_command(Command program);
 
 }  // namespace fracgpu::tools

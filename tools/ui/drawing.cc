@@ -79,8 +79,8 @@ std::string full_moment(uint64_t unix_s) {
   return format_time(is_today(at) ? "today at %H:%M:%S" : "on %Y-%m-%d at %H:%M:%S", at);
 }
 
-double share_of(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+double share_of(uint64_t amount, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(amount) / static_cast<double>(whole);
 }
 
 std::string bar(const Style& style, double share, int columns) {

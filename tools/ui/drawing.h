@@ -49,7 +49,7 @@ struct Signs {
 Signs signs(const Style& style);
 std::string gpu_bar(const Style& style, const GpuState& gpu, int columns);
 
-double share_of(uint64_t part, uint64_t whole);
+double share_of(uint64_t amount, uint64_t whole);
 
 // "4000", or, in parentheses, a PID that only the process's own container knows.
 std::string pid_text(uint32_t host_pid, uint32_t pid);

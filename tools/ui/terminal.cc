@@ -110,7 +110,7 @@ Terminal::Size Terminal::size() const {
   return {window.ws_row, window.ws_col};
 }
 
-bool Terminal::send(const std::string& bytes, int patience_ms) {
+bool Terminal::send(const std::string& bytes, int timeout_ms) {
   for (size_t done = 0; done < bytes.size();) {
     if (gone_) return false;
     const ssize_t written = write(tty_.get(), bytes.data() + done, bytes.size() - done);
@@ -119,7 +119,7 @@ bool Terminal::send(const std::string& bytes, int patience_ms) {
     } else if (written < 0 && errno == EAGAIN) {
       pollfd either[] = {{.fd = tty_.get(), .events = POLLOUT, .revents = 0},
                          {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-      const int ready = poll(either, 2, patience_ms);
+      const int ready = poll(either, 2, timeout_ms);
       if (ready == 0 || (ready > 0 && either[0].revents == 0)) return false;
     } else if (errno != EINTR) {
       gone_ = true;

@@ -42,8 +42,8 @@ class Terminal {
  private:
   void enter();
   void leave();
-  // False when not all of it was taken: a signal came, or the patience is over (-1: it never is).
-  bool send(const std::string& bytes, int patience_ms);
+  // False when not all of it was taken: a signal came, or the time is over (-1: it never is).
+  bool send(const std::string& bytes, int timeout_ms);
   int take_key();
 
   // Of its own, not blocking: the one that the shell has stays as it is.

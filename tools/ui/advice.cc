@@ -1,11 +1,11 @@
-// What would have helped; see explain.h. Every sentence follows from numbers that are known: from
-// the refusal's record, or from how things stand now, and says which.
+// What would have helped; see explanation.h. Every sentence follows from numbers that are known:
+// from the refusal's record, or from how things stand now, and says which.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tools/commands/explain.h"
 #include "tools/ui/drawing.h"
+#include "tools/ui/explanation.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -76,7 +76,7 @@ class Advisor {
           "counts; PyTorch: torch.cuda.empty_cache())",
           bytes(refusal_.own));
     }
-    implicit();
+    overhead();
   }
 
   void larger_cap(uint64_t needed) {
@@ -121,7 +121,7 @@ class Advisor {
         bytes(refusal_.largest));
   }
 
-  void implicit() {
+  void overhead() {
     if (now_ == nullptr) return;
     uint64_t sum = 0;
     int count = 0;

@@ -1,8 +1,8 @@
-// `fracgpu status --json`.
-#include "tools/commands/status.h"
+// See json_values.h.
 #include "tools/machine/json_values.h"
 
 namespace fracgpu::tools {
+
 Json json_of(const DeviceUse& device) {
   return {
       {"key", device.key},
@@ -116,11 +116,6 @@ Json json_of(const ProcessUse& process) {
       {"driver_bytes", or_null(process.driver_used)},
       {"since_unix_s", process.since_unix_s},
   };
-}
-
-std::string status_json(const MachineState& machine) {
-  return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump(2) +
-         "\n";
 }
 
 }  // namespace fracgpu::tools
