@@ -77,7 +77,7 @@ void alloc_free(benchmark::State& state, size_t bytes) {
   if (failed != 0) state.SkipWithError("a call failed");
 }
 
-// Frees any of the live ones and allocates again, so that the books are cold: what a long-lived
+// Frees any of the live ones and allocates again, so that the tables are cold: what a long-lived
 // program does.
 void replace(benchmark::State& state, size_t bytes) {
   const Driver& driver = Driver::get();

@@ -163,7 +163,7 @@ field() { sed -n "s/^$1 .*\b$2=\([0-9]*\).*/\1/p" | tail -n 1; } # field COMMAND
 heading "Two tenants on one GPU, each allocates until it is told no"
 before=$(host_look | awk -F', ' '{ print $2 }')
 for tenant in "${tenants[@]}"; do
-  start as "$tenant" "$client" --door=cudart init retain wait fill 256MiB fill 2MiB alloc 1GiB wait
+  start as "$tenant" "$client" --lookup=cudart init retain wait fill 256MiB fill 2MiB alloc 1GiB wait
 done
 for tenant in "${tenants[@]}"; do answers "$tenant" >"$work/$tenant.first"; done
 for tenant in "${tenants[@]}"; do go_on "$tenant"; done # both at the same time from here

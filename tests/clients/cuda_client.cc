@@ -1,5 +1,5 @@
-// A scriptable CUDA program: cuda_client [--door=D] [--ptsz] [--threads=T] [--keep] COMMAND ARGS …,
-// run in order. Each command prints one line with its result. "wait" prints "ready" and reads a
+// A scriptable CUDA program: cuda_client [--lookup=D] [--ptsz] [--threads=T] [--keep] COMMAND ARGS
+// …, run in order. Each command prints one line with its result. "wait" prints "ready" and reads a
 // line from stdin, so that tests synchronise without sleeping; "fork" and "exec" take the rest of
 // the line.
 #include <sys/wait.h>
@@ -42,7 +42,7 @@ struct Session {
 [[noreturn]] void usage(const char* reason) {
   std::fprintf(stderr,
                "cuda_client: %s\n"
-               "usage: cuda_client [--door=cudart|dlsym|dlvsym|default|next|deepbind|link] "
+               "usage: cuda_client [--lookup=cudart|dlsym|dlvsym|default|next|deepbind|link] "
                "[--ptsz] [--threads=T]\n"
                "                   [--keep] COMMAND ARGS ...\n"
                "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
@@ -377,18 +377,18 @@ int run(Session& session, char** args, int count) {
 int main(int argc, char** argv) {
   Session session;
   session.self = argv[0];
-  client::DoorOptions options;
+  client::LookupOptions options;
 #ifdef CLIENT_LINKED
-  options.door = "link";
+  options.lookup = "link";
 #else
-  options.door = "cudart";
+  options.lookup = "cudart";
 #endif
   int i = 1;
   for (; i < argc && std::strncmp(argv[i], "--", 2) == 0; ++i) {
     const std::string option = argv[i];
     session.options.push_back(argv[i]);
-    if (option.rfind("--door=", 0) == 0) {
-      options.door = option.substr(7);
+    if (option.rfind("--lookup=", 0) == 0) {
+      options.lookup = option.substr(9);
     } else if (option == "--ptsz") {
       options.per_thread = true;
     } else if (option == "--keep") {
@@ -401,8 +401,8 @@ int main(int argc, char** argv) {
   }
   if (i == argc) usage("no command");
   std::string error;
-  if (!client::open_door(options, &session.api, &error)) {
-    std::fprintf(stderr, "cuda_client: %s: %s\n", options.door.c_str(), error.c_str());
+  if (!client::look_up(options, &session.api, &error)) {
+    std::fprintf(stderr, "cuda_client: %s: %s\n", options.lookup.c_str(), error.c_str());
     return 3;
   }
   return run(session, argv + i, argc - i);

@@ -1,7 +1,6 @@
-// The driver calls that the test client makes, as a table of pointers to be filled through one of
-// several doors. Real programs reach the driver in different ways (linking, dlopen, a look-up by
-// name and version); each way is a door here, and the commands above the table do not know which
-// one was taken.
+// The driver calls that the test client makes, as a table of pointers. Real programs look functions
+// up in different ways (linking, dlopen, by name and version): each is a look-up here, and the
+// commands above the table do not know which one filled it.
 #pragma once
 
 #include <cstddef>
@@ -62,13 +61,13 @@ struct DriverApi {
   X(load_module, "cuModuleLoadData", "cuModuleLoadData", 12000)                  \
   X(set_limit, "cuCtxSetLimit", "cuCtxSetLimit", 12000)
 
-struct DoorOptions {
-  std::string door;
+struct LookupOptions {
+  std::string lookup;
   bool per_thread = false;
 };
 
-// False with a message when a symbol cannot be had through this door.
-bool open_door(const DoorOptions& options, DriverApi* api, std::string* error);
+// False with a message when a symbol cannot be had in this way.
+bool look_up(const LookupOptions& options, DriverApi* api, std::string* error);
 
 #ifdef CLIENT_LINKED
 // The same table with the addresses that the linker put in.
@@ -77,5 +76,5 @@ void linked_api(DriverApi* api);
 
 }  // namespace client
 
-// What the library behind the "deepbind" door exports.
+// What the library behind the look-up "deepbind" exports.
 extern "C" void client_deepbind_api(client::DriverApi* api);

@@ -64,8 +64,8 @@ void* find(const std::string& name) {
 
 }  // namespace
 
-void choose_door(const std::string& door) {
-  chosen = door;
+void choose_lookup(const std::string& lookup) {
+  chosen = lookup;
 }
 
 void* function(const char* name) {

@@ -1,5 +1,5 @@
-// The HIP and HSA runtimes as the test clients reach them: by name, through a door of the program's
-// choice, in the version that HIP_LIBRARY names (libamdhip64.so.5 otherwise).
+// The HIP and HSA runtimes as the test clients reach them: by name, looked up as the program
+// chooses, in the version that HIP_LIBRARY names (libamdhip64.so.5 otherwise).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace client::hip {
 
 // "dlsym" (on a handle of RTLD_LOCAL), "default" (RTLD_DEFAULT after RTLD_GLOBAL), "proc"
 // (hipGetProcAddress, which 6.2 brought), or "link" (what the linker put in).
-void choose_door(const std::string& door);
+void choose_lookup(const std::string& lookup);
 
 // A function of HIP or of HSA; null when the library lacks it.
 void* function(const char* name);

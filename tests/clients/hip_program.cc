@@ -1,4 +1,4 @@
-// A scriptable HIP program: hip_program [--door=D] COMMAND ARGS …, run in order. Each command
+// A scriptable HIP program: hip_program [--lookup=D] COMMAND ARGS …, run in order. Each command
 // prints one line with its result. "wait" prints "ready" and reads a line from stdin, of commands
 // to run next, so that tests synchronise without sleeping.
 #include <dlfcn.h>
@@ -350,8 +350,8 @@ int main(int argc, char** argv) {
   int first = 1;
   for (; first < argc && std::strncmp(argv[first], "--", 2) == 0; ++first) {
     const std::string option = argv[first];
-    if (option.rfind("--door=", 0) != 0) usage("unknown option " + option);
-    client::hip::choose_door(option.substr(7));
+    if (option.rfind("--lookup=", 0) != 0) usage("unknown option " + option);
+    client::hip::choose_lookup(option.substr(9));
   }
   std::map<std::string, Command> commands = allocations();
   commands.merge(others());

@@ -6,7 +6,8 @@
 //   share_client import TOKEN       opens it, prints "open rc=N"
 //   share_client import-handle TOKEN  the same, but maps it nowhere
 // Then one command a line: "free" lets go of the memory, "freeptr" calls cuMemFree on it, "alloc
-// BYTES" allocates and keeps, "look" makes the library read the truth. Each answers "COMMAND rc=N".
+// BYTES" allocates and keeps, "look" makes the library read the driver's report. Each answers
+// "COMMAND rc=N".
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>

@@ -1,4 +1,4 @@
-// The doors by which the client reaches the driver.
+// The ways in which the client looks the driver's functions up.
 // "cudart" resolves as the CUDA runtime does: one dlsym, a probe with an empty name, then names
 // with versions. The others are the ways seen in ctypes, plugins and tools: dlsym on a handle,
 // dlvsym, RTLD_DEFAULT, RTLD_NEXT, and a library opened with RTLD_DEEPBIND that is linked with the
@@ -23,7 +23,7 @@ void put(Function** member, void* address) {
   std::memcpy(member, &address, sizeof address);
 }
 
-bool open_cudart(void* library, const DoorOptions& options, DriverApi* api, std::string* error) {
+bool open_cudart(void* library, const LookupOptions& options, DriverApi* api, std::string* error) {
   using Getter = int (*)(const char*, void**, int, uint64_t, int*);
   Getter get = nullptr;
   void* address = dlsym(library, "cuGetProcAddress_v2");
@@ -65,19 +65,19 @@ bool open_by_symbol(Find find, DriverApi* api, std::string* error) {
 
 }  // namespace
 
-bool open_door(const DoorOptions& options, DriverApi* api, std::string* error) {
-  const std::string& door = options.door;
+bool look_up(const LookupOptions& options, DriverApi* api, std::string* error) {
+  const std::string& lookup = options.lookup;
 #ifdef CLIENT_LINKED
-  if (door == "link") {
+  if (lookup == "link") {
     linked_api(api);
     return true;
   }
 #endif
-  if (door == "next") {
+  if (lookup == "next") {
     // Meaningful only when the driver is linked or preloaded after the program.
     return open_by_symbol([](const char* name) { return dlsym(RTLD_NEXT, name); }, api, error);
   }
-  if (door == "deepbind") {
+  if (lookup == "deepbind") {
     void* library = dlopen(CLIENT_DEEPBIND_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (library == nullptr) return fail(error, dlerror());
     void* entry = dlsym(library, "client_deepbind_api");
@@ -87,15 +87,15 @@ bool open_door(const DoorOptions& options, DriverApi* api, std::string* error) {
     fill(api);
     return true;
   }
-  const bool global = door == "default";
+  const bool global = lookup == "default";
   void* library = dlopen("libcuda.so.1", RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL));
   if (library == nullptr) return fail(error, dlerror());
-  if (door == "cudart") return open_cudart(library, options, api, error);
-  if (door == "dlsym")
+  if (lookup == "cudart") return open_cudart(library, options, api, error);
+  if (lookup == "dlsym")
     return open_by_symbol([=](const char* name) { return dlsym(library, name); }, api, error);
-  if (door == "default")
+  if (lookup == "default")
     return open_by_symbol([](const char* name) { return dlsym(RTLD_DEFAULT, name); }, api, error);
-  if (door == "dlvsym") {
+  if (lookup == "dlvsym") {
     // The vendor's library has no versions of its own and dlvsym finds nothing in it (nor does it
     // here); programs that try a version first then ask without one. Whoever answers dlvsym is
     // believed.
@@ -105,7 +105,7 @@ bool open_door(const DoorOptions& options, DriverApi* api, std::string* error) {
     };
     return open_by_symbol(find, api, error);
   }
-  return fail(error, "unknown door '" + door + "'");
+  return fail(error, "unknown look-up '" + lookup + "'");
 }
 
 }  // namespace client

@@ -19,7 +19,7 @@ def asked(text, command, name):
 
 
 def fills(host, image, cap, options=(), command=("/client", "init", "retain", "meminfo", "fill", "256MiB")):
-    """The container gets all of its cap and, by the node's own books, no more."""
+    """The container gets all of its cap and, by the node's own accounting, no more."""
     host.forget_marks()
     status, out, err = host.container(image, *command, options=options)
     what = f"{list(options)} {command[:2]}: {status} {out} {err}"

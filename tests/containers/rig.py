@@ -158,7 +158,7 @@ class Host(Machine):
         return name, child, "".join(said)
 
     def used(self):
-        """What the node's own books say is used of each GPU now, and was at most since the last reset."""
+        """What is used by the node's own accounting of each GPU now, and was at most since the last reset."""
         import json
         node = json.loads(output([f"{BUILD}/tests/sim/simnode", "show", self.node, "--json"]))
         return [(gpu["used"], sum(t["high_water"] for t in gpu["tenants"].values())) for gpu in node["devices"]]

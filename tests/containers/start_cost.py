@@ -15,12 +15,12 @@ def measure(image, program):
 
 
 needs()
-start_cost = f"{STORAGE}/start_cost"
-output(["cc", "-O2", "-static", "-o", start_cost, f"{SOURCE}/tests/containers/start_cost.c"])
-rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
+START_COST = f"{STORAGE}/start_cost"
+output(["cc", "-O2", "-static", "-o", START_COST, f"{SOURCE}/tests/containers/start_cost.c"])
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 7
 for release in (11, 12, 13):
     images = debian(release), capped(debian(release), 8)
-    pairs = [[measure(image, start_cost) for image in images] for _ in range(rounds)]
+    pairs = [[measure(image, START_COST) for image in images] for _ in range(ROUNDS)]
     for what, name in enumerate(("from start to end", "undisturbed", "of the processor")):
         without, with_it = (statistics.median(pair[side][what] for pair in pairs) for side in (0, 1))
         added = statistics.median(pair[1][what] - pair[0][what] for pair in pairs)

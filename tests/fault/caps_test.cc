@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kCap = 100000;
 
-TEST(LiveCap, LoweredBelowUseGrantsNothingUntilUseHasDrained) {
+TEST(LedgerCaps, LoweredBelowUseGrantsNothingUntilUseHasDrained) {
   ScratchTenant tenant;
   Member a, b;
   ASSERT_TRUE(a.join(tenant, kCap) && b.join(tenant, kCap));
@@ -30,7 +30,7 @@ TEST(LiveCap, LoweredBelowUseGrantsNothingUntilUseHasDrained) {
   EXPECT_EQ(a.ledger->held(a.device), 60000u);
 }
 
-TEST(LiveCap, OverdraftDrainsBeforeAnythingIsGranted) {
+TEST(LedgerCaps, OverdraftDrainsBeforeAnythingIsGranted) {
   ScratchTenant tenant;
   Member a, b;
   ASSERT_TRUE(a.join(tenant, kCap) && b.join(tenant, kCap));
@@ -43,7 +43,7 @@ TEST(LiveCap, OverdraftDrainsBeforeAnythingIsGranted) {
   EXPECT_FALSE(a.reserve(1));
 }
 
-TEST(LiveCap, RaisedTakesEffectAtOnce) {
+TEST(LedgerCaps, RaisedTakesEffectAtOnce) {
   ScratchTenant tenant;
   Member a, b;
   ASSERT_TRUE(a.join(tenant, kCap) && b.join(tenant, kCap));
@@ -106,7 +106,7 @@ void work(Ledger& ledger, const int (&device)[2], Load& load, unsigned seed) {
   }
 }
 
-TEST(LiveCap, ChangesUnderLoadOfProcessesAndThreads) {
+TEST(LedgerCaps, ChangesUnderLoadOfProcessesAndThreads) {
   constexpr int kProcesses = 4, kThreads = 2, kChanges = 120;
   ScratchTenant tenant;
   Mapped<Load> load;
@@ -144,7 +144,7 @@ TEST(LiveCap, ChangesUnderLoadOfProcessesAndThreads) {
       load->hold = true;
       while (load->waiting < kProcesses * kThreads) sched_yield();
       const uint64_t used = load->used[i];
-      EXPECT_EQ(admin.ledger->held(device[i]), used) << "the books do not match";
+      EXPECT_EQ(admin.ledger->held(device[i]), used) << "the ledger differs from what was reserved";
       load->bound[i] = std::max(cap, used);
       load->hold = false;
       while (load->waiting > 0) sched_yield();

@@ -6,7 +6,8 @@
 
 namespace fracgpu::fault {
 
-// Where the functions of ledger.cc and ledger_file.cc lie, read from the program's symbol table.
+// Where the functions of the ledger, its file and its grow lock lie, read from the program's symbol
+// table.
 class LedgerCode {
  public:
   LedgerCode();

@@ -1,6 +1,6 @@
 // Bits that flip in a live ledger while processes reserve and free. One flipped bit: whatever it
 // hits, the cap holds; a process is refused with one line, or goes on. Many: none crashes and none
-// waits without end. When all are gone the books are made anew.
+// waits without end. When all are gone the ledger is made anew.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 

@@ -305,7 +305,8 @@ Ledger::DriverRelease driver_never_lets_go(uint32_t, uint64_t, const char*) {
 }
 
 TEST(Life, ReplacedProgramDoesNotWaitForItself) {
-  // After exec the PID is the same, and so the truth for it speaks of the new program's memory.
+  // After exec the PID is the same, and so what the driver reports for it is the new program's
+  // memory.
   ScratchTenant tenant;
   ProcessIdentity same = ProcessIdentity::of_self();
   same.host_pid = same.pid;

@@ -122,7 +122,7 @@ std::vector<Operation> charges_and_caps() {
          world.victim().release(world.device(), kCap);
          reserve(world, 5000);
        }},
-      {"set implicit", settled, joined_with_1000,
+      {"set overhead", settled, joined_with_1000,
        [](World& world) { world.victim().set_overhead(world.device(), 77); }},
       {"exports and imports", settled, joined_with_1000,
        [](World& world) {
@@ -158,17 +158,17 @@ std::vector<Operation> comings_and_goings() {
        joined},
       {"join that finds only dead", two_die, {}, joined},
       {"leave", settled, joined_with_1000, [](World& world) { world.leave(); }},
-      {"a guest comes and goes", settled, joined,
+      {"a foreign importer comes and goes", settled, joined,
        [](World& world) {
          Message error;
-         Ledger guest;  // as if the tenant were another one
-         expect(guest.join_as_foreign_importer(world.name(), world.victim(), error));
+         Ledger importer;  // as if the tenant were another one
+         expect(importer.join_as_foreign_importer(world.name(), world.victim(), error));
          world.victim().note_export(77);
-         guest.begin_import();
-         guest.add_imported(world.device(), 50);
-         guest.end_import();
-         guest.drop_imported(world.device(), 50);
-         guest.leave();
+         importer.begin_import();
+         importer.add_imported(world.device(), 50);
+         importer.end_import();
+         importer.drop_imported(world.device(), 50);
+         importer.leave();
        }},
       {"reap", settled, joined_beside_two_dead, [](World& world) { world.victim().reap_dead(); }},
       {"reap an orphan",

@@ -1,6 +1,6 @@
 // Stops a process at any instruction of any operation of the ledger, for as long as one cares to
 // wait. The others get what is free without waiting long, and never more; when it goes on, it ends
-// its operation, and the books are right.
+// its operation, and the ledger is right.
 #include "tests/fault/interrupted.h"
 
 namespace fracgpu::fault {

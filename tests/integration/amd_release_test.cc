@@ -62,16 +62,16 @@ TEST_P(HipRelease, TheCappedDeviceIsShownEverywhere) {
 }
 
 TEST_P(HipRelease, EveryDoorIsHooked) {
-  std::vector<std::string> doors = {"dlsym", "default"};
-  if (at_least("6.4")) doors.push_back("proc");
-  for (const std::string& door : doors) {
+  std::vector<std::string> lookups = {"dlsym", "default"};
+  if (at_least("6.4")) lookups.push_back("proc");
+  for (const std::string& lookup : lookups) {
     auto program =
-        start("32MiB", "--door=" + door + " init malloc 24MiB malloc 24MiB meminfo wait");
+        start("32MiB", "--lookup=" + lookup + " init malloc 24MiB malloc 24MiB meminfo wait");
     const auto lines = program->read_until_ready();
-    ASSERT_EQ(lines.size(), 4u) << door << program->finish().err;
-    EXPECT_EQ(field(lines[1], "rc="), 0) << door;
-    EXPECT_EQ(field(lines[2], "rc="), 2) << door;
-    EXPECT_EQ(field(lines[3], "total="), 32 * kMiB) << door;
+    ASSERT_EQ(lines.size(), 4u) << lookup << program->finish().err;
+    EXPECT_EQ(field(lines[1], "rc="), 0) << lookup;
+    EXPECT_EQ(field(lines[2], "rc="), 2) << lookup;
+    EXPECT_EQ(field(lines[3], "total="), 32 * kMiB) << lookup;
     program->finish();
   }
 }
@@ -95,14 +95,14 @@ TEST_P(HipReleaseOnPartitions, EachIsADeviceOfItsOwn) {
   }
 }
 
-const auto releases = testing::Values("5.7.1", "6.4.3", "7.2.4");
+const auto kReleases = testing::Values("5.7.1", "6.4.3", "7.2.4");
 const auto name_of = [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '.', '_');
   return "Hip" + name;
 };
-INSTANTIATE_TEST_SUITE_P(Amds, HipRelease, releases, name_of);
-INSTANTIATE_TEST_SUITE_P(Amds, HipReleaseOnPartitions, releases, name_of);
+INSTANTIATE_TEST_SUITE_P(Amds, HipRelease, kReleases, name_of);
+INSTANTIATE_TEST_SUITE_P(Amds, HipReleaseOnPartitions, kReleases, name_of);
 
 }  // namespace
 }  // namespace fracgpu::test

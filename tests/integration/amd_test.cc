@@ -103,14 +103,14 @@ TEST_F(Amd, HostMemoryIsNotCharged) {
 }
 
 TEST_F(Amd, EveryDoorIsHooked) {
-  for (const char* door : {"dlsym", "default", "link"}) {
-    auto program = start(
-        "32MiB", std::string("--door=") + door + " init malloc 24MiB malloc 24MiB meminfo wait");
+  for (const char* lookup : {"dlsym", "default", "link"}) {
+    auto program = start("32MiB", std::string("--lookup=") + lookup +
+                                      " init malloc 24MiB malloc 24MiB meminfo wait");
     const auto lines = program->read_until_ready();
-    ASSERT_EQ(lines.size(), 4u) << door;
-    EXPECT_EQ(field(lines[1], "rc="), 0) << door;
-    EXPECT_EQ(field(lines[2], "rc="), 2) << door;
-    EXPECT_EQ(field(lines[3], "total="), 32 * kMiB) << door;
+    ASSERT_EQ(lines.size(), 4u) << lookup;
+    EXPECT_EQ(field(lines[1], "rc="), 0) << lookup;
+    EXPECT_EQ(field(lines[2], "rc="), 2) << lookup;
+    EXPECT_EQ(field(lines[3], "total="), 32 * kMiB) << lookup;
     program->finish();
   }
 }
@@ -205,7 +205,7 @@ TEST_F(Amd, ManagedMemoryHidesNothingOfTheRuntimes) {
   auto program = start("64MiB", "init malloc 1MiB managed 8MiB malloc 1GiB free 1 wait");
   const auto lines = program->read_until_ready();
   ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the truth was not read";
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the driver's report was not read";
   EXPECT_EQ(field(lines[4], "rc="), 0) << lines[4];
   expect_books_agree(program->pid(), "managed memory is gone");
 }
@@ -223,7 +223,7 @@ TEST_F(Amd, ABlockThatAnotherPoolHasNowIsThatPools) {
   }
 }
 
-// When the truth shows less than was thought, it does not tell which pool's blocks are gone.
+// When the driver reports less than was thought, it does not tell which pool's blocks are gone.
 TEST_F(Amd, BlocksThatAreGoneAreNotTakenFromAnotherPool) {
   auto program = start("64MiB", "init malloc 1MiB free 0 swapblocks 1 thread wait");
   ASSERT_EQ(field(program->read_until_ready().back(), "swapped="), 1);
@@ -231,13 +231,13 @@ TEST_F(Amd, BlocksThatAreGoneAreNotTakenFromAnotherPool) {
     return ledger().held(key(), program->pid()) > node_->used_by_pid(0, program->pid());
   };
   ASSERT_TRUE(too_much()) << "this test wants a block that is gone and still charged";
-  // The truth is not read again at once.
+  // The report is not read again at once.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (too_much() && std::chrono::steady_clock::now() < end) {
     program->go_on_with("malloc 1GiB wait");
     program->read_until_ready();
   }
-  EXPECT_FALSE(too_much()) << "after looks at the truth";
+  EXPECT_FALSE(too_much()) << "after looks at the driver's report";
   program->go_on_with("inpool 1 1MiB free 1 wait");
   EXPECT_EQ(field(program->read_until_ready().back(), "rc="), 0);
   expect_enough_is_charged(*program, "after the next use");

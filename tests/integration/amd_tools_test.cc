@@ -264,7 +264,7 @@ TEST_P(AmdConsistency, AllTellTheSame) {
   for (const std::string& line : program->read_until_ready()) said += line + "\n";
   const uint64_t cap = 384 * kMiB, used = held(device);
   ASSERT_GT(used, 170 * kMiB);
-  EXPECT_EQ(used, node_->tenant_used(device, tenant_)) << "and the node's own books";
+  EXPECT_EQ(used, node_->tenant_used(device, tenant_)) << "and the node's own accounting";
   EXPECT_EQ(field(line_of(said, "meminfo"), "total="), cap) << said;
   EXPECT_EQ(field(line_of(said, "meminfo"), "free="), cap - used) << said;
   EXPECT_EQ(field(line_of(said, "total"), "bytes="), cap) << said;

@@ -1,13 +1,13 @@
 // The cap on linear memory: held to the byte by every function and every ABI variant, told
-// truthfully, shared between the tenant's processes, and equal to the node's own books.
+// truthfully, shared between the tenant's processes, and equal to the node's own accounting.
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
 namespace {
 
-using Cap = Rig;
+using CapTest = Rig;
 
-TEST_F(Cap, FillsUpToTheCapAndIsThenOutOfMemory) {
+TEST_F(CapTest, FillsUpToTheCapAndIsThenOutOfMemory) {
   auto program = start_client("8GiB", words("init retain meminfo fill 64MiB meminfo wait freeall "
                                             "meminfo wait"));
   auto lines = program->read_until_ready();
@@ -33,14 +33,14 @@ TEST_F(Cap, FillsUpToTheCapAndIsThenOutOfMemory) {
       << outcome.err;
 }
 
-TEST_F(Cap, TotalMemoryIsTheCap) {
+TEST_F(CapTest, TotalMemoryIsTheCap) {
   const Outcome outcome = client("8GiB", words("init total"));
   EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), 8 * kGiB) << outcome.out;
   const Outcome whole = client("100%", words("init total"));
   EXPECT_EQ(field(line_of(whole.out, "total"), "bytes="), node_->total(0));
 }
 
-TEST_F(Cap, PercentAndFractionAreOfTheRealDevice) {
+TEST_F(CapTest, PercentAndFractionAreOfTheRealDevice) {
   for (const char* limit : {"25%", "0.25"}) {
     const Outcome outcome = client(limit, words("init total"));
     EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), node_->total(0) / 4 / 512 * 512);
@@ -48,7 +48,7 @@ TEST_F(Cap, PercentAndFractionAreOfTheRealDevice) {
 }
 
 // Each command allocates 24 MiB in another way, under a cap that has room for one of them.
-TEST_F(Cap, EveryWayToAllocateIsCapped) {
+TEST_F(CapTest, EveryWayToAllocateIsCapped) {
   const uint64_t cap = 256 * kMiB + 32 * kMiB;
   for (const char* way : {"alloc 24MiB", "alloc1 24MiB", "managed 24MiB", "pitch 24KiB 1KiB 4"}) {
     const std::string commands =
@@ -68,7 +68,7 @@ TEST_F(Cap, EveryWayToAllocateIsCapped) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), cap);
 }
 
-TEST_F(Cap, SmallAllocationsAreChargedAsThePagesTheyShare) {
+TEST_F(CapTest, SmallAllocationsAreChargedAsThePagesTheyShare) {
   std::vector<std::string> commands = words("init retain");
   for (int i = 0; i < 3000; ++i) commands.insert(commands.end(), {"alloc", "1000"});
   for (const char* size : {"4KiB", "100KiB", "1048575", "1MiB", "2MiB", "2097153", "1"}) {
@@ -85,7 +85,7 @@ TEST_F(Cap, SmallAllocationsAreChargedAsThePagesTheyShare) {
   }
 }
 
-TEST_F(Cap, PitchChargesWhatTheDriverReallyTook) {
+TEST_F(CapTest, PitchChargesWhatTheDriverReallyTook) {
   auto program = start_client("8GiB", words("init retain pitch 1 4096 4 pitch 1000003 777 16 "
                                             "pitch 513 100000 8 wait freeall wait"));
   program->read_until_ready();
@@ -95,7 +95,7 @@ TEST_F(Cap, PitchChargesWhatTheDriverReallyTook) {
   expect_books_agree(program->pid(), "freed");
 }
 
-TEST_F(Cap, WhatPoolsHoldUnusedIsTrimmedBeforeARefusal) {
+TEST_F(CapTest, WhatPoolsHoldUnusedIsTrimmedBeforeARefusal) {
   // Room for 256 MiB, half of which the pool keeps when its memory is freed.
   const Outcome outcome =
       client("512MiB", words("init retain pooled 128MiB free 0 meminfo alloc 200MiB meminfo"));
@@ -105,7 +105,7 @@ TEST_F(Cap, WhatPoolsHoldUnusedIsTrimmedBeforeARefusal) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 512 * kMiB);
 }
 
-TEST_F(Cap, ProcessesShareOneCap) {
+TEST_F(CapTest, ProcessesShareOneCap) {
   auto first = start_client("8GiB", words("init retain alloc 5GiB wait freeall wait"));
   first->read_until_ready();
   const Outcome second = client("8GiB", words("init retain meminfo alloc 3GiB alloc 2GiB meminfo"));
@@ -123,7 +123,7 @@ TEST_F(Cap, ProcessesShareOneCap) {
   EXPECT_EQ(field(line_of(third.out, "alloc"), "rc="), 0);
 }
 
-TEST_F(Cap, TenantsDoNotShareACap) {
+TEST_F(CapTest, TenantsDoNotShareACap) {
   auto first = start_client("8GiB", words("init retain fill 1GiB wait"));
   first->read_until_ready();
   const Environment other = {{"FRACGPU_TENANT", tenant_ + "-other"},
@@ -135,7 +135,7 @@ TEST_F(Cap, TenantsDoNotShareACap) {
   unlink((ledger_path() + "-other").c_str());
 }
 
-TEST_F(Cap, FreeIsNeverMoreThanIsReallyFree) {
+TEST_F(CapTest, FreeIsNeverMoreThanIsReallyFree) {
   const Environment neighbour = bare() + Environment{{sim::kTenantVariable, "neighbour"}};
   Program holder({TEST_CLIENT, "init", "retain", "fill", "1GiB", "wait"}, neighbour);
   holder.read_until_ready();
@@ -147,7 +147,7 @@ TEST_F(Cap, FreeIsNeverMoreThanIsReallyFree) {
   }
 }
 
-TEST_F(Cap, PhysicalExhaustionIsTheDriversOwnErrorAndLeavesNoCharge) {
+TEST_F(CapTest, PhysicalExhaustionIsTheDriversOwnErrorAndLeavesNoCharge) {
   const Environment neighbour = bare() + Environment{{sim::kTenantVariable, "neighbour"}};
   Program holder({TEST_CLIENT, "init", "retain", "fill", "1GiB", "wait"}, neighbour);
   holder.read_until_ready();
@@ -157,12 +157,12 @@ TEST_F(Cap, PhysicalExhaustionIsTheDriversOwnErrorAndLeavesNoCharge) {
 }
 
 using TwoDevices = Rig;
-class TwoGpus : public Rig {
+class CapOnTwoGpusTest : public Rig {
  protected:
-  TwoGpus() : Rig("2xa100-40gb", 256) {}
+  CapOnTwoGpusTest() : Rig("2xa100-40gb", 256) {}
 };
 
-TEST_F(TwoGpus, EachDeviceHasItsOwnCap) {
+TEST_F(CapOnTwoGpusTest, EachDeviceHasItsOwnCap) {
   const Outcome outcome = client("0=2GiB,1=4GiB", words("init device 0 retain fill 128MiB total "
                                                         "device 1 retain fill 128MiB total"));
   EXPECT_EQ(field(line_of(outcome.out, "total", 0), "bytes="), 2 * kGiB) << outcome.out;
@@ -171,7 +171,7 @@ TEST_F(TwoGpus, EachDeviceHasItsOwnCap) {
   EXPECT_EQ(node_->tenant_high_water(1, tenant_), 4 * kGiB);
 }
 
-TEST_F(TwoGpus, VisibleDevicesChangeNothingAboutWhoIsWho) {
+TEST_F(CapOnTwoGpusTest, VisibleDevicesChangeNothingAboutWhoIsWho) {
   const Environment second_only = {{"CUDA_VISIBLE_DEVICES", "1"}};
   EXPECT_EQ(field(line_of(client("0=2GiB,1=4GiB", words("init total"), second_only).out, "total"),
                   "bytes="),

@@ -4,12 +4,12 @@
 namespace fracgpu::test {
 namespace {
 
-using Contexts = Rig;
+using ContextTest = Rig;
 
 // NVML works, but its list of processes does not.
 constexpr char kNoList[] = "nvmlDeviceGetComputeRunningProcesses_v2:1+=9";
 
-TEST_F(Contexts, BooksAgreeThroughTheLifeOfContexts) {
+TEST_F(ContextTest, LedgerAndNodeAgreeThroughTheLifeOfContexts) {
   const char* const steps =
       "init retain wait ctxcreate wait alloc 100MiB alloc 5KiB wait ctxdestroy wait "
       "ctxcreate alloc 7MiB ctxcreate alloc 3MiB wait ctxdestroy ctxdestroy wait release wait";
@@ -26,7 +26,7 @@ TEST_F(Contexts, BooksAgreeThroughTheLifeOfContexts) {
   EXPECT_EQ(ledger().total_held(uuid()), 0u);
 }
 
-TEST_F(Contexts, ResetFreesEverythingOnTheDevice) {
+TEST_F(ContextTest, ResetFreesEverythingOnTheDevice) {
   auto program = start_client(
       "4GiB", words("init retain alloc 1GiB alloc 1000 reset wait retain meminfo wait"));
   program->read_until_ready();
@@ -36,7 +36,7 @@ TEST_F(Contexts, ResetFreesEverythingOnTheDevice) {
   expect_books_agree(program->pid(), "retained again");
 }
 
-TEST_F(Contexts, RetainedTwiceIsChargedOnce) {
+TEST_F(ContextTest, RetainedTwiceIsChargedOnce) {
   auto program = start_client("4GiB", words("init retain retain retain wait release release wait "
                                             "release wait"));
   for (int i = 0; i < 3; ++i) {
@@ -46,7 +46,7 @@ TEST_F(Contexts, RetainedTwiceIsChargedOnce) {
   }
 }
 
-TEST_F(Contexts, ContextThatDoesNotFitIsOutOfMemory) {
+TEST_F(ContextTest, ContextThatDoesNotFitIsOutOfMemory) {
   const Outcome outcome = client("200MiB", words("init retain ctxcreate"));
   EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << outcome.out;
   EXPECT_EQ(field(line_of(outcome.out, "ctxcreate"), "rc="), 2) << outcome.out;
@@ -54,7 +54,7 @@ TEST_F(Contexts, ContextThatDoesNotFitIsOutOfMemory) {
   EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
 }
 
-TEST_F(Contexts, OnceSeenTheSizeIsReservedBeforehand) {
+TEST_F(ContextTest, OnceSeenTheSizeIsReservedBeforehand) {
   // 256 MiB contexts under 700 MiB: two fit and a third must not even come into being.
   const Outcome outcome = client("700MiB", words("init retain ctxcreate ctxcreate"));
   EXPECT_EQ(field(line_of(outcome.out, "ctxcreate", 0), "rc="), 0);
@@ -62,7 +62,7 @@ TEST_F(Contexts, OnceSeenTheSizeIsReservedBeforehand) {
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 512 * kMiB);
 }
 
-TEST_F(Contexts, FailureOfTheDriverLeavesNoCharge) {
+TEST_F(ContextTest, FailureOfTheDriverLeavesNoCharge) {
   auto program = start_client("4GiB", words("init retain retain wait"),
                               {{"FRACGPU_SIM_FAIL", "cuDevicePrimaryCtxRetain:1=999"}});
   const auto lines = program->read_until_ready();
@@ -72,7 +72,7 @@ TEST_F(Contexts, FailureOfTheDriverLeavesNoCharge) {
 }
 
 // Where the driver's list of processes says nothing, a context is what the GPU's use grows by.
-TEST_F(Contexts, WithoutTheListOfProcessesAContextIsMeasured) {
+TEST_F(ContextTest, WithoutTheListOfProcessesAContextIsMeasured) {
   const Outcome outcome =
       client("4GiB", words("init retain meminfo ctxcreate meminfo ctxdestroy release meminfo"),
              {{"FRACGPU_SIM_FAIL", kNoList}, {"FRACGPU_LOG", "info"}});
@@ -83,7 +83,7 @@ TEST_F(Contexts, WithoutTheListOfProcessesAContextIsMeasured) {
       << outcome.err;
 }
 
-TEST_F(Contexts, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
+TEST_F(ContextTest, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
   // An NVML that cannot be initialised stands for none at all.
   const Outcome outcome =
       client("4GiB", words("init retain meminfo release meminfo"),
@@ -92,7 +92,7 @@ TEST_F(Contexts, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
   EXPECT_NE(outcome.err.find("charged by estimate, 512.0 MiB"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Contexts, OldDriverInItsOwnPidNamespaceIsNotBelieved) {
+TEST_F(ContextTest, OldDriverInItsOwnPidNamespaceIsNotBelieved) {
   // Before 535.113.01 NVML speaks of host PIDs: in the host's namespace that is fine.
   auto program =
       start_client("4GiB", words("init retain wait"), {{"FRACGPU_SIM_NVML_DRIVER", "525.60.13"}});

@@ -11,7 +11,7 @@
 namespace fracgpu::test {
 namespace {
 
-class Fault : public Rig {
+class BadInputTest : public Rig {
  protected:
   // GPU memory is refused with one line that contains `reason`; everything else goes on.
   void expect_refused(const Outcome& outcome, const std::string& reason) {
@@ -23,7 +23,7 @@ class Fault : public Rig {
   }
 };
 
-TEST_F(Fault, NoCapConfiguredPassesThroughAndCreatesNothing) {
+TEST_F(BadInputTest, NoCapConfiguredPassesThroughAndCreatesNothing) {
   Environment environment = capped("");
   environment.erase("FRACGPU_MEMORY_LIMIT");
   const Outcome with =
@@ -35,7 +35,7 @@ TEST_F(Fault, NoCapConfiguredPassesThroughAndCreatesNothing) {
   EXPECT_NE(access(ledger_path().c_str(), F_OK), 0) << "a ledger was made though nothing is capped";
 }
 
-TEST_F(Fault, MalformedLimitRefusesAndSaysWhatIsAccepted) {
+TEST_F(BadInputTest, MalformedLimitRefusesAndSaysWhatIsAccepted) {
   for (const char* limit : {"", "8", "8XB", "-1GiB", "0=8GiB,", "101%", "lots"}) {
     const Outcome outcome = client(limit, words("init retain meminfo"));
     expect_refused(outcome, "accepted: 8GiB");
@@ -47,7 +47,7 @@ TEST_F(Fault, MalformedLimitRefusesAndSaysWhatIsAccepted) {
   EXPECT_EQ(other.err, "") << "programs without a GPU are none of its business";
 }
 
-TEST_F(Fault, MalformedTenantName) {
+TEST_F(BadInputTest, MalformedTenantName) {
   for (const char* name : {"a/b", "../etc", "", ".hidden", "a b"}) {
     expect_refused(client("8GiB", words("init retain"), {{"FRACGPU_TENANT", name}}),
                    "is not a tenant name");
@@ -56,7 +56,7 @@ TEST_F(Fault, MalformedTenantName) {
                  "is not a tenant name");
 }
 
-TEST_F(Fault, LimitNamesAnUnknownDevice) {
+TEST_F(BadInputTest, LimitNamesAnUnknownDevice) {
   expect_refused(client("7=8GiB", words("init retain")), "names device 7");
   expect_refused(client("GPU-00000000-1111-2222-3333-444455556666=8GiB", words("init retain")),
                  "which this machine does not have");
@@ -66,7 +66,7 @@ TEST_F(Fault, LimitNamesAnUnknownDevice) {
   EXPECT_NE(outcome.err.find("names device 7"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Fault, WhatLiesAtTheLedgersPath) {
+TEST_F(BadInputTest, WhatLiesAtTheLedgersPath) {
   const std::string path = ledger_path();
   { std::ofstream(path) << "short"; }
   expect_refused(client("8GiB", words("init retain")), "not a ledger");
@@ -80,7 +80,7 @@ TEST_F(Fault, WhatLiesAtTheLedgersPath) {
   expect_refused(client("8GiB", words("init retain")), "symbolic link");
 }
 
-TEST_F(Fault, UnusableDevShm) {
+TEST_F(BadInputTest, UnusableDevShm) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
   // The node's file must stay visible, so it is bind-mounted into the small /dev/shm.
   const std::string prepare =
@@ -98,7 +98,7 @@ TEST_F(Fault, UnusableDevShm) {
                  "read-only");
 }
 
-TEST_F(Fault, DriverAbsent) {
+TEST_F(BadInputTest, DriverAbsent) {
   Environment environment = capped("1GiB");
   environment.erase("LD_LIBRARY_PATH");
   EXPECT_EQ(run({"/bin/true"}, environment).status, 0);
@@ -112,7 +112,7 @@ TEST_F(Fault, DriverAbsent) {
   EXPECT_EQ(direct.out, "3\n") << "CUDA_ERROR_NOT_INITIALIZED" << direct.err;
 }
 
-TEST_F(Fault, DriverFailsAfterTheReservation) {
+TEST_F(BadInputTest, DriverFailsAfterTheReservation) {
   for (const char* function : {"cuMemAlloc_v2:1=2", "cuMemAlloc_v2:1=999"}) {
     auto program = start_client("8GiB", words("init retain alloc 1GiB alloc 1GiB wait"),
                                 {{"FRACGPU_SIM_FAIL", function}});
@@ -123,7 +123,7 @@ TEST_F(Fault, DriverFailsAfterTheReservation) {
   }
 }
 
-TEST_F(Fault, FreeOfUnknownForeignOrFreedPointers) {
+TEST_F(BadInputTest, FreeOfUnknownForeignOrFreedPointers) {
   auto program = start_client(
       "8GiB", words("init retain alloc 1GiB freeptr 0x0 freeptr 0x123400 freeptr 0x7fffffff0000 "
                     "free 0 free 0 alloc 1000 alloc 1000 free 1 free 1 wait"));
@@ -144,14 +144,14 @@ TEST_F(Fault, FreeOfUnknownForeignOrFreedPointers) {
   expect_books_agree(program->pid(), "after bad frees");
 }
 
-TEST_F(Fault, FreeThatTheDriverRefusesKeepsTheCharge) {
+TEST_F(BadInputTest, FreeThatTheDriverRefusesKeepsTheCharge) {
   auto program = start_client("8GiB", words("init retain alloc 1GiB alloc 1000 free 0 free 1 wait"),
                               {{"FRACGPU_SIM_FAIL", "cuMemFree_v2:1=999,cuMemFree_v2:2=999"}});
   program->read_until_ready();
   expect_books_agree(program->pid(), "after two frees that failed");
 }
 
-TEST_F(Fault, AbsurdSizes) {
+TEST_F(BadInputTest, AbsurdSizes) {
   auto program = start_client(
       "8GiB",
       words("init retain alloc 0 alloc 0x8000000000000000 alloc 0xffffffffffffffff "
@@ -166,7 +166,7 @@ TEST_F(Fault, AbsurdSizes) {
   expect_books_agree(program->pid(), "after absurd sizes");
 }
 
-TEST_F(Fault, LogGoesWhereItIsSent) {
+TEST_F(BadInputTest, LogGoesWhereItIsSent) {
   const std::string file = "/dev/shm/log-" + tenant_;
   const Outcome outcome =
       client("1GiB", words("init retain alloc 2GiB"), {{"FRACGPU_LOG_FILE", file}});
@@ -181,7 +181,7 @@ TEST_F(Fault, LogGoesWhereItIsSent) {
       << wrong.err;
 }
 
-TEST_F(Fault, LogSaysWhereTheLargestLiveAllocationsCameFrom) {
+TEST_F(BadInputTest, LogSaysWhereTheLargestLiveAllocationsCameFrom) {
   const auto commands = words("init retain alloc 3GiB alloc 2GiB alloc 1GiB free 1 alloc 4GiB");
   const std::string log = client("8GiB", commands, {{"FRACGPU_LOG", "info"}}).err;
   const size_t asked = log.find("asked 4.0 GiB"),
@@ -196,14 +196,14 @@ TEST_F(Fault, LogSaysWhereTheLargestLiveAllocationsCameFrom) {
   EXPECT_EQ(client("8GiB", commands).err.find("that this process holds"), log.npos);
 }
 
-TEST_F(Fault, RefusalsAreRateLimited) {
+TEST_F(BadInputTest, RefusalsAreRateLimited) {
   std::vector<std::string> commands = words("init retain");
   for (int i = 0; i < 500; ++i) commands.insert(commands.end(), {"alloc", "2GiB"});
   const Outcome outcome = client("1GiB", commands);
   EXPECT_LT(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 20) << outcome.err;
 }
 
-TEST_F(Fault, CallStackOnRequest) {
+TEST_F(BadInputTest, CallStackOnRequest) {
   const Outcome outcome =
       client("1GiB", words("init retain alloc 2GiB"), {{"FRACGPU_LOG", "info"}});
   EXPECT_NE(outcome.err.find("cuda_client+0x"), std::string::npos) << outcome.err;

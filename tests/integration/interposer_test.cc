@@ -1,5 +1,5 @@
-// Every door by which a program can reach the driver leads to the cap, and everything else that
-// passes through the doors is answered as if the library were not there.
+// Every way to look a driver's function up leads to the cap, and every other look-up that passes
+// through the interposer is answered as if the library were not there.
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
@@ -8,7 +8,7 @@ namespace {
 // 1 GiB cap, 256 MiB context: one allocation of 600 MiB fits, a second does not.
 constexpr char kTwoAllocations[] = "init total retain meminfo alloc 600MiB alloc 600MiB";
 
-class Door : public Rig {
+class InterposerTest : public Rig {
  protected:
   void expect_capped(const Outcome& outcome, const std::string& how) {
     EXPECT_EQ(outcome.status, 0) << how << outcome.err;
@@ -27,33 +27,33 @@ class Door : public Rig {
   }
 };
 
-TEST_F(Door, AllOfThem) {
-  for (const char* door : {"cudart", "dlsym", "dlvsym", "default", "deepbind"}) {
+TEST_F(InterposerTest, EveryWayToLookAFunctionUp) {
+  for (const char* lookup : {"cudart", "dlsym", "dlvsym", "default", "deepbind"}) {
     // A sanitizer's runtime ends every process that asks for RTLD_DEEPBIND.
-    if (door == std::string("deepbind") && sanitized()) continue;
-    expect_capped(through(TEST_CLIENT, {std::string("--door=") + door}), door);
+    if (lookup == std::string("deepbind") && sanitized()) continue;
+    expect_capped(through(TEST_CLIENT, {std::string("--lookup=") + lookup}), lookup);
   }
-  for (const char* door : {"link", "next", "cudart"}) {
-    expect_capped(through(TEST_CLIENT_LINKED, {std::string("--door=") + door}),
-                  std::string("linked, ") + door);
+  for (const char* lookup : {"link", "next", "cudart"}) {
+    expect_capped(through(TEST_CLIENT_LINKED, {std::string("--lookup=") + lookup}),
+                  std::string("linked, ") + lookup);
   }
 }
 
-TEST_F(Door, PerThreadStreamNames) {
-  expect_capped(through(TEST_CLIENT, {"--door=cudart", "--ptsz"}), "cudart with _ptsz");
+TEST_F(InterposerTest, PerThreadStreamNames) {
+  expect_capped(through(TEST_CLIENT, {"--lookup=cudart", "--ptsz"}), "cudart with _ptsz");
 }
 
-TEST_F(Door, DriversOfOtherVersions) {
+TEST_F(InterposerTest, DriversOfOtherVersions) {
   // Older drivers lack the newest functions; what they have must be capped all the same.
   for (const char* version : {"11040", "11080", "12000", "12040"}) {
     const Environment old = {{"FRACGPU_SIM_DRIVER_VERSION", version}};
     const Outcome without = run({TEST_CLIENT, "init"}, bare() + old);
     if (without.status != 0) continue;  // the client itself asks for more than this driver has
-    expect_capped(through(TEST_CLIENT, {"--door=cudart"}, old), version);
+    expect_capped(through(TEST_CLIENT, {"--lookup=cudart"}, old), version);
   }
 }
 
-TEST_F(Door, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
+TEST_F(InterposerTest, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
   const std::string shim = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
   const std::string after = shim + ":" + TEST_INTERPOSER;
   const std::string before = std::string(TEST_PRELOAD_FIRST) + TEST_INTERPOSER + ":" + TEST_SHIM;
@@ -71,21 +71,21 @@ TEST_F(Door, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
 
 // As on WSL2: what the program opens is a library that looks every function up in the driver
 // proper. Answered with our hooks it would call itself for ever.
-TEST_F(Door, LibraryThatOnlyLoadsTheDriver) {
+TEST_F(InterposerTest, LibraryThatOnlyLoadsTheDriver) {
   const Environment wsl = {{"LD_LIBRARY_PATH", TEST_SIM_DIR "/wsl:" TEST_SIM_DIR}};
-  for (const char* door : {"cudart", "dlsym", "dlvsym", "default"}) {
-    expect_capped(through(TEST_CLIENT, {std::string("--door=") + door}, wsl), door);
+  for (const char* way : {"cudart", "dlsym", "dlvsym", "default"}) {
+    expect_capped(through(TEST_CLIENT, {std::string("--lookup=") + way}, wsl), way);
   }
   Environment uncapped = bare() + wsl;
   uncapped["LD_PRELOAD"] += TEST_SHIM;
-  std::vector<std::string> args = {TEST_CLIENT, "--door=cudart"};
+  std::vector<std::string> args = {TEST_CLIENT, "--lookup=cudart"};
   for (const std::string& word : words(kTwoAllocations)) args.push_back(word);
   const Outcome outcome = run(args, uncapped);
   EXPECT_EQ(outcome.status, 0) << "without a cap: " << outcome.err;
   EXPECT_EQ(field(line_of(outcome.out, "alloc", 1), "rc="), 0) << outcome.out;
 }
 
-TEST_F(Door, CtypesFromPython) {
+TEST_F(InterposerTest, CtypesFromPython) {
   const Outcome outcome =
       run({"python3", TEST_CTYPES_CLIENT, "629145600", "629145600"}, capped("1GiB"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -96,7 +96,7 @@ TEST_F(Door, CtypesFromPython) {
 
 // The simulated driver is not genuine and the runtime gives up on it, but by then it has its table
 // of the driver's functions.
-TEST_F(Door, TheRealRuntimeTakesOurHooks) {
+TEST_F(InterposerTest, TheRealRuntimeTakesOurHooks) {
   if (*TEST_CUDART == '\0') GTEST_SKIP() << "no libcudart on this machine";
   if (sanitized()) GTEST_SKIP() << "the sanitizer's shadow would be searched too";
   const std::vector<std::string> probe = {
@@ -111,7 +111,7 @@ TEST_F(Door, TheRealRuntimeTakesOurHooks) {
   }
 }
 
-TEST_F(Door, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
+TEST_F(InterposerTest, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
   const Outcome without = run({TEST_LOOKUP_PROBE}, bare());
   const Outcome with = run({TEST_LOOKUP_PROBE}, capped("1GiB"));
   EXPECT_EQ(without.status, 0);
@@ -119,7 +119,7 @@ TEST_F(Door, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
   EXPECT_EQ(with.err, without.err);
 }
 
-TEST_F(Door, NothingIsPrintedToStdout) {
+TEST_F(InterposerTest, NothingIsPrintedToStdout) {
   const std::vector<std::string> commands = words("init retain alloc 100GiB meminfo");
   std::vector<std::string> args = {TEST_CLIENT};
   args.insert(args.end(), commands.begin(), commands.end());

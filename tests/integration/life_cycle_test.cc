@@ -8,7 +8,7 @@
 namespace fracgpu::test {
 namespace {
 
-class LifeCycle : public Rig {
+class ProcessLifeTest : public Rig {
  protected:
   // A process that was there all along gets what a killed one held, and never too early.
   void expect_survivor_takes_over() {
@@ -24,7 +24,7 @@ class LifeCycle : public Rig {
   }
 };
 
-TEST_F(LifeCycle, KilledProcessGivesEverythingBack) {
+TEST_F(ProcessLifeTest, KilledProcessGivesEverythingBack) {
   auto victim = start_client("8GiB", words("init retain fill 1GiB wait"));
   victim->read_until_ready();
   victim->kill(SIGKILL);
@@ -34,18 +34,18 @@ TEST_F(LifeCycle, KilledProcessGivesEverythingBack) {
   EXPECT_EQ(field(line_of(next.out, "fill"), "count="), 31);
 }
 
-TEST_F(LifeCycle, SurvivorTakesOverWhatTheDeadHeld) {
+TEST_F(ProcessLifeTest, SurvivorTakesOverWhatTheDeadHeld) {
   expect_survivor_takes_over();
 }
 
-TEST_F(LifeCycle, MemoryTheDriverStillHoldsIsNotGivenOutAgain) {
+TEST_F(ProcessLifeTest, MemoryTheDriverStillHoldsIsNotGivenOutAgain) {
   node_->file()->header.linger_ns =
       50000000;  // the dying process's device files close that much later
   node_->reset_high_water();
   expect_survivor_takes_over();
 }
 
-TEST_F(LifeCycle, PidUsedAgainByAnotherTenantDoesNotKeepTheDeadCharged) {
+TEST_F(ProcessLifeTest, PidUsedAgainByAnotherTenantDoesNotKeepTheDeadCharged) {
   auto survivor = start_client("8GiB", words("init retain wait fill 512MiB wait"));
   survivor->read_until_ready();
   auto victim = start_client("8GiB", words("init retain alloc 4GiB wait"));
@@ -69,7 +69,7 @@ TEST_F(LifeCycle, PidUsedAgainByAnotherTenantDoesNotKeepTheDeadCharged) {
   unlink((ledger_path() + "-stranger").c_str());
 }
 
-TEST_F(LifeCycle, DescriptorsClosedByTheOwner) {
+TEST_F(ProcessLifeTest, DescriptorsClosedByTheOwner) {
   auto owner = start_client("8GiB", words("init retain alloc 4GiB closefrom 3 wait alloc 1GiB "
                                           "free 0 wait"));
   owner->read_until_ready();
@@ -82,7 +82,7 @@ TEST_F(LifeCycle, DescriptorsClosedByTheOwner) {
   expect_books_agree(owner->pid(), "after closefrom");
 }
 
-TEST_F(LifeCycle, ForkedChildHoldsNothingAndHarmsNothing) {
+TEST_F(ProcessLifeTest, ForkedChildHoldsNothingAndHarmsNothing) {
   auto program =
       start_client("8GiB", words("init retain alloc 4GiB fork meminfo alloc 1GiB free 0"));
   // In a forked child the driver itself answers "not initialized"; the parent's charge stays.
@@ -91,7 +91,7 @@ TEST_F(LifeCycle, ForkedChildHoldsNothingAndHarmsNothing) {
   EXPECT_EQ(field(line_of(outcome.out, "alloc", 1), "rc="), 3);
 }
 
-TEST_F(LifeCycle, ParentsChargeOutlivesItsChild) {
+TEST_F(ProcessLifeTest, ParentsChargeOutlivesItsChild) {
   const std::string script = std::string(TEST_CLIENT) + " init retain alloc 1GiB";
   auto parent = start_client("8GiB", words("init retain alloc 4GiB wait alloc 1000 wait"));
   parent->read_until_ready();
@@ -103,7 +103,7 @@ TEST_F(LifeCycle, ParentsChargeOutlivesItsChild) {
   expect_books_agree(parent->pid(), "after others came and went");
 }
 
-TEST_F(LifeCycle, ExecIntoItselfStartsWithNothing) {
+TEST_F(ProcessLifeTest, ExecIntoItselfStartsWithNothing) {
   auto program = start_client(
       "8GiB", words("init retain alloc 6GiB exec init retain meminfo alloc 6GiB meminfo wait"));
   const auto lines = program->read_until_ready();
@@ -113,7 +113,7 @@ TEST_F(LifeCycle, ExecIntoItselfStartsWithNothing) {
   expect_books_agree(program->pid(), "after exec");
 }
 
-TEST_F(LifeCycle, LaunchTreeSharesOneTenant) {
+TEST_F(ProcessLifeTest, LaunchTreeSharesOneTenant) {
   Environment environment = capped("2GiB");
   environment.erase("FRACGPU_TENANT");
   // The shell names the tree; both of its children must be in it. Its file is removed by name.
@@ -129,7 +129,7 @@ TEST_F(LifeCycle, LaunchTreeSharesOneTenant) {
   unlink((layout::kFilePrefix + name).c_str());
 }
 
-TEST_F(LifeCycle, AChangedCapTakesEffectWhenTheTenantHasEnded) {
+TEST_F(ProcessLifeTest, AChangedCapTakesEffectWhenTheTenantHasEnded) {
   auto running = start_client("4GiB", words("init retain wait"));
   running->read_until_ready();
   const Outcome meanwhile = client("8GiB", words("init retain total"));
@@ -141,7 +141,7 @@ TEST_F(LifeCycle, AChangedCapTakesEffectWhenTheTenantHasEnded) {
   EXPECT_EQ(field(line_of(afterwards.out, "total"), "bytes="), 8 * kGiB);
 }
 
-TEST_F(LifeCycle, RawChildrenOfEveryKind) {
+TEST_F(ProcessLifeTest, RawChildrenOfEveryKind) {
   const char* const script = R"(
 import ctypes, os, sys
 cu = ctypes.CDLL("libcuda.so.1"); cu.cuInit(0)

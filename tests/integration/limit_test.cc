@@ -7,7 +7,7 @@
 namespace fracgpu::test {
 namespace {
 
-class Ceiling : public Rig {
+class CeilingTest : public Rig {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
@@ -28,21 +28,21 @@ class Ceiling : public Rig {
   }
 };
 
-TEST_F(Ceiling, HoldsWithoutAnyEnvironment) {
+TEST_F(CeilingTest, HoldsWithoutAnyEnvironment) {
   EXPECT_EQ(total(with_ceiling("4GiB\\n", without_limit())), 4 * kGiB);
   EXPECT_EQ(total(with_ceiling("# the image of 4 GB\\n\\n  4gb  # cap\\n", without_limit())),
             4 * kGiB);
   EXPECT_EQ(total(with_ceiling("1=2GiB\\n0=3GiB", without_limit())), 3 * kGiB);
 }
 
-TEST_F(Ceiling, EnvironmentLowersAndNeverRaises) {
+TEST_F(CeilingTest, EnvironmentLowersAndNeverRaises) {
   EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("2GiB"))), 2 * kGiB);
   EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("8GiB"))), 4 * kGiB);
   EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("100%"))), 4 * kGiB);
   EXPECT_EQ(total(with_ceiling("4GiB\\n", capped(uuid() + "=8GiB"))), 4 * kGiB);
 }
 
-TEST_F(Ceiling, MalformedOrUntrustedRefuses) {
+TEST_F(CeilingTest, MalformedOrUntrustedRefuses) {
   for (const char* content : {"", "lots\\n", "4GiB 5GiB", "# nothing\\n", "4GiB\\n4GiB\\n"}) {
     const Outcome outcome = with_ceiling(content, capped("2GiB"));
     EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << content;

@@ -7,9 +7,9 @@ namespace {
 // Rows of the node: GPU 0 in MIG mode, its four instances, and GPU 1 without MIG.
 constexpr int kGpu = 0, kFirst = 1, kSecond = 2, kThird = 3, kFourth = 4, kWhole = 5;
 
-class NvmlMig : public NvmlRig {
+class NvmlMigTest : public NvmlRig {
  protected:
-  NvmlMig() : NvmlRig("h100-80gb-mig+a100-40gb", 256) {}
+  NvmlMigTest() : NvmlRig("h100-80gb-mig+a100-40gb", 256) {}
 
   std::unique_ptr<Program> start_on(int instance, const std::string& limit,
                                     const std::string& commands) const {
@@ -25,7 +25,7 @@ class NvmlMig : public NvmlRig {
   static std::string mib(uint64_t number) { return std::to_string(number * kMiB); }
 };
 
-TEST_F(NvmlMig, EveryInstanceHasItsOwnCapAndRow) {
+TEST_F(NvmlMigTest, EveryInstanceHasItsOwnCapAndRow) {
   ASSERT_EQ(uuid(kThird).substr(0, 4), "MIG-");
   const std::string limit = "8GiB," + uuid(kThird) + "=4GiB";
   auto first = start_on(kFirst, limit, "init retain alloc 7GiB alloc 1GiB meminfo total wait");
@@ -60,7 +60,7 @@ TEST_F(NvmlMig, EveryInstanceHasItsOwnCapAndRow) {
   EXPECT_EQ(field(line_of(real, "GetAttributes"), "memory="), 40448);
 }
 
-TEST_F(NvmlMig, TheGpuShowsWhatItsInstancesHaveTogether) {
+TEST_F(NvmlMigTest, TheGpuShowsWhatItsInstancesHaveTogether) {
   const std::string limit = "8GiB," + uuid(kThird) + "=4GiB";
   auto first = start_on(kFirst, limit, "init retain alloc 2GiB wait");
   auto third = start_on(kThird, limit, "init retain alloc 1GiB wait");
@@ -88,7 +88,7 @@ TEST_F(NvmlMig, TheGpuShowsWhatItsInstancesHaveTogether) {
   unlink((ledger_path() + "-other").c_str());
 }
 
-TEST_F(NvmlMig, NamesOfGpusMeanEachOfTheirInstances) {
+TEST_F(NvmlMigTest, NamesOfGpusMeanEachOfTheirInstances) {
   EXPECT_EQ(total_of(kSecond, "50%"), mib(10048)) << "percent of the instance's own memory";
   EXPECT_EQ(total_of(kSecond, uuid(kSecond) + "=25%"), mib(5024));
   EXPECT_EQ(total_of(kSecond, uuid(kFirst) + "=4GiB"), mib(20096)) << "another instance's cap";
@@ -101,14 +101,14 @@ TEST_F(NvmlMig, NamesOfGpusMeanEachOfTheirInstances) {
   EXPECT_EQ(total_of(kSecond, uuid(kWhole) + "=4GiB"), mib(20096));
 }
 
-TEST_F(NvmlMig, NothingIsCappedTwiceWhereNvmlCallsItself) {
+TEST_F(NvmlMigTest, NothingIsCappedTwiceWhereNvmlCallsItself) {
   // The first version asks the second through the PLT: half of a half would be shown.
   const std::string text = ask("v1 instance 1 v1", capped("50%")).out;
   EXPECT_EQ(field(line_of(text, "v1", 1), "total="), 10048 * kMiB) << text;
   EXPECT_EQ(field(line_of(text, "v1"), "total="), (20224 + 10048 + 4992 + 4992) * kMiB);
 }
 
-TEST_F(NvmlMig, WhatIsNotMemoryIsNotTouched) {
+TEST_F(NvmlMigTest, WhatIsNotMemoryIsNotTouched) {
   const std::string commands =
       "mig instance 0 mig instance 3 mig device 1 mig uuid " + uuid(kFirst);
   EXPECT_EQ(ask(commands, capped("8GiB")).out, ask(commands, bare()).out);

@@ -7,9 +7,9 @@ namespace fracgpu::test {
 namespace {
 
 // A process of the tenant in a PID namespace of its own.
-class NvmlPids : public NvmlRig {
+class NvmlPidsTest : public NvmlRig {
  protected:
-  NvmlPids() : NvmlRig("a100-40gb", 256) {}
+  NvmlPidsTest() : NvmlRig("a100-40gb", 256) {}
 
   void SetUp() override {
     NvmlRig::SetUp();
@@ -33,7 +33,7 @@ class NvmlPids : public NvmlRig {
     }
     ASSERT_NE(inner_pid_, outer_pid_);
   }
-  ~NvmlPids() override { unlink((ledger_path() + "-other").c_str()); }
+  ~NvmlPidsTest() override { unlink((ledger_path() + "-other").c_str()); }
 
   Holdings seen(const char* driver, bool from_inside) const {
     std::vector<std::string> args;
@@ -53,13 +53,13 @@ class NvmlPids : public NvmlRig {
 constexpr uint64_t kInside = 3 * kGiB + 256 * kMiB, kOutside = kGiB + 256 * kMiB;
 constexpr char kHostPids[] = "535.104.05", kOwnPids[] = "535.113.01";
 
-TEST_F(NvmlPids, SeenFromOutside) {
+TEST_F(NvmlPidsTest, SeenFromOutside) {
   const Holdings both = {{outer_pid_, kInside}, {outside_->pid(), kOutside}};
   EXPECT_EQ(seen(kHostPids, false), both);
   EXPECT_EQ(seen(kOwnPids, false), both);
 }
 
-TEST_F(NvmlPids, SeenFromInside) {
+TEST_F(NvmlPidsTest, SeenFromInside) {
   EXPECT_EQ(seen(kOwnPids, true), (Holdings{{inner_pid_, kInside}}));
   // The older driver names a process by a PID that only the host knows; that of the process outside
   // is in the ledger.

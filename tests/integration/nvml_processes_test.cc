@@ -13,10 +13,10 @@ constexpr const char* kLists[] = {
     "MPSComputeRunningProcesses", "MPSComputeRunningProcesses_v2", "MPSComputeRunningProcesses_v3"};
 
 // Two processes of the tenant, one of another tenant and one of nobody's.
-class NvmlProcesses : public NvmlRig {
+class NvmlProcessesTest : public NvmlRig {
  protected:
-  NvmlProcesses() : NvmlRig("2xa100-40gb", 256) {}
-  ~NvmlProcesses() override { unlink((ledger_path() + "-other").c_str()); }
+  NvmlProcessesTest() : NvmlRig("2xa100-40gb", 256) {}
+  ~NvmlProcessesTest() override { unlink((ledger_path() + "-other").c_str()); }
 
   void start_everybody() {
     const auto use = [](const char* size) {
@@ -37,7 +37,7 @@ class NvmlProcesses : public NvmlRig {
   std::unique_ptr<Program> first_, second_, other_, nobodys_;
 };
 
-TEST_F(NvmlProcesses, OwnOnesAloneInEveryGeneration) {
+TEST_F(NvmlProcessesTest, OwnOnesAloneInEveryGeneration) {
   start_everybody();
   std::string commands;
   for (const char* list : kLists) commands += std::string("list ") + list + " ";
@@ -58,7 +58,7 @@ TEST_F(NvmlProcesses, OwnOnesAloneInEveryGeneration) {
   EXPECT_EQ(with.find("gi=0 "), with.npos) << "without MIG an entry names no instance";
 }
 
-TEST_F(NvmlProcesses, TheRoomThatTheTenantNeedsIsEnough) {
+TEST_F(NvmlProcessesTest, TheRoomThatTheTenantNeedsIsEnough) {
   start_everybody();
   for (const std::string list : {"list ComputeRunningProcesses", "list ComputeRunningProcesses_v2",
                                  "list ComputeRunningProcesses_v3", "details 0"}) {
@@ -80,7 +80,7 @@ TEST_F(NvmlProcesses, TheRoomThatTheTenantNeedsIsEnough) {
   }
 }
 
-TEST_F(NvmlProcesses, ErrorsAreTheLibrarysOwn) {
+TEST_F(NvmlProcessesTest, ErrorsAreTheLibrarysOwn) {
   start_everybody();
   const std::string commands =
       "null nolist ComputeRunningProcesses 3 nolist ComputeRunningProcesses_v3 3 "
@@ -93,7 +93,7 @@ TEST_F(NvmlProcesses, ErrorsAreTheLibrarysOwn) {
   EXPECT_EQ(line_of(with, "details"), line_of(without, "details")) << "a mode that does not exist";
 }
 
-TEST_F(NvmlProcesses, WithoutACapEverythingIsShown) {
+TEST_F(NvmlProcessesTest, WithoutACapEverythingIsShown) {
   start_everybody();
   const std::string preloaded = capped("8GiB")["LD_PRELOAD"];
   for (const Environment& environment :
@@ -107,7 +107,7 @@ TEST_F(NvmlProcesses, WithoutACapEverythingIsShown) {
   }
 }
 
-TEST_F(NvmlProcesses, TheDeadAreNotShownThoughTheirMemoryLingers) {
+TEST_F(NvmlProcessesTest, TheDeadAreNotShownThoughTheirMemoryLingers) {
   const Environment linger = {{sim::kLingerVariable, "3600000"}};
   auto gone = start_client("8GiB", words("init retain alloc 3GiB wait"), linger);
   first_ = start_client("8GiB", words("init retain alloc 1GiB wait"));
@@ -127,7 +127,7 @@ TEST_F(NvmlProcesses, TheDeadAreNotShownThoughTheirMemoryLingers) {
 }
 
 // Drivers whose third generation of lists is not what nvml.h says, and one that hides its version.
-TEST_F(NvmlProcesses, WhatIsNotUnderstoodIsLeftAloneAndSaidOnce) {
+TEST_F(NvmlProcessesTest, WhatIsNotUnderstoodIsLeftAloneAndSaidOnce) {
   start_everybody();
   struct Case {
     const char* driver;
@@ -152,7 +152,7 @@ TEST_F(NvmlProcesses, WhatIsNotUnderstoodIsLeftAloneAndSaidOnce) {
   }
 }
 
-TEST_F(NvmlProcesses, AfterAForkAndAnExecTheProcessIsShownOnce) {
+TEST_F(NvmlProcessesTest, AfterAForkAndAnExecTheProcessIsShownOnce) {
   auto program = start_client(
       "8GiB", words("init retain alloc 1GiB exec init retain alloc 2GiB fork init retain alloc "
                     "500MiB wait"));

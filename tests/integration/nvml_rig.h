@@ -25,7 +25,7 @@ class NvmlRig : public Rig {
   using Holdings = std::map<pid_t, uint64_t>;
   static Holdings listed(const std::string& text, const std::string& list);
 
-  // By the ledger and by the node's books, which must agree.
+  // By the ledger and by the node's accounting, which must agree.
   Holdings held_by(const std::vector<pid_t>& pids, int device = 0);
   Holdings known_to_node(int device = 0);
 };

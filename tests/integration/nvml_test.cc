@@ -8,9 +8,9 @@
 namespace fracgpu::test {
 namespace {
 
-class Nvml : public NvmlRig {
+class NvmlTest : public NvmlRig {
  protected:
-  Nvml() : NvmlRig("a100-40gb", 256) {}
+  NvmlTest() : NvmlRig("a100-40gb", 256) {}
   std::string shown(const std::string& limit) const {
     return ask("v1 v2", capped(limit) + reserved()).out;
   }
@@ -18,7 +18,7 @@ class Nvml : public NvmlRig {
   static Environment reserved() { return {{"FRACGPU_SIM_NVML_RESERVED_MIB", "600"}}; }
 };
 
-TEST_F(Nvml, ShowsTheTenantsViewInBothVersions) {
+TEST_F(NvmlTest, ShowsTheTenantsViewInBothVersions) {
   auto program = start_client("8GiB", words("init retain alloc 3GiB wait"));
   program->read_until_ready();
   const std::string text = shown("8GiB");
@@ -31,14 +31,14 @@ TEST_F(Nvml, ShowsTheTenantsViewInBothVersions) {
   EXPECT_EQ(field(line_of(text, "v2"), "reserved="), 0);
 }
 
-TEST_F(Nvml, BeforeAnyGpuProcessTheTotalIsAlreadyTheCap) {
+TEST_F(NvmlTest, BeforeAnyGpuProcessTheTotalIsAlreadyTheCap) {
   const std::string line = line_of(shown("8GiB"), "v1");
   EXPECT_EQ(field(line, "total="), 8 * kGiB);
   EXPECT_EQ(field(line, "used="), 0);
   EXPECT_NE(access(ledger_path().c_str(), F_OK), 0) << "a tool must leave nothing behind";
 }
 
-TEST_F(Nvml, InTheTenantOfADeadProcess) {
+TEST_F(NvmlTest, InTheTenantOfADeadProcess) {
   auto program = start_client("8GiB", words("init retain alloc 3GiB wait"));
   program->read_until_ready();
   program->kill(SIGKILL);
@@ -48,31 +48,31 @@ TEST_F(Nvml, InTheTenantOfADeadProcess) {
   EXPECT_EQ(field(line, "used="), 0);
 }
 
-TEST_F(Nvml, WhatTheDriverReservesIsNotTheTenants) {
+TEST_F(NvmlTest, WhatTheDriverReservesIsNotTheTenants) {
   const std::string line = line_of(ask("v2", bare() + reserved()).out, "v2");
   EXPECT_EQ(field(line, "reserved="), 600 * kMiB) << "without the library it is there";
   EXPECT_EQ(field(line, "free="), (40960 - 600) * kMiB);
   EXPECT_EQ(field(line_of(ask("v1", bare() + reserved()).out, "v1"), "used="), 600 * kMiB);
 }
 
-TEST_F(Nvml, ErrorsAreTheLibrarysOwn) {
+TEST_F(NvmlTest, ErrorsAreTheLibrarysOwn) {
   const std::string with = ask("bad null", capped("8GiB")).out;
   EXPECT_EQ(with, ask("bad null", bare()).out);
   EXPECT_EQ(field(line_of(with, "bad"), "rc="), 25) << with;
 }
 
-TEST_F(Nvml, NothingIsCappedTwiceWhereNvmlCallsItself) {
+TEST_F(NvmlTest, NothingIsCappedTwiceWhereNvmlCallsItself) {
   // The first version asks the second through the PLT: half of a half would be shown.
   EXPECT_EQ(field(line_of(shown("50%"), "v1"), "total="), 20 * kGiB);
 }
 
-TEST_F(Nvml, PerDeviceLimitsByIndex) {
+TEST_F(NvmlTest, PerDeviceLimitsByIndex) {
   const std::string line = line_of(shown("0=2GiB"), "v1");
   EXPECT_EQ(field(line, "total="), 2 * kGiB);
 }
 
 // A tool needs no right but to read: the ledger's file is open to every user.
-TEST_F(Nvml, ForAnotherUser) {
+TEST_F(NvmlTest, ForAnotherUser) {
   auto program = start_client("8GiB", words("init retain alloc 3GiB wait"));
   program->read_until_ready();
   const std::vector<std::string> nobody = {"setpriv", "--reuid=65534", "--regid=65534",
@@ -93,7 +93,7 @@ TEST_F(Nvml, ForAnotherUser) {
   EXPECT_EQ(listed(outcome.out, "ComputeRunningProcesses_v3"), held_by({program->pid()}));
 }
 
-TEST_F(Nvml, AMalformedLimitIsADeviceOfNothing) {
+TEST_F(NvmlTest, AMalformedLimitIsADeviceOfNothing) {
   const Outcome outcome = ask("v1 v2 list ComputeRunningProcesses_v3", capped("8"));
   EXPECT_EQ(field(line_of(outcome.out, "v1"), "total="), 0) << outcome.out;
   EXPECT_EQ(field(line_of(outcome.out, "v2"), "free="), 0);

@@ -1,4 +1,4 @@
-// Starts the programs of random calls and compares the books; see property.h.
+// Starts the programs of random calls and compares ledger and node; see property.h.
 #include "tests/integration/property.h"
 
 #include <chrono>
@@ -99,7 +99,7 @@ void PropertyRig::expect_totals(const std::string& when, const std::vector<uint6
   EXPECT_LE(node_->tenant_high_water(0, tenant), static_cast<uint64_t>(cap_mib_) * kMiB) << when;
 }
 
-// What a call leaves to the truth is found when the truth is read next, which is not at once.
+// What a call leaves to the driver's report is found when that is read next, which is not at once.
 void PropertyRig::expect_equal_soon(Program& program, bool abroad, uint64_t managed,
                                     const std::string& when) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -110,9 +110,9 @@ void PropertyRig::expect_equal_soon(Program& program, bool abroad, uint64_t mana
     charged = ledger(abroad).held(key(), program.pid());
     real = node_->used_by_pid(0, program.pid());
   } while (!agree(charged, real, managed) && std::chrono::steady_clock::now() < end);
-  EXPECT_TRUE(agree(charged, real, managed))
-      << when << ": the books differ by " << static_cast<long long>(charged - real) / 1048576.0
-      << " MiB, with " << managed / kMiB << " MiB managed";
+  EXPECT_TRUE(agree(charged, real, managed)) << when << ": ledger and node differ by "
+                                             << static_cast<long long>(charged - real) / 1048576.0
+                                             << " MiB, with " << managed / kMiB << " MiB managed";
 }
 
 }  // namespace fracgpu::test

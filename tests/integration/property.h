@@ -1,7 +1,7 @@
 // Random sequences of all allocating calls, from several threads and processes, against the node's
-// own books: whenever a tenant stands still the ledger equals them for each process (with managed
-// memory, which the driver may count or not, it lies between), and at no moment is it above its
-// cap.
+// own accounting: whenever a tenant stands still the ledger equals them for each process (with
+// managed memory, which the driver may count or not, it lies between), and at no moment is it above
+// its cap.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
   PropertyRig(const std::string& profile, int context_mib, const char* program, int cap_mib)
       : Rig(profile, context_mib), program_(program), cap_mib_(cap_mib) {}
 
-  // Runs `processes` of them together and compares the books after each phase.
+  // Runs `processes` of them together and compares ledger and node after each phase.
   void run_phases(int processes, int threads, int moves, const Environment& extra = {});
 
  private:

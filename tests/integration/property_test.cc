@@ -4,29 +4,29 @@
 namespace fracgpu::test {
 namespace {
 
-class Property : public PropertyRig {
+class CudaProperty : public PropertyRig {
  protected:
-  Property() : PropertyRig("a100-40gb", 256, TEST_RANDOM_CALLS, 2048) {}
+  CudaProperty() : PropertyRig("a100-40gb", 256, TEST_RANDOM_CALLS, 2048) {}
 };
 
-TEST_P(Property, LedgerEqualsTheNodeWheneverAllStandStill) {
+TEST_P(CudaProperty, LedgerEqualsTheNodeWheneverAllStandStill) {
   run_phases(2, 2, 2500);
 }
 
-TEST_P(Property, NothingIsRefusedThatFits) {
+TEST_P(CudaProperty, NothingIsRefusedThatFits) {
   run_phases(1, 1, 2500, {{"RANDOM_CALLS_ALONE", "1"}});
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Family, Property,
+    Family, CudaProperty,
     testing::Values(Mix{"Linear", "linear", 256}, Mix{"Vmm", "vmm", 256},
                     Mix{"Pools", "pools", 128}, Mix{"Arrays", "arrays", 1},
-                    Mix{"Graphs", "graphs linear", 256}, Mix{"Implicit", "implicit", 64},
-                    Mix{"Managed", "managed linear implicit", 64},
-                    Mix{"ManagedLate", "managed linear implicit", 64, "4", "late"},
+                    Mix{"Graphs", "graphs linear", 256}, Mix{"Overhead", "overhead", 64},
+                    Mix{"Managed", "managed linear overhead", 64},
+                    Mix{"ManagedLate", "managed linear overhead", 64, "4", "late"},
                     Mix{"Sharing", "sharing linear", 64},
                     Mix{"SharingAbroad", "sharing linear", 64, "4", "", true},
-                    Mix{"All", "linear vmm pools arrays graphs implicit", 64}),
+                    Mix{"All", "linear vmm pools arrays graphs overhead", 64}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

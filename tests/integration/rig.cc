@@ -65,7 +65,7 @@ uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   return units * layout::kUnit;
 }
 
-uint64_t LedgerView::implicit(const std::string& uuid, pid_t pid) const {
+uint64_t LedgerView::overhead(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
     units += cell.overhead.load();
@@ -91,7 +91,7 @@ std::string LedgerView::describe(const std::string& uuid) const {
   for_each_cell(uuid, 0, [&](const layout::Slot& slot, const layout::Cell& cell) {
     const uint64_t word = cell.held_and_lease.load();
     text << "slot of pid " << slot.pid << ": held " << layout::held_of(word) * layout::kUnit
-         << ", lease " << layout::lease_of(word) * layout::kUnit << ", implicit "
+         << ", lease " << layout::lease_of(word) * layout::kUnit << ", overhead "
          << uint64_t{cell.overhead.load()} * layout::kUnit << " bytes\n";
   });
   return text.str();
@@ -194,7 +194,7 @@ void Rig::expect_all_is_charged(Program& program) {
 void Rig::expect_books_agree(pid_t pid, const char* when, int device) {
   const LedgerView view = ledger();
   EXPECT_EQ(view.held(key(device), pid), node_->used_by_pid(device, pid)) << when;
-  EXPECT_EQ(view.implicit(key(device), pid), node_->context_bytes(device, pid)) << when;
+  EXPECT_EQ(view.overhead(key(device), pid), node_->context_bytes(device, pid)) << when;
 }
 
 std::vector<std::string> words(const std::string& text) {

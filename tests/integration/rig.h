@@ -1,5 +1,5 @@
 // What every end-to-end test stands on: a simulated node of its own, a tenant of its own, and a
-// look into the tenant's ledger to compare with the node's books.
+// look into the tenant's ledger to compare with the node's accounting.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class LedgerView {
   bool exists() const { return ledger_ != nullptr; }
   // Bytes, of the device whose key is `uuid`; 0 where the ledger has no such row.
   uint64_t held(const std::string& uuid, pid_t pid) const;
-  uint64_t implicit(const std::string& uuid, pid_t pid) const;
+  uint64_t overhead(const std::string& uuid, pid_t pid) const;
   uint64_t total_held(const std::string& uuid) const;
   uint64_t cap(const std::string& uuid) const;
   // What everybody has of the device, for a person to read.
@@ -85,7 +85,7 @@ class Rig : public testing::Test {
   // What the ledger calls the device.
   std::string key(int device = 0) const;
 
-  // The books of library and node agree for this process.
+  // The ledger and the node's accounting agree for this process.
   void expect_books_agree(pid_t pid, const char* when, int device = 0);
 
   // Stops the process wherever it is. What the driver has given it so far is charged there,

@@ -16,7 +16,7 @@ struct Way {
   bool abroad;
 };
 
-class Sharing : public Rig, public testing::WithParamInterface<Way> {
+class SharingTest : public Rig, public testing::WithParamInterface<Way> {
  protected:
   // Room for the shared memory, for each context of 256 MiB (two processes and the importer, which
   // has one of the tenant's own or not), and for 168 MiB more.
@@ -68,7 +68,7 @@ class Sharing : public Rig, public testing::WithParamInterface<Way> {
   std::string token_;
 };
 
-TEST_P(Sharing, TheImporterPaysNothingAndFreesNothing) {
+TEST_P(SharingTest, TheImporterPaysNothingAndFreesNothing) {
   export_memory();
   auto importer = import_memory();
   expect_books_agree(exporter_->pid(), "exporter");
@@ -85,7 +85,7 @@ TEST_P(Sharing, TheImporterPaysNothingAndFreesNothing) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
 }
 
-TEST_P(Sharing, WhatOutlivesItsExporterIsStillCounted) {
+TEST_P(SharingTest, WhatOutlivesItsExporterIsStillCounted) {
   export_memory();
   auto importer = import_memory();
   exporter_->kill(SIGKILL);
@@ -94,7 +94,7 @@ TEST_P(Sharing, WhatOutlivesItsExporterIsStillCounted) {
 }
 
 // A handle that is mapped nowhere holds its memory as well.
-TEST_P(Sharing, WhatIsNotMappedYetIsStillCounted) {
+TEST_P(SharingTest, WhatIsNotMappedYetIsStillCounted) {
   if (std::string(GetParam().mode) != "export-vmm") return;  // the others have nothing like it
   export_memory();
   auto importer = import_memory("import-handle");
@@ -104,7 +104,7 @@ TEST_P(Sharing, WhatIsNotMappedYetIsStillCounted) {
 }
 
 // The tenant lives as long as somebody uses its memory, and no longer.
-TEST_P(Sharing, WhoHasLetGoOfAllIsNoGuestAnyMore) {
+TEST_P(SharingTest, WhoHoldsNothingIsNoForeignImporterAnyMore) {
   if (!GetParam().abroad) return;
   const Environment other_cap = {{"FRACGPU_MEMORY_LIMIT", "900MiB"}};
   const std::vector<std::string> anything = {"export", std::to_string(2 * kMiB)};
@@ -119,7 +119,7 @@ TEST_P(Sharing, WhoHasLetGoOfAllIsNoGuestAnyMore) {
   EXPECT_EQ(ledger().cap(uuid()), 900 * kMiB) << "nobody is left who knows the old cap";
 }
 
-TEST_P(Sharing, WhatTheExporterFreesStaysUntilTheImporterDoes) {
+TEST_P(SharingTest, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   export_memory();
   auto importer = import_memory();
   EXPECT_EQ(ask(*exporter_, "free"), 0);
@@ -128,7 +128,8 @@ TEST_P(Sharing, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   expect_totals_agree("the importer holds it");
   importer->kill(SIGKILL);
   importer->finish();
-  // The truth is read again before a refusal, but not at every one. Looking also finds the dead.
+  // The driver's report is read again before a refusal, but not at every one. Looking also finds
+  // the dead.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   do {
     ask(*exporter_, "look");
@@ -137,7 +138,7 @@ TEST_P(Sharing, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   expect_totals_agree("nobody holds it");
 }
 
-TEST_P(Sharing, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
+TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   export_memory();
   auto importer = import_memory();
   EXPECT_EQ(ask(*exporter_, "free"), 0);
@@ -147,7 +148,7 @@ TEST_P(Sharing, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   expect_counted_until_freed(*importer);
 }
 
-INSTANTIATE_TEST_SUITE_P(By, Sharing,
+INSTANTIATE_TEST_SUITE_P(By, SharingTest,
                          testing::Values(Way{"Ipc", "export", false},
                                          Way{"Descriptor", "export-vmm", false},
                                          Way{"Pool", "export-pool", false},

@@ -158,9 +158,9 @@ TEST_P(SmiLibrary, AMalformedLimitShowsNothingToHave) {
 
 INSTANTIATE_TEST_SUITE_P(Versions, SmiLibrary, testing::ValuesIn(kVersions), name_of);
 
-using SmiLibraries = AmdTools;
+using SmiLibraryEdgeTest = AmdTools;
 
-TEST_F(SmiLibraries, AnUnknownVersionIsLeftAloneAndSaysSoOnce) {
+TEST_F(SmiLibraryEdgeTest, AnUnknownVersionIsLeftAloneAndSaysSoOnce) {
   start_tenant("256MiB", "100MiB");
   const std::vector<std::string> args = {"amdsmi", "libamd_smi.so.28", "new"};
   const std::string plain = smi_client(args, watching());
@@ -173,7 +173,7 @@ TEST_F(SmiLibraries, AnUnknownVersionIsLeftAloneAndSaysSoOnce) {
 }
 
 // libamd_smi of ROCm 6 calls the copy of librocm_smi64 inside it by its public names.
-TEST_F(SmiLibraries, TheCopyInsideIsNotTakenForTheOtherLibrary) {
+TEST_F(SmiLibraryEdgeTest, TheCopyInsideIsNotTakenForTheOtherLibrary) {
   start_tenant("256MiB", "100MiB");
   for (const bool cap : {false, true}) {
     const Environment environment = cap ? capped("256MiB") : uncapped();
@@ -188,7 +188,7 @@ TEST_F(SmiLibraries, TheCopyInsideIsNotTakenForTheOtherLibrary) {
 
 // The real library finds no device on a simulated node, but reads the processes of its kernel
 // driver.
-TEST_F(SmiLibraries, TheRealLibraryListsTheTenantAlone) {
+TEST_F(SmiLibraryEdgeTest, TheRealLibraryListsTheTenantAlone) {
   std::string where, why;
   if (!have_part("librocm-smi64-5.2.3", &where, &why)) GTEST_SKIP() << why;
   start_stranger();
@@ -202,7 +202,7 @@ TEST_F(SmiLibraries, TheRealLibraryListsTheTenantAlone) {
       "compute pid=" + std::to_string(tenant.pid()) + " vram=" + std::to_string(held()) + "\n");
 }
 
-TEST_F(SmiLibraries, ADeadProcessesPidInAnotherTenantIsNotTheTenants) {
+TEST_F(SmiLibraryEdgeTest, ADeadProcessesPidInAnotherTenantIsNotTheTenants) {
   const Program& survivor = start_tenant("256MiB", "50MiB");
   Program& victim = start_tenant("256MiB", "50MiB");
   const std::string pid = std::to_string(victim.pid());

@@ -1,5 +1,5 @@
 // A tenant of eight processes at its cap, with random kills: the node's high-water mark stays at or
-// under the cap, and in the end the ledger's books equal the node's.
+// under the cap, and in the end the ledger equals the node's accounting.
 #include <signal.h>
 
 #include <algorithm>

@@ -22,15 +22,15 @@ struct Counters {
   std::atomic<uint32_t> most, served;
 };
 
-class ClaimTableRaces : public testing::Test {
+class ClaimTableTest : public testing::Test {
  protected:
-  ClaimTableRaces() : path_("/dev/shm/fracgpu-book-" + std::to_string(getpid()) + ".test") {
+  ClaimTableTest() : path_("/dev/shm/fracgpu-claims-" + std::to_string(getpid()) + ".test") {
     setenv("FRACGPU_BOOK", path_.c_str(), 1);
     void* bytes =
         mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     counters_ = new (bytes) Counters{};
   }
-  ~ClaimTableRaces() override {
+  ~ClaimTableTest() override {
     munmap(counters_, sizeof(Counters));
     unlink(path_.c_str());
   }
@@ -69,7 +69,7 @@ class ClaimTableRaces : public testing::Test {
   Counters* counters_;
 };
 
-TEST_F(ClaimTableRaces, NeverGiveAGpuTwice) {
+TEST_F(ClaimTableTest, NeverGiveAGpuTwice) {
   constexpr uint32_t kProcesses = 8;
   for (uint32_t seed = 0; seed < kProcesses; ++seed) {
     if (fork() == 0) {

@@ -78,7 +78,7 @@ bool try_all(const PlacementRequest& request, const Shares& free, uint32_t& leas
   return any;
 }
 
-TEST(Placement, IsWhatTryingEverythingFinds) {
+TEST(PlacementTest, IsWhatTryingEverythingFinds) {
   Random random(20240611);
   int placed = 0;
   for (int round = 0; round < 50'000; ++round) {
@@ -111,7 +111,7 @@ TEST(Placement, IsWhatTryingEverythingFinds) {
   EXPECT_GT(placed, 5'000);
 }
 
-TEST(Placement, ServesNobodyTwiceAndNothingBeyondAWholeGpu) {
+TEST(PlacementTest, ServesNobodyTwiceAndNothingBeyondAWholeGpu) {
   Random random(7);
   for (int round = 0; round < 20'000; ++round) {
     const Shares free = random_free(random);
@@ -136,7 +136,7 @@ TEST(Placement, ServesNobodyTwiceAndNothingBeyondAWholeGpu) {
 // Small launches keep coming, each as soon as there is room for it, and stay for random times. One
 // that wants much must be served before all that ran when it came, and those that had been let past
 // it, have ended: no later than a bound that depends on how long a launch may stay.
-TEST(Placement, SmallOnesNeverStarveABigOne) {
+TEST(PlacementTest, SmallOnesNeverStarveABigOne) {
   constexpr int kLongest = 20;
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
@@ -185,7 +185,7 @@ TEST(Placement, SmallOnesNeverStarveABigOne) {
   }
 }
 
-TEST(Placement, WhoWaitsKeepsTheEmptiestAndLeavesTheOthers) {
+TEST(PlacementTest, WhoWaitsKeepsTheEmptiestAndLeavesTheOthers) {
   PlacementRequest whole, half;
   whole.allowed = half.allowed = 0b111;
   whole.count = half.count = 1;

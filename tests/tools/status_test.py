@@ -10,11 +10,11 @@ import sys
 from made_ledger import (ALLOCATIONS_AT, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, SIZE, SLOT_AT, check_of, ledger, live_in,
                          record, with_records)
 
-prefix = f"status-test-{os.getpid()}-"
+PREFIX = f"status-test-{os.getpid()}-"
 
 
 def path(name):
-    return f"/dev/shm/fracgpu-{prefix}{name}"
+    return f"/dev/shm/fracgpu-{PREFIX}{name}"
 
 
 def write(name, data):
@@ -40,7 +40,7 @@ def test_a_good_ledger():
     write("good", data)
     with open(path("good"), "r+b") as owner:
         live_in(owner, 0, 1023)
-        code, out, err = status(prefix + "good", "--json")
+        code, out, err = status(PREFIX + "good", "--json")
         device = json.loads(out)["tenants"][0]["devices"][0]
         assert (code, err) == (0, "")
         assert (device["key"], device["cap_bytes"], device["refusals"]) == ("GPU-test", 8 << 30, 3)
@@ -52,35 +52,35 @@ def test_a_good_ledger():
         with open(path("good"), "r+b") as file:
             file.seek(SLOT_AT + 64 * 5 + 28)
             file.write(struct.pack("<I", 1))
-        device = json.loads(status(prefix + "good", "--json")[1])["tenants"][0]["devices"][0]
+        device = json.loads(status(PREFIX + "good", "--json")[1])["tenants"][0]["devices"][0]
         assert device["used_bytes"] == 8 << 30, "what a dead process exported still counts"
-        assert "exported" in status(prefix + "good")[1]
+        assert "exported" in status(PREFIX + "good")[1]
         with open(path("good"), "r+b") as file:
             file.seek(SLOT_AT + 64 * 5 + 28)
             file.write(struct.pack("<I", 0))
-        code, out, _ = status(prefix + "good")
+        code, out, _ = status(PREFIX + "good")
         assert code == 0 and "75%  6.0 GiB of 8.0 GiB" in out and "#" * 30 + "." * 10 in out, out
         assert "peak 7.0 GiB, 3 refused" in out, out
         assert "  # 6.0 GiB used  = 0 bytes claimed  - 8.0 GiB capped  . 40.0 GiB\n" in out, out
         assert "######--" + "." * 32 + "   15%" in out, "the GPU's bar: used, then capped"
         assert re.search(r"4005 \S+ +gone .* dead\n", out) and "x?[31m??yyy" in out, out
         assert all(len(line) <= 80 and line.isprintable() for line in out.splitlines()), out
-    assert "0%  0 bytes of 8.0 GiB" in status(prefix + "good")[1], "all are dead now"
+    assert "0%  0 bytes of 8.0 GiB" in status(PREFIX + "good")[1], "all are dead now"
 
 
 def test_a_flipped_bit():
     for place, bit in ((CELL_AT, 7), (CELL_AT, 40), (DEVICE_AT + 64, 25)):
         data = ledger([(0, 5 * GIB, b"alive")])
-        assert "DAMAGED" not in (write("flipped", data), status(prefix + "flipped")[1])[1]
+        assert "DAMAGED" not in (write("flipped", data), status(PREFIX + "flipped")[1])[1]
         data[place + bit // 8] ^= 1 << bit % 8
         write("flipped", data)
-        code, out, _ = status(prefix + "flipped")
+        code, out, _ = status(PREFIX + "flipped")
         assert code == 0 and "DAMAGED" in out, (place, bit, out)
-        assert json.loads(status(prefix + "flipped", "--json")[1])["tenants"][0]["devices"][0]["damaged"]
+        assert json.loads(status(PREFIX + "flipped", "--json")[1])["tenants"][0]["devices"][0]["damaged"]
 
 
 def test_records_of_refusals():
-    name = prefix + "records"
+    name = PREFIX + "records"
     write("records", with_records(ledger([]), {0: record(64), 1: record(65, api=b"cuMemCreate"), 63: record(63)}))
     refused = json.loads(status(name, "--json")[1])["tenants"][0]["refused"]
     assert [one["number"] for one in refused] == [65, 64, 63], "the newest first, wherever they lie"
@@ -113,7 +113,7 @@ def test_records_of_refusals():
 
 
 def test_stories_by_reason():
-    name = prefix + "reason"
+    name = PREFIX + "reason"
     for reason, said in ((1, "the driver had no memory: the GPU itself was full."),
                          (2, "The vendor's runtime refused by its own count"),
                          (3, "fracgpu could grant nothing"), (77, "fracgpu could grant nothing")):
@@ -127,7 +127,7 @@ def test_stories_by_reason():
 
 
 def test_torn_and_hostile_records():
-    name = prefix + "torn"
+    name = PREFIX + "torn"
     seed = random.randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -164,9 +164,9 @@ def test_what_is_no_ledger():
     os.mkfifo(path("fifo"))
     os.mkdir(path("folder"))
     for name in ("short", "empty", "version", "magic", "link", "fifo", "folder", "nothing"):
-        code, out, err = status(prefix + name)
+        code, out, err = status(PREFIX + name)
         assert (code, out, err.count("\n")) == (1, "", 1) and err.startswith("fracgpu: "), (name, code, err)
-        assert explain(prefix + name) == (1, "", err)
+        assert explain(PREFIX + name) == (1, "", err)
     assert status("../passwd")[0] == 1
     assert status("--wrong")[0] == 2
 
@@ -181,7 +181,7 @@ def test_scribbled_ledgers():
         write("wild", data)
         for command in ("status", "explain"):
             for form in ([], ["--json"]):
-                code, out, _ = status(prefix + "wild", *form, command=command)
+                code, out, _ = status(PREFIX + "wild", *form, command=command)
                 assert code == 0 and re.fullmatch(r"[\n -~]*", out), f"seed {seed}"
             json.loads(out)
 
@@ -196,5 +196,5 @@ try:
     test_scribbled_ledgers()
 finally:
     for entry in os.scandir("/dev/shm"):
-        if entry.name.startswith("fracgpu-" + prefix):
+        if entry.name.startswith("fracgpu-" + PREFIX):
             os.rmdir(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)

@@ -26,7 +26,7 @@ struct Model {
   }
 };
 
-TEST(BlockCache, KeepsAsManyAsTheRuntime) {
+TEST(BlockCacheTest, KeepsAsManyAsTheRuntime) {
   BlockCache cache;
   Model model;
   uint32_t in_use = 0;
@@ -56,7 +56,7 @@ TEST(BlockCache, KeepsAsManyAsTheRuntime) {
   }
 }
 
-TEST(BlockCache, WhatTheTruthSaysIsGone) {
+TEST(BlockCacheTest, WhatTheTruthSaysIsGone) {
   BlockCache cache;
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false).from_empty);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
@@ -73,7 +73,7 @@ TEST(BlockCache, WhatTheTruthSaysIsGone) {
   EXPECT_FALSE(cache.begin(false).from_empty);
 }
 
-TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
+TEST(BlockCacheTest, WhatIsUnderWayMayBeInUse) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) cache.begin(false);
   // The runtime may have made a block for this one too, and keeps two empty ones therefore.
@@ -87,7 +87,7 @@ TEST(BlockCache, WhatIsUnderWayMayBeInUse) {
 // The runtime makes a block for the first thread, whose charge is new, and puts the second one's
 // part into it, for which an empty block was set aside. The second is the first to enter the block,
 // with the charge of the empty one, which is empty still.
-TEST(BlockCache, OneThreadsBlockIsEnteredByAnother) {
+TEST(BlockCacheTest, OneThreadsBlockIsEnteredByAnother) {
   for (const bool second_began_first : {false, true}) {
     BlockCache cache;
     BlockCache::Ticket first, second;
@@ -111,7 +111,7 @@ TEST(BlockCache, OneThreadsBlockIsEnteredByAnother) {
 }
 
 // With nothing set aside meanwhile there can be no doubt.
-TEST(BlockCache, WhatWasSetAsideBeforeIsSettled) {
+TEST(BlockCacheTest, WhatWasSetAsideBeforeIsSettled) {
   BlockCache cache;
   cache.begin(false);
   EXPECT_EQ(cache.emptied(), 0u);

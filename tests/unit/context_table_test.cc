@@ -12,7 +12,7 @@ const void* handle(uintptr_t value) {
   return reinterpret_cast<const void*>(value);
 }
 
-TEST(ContextTable, HandleReuseGetsAnotherId) {
+TEST(ContextTableTest, HandleReuseGetsAnotherId) {
   auto table = std::make_unique<ContextTable>();
   const Context first = table->enter(handle(16), 0, 3);
   EXPECT_NE(first.id, kUntrackedContext);
@@ -32,7 +32,7 @@ TEST(ContextTable, HandleReuseGetsAnotherId) {
   EXPECT_EQ(table->enter(handle(32), 0, 0).id, first.id);
 }
 
-TEST(ContextTable, FullTableChargesWithoutTracking) {
+TEST(ContextTableTest, FullTableChargesWithoutTracking) {
   auto table = std::make_unique<ContextTable>();
   for (uintptr_t i = 1; i <= 1024; ++i) {
     ASSERT_NE(table->enter(handle(i * 16), 0, 0).id, kUntrackedContext);
@@ -42,7 +42,7 @@ TEST(ContextTable, FullTableChargesWithoutTracking) {
   EXPECT_EQ(beyond.device_index, 5);
 }
 
-TEST(ContextTable, AttachCountsDown) {
+TEST(ContextTableTest, AttachCountsDown) {
   auto table = std::make_unique<ContextTable>();
   table->enter(handle(16), 0, 0);
   EXPECT_EQ(table->attach(handle(16), 1), 2);

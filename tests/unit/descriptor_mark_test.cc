@@ -15,9 +15,9 @@ namespace {
 
 constexpr DescriptorMark kMark = {.tenant = 0x3fffffff, .units = 0x12345};
 
-class Marked : public testing::TestWithParam<const char*> {
+class MarkedDescriptorTest : public testing::TestWithParam<const char*> {
  protected:
-  ~Marked() override {
+  ~MarkedDescriptorTest() override {
     close(fd_);
     if (GetParam() != std::string("/dev/null")) unlink(GetParam());
   }
@@ -25,7 +25,7 @@ class Marked : public testing::TestWithParam<const char*> {
   int fd_ = open_one();
 };
 
-TEST_P(Marked, GoesWithTheDescription) {
+TEST_P(MarkedDescriptorTest, GoesWithTheDescription) {
   ASSERT_GE(fd_, 0);
   DescriptorMark read;
   EXPECT_FALSE(read_mark(fd_, read));
@@ -49,7 +49,7 @@ TEST_P(Marked, GoesWithTheDescription) {
   close(copy);
 }
 
-TEST_P(Marked, IsFoundAmongTheProgramsOwnLocks) {
+TEST_P(MarkedDescriptorTest, IsFoundAmongTheProgramsOwnLocks) {
   ASSERT_GE(fd_, 0);
   struct flock own = byte_lock(F_RDLCK, 5);
   own.l_len = 100;
@@ -62,7 +62,7 @@ TEST_P(Marked, IsFoundAmongTheProgramsOwnLocks) {
   EXPECT_EQ(read.units, kMark.units);
 }
 
-TEST_P(Marked, OtherLocksAreNoMark) {
+TEST_P(MarkedDescriptorTest, OtherLocksAreNoMark) {
   ASSERT_GE(fd_, 0);
   struct flock own = byte_lock(F_RDLCK, 7);
   own.l_len = 0;  // to its end, which is no number in the kernel's list
@@ -71,10 +71,10 @@ TEST_P(Marked, OtherLocksAreNoMark) {
   EXPECT_FALSE(read_mark(fd_, read));
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Marked, testing::Values("/dev/null", "unit-test-marked"),
+INSTANTIATE_TEST_SUITE_P(Of, MarkedDescriptorTest, testing::Values("/dev/null", "unit-test-marked"),
                          [](const auto& info) { return info.index == 0 ? "ADevice" : "AFile"; });
 
-TEST(DescriptorMark, OfNothing) {
+TEST(DescriptorMarkTest, OfNothing) {
   DescriptorMark read;
   mark_descriptor(-1, kMark);
   EXPECT_FALSE(read_mark(-1, read));

@@ -16,7 +16,7 @@ DeviceName amd(const char* key, int index, uint32_t function, int partition) {
               .domain = 0, .bus = 0x0c, .device = 0, .function = function, .partition = partition}};
 }
 
-TEST(DeviceName, WhatIsAName) {
+TEST(DeviceNameTest, WhatIsAName) {
   for (const char* text :
        {"0", "1023", "AMD-51234", "amd-7", "0000:0c:00.0", "0c:00.0", "c:0.7", "00010000:0c:1f.0",
         "0000:0c:00.0/7", "0c:00.0/12", "GPU-0a1b2c3d-0000-1111-2222-333344445555"}) {
@@ -31,7 +31,7 @@ TEST(DeviceName, WhatIsAName) {
   }
 }
 
-TEST(DeviceName, ABusIdMeansAllPartitionsThatHaveIt) {
+TEST(DeviceNameTest, ABusIdMeansAllPartitionsThatHaveIt) {
   Selector all, third;
   ASSERT_TRUE(all.parse("0000:0c:00.0"));
   ASSERT_TRUE(third.parse("0c:00.0/3"));
@@ -51,7 +51,7 @@ TEST(DeviceName, ABusIdMeansAllPartitionsThatHaveIt) {
   EXPECT_FALSE(all.selects({.key = "AMD-1", .index = 0})) << "nobody knows where it is";
 }
 
-TEST(DeviceName, LimitsByEveryName) {
+TEST(DeviceNameTest, LimitsByEveryName) {
   Limits limits;
   Message error;
   ASSERT_TRUE(limits.parse("1GiB,AMD-7=2GiB,0c:00.0/2=3GiB,5=50%", error)) << error.view();

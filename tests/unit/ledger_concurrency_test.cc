@@ -88,7 +88,7 @@ void storm(Ledger& ledger, int device, Shared& shared, unsigned seed, int steps)
   }
 }
 
-TEST(LedgerConcurrency, ProcessesAndThreadsNeverExceedTheCap) {
+TEST(LedgerConcurrencyTest, ProcessesAndThreadsNeverExceedTheCap) {
   ScratchTenant tenant;
   Shared* shared = map_shared();
   std::vector<pid_t> children;
@@ -112,7 +112,7 @@ TEST(LedgerConcurrency, ProcessesAndThreadsNeverExceedTheCap) {
   EXPECT_GT(shared->refused, 100u) << "the storm must reach the cap";
 }
 
-TEST(LedgerConcurrency, KilledProcessesLeakNothing) {
+TEST(LedgerConcurrencyTest, KilledProcessesLeakNothing) {
   ScratchTenant tenant;
   Shared* shared = map_shared();
   std::mt19937 random(99);
@@ -148,7 +148,7 @@ TEST(LedgerConcurrency, KilledProcessesLeakNothing) {
   }
 }
 
-TEST(LedgerConcurrency, OwnerThatClosedAllDescriptorsIsStillAlive) {
+TEST(LedgerConcurrencyTest, OwnerThatClosedAllDescriptorsIsStillAlive) {
   ScratchTenant tenant;
   int to_parent[2], to_child[2];
   ASSERT_EQ(pipe(to_parent), 0);
@@ -178,7 +178,7 @@ TEST(LedgerConcurrency, OwnerThatClosedAllDescriptorsIsStillAlive) {
   EXPECT_TRUE(other.reserve(device, kCapUnits, refusal));
 }
 
-TEST(LedgerConcurrency, ForkedChildDoesNotKeepItsParentAlive) {
+TEST(LedgerConcurrencyTest, ForkedChildDoesNotKeepItsParentAlive) {
   ScratchTenant tenant;
   int to_parent[2], hold[2];
   ASSERT_EQ(pipe(to_parent), 0);
@@ -209,7 +209,7 @@ TEST(LedgerConcurrency, ForkedChildDoesNotKeepItsParentAlive) {
   close(hold[1]);
 }
 
-TEST(LedgerConcurrency, ExecReleasesTheSlot) {
+TEST(LedgerConcurrencyTest, ExecReleasesTheSlot) {
   ScratchTenant tenant;
   int to_parent[2], hold[2];
   ASSERT_EQ(pipe(to_parent), 0);
@@ -239,7 +239,7 @@ TEST(LedgerConcurrency, ExecReleasesTheSlot) {
 
 // Stopped while it holds memory, not while it holds the file's lock: for that the others wait five
 // seconds and are then refused.
-TEST(LedgerConcurrency, StoppedProcessDoesNotStopTheOthers) {
+TEST(LedgerConcurrencyTest, StoppedProcessDoesNotStopTheOthers) {
   ScratchTenant tenant;
   Shared* shared = map_shared();
   const pid_t child = spawn([&] {

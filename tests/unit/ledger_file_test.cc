@@ -50,7 +50,7 @@ std::string valid_ledger(const ScratchTenant& tenant) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-TEST(LedgerFile, IsCreatedCompleteAndForAllUsersOfTheTenant) {
+TEST(LedgerFileTest, IsCreatedCompleteAndForAllUsersOfTheTenant) {
   ScratchTenant tenant;
   const mode_t before = umask(0077);
   EXPECT_EQ(valid_ledger(tenant).size(), sizeof(layout::Ledger));
@@ -62,7 +62,7 @@ TEST(LedgerFile, IsCreatedCompleteAndForAllUsersOfTheTenant) {
       << "space must be there already: a full /dev/shm would be a SIGBUS later";
 }
 
-TEST(LedgerFile, LeavesNoDescriptorOpen) {
+TEST(LedgerFileTest, LeavesNoDescriptorOpen) {
   ScratchTenant tenant;
   const auto open_descriptors = [] {
     int count = 0;
@@ -80,7 +80,7 @@ TEST(LedgerFile, LeavesNoDescriptorOpen) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(LedgerFile, TruncatedOrGrown) {
+TEST(LedgerFileTest, TruncatedOrGrown) {
   ScratchTenant tenant;
   const std::string good = valid_ledger(tenant);
   for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, good.size() - 1}) {
@@ -91,7 +91,7 @@ TEST(LedgerFile, TruncatedOrGrown) {
   EXPECT_TRUE(contains(failure_of(tenant), "not a ledger of this version"));
 }
 
-TEST(LedgerFile, ScribbledHeaderOrOtherVersion) {
+TEST(LedgerFileTest, ScribbledHeaderOrOtherVersion) {
   ScratchTenant tenant;
   const std::string good = valid_ledger(tenant);
   std::string bad = good;
@@ -106,7 +106,7 @@ TEST(LedgerFile, ScribbledHeaderOrOtherVersion) {
   EXPECT_TRUE(contains(failure_of(tenant), "overwritten"));
 }
 
-TEST(LedgerFile, ScribbledBodyIsRebuilt) {
+TEST(LedgerFileTest, ScribbledBodyIsRebuilt) {
   ScratchTenant tenant;
   std::string bytes = valid_ledger(tenant);
   unsigned state = 1;
@@ -125,7 +125,7 @@ TEST(LedgerFile, ScribbledBodyIsRebuilt) {
   EXPECT_FALSE(ledger.reserve(device, 1, refusal));
 }
 
-TEST(LedgerFile, SymbolicLinkIsNotFollowed) {
+TEST(LedgerFileTest, SymbolicLinkIsNotFollowed) {
   ScratchTenant tenant, other;
   valid_ledger(other);
   ASSERT_EQ(symlink(other.path().c_str(), tenant.path().c_str()), 0);
@@ -135,7 +135,7 @@ TEST(LedgerFile, SymbolicLinkIsNotFollowed) {
   EXPECT_TRUE(contains(failure_of(tenant), "symbolic link"));
 }
 
-TEST(LedgerFile, DirectoryOrPipeInItsPlace) {
+TEST(LedgerFileTest, DirectoryOrPipeInItsPlace) {
   ScratchTenant tenant;
   ASSERT_EQ(mkdir(tenant.path().c_str(), 0700), 0);
   EXPECT_TRUE(contains(failure_of(tenant), "directory"));
@@ -144,7 +144,7 @@ TEST(LedgerFile, DirectoryOrPipeInItsPlace) {
   EXPECT_TRUE(contains(failure_of(tenant), "not a file"));
 }
 
-TEST(LedgerFile, RemovedOrReplacedWhileInUse) {
+TEST(LedgerFileTest, RemovedOrReplacedWhileInUse) {
   ScratchTenant tenant;
   Ledger ledger;
   Message error;
@@ -159,7 +159,7 @@ TEST(LedgerFile, RemovedOrReplacedWhileInUse) {
   EXPECT_TRUE(contains(refusal.fault.c_str(), "replaced while in use"));
 }
 
-TEST(LedgerFile, NoDescriptorLeft) {
+TEST(LedgerFileTest, NoDescriptorLeft) {
   ScratchTenant tenant;
   Ledger ledger;
   Message error;
@@ -201,7 +201,7 @@ int expect_failure(const ScratchTenant& tenant, const char* part) {
   return 1;
 }
 
-TEST(LedgerFile, DevShmFull) {
+TEST(LedgerFileTest, DevShmFull) {
   ScratchTenant tenant;
   with_private_mounts([&] {
     if (mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256k") != 0) return 77;
@@ -210,7 +210,7 @@ TEST(LedgerFile, DevShmFull) {
   });
 }
 
-TEST(LedgerFile, DevShmReadOnly) {
+TEST(LedgerFileTest, DevShmReadOnly) {
   ScratchTenant tenant;
   with_private_mounts([&] {
     if (mount("tmpfs", "/dev/shm", "tmpfs", MS_RDONLY, "size=4m") != 0) return 77;
@@ -218,7 +218,7 @@ TEST(LedgerFile, DevShmReadOnly) {
   });
 }
 
-TEST(LedgerFile, DevShmAbsent) {
+TEST(LedgerFileTest, DevShmAbsent) {
   ScratchTenant tenant;
   with_private_mounts([&] {
     if (mount("tmpfs", "/dev", "tmpfs", 0, "size=4m") != 0) return 77;

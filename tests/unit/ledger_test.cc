@@ -38,7 +38,7 @@ std::unique_ptr<Ledger> member(const ScratchTenant& tenant, uint64_t cap_bytes, 
   return ledger;
 }
 
-TEST(Ledger, ReservesUpToTheCapAndNotAUnitMore) {
+TEST(LedgerTest, ReservesUpToTheCapAndNotAUnitMore) {
   ScratchTenant tenant;
   int device = -1;
   auto ledger = member(tenant, 100 * kMiB, &device);
@@ -57,7 +57,7 @@ TEST(Ledger, ReservesUpToTheCapAndNotAUnitMore) {
   EXPECT_EQ(ledger->map()->devices[device].peak.load(), units(100 * kMiB));
 }
 
-TEST(Ledger, AsksForTheCountWhenLessThanHalfIsLeft) {
+TEST(LedgerTest, AsksForTheCountWhenLessThanHalfIsLeft) {
   ScratchTenant tenant;
   int device = -1;
   auto ledger = member(tenant, 1000 * kMiB, &device);
@@ -83,7 +83,7 @@ TEST(Ledger, AsksForTheCountWhenLessThanHalfIsLeft) {
   EXPECT_EQ(said() & UINT32_MAX, UINT32_MAX);
 }
 
-TEST(Ledger, AbsurdSizesAreRefused) {
+TEST(LedgerTest, AbsurdSizesAreRefused) {
   ScratchTenant tenant;
   int device = -1;
   auto ledger = member(tenant, 100 * kMiB, &device);
@@ -95,7 +95,7 @@ TEST(Ledger, AbsurdSizesAreRefused) {
 }
 
 // Whatever the members did before, a request is granted exactly when the cap has room for it.
-TEST(Ledger, AnswersAreExact) {
+TEST(LedgerTest, AnswersAreExact) {
   ScratchTenant tenant;
   int device = -1;
   const uint64_t cap = 512 * kMiB;
@@ -130,7 +130,7 @@ TEST(Ledger, AnswersAreExact) {
   EXPECT_GT(refused, 1000) << "the test must reach the cap";
 }
 
-TEST(Ledger, OverdraftBlocksEverybodyUntilItDrains) {
+TEST(LedgerTest, OverdraftBlocksEverybodyUntilItDrains) {
   ScratchTenant tenant;
   int device = -1;
   auto a = member(tenant, 100 * kMiB, &device);
@@ -148,7 +148,7 @@ TEST(Ledger, OverdraftBlocksEverybodyUntilItDrains) {
   EXPECT_FALSE(a->reserve(device, 1, refusal));
 }
 
-TEST(Ledger, LoweredCapTakesUnspentLeaseBackAtOnce) {
+TEST(LedgerTest, LoweredCapTakesUnspentLeaseBackAtOnce) {
   ScratchTenant tenant;
   int device = -1;
   auto a = member(tenant, 1024 * kMiB, &device);
@@ -167,7 +167,7 @@ TEST(Ledger, LoweredCapTakesUnspentLeaseBackAtOnce) {
   EXPECT_TRUE(a->reserve(device, units(96 * kMiB), refusal));
 }
 
-TEST(Ledger, CapOfRunningTenantStaysUntilItsLastProcessIsGone) {
+TEST(LedgerTest, CapOfRunningTenantStaysUntilItsLastProcessIsGone) {
   ScratchTenant tenant;
   int device = -1;
   auto a = member(tenant, 100 * kMiB, &device);
@@ -179,7 +179,7 @@ TEST(Ledger, CapOfRunningTenantStaysUntilItsLastProcessIsGone) {
   EXPECT_EQ(c->cap(device), units(200 * kMiB)) << "a cap must not stick to a tenant that ended";
 }
 
-TEST(Ledger, DeviceTableFull) {
+TEST(LedgerTest, DeviceTableFull) {
   ScratchTenant tenant;
   int device = -1;
   auto ledger = member(tenant, kMiB, &device);
@@ -193,7 +193,7 @@ TEST(Ledger, DeviceTableFull) {
   EXPECT_EQ(ledger->device("GPU-3", kMiB, kMiB, error), 3) << "known devices are still found";
 }
 
-TEST(Ledger, SlotTableFull) {
+TEST(LedgerTest, SlotTableFull) {
   ScratchTenant tenant;
   int device = -1;
   std::vector<std::unique_ptr<Ledger>> members;
@@ -209,7 +209,7 @@ TEST(Ledger, SlotTableFull) {
       << error.view();
 }
 
-TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
+TEST(LedgerTest, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   ScratchTenant tenant;
   int device = -1;
   static int answers_left;
@@ -227,7 +227,7 @@ TEST(Ledger, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   EXPECT_LT(answers_left, 0) << "the bytes were given out before the driver let go of them";
 }
 
-TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
+TEST(LedgerTest, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
   auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) {
@@ -242,7 +242,7 @@ TEST(Ledger, MemoryTheDriverKeepsIsNotGivenOut) {
 }
 
 // Where the driver never tells, the dead are gone; where it has told once, it could not be asked.
-TEST(Ledger, WhetherTheDriverLetGoMayBeUnknown) {
+TEST(LedgerTest, WhetherTheDriverLetGoMayBeUnknown) {
   for (const bool told : {false, true}) {
     ScratchTenant tenant;
     int device = -1;
@@ -262,7 +262,7 @@ TEST(Ledger, WhetherTheDriverLetGoMayBeUnknown) {
   }
 }
 
-TEST(Ledger, TheDeadHaveNoAllocations) {
+TEST(LedgerTest, TheDeadHaveNoAllocations) {
   ScratchTenant tenant;
   int device = -1;
   auto alive = member(tenant, 100 * kMiB, &device);
@@ -289,7 +289,7 @@ Ledger::DriverRelease unless_lingering(uint32_t host_pid, uint64_t, const char*)
   return host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
 }
 
-class Orphan : public testing::Test {
+class LedgerOrphanTest : public testing::Test {
  protected:
   // A process with a host PID of its own.
   std::unique_ptr<Ledger> join(uint32_t host_pid) {
@@ -312,13 +312,13 @@ class Orphan : public testing::Test {
     ledger.reap_dead();
     return ledger.held(device_);
   }
-  ~Orphan() override { lingering = 0; }
+  ~LedgerOrphanTest() override { lingering = 0; }
 
   ScratchTenant tenant_;
   int device_ = -1;
 };
 
-TEST_F(Orphan, WhatIsBeingImportedIsKept) {
+TEST_F(LedgerOrphanTest, WhatIsBeingImportedIsKept) {
   auto importer = join(4000);
   importer->begin_import();
   die_with(20 * kMiB);
@@ -331,7 +331,7 @@ TEST_F(Orphan, WhatIsBeingImportedIsKept) {
   EXPECT_EQ(left(*importer), 0u);
 }
 
-TEST_F(Orphan, ADyingImporterStillHoldsWhatItHas) {
+TEST_F(LedgerOrphanTest, ADyingImporterStillHoldsWhatItHas) {
   auto other = join(4000);
   auto importer = join(4002);
   importer->add_imported(device_, units(20 * kMiB));
@@ -344,7 +344,7 @@ TEST_F(Orphan, ADyingImporterStillHoldsWhatItHas) {
   EXPECT_EQ(left(*other), 0u);
 }
 
-TEST(Ledger, ObserverLeavesTheDeadOut) {
+TEST(LedgerTest, ObserverLeavesTheDeadOut) {
   ScratchTenant tenant;
   int device = -1;
   Message error;

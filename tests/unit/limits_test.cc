@@ -21,7 +21,7 @@ uint64_t cap(std::string_view text, int index = 0, const char* uuid = kUuid,
   return limits.cap_for({.key = uuid, .index = index}, physical);
 }
 
-TEST(Limits, AbsoluteAmounts) {
+TEST(LimitsTest, AbsoluteAmounts) {
   EXPECT_EQ(cap("8GiB"), 8 * kGiB);
   EXPECT_EQ(cap("8gb"), 8 * kGiB);  // as in the image tags, not 8e9
   EXPECT_EQ(cap("8G"), 8 * kGiB);
@@ -33,7 +33,7 @@ TEST(Limits, AbsoluteAmounts) {
   EXPECT_EQ(cap("0.0625TiB"), 64 * kGiB);
 }
 
-TEST(Limits, RelativeAmounts) {
+TEST(LimitsTest, RelativeAmounts) {
   EXPECT_EQ(cap("50%"), 40 * kGiB);
   EXPECT_EQ(cap("0.5"), 40 * kGiB);
   EXPECT_EQ(cap(".5"), 40 * kGiB);
@@ -43,14 +43,14 @@ TEST(Limits, RelativeAmounts) {
   EXPECT_EQ(cap("1.0"), 80 * kGiB);
 }
 
-TEST(Limits, NeverAboveTheDeviceAndAlwaysWholeUnits) {
+TEST(LimitsTest, NeverAboveTheDeviceAndAlwaysWholeUnits) {
   EXPECT_EQ(cap("200GiB"), 80 * kGiB);
   EXPECT_EQ(cap("33.3%") % 512, 0u);
   EXPECT_EQ(cap("513B"), 512u);
   EXPECT_EQ(cap("0.000000001"), 512u) << "a cap is never 0";
 }
 
-TEST(Limits, PerDevice) {
+TEST(LimitsTest, PerDevice) {
   EXPECT_EQ(cap("0=8GiB,1=25%", 0), 8 * kGiB);
   EXPECT_EQ(cap("0=8GiB,1=25%", 1), 20 * kGiB);
   EXPECT_EQ(cap("0=8GiB,1=25%", 2), UINT64_MAX) << "a device that no item covers is not capped";
@@ -63,7 +63,7 @@ TEST(Limits, PerDevice) {
   EXPECT_EQ(cap("0=8GiB," + std::string(kUuid) + "=2GiB", 0), 2 * kGiB) << "the lower of two";
 }
 
-TEST(Limits, MalformedTextIsRefusedAndNamed) {
+TEST(LimitsTest, MalformedTextIsRefusedAndNamed) {
   const char* const kWrong[] = {
       "",
       " ",
@@ -118,7 +118,7 @@ TEST(Limits, MalformedTextIsRefusedAndNamed) {
   }
 }
 
-TEST(Limits, TooManyItems) {
+TEST(LimitsTest, TooManyItems) {
   std::string text = "0=1GiB";
   for (int i = 1; i < 40; ++i) text += "," + std::to_string(i) + "=1GiB";
   Limits limits;
@@ -126,7 +126,7 @@ TEST(Limits, TooManyItems) {
   EXPECT_FALSE(limits.parse(text, error));
 }
 
-TEST(Limits, RandomBytesNeverCrashAndNeverGiveZero) {
+TEST(LimitsTest, RandomBytesNeverCrashAndNeverGiveZero) {
   std::mt19937 random(20240501);
   const std::string_view alphabet = "0123456789.,=%GgMmKkTtiIbB -+GPU-abcdef\x80\n";
   for (int i = 0; i < 200000; ++i) {
@@ -142,7 +142,7 @@ TEST(Limits, RandomBytesNeverCrashAndNeverGiveZero) {
   }
 }
 
-TEST(Limits, UnknownSelector) {
+TEST(LimitsTest, UnknownSelector) {
   Limits limits;
   Message error;
   ASSERT_TRUE(limits.parse("8GiB,0=1GiB,7=1GiB", error));

@@ -17,7 +17,7 @@ Allocation allocation(uint64_t key, uint32_t units, uint16_t context = 1) {
   return {.key = key, .units = units, .users = 1, .context = context, .device_index = 0};
 }
 
-TEST(LiveMap, AgreesWithAModel) {
+TEST(LiveMapTest, AgreesWithAModel) {
   auto map = std::make_unique<LiveMap>();
   std::map<uint64_t, uint32_t> model;
   std::mt19937_64 random(7);
@@ -51,7 +51,7 @@ TEST(LiveMap, AgreesWithAModel) {
   }
 }
 
-TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
+TEST(LiveMapTest, ChunkIsFreeWithItsLastUser) {
   auto map = std::make_unique<LiveMap>();
   const Allocation chunk = allocation(0x200001, 4096);
   Allocation displaced, found;
@@ -67,7 +67,7 @@ TEST(LiveMap, ChunkIsFreeWithItsLastUser) {
   EXPECT_EQ(map->finish_drop(chunk), 0u);
 }
 
-TEST(LiveMap, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
+TEST(LiveMapTest, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
   auto map = std::make_unique<LiveMap>();
   const Allocation chunk = allocation(0x200001, 4096);
   Allocation displaced, found;
@@ -79,7 +79,7 @@ TEST(LiveMap, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
   EXPECT_EQ(map->finish_drop(chunk), 4096u);
 }
 
-TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
+TEST(LiveMapTest, ChunkOfAnotherContextIsDisplaced) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
   map->add_user(allocation(0x200001, 4096, 1), displaced);
@@ -92,7 +92,7 @@ TEST(LiveMap, ChunkOfAnotherContextIsDisplaced) {
   EXPECT_EQ(map->finish_drop(allocation(0x200001, 4096, 2)), 4096u);
 }
 
-TEST(LiveMap, ChunkOfAnotherPoolIsDisplaced) {
+TEST(LiveMapTest, ChunkOfAnotherPoolIsDisplaced) {
   auto map = std::make_unique<LiveMap>();
   const Allocation before = allocation(0x200001, 512);
   Allocation after = before;
@@ -109,7 +109,7 @@ TEST(LiveMap, ChunkOfAnotherPoolIsDisplaced) {
   EXPECT_EQ(map->finish_drop(after), 512u);
 }
 
-TEST(LiveMap, WhatLiesInALeavingChunkIsNoPartOfIt) {
+TEST(LiveMapTest, WhatLiesInALeavingChunkIsNoPartOfIt) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
   map->add_user(allocation(0x200001, 512), displaced);
@@ -121,7 +121,7 @@ TEST(LiveMap, WhatLiesInALeavingChunkIsNoPartOfIt) {
   EXPECT_EQ(map->finish_drop(allocation(0x200001, 512)), 512u);
 }
 
-TEST(LiveMap, StillCountsWhatIsNotLeaving) {
+TEST(LiveMapTest, StillCountsWhatIsNotLeaving) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
   const auto units = [&] { return LiveMap::LockedView(*map).units(0); };
@@ -145,7 +145,7 @@ TEST(LiveMap, StillCountsWhatIsNotLeaving) {
   EXPECT_EQ(units(), 0u);
 }
 
-TEST(LiveMap, CountsEveryUserOfAChunk) {
+TEST(LiveMapTest, CountsEveryUserOfAChunk) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, found;
   Allocation elsewhere = allocation(0x800000, 100, 2);
@@ -171,7 +171,7 @@ TEST(LiveMap, CountsEveryUserOfAChunk) {
   EXPECT_EQ(map->count(1), 1u);
 }
 
-TEST(LiveMap, TakesOutExactlyOneContext) {
+TEST(LiveMapTest, TakesOutExactlyOneContext) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced;
   for (uint64_t i = 1; i <= 50000; ++i) {
@@ -189,7 +189,7 @@ TEST(LiveMap, TakesOutExactlyOneContext) {
   }
 }
 
-TEST(LiveMap, AMillionEntries) {
+TEST(LiveMapTest, AMillionEntries) {
   auto map = std::make_unique<LiveMap>();
   Allocation displaced, taken;
   for (uint64_t i = 1; i <= 1000000; ++i) {
@@ -202,7 +202,7 @@ TEST(LiveMap, AMillionEntries) {
   }
 }
 
-TEST(LiveMap, ThreadsDoNotDisturbEachOther) {
+TEST(LiveMapTest, ThreadsDoNotDisturbEachOther) {
   auto map = std::make_unique<LiveMap>();
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; ++t) {

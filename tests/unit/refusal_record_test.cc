@@ -43,7 +43,7 @@ struct Tenant {
   int device = -1;
 };
 
-TEST(RefusalRecord, SaysWhoAskedForWhatAndWhoHeldTheMost) {
+TEST(RefusalRecordTest, SaysWhoAskedForWhatAndWhoHeldTheMost) {
   Tenant tenant;
   Ledger other;
   tenant.join(other);
@@ -79,7 +79,7 @@ TEST(RefusalRecord, SaysWhoAskedForWhatAndWhoHeldTheMost) {
   EXPECT_EQ(tenant.count(tenant.device, Reason::cap), 1u);
 }
 
-TEST(RefusalRecord, TheLast64Stay) {
+TEST(RefusalRecordTest, TheLast64Stay) {
   Tenant tenant;
   for (uint64_t i = 1; i <= 150; ++i) tenant.ledger.record(tenant.device, "a", {.asked = i});
   const auto records = tenant.records();
@@ -91,7 +91,7 @@ TEST(RefusalRecord, TheLast64Stay) {
   EXPECT_EQ(tenant.count(tenant.device, Reason::cap), 150u);
 }
 
-TEST(RefusalRecord, OfADeviceThatIsNotKnownAndWithALongName) {
+TEST(RefusalRecordTest, OfADeviceThatIsNotKnownAndWithALongName) {
   Tenant tenant;
   const std::string name(200, 'x');
   tenant.ledger.record(-1, name.c_str(), {.reason = Reason::ledger});
@@ -102,7 +102,7 @@ TEST(RefusalRecord, OfADeviceThatIsNotKnownAndWithALongName) {
 }
 
 // Who comes later learns why those before it were refused; counters belong to the devices' rows.
-TEST(RefusalRecord, OutlivesItsProcesses) {
+TEST(RefusalRecordTest, OutlivesItsProcesses) {
   Tenant tenant;
   {
     Ledger dead;
@@ -121,7 +121,7 @@ TEST(RefusalRecord, OutlivesItsProcesses) {
   EXPECT_EQ(tenant.count(tenant.device, Reason::cap), 1u);
 }
 
-TEST(RefusalRecord, AnyFlippedBitIsSeen) {
+TEST(RefusalRecordTest, AnyFlippedBitIsSeen) {
   Tenant tenant;
   tenant.ledger.record(tenant.device, "cuMemAlloc", {.asked = 5});
   auto& place = const_cast<layout::RefusalPlace&>(tenant.ledger.map()->refused[0]);
@@ -134,7 +134,7 @@ TEST(RefusalRecord, AnyFlippedBitIsSeen) {
 }
 
 // Words of one record among those of another, as two writers at one place leave them.
-TEST(RefusalRecord, AMixtureOfTwoIsNone) {
+TEST(RefusalRecordTest, AMixtureOfTwoIsNone) {
   Tenant tenant;
   tenant.ledger.record(tenant.device, "cuMemAlloc", {.asked = 5});
   tenant.ledger.record(-1, "cuMemCreate", {.asked = 6});

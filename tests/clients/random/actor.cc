@@ -55,7 +55,7 @@ std::unique_ptr<Actor> make_actor(const std::string& family, const World& world,
   if (family == "arrays") return make_arrays(world, seed);
   if (family == "graphs") return make_graphs(world, seed);
   if (family == "sharing") return make_sharing(world, seed);
-  if (family == "implicit") return make_implicit(world, seed);
+  if (family == "overhead") return make_overhead(world, seed);
   return nullptr;
 }
 

@@ -24,6 +24,6 @@ std::unique_ptr<Actor> make_pools(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_arrays(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_graphs(const World& world, uint64_t seed);
 std::unique_ptr<Actor> make_sharing(const World& world, uint64_t seed);
-std::unique_ptr<Actor> make_implicit(const World& world, uint64_t seed);
+std::unique_ptr<Actor> make_overhead(const World& world, uint64_t seed);
 
 }  // namespace client

@@ -28,7 +28,8 @@ struct Api {
   void (*settle)();          // waits for all work
   uint64_t (*free_bytes)();  // as the program is told
   bool (*out_of_memory)(int result);
-  void (*ask_too_much)();  // a request that cannot be granted makes the library look at the truth
+  void (*ask_too_much)();  // a request that cannot be granted makes the library read the driver's
+                           // report
 };
 extern const Api api;
 

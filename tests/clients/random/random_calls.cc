@@ -3,9 +3,9 @@
 // RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" and waits for a line.
 // In each phase every thread makes MOVES random moves in each family; then all stand still, the
 // program prints "quiet done=N refused=N free=BYTES managed=BYTES bad=TEXT" and waits for a line:
-// "look" makes the library look at the truth (by a request that cannot be granted) and answers
-// "looked", anything else lets it go on. After the last phase everything is freed, and it stands
-// still once more.
+// "look" makes the library read the driver's report (by a request that cannot be granted) and
+// answers "looked", anything else lets it go on. After the last phase everything is freed, and it
+// stands still once more.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>

@@ -97,7 +97,7 @@ void look(const ScratchTenant& tenant) {
   for (const auto& place : observer.map()->refused) layout::read_refusal(place, record);
 }
 
-// Every operation once, with books that may say anything.
+// Every operation once, on a ledger that may say anything.
 void operate(Ledger& ledger, const ScratchTenant& tenant, int device) {
   Refusal refusal;
   Message error;
@@ -140,7 +140,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(!error.empty() && error.view().find('\n') == error.view().npos, "one line says why");
     return 0;
   }
-  // Nobody else lives, so whatever the bytes said, the books are made anew.
+  // Nobody else lives, so whatever the bytes said, the ledger is made anew.
   const int device = device_of(ledger, error);
   require(device >= 0, "the device gets its row");
   require(ledger.cap(device) == kCap, "the cap is the one configured");

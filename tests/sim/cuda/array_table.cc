@@ -1,4 +1,4 @@
-// The books of arrays: their making, their ends, and what is mapped to them.
+// The table of arrays: their making, their ends, and what is mapped to them.
 // An array's memory comes from the same pages and chunks as linear memory. Each mapped tile is a
 // use of the block it lies in, until it is unmapped or mapped anew, or the array ends.
 #include "sim/cuda/array_table.h"

@@ -1,4 +1,4 @@
-// The books of captures: joining, what becomes a node, and what makes one invalid.
+// The table of captures: joining, what becomes a node, and what makes one invalid.
 #include "sim/cuda/capture_table.h"
 
 #include <algorithm>

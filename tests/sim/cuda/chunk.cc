@@ -97,8 +97,8 @@ uint32_t SmallHeap::add_chunk(Range* range) {
 
 bool SmallHeap::give_back(Place place, bool* empty) {
   uint32_t first = place.chunk * kUnits + place.unit;
-  constexpr uint16_t wanted = kStart | kUsed;
-  if ((at(first).state & wanted) != wanted) return false;
+  constexpr uint16_t kWanted = kStart | kUsed;
+  if ((at(first).state & kWanted) != kWanted) return false;
   uint32_t length = at(first).length;
   erase(first, length);
   if (first % kUnits != 0) {

@@ -1,5 +1,5 @@
 // The state of the simulated CUDA driver within one process: devices, contexts and memory ranges.
-// Exported functions are grouped by family in cuda_*.cc; each begins with SIM_CALL, which runs
+// Exported functions are grouped by family, a file each; each begins with SIM_CALL, which runs
 // ordered failures and refuses calls before cuInit and in forked children. All state is behind one
 // lock per process.
 #pragma once
@@ -160,7 +160,7 @@ class Driver {
   uint64_t next_id_ = 1;
   uint64_t next_serial_ = 1;
   // All stay clear of where Linux puts a program, so that no device pointer is ever a host pointer:
-  // plain memory here, then mapped memory (vmm.h), each with its own books.
+  // plain memory here, then mapped memory (vmm.h), each with its own table.
   AddressSpace high_{0x030000000000ULL, 0x230000000000ULL};
   AddressSpace low_{0x10000000ULL, 0x100000000ULL};
   std::vector<Range*> spare_ranges_;

@@ -1,4 +1,4 @@
-// The books of graphs. Restrictions on those with memory nodes are the ones that the vendor
+// The table of graphs. Restrictions on those with memory nodes are the ones that the vendor
 // documents: they are not cloned, and are children only of a parent that takes them over.
 #include "sim/cuda/graph_table.h"
 

@@ -1,6 +1,6 @@
 // Modules and functions: any image loads, any name is found, nothing is ever run.
 // A module takes no device memory unless FRACGPU_SIM_MODULE_MIB is set; then each load takes that
-// much from the node, as part of what the context holds, so that implicit growth can be tested.
+// much from the node, as part of what the context holds, so that overhead can be tested.
 // Unloading gives it back. Globals are addresses inside what the module has taken already.
 #include "sim/cuda/module.h"
 

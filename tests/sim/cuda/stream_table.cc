@@ -1,4 +1,4 @@
-// The books of streams and events: which there are, and what a wait for one covers.
+// The table of streams and events: which there are, and what a wait for one covers.
 // The legacy stream waits for every blocking stream of its context, and is one for all threads; the
 // per-thread stream is a blocking one that each thread has of its own. A stream ends with the life
 // of its context, even if that is the primary one and comes back.

@@ -1,4 +1,4 @@
-// The books of handles, reservations and mappings of one process.
+// The tables of handles, reservations and mappings of one process.
 // A mapping covers whole pages of one reservation. Unmapping takes whole mappings, as many as the
 // range holds, and refuses to cut one. Handle values are never used twice, so that a stale one is
 // recognised.

@@ -18,17 +18,17 @@ using sim::Runtime;
 
 namespace sim {
 
-CodeBooks& code() {
-  static CodeBooks* const books = new CodeBooks;
-  return *books;
+CodeTable& code() {
+  static CodeTable* const table = new CodeTable;
+  return *table;
 }
 
-Executable* CodeBooks::executable(uint64_t handle) {
+Executable* CodeTable::executable(uint64_t handle) {
   const auto found = executables.find(handle);
   return found == executables.end() ? nullptr : found->second.get();
 }
 
-LoadedCode* CodeBooks::around(uint64_t address) {
+LoadedCode* CodeTable::around(uint64_t address) {
   for (auto& [handle, executable] : executables) {
     for (LoadedCode& loaded : executable->loaded) {
       if (address - loaded.base < loaded.bytes) return &loaded;
@@ -37,7 +37,7 @@ LoadedCode* CodeBooks::around(uint64_t address) {
   return nullptr;
 }
 
-hsa_status_t CodeBooks::load(Executable* executable, Agent* agent, const Reader& reader,
+hsa_status_t CodeTable::load(Executable* executable, Agent* agent, const Reader& reader,
                              LoadedCode** out) {
   CodeObject object;
   if (!parse_code_object(reader.data, reader.bytes, &object))
@@ -49,10 +49,10 @@ hsa_status_t CodeBooks::load(Executable* executable, Agent* agent, const Reader&
   loaded.storage_bytes = reader.bytes;
   loaded.lowest = object.lowest / kGrain * kGrain;
   loaded.bytes = round_up(object.end - loaded.lowest, kGrain);
-  if (!Runtime::get().take_implicit(*agent, loaded.bytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  if (!Runtime::get().take_overhead(*agent, loaded.bytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   loaded.base = map_addresses(loaded.bytes, kGrain, true);
   if (loaded.base == 0) {
-    Runtime::get().return_implicit(*agent, loaded.bytes);
+    Runtime::get().return_overhead(*agent, loaded.bytes);
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   }
   const uint64_t shift = loaded.base - loaded.lowest;
@@ -79,11 +79,11 @@ hsa_status_t CodeBooks::load(Executable* executable, Agent* agent, const Reader&
   return HSA_STATUS_SUCCESS;
 }
 
-void CodeBooks::unload(Executable* executable) {
+void CodeTable::unload(Executable* executable) {
   for (LoadedCode& loaded : executable->loaded) {
     memory().remove(memory().starting_at(loaded.base));
     unmap_addresses(loaded.base, loaded.bytes);
-    Runtime::get().return_implicit(*loaded.agent, loaded.bytes);
+    Runtime::get().return_overhead(*loaded.agent, loaded.bytes);
   }
   executables.erase(reinterpret_cast<uint64_t>(executable));
 }

@@ -48,7 +48,7 @@ struct Executable {
 };
 
 // The runtime's lock is held.
-class CodeBooks {
+class CodeTable {
  public:
   hsa_status_t load(Executable* executable, Agent* agent, const Reader& reader, LoadedCode** out);
   void unload(Executable* executable);
@@ -60,7 +60,7 @@ class CodeBooks {
   Executable* executable(uint64_t handle);
 };
 
-CodeBooks& code();
+CodeTable& code();
 void unload_all_code();
 const hsa_ven_amd_loader_1_03_pfn_t& loader_table();
 

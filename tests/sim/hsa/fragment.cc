@@ -1,4 +1,4 @@
-// The books of the fragment heap. A block knows its used pieces and its holes by address; the holes
+// The table of the fragment heap. A block knows its used pieces and its holes by address; the holes
 // of all blocks that are not retired are found by size.
 #include "sim/hsa/fragment.h"
 

@@ -33,7 +33,7 @@ class Memory {
   // Straight from the kernel, which is asked again when there were caches to give back to it.
   bool take_physical(const Agent& agent, uint64_t bytes, Physical* out);
   hsa_status_t allocate(Pool& pool, uint64_t bytes, uint32_t flags, uint64_t* out);
-  // Takes it out of the books and gives it back. Only what came from a pool.
+  // Takes it out of the table and gives it back. Only what came from a pool.
   hsa_status_t free(uint64_t address, Allocation* gone);
 
   Allocation* starting_at(uint64_t address);

@@ -120,11 +120,11 @@ void process_packets(void* given) {
 hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, hsa_queue_t** out) {
   Runtime& runtime = Runtime::get();
   const Guard guard(runtime.lock());
-  if (!runtime.take_implicit(*agent, kEndOfPipeBytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  if (!runtime.take_overhead(*agent, kEndOfPipeBytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   void* ring = mmap(nullptr, size * kPacketBytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (ring == MAP_FAILED) {
-    runtime.return_implicit(*agent, kEndOfPipeBytes);
+    runtime.return_overhead(*agent, kEndOfPipeBytes);
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   }
   static std::atomic<uint64_t> next_id{1};
@@ -157,7 +157,7 @@ void end(Queue* queue) {
   munmap(queue->ring, queue->amd.hsa_queue.size * kPacketBytes);
   {
     const Guard guard(Runtime::get().lock());
-    Runtime::get().return_implicit(*queue->agent, kEndOfPipeBytes);
+    Runtime::get().return_overhead(*queue->agent, kEndOfPipeBytes);
   }
   delete queue;
 }

@@ -166,11 +166,11 @@ Pool* Runtime::find_pool(uint64_t handle) const {
   return nullptr;
 }
 
-bool Runtime::take_implicit(const Agent& agent, uint64_t bytes) {
+bool Runtime::take_overhead(const Agent& agent, uint64_t bytes) {
   return agent.device < 0 || account_->reserve(agent.device, bytes, Kind::kModule);
 }
 
-void Runtime::return_implicit(const Agent& agent, uint64_t bytes) {
+void Runtime::return_overhead(const Agent& agent, uint64_t bytes) {
   if (agent.device >= 0) account_->release(agent.device, bytes, Kind::kModule);
 }
 

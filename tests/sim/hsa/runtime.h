@@ -1,5 +1,5 @@
 // The state of the simulated HSA runtime within one process: agents, their pools, and who may call.
-// Exported functions are grouped by family in hsa_*.cc; each that returns a status begins with
+// Exported functions are grouped by family, a file each; each that returns a status begins with
 // SIM_CALL, which runs ordered failures and refuses calls before hsa_init and in forked children.
 // Memory, queues' lives and executables are behind one lock per process; signals and the packets of
 // queues are not.
@@ -54,8 +54,8 @@ class Runtime {
   Pool* find_pool(uint64_t handle) const;
   Agent* processor() const { return agents_.front().get(); }
   // Memory that the runtime takes for itself, such as a queue's; false when the device is full.
-  bool take_implicit(const Agent& agent, uint64_t bytes);
-  void return_implicit(const Agent& agent, uint64_t bytes);
+  bool take_overhead(const Agent& agent, uint64_t bytes);
+  void return_overhead(const Agent& agent, uint64_t bytes);
 
  private:
   Runtime() = default;

@@ -1,4 +1,4 @@
-// The books of handles, reservations and mappings of one process. Mapped addresses are memory of
+// The tables of handles, reservations and mappings of one process. Mapped addresses are memory of
 // their own each time: what was written through one mapping is not seen through another.
 #include "sim/hsa/vmem_table.h"
 
@@ -7,8 +7,8 @@
 namespace sim {
 
 Vmem& vmem() {
-  static Vmem* const books = new Vmem;
-  return *books;
+  static Vmem* const table = new Vmem;
+  return *table;
 }
 
 uint64_t Vmem::add(const Physical& physical, Pool* pool, uint32_t type) {

@@ -22,8 +22,8 @@
 
 namespace {
 
-using sim::KfdBooks;
 using sim::KfdKind;
+using sim::KfdProcessFiles;
 
 template <typename Function>
 Function next(std::atomic<void*>& slot, const char* name) {
@@ -58,8 +58,8 @@ class Place {
   const char* path() {
     if (name_.kind == KfdKind::kProcesses || name_.kind == KfdKind::kProcess || vram()) {
       const int before = errno;
-      name_.kind == KfdKind::kProcesses ? books_->show_processes()
-                                        : books_->show_process(name_.pid);
+      name_.kind == KfdKind::kProcesses ? files_->show_processes()
+                                        : files_->show_process(name_.pid);
       errno = before;
     }
     return path_;
@@ -67,7 +67,7 @@ class Place {
   bool vram() const { return name_.kind == KfdKind::kVram; }
   int open_vram(int flags) const {
     const int before = errno;
-    const int fd = books_->open_vram(name_.pid, name_.gpu_id, flags);
+    const int fd = files_->open_vram(name_.pid, name_.gpu_id, flags);
     if (fd >= 0) errno = before;
     return fd;
   }
@@ -75,14 +75,14 @@ class Place {
  private:
   void find(const char* path) {
     if (sim::read_kfd_name(path, &name_) == KfdKind::kOther) return;
-    books_ = KfdBooks::find();
-    const size_t root = books_ != nullptr ? books_->tree().size() : 0;
+    files_ = KfdProcessFiles::find();
+    const size_t root = files_ != nullptr ? files_->tree().size() : 0;
     const size_t length = std::strlen(name_.path);
-    if (books_ == nullptr || root + length + 2 > sizeof real_) {
+    if (files_ == nullptr || root + length + 2 > sizeof real_) {
       name_.kind = KfdKind::kOther;
       return;
     }
-    std::memcpy(real_, books_->tree().data(), root);
+    std::memcpy(real_, files_->tree().data(), root);
     std::memcpy(real_ + root, name_.path, length + 1);
     // As the end of a path it makes a difference: a link is followed, and a file is an error.
     if (path[std::strlen(path) - 1] == '/') {
@@ -94,12 +94,12 @@ class Place {
 
   // A folder of the tree can only have been opened through here.
   void find_below(int dirfd, const char* path) {
-    const KfdBooks* books = KfdBooks::found();
-    if (books == nullptr) return;
+    const KfdProcessFiles* files = KfdProcessFiles::found();
+    if (files == nullptr) return;
     char link[32], folder[2 * sim::kPathBytes];
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
     const long length = syscall(SYS_readlinkat, AT_FDCWD, link, folder, sizeof folder);
-    const std::string& tree = books->tree();
+    const std::string& tree = files->tree();
     if (length <= static_cast<long>(tree.size()) ||
         std::memcmp(folder, tree.c_str(), tree.size()) != 0 ||
         static_cast<size_t>(length) + std::strlen(path) + 2 > sizeof folder)
@@ -111,7 +111,7 @@ class Place {
 
   const char* path_;
   sim::KfdName name_;
-  KfdBooks* books_ = nullptr;
+  KfdProcessFiles* files_ = nullptr;
   char real_[2 * sim::kPathBytes];
 };
 

@@ -1,6 +1,7 @@
-// Answering from the books. The amount of a process is never on disk: each opening makes a file of
-// its own in memory. The folders of processes are on disk, so that every way to list them works;
-// whoever looks at one makes or removes it first, by renaming, so that nobody sees half of it.
+// Answers from the node's accounting. The amount of a process is never on disk: each opening makes
+// a file of its own in memory. The folders of processes are on disk, so that every way to list them
+// works; whoever looks at one makes or removes it first, by renaming, so that nobody sees half of
+// it.
 #include "sim/kfd/process_files.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::atomic<KfdBooks*> books{nullptr};
+std::atomic<KfdProcessFiles*> the_files{nullptr};
 
 void write(const fs::path& path, const char* text) {
   std::ofstream(path) << text;
@@ -46,15 +47,15 @@ std::string workshop(const std::string& tree) {
 
 }  // namespace
 
-KfdBooks::KfdBooks(std::unique_ptr<Node> node)
+KfdProcessFiles::KfdProcessFiles(std::unique_ptr<Node> node)
     : node_(std::move(node)), tree_(kfd_tree_of(node_->path())) {}
 
-KfdBooks* KfdBooks::found() {
-  return books.load(std::memory_order_acquire);
+KfdProcessFiles* KfdProcessFiles::found() {
+  return the_files.load(std::memory_order_acquire);
 }
 
-KfdBooks* KfdBooks::find() {
-  if (KfdBooks* there = found()) return there;
+KfdProcessFiles* KfdProcessFiles::find() {
+  if (KfdProcessFiles* there = found()) return there;
   const char* path = std::getenv(kNodeVariable);
   if (path == nullptr || *path == '\0') return nullptr;
   std::unique_ptr<Node> node = Node::from_environment();
@@ -62,14 +63,14 @@ KfdBooks* KfdBooks::find() {
       !make_kfd_tree(node->path(), *node->file()))
     return nullptr;
   // Never freed: another thread may be using it at the end of the program.
-  auto* mine = new KfdBooks(std::move(node));
-  KfdBooks* first = nullptr;
-  if (books.compare_exchange_strong(first, mine)) return mine;
+  auto* mine = new KfdProcessFiles(std::move(node));
+  KfdProcessFiles* first = nullptr;
+  if (the_files.compare_exchange_strong(first, mine)) return mine;
   delete mine;
   return first;
 }
 
-int KfdBooks::device(uint32_t gpu_id) const {
+int KfdProcessFiles::device(uint32_t gpu_id) const {
   for (int dev = 0; dev < node_->device_count(); ++dev) {
     if (node_->device(dev).vendor == Vendor::kAmd && node_->device(dev).kfd_gpu_id == gpu_id)
       return dev;
@@ -77,12 +78,12 @@ int KfdBooks::device(uint32_t gpu_id) const {
   return -1;
 }
 
-bool KfdBooks::alive(int pid) {
+bool KfdProcessFiles::alive(int pid) {
   uint64_t bytes = 0;
   return node_->held_by(Vendor::kAmd, pid, 0, &bytes);
 }
 
-int KfdBooks::open_vram(int pid, uint32_t gpu_id, int flags) {
+int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
   const int dev = device(gpu_id);
   uint64_t bytes = 0;
   if (dev < 0 || !node_->held_by(Vendor::kAmd, pid, dev, &bytes)) {
@@ -111,7 +112,7 @@ int KfdBooks::open_vram(int pid, uint32_t gpu_id, int flags) {
   return fd;
 }
 
-void KfdBooks::show_process(int pid) {
+void KfdProcessFiles::show_process(int pid) {
   const std::string folder = tree_ + kKfdProcesses + "/" + std::to_string(pid);
   const bool shown = access(folder.c_str(), F_OK) == 0;
   if (alive(pid) == shown) return;
@@ -137,7 +138,7 @@ void KfdBooks::show_process(int pid) {
   fs::remove_all(aside, ignored);
 }
 
-void KfdBooks::show_processes() {
+void KfdProcessFiles::show_processes() {
   std::set<int> pids;
   for (const ProcessInfo& process : node_->processes()) {
     if (process.vendor == Vendor::kAmd) pids.insert(process.pid);

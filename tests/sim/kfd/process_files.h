@@ -1,5 +1,5 @@
-// What the node's books say, in the form of AMD's kernel driver: a folder for each process that has
-// opened it, and how much it holds on each device.
+// What the node's accounting says, in the form of AMD's kernel driver: a folder for each process
+// that has opened it, and how much it holds on each device.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace sim {
 
-class KfdBooks {
+class KfdProcessFiles {
  public:
-  // The books of the node that the environment names; null when it names none, or one without AMD
+  // Those of the node that the environment names; null when it names none, or one without AMD
   // devices.
-  static KfdBooks* find();
+  static KfdProcessFiles* find();
   // The same, if anybody has found them before.
-  static KfdBooks* found();
+  static KfdProcessFiles* found();
 
   const std::string& tree() const { return tree_; }
   // A descriptor of "<bytes>\n" as they are now; -1 and errno when there is no such process or
@@ -26,7 +26,7 @@ class KfdBooks {
   void show_processes();
 
  private:
-  explicit KfdBooks(std::unique_ptr<Node> node);
+  explicit KfdProcessFiles(std::unique_ptr<Node> node);
   int device(uint32_t gpu_id) const;
   bool alive(int pid);
 

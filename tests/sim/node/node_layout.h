@@ -1,6 +1,6 @@
 // The shared-memory layout of the simulated physical node: header, devices, tenants and processes.
 // Every process of a test maps the same file, so all fields that change are lock-free atomics and
-// nothing holds a pointer. The rows of processes and of shared memory are the truth; device and
+// nothing holds a pointer. The rows of processes and of shared memory are what counts; device and
 // tenant totals are kept beside them for speed and can always be counted again from the rows.
 #pragma once
 
@@ -16,7 +16,7 @@ inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
 inline constexpr int kMaxObjects = 4096;
-inline constexpr uint64_t kGrain = 4096;  // what the books count in: AMD's page of device memory
+inline constexpr uint64_t kGrain = 4096;  // the unit of accounting: AMD's page of device memory
 inline constexpr uint64_t kPage = 2ULL << 20;  // NVIDIA's page of physical memory
 
 // Byte offsets, beyond the file's end, that are locked but never read or written.

@@ -1,7 +1,7 @@
 // A node can be told to watch a height, which a cap says that no tenant passes. When one does, what
 // led to it is gone by the time the test looks at the mark. So whoever is the first to climb past
 // it writes down the rows at once, and keeps a copy of a file that the test names, of which the
-// node knows nothing: the books of whoever was to hold the cap.
+// node knows nothing: the accounting of whoever was to hold the cap.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // Plausible constants for what tools print beside memory: utilisation, temperature, power, clocks
-// and modes. None of it depends on the node's books. What is not here answers NOT_SUPPORTED, which
-// tools show as N/A.
+// and modes. None of it depends on the node's accounting. What is not here answers NOT_SUPPORTED,
+// which tools show as N/A.
 #include "sim/nvml/state.h"
 
 namespace {

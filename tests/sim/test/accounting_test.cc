@@ -1,4 +1,4 @@
-// Tests of the node's books: death at any moment, races to fill the device, high-water marks,
+// Tests of the node's accounting: death at any moment, races to fill the device, high-water marks,
 // racing creators. Processes are killed with SIGKILL while they allocate; afterwards rows, devices
 // and tenants must agree again. The only clock used is the one that a test about lingering memory
 // is about.
@@ -19,7 +19,7 @@ namespace {
 
 using Pointer = unsigned long long;
 
-TEST(SimBooks, KilledProcessGivesEverythingBack) {
+TEST(SimAccounting, KilledProcessGivesEverythingBack) {
   TestNode node;
   Child child([](Child& parent) {
     ASSERT_EQ(cu_start(), 0);
@@ -38,7 +38,7 @@ TEST(SimBooks, KilledProcessGivesEverythingBack) {
   EXPECT_TRUE(node->processes().empty());
 }
 
-TEST(SimBooks, ClosingEveryDescriptorChangesNothing) {
+TEST(SimAccounting, ClosingEveryDescriptorChangesNothing) {
   TestNode node;
   Child child([](Child& parent) {
     ASSERT_EQ(cu_start(), 0);
@@ -62,7 +62,7 @@ TEST(SimBooks, ClosingEveryDescriptorChangesNothing) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST(SimBooks, ForkedChildDoesNotKeepADeadParentsMemory) {
+TEST(SimAccounting, ForkedChildDoesNotKeepADeadParentsMemory) {
   TestNode node;
   Child parent_process([](Child& parent) {
     ASSERT_EQ(cu_start(), 0);
@@ -81,7 +81,7 @@ TEST(SimBooks, ForkedChildDoesNotKeepADeadParentsMemory) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST(SimBooks, EightProcessesFillExactlyTheDevice) {
+TEST(SimAccounting, EightProcessesFillExactlyTheDevice) {
   sim::NodeOptions options;
   options.context_mib = 8;
   TestNode node("tiny", options);
@@ -112,7 +112,7 @@ TEST(SimBooks, EightProcessesFillExactlyTheDevice) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST(SimBooks, KilledInTheMiddleOfAnything) {
+TEST(SimAccounting, KilledInTheMiddleOfAnything) {
   sim::NodeOptions options;
   options.context_mib = 2;
   TestNode node("tiny", options);
@@ -155,7 +155,7 @@ TEST(SimBooks, KilledInTheMiddleOfAnything) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST(SimBooks, InterruptedUpdateIsCountedAgain) {
+TEST(SimAccounting, InterruptedUpdateIsCountedAgain) {
   TestNode node;
   Child child([](Child& parent) {
     ASSERT_EQ(cu_start(), 0);
@@ -178,7 +178,7 @@ TEST(SimBooks, InterruptedUpdateIsCountedAgain) {
   });
 }
 
-TEST(SimBooks, MarkNeverCountsTheDead) {
+TEST(SimAccounting, MarkNeverCountsTheDead) {
   TestNode node;
   Child first([](Child& parent) {
     ASSERT_EQ(cu_start(), 0);
@@ -204,7 +204,7 @@ TEST(SimBooks, MarkNeverCountsTheDead) {
   EXPECT_EQ(node->tenant_high_water(0, "none"), 0u);
 }
 
-TEST(SimBooks, KilledBeforeItsPeakWasConfirmed) {
+TEST(SimAccounting, KilledBeforeItsPeakWasConfirmed) {
   TestNode node;
   const auto holder = [](uint64_t mib) {
     return [mib](Child& parent) {
@@ -233,7 +233,7 @@ TEST(SimBooks, KilledBeforeItsPeakWasConfirmed) {
   EXPECT_EQ(node->tenant_high_water(0, "none"), 364 * kMiB);
 }
 
-TEST(SimBooks, SecondDeathInAnUpdateRaisesNoMark) {
+TEST(SimAccounting, SecondDeathInAnUpdateRaisesNoMark) {
   TestNode node;
   sim::TenantDevice& held = node->file()->tenant[0].device[0];
   constexpr int kRow = 3;
@@ -247,7 +247,7 @@ TEST(SimBooks, SecondDeathInAnUpdateRaisesNoMark) {
   EXPECT_EQ(held.used(), 0u);
 }
 
-TEST(SimBooks, TenantsAreSeparate) {
+TEST(SimAccounting, TenantsAreSeparate) {
   TestNode node;
   const auto tenant = [](const char* tag, uint64_t mib) {
     setenv(sim::kTenantVariable, tag, 1);
@@ -265,7 +265,7 @@ TEST(SimBooks, TenantsAreSeparate) {
   EXPECT_EQ(node->tenant_high_water(0, "c"), 0u);
 }
 
-TEST(SimBooks, LingeringMemoryIsStillThere) {
+TEST(SimAccounting, LingeringMemoryIsStillThere) {
   sim::NodeOptions options;
   options.linger_ms = 24ULL * 3600 * 1000;
   TestNode node("tiny", options);
@@ -283,7 +283,7 @@ TEST(SimBooks, LingeringMemoryIsStillThere) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST(SimBooks, RacingCreatorsAgree) {
+TEST(SimAccounting, RacingCreatorsAgree) {
   std::string path;
   {
     TestNode node;

@@ -1,5 +1,5 @@
 // Tests of AMD devices on the simulated node: the identity that each kernel gives to partitions,
-// books that count in 4 KiB, and mixed nodes, of which every vendor's libraries see their own part.
+// accounting in 4 KiB, and mixed nodes, of which every vendor's libraries see their own part.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -59,14 +59,14 @@ TEST(SimAmd, ProfilesHaveTheProductsSizes) {
 
 TEST(SimAmd, WhoeverPassesTheHeightThatIsWatchedLeavesEvidence) {
   TestNode node("tiny-amd");
-  const std::string books = node.path() + ".books", seen = node.path() + ".seen";
-  std::ofstream(books) << "as it was";
+  const std::string watched = node.path() + ".watched", seen = node.path() + ".seen";
+  std::ofstream(watched) << "as it was";
   const auto content = [](const std::string& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
     return text.str();
   };
-  setenv(sim::kWatchVariable, ("40960:" + books + ":" + seen).c_str(), 1);
+  setenv(sim::kWatchVariable, ("40960:" + watched + ":" + seen).c_str(), 1);
   in_child([&] {
     auto account = join();
     ASSERT_TRUE(account->reserve(0, 40960, sim::Kind::kAllocation));
@@ -76,12 +76,12 @@ TEST(SimAmd, WhoeverPassesTheHeightThatIsWatchedLeavesEvidence) {
     const std::string line =
         "pid " + std::to_string(getpid()) + ": context 1, allocations 10 grains, climbed\n";
     EXPECT_NE(content(seen + ".rows").find(line), std::string::npos) << content(seen + ".rows");
-    std::ofstream(books) << "as it is later";
+    std::ofstream(watched) << "as it is later";
     ASSERT_TRUE(account->reserve(0, 4096, sim::Kind::kAllocation));
     EXPECT_EQ(content(seen), "as it was") << "the first one's evidence is the one to keep";
   });
   unsetenv(sim::kWatchVariable);
-  for (const std::string& path : {books, seen, seen + ".rows"}) unlink(path.c_str());
+  for (const std::string& path : {watched, seen, seen + ".rows"}) unlink(path.c_str());
 }
 
 TEST(SimAmd, RefusesWhatIsNoProfile) {

@@ -1,5 +1,5 @@
 // A process is killed at any instruction of any family of calls: nothing of it may be left, the
-// books must agree, and no mark may be higher than what was held.
+// accounting must agree, and no mark may be higher than what was held.
 // A different number of turns of our own work each round lands the kill at different instructions.
 #include <unistd.h>
 

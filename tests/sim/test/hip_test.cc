@@ -1,5 +1,5 @@
 // The real HIP runtime, in four releases, on the simulated HSA runtime: what a program asks for is
-// in the node's books to the byte, streams and events come to an end, copies copy, and memory
+// in the node's accounting to the byte, streams and events come to an end, copies copy, and memory
 // crosses processes. Where a release behaves in its own way, the test says which and how.
 #include "sim/test/hip_client.h"
 #include "sim/test/support.h"

@@ -1,4 +1,4 @@
-// The books of pool memory: rounding, fragments and their cache, what goes straight to the kernel,
+// Accounting of pool memory: rounding, fragments and their cache, what goes straight to the kernel,
 // a full device.
 #include <cstdlib>
 #include <cstring>

@@ -74,7 +74,7 @@ TEST(SimLimit, StackIsPaidForEveryResidentThread) {
   });
 }
 
-TEST(SimImplicit, OrderedFailuresAndDeath) {
+TEST(SimOverhead, OrderedFailuresAndDeath) {
   TestNode node;
   setenv("FRACGPU_SIM_FAIL", "cuCtxSetLimit:1=2,cuLibraryLoadData:1=999,cuGreenCtxCreate:1=2", 1);
   setenv("FRACGPU_SIM_MODULE_MIB", "4", 1);

@@ -56,14 +56,14 @@ struct Exporter {
   }
 };
 
-struct PoolShare : testing::Test {
+struct SimPoolShare : testing::Test {
   TestNode node;
   Channel channel;
   int pipes[2];
-  PoolShare() {
+  SimPoolShare() {
     if (pipe(pipes) != 0) abort();
   }
-  ~PoolShare() override {
+  ~SimPoolShare() override {
     close(pipes[0]);
     close(pipes[1]);
   }
@@ -77,7 +77,7 @@ struct PoolShare : testing::Test {
   }
 };
 
-TEST_F(PoolShare, TheImporterPaysNothing) {
+TEST_F(SimPoolShare, TheImporterPaysNothing) {
   setenv(sim::kTenantVariable, "maker", 1);
   Child maker([&](Child& parent) {
     Exporter exporter;
@@ -145,7 +145,7 @@ TEST_F(PoolShare, TheImporterPaysNothing) {
   EXPECT_TRUE(node->consistent(&difference)) << difference;
 }
 
-TEST_F(PoolShare, OutlivesItsMaker) {
+TEST_F(SimPoolShare, OutlivesItsMaker) {
   Child maker([&](Child& parent) {
     Exporter exporter;
     exporter.start(channel, pipes[1]);
@@ -179,7 +179,7 @@ TEST_F(PoolShare, OutlivesItsMaker) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST_F(PoolShare, EndsWithTheImportersContext) {
+TEST_F(SimPoolShare, EndsWithTheImportersContext) {
   Child maker([&](Child& parent) {
     Exporter exporter;
     exporter.start(channel, pipes[1]);
@@ -207,7 +207,7 @@ TEST_F(PoolShare, EndsWithTheImportersContext) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST_F(PoolShare, WhatIsRefused) {
+TEST_F(SimPoolShare, WhatIsRefused) {
   in_child([&] {
     ASSERT_EQ(cu_start(), 0);
     const CUstream stream = stream_create();
@@ -235,7 +235,7 @@ TEST_F(PoolShare, WhatIsRefused) {
     EXPECT_EQ(pool_import(&imported, 9999), 1);
     fd = ::open("/dev/null", O_RDONLY);
     EXPECT_EQ(pool_import(&imported, fd), 1);
-    // In one process, too; the books stay right.
+    // In one process, too; the accounting stays right.
     ASSERT_EQ(pool_export(&fd, open), 0);
     ASSERT_EQ(pool_import(&imported, fd), 0);
     close(fd);

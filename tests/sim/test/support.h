@@ -80,7 +80,7 @@ class Channel {
 };
 
 // Runs the body in a child, again and again, and kills it a little later each time after its first
-// say(): nothing of it may be left, and the books must add up.
+// say(): nothing of it may be left, and the node's accounting must add up.
 void kill_in_the_middle(TestNode& node, int rounds, const std::function<void(Child&)>& body);
 
 // Runs the body in a child and expects that it ended well.

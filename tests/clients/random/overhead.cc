@@ -6,7 +6,7 @@
 namespace client {
 namespace {
 
-class Implicit : public Actor {
+class Overhead : public Actor {
  public:
   using Actor::Actor;
 
@@ -77,8 +77,8 @@ class Implicit : public Actor {
 
 }  // namespace
 
-std::unique_ptr<Actor> make_implicit(const World& world, uint64_t seed) {
-  return std::make_unique<Implicit>(world, seed);
+std::unique_ptr<Actor> make_overhead(const World& world, uint64_t seed) {
+  return std::make_unique<Overhead>(world, seed);
 }
 
 }  // namespace client

@@ -4,7 +4,7 @@
 namespace fracgpu::test {
 namespace {
 
-class Implicit : public Rig {
+class OverheadTest : public Rig {
  protected:
   // Room for a context of 256 MiB, 248 MiB of memory and 8 MiB more.
   static constexpr char kLimit[] = "512MiB";
@@ -12,7 +12,7 @@ class Implicit : public Rig {
   static Environment modules_of(const char* mib) { return {{"FRACGPU_SIM_MODULE_MIB", mib}}; }
 };
 
-TEST_F(Implicit, TheFirstModuleIsTriedWithWhatIsLeft) {
+TEST_F(OverheadTest, TheFirstModuleIsTriedWithWhatIsLeft) {
   auto program =
       start_client(kLimit, words("init retain alloc 248MiB module wait"), modules_of("4"));
   for (const std::string& line : program->read_until_ready()) {
@@ -22,7 +22,7 @@ TEST_F(Implicit, TheFirstModuleIsTriedWithWhatIsLeft) {
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 508 * kMiB);
 }
 
-TEST_F(Implicit, AModuleThatDoesNotFitIsUnloadedAgain) {
+TEST_F(OverheadTest, AModuleThatDoesNotFitIsUnloadedAgain) {
   auto program =
       start_client(kLimit, words("init retain alloc 248MiB module wait"), modules_of("16"));
   EXPECT_EQ(field(program->read_until_ready().back(), "rc="), 2);
@@ -30,7 +30,7 @@ TEST_F(Implicit, AModuleThatDoesNotFitIsUnloadedAgain) {
   EXPECT_EQ(node_->used_by_pid(0, program->pid()), 504 * kMiB);
 }
 
-TEST_F(Implicit, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
+TEST_F(OverheadTest, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
   auto other = start_client("768MiB", words("init retain wait"));
   other->read_until_ready();
   const Outcome outcome =
@@ -42,20 +42,20 @@ TEST_F(Implicit, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
 
 // The driver counts managed memory when it is on the device. Until then its charge must not be
 // taken for the context's.
-TEST_F(Implicit, ManagedMemoryOnTheHostHidesNoContext) {
+TEST_F(OverheadTest, ManagedMemoryOnTheHostHidesNoContext) {
   auto program =
       start_client("1GiB", words("init retain managed 100MiB alloc 2GiB ctxcreate prefetch 0 wait"),
                    {{"FRACGPU_SIM_MANAGED", "late"}});
   const auto lines = program->read_until_ready();
   ASSERT_EQ(lines.size(), 6u);
-  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the truth was not read";
+  EXPECT_EQ(field(lines[3], "rc="), 2) << "not refused, so the driver's report was not read";
   EXPECT_EQ(field(lines[4], "rc="), 0) << lines[4];
   EXPECT_EQ(field(lines[5], "rc="), 0) << lines[5];
   EXPECT_EQ(node_->used_by_pid(0, program->pid()), 612 * kMiB);
   expect_books_agree(program->pid(), "on the device");
 }
 
-TEST_F(Implicit, TwoThreadsRaiseOneLimitAtOnce) {
+TEST_F(OverheadTest, TwoThreadsRaiseOneLimitAtOnce) {
   // What the limit takes fits once, not twice.
   const Outcome outcome = client(kLimit, words("init retain heaps 200MiB meminfo"),
                                  {{"FRACGPU_SIM_DELAY_US", "cuCtxSetLimit=200000"}});
@@ -63,7 +63,7 @@ TEST_F(Implicit, TwoThreadsRaiseOneLimitAtOnce) {
   EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "free="), static_cast<long long>(64 * kMiB));
 }
 
-TEST_F(Implicit, WhatGoesWithAContextIsGivenBackOnce) {
+TEST_F(OverheadTest, WhatGoesWithAContextIsGivenBackOnce) {
   // While the driver has ended the context and is yet to return, the other thread has its count
   // read three times; and while it is read once more, the thread looks what is free.
   const Outcome outcome =
@@ -76,7 +76,7 @@ TEST_F(Implicit, WhatGoesWithAContextIsGivenBackOnce) {
   EXPECT_LE(field(line_of(outcome.out, "endbeside"), "most="), at_last);
 }
 
-TEST_F(Implicit, ALimitIsLoweredWhenNothingIsLeft) {
+TEST_F(OverheadTest, ALimitIsLoweredWhenNothingIsLeft) {
   auto program =
       start_client(kLimit, words("init retain heap 40MiB fill 2MiB heap 8MiB meminfo wait"));
   const auto lines = program->read_until_ready();
