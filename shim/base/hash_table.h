@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace fracgpu {
 
@@ -28,6 +29,10 @@ class HashTable {
   // The entry with this key, or null.
   Entry* find(uint64_t key) {
     Entry& entry = table()[slot_for(key)];
+    return entry.key != 0 ? &entry : nullptr;
+  }
+  const Entry* find(uint64_t key) const {
+    const Entry& entry = table()[slot_for(key)];
     return entry.key != 0 ? &entry : nullptr;
   }
 
@@ -74,15 +79,38 @@ class HashTable {
       if (table()[i].key != 0) visit(table()[i]);
     }
   }
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (size_t i = 0; i <= mask_; ++i) {
+      if (table()[i].key != 0) visit(table()[i]);
+    }
+  }
 
   size_t size() const { return count_; }
+  size_t slots() const { return mask_ + 1; }
+
+  // The first invariant that does not hold, in words, or nothing. Looks at every slot.
+  std::string_view check_invariants() const {
+    const Entry* const entries = table();
+    size_t taken = 0;
+    for (size_t slot = 0; slot <= mask_; ++slot) taken += entries[slot].key != 0 ? 1 : 0;
+    if (taken > mask_) return "a hash table has a free slot, at which look-ups end";
+    if (taken != count_) return "a hash table counts its entries";
+    for (size_t slot = 0; slot <= mask_; ++slot) {
+      if (entries[slot].key != 0 && slot_for(entries[slot].key) != slot) {
+        return "a look-up of an entry's key ends at that entry, so no key is there twice";
+      }
+    }
+    return {};
+  }
 
  private:
   Entry* table() { return grown_ != nullptr ? grown_ : first_; }
+  const Entry* table() const { return grown_ != nullptr ? grown_ : first_; }
   size_t home_of(uint64_t key) const { return hash_of(key) >> kSkip & mask_; }
 
   // The key's slot, or the empty one where it would go.
-  size_t slot_for(uint64_t key) {
+  size_t slot_for(uint64_t key) const {
     const Entry* const entries = table();
     size_t slot = home_of(key);
     while (entries[slot].key != 0 && entries[slot].key != key) slot = (slot + 1) & mask_;
@@ -124,7 +152,7 @@ class HashTable {
   size_t mask_ = kInline - 1;
   size_t count_ = 0;
   Entry* grown_ = nullptr;  // null while the entries fit in `first_`
-  Entry first_[kInline];
+  Entry first_[kInline] = {};
 };
 
 }  // namespace fracgpu

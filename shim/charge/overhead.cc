@@ -25,11 +25,11 @@ namespace {
 using layout::kUnit;
 using layout::units_for;
 
-// Both with process.cold_paths held.
-
 // Sets the implicit memory. `reserved` units for it are charged already and become part of it, in
 // one step: nobody may see them counted twice and be refused.
-void charge_overhead(Process& process, int device_index, uint64_t units, uint64_t reserved = 0) {
+void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
+                     uint64_t reserved = 0) {
+  Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
@@ -43,8 +43,9 @@ void charge_overhead(Process& process, int device_index, uint64_t units, uint64_
 }
 
 // What is charged already counts as implicit memory from now on.
-void add_overhead(Process& process, int device_index, uint64_t units, bool exported) {
+void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported) {
   if (units == 0) return;
+  Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   process.ledger.set_overhead(device_index, overhead.units.fetch_add(units) + units);
   overhead.unconfirmed += units;
@@ -88,7 +89,8 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
 // if there were any. They count as implicit memory from now on, which the caller sets. False when
 // another thread has used some since.
-bool forget_empty_blocks(Process& process, int device_index, uint64_t units, AskedFor& asked) {
+bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t units,
+                         AskedFor& asked) {
   constexpr uint64_t kBlock = BlockCache::kBlockUnits;
   // Whose they were cannot be told. A block that stayed counted where it is gone would be given
   // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
@@ -97,9 +99,9 @@ bool forget_empty_blocks(Process& process, int device_index, uint64_t units, Ask
     const BlockCache::EmptyBlocks& kept = asked.kept[pool];
     const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
     if (gone == 0) continue;
-    if (!process.blocks[device_index][pool].forget(kept, gone)) return false;
+    if (!lock.process().blocks[device_index][pool].forget(kept, gone)) return false;
     asked.units -= gone * kBlock;
-    add_overhead(process, device_index, gone * kBlock, false);
+    add_overhead(lock, device_index, gone * kBlock, false);
   }
   return true;
 }
@@ -115,30 +117,31 @@ struct Bounds {
 };
 
 // `own` units are reserved by the calling thread for a context that it has just made.
-Reading measure_overhead(Process& process, int device_index, uint64_t own, Bounds& bounds) {
+Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
+  Process& process = lock.process();
   constexpr int kAttempts = 3;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
     AskedFor before, after;
-    settle_pools(process, device_index);
+    settle_pools(lock, device_index);
     const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
-    add_overhead(process, device_index, deferred, true);
+    add_overhead(lock, device_index, deferred, true);
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend_of(process.ledger.map()->devices[device_index].key)
              .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
       // Nobody can tell what importers hold: believe that it is nothing.
       if (deferred > 0)
-        charge_overhead(process, device_index, process.overhead[device_index].units - deferred);
+        charge_overhead(lock, device_index, process.overhead[device_index].units - deferred);
       return Reading::unknown;
     }
-    settle_pools(process, device_index);
+    settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     const uint64_t total = units_for(bytes), with_managed = total + after.managed;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&
-        !forget_empty_blocks(process, device_index, thought - with_managed, after)) {
+        !forget_empty_blocks(lock, device_index, thought - with_managed, after)) {
       continue;
     }
     bounds.least = total - std::min(total, after.units);
@@ -150,17 +153,17 @@ Reading measure_overhead(Process& process, int device_index, uint64_t own, Bound
 
 // Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
 // Only a believed reading changes anything. `own` units are reserved by the calling thread.
-Reading reconcile_overhead(Process& process, int device_index, uint64_t own = 0) {
+Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0) {
+  Process& process = lock.process();
   constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
   Overhead& overhead = process.overhead[device_index];
   // While a context is being made the driver's count may or may not hold it already.
   Bounds bounds;
   const Reading reading = overhead.pending.load(std::memory_order_relaxed) != 0
                               ? Reading::in_flight
-                              : measure_overhead(process, device_index, own, bounds);
+                              : measure_overhead(lock, device_index, own, bounds);
   if (reading == Reading::believed) {
-    charge_overhead(process, device_index,
-                    bounds.nearest_to(overhead.units - overhead.unconfirmed));
+    charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
     overhead.unconfirmed = 0;
     overhead.exact = bounds.exact();
   }
@@ -208,12 +211,12 @@ uint64_t room_if_alone(Process& process, int device_index) {
 OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
                                          const char* api, Kind kind)
     : process_(process), device_index_(device_index), api_(api), kind_(kind), units_(units) {
-  Locked<SpinLock> lock(process.cold_paths);
+  const OverheadLock lock(process);
   Refusal refusal;
   granted_ = process.ledger.reserve(device_index, units_, refusal);
   if (!granted_ && refusal.fault.empty()) {
-    const bool trimmed = trim_pools(process, device_index);
-    if (reconcile_overhead(process, device_index) == Reading::believed || trimmed) {
+    const bool trimmed = trim_pools(lock, device_index);
+    if (reconcile_overhead(lock, device_index) == Reading::believed || trimmed) {
       granted_ = process.ledger.reserve(device_index, units_, refusal);
     }
   }
@@ -236,7 +239,7 @@ OverheadReservation OverheadReservation::for_module(Process& process, int device
                                                     const char* api, uint64_t estimate) {
   uint64_t seen = 0;
   {
-    Locked<SpinLock> lock(process.cold_paths);
+    const OverheadLock lock(process);
     seen = process.overhead[device_index].largest_growth;
   }
   return OverheadReservation(process, device_index, seen != 0 ? seen : estimate, api, Kind::module);
@@ -251,7 +254,7 @@ OverheadReservation OverheadReservation::for_context(Process& process, int devic
 
 OverheadReservation::~OverheadReservation() {
   if (!granted_ || units_ == 0) return;
-  Locked<SpinLock> lock(process_.cold_paths);
+  const OverheadLock lock(process_);
   process_.overhead[device_index_].pending.fetch_sub(units_, std::memory_order_relaxed);
   process_.ledger.release(device_index_, units_);
 }
@@ -261,12 +264,12 @@ void OverheadReservation::refused_by_driver() const {
 }
 
 bool OverheadReservation::made() {
-  Locked<SpinLock> lock(process_.cold_paths);
+  const OverheadLock lock(process_);
   Overhead& overhead = process_.overhead[device_index_];
   const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
   Bounds bounds;
   Reading reading =
-      only_one ? measure_overhead(process_, device_index_, units_, bounds) : Reading::in_flight;
+      only_one ? measure_overhead(lock, device_index_, units_, bounds) : Reading::in_flight;
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
   if (reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
@@ -300,7 +303,7 @@ bool OverheadReservation::made() {
            grown != 0 ? "what the GPU's use grew by" : "estimate",
            human_bytes(estimate * kUnit).view());
   }
-  charge_overhead(process_, device_index_, units, units_);
+  charge_overhead(lock, device_index_, units, units_);
   if (reading == Reading::believed) overhead.unconfirmed = 0;
   publish_allocation_count(process_, device_index_);
   overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
@@ -315,21 +318,25 @@ bool OverheadReservation::made() {
 }
 
 void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {
-  Locked<SpinLock> lock(process.cold_paths);
-  add_overhead(process, device_index, units, exported);
-  process.overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
+  defer_to_reported_usage(OverheadLock(process), device_index, units, exported);
+}
+
+void defer_to_reported_usage(const OverheadLock& lock, int device_index, uint64_t units,
+                             bool exported) {
+  add_overhead(lock, device_index, units, exported);
+  lock.process().overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
 }
 
 bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   Overhead& overhead = process.overhead[device_index];
   if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
-  Locked<SpinLock> lock(process.cold_paths);
+  const OverheadLock lock(process);
   const auto charged = [&] {
     return overhead.units.load(std::memory_order_relaxed) +
            overhead.deferred.load(std::memory_order_relaxed);
   };
   const uint64_t before = charged();
-  reconcile_overhead(process, device_index, own);
+  reconcile_overhead(lock, device_index, own);
   return charged() < before;
 }
 
@@ -341,14 +348,14 @@ void settle_deferred(Process& process, int device_index) {
 }
 
 bool settle_overhead(Process& process, int device_index) {
-  Locked<SpinLock> lock(process.cold_paths);
-  return reconcile_overhead(process, device_index) != Reading::unknown;
+  const OverheadLock lock(process);
+  return reconcile_overhead(lock, device_index) != Reading::unknown;
 }
 
 void release_overhead(Process& process, int device_index, uint64_t units) {
-  Locked<SpinLock> lock(process.cold_paths);
+  const OverheadLock lock(process);
   const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);
-  charge_overhead(process, device_index, before - std::min(before, units));
+  charge_overhead(lock, device_index, before - std::min(before, units));
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {

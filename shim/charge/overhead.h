@@ -7,11 +7,26 @@
 
 namespace fracgpu {
 
-// What is charged already counts as implicit memory from now on: only the truth can tell when it is
-// gone, and is asked at the next opportunity. `exported`: others may hold it, and longer than this
-// process lives.
+// Holds `Process::cold_paths`, which is not recursive. A function that takes one is called with the
+// lock held; a function of this header that takes a Process instead takes the lock itself.
+class OverheadLock {
+ public:
+  explicit OverheadLock(Process& process) : process_(process), lock_(process.cold_paths) {}
+
+  Process& process() const { return process_; }
+
+ private:
+  Process& process_;
+  Locked<SpinLock> lock_;
+};
+
+// What is charged already counts as overhead from now on: only the driver-reported usage can tell
+// when it is gone, and is read at the next opportunity. `exported`: others may hold it, and longer
+// than this process lives.
 [[gnu::cold]] void defer_to_reported_usage(Process& process, int device_index, uint64_t units,
                                            bool exported = false);
+[[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
+                                           uint64_t units, bool exported = false);
 
 // Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
 // right from the truth afterwards.

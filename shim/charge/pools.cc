@@ -1,8 +1,6 @@
 // Charges pools by what their driver says they hold; see pools.h and pool_table.h.
 #include "shim/charge/pools.h"
 
-#include "shim/charge/overhead.h"
-
 namespace fracgpu {
 
 using layout::units_for;
@@ -31,6 +29,62 @@ void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64
   overhead.read_again_ms.store(0, std::memory_order_relaxed);
 }
 
+struct Settlement {
+  bool foreseen = true;  // it has not grown by more than was reserved
+  int device_index = 0;
+  // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
+  // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
+  uint64_t unknown = 0;
+};
+
+Settlement settle(Process& process, uint64_t key, Reservation* reservation) {
+  uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
+  Settlement result{.device_index = reservation != nullptr ? reservation->device_index() : 0};
+  Pool pool;
+  for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
+    result.device_index = pool.device_index;
+    uint64_t bytes = 0;
+    if (!pool.driver->reserved(key, bytes)) {
+      process.pools.end_use(key);
+      result.unknown = in_hand;  // it may have grown by all of it
+      return result;
+    }
+    const uint64_t now = units_for(bytes);
+    // Memory that was not foreseen is charged before it is entered: nobody may see less than there
+    // is, and nobody may take the difference for a call that is over.
+    if (now > pool.units + in_hand) {
+      process.ledger.charge_taken(result.device_index, now - pool.units - in_hand);
+      in_hand = now - pool.units;
+      result.foreseen = false;
+    }
+    settled = process.pools.end_use(pool, now);
+    if (!settled) continue;
+    in_hand = pool.units + in_hand - now;
+    if (!pool.exported) continue;
+    leave_to_importers(process, pool, now, in_hand);
+    in_hand = 0;
+  }
+  if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
+  return result;
+}
+
+// `settle_one(key)` charges a trimmed pool.
+template <typename SettleOne>
+bool trim(Process& process, int device_index, SettleOne settle_one) {
+  if (process.pools.empty()) return false;
+  uint64_t before = 0, after = 0, changes = 0;
+  process.pools.sum(device_index, before, changes);
+  for_each_pool(process, device_index, [&](uint64_t key) {
+    Pool pool;
+    if (!process.pools.begin_use(key, pool)) return;
+    if (pool.units > 0) pool.driver->trim(key);
+    process.pools.end_use(key);
+    settle_one(key);
+  });
+  process.pools.sum(device_index, after, changes);
+  return after < before;
+}
+
 }  // namespace
 
 void note_exported_pool(Process& process, uint64_t key) {
@@ -40,56 +94,35 @@ void note_exported_pool(Process& process, uint64_t key) {
 }
 
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
-  uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
-  int device_index = reservation != nullptr ? reservation->device_index() : 0;
-  bool foreseen = true;
-  Pool pool;
-  for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
-    device_index = pool.device_index;
-    uint64_t bytes = 0;
-    if (!pool.driver->reserved(key, bytes)) {
-      process.pools.end_use(key);
-      // It may have grown by all of it.
-      if (in_hand > 0) defer_to_reported_usage(process, device_index, in_hand);
-      in_hand = 0;
-      break;
-    }
-    const uint64_t now = units_for(bytes);
-    // Memory that was not foreseen is charged before it is entered: nobody may see less than there
-    // is, and nobody may take the difference for a call that is over.
-    if (now > pool.units + in_hand) {
-      process.ledger.charge_taken(device_index, now - pool.units - in_hand);
-      in_hand = now - pool.units;
-      foreseen = false;
-    }
-    settled = process.pools.end_use(pool, now);
-    if (!settled) continue;
-    in_hand = pool.units + in_hand - now;
-    if (!pool.exported) continue;
-    leave_to_importers(process, pool, now, in_hand);
-    in_hand = 0;
+  const Settlement settlement = settle(process, key, reservation);
+  if (settlement.unknown > 0) {
+    defer_to_reported_usage(process, settlement.device_index, settlement.unknown);
   }
-  if (in_hand > 0) process.ledger.release(device_index, in_hand);
-  return foreseen;
+  return settlement.foreseen;
+}
+
+bool settle_pool(const OverheadLock& lock, uint64_t key) {
+  const Settlement settlement = settle(lock.process(), key, nullptr);
+  if (settlement.unknown > 0) {
+    defer_to_reported_usage(lock, settlement.device_index, settlement.unknown);
+  }
+  return settlement.foreseen;
 }
 
 void settle_pools(Process& process, int device_index) {
   for_each_pool(process, device_index, [&](uint64_t key) { settle_pool(process, key, nullptr); });
 }
 
+void settle_pools(const OverheadLock& lock, int device_index) {
+  for_each_pool(lock.process(), device_index, [&](uint64_t key) { settle_pool(lock, key); });
+}
+
 bool trim_pools(Process& process, int device_index) {
-  if (process.pools.empty()) return false;
-  uint64_t before = 0, after = 0, changes = 0;
-  process.pools.sum(device_index, before, changes);
-  for_each_pool(process, device_index, [&](uint64_t key) {
-    Pool pool;
-    if (!process.pools.begin_use(key, pool)) return;
-    if (pool.units > 0) pool.driver->trim(key);
-    process.pools.end_use(key);
-    settle_pool(process, key, nullptr);
-  });
-  process.pools.sum(device_index, after, changes);
-  return after < before;
+  return trim(process, device_index, [&](uint64_t key) { settle_pool(process, key, nullptr); });
+}
+
+bool trim_pools(const OverheadLock& lock, int device_index) {
+  return trim(lock.process(), device_index, [&](uint64_t key) { settle_pool(lock, key); });
 }
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "shim/charge/overhead.h"
 #include "shim/charge/reservation.h"
 
 namespace fracgpu {
@@ -11,14 +12,22 @@ namespace fracgpu {
 // (Public behaviour, not documented and not measured.)
 inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
 
-// Pools. After a call that may have changed how much a pool holds, its charge becomes what the
-// driver says; `reservation` is what was reserved for its growth, or null. False when it grew by
-// more.
+// Where the driver cannot be asked about a pool, its growth is left to the driver-reported usage,
+// which takes `Process::cold_paths`. So each of these comes in two forms: with a Process for
+// callers that do not hold that lock, and with the lock itself for those that do.
+
+// After a call that may have changed how much a pool holds: its charge becomes what the driver
+// reports. `reservation` is what was reserved for its growth, or null. False when it grew by more.
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation);
+bool settle_pool(const OverheadLock& lock, uint64_t key);
+
+// The same for every pool on the device.
 void settle_pools(Process& process, int device_index);
+void settle_pools(const OverheadLock& lock, int device_index);
 
 // Makes the device's pools give back what they hold unused. True if they held any.
 bool trim_pools(Process& process, int device_index);
+bool trim_pools(const OverheadLock& lock, int device_index);
 
 // The pool may be imported by other processes from now on.
 void note_exported_pool(Process& process, uint64_t key);

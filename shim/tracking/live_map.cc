@@ -66,6 +66,7 @@ LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced)
   const uint64_t key = allocation.key;
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0) shard.displace(*entry, displaced);
@@ -77,6 +78,7 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
   const uint64_t key = chunk.key;
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0 && same_owner(*entry, chunk)) {
@@ -91,6 +93,7 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
 bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* known = shard.table.find(key);
   if (known == nullptr) return false;
   const bool first = !known->exported;
@@ -110,6 +113,7 @@ bool LiveMap::find(uint64_t key, Allocation& found) {
 bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* entry = shard.table.find(key);
   if (entry == nullptr || entry->leaving == entry->users) return false;
   found = *entry;
@@ -121,6 +125,7 @@ uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool li
   const uint64_t key = chunk.key;
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.find(key);
   if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return 0;
   shard.finish_drop(*entry);
@@ -135,6 +140,7 @@ uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool li
 void LiveMap::abandon_drop(const Allocation& chunk) {
   Shard& shard = shard_of(chunk.key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* entry = shard.table.find(chunk.key);
   if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return;
   shard.abandon_drop(*entry);
@@ -143,6 +149,7 @@ void LiveMap::abandon_drop(const Allocation& chunk) {
 bool LiveMap::take(uint64_t key, Allocation& taken) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
   Allocation* entry = shard.table.find(key);
   if (entry == nullptr) return false;
   taken = *entry;
@@ -158,6 +165,40 @@ uint64_t LiveMap::count(int device_index) {
     sum += shard.sums[device_index] >> 32;
   }
   return sum;
+}
+
+std::string_view LiveMap::Shard::find_broken_invariant() const {
+  if (const std::string_view broken = table.check_invariants(); !broken.empty()) return broken;
+  std::string_view broken;
+  uint64_t entry_sums[layout::kMaxDevices] = {}, entry_managed[layout::kMaxDevices] = {};
+  table.for_each([&](const Allocation& entry) {
+    if (entry.device_index >= layout::kMaxDevices) {
+      broken = "every allocation is on a device of the ledger";
+      return;
+    }
+    if (entry.users == 0) broken = "every allocation has a user";
+    if (entry.leaving > entry.users) broken = "no more users are leaving than there are";
+    entry_sums[entry.device_index] += sum_of(entry);
+    if (entry.managed) entry_managed[entry.device_index] += entry.units;
+  });
+  if (!broken.empty()) return broken;
+  for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
+    if (sums[i] != entry_sums[i]) return "a device's sum is that of its entries";
+    if (managed[i] != entry_managed[i]) return "a device's managed units are those of its entries";
+  }
+  return {};
+}
+
+std::string_view LiveMap::check_invariants() {
+  for (Shard& shard : shards_) {
+    Locked<SpinLock> lock(shard.lock);
+    std::string_view broken = shard.find_broken_invariant();
+    shard.table.for_each([&](const Allocation& entry) {
+      if (&shard_of(entry.key) != &shard) broken = "every allocation is in the shard of its key";
+    });
+    if (!broken.empty()) return broken;
+  }
+  return {};
 }
 
 LiveMap::LockedView::LockedView(LiveMap& map) : map_(map) {

@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/hash_table.h"
+#include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
 
 namespace fracgpu {
@@ -73,6 +75,7 @@ class LiveMap {
   void take_context(uint16_t context, Visit visit) {
     for (Shard& shard : shards_) {
       Locked<SpinLock> lock(shard.lock);
+      const InvariantScope scope(shard, shard.timer);
       shard.table.erase_if([&](const Allocation& entry) {
         if (entry.context != context) return false;
         visit(entry);
@@ -84,6 +87,10 @@ class LiveMap {
 
   // How many allocations live on the device index: each user of a chunk is one.
   uint64_t count(int device_index);
+
+  // The first invariant that does not hold, in words, or nothing; see base/invariants.h. Locks one
+  // shard after the other.
+  std::string_view check_invariants();
 
   // The map held still: no entry comes or goes while this lives.
   class LockedView {
@@ -104,6 +111,8 @@ class LiveMap {
  private:
   static constexpr int kShardBits = 6;
 
+  friend struct TableCorrupter;  // a unit test, which breaks each invariant
+
   struct alignas(64) Shard {
     // These keep `sums`, `managed` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
@@ -114,6 +123,9 @@ class LiveMap {
     void finish_drop(Allocation& entry);
     void abandon_drop(Allocation& entry);
 
+    std::string_view find_broken_invariant() const;  // with `lock` held
+    size_t slots() const { return table.slots(); }
+
     SpinLock lock;
     uint64_t changes = 0;
     HashTable<Allocation, 64, kShardBits> table;
@@ -122,6 +134,7 @@ class LiveMap {
     uint64_t sums[layout::kMaxDevices] = {};
     static_assert(layout::kMaxUnits < UINT32_MAX);
     uint64_t managed[layout::kMaxDevices] = {};  // units
+    [[no_unique_address]] InvariantTimer timer;
   };
 
   Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }

@@ -7,6 +7,7 @@ namespace fracgpu {
 
 bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Handle* entry = handles_.insert(handle);
   if (entry == nullptr) return false;
   const uint64_t number = next_;
@@ -51,6 +52,7 @@ uint64_t PhysicalTable::memory_at(uint64_t address) {
 
 bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Memory* memory = memories_.find(number);
   if (memory == nullptr || memory->units == 0) return false;
   charge = {.memory = number, .units = memory->units, .device_index = memory->device_index};
@@ -61,6 +63,7 @@ bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
 
 PhysicalTable::Freed PhysicalTable::note_import(uint64_t number, uint64_t units) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Memory* memory = memories_.find(number);
   if (memory == nullptr || memory->exporter == 0 || units <= memory->imported) return {};
   const uint64_t more = units - memory->imported;
@@ -73,6 +76,7 @@ PhysicalTable::Freed PhysicalTable::note_import(uint64_t number, uint64_t units)
 
 void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Memory* entry = memories_.find(memory);
   if (entry == nullptr) return;
   ++entry->uses;
@@ -107,12 +111,14 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
 
 PhysicalTable::Freed PhysicalTable::drop_reference(uint64_t memory) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   return drop_use(memory);
 }
 
 PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uint64_t memory,
                                                 uint64_t owner) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Memory* entry = memories_.find(memory);
   if (entry == nullptr) return {};
   ++entry->uses;
@@ -146,6 +152,54 @@ void PhysicalTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
 uint64_t PhysicalTable::count(int device_index) {
   Locked<SpinLock> lock(lock_);
   return count_[device_index];
+}
+
+std::string_view PhysicalTable::find_broken_invariant() const {
+  for (const std::string_view broken :
+       {handles_.check_invariants(), memories_.check_invariants(), mappings_.check_invariants()}) {
+    if (!broken.empty()) return broken;
+  }
+  std::string_view broken;
+  uint64_t units[layout::kMaxDevices] = {}, count[layout::kMaxDevices] = {}, uses = 0;
+  memories_.for_each([&](const Memory& memory) {
+    if (memory.device_index >= layout::kMaxDevices) {
+      broken = "every memory is on a device of the ledger";
+      return;
+    }
+    if (memory.uses == 0) broken = "every memory has a use";
+    if (memory.key >= next_) broken = "no memory has a number that was not given out";
+    uses += memory.uses;
+    units[memory.device_index] += memory.units;
+    if (memory.units > 0) ++count[memory.device_index];
+  });
+  if (!broken.empty()) return broken;
+  for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
+    if (units[i] != units_[i]) return "a device's units are those of its memories";
+    if (count[i] != count_[i])
+      return "a device's count is that of its memories that cost something";
+  }
+  handles_.for_each([&](const Handle& handle) {
+    if (memories_.find(handle.memory) == nullptr) broken = "every handle stands for live memory";
+  });
+  mappings_.for_each([&](const Mapping& mapping) {
+    if (memories_.find(mapping.memory) == nullptr) broken = "every mapping is of live memory";
+    if (mapping.serial > serial_) broken = "no mapping is younger than the last one";
+    const bool is_address = mapping.key >> 63 == 0;
+    if (is_address &&
+        (mapping.size > longest_ || ((mapping.key | mapping.size) & ~granules_) != 0)) {
+      broken = "look-ups by address know every mapping's size and alignment";
+    }
+  });
+  if (mappings_.size() > uses) return "every mapping is a use of its memory";
+  if (memories_.size() > 0 && !any_.load(std::memory_order_relaxed)) {
+    return "whoever asks without the lock whether there is any memory is told so";
+  }
+  return broken;
+}
+
+std::string_view PhysicalTable::check_invariants() {
+  Locked<SpinLock> lock(lock_);
+  return find_broken_invariant();
 }
 
 }  // namespace fracgpu

@@ -10,9 +10,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/hash_table.h"
+#include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
 
 namespace fracgpu {
@@ -82,7 +84,15 @@ class PhysicalTable {
   // How many memories are charged on a device index.
   uint64_t count(int device_index);
 
+  // The first invariant that does not hold, in words, or nothing; see base/invariants.h.
+  std::string_view check_invariants();
+
  private:
+  friend class InvariantScope<PhysicalTable>;
+  friend struct TableCorrupter;  // a unit test, which breaks each invariant
+  std::string_view find_broken_invariant() const;
+  size_t slots() const { return handles_.slots() + memories_.slots() + mappings_.slots(); }
+
   struct Handle {
     uint64_t key;  // the driver's handle
     uint64_t memory;
@@ -121,6 +131,7 @@ class PhysicalTable {
   uint64_t longest_ = 0;   // largest mapping so far, in bytes
   uint64_t units_[layout::kMaxDevices] = {};
   uint64_t count_[layout::kMaxDevices] = {};  // of those that cost something
+  [[no_unique_address]] InvariantTimer timer_;
 };
 
 template <typename Visit>
@@ -132,6 +143,7 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
     uint64_t stride = 1;
     {
       Locked<SpinLock> lock(lock_);
+      const InvariantScope scope(*this, timer_);
       stride = binding ? 1 : step();
       if (stride == 0) return;  // nothing was ever mapped
       Mapping* mapping = mappings_.find(key);
@@ -155,6 +167,7 @@ void PhysicalTable::drop_owned(uint64_t owner, Visit freed) {
     Freed gone;
     {
       Locked<SpinLock> lock(lock_);
+      const InvariantScope scope(*this, timer_);
       // One at a time: what is freed must be given back without the lock.
       mappings_.erase_if([&](const Mapping& mapping) {
         if (found || mapping.owner != owner) return false;

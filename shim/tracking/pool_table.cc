@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include <climits>
+
 namespace fracgpu {
 
 bool PoolTable::find(uint64_t key, Pool& pool) {
@@ -14,6 +16,7 @@ bool PoolTable::find(uint64_t key, Pool& pool) {
 
 bool PoolTable::add(uint64_t key, int device_index, const PoolDriver& driver) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Pool* pool = pools_.insert(key);
   if (pool == nullptr) return false;
   if (pool->driver == nullptr) {
@@ -27,6 +30,7 @@ bool PoolTable::add(uint64_t key, int device_index, const PoolDriver& driver) {
 
 bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Pool* known = pools_.find(key);
   if (known == nullptr || known->exported) return false;
   known->exported = true;
@@ -37,6 +41,7 @@ bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
 
 bool PoolTable::begin_use(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Pool* known = pools_.find(key);
   if (known == nullptr) return false;
   ++known->users;
@@ -46,11 +51,13 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
 
 void PoolTable::end_use(uint64_t key) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   if (Pool* known = pools_.find(key); known != nullptr) --known->users;
 }
 
 bool PoolTable::end_use(const Pool& known, uint64_t units) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   Pool* pool = pools_.find(known.key);
   if (pool == nullptr) return false;
   --pool->users;
@@ -64,6 +71,7 @@ bool PoolTable::end_use(const Pool& known, uint64_t units) {
 bool PoolTable::remove(uint64_t key, Pool& pool) {
   for (;; sched_yield()) {
     Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
     Pool* known = pools_.find(key);
     if (known == nullptr) return false;
     if (known->users > 0) continue;
@@ -77,6 +85,7 @@ bool PoolTable::remove(uint64_t key, Pool& pool) {
 
 void PoolTable::put_back(const Pool& pool) {
   Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
   if (Pool* entry = pools_.insert(pool.key); entry != nullptr) *entry = pool;
   ++changes_;
   count_.store(pools_.size(), std::memory_order_relaxed);
@@ -98,6 +107,28 @@ void PoolTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
     if (pool.device_index == device_index) units += pool.units;
   });
   changes = changes_;
+}
+
+std::string_view PoolTable::find_broken_invariant() const {
+  if (const std::string_view broken = pools_.check_invariants(); !broken.empty()) return broken;
+  if (count_.load(std::memory_order_relaxed) != pools_.size()) {
+    return "the pool count that is read without the lock is that of the table";
+  }
+  std::string_view broken;
+  pools_.for_each([&](const Pool& pool) {
+    if (pool.driver == nullptr) broken = "every pool has a driver to ask about it";
+    if (pool.device_index < 0 || pool.device_index >= static_cast<int>(layout::kMaxDevices)) {
+      broken = "every pool is on a device of the ledger";
+    }
+    // Below zero it would be a very large number.
+    if (pool.users > INT_MAX) broken = "no use of a pool ends that has not begun";
+  });
+  return broken;
+}
+
+std::string_view PoolTable::check_invariants() {
+  Locked<SpinLock> lock(lock_);
+  return find_broken_invariant();
 }
 
 }  // namespace fracgpu

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/hash_table.h"
+#include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
 
 namespace fracgpu {
@@ -58,13 +60,24 @@ class PoolTable {
   // Whether there is any pool; costs one comparison.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
+  // The units charged for the device's pools. `changes` differs from an earlier value when any
+  // charge changed.
   void sum(int device_index, uint64_t& units, uint64_t& changes);
 
+  // The first invariant that does not hold, in words, or nothing; see base/invariants.h.
+  std::string_view check_invariants();
+
  private:
+  friend class InvariantScope<PoolTable>;
+  friend struct TableCorrupter;  // a unit test, which breaks each invariant
+  std::string_view find_broken_invariant() const;
+  size_t slots() const { return pools_.slots(); }
+
   SpinLock lock_;
   HashTable<Pool, 16> pools_;
   std::atomic<size_t> count_{0};
   uint64_t changes_ = 0;
+  [[no_unique_address]] InvariantTimer timer_;
 };
 
 }  // namespace fracgpu

@@ -4,11 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/unit/table_corrupter.h"
 
 namespace fracgpu {
 namespace {
@@ -42,7 +46,11 @@ TEST(LiveMapTest, AgreesWithAModel) {
         model.erase(known);
       }
     }
+    if (i % 30000 == 0) {
+      ASSERT_EQ(map->check_invariants(), "") << i;
+    }
   }
+  EXPECT_EQ(map->check_invariants(), "");
   for (const auto& [key, units] : model) {
     Allocation taken;
     ASSERT_TRUE(map->take(key, taken));
@@ -196,6 +204,7 @@ TEST(LiveMapTest, AMillionEntries) {
     ASSERT_EQ(map->add(allocation(i << 12, static_cast<uint32_t>(i)), displaced),
               LiveMap::Added::fresh);
   }
+  EXPECT_EQ(map->check_invariants(), "");
   for (uint64_t i = 1; i <= 1000000; ++i) {
     ASSERT_TRUE(map->take(i << 12, taken));
     ASSERT_EQ(taken.units, i);
@@ -219,7 +228,79 @@ TEST(LiveMapTest, ThreadsDoNotDisturbEachOther) {
       }
     });
   }
+  for (int looks = 0; looks < 20; ++looks) EXPECT_EQ(map->check_invariants(), "");
   for (auto& thread : threads) thread.join();
+  EXPECT_EQ(map->check_invariants(), "");
+}
+
+// Chunks with users that come, leave and change their minds, in two contexts.
+TEST(LiveMap, IsSoundWhateverUsersDo) {
+  auto map = std::make_unique<LiveMap>();
+  std::mt19937_64 random(13);
+  std::vector<Allocation> leaving;
+  for (int i = 0; i < 20000; ++i) {
+    const uint64_t key = (random() % 300 + 1) << 21 | 1;
+    Allocation displaced, found;
+    switch (random() % 5) {
+      case 0:
+      case 1:
+        map->add_user(allocation(key, 4096, static_cast<uint16_t>(random() % 8 == 0 ? 2 : 1)),
+                      displaced);
+        break;
+      case 2:
+        if (map->begin_drop(key, found)) leaving.push_back(found);
+        break;
+      case 3:
+        if (leaving.empty()) break;
+        map->finish_drop(leaving.back());
+        leaving.pop_back();
+        break;
+      default:
+        if (leaving.empty()) break;
+        map->abandon_drop(leaving.back());
+        leaving.pop_back();
+    }
+    if (i % 1000 == 0) {
+      ASSERT_EQ(map->check_invariants(), "") << i;
+    }
+  }
+  map->take_context(2, [](const Allocation&) {});
+  EXPECT_EQ(map->check_invariants(), "");
+}
+
+TEST(LiveMap, EachBrokenInvariantIsFound) {
+  constexpr uint64_t kKey = 0x400000;
+  const auto shard = [](LiveMap & map) -> auto& {
+    return TableCorrupter::shard_of(map, kKey);
+  };
+  const auto entry = [&](LiveMap& map) -> Allocation& { return *shard(map).table.find(kKey); };
+  const std::map<std::string, std::function<void(LiveMap&)>> corruptions = {
+      {"every allocation is on a device of the ledger",
+       [&](LiveMap& map) { entry(map).device_index = layout::kMaxDevices; }},
+      {"every allocation has a user", [&](LiveMap& map) { entry(map).users = 0; }},
+      {"no more users are leaving than there are", [&](LiveMap& map) { entry(map).leaving = 2; }},
+      {"a device's sum is that of its entries", [&](LiveMap& map) { ++shard(map).sums[0]; }},
+      {"a device's managed units are those of its entries",
+       [&](LiveMap& map) { ++shard(map).managed[0]; }},
+      {"every allocation is in the shard of its key",
+       [&](LiveMap& map) {
+         // A key of another shard, at whose home in this one's table nothing lies.
+         Allocation* const other = shard(map).table.insert(kKey + 1);
+         *other = entry(map);
+         shard(map).sums[0] *= 2;
+         other->key = kKey + 1;
+         ASSERT_NE(&TableCorrupter::shard_of(map, kKey + 1), &shard(map));
+       }},
+      {"a hash table counts its entries", [&](LiveMap& map) { entry(map).key = 0; }},
+  };
+  for (const auto& [broken, corrupt] : corruptions) {
+    auto map = std::make_unique<LiveMap>();
+    Allocation displaced;
+    map->add(allocation(kKey, 100), displaced);
+    ASSERT_EQ(map->check_invariants(), "");
+    corrupt(*map);
+    EXPECT_EQ(map->check_invariants(), broken);
+  }
 }
 
 }  // namespace

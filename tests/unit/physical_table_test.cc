@@ -1,0 +1,138 @@
+// The table of memory that is made, mapped and released separately: random changes, after which
+// nothing may be left, and each invariant broken.
+#include "shim/tracking/physical_table.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/unit/table_corrupter.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr uint64_t kPage = 2u << 20;
+
+// Every use of a memory, by how it is dropped.
+struct Uses {
+  std::vector<uint64_t> references;      // numbers of memories
+  std::map<uint64_t, uint64_t> mapped;   // number by address
+  std::map<uint64_t, uint64_t> charged;  // units by number
+  std::map<uint64_t, int> count;         // uses by number
+
+  void add(uint64_t memory) { ++count[memory]; }
+  void drop(uint64_t memory, const PhysicalTable::Freed& freed) {
+    const bool last = --count[memory] == 0;
+    ASSERT_EQ(freed.memory, last ? memory : 0);
+    if (!last) return;
+    ASSERT_EQ(freed.units, charged[memory]);
+    charged.erase(memory);
+  }
+};
+
+TEST(PhysicalTable, IsSoundWhateverComesAndGoes) {
+  PhysicalTable table;
+  Uses uses;
+  std::mt19937_64 random(5);
+  uint64_t next_handle = 0x1000;
+  for (int step = 0; step < 20000; ++step) {
+    const uint64_t address = (random() % 64 + 1) * kPage;
+    switch (random() % 5) {
+      case 0: {
+        const uint64_t units = random() % 3 * 4096, handle = next_handle += 16;
+        ASSERT_TRUE(table.add(handle, units, static_cast<int>(random() % 3)));
+        const uint64_t memory = table.memory_of(handle);
+        uses.charged[memory] = units;
+        uses.references.push_back(memory);
+        uses.add(memory);
+        break;
+      }
+      case 1: {
+        if (uses.references.empty()) break;
+        const uint64_t memory = uses.references[random() % uses.references.size()];
+        table.add_reference(next_handle += 16, memory);
+        uses.references.push_back(memory);
+        uses.add(memory);
+        break;
+      }
+      case 2: {
+        if (uses.references.empty()) break;
+        std::swap(uses.references[random() % uses.references.size()], uses.references.back());
+        const uint64_t memory = uses.references.back();
+        uses.references.pop_back();
+        uses.drop(memory, table.drop_reference(memory));
+        break;
+      }
+      case 3: {
+        if (uses.references.empty() || uses.mapped.count(address) != 0) break;
+        const uint64_t memory = uses.references[random() % uses.references.size()];
+        EXPECT_EQ(table.add_mapping(address, kPage, memory).memory, 0u);
+        uses.mapped[address] = memory;
+        uses.add(memory);
+        break;
+      }
+      default: {
+        PhysicalTable::Freed freed;
+        table.drop_mappings(address, kPage, table.serial(),
+                            [&](const PhysicalTable::Freed& gone) { freed = gone; });
+        if (uses.mapped.count(address) == 0) break;
+        uses.drop(uses.mapped[address], freed);
+        uses.mapped.erase(address);
+      }
+    }
+    if (step % 100 == 0) {
+      ASSERT_EQ(table.check_invariants(), "") << step;
+    }
+  }
+  table.drop_mappings(kPage, 64 * kPage, table.serial(), [](const PhysicalTable::Freed&) {});
+  for (const uint64_t memory : uses.references) table.drop_reference(memory);
+  EXPECT_EQ(table.check_invariants(), "");
+  for (int device = 0; device < 3; ++device) {
+    uint64_t units = 1, changes = 0;
+    table.sum(device, units, changes);
+    EXPECT_EQ(units, 0u);
+    EXPECT_EQ(table.count(device), 0u);
+  }
+}
+
+TEST(PhysicalTable, EachBrokenInvariantIsFound) {
+  using C = TableCorrupter;
+  const std::map<std::string, std::function<void(PhysicalTable&)>> corruptions = {
+      {"every memory is on a device of the ledger",
+       [](PhysicalTable& t) { C::memories(t).find(1)->device_index = layout::kMaxDevices; }},
+      {"every memory has a use", [](PhysicalTable& t) { C::memories(t).find(1)->uses = 0; }},
+      {"no memory has a number that was not given out", [](PhysicalTable& t) { C::next(t) = 1; }},
+      {"a device's units are those of its memories", [](PhysicalTable& t) { ++C::units(t)[0]; }},
+      {"a device's count is that of its memories that cost something",
+       [](PhysicalTable& t) { ++C::count(t)[0]; }},
+      {"every handle stands for live memory",
+       [](PhysicalTable& t) { C::handles(t).find(16)->memory = 77; }},
+      {"every mapping is of live memory",
+       [](PhysicalTable& t) { C::mappings(t).find(kPage)->memory = 77; }},
+      {"no mapping is younger than the last one", [](PhysicalTable& t) { C::serial(t) = 0; }},
+      {"look-ups by address know every mapping's size and alignment",
+       [](PhysicalTable& t) { C::granules(t) = 0; }},
+      {"every mapping is a use of its memory",
+       [](PhysicalTable& t) { C::memories(t).find(1)->uses = 1; }},
+      {"whoever asks without the lock whether there is any memory is told so",
+       [](PhysicalTable& t) { C::any(t) = false; }},
+      {"a hash table counts its entries",
+       [](PhysicalTable& t) { C::mappings(t).find(kPage)->key = 0; }},
+  };
+  for (const auto& [broken, corrupt] : corruptions) {
+    PhysicalTable table;
+    table.add(16, 4096, 0);
+    table.add_mapping(kPage, kPage, table.memory_of(16));
+    table.add_mapping(2 * kPage, kPage, table.memory_of(16));
+    ASSERT_EQ(table.check_invariants(), "");
+    corrupt(table);
+    EXPECT_EQ(table.check_invariants(), broken);
+  }
+}
+
+}  // namespace
+}  // namespace fracgpu

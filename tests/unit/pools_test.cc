@@ -1,0 +1,79 @@
+// Charges of pools whose driver cannot be asked, in a process with a ledger of its own and no
+// vendor: nothing but the pool's driver tells anything.
+#include "shim/charge/pools.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu {
+namespace {
+
+constexpr uint64_t kKey = 0x1000;
+constexpr uint64_t kGrownBytes = 4u << 20;
+constexpr uint64_t kGrownUnits = kGrownBytes / layout::kUnit;
+constexpr unsigned kPatience_s = 20;
+
+unsigned questions = 0;
+
+// The first answer is that the pool has grown, and meanwhile another thread settles it, so that the
+// answer is stale. Then nothing is told any more.
+bool grows_and_falls_silent(uint64_t key, uint64_t& bytes) {
+  if (questions++ > 0) return false;
+  PoolTable& pools = Process::known()->pools;
+  Pool seen_by_another;
+  pools.begin_use(key, seen_by_another);
+  pools.end_use(seen_by_another, seen_by_another.units);
+  bytes = kGrownBytes;
+  return true;
+}
+
+constexpr PoolDriver kDriver = {.reserved = grows_and_falls_silent, .trim = [](uint64_t) {}};
+
+// Runs `body(process, device_index)` in a child, which has a Process of its own and is killed if it
+// does not come to an end.
+void in_a_process(const std::function<void(Process&, int)>& body) {
+  const ScratchTenant tenant;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kPatience_s);
+    setenv("FRACGPU_TENANT", tenant.name(), 1);
+    setenv("FRACGPU_MEMORY_LIMIT", "100MiB", 1);
+    setenv("FRACGPU_LOG", "off", 1);
+    Process* const process = Process::self();
+    const int device_index =
+        process != nullptr ? process->index_of_device(0, "GPU-test", 1u << 30) : -1;
+    if (device_index < 0 || !process->pools.add(kKey, device_index, kDriver)) _exit(2);
+    body(*process, device_index);
+    const uint64_t overhead = process->overhead[device_index].units;
+    const uint64_t held = process->ledger.held_by_self(device_index);
+    _exit(overhead == kGrownUnits && held == overhead ? 0 : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(WIFSIGNALED(status)) << "killed by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Pools, ReadingTheUsageWithoutAnAnswerCharges) {
+  in_a_process([](Process& process, int device_index) { settle_overhead(process, device_index); });
+}
+
+TEST(Pools, RefusingAContextWithoutAnAnswerCharges) {
+  in_a_process([](Process& process, int device_index) {
+    const uint64_t too_much = process.ledger.cap(device_index) + 1;
+    EXPECT_FALSE(OverheadReservation(process, device_index, too_much, "cuCtxCreate"));
+  });
+}
+
+TEST(Pools, SettlingWithoutAnAnswerCharges) {
+  in_a_process([](Process& process, int) { settle_pool(process, kKey, nullptr); });
+}
+
+}  // namespace
+}  // namespace fracgpu
