@@ -68,10 +68,12 @@ class PhysicalTable {
   // The owner that stands for memory itself, as a multicast object is some.
   static constexpr uint64_t owner_key(uint64_t memory) { return uint64_t{1} << 63 | memory; }
 
-  // A key that no address can be, of what is bound at an offset of an object.
-  static constexpr uint64_t binding_key(uint64_t object, int device_index, uint64_t offset) {
+  // A key that no address can be, of what is bound at an offset of an object on a device. From the
+  // top: a set and a clear bit, 26 bits of the object, 6 of the device's ordinal in this process,
+  // which is below Process::kSlotsOfVendor, and 30 of the offset, which reach 64 TiB.
+  static constexpr uint64_t binding_key(uint64_t object, int ordinal, uint64_t offset) {
     return uint64_t{1} << 63 | (object & 0x3ffffff) << 36 |
-           static_cast<uint64_t>(device_index & 15) << 32 | (offset >> 16 & 0xffffffff);
+           static_cast<uint64_t>(ordinal & 63) << 30 | (offset / kBindingStep & 0x3fffffff);
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 
