@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 
 namespace fracgpu {
 namespace {
@@ -50,6 +53,72 @@ TEST_F(PhysicalTableTest, BindingsOfEveryDeviceAreToldApart) {
     EXPECT_EQ(freed, 1u) << "device " << device;
   }
   EXPECT_EQ(units(), 0u);
+}
+
+// However large a mapping is beside how small others are: a thread holds a lock meanwhile.
+TEST_F(PhysicalTableTest, AnAddressIsFoundByFewProbes) {
+  constexpr uint64_t kTiB = uint64_t{1} << 40, kStep = 2 << 20, kPage = 4096;
+  constexpr uint64_t kBegin = uint64_t{0x7f} << 40;
+  const uint64_t huge = make(1), small = make(1), odd = make(1);
+  table_->add_mapping(kBegin, kTiB, huge);
+  table_->add_mapping(kBegin + kTiB, kStep, small);
+  table_->add_mapping(kBegin + kTiB + 2 * kStep, 3 * kPage, odd);
+
+  const auto expect = [&](uint64_t address, uint64_t memory) {
+    unsigned probes = 0;
+    EXPECT_EQ(table_->memory_at(address, &probes), memory) << std::hex << address;
+    EXPECT_LE(probes, 9u) << "three sizes of mappings, " << std::hex << address;
+  };
+  expect(kBegin, huge);
+  for (uint64_t offset = kStep - 1; offset < kTiB; offset += kTiB / 64) {
+    expect(kBegin + offset, huge);
+  }
+  expect(kBegin + kTiB - 1, huge);
+  expect(kBegin + kTiB, small);
+  expect(kBegin + kTiB + kStep - 1, small);
+  expect(kBegin + kTiB + 2 * kStep, odd);
+  expect(kBegin + kTiB + 2 * kStep + 3 * kPage - 1, odd);
+  // Nothing is mapped there.
+  for (const uint64_t address : {uint64_t{1}, kBegin - 1, kBegin + kTiB + kStep,
+                                 kBegin + kTiB + 2 * kStep + 3 * kPage, ~uint64_t{0} >> 1}) {
+    expect(address, 0);
+  }
+
+  table_->drop_mappings(kBegin, kTiB, table_->serial(), [](const PhysicalTable::Freed&) {});
+  expect(kBegin + kTiB / 2, 0);
+  expect(kBegin + kTiB, small);
+}
+
+// Mappings beside each other, of all sizes and in changing order, against a plain list.
+TEST_F(PhysicalTableTest, AnAddressLeadsToTheMappingItLiesIn) {
+  constexpr uint64_t kGranule = 4096, kRoom = 512;  // granules
+  constexpr uint64_t kBegin = uint64_t{0x7f} << 40;
+  struct Range {
+    uint64_t size, memory;
+  };
+  std::map<uint64_t, Range> ranges;  // by their first granule
+  const auto memory_at = [&](uint64_t granule) {
+    const auto after = ranges.upper_bound(granule);
+    if (after == ranges.begin()) return uint64_t{0};
+    const auto& [begin, range] = *std::prev(after);
+    return granule < begin + range.size ? range.memory : 0;
+  };
+  std::minstd_rand random(7);
+  for (int round = 0; round < 2000; ++round) {
+    const uint64_t begin = random() % kRoom, size = 1 + random() % 40;
+    const auto next = ranges.lower_bound(begin);
+    if (const auto known = ranges.find(begin); known != ranges.end()) {
+      table_->drop_mappings(kBegin + begin * kGranule, known->second.size * kGranule,
+                            table_->serial(), [](const PhysicalTable::Freed&) {});
+      ranges.erase(known);
+    } else if (memory_at(begin) == 0 && (next == ranges.end() || next->first >= begin + size)) {
+      ranges[begin] = {size, make(1)};
+      table_->add_mapping(kBegin + begin * kGranule, size * kGranule, ranges[begin].memory);
+    }
+    const uint64_t asked = random() % (kRoom + 40);
+    ASSERT_EQ(table_->memory_at(kBegin + asked * kGranule + random() % kGranule), memory_at(asked))
+        << "round " << round;
+  }
 }
 
 }  // namespace
