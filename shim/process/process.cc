@@ -66,7 +66,7 @@ Process* Process::make_self() {
   void* bytes = map_anonymous(sizeof(Process));
   alignas(Process) static unsigned char last_resort[sizeof(Process)];
   process = new (bytes != nullptr ? bytes : last_resort) Process;
-  if (bytes == nullptr) process->fault_.assign("out of host memory");
+  if (bytes == nullptr) process->fault_.set(Message("out of host memory"));
   page->process.store(process, std::memory_order_release);
   return process;
 }
@@ -79,7 +79,7 @@ Process::Process() {
 }
 
 void Process::fail(const Message& why) {
-  fault_ = why;
+  fault_.set(why);
   report(Level::error, "GPU allocations are refused: {}", why.view());
 }
 
@@ -87,7 +87,7 @@ bool Process::join() {
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
   Locked<SpinLock> lock(joining_);
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
-  bool ok = fault_.empty();
+  bool ok = fault().empty();
   TenantName tenant;
   Message error;
   if (ok && !(tenant_name(tenant, error) &&

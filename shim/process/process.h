@@ -13,6 +13,7 @@
 #include "shim/config/cap_configured.h"
 #include "shim/ledger/ledger.h"
 #include "shim/process/configuration.h"
+#include "shim/process/first_fault.h"
 #include "shim/sharing/imports.h"
 #include "shim/tracking/block_cache.h"
 #include "shim/tracking/call_sites.h"
@@ -59,8 +60,8 @@ class Process {
   }
 
   // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
-  // the ledger cannot be made or trusted.
-  const Message& fault() const { return fault_; }
+  // the ledger cannot be made or trusted. Needs no lock; the first fault stays.
+  const Message& fault() const { return fault_.get(); }
 
   static constexpr int kNotCapped = -1;
   static constexpr int kFault = -2;
@@ -129,7 +130,7 @@ class Process {
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);
 
-  Message fault_;
+  FirstFault fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SpinLock joining_;
   SpinLock registering_;
