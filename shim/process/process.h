@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/fork_page.h"
 #include "shim/base/report.h"
 #include "shim/base/spin_lock.h"
 #include "shim/config/cap_configured.h"
@@ -55,8 +56,9 @@ class Process {
   }
   // The same, but null where no call has needed it yet.
   static Process* known() {
-    const ForkPage* const page = fork_page_.load(std::memory_order_acquire);
-    return page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
+    const ForkPage* const page = fork_page.load(std::memory_order_acquire);
+    return page != nullptr ? static_cast<Process*>(page->process.load(std::memory_order_acquire))
+                           : nullptr;
   }
 
   // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
@@ -116,17 +118,10 @@ class Process {
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:
-  // A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
-  // every child with memory of its own, also those of raw clone() that run no atfork handler.
-  struct ForkPage {
-    std::atomic<Process*> process;
-    SpinLock making;
-  };
-  static inline std::atomic<ForkPage*> fork_page_{nullptr};
-
-  Process();
+  explicit Process(const char* fault);  // null: as the configuration says
   [[gnu::cold]] static Process* make_self();
-  static ForkPage* make_fork_page();
+  // The one that stands in where none can be made, and refuses everything.
+  [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);
 
