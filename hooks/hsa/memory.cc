@@ -4,12 +4,12 @@
 // whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
 // while longer; see shim/tracking/block_cache.h.
-#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
 
 #include "hooks/hsa/hook.h"
+#include "shim/base/environment.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/reservation.h"
 #include "shim/charge/upper_call.h"
@@ -25,7 +25,7 @@ enum class Carving { unknown, no, yes };
 std::atomic<Carving> carving{Carving::unknown};
 
 [[gnu::cold]] Carving ask_carving() {
-  const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
+  const char* value = vendor_environment("HSA_DISABLE_FRAGMENT_ALLOCATOR");
   const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
   carving.store(answer, std::memory_order_relaxed);
   return answer;
