@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "shim/base/spin_lock.h"
+#include "shim/base/static_spin_lock.h"
 #include "shim/process/hook_scope.h"
 
 namespace fracgpu::hsa {
@@ -27,7 +27,7 @@ struct Table {
   Device devices[kMaxDevices];
 };
 constinit Table table;  // zero to begin with: a page of it is there once it is needed
-SpinLock walking;
+constinit StaticSpinLock walking;
 
 int find(Handle kind, uint64_t handle) {
   const int count = table.known_count.load(std::memory_order_acquire);
@@ -126,7 +126,7 @@ hsa_status_t enter_agent(hsa_agent_t agent, void*) {
 }
 
 void walk() {
-  Locked<SpinLock> lock(walking);
+  Locked<StaticSpinLock> lock(walking);
   HookScope scope;
   real::hsa_iterate_agents(reinterpret_cast<void*>(enter_agent), nullptr);
 }
@@ -152,7 +152,7 @@ const Device& device(int number) {
 }
 
 void forget_devices() {
-  Locked<SpinLock> lock(walking);
+  Locked<StaticSpinLock> lock(walking);
   table.known_count.store(0, std::memory_order_release);
   table.device_count.store(0, std::memory_order_release);
 }

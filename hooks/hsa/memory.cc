@@ -4,7 +4,6 @@
 // whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
 // while longer; see shim/tracking/block_cache.h.
-#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -26,7 +25,7 @@ enum class Carving { unknown, no, yes };
 std::atomic<Carving> carving{Carving::unknown};
 
 [[gnu::cold]] Carving ask_carving() {
-  const char* value = runtime_environment("HSA_DISABLE_FRAGMENT_ALLOCATOR");
+  const char* value = vendor_environment("HSA_DISABLE_FRAGMENT_ALLOCATOR");
   const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
   carving.store(answer, std::memory_order_relaxed);
   return answer;
@@ -37,17 +36,7 @@ bool carves_blocks() {
   return (known != Carving::unknown ? known : ask_carving()) == Carving::yes;
 }
 
-// What the application asks for: `bytes` of the pool or region with this handle.
-struct Call {
-  const char* api;
-  Handle kind;
-  uint64_t handle;
-  uint64_t bytes;
-  uint32_t flags;
-  void** out;
-};
-
-// The same, where the pool or region is on a capped device.
+// An allocation in a pool or a region of a capped device.
 struct Request {
   Process& process;
   const char* api;
@@ -104,17 +93,17 @@ hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free)
   return result;
 }
 
-// Calls `allocate()`, which asks the runtime for that memory; `free(address)` undoes it.
+// Calls `allocate()`, which takes `bytes` on the device of a pool or a region.
 template <typename Allocate, typename Free>
-hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
+hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t bytes,
+                         uint32_t flags, void** out, Allocate allocate, Free free) {
   Hook hook;
   // The runtime refuses these by itself, with its own error.
-  const uint64_t bytes = call.bytes;
-  if (!hook.active() || call.out == nullptr || bytes == 0) return allocate();
+  if (!hook.active() || out == nullptr || bytes == 0) return allocate();
   Process& process = hook.process();
   Context context;
   int pool = 0;
-  switch (place_of(process, call.api, call.kind, call.handle, context, &pool)) {
+  switch (place_of(process, api, kind, handle, context, &pool)) {
     case Place::elsewhere:
       return allocate();
     case Place::refused:
@@ -122,8 +111,8 @@ hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
     case Place::capped:
       break;
   }
-  const Request request{process, UpperCall::name_or(call.api), context, pool, bytes, call.out};
-  if (call.flags != 0 || !carves_blocks()) {
+  const Request request{process, UpperCall::name_or(api), context, pool, bytes, out};
+  if (flags != 0 || !carves_blocks()) {
     return allocate_whole(request, page_units(bytes), allocate, free);
   }
   if (bytes <= kBlock) return allocate_part(request, allocate, free);
@@ -150,7 +139,7 @@ hsa_status_t release(void* pointer, const Real& real) {
 hsa_status_t hsa_amd_memory_pool_allocate(hsa_amd_memory_pool_t pool, size_t size, uint32_t flags,
                                           void** pointer) {
   return allocate_in(
-      {"hsa_amd_memory_pool_allocate", Handle::pool, pool.handle, size, flags, pointer},
+      "hsa_amd_memory_pool_allocate", Handle::pool, pool.handle, size, flags, pointer,
       [=] { return real::hsa_amd_memory_pool_allocate(pool, size, flags, pointer); },
       real::hsa_amd_memory_pool_free);
 }
@@ -161,7 +150,7 @@ hsa_status_t hsa_amd_memory_pool_free(void* pointer) {
 
 hsa_status_t hsa_memory_allocate(hsa_region_t region, size_t size, void** pointer) {
   return allocate_in(
-      {"hsa_memory_allocate", Handle::region, region.handle, size, 0, pointer},
+      "hsa_memory_allocate", Handle::region, region.handle, size, 0, pointer,
       [=] { return real::hsa_memory_allocate(region, size, pointer); }, real::hsa_memory_free);
 }
 

@@ -1,16 +1,45 @@
-// The one place that reads the environment. The text that is returned is the environment's own: a
-// later setenv of the program may change it. Any thread may ask.
+// The one place that reads the environment.
+//
+// The program may change its environment at any time, from any thread, and the C library protects
+// no reader from that. So each variable is read as early and as rarely as can be.
 #pragma once
+
+#include <atomic>
 
 namespace fracgpu {
 
 // The variable's value, or null when it is unset or this program runs with raised privileges
-// (set-uid, file capabilities), whose environment belongs to somebody else.
+// (set-uid, file capabilities), whose environment belongs to somebody else. The text is the
+// environment's own: a later setenv of the program may change it.
 [[gnu::cold]] const char* trusted_environment(const char* name);
 
-// The variable's value, or null when it is unset, whatever privileges the program has. Only for
-// variables of a vendor's runtime in this process, which reads them so itself: we follow what it
-// does. Nothing that a cap rests on.
-[[gnu::cold]] const char* runtime_environment(const char* name);
+// The same for a variable of a vendor's library, which obeys it whatever the program's privileges.
+[[gnu::cold]] const char* vendor_environment(const char* name);
+
+// A variable that is read once, when it is first asked for. For objects with static storage; any
+// thread may ask at any time. Takes no lock, which a fork could leave held, and no heap.
+class EnvironmentCopy {
+ public:
+  constexpr explicit EnvironmentCopy(const char* name) : name_(name) {}
+
+  // As `trusted_environment`, but the text stays what it was the first time. Null also while the
+  // host has no memory for it.
+  const char* get() {
+    const char* const text = text_.load(std::memory_order_acquire);
+    if (text == nullptr) return read();
+    return text != unset() ? text : nullptr;
+  }
+
+  // Reads it again next time, for tests. Nobody may be using the old text.
+  void forget();
+
+ private:
+  [[gnu::cold]] const char* read();
+  // Stands for a variable that is not set.
+  const char* unset() const { return reinterpret_cast<const char*>(this); }
+
+  const char* const name_;
+  std::atomic<const char*> text_{nullptr};  // null: not read yet
+};
 
 }  // namespace fracgpu

@@ -1,8 +1,8 @@
 // Writes log lines; see report.h.
 //
-// The level and the file are read from the environment once. The file is opened for each line and
-// closed again: a descriptor that stayed open would leak into the host process, and lines are
-// rare by design.
+// The level and the file are read from the environment once, when they are first needed. The file
+// is opened for each line and closed again: a descriptor that stayed open would leak into the host
+// process, and lines are rare by design.
 #include "shim/base/report.h"
 
 #include <fcntl.h>
@@ -22,6 +22,7 @@ constexpr const char* kLevels[] = {"off", "error", "warn", "info", "debug"};
 
 constexpr int kUnknown = -1;
 std::atomic<int> current_level{kUnknown};
+constinit EnvironmentCopy log_file("FRACGPU_LOG_FILE");
 
 int read_level() {
   const char* text = trusted_environment("FRACGPU_LOG");
@@ -54,7 +55,7 @@ bool logs(Level level) {
 void write_line(Level level, std::string_view message) {
   Text<560> line;
   line.format("fracgpu[{}]: {}: {}\n", getpid(), kLevels[static_cast<int>(level)], message);
-  const char* file = trusted_environment("FRACGPU_LOG_FILE");
+  const char* const file = log_file.get();
   int fd = -1;
   if (file != nullptr && *file != '\0') {
     fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);

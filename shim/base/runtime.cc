@@ -11,7 +11,7 @@
 #include <new>
 
 #include "shim/base/elf.h"
-#include "shim/base/spin_lock.h"
+#include "shim/base/static_spin_lock.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -69,7 +69,7 @@ int dladdr(const void* address, Dl_info* info) noexcept {
   return fracgpu::elf::symbol_at(address, info->dli_sname, info->dli_saddr) ? 1 : 0;
 }
 
-static fracgpu::SpinLock unwind_cache;
+static constinit fracgpu::StaticSpinLock unwind_cache;
 int pthread_rwlock_rdlock(pthread_rwlock_t*) noexcept {
   return unwind_cache.lock(), 0;
 }

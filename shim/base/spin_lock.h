@@ -1,9 +1,11 @@
 // A small lock for state that lives in one process and is touched for nanoseconds.
 //
 // One atomic exchange to take, one store to give back, which is half of what a pthread mutex
-// costs. It yields instead of spinning for long, so that a preempted holder is let run. It is
-// only used inside `ProcessState`, which a forked child replaces, so a lock that was held at the
-// fork is never waited for.
+// costs. It yields instead of spinning for long, so that a preempted holder is let run.
+//
+// Only for members of Process and of what a thread makes for itself: a forked child makes its own
+// Process, so it never waits for a lock that some thread of its parent held. An object with static
+// storage takes a StaticSpinLock.
 #pragma once
 
 #include <sched.h>

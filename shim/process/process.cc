@@ -8,6 +8,7 @@
 #include <new>
 
 #include "shim/base/clock.h"
+#include "shim/base/static_spin_lock.h"
 #include "shim/config/identity.h"
 #include "shim/process/tenant_view.h"
 #include "shim/vendor/backend.h"
@@ -19,6 +20,8 @@ void* map_anonymous(size_t size) {
   void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return bytes == MAP_FAILED ? nullptr : bytes;
 }
+
+constinit StaticSpinLock making;
 
 Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
                                       const char* device_key) {
@@ -37,49 +40,53 @@ Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
 
 }  // namespace
 
-Process::ForkPage* Process::make_fork_page() {
-  constexpr size_t kPage = 4096;
-  void* bytes = map_anonymous(kPage);
-  if (bytes == nullptr) return nullptr;
-  madvise(bytes, kPage, MADV_WIPEONFORK);
-  auto* page = static_cast<ForkPage*>(bytes);  // all-zero is the initial state, as after a fork
-  ForkPage* expected = nullptr;
-  if (fork_page_.compare_exchange_strong(expected, page)) return page;
-  munmap(bytes, kPage);
-  return expected;
-}
-
 Process* Process::make_self() {
-  ForkPage* page = fork_page_.load(std::memory_order_acquire);
-  if (page == nullptr) page = make_fork_page();
+  ForkPage* const page = make_fork_page();
   if (page == nullptr) {
-    // No memory for a page: refuse everything rather than let everything pass.
-    static ForkPage last_resort;
-    page = &last_resort;
+    // A child that nothing tells from its parent would take the parent's charges for its own.
+    return make_refusing(
+        "no page can be had that is wiped in forked children: out of host memory, or a kernel "
+        "without MADV_WIPEONFORK (Linux 4.14)");
   }
-  Process* process = page->process.load(std::memory_order_acquire);
-  if (process != nullptr) return process;
-
-  Locked<SpinLock> lock(page->making);
-  process = page->process.load(std::memory_order_acquire);
-  if (process != nullptr) return process;
-  void* bytes = map_anonymous(sizeof(Process));
-  alignas(Process) static unsigned char last_resort[sizeof(Process)];
-  process = new (bytes != nullptr ? bytes : last_resort) Process;
-  if (bytes == nullptr) process->fault_.assign("out of host memory");
+  const auto made = [&] {
+    return static_cast<Process*>(page->process.load(std::memory_order_acquire));
+  };
+  if (Process* const process = made(); process != nullptr) return process;
+  Locked<StaticSpinLock> lock(making);
+  if (Process* const process = made(); process != nullptr) return process;
+  void* const bytes = map_anonymous(sizeof(Process));
+  if (bytes == nullptr) return make_refusing("out of host memory");
+  Process* const process = new (bytes) Process(nullptr);
   page->process.store(process, std::memory_order_release);
   return process;
 }
 
-Process::Process() {
+Process* Process::make_refusing(const char* why) {
+  alignas(Process) static unsigned char bytes[sizeof(Process)];
+  static constinit std::atomic<Process*> made{nullptr};
+  static constinit StaticSpinLock making_this;
+  if (made.load(std::memory_order_acquire) == nullptr) {
+    Locked<StaticSpinLock> lock(making_this);
+    if (made.load(std::memory_order_relaxed) == nullptr) {
+      made.store(new (bytes) Process(why), std::memory_order_release);
+    }
+  }
+  return made.load(std::memory_order_relaxed);
+}
+
+Process::Process(const char* fault) {
   for (auto& device_index : device_indices_)
     device_index.store(kUnknownDevice, std::memory_order_relaxed);
   Message error;
-  if (!configuration.read(error)) fail(error);
+  if (fault != nullptr) {
+    error.assign(fault);
+    joined_.store(-1, std::memory_order_relaxed);
+  }
+  if (fault != nullptr || !configuration.read(error)) fail(error);
 }
 
 void Process::fail(const Message& why) {
-  fault_ = why;
+  fault_.set(why);
   report(Level::error, "GPU allocations are refused: {}", why.view());
 }
 
@@ -87,7 +94,7 @@ bool Process::join() {
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
   Locked<SpinLock> lock(joining_);
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
-  bool ok = fault_.empty();
+  bool ok = fault().empty();
   TenantName tenant;
   Message error;
   if (ok && !(tenant_name(tenant, error) &&
@@ -102,6 +109,7 @@ bool Process::join() {
 
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {
   if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
+  if (joined_.load(std::memory_order_acquire) < 0) return kFault;  // for good
   Locked<SpinLock> lock(registering_);
   if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
   const int device_index = register_device(device_key, physical);

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/fork_page.h"
 #include "shim/base/report.h"
 #include "shim/base/spin_lock.h"
 #include "shim/config/cap_configured.h"
 #include "shim/ledger/ledger.h"
 #include "shim/process/configuration.h"
+#include "shim/process/first_fault.h"
 #include "shim/sharing/imports.h"
 #include "shim/tracking/block_cache.h"
 #include "shim/tracking/call_sites.h"
@@ -54,13 +56,14 @@ class Process {
   }
   // The same, but null where no call has needed it yet.
   static Process* known() {
-    const ForkPage* const page = fork_page_.load(std::memory_order_acquire);
-    return page != nullptr ? page->process.load(std::memory_order_acquire) : nullptr;
+    const ForkPage* const page = fork_page.load(std::memory_order_acquire);
+    return page != nullptr ? static_cast<Process*>(page->process.load(std::memory_order_acquire))
+                           : nullptr;
   }
 
   // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
-  // the ledger cannot be made or trusted.
-  const Message& fault() const { return fault_; }
+  // the ledger cannot be made or trusted. Needs no lock; the first fault stays.
+  const Message& fault() const { return fault_.get(); }
 
   static constexpr int kNotCapped = -1;
   static constexpr int kFault = -2;
@@ -115,21 +118,14 @@ class Process {
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:
-  // A page that a forked child finds zeroed (MADV_WIPEONFORK), and a vfork child shares. It detects
-  // every child with memory of its own, also those of raw clone() that run no atfork handler.
-  struct ForkPage {
-    std::atomic<Process*> process;
-    SpinLock making;
-  };
-  static inline std::atomic<ForkPage*> fork_page_{nullptr};
-
-  Process();
+  explicit Process(const char* fault);  // null: as the configuration says
   [[gnu::cold]] static Process* make_self();
-  static ForkPage* make_fork_page();
+  // The one that stands in where none can be made, and refuses everything.
+  [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);
 
-  Message fault_;
+  FirstFault fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SpinLock joining_;
   SpinLock registering_;

@@ -37,17 +37,40 @@ uint64_t PhysicalTable::memory_of(uint64_t handle) {
   return entry != nullptr ? entry->memory : 0;
 }
 
-uint64_t PhysicalTable::memory_at(uint64_t address) {
+uint64_t PhysicalTable::memory_at(uint64_t address, unsigned* probes) {
   Locked<SpinLock> lock(lock_);
-  const uint64_t stride = step();
-  if (stride == 0) return 0;
-  for (uint64_t begin = address & -stride; begin != 0 && address - begin < longest_;
-       begin -= stride) {
-    if (const Mapping* mapping = mappings_.find(begin); mapping != nullptr) {
-      return address - begin < mapping->size ? mapping->memory : 0;
+  uint64_t nearest = 0, memory = 0;
+  for (uint64_t orders = orders_; orders != 0; orders &= orders - 1) {
+    const int order = std::countr_zero(orders);
+    const uint64_t own = address >> order;
+    for (uint64_t block = own; own - block <= 2 && block <= own; --block) {
+      if (probes != nullptr) ++*probes;
+      const Begin* begin = begins_.find(begin_key(block, order));
+      if (begin == nullptr || begin->begin > address || begin->begin < nearest) continue;
+      const Mapping* mapping = mappings_.find(begin->begin);
+      if (mapping == nullptr || address - mapping->key >= mapping->size) continue;
+      nearest = mapping->key;
+      memory = mapping->memory;
     }
   }
-  return 0;
+  return memory;
+}
+
+bool PhysicalTable::enter_begin(uint64_t key, uint64_t size) {
+  if (const Mapping* before = mappings_.find(key); before != nullptr) forget_begin(*before);
+  const int order = order_of(size);
+  Begin* begin = begins_.insert(begin_key(key >> order, order));
+  if (begin == nullptr) return false;
+  begin->begin = key;
+  orders_ |= uint64_t{1} << order;
+  granules_ |= key | size;
+  return true;
+}
+
+void PhysicalTable::forget_begin(const Mapping& mapping) {
+  const int order = order_of(mapping.size);
+  Begin* begin = begins_.find(begin_key(mapping.key >> order, order));
+  if (begin != nullptr && begin->begin == mapping.key) begins_.erase(begin);
 }
 
 bool PhysicalTable::mark_exported(uint64_t number, Freed& charge) {
@@ -122,8 +145,9 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   Memory* entry = memories_.find(memory);
   if (entry == nullptr) return {};
   ++entry->uses;
+  // What cannot be remembered stays charged, which errs on the safe side.
+  if (key >> 63 == 0 && !enter_begin(key, size)) return {};
   Mapping* mapping = mappings_.insert(key);
-  // Not remembered: the memory then stays charged, which errs on the safe side.
   if (mapping == nullptr) return {};
   const uint64_t before = mapping->memory;
   mapping->size = size;
@@ -131,10 +155,6 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   mapping->owner = owner;
   mapping->serial = ++serial_;
   ++changes_;
-  if (key >> 63 == 0) {
-    granules_ |= key | size;
-    longest_ = std::max(longest_, size);
-  }
   return before != 0 ? drop_use(before) : Freed{};
 }
 

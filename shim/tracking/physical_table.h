@@ -8,7 +8,9 @@
 // address: those the driver may have given to another thread meanwhile.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -31,15 +33,19 @@ class PhysicalTable {
     bool exported = false;
   };
 
-  // A new handle, with one reference: to new memory that was charged, or to what costs nothing (0
-  // units), of which imports are memory that another process pays for, by Imports' number of the
-  // `exporter` (0: no import); their handle may also be the address at which they were opened.
-  // False when the host is out of memory.
+  // New memory, to which `handle` is the first reference. `units` are what was charged for it; 0
+  // for what costs nothing here: a multicast object, or an import, which another process pays for.
+  // Of an import `exporter` is its number in Imports (0: no import), and `handle` may be the
+  // address at which it was opened. A handle that is known already stands for the new memory from
+  // now on: the driver gave its value out again, and what it stood for keeps its other uses and its
+  // charge. False, with nothing added, when the host is out of memory.
   bool add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter = 0);
 
   // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
+  // `probes` counts the look-ups for an address: at most three per power of two that some mapping's
+  // size reached so far.
   uint64_t memory_of(uint64_t handle);
-  uint64_t memory_at(uint64_t address);
+  uint64_t memory_at(uint64_t address, unsigned* probes = nullptr);
 
   // Marks memory of this process as exported, and says its charge. True the first time.
   bool mark_exported(uint64_t memory, Freed& charge);
@@ -53,8 +59,9 @@ class PhysicalTable {
   void add_reference(uint64_t handle, uint64_t memory);
   Freed drop_reference(uint64_t memory);
 
-  // A use that `key` names: the address of a mapping of `size` bytes, or a key made by
-  // `binding_key`. Goes by drop_mappings, or with its `owner` (an array, a multicast object). What
+  // A use that `key` names: the address of a mapping of `size` bytes, which has no owner, or a key
+  // made by `binding_key`. Goes by drop_mappings, or with its `owner` (an array, a multicast
+  // object). What
   // was known there before is gone: the driver maps nothing over a mapping.
   Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0);
 
@@ -70,10 +77,12 @@ class PhysicalTable {
   // The owner that stands for memory itself, as a multicast object is some.
   static constexpr uint64_t owner_key(uint64_t memory) { return uint64_t{1} << 63 | memory; }
 
-  // A key that no address can be, of what is bound at an offset of an object.
-  static constexpr uint64_t binding_key(uint64_t object, int device_index, uint64_t offset) {
+  // A key that no address can be, of what is bound at an offset of an object on a device. From the
+  // top: a set and a clear bit, 26 bits of the object, 6 of the device's ordinal in this process,
+  // which is below Process::kSlotsOfVendor, and 30 of the offset, which reach 64 TiB.
+  static constexpr uint64_t binding_key(uint64_t object, int ordinal, uint64_t offset) {
     return uint64_t{1} << 63 | (object & 0x3ffffff) << 36 |
-           static_cast<uint64_t>(device_index & 15) << 32 | (offset >> 16 & 0xffffffff);
+           static_cast<uint64_t>(ordinal & 63) << 30 | (offset / kBindingStep & 0x3fffffff);
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 
@@ -116,7 +125,26 @@ class PhysicalTable {
     uint64_t serial;
   };
 
+  // Where a mapping of an address begins, by `begin_key`.
+  struct Begin {
+    uint64_t key;
+    uint64_t begin;
+  };
+
+  // Mappings of 2^order up to 2^(order+1) bytes do not overlap, so at most one of them begins in
+  // each aligned block of 2^order bytes: the one that an address lies in begins in the address's
+  // own block or in one of the two below.
+  static constexpr int kPageOrder = 12;  // nothing is mapped by less than a page
+  static int order_of(uint64_t size) {
+    return std::max(static_cast<int>(std::bit_width(size)) - 1, kPageOrder);
+  }
+  static uint64_t begin_key(uint64_t block, int order) {
+    return block << 6 | static_cast<uint64_t>(order);
+  }
+
   Freed drop_use(uint64_t memory);
+  bool enter_begin(uint64_t key, uint64_t size);  // false when the host is out of memory
+  void forget_begin(const Mapping& mapping);
   uint64_t step() const { return granules_ & -granules_; }
 
   SpinLock lock_;
@@ -124,11 +152,12 @@ class PhysicalTable {
   HashTable<Handle, 16> handles_;
   HashTable<Memory, 16> memories_;
   HashTable<Mapping, 16> mappings_;
+  HashTable<Begin, 16> begins_;  // of the mappings of addresses
   uint64_t next_ = 1;
   uint64_t serial_ = 1;
   uint64_t changes_ = 0;
   uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
-  uint64_t longest_ = 0;   // largest mapping so far, in bytes
+  uint64_t orders_ = 0;    // a bit for each order among the mappings so far
   uint64_t units_[layout::kMaxDevices] = {};
   uint64_t count_[layout::kMaxDevices] = {};  // of those that cost something
   [[no_unique_address]] InvariantTimer timer_;
@@ -150,6 +179,7 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
       if (mapping != nullptr && mapping->serial <= serial) {
         stride = binding ? mapping->size / kBindingStep : mapping->size;
         gone = drop_use(mapping->memory);
+        if (!binding) forget_begin(*mapping);
         mappings_.erase(mapping);
       }
     }

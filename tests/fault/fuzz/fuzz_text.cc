@@ -93,6 +93,7 @@ void read_log(const std::string& level, const std::string& file) {
   setenv("FRACGPU_LOG", level.c_str(), 1);
   setenv("FRACGPU_LOG_FILE", file.c_str(), 1);
   current_level.store(kUnknown);
+  log_file.forget();
   report(Level::warn, "fuzz");
 }
 

@@ -1,0 +1,46 @@
+// Makes the page and counts generations; see fork_page.h.
+#include "shim/base/fork_page.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+namespace fracgpu {
+namespace {
+
+// Not wiped, so that a child counts on from what its parent was.
+std::atomic<uint32_t> last_generation{0};
+
+}  // namespace
+
+ForkPage* make_fork_page() {
+  if (ForkPage* const known = fork_page.load(std::memory_order_acquire); known != nullptr) {
+    return known;
+  }
+  constexpr size_t kPage = 4096;
+  void* const bytes =
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes == MAP_FAILED) return nullptr;
+  if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0) {
+    const int error = errno;
+    munmap(bytes, kPage);
+    errno = error;
+    return nullptr;
+  }
+  auto* const page = static_cast<ForkPage*>(bytes);
+  ForkPage* expected = nullptr;
+  if (fork_page.compare_exchange_strong(expected, page)) return page;
+  munmap(bytes, kPage);
+  return expected;
+}
+
+uint32_t fork_generation() {
+  ForkPage* const page = make_fork_page();
+  if (page == nullptr) return 0;
+  const uint32_t known = page->generation.load(std::memory_order_relaxed);
+  if (known != 0) return known;
+  const uint32_t fresh = last_generation.fetch_add(1, std::memory_order_relaxed) + 1;
+  uint32_t expected = 0;
+  return page->generation.compare_exchange_strong(expected, fresh) ? fresh : expected;
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,27 @@
+// How a process knows that it was forked: a page that the kernel gives to a child zeroed
+// (MADV_WIPEONFORK, Linux 4.14) and to a vfork child shared. It detects every child with memory of
+// its own, also those of raw clone() that run no atfork handler.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace fracgpu {
+
+// All zero at first and in a child.
+struct ForkPage {
+  std::atomic<void*> process;        // see shim/process/process.h
+  std::atomic<uint32_t> generation;  // see fork_generation
+};
+
+// Null until `make_fork_page` made it; never replaced.
+inline std::atomic<ForkPage*> fork_page{nullptr};
+
+// The page, made if there is none. Null with errno where the host has no memory or does not wipe
+// it, which a later call may find changed.
+[[gnu::cold]] ForkPage* make_fork_page();
+
+// A number of this process that none of its ancestors had. 0 where forks cannot be told.
+uint32_t fork_generation();
+
+}  // namespace fracgpu

@@ -1,0 +1,43 @@
+// A spin lock for objects with static storage, which a forked child inherits in whatever state the
+// parent's threads left them. A child has only the thread that forked: a lock that another thread
+// of the parent held would never be given back there, so whoever meets it takes it over.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/base/fork_page.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// What it protects must be sound at every moment, or what a fork leaves half done would stay so.
+// Any thread may use it at any time; it costs a few nanoseconds more than a SpinLock.
+class StaticSpinLock {
+ public:
+  void lock() {
+    const uint32_t generation = fork_generation();
+    const uint32_t own = generation != 0 ? generation : kUntold;
+    for (int spins = 0;; ++spins) {
+      uint32_t holder = holder_.load(std::memory_order_relaxed);
+      const bool left_by_fork = holder != own && holder != kUntold && own != kUntold;
+      if ((holder == kFree || left_by_fork) &&
+          holder_.compare_exchange_weak(holder, own, std::memory_order_acquire)) {
+        return;
+      }
+      if (spins > 64) sched_yield();
+    }
+  }
+  void unlock() { holder_.store(kFree, std::memory_order_release); }
+
+ private:
+  static constexpr uint32_t kFree = 0;
+  // Held where forks cannot be told: it is waited for, whoever holds it.
+  static constexpr uint32_t kUntold = UINT32_MAX;
+
+  std::atomic<uint32_t> holder_{kFree};  // the generation of the process whose thread holds it
+};
+
+}  // namespace fracgpu

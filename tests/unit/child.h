@@ -1,0 +1,23 @@
+// Runs a part of a test in a forked child, which may change its environment and may hang.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace fracgpu {
+
+// The exit status that `body` returned in the child, or -1 when a signal ended it: SIGALRM after a
+// minute, if nothing did before.
+template <typename Body>
+int status_of_child(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    _exit(body());
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+}  // namespace fracgpu

@@ -1,0 +1,168 @@
+// The process as a member of its tenant: its faults, and what a forked child makes of its state.
+#include "shim/process/process.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "shim/base/static_spin_lock.h"
+#include "shim/process/first_fault.h"
+#include "tests/unit/child.h"
+#include "tests/unit/scratch_tenant.h"
+
+namespace fracgpu {
+namespace {
+
+// Under a limit that names devices by their index, which nobody here can tell of any.
+void set_limit(const ScratchTenant& tenant) {
+  setenv("FRACGPU_MEMORY_LIMIT", "0=1GiB", 1);
+  setenv("FRACGPU_TENANT", tenant.name(), 1);
+}
+
+TEST(Process, TheFirstFaultStays) {
+  ScratchTenant tenant;
+  EXPECT_EQ(status_of_child([&] {
+              set_limit(tenant);
+              Process* const process = Process::self();
+              if (process == nullptr || !process->fault().empty()) return 1;
+              if (process->index_of_device(0, "", 0) != Process::kFault) return 2;
+              const std::string first = process->fault().c_str();
+              if (first.find("which device this is") == first.npos) return 3;
+              if (process->index_of_device(1, "GPU-1", 0) != Process::kFault) return 4;
+              return first == process->fault().view() ? 0 : 5;
+            }),
+            0);
+}
+
+// The kernel refuses to wipe pages in forked children from now on, as one before Linux 4.14 does.
+bool refuse_wiping() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {.len = std::size(program), .filter = program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(Process, IsMadeAnewInAForkedChild) {
+  ScratchTenant tenant;
+  EXPECT_EQ(status_of_child([&] {
+              set_limit(tenant);
+              Process* const parent = Process::self();
+              if (parent == nullptr || !parent->join()) return 1;
+              return status_of_child([&] {
+                if (Process::known() != nullptr) return 2;
+                Process* const child = Process::self();
+                if (child == nullptr || child == parent || child->has_joined()) return 3;
+                return child->join() ? 0 : 4;
+              });
+            }),
+            0);
+}
+
+TEST(Process, RefusesWhereForksCannotBeTold) {
+  ScratchTenant tenant;
+  const int status = status_of_child([&] {
+    set_limit(tenant);
+    if (!refuse_wiping()) return 77;
+    // Neither a process nor its children may charge what the other would take for its own.
+    const auto refuses = [] {
+      Process* const process = Process::self();
+      return process != nullptr &&
+             process->fault().view().find("wiped") != std::string_view::npos &&
+             process->index_of_device(0, "GPU-1", 0) == Process::kFault && !process->join();
+    };
+    if (!refuses()) return 1;
+    return status_of_child([&] { return refuses() ? 0 : 2; });
+  });
+  if (status == 77) GTEST_SKIP() << "no filter of system calls can be had here";
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(access(tenant.path().c_str(), F_OK), 0) << "nobody may join";
+}
+
+// A thread holds a lock while another forks: it will never give it back in the child.
+TEST(StaticSpinLock, IsFreeInAForkedChild) {
+  static constinit StaticSpinLock lock;
+  std::atomic<bool> held{false}, done{false};
+  std::thread holder([&] {
+    Locked<StaticSpinLock> locked(lock);
+    held = true;
+    while (!done) sched_yield();
+  });
+  while (!held) sched_yield();
+  EXPECT_EQ(status_of_child([] {
+              for (int i = 0; i < 2; ++i) Locked<StaticSpinLock> locked(lock);
+              // Nor does it matter to a child of the child.
+              Locked<StaticSpinLock> locked(lock);
+              return status_of_child([] { return Locked<StaticSpinLock>(lock), 0; });
+            }),
+            0);
+  done = true;
+  holder.join();
+}
+
+TEST(StaticSpinLock, LetsOneThreadInAtATime) {
+  static constinit StaticSpinLock lock;
+  constexpr int kThreads = 4, kRounds = 10000;
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        Locked<StaticSpinLock> locked(lock);
+        ++count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, kThreads * kRounds);
+}
+
+// Threads that find different faults at once, and others that look meanwhile: everybody sees the
+// whole of one.
+TEST(FirstFault, IsTheSameForEveryThread) {
+  constexpr int kThreads = 4, kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    FirstFault fault;
+    EXPECT_TRUE(fault.get().empty());
+    std::vector<std::string> seen(kThreads);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        Message why;
+        why.assign(std::string(100 * (i + 1), static_cast<char>('a' + i)));
+        if (i % 2 == 0) fault.set(why);
+        while (fault.get().empty()) sched_yield();
+        seen[i] = fault.get().view();
+        fault.set(why);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::string first(fault.get().view());
+    ASSERT_EQ(first, std::string(first.size(), first[0]));
+    for (const std::string& one : seen) ASSERT_EQ(one, first);
+  }
+}
+
+}  // namespace
+}  // namespace fracgpu
