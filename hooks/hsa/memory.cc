@@ -1,6 +1,6 @@
 // Memory of pools and regions: what HIP's hipMalloc, its pools and arrays come down to.
 //
-// ROCr carves ordinary requests of up to 2 MiB out of blocks of 2 MiB, rounds larger ones up to
+// ROCr suballocates ordinary requests of up to 2 MiB from blocks of 2 MiB, rounds larger ones up to
 // whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
 // while longer; see shim/tracking/block_cache.h.
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// Whether ROCr carves blocks. It is told not to by a variable, for finding errors.
+// Whether ROCr suballocates from blocks. A variable turns that off, for debugging.
 enum class Carving { unknown, no, yes };
 std::atomic<Carving> carving{Carving::unknown};
 
@@ -71,7 +71,7 @@ hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate alloc
   return kOutOfResources;
 }
 
-// Calls `allocate()`, which makes memory by itself, of `units`.
+// Calls `allocate()`, which takes memory of its own, of `units`.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
   const int device_index = request.context.device_index;
@@ -82,9 +82,9 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
   });
 }
 
-// Calls `allocate()`, which takes a part of a block, and a new block if none has room.
+// Calls `allocate()`, which suballocates from a block, and makes a new block if none has room.
 template <typename Allocate, typename Free>
-hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free) {
+hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
@@ -125,7 +125,7 @@ hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
   if (call.flags != 0 || !carves_blocks()) {
     return allocate_whole(request, page_units(bytes), allocate, free);
   }
-  if (bytes <= kBlock) return allocate_part(request, allocate, free);
+  if (bytes <= kBlock) return suballocate(request, allocate, free);
   const uint64_t blocks = bytes / kBlock + (bytes % kBlock != 0);
   return allocate_whole(request, blocks * BlockCache::kBlockUnits, allocate, free);
 }

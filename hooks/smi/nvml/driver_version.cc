@@ -1,4 +1,4 @@
-// Asks for the version; see driver_version.h.
+// Reads the version; see driver_version.h.
 #include "hooks/smi/nvml/driver_version.h"
 
 #include "hooks/smi/nvml/library.h"
