@@ -21,19 +21,20 @@ namespace {
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
 // Whether ROCr suballocates from blocks. A variable turns that off, for debugging.
-enum class Carving { unknown, no, yes };
-std::atomic<Carving> carving{Carving::unknown};
+enum class Suballocation { unknown, no, yes };
+std::atomic<Suballocation> suballocation{Suballocation::unknown};
 
-[[gnu::cold]] Carving ask_carving() {
+[[gnu::cold]] Suballocation read_suballocation() {
   const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
-  const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
-  carving.store(answer, std::memory_order_relaxed);
+  const Suballocation answer =
+      value != nullptr && strcmp(value, "1") == 0 ? Suballocation::no : Suballocation::yes;
+  suballocation.store(answer, std::memory_order_relaxed);
   return answer;
 }
 
-bool carves_blocks() {
-  const Carving known = carving.load(std::memory_order_relaxed);
-  return (known != Carving::unknown ? known : ask_carving()) == Carving::yes;
+bool suballocates() {
+  const Suballocation known = suballocation.load(std::memory_order_relaxed);
+  return (known != Suballocation::unknown ? known : read_suballocation()) == Suballocation::yes;
 }
 
 // What the application asks for: `bytes` of the pool or region with this handle.
@@ -122,7 +123,7 @@ hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
       break;
   }
   const Request request{process, UpperCall::name_or(call.api), context, pool, bytes, call.out};
-  if (call.flags != 0 || !carves_blocks()) {
+  if (call.flags != 0 || !suballocates()) {
     return allocate_whole(request, page_units(bytes), allocate, free);
   }
   if (bytes <= kBlock) return suballocate(request, allocate, free);

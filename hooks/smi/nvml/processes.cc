@@ -20,8 +20,8 @@ namespace fracgpu::nvml {
 namespace {
 
 void report_unchanged(const char* why) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
+  static std::atomic<bool> reported{false};
+  if (reported.exchange(true)) return;
   report(Level::warn, "NVML's process lists are shown as they are, with every tenant's: {}", why);
 }
 

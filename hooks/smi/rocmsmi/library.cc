@@ -25,8 +25,8 @@ namespace {
 
 std::atomic<bool> said_version{false}, said_device{false};
 
-bool first(std::atomic<bool>& said) {
-  return !said.exchange(true, std::memory_order_relaxed);
+bool first(std::atomic<bool>& reported) {
+  return !reported.exchange(true, std::memory_order_relaxed);
 }
 
 // Libraries older than partitions report one bus id for all partitions of a GPU. Such an id names
