@@ -1,4 +1,4 @@
-// The vendors that are built in. A further one is a folder of hooks and one struct here.
+// The vendors that are built in. Another one takes a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
 #include "hooks/hip/runtime.h"
 #include "hooks/hsa/runtime.h"

@@ -1,12 +1,12 @@
 // Arrays and mipmapped arrays: tiled memory whose size only the driver knows.
 //
-// The driver tells the size of an array that is deferred, that is made without memory. So a
-// deferred one of the same form is made first, asked, and destroyed. Where a driver cannot do that,
-// the size is estimated from the form. Sparse and deferred arrays take no memory of their own: what
-// is mapped to them is charged where it is made.
+// The driver reports the size of an array that is deferred, that is, made without memory. So a
+// deferred one of the same form is made first, queried, and destroyed. Where a driver cannot do
+// that, the size is estimated from the form. Sparse and deferred arrays take no memory of their
+// own: what is mapped to them is charged where it is made.
 //
-// Small arrays share the driver's chunks with others, which nothing tells; what they really took
-// comes from the truth, as implicit memory.
+// Small arrays share the driver's chunks with others, which no call reports. What they really took
+// is found in driver-reported usage, as overhead.
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
@@ -20,7 +20,7 @@ namespace fracgpu::cuda {
 namespace {
 
 // Bytes of one element of a channel, times its channels; blocks of 4 x 4 elements for the
-// compressed formats. (CUarray_format of cuda.h; what is not known is taken for the largest.)
+// compressed formats. (CUarray_format of cuda.h; an unknown format counts as the largest.)
 uint64_t element_bytes(int format, unsigned int channels) {
   switch (format) {
     case 0x01:  // UNSIGNED_INT8
@@ -45,7 +45,7 @@ uint64_t element_bytes(int format, unsigned int channels) {
   }
 }
 
-// An estimate that is not too small: device indices padded to the tiles of the hardware.
+// An estimate that is not too small: rows padded to the tiles of the hardware.
 uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   constexpr uint64_t kTileBytes = 512, kTileRows = 128;
   const auto round_up = [](uint64_t value, uint64_t step) {
@@ -103,7 +103,7 @@ uint64_t size_of_mipmapped(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form,
       real::cuMipmappedArrayDestroy);
 }
 
-// Calls `create()`; `size(device)` says what it will take, `destroy(handle)` undoes it.
+// Calls `create()`; `size(device)` is what it will take, `destroy(handle)` undoes it.
 template <typename Array, typename Size, typename Create, typename Destroy>
 CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR& form, Size size,
                       Create create, Destroy destroy) {

@@ -1,4 +1,5 @@
-// Contexts: made under a reservation, charged by the truth, and with them goes all they held.
+// Contexts: made under a reservation and charged by driver-reported usage. When one is destroyed,
+// so is all memory in it.
 //
 // A context takes hundreds of MiB that no call asks for. Its size is known only afterwards, from
 // what the driver counts for this process; when it then turns out not to fit under the cap, the
@@ -58,7 +59,7 @@ CUresult create_context(CUcontext* out, CUdevice device, Make make) {
   return make_context(hook, "cuCtxCreate", out, device, make, [&] { real::cuCtxDestroy_v2(*out); });
 }
 
-// Calls `end()`, which may destroy the context with this handle and says in `ended` whether it did.
+// Calls `end()`, which may destroy the context with this handle and sets `ended` if it did.
 template <typename End>
 CUresult end_context(Process& process, const void* handle, End end) {
   Context context;
@@ -86,8 +87,8 @@ CUresult destroy_context(CUcontext context, const Real& real) {
   });
 }
 
-// Release and reset: the primary context is gone when the driver says it is no longer active.
-// Its handle must be learnt before, while it still exists.
+// Release and reset: the primary context is gone when the driver reports it as no longer
+// active. Its handle must be looked up before, while it still exists.
 template <typename Real>
 CUresult drop_primary(CUdevice device, const Real& real) {
   Hook hook;
@@ -109,7 +110,8 @@ CUresult drop_primary(CUdevice device, const Real& real) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   Hook hook;
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
-  // Only the first retain makes it. Should another thread make it first, the truth charges it once.
+  // Only the first retain makes it. Should another thread make it first, driver-reported usage is
+  // still charged once.
   if (!hook.active() || primary_is_active(device)) return retain();
   return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain, [&] {
     real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)

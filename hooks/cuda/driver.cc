@@ -1,4 +1,4 @@
-// The table of functions.inc as an array, for the doors and the entry-point getters.
+// The table of functions.inc as an array, for the dlsym interposer and the entry-point getters.
 #include "hooks/cuda/driver.h"
 
 namespace fracgpu::cuda {

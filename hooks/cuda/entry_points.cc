@@ -1,8 +1,8 @@
-// cuGetProcAddress: the driver chooses the function, we answer with the hook that stands for it.
+// cuGetProcAddress: the driver chooses the function, and we answer with its hook.
 //
 // The driver knows which of a function's versions and stream variants a name, a version number and
-// flags mean. Routing by the address it returns is right by construction; addresses that no hook
-// stands for, probes with an empty name, and errors pass unchanged.
+// flags mean. Choosing the hook by the address it returns is right by construction. Addresses
+// without a hook, probes with an empty name, and errors pass unchanged.
 #include "hooks/cuda/hook.h"
 
 namespace fracgpu::cuda {

@@ -1,6 +1,6 @@
 // Graphs with allocation nodes: their memory appears when they are uploaded or launched, and stays
 // with the device's graph memory until that is trimmed. It is charged as a pool is, by what the
-// driver says it has reserved. A launch of any other graph costs one comparison.
+// driver reports as reserved. A launch of any other graph costs one comparison.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ CUresult run_on(Process& process, CUgraphExec exec, const char* api, uint64_t de
   Reservation reservation(process, device_index, units, api);
   if (!reservation) return kOutOfMemory;
   const CUresult result = run_on(process, exec, api, others, run);
-  // Else it may be another device's cap that refused.
+  // Otherwise another device's cap may have refused.
   if (result == kOutOfMemory && others == 0) reservation.refused_by_driver();
   settle_pool(process, key_of(device), &reservation);
   return result;

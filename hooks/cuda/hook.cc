@@ -1,7 +1,7 @@
 // Finds the device of a call; see library_hook.h.
 //
-// Asking the driver for the current context costs a few nanoseconds; everything else about it is
-// remembered by the thread until some context is destroyed.
+// Getting the current context from the driver costs a few nanoseconds. Each thread caches
+// everything else about it until a context is destroyed.
 #include "hooks/cuda/hook.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
   const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
                       memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
-  // Should the first one follow the second some day, NVML still knows what it is.
+  // Should the first one return instances too some day, NVML still knows what the UUID names.
   key = differ || (!exists(gpu) && exists(instance)) ? instance : gpu;
   return kSuccess;
 }
@@ -61,7 +61,7 @@ int device_index_of(Process& process, CUdevice device) {
   size_t physical = 0;
   CUresult result = find_key(device, key);
   if (result == kSuccess) result = real::cuDeviceTotalMem_v2(&physical, device);
-  if (is_unusable(result)) return Process::kNotCapped;  // not remembered
+  if (is_unusable(result)) return Process::kNotCapped;  // not cached
   return process.index_of_device(slot, result == kSuccess ? key.c_str() : "", physical);
 }
 

@@ -8,9 +8,8 @@ namespace fracgpu::cuda {
 
 using Hook = LibraryHook<driver_library>;
 
-// The context current on this thread, with its device's device index; of the device index
-// Process::kFault where the driver does not tell. False when there is none: the driver is then left
-// to say so.
+// The context current on this thread, with its device's index in the ledger: Process::kFault where
+// the driver does not report it. False when there is none: the driver then returns its own error.
 bool current_context(Process& process, Context& context);
 
 // The context of this handle, if it is known.
@@ -27,8 +26,8 @@ constexpr bool is_unusable(CUresult result) {
 }
 
 // The ordinal of the device that a location is on; below 0: it is on none. Kinds that are newer
-// than this library are taken for places in a device, as a locality domain is (CUDA 13.4), of whose
-// id the lowest byte is the device's ordinal.
+// than this library are treated as places in a device, as a locality domain is (CUDA 13.4), of
+// whose id the lowest byte is the device's ordinal.
 constexpr CUdevice device_of(const CUmemLocation& location) {
   if (location.type == kLocationDevice) return location.id;
   const bool on_none = location.type >= kLocationNone && location.type <= kLocationHostNumaCurrent;

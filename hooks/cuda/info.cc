@@ -1,4 +1,4 @@
-// What a program is told of its device's memory: cuMemGetInfo and cuDeviceTotalMem.
+// Reports of a device's memory: cuMemGetInfo and cuDeviceTotalMem.
 //
 // The driver answers first, so that errors are its own; then total becomes the cap and free what
 // is left under it, never more than is really free.
@@ -11,8 +11,8 @@ namespace fracgpu::cuda {
 namespace {
 
 uint64_t cap_bytes(Process& process, int device_index) {
-  // With a fault nothing can be allocated, and saying so keeps programs from sizing themselves
-  // for memory that they will be refused.
+  // With a fault nothing can be allocated. Reporting that keeps programs from sizing themselves
+  // for memory that they will not get.
   return device_index == Process::kFault ? 0 : process.ledger.cap(device_index) * layout::kUnit;
 }
 

@@ -1,5 +1,5 @@
-// Memory shared by IPC handles: the exporter pays, and its tenant goes on paying after its death as
-// long as a process under a cap has the memory open; the importer never does.
+// Memory shared by IPC handles: it is charged to the exporter, and after its death to its tenant,
+// as long as a process under a cap has the memory open. The importer is never charged.
 #include "hooks/cuda/hook.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/vmm_calls.h"
@@ -7,7 +7,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Enters what was opened at `pointer`, with its size, as memory that another process pays for.
+// Enters what was opened at `pointer`, with its size, as memory that another process is charged
+// for.
 void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   Context context;
   CUdeviceptr base = 0;

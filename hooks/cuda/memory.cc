@@ -17,7 +17,7 @@ LinearSize managed_size(uint64_t bytes) {
   return {.units = linear_size(bytes).units, .shares_chunk = false, .managed = true};
 }
 
-// Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is asked after
+// Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is called after
 // success, for functions that round the size up by themselves.
 template <typename Pointer, typename Allocate, typename ActualBytes>
 CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate allocate,
@@ -86,7 +86,7 @@ template <typename Pointer, typename Real>
 CUresult release_linear(Pointer pointer, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(pointer);
-  // A pointer that is not ours (made before the cap, say) is the driver's to judge.
+  // A pointer that is not tracked (made before the cap, say) goes to the driver, which checks it.
   return free_address(
       hook.process(), pointer, [&] { return real(pointer); },
       [](Release& release) { release.done(); });

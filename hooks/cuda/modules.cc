@@ -1,8 +1,8 @@
 // Calls that make the driver take memory whose size they do not name: modules, libraries, limits
-// and green contexts. What they took comes from the truth.
+// and green contexts. What they took is found in driver-reported usage.
 //
 // A library's code is loaded when something of it is first used, mostly by a launch, which is not
-// hooked; it is then found at the next look at the truth.
+// hooked; it is then found when usage is read next.
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
@@ -112,7 +112,7 @@ CUresult cuModuleUnload(CUmodule module) {
   return drop_here([&] { return real::cuModuleUnload(module); });
 }
 
-// What a library has loaded cannot be unloaded but with all of it: there is nothing to undo.
+// What a library has loaded can only be unloaded with the whole library, so there is no undo.
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
   return load_here(
       "cuLibraryGetModule", [&] { return real::cuLibraryGetModule(module, library); }, [] {});
@@ -139,7 +139,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   }
   constexpr char kApi[] = "cuCtxSetLimit";
   Process& process = hook.process();
-  // What it takes is foreseen from what the limit was: nobody else may change that meanwhile.
+  // What it takes is computed from the old limit, so no other thread may change that meanwhile.
   const Locked<SpinLock> alone(process.limits);
   size_t before = 0;
   if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();

@@ -1,10 +1,10 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
 // that may make it grow. No stream is synchronised: when a free takes effect, and when the driver
-// gives memory of a pool back, is found out the next time the pool is looked at.
+// gives memory of a pool back, is found out when the pool is read next.
 //
 // Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
 // the pool counts in full on the device that it prefers, or else on the one that was current when
-// the program first had it in hand.
+// the program first got it.
 #include "shim/charge/pools.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void trim_pool(uint64_t key) {
 }
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
 
-// The device index that a pool of such memory counts on, or Process::kNotCapped / kFault.
+// The device index that a pool of such memory is charged to, or Process::kNotCapped / kFault.
 int index_of_pool(Process& process, const CUmemLocation& location, int type) {
   Context context;
   if (const int device = device_of(location); device >= 0) return device_index_of(process, device);
@@ -164,8 +164,8 @@ CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, C
 }
 
 // Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
-// later, which only the truth can tell. An import counts as gone at once: its exporter may not free
-// it before the stream gets there.
+// later, which only driver-reported usage shows. An import counts as gone at once: its exporter may
+// not free it before the stream gets there.
 template <typename Real>
 CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
   Hook hook;
@@ -259,7 +259,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (!hook.active()) return real::cuMemPoolDestroy(pool);
   uint64_t used = 0;
   const bool in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
-  // Forgotten before it is gone: other threads look at all pools they know.
+  // Removed before it is destroyed: other threads read every pool in the table.
   Pool forgotten;
   const bool known = hook.process().pools.remove(key_of(pool), forgotten);
   const CUresult result = real::cuMemPoolDestroy(pool);

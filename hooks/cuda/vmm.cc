@@ -2,7 +2,7 @@
 // reference to it and the last mapping and binding of it are gone.
 //
 // Imported handles are other processes' memory, and reserved addresses are no memory at all: both
-// cost nothing. Neither does host memory, whatever makes it.
+// cost nothing. Neither does host memory, whichever call makes it.
 #include "hooks/cuda/hook.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -13,7 +13,7 @@
 namespace fracgpu::cuda {
 namespace {
 
-// What names a piece of a sparse array: every field that says where it is.
+// What identifies a piece of a sparse array: every field of its position.
 uint64_t tile_key(const CUarrayMapInfo& info) {
   uint64_t hash = reinterpret_cast<uint64_t>(info.resource.array);
   const auto mix = [&](uint64_t value) { hash = hash_of(hash ^ value) + value; };

@@ -1,7 +1,7 @@
-// The part of the HIP runtime's binary interface that the hooks speak, in our own words. Every
-// build compares it with each hip_runtime_api.h that it finds (tests/abi).
+// The part of the HIP runtime's ABI that the hooks need: our own declarations. Every build
+// compares it with each hip_runtime_api.h that it finds (tests/abi).
 //
-// HIP 5.2 to 7.2 differ in layouts that the hooks therefore never look into (hipMemAllocationProp
+// HIP 5.2 to 7.2 differ in layouts, which the hooks therefore never read (hipMemAllocationProp
 // moved its fields between 5.2 and 5.7), and in hipDeviceProp_t, of which both generations are here
 // as far as they are written to.
 #pragma once

@@ -1,9 +1,9 @@
 // Which device of the machine a device of HIP is.
 //
 // HIP numbers the devices that HSA shows in HSA's order, of which HIP_VISIBLE_DEVICES may leave
-// some out. It tells a device's bus id and UUID, but partitions of one GPU have both in common on
-// some kernels, and HIP 5.2 prints every function as 0. So a device is what its bus id and UUID
-// leave no doubt about, and among partitions alike the one that the variable names.
+// some out. It reports a device's bus id and UUID, but on some kernels the partitions of one GPU
+// share both, and HIP 5.2 prints every function as 0. So a device is identified by bus id and UUID
+// where these are unique, and among equal partitions by the number in the variable.
 #include "hooks/hsa/devices.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ namespace {
 
 struct Identity {
   unsigned domain = 0, bus = 0, device = 0, function = 0;
-  Text<40> uuid;  // empty: not told
+  Text<40> uuid;  // empty: not reported
 };
 
 unsigned hex_number(const char*& text) {
@@ -45,7 +45,8 @@ bool identity_of(int ordinal, Identity& identity) {
   return true;
 }
 
-// How well HSA's device fits what HIP says: 0 not at all, more is better. Function 0 says nothing.
+// How well HSA's device fits what HIP reports: 0 not at all, more is better. Function 0 counts
+// neither for nor against.
 int likeness(const hsa::Device& device, const Identity& identity) {
   const unsigned function = device.bdf_id & 7;
   if (device.domain != identity.domain || (device.bdf_id >> 8 & 0xff) != identity.bus ||
@@ -91,7 +92,7 @@ int find_device(int ordinal) {
   return fits ? named : found;
 }
 
-// Per ordinal: the number among HSA's devices plus one; 0: not asked yet.
+// Per ordinal: the number among HSA's devices plus one; 0: not looked up yet.
 std::atomic<int> devices[Process::kSlotsOfVendor];
 
 }  // namespace
@@ -109,13 +110,13 @@ int device_index_of(Process& process, int ordinal) {
   return hsa::device_index_of(process, number);
 }
 
-void Hook::say_own() {
+void Hook::report_own_refusal() {
   if (active() && !call_.refusal_reported())
-    report_runtime_refusal(*process_, current_row(*process_), call_.api());
+    report_runtime_refusal(*process_, current_device_index(*process_), call_.api());
 }
 
-int current_row(Process& process) {
-  // HIP takes some time to answer. Where it has a device, and HSA no other, that is the one.
+int current_device_index(Process& process) {
+  // HIP is slow to answer. Where HSA has exactly one device, HIP's can only be that one.
   if (devices[0].load(std::memory_order_relaxed) != 0 && hsa::device_count() == 1) {
     return hsa::device_index_of(process, 0);
   }

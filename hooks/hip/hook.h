@@ -20,24 +20,24 @@ class Hook {
   Process& process() const { return *process_; }
   UpperCall& call() { return call_; }
 
-  // The call's result, to return: when HIP refused by itself, by what it was told of the capped
-  // device, the user is told who holds the memory all the same.
+  // Returns the call's result. Where HIP refused by itself, because the device that it sees is as
+  // small as the cap, who holds the memory is reported all the same.
   hipError_t finish(hipError_t result) {
-    if (result == kOutOfMemory) say_own();
+    if (result == kOutOfMemory) report_own_refusal();
     return result;
   }
 
  private:
-  [[gnu::cold]] void say_own();
+  [[gnu::cold]] void report_own_refusal();
 
   UpperCall call_;
   Process* process_ = nullptr;
 };
 
-// The ledger's device index of a device as HIP numbers them, or Process::kNotCapped / kFault.
+// The ledger's device index of HIP's device ordinal, or Process::kNotCapped / kFault.
 int device_index_of(Process& process, int ordinal);
 
-// The same of the device that is current on this thread.
-int current_row(Process& process);
+// The same for the device that is current on this thread.
+int current_device_index(Process& process);
 
 }  // namespace fracgpu::hip

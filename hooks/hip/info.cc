@@ -1,9 +1,8 @@
-// What a program is told of its device's memory: hipMemGetInfo, hipDeviceTotalMem and the device's
-// properties.
+// Reports of a device's memory: hipMemGetInfo, hipDeviceTotalMem and the device's properties.
 //
 // The runtime answers first, so that errors are its own; then total becomes the cap and free what
-// is left under it. HIP 5.2 takes free from its own process's allocations alone; the ledger knows
-// the whole tenant's.
+// is left under it. HIP 5.2 computes free from its own process's allocations only; the ledger
+// knows the whole tenant's.
 #include <string.h>
 
 #include <algorithm>
@@ -45,7 +44,7 @@ hipError_t hipMemGetInfo(size_t* free, size_t* total) {
   const hipError_t result = real::hipMemGetInfo(free, total);
   if (result != kSuccess || !hook.active()) return result;
   Process& process = hook.process();
-  const int device_index = current_row(process);
+  const int device_index = current_device_index(process);
   if (device_index == Process::kNotCapped) return result;
   const uint64_t cap = cap_bytes(process, device_index);
   if (total != nullptr) *total = std::min<size_t>(*total, cap);

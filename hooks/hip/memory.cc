@@ -1,7 +1,7 @@
 // Linear and managed memory.
 //
-// Linear memory is charged at the HSA call under it; asking for the room first means that what does
-// not fit is refused before the runtime does anything for it. Managed memory is host memory that
+// Linear memory is charged at the HSA call under it; reserving first means that what does not
+// fit is refused before the runtime does anything for it. Managed memory is host memory that
 // the kernel moves to the device when it is touched there, without passing any function, so it is
 // charged here, in full, when it is made.
 #include "hooks/hip/hook.h"
@@ -24,27 +24,27 @@ uint64_t product(uint64_t a, uint64_t b) {
 }
 
 // Calls `allocate()`, which takes at least `bytes` of the current device. Small requests may find
-// room in a block that is charged already: they are left to HSA.
+// room in a block that is charged already; the HSA call charges those.
 template <typename Allocate>
 hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
   if (bytes <= kBlock || !hook.active()) return hook.finish(allocate());
   Process& process = hook.process();
-  const int device_index = current_row(process);
+  const int device_index = current_device_index(process);
   if (device_index >= 0 && !hook.call().reserve(process, device_index, block_units(bytes)))
     return kOutOfMemory;
   return hook.finish(allocate());
 }
 
-// Keys of managed memory among the live allocations. HSA may know the same address.
+// Keys of managed memory among the live allocations. HSA may have the same address.
 uint64_t managed_key(const void* pointer) {
   return reinterpret_cast<uint64_t>(pointer) | 2;
 }
 
 // Stands for HIP's managed memory on a device among the contexts.
 const void* managed_context(int device_index) {
-  static const char of_row[layout::kMaxDevices] = {};
-  return &of_row[device_index];
+  static const char of_device[layout::kMaxDevices] = {};
+  return &of_device[device_index];
 }
 
 // Of the program, or of HIP itself: the address is managed memory or it is not.
@@ -111,7 +111,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   const auto allocate = [&] { return real::hipMallocManaged(pointer, size, flags); };
   if (!hook.active() || pointer == nullptr || size == 0) return allocate();
   Process& process = hook.process();
-  const int device_index = current_row(process);
+  const int device_index = current_device_index(process);
   if (device_index == Process::kNotCapped) return allocate();
   if (device_index == Process::kFault) {
     report_fault(process, "hipMallocManaged");
@@ -146,7 +146,8 @@ hipError_t hipFree(void* pointer) {
 
 hipError_t hipDeviceReset() {
   Hook hook("hipDeviceReset");
-  const int device_index = hook.active() ? current_row(hook.process()) : Process::kNotCapped;
+  const int device_index =
+      hook.active() ? current_device_index(hook.process()) : Process::kNotCapped;
   return reset_device(hook, device_index, [] { return real::hipDeviceReset(); });
 }
 

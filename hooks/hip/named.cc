@@ -1,5 +1,5 @@
-// The functions that do nothing but give the HSA calls under them their name, which is then the one
-// that a refusal is reported by.
+// The functions that only give their name to the HSA calls below them, so that a refusal is
+// reported under the name that the application called.
 #include "hooks/hip/hook.h"
 
 namespace fracgpu::hip {

@@ -1,5 +1,5 @@
-// The part of the HSA runtime's binary interface that the hooks speak, in our own words. Every
-// build compares it with each hsa.h and hsa_ext_amd.h that it finds (tests/abi). The vendor's names
+// The part of the HSA runtime's ABI that the hooks need: our own declarations. Every build
+// compares it with each hsa.h and hsa_ext_amd.h that it finds (tests/abi). The vendor's names
 // are kept, so that the comparison needs no dictionary; a constant's is in the comment behind it.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Walks the runtime's lists; see devices.h. Handles are looked up on every allocation, so what is
-// known is an array that only grows, read without a lock. What the runtime does not tell of is
-// taken for a GPU's, so that nothing passes unseen.
+// known is an array that only grows, read without a lock. A handle that the runtime does not list
+// is treated as a GPU's, so that nothing goes uncharged.
 #include "hooks/hsa/devices.h"
 
 #include <algorithm>
@@ -45,8 +45,8 @@ void enter(Handle kind, uint64_t handle, Owner owner) {
   table.known_count.store(count + 1, std::memory_order_release);
 }
 
-// A pool's memory is charged as that of a device if it is global memory of a GPU. ROCr carves the
-// blocks of each pool by themselves; `next` is the walk's next number of one.
+// A pool's memory is charged as that of a device if it is global memory of a GPU. ROCr suballocates
+// from blocks of each pool separately; `next` is the walk's next number of one.
 struct Walk {
   int device = -1;
   int next = 0;
@@ -102,7 +102,7 @@ int number_of(hsa_agent_t agent) {
   if (real::hsa_agent_get_info(agent, kAgentDriverNode, &node) == kSuccess) {
     kfd::key_of_node(node, device.key);
   }
-  // One that the kernel does not tell of is no device of the ledger either, and only wants a slot.
+  // A device that the kernel does not show is not in the ledger either; it only needs a slot.
   int index = -1;
   const bool known = kfd::index_of(device.key.c_str(), index) && index < kMostOfMachine;
   device.slot = slot_of(known ? index : kMostOfMachine + count % kMostOfMachine);

@@ -2,8 +2,8 @@
 // region belongs to.
 //
 // Known from one walk over the runtime's lists, made when a handle is met that is not known yet.
-// The visible devices (ROCR_VISIBLE_DEVICES) change what is in the lists and not who is who: a
-// device is identified by its node in the kernel's topology.
+// ROCR_VISIBLE_DEVICES changes which devices are in the lists, and not their identity: a device is
+// identified by its node in the kernel's topology.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace fracgpu::hsa {
 
 struct Device {
   hsa_agent_t agent{};
-  kfd::Key key;           // empty: the kernel does not tell; nothing may be allocated on it then
+  kfd::Key key;           // empty: not known to the kernel; nothing may be allocated on it then
   int slot = 0;           // of Process, by the device's place among all of the machine
-  uint64_t physical = 0;  // bytes, as the runtime says
+  uint64_t physical = 0;  // bytes, as the runtime reports
   uint32_t bdf_id = 0;    // bus << 8 | device << 3 | function
   uint32_t domain = 0;
   Text<40> uuid;  // "GPU-…"; may be shared by the partitions of one GPU
@@ -29,8 +29,8 @@ enum class Handle : uint8_t { agent, pool, region };
 inline constexpr int kMaxDevices = Process::kSlotsOfVendor;
 
 struct Owner {
-  int device;    // its number among those that the runtime shows; -1: host memory, a CPU, or what
-                 // the runtime does not know
+  int device;    // its number among those that the runtime lists; -1: host memory, a CPU, or a
+                 // handle that the runtime does not know
   int pool = 0;  // of a pool or region: its number among those of the device
 };
 Owner owner_of(Handle kind, uint64_t handle);

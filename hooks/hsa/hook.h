@@ -10,15 +10,15 @@ using Hook = LibraryHook<runtime_library>;
 
 enum class Place {
   elsewhere,  // not on a capped device: pass the call on
-  refused,    // nothing may be allocated there, and the user was told why
+  refused,    // nothing may be allocated there; the reason was reported
   capped,
 };
 
-// What the runtime takes on a device for itself, where nothing was seen of it yet: heaps and queues
-// of a HIP process. An estimate, not a measurement.
+// The runtime's overhead on a device where no usage has been observed yet: heaps and queues of a
+// HIP process. An estimate, not a measurement.
 inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
 
-// Enters a device on which what the runtime takes by itself is charged already.
+// Enters a device on which the runtime's overhead is charged already.
 Context enter_device(Process& process, int number, int device_index);
 
 // The device index of the device, for memory that is not charged to this process; negative when it
@@ -31,7 +31,7 @@ inline uint64_t page_units(uint64_t bytes) {
   return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
 }
 
-// What a thread asked for last: an allocation asks again and again for the same pool.
+// The owner that a thread looked up last: allocations use the same pool again and again.
 struct Remembered {
   const Process* process = nullptr;
   uint64_t epoch = 0;
@@ -58,8 +58,8 @@ inline bool context_of(Process& process, Handle kind, uint64_t handle, Context& 
 }
 
 // Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
-// the runtime on that device. What the runtime takes there by itself is charged at the first use,
-// if it was not when the runtime was started. `pool`: see Owner.
+// the runtime on that device. The runtime's overhead there is charged at the first use, unless it
+// was when the runtime was started. `pool`: see Owner.
 [[gnu::cold]] Place place_at_first_use(Process& process, const char* api, Handle kind,
                                        uint64_t handle, Context& context, int* pool);
 inline Place place_of(Process& process, const char* api, Handle kind, uint64_t handle,

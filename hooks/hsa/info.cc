@@ -1,4 +1,4 @@
-// What a program is told of its device's memory: the sizes of agents, pools and regions.
+// Reports of a device's memory: the sizes of agents, pools and regions.
 //
 // The runtime answers first, so that errors are its own; then a size becomes the cap, and what is
 // available what is left under it.

@@ -1,6 +1,6 @@
 // Memory of pools and regions: what HIP's hipMalloc, its pools and arrays come down to.
 //
-// ROCr carves ordinary requests of up to 2 MiB out of blocks of 2 MiB, rounds larger ones up to
+// ROCr suballocates ordinary requests of up to 2 MiB from blocks of 2 MiB, rounds larger ones up to
 // whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
 // source of its memory regions). A block stays as long as a part of it is allocated, and for a
 // while longer; see shim/tracking/block_cache.h.
@@ -20,23 +20,34 @@ namespace {
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// Whether ROCr carves blocks. It is told not to by a variable, for finding errors.
-enum class Carving { unknown, no, yes };
-std::atomic<Carving> carving{Carving::unknown};
+// Whether ROCr suballocates from blocks. A variable turns that off, for debugging.
+enum class Suballocation { unknown, no, yes };
+std::atomic<Suballocation> suballocation{Suballocation::unknown};
 
-[[gnu::cold]] Carving ask_carving() {
+[[gnu::cold]] Suballocation read_suballocation() {
   const char* value = vendor_environment("HSA_DISABLE_FRAGMENT_ALLOCATOR");
-  const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
-  carving.store(answer, std::memory_order_relaxed);
+  const Suballocation answer =
+      value != nullptr && strcmp(value, "1") == 0 ? Suballocation::no : Suballocation::yes;
+  suballocation.store(answer, std::memory_order_relaxed);
   return answer;
 }
 
-bool carves_blocks() {
-  const Carving known = carving.load(std::memory_order_relaxed);
-  return (known != Carving::unknown ? known : ask_carving()) == Carving::yes;
+bool suballocates() {
+  const Suballocation known = suballocation.load(std::memory_order_relaxed);
+  return (known != Suballocation::unknown ? known : read_suballocation()) == Suballocation::yes;
 }
 
-// An allocation in a pool or a region of a capped device.
+// What the application asks for: `bytes` of the pool or region with this handle.
+struct Call {
+  const char* api;
+  Handle kind;
+  uint64_t handle;
+  uint64_t bytes;
+  uint32_t flags;
+  void** out;
+};
+
+// The same, where the pool or region is on a capped device.
 struct Request {
   Process& process;
   const char* api;
@@ -61,7 +72,7 @@ hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate alloc
   return kOutOfResources;
 }
 
-// Calls `allocate()`, which makes memory by itself, of `units`.
+// Calls `allocate()`, which takes memory of its own, of `units`.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
   const int device_index = request.context.device_index;
@@ -72,9 +83,9 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
   });
 }
 
-// Calls `allocate()`, which takes a part of a block, and a new block if none has room.
+// Calls `allocate()`, which suballocates from a block, and makes a new block if none has room.
 template <typename Allocate, typename Free>
-hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free) {
+hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
@@ -93,17 +104,17 @@ hsa_status_t allocate_part(const Request& request, Allocate allocate, Free free)
   return result;
 }
 
-// Calls `allocate()`, which takes `bytes` on the device of a pool or a region.
+// Calls `allocate()`, which asks the runtime for that memory; `free(address)` undoes it.
 template <typename Allocate, typename Free>
-hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t bytes,
-                         uint32_t flags, void** out, Allocate allocate, Free free) {
+hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
   Hook hook;
   // The runtime refuses these by itself, with its own error.
-  if (!hook.active() || out == nullptr || bytes == 0) return allocate();
+  const uint64_t bytes = call.bytes;
+  if (!hook.active() || call.out == nullptr || bytes == 0) return allocate();
   Process& process = hook.process();
   Context context;
   int pool = 0;
-  switch (place_of(process, api, kind, handle, context, &pool)) {
+  switch (place_of(process, call.api, call.kind, call.handle, context, &pool)) {
     case Place::elsewhere:
       return allocate();
     case Place::refused:
@@ -111,11 +122,11 @@ hsa_status_t allocate_in(const char* api, Handle kind, uint64_t handle, uint64_t
     case Place::capped:
       break;
   }
-  const Request request{process, UpperCall::name_or(api), context, pool, bytes, out};
-  if (flags != 0 || !carves_blocks()) {
+  const Request request{process, UpperCall::name_or(call.api), context, pool, bytes, call.out};
+  if (call.flags != 0 || !suballocates()) {
     return allocate_whole(request, page_units(bytes), allocate, free);
   }
-  if (bytes <= kBlock) return allocate_part(request, allocate, free);
+  if (bytes <= kBlock) return suballocate(request, allocate, free);
   const uint64_t blocks = bytes / kBlock + (bytes % kBlock != 0);
   return allocate_whole(request, blocks * BlockCache::kBlockUnits, allocate, free);
 }
@@ -139,7 +150,7 @@ hsa_status_t release(void* pointer, const Real& real) {
 hsa_status_t hsa_amd_memory_pool_allocate(hsa_amd_memory_pool_t pool, size_t size, uint32_t flags,
                                           void** pointer) {
   return allocate_in(
-      "hsa_amd_memory_pool_allocate", Handle::pool, pool.handle, size, flags, pointer,
+      {"hsa_amd_memory_pool_allocate", Handle::pool, pool.handle, size, flags, pointer},
       [=] { return real::hsa_amd_memory_pool_allocate(pool, size, flags, pointer); },
       real::hsa_amd_memory_pool_free);
 }
@@ -150,7 +161,7 @@ hsa_status_t hsa_amd_memory_pool_free(void* pointer) {
 
 hsa_status_t hsa_memory_allocate(hsa_region_t region, size_t size, void** pointer) {
   return allocate_in(
-      "hsa_memory_allocate", Handle::region, region.handle, size, 0, pointer,
+      {"hsa_memory_allocate", Handle::region, region.handle, size, 0, pointer},
       [=] { return real::hsa_memory_allocate(region, size, pointer); }, real::hsa_memory_free);
 }
 

@@ -1,5 +1,5 @@
 // Memory that the runtime takes without being asked for a size: what it starts with, queues and
-// code. Charged by what the kernel says afterwards.
+// code. Charged by driver-reported usage, which the kernel has afterwards.
 #include "shim/charge/overhead.h"
 
 #include <optional>
@@ -15,14 +15,14 @@ namespace fracgpu::hsa {
 namespace {
 
 // Reserved for a queue: its end-of-pipe buffer and what else the kernel gives it. Scratch memory,
-// which the first kernel that needs it makes the runtime take, is seen at the next look. An
-// estimate, not a measurement.
+// which the runtime takes when a kernel first needs it, is found at the next reading. An estimate,
+// not a measurement.
 constexpr uint64_t kEstimatedQueue = (128u << 10) / layout::kUnit;
 
 // Calls `make()`, which takes memory on the agent's device, under `reserve(process, device index,
 // api)`.
 template <typename Reserve, typename Make, typename Unmake>
-hsa_status_t take_implicit(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
+hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
                            Unmake unmake) {
   Hook hook;
   if (!hook.active()) return make();
@@ -67,10 +67,10 @@ OverheadReservation for_code(Process& process, int device_index, const char* api
 
 }  // namespace
 
-// The runtime takes memory on every device that is visible, which only the kernel knows before. It
-// is refused where no capped device has room for that, or their caps are not known; where some has
-// room, what it takes on the others is charged beyond their caps, since a process that uses one
-// device must not be kept from it by another one's being full.
+// The runtime takes memory on every device that is visible, of a size that is known only
+// afterwards. It is refused where no capped device has room for that, or their caps are not known.
+// Where one has room, what is taken on the others is charged beyond their caps: a full device must
+// not keep a process from using another.
 hsa_status_t hsa_init() {
   Hook hook;
   Context context;
@@ -103,8 +103,8 @@ hsa_status_t hsa_init() {
   for (int number = 0; number < device_count(); ++number) {
     const int device_index = device_index_of(process, number);
     if (device_index < 0 || !reservations[device_index]) continue;
-    // By estimate where the kernel does not tell; where there was no room for that, when the device
-    // is first used.
+    // An estimate where the kernel does not report it; where there was no room for that, it is
+    // charged when the device is first used.
     const bool charged = *reservations[device_index] ? (reservations[device_index]->made(), true)
                                                      : settle_overhead(process, device_index);
     if (charged) enter_device(process, number, device_index);
@@ -115,7 +115,7 @@ hsa_status_t hsa_init() {
 hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, void* callback,
                               void* data, uint32_t private_segment_size,
                               uint32_t group_segment_size, hsa_queue_t** queue) {
-  return take_implicit(
+  return take_overhead(
       "hsa_queue_create", agent,
       [](Process& process, int device_index, const char* api) {
         return OverheadReservation(process, device_index, kEstimatedQueue, api);
@@ -139,7 +139,7 @@ hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, 
                                                    const char* options,
                                                    hsa_loaded_code_object_t* loaded) {
   // One code object cannot be unloaded: the caller destroys the executable when this fails.
-  return take_implicit(
+  return take_overhead(
       "hsa_executable_load_agent_code_object", agent, for_code,
       [&] {
         return real::hsa_executable_load_agent_code_object(executable, agent, reader, options,
@@ -150,7 +150,7 @@ hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, 
 
 hsa_status_t hsa_executable_load_code_object(hsa_executable_t executable, hsa_agent_t agent,
                                              hsa_code_object_t code_object, const char* options) {
-  return take_implicit(
+  return take_overhead(
       "hsa_executable_load_code_object", agent, for_code,
       [&] {
         return real::hsa_executable_load_code_object(executable, agent, code_object, options);
@@ -175,7 +175,7 @@ hsa_status_t hsa_shut_down() {
     const InFlightScope disturbance(process);
     const hsa_status_t result = real::hsa_shut_down();
     int type = 0;
-    // It is counted: only the last one shuts the runtime down.
+    // Calls are counted: only the last one shuts the runtime down.
     if (result != kSuccess ||
         real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
       return result;
@@ -184,7 +184,7 @@ hsa_status_t hsa_shut_down() {
       Context context;
       uint64_t bytes = 0;
       const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
-      // What the runtime had is gone when the kernel says so.
+      // The runtime's memory is gone when the kernel no longer reports it.
       if (process.contexts.find(handle, context) &&
           backend_of(device(number).key.c_str()).usage_of_self(device(number).key.c_str(), bytes) &&
           bytes == 0) {

@@ -1,4 +1,4 @@
-// The table of functions.inc as an array, for the doors.
+// The table of functions.inc as an array, for the dlsym interposer.
 #include "hooks/hsa/runtime.h"
 
 namespace fracgpu::hsa {

@@ -1,5 +1,5 @@
-// Memory shared between processes: the exporter pays, and its tenant goes on paying after its death
-// as long as a process under a cap has the memory open; the importer never does.
+// Memory shared between processes: it is charged to the exporter, and after its death to its
+// tenant, as long as a process under a cap has the memory open. The importer is never charged.
 #include "hooks/hsa/hook.h"
 #include "shim/charge/vmm_calls.h"
 
@@ -11,13 +11,13 @@ uint64_t enter_exported(Process& process, const void* pointer) {
   Allocation entry;
   if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
       (entry.key & 1) != 0) {
-    // The runtime carves nothing more out of that block, and returns it when it is empty.
+    // The runtime suballocates nothing more from that block, and returns it when it is empty.
     process.blocks[entry.device_index][entry.pool].discarded();
   }
   return entry.units;
 }
 
-// What was opened at the address, as memory that another process pays for.
+// Records what was opened at the address as memory that another process is charged for.
 void enter_opened(Process& process, ImportCall& call, void* pointer) {
   hsa_amd_pointer_info_t info{};
   info.size = sizeof info;

@@ -1,4 +1,4 @@
-// What a tenant is shown of AMD's devices; see shown.h.
+// The tenant's view of AMD's devices; see amd_view.h.
 #include "hooks/smi/amd_view.h"
 
 namespace fracgpu::kfd {

@@ -1,5 +1,5 @@
-// What AMD's two tool libraries (libamd_smi, librocm_smi64) have in common in telling a tenant of
-// its devices: which are capped, and lists of processes with nobody else's in them.
+// What the hooks of AMD's two tool libraries (libamd_smi, librocm_smi64) have in common: which of
+// the tenant's devices are capped, and lists of processes without other tenants' entries.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace fracgpu::kfd {
 
-// The tenant's view of a device; false when it is not capped. `physical` is the library's own
-// figure, used where the kernel tells none, so that a share of the device is the same share for
-// all.
+// The tenant's view of a device; false when it is not capped. `physical` is the size in
+// bytes that the library reports; it is used where the kernel reports none, so that a share of the
+// device means the same everywhere.
 bool view(const Observation& look, const Key& key, uint64_t physical, TenantView& view);
 
 // Whether any device of the machine is capped for the tenant.
 bool any_capped(const Observation& look);
 
-// What a process of the tenant holds on all devices together: as the ledger says where the device
-// is capped, and as the kernel does elsewhere.
+// Bytes that a process of the tenant holds on all devices together: the ledger's figure where the
+// device is capped, the kernel's elsewhere.
 uint64_t held_everywhere(const Observation& look, int slot, uint32_t pid);
 
 // A process in the lists that KFD makes of all devices together; the same in both libraries and in
@@ -36,7 +36,7 @@ struct ComputeProcess {
 };
 static_assert(sizeof(ComputeProcess) == 32 && offsetof(ComputeProcess, vram_usage) == 8);
 
-// Makes an entry the tenant's view of the process; false for a process that is not the tenant's.
+// Changes an entry to the tenant's view of the process; false for a process of another tenant.
 bool show(const Observation& look, ComputeProcess& process);
 
 // The list of all compute processes, as both libraries give it: without an array the count alone,
@@ -59,10 +59,10 @@ int list_compute_processes(const Observation& look, int too_small, void* list, u
   return result;
 }
 
-// What a library tells of one process: nothing where it is not the tenant's, of which `not_found`
-// is the library's word. `edit(look, slot)` sets what `real` has told.
+// Answers a question about one process: `not_found`, the library's own error, where it is not the
+// tenant's. `edit(observation, slot)` changes what `real` has returned.
 template <typename Real, typename Edit>
-int tell_of_process(bool active, uint32_t pid, int not_found, const Real& real, const Edit& edit) {
+int report_process(bool active, uint32_t pid, int not_found, const Real& real, const Edit& edit) {
   Process* process = active ? Process::self() : nullptr;
   if (process == nullptr) return real();
   const Observation look(*process);

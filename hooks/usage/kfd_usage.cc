@@ -1,5 +1,5 @@
 // Reads KFD's sysfs; see kfd_usage.h. Nothing is kept: partitions come and go when an operator
-// changes the mode, and all of this is asked on cold paths only.
+// changes the mode, and all of this is read on cold paths only.
 //
 //   topology/nodes/<n>/gpu_id                     0 for a CPU
 //   topology/nodes/<n>/properties                 location_id, domain
@@ -98,8 +98,8 @@ bool gpu_id_of(const char* device_key, uint64_t& gpu_id) {
   return *end == '\0' && gpu_id != 0;
 }
 
-// What a process holds. KFD lists processes by their PIDs in the initial namespace, so in a private
-// one a process does not find itself.
+// Bytes that a process holds. KFD lists processes by their PIDs in the initial namespace, so in a
+// private one a process does not find itself.
 bool read_vram(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
   uint64_t gpu_id = 0;
   errno = EINVAL;
@@ -155,7 +155,7 @@ bool key_of_bdf(uint64_t bdf, Key& key) {
   return matches == 1;
 }
 
-// A process that uses HSA is listed; where it is not, the kernel does not tell.
+// A process that uses HSA is listed; where it is not, its usage is not known.
 bool bytes_of_self(const char* device_key, uint64_t& bytes) {
   return read_vram(static_cast<uint32_t>(getpid()), device_key, bytes);
 }
@@ -163,7 +163,7 @@ bool bytes_of_self(const char* device_key, uint64_t& bytes) {
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
   if (read_vram(host_pid, device_key, bytes)) return true;
   if (errno != ENOENT) return false;
-  // Not listed: it has ended. Kernels before 5.8 list nobody.
+  // Not listed: it has ended. Kernels before 5.8 list no process.
   Path list;
   list.format("{}/proc", kRoot);
   bytes = 0;

@@ -1,4 +1,4 @@
-// The truth of AMD devices: what the kernel's compute driver (KFD) shows in sysfs. See kfd_usage.h.
+// Driver-reported usage of AMD devices: what the kernel's compute driver (KFD) shows in sysfs.
 //
 // A device is a node of KFD's topology with a `gpu_id`, which is unique for every GPU and every
 // partition of one; bus ids and UUIDs may be shared between partitions. Its key in the ledger is
@@ -18,7 +18,7 @@ using Key = Text<24>;
 bool owns(const char* device_key);
 
 // The key of the topology node that the runtime calls DRIVER_NODE_ID. False when the kernel does
-// not tell, or the node is no GPU.
+// not show the node, or the node is no GPU.
 bool key_of_node(uint32_t node, Key& key);
 
 // The key of the n-th GPU of the machine, as index_of counts them; false when there are fewer.
@@ -41,7 +41,7 @@ bool bus_id_of(const char* device_key, BusId& bus_id);
 bool unique_id_of(const char* device_key, uint64_t& id);
 bool device_may_exist(const Selector& selector);
 
-// The device's name for people: its key, with its place, since the key alone tells a person little.
+// The device's name for people: its key with its bus id, since the key alone means little to them.
 Text<96> describe(const char* device_key);
 
 }  // namespace fracgpu::kfd

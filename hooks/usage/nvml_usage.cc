@@ -1,8 +1,9 @@
-// Asks NVML who holds what; see nvml_usage.h.
+// Reads from NVML what each process holds; see nvml_usage.h.
 //
 // NVML is loaded into the process when the first context is made, unless it is there already, and
 // is never shut down. Its process list names PIDs of the caller's own PID namespace since driver
-// 535.113.01 and host PIDs before that, so an older driver tells nothing in a private namespace.
+// 535.113.01 and host PIDs before that, so with an older driver nothing is known in a private
+// namespace.
 #include "hooks/usage/nvml_usage.h"
 
 #include <dlfcn.h>
@@ -50,7 +51,7 @@ bool gpu_handle_of(const char* uuid, nvmlDevice_t& device) {
          real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &device) == kSuccess;
 }
 
-// Sums the entries of `pid` in one of NVML's lists. False when NVML does not tell.
+// Sums the entries of `pid` in one of NVML's lists. False when NVML does not report it.
 template <typename Info, typename Real>
 bool sum_of_pid(const Real& list, nvmlDevice_t device, uint32_t pid, uint64_t& bytes) {
   bytes = 0;

@@ -1,5 +1,5 @@
-// NVML as the source of truth for NVIDIA devices; the functions of shim/vendor/backend.h, for keys
-// that begin with "GPU-" or "MIG-".
+// Driver-reported usage of NVIDIA devices, from NVML: the functions of shim/vendor/backend.h, for
+// keys that begin with "GPU-" or "MIG-".
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 
 /* Both ask with (handle, name, caller) and answer {rax = hook or 0, rdx = real}. */
-        .macro lookup_door name
+        .macro lookup_trampoline name
         .globl  \name
         .type   \name, @function
         .balign 16
@@ -39,8 +39,8 @@
         .size   \name, .-\name
         .endm
 
-        lookup_door dlsym
-        lookup_door dlvsym
+        lookup_trampoline dlsym
+        lookup_trampoline dlvsym
 
 /* Asks with (file, flags) and answers {rax = flags to use, rdx = real}. */
         .globl  dlopen
@@ -69,7 +69,7 @@ dlopen:
 
 #elif defined(__aarch64__)
 
-        .macro lookup_door name
+        .macro lookup_trampoline name
         .globl  \name
         .type   \name, %function
         .balign 16
@@ -96,8 +96,8 @@ dlopen:
         .size   \name, .-\name
         .endm
 
-        lookup_door dlsym
-        lookup_door dlvsym
+        lookup_trampoline dlsym
+        lookup_trampoline dlvsym
 
         .globl  dlopen
         .type   dlopen, %function

@@ -1,4 +1,4 @@
-// Decides what the trampolines of dlsym_interposer.S answer: dlsym, dlvsym and dlopen.
+// Decides what the trampolines of dlsym_interposer.S return for dlsym, dlvsym and dlopen.
 //
 // They are interposed by assembly that ends in a tail jump, because glibc decides from the return
 // address what RTLD_NEXT, RTLD_DEFAULT and RUNPATH mean; a C function in between would change the
@@ -6,7 +6,7 @@
 //
 // A vendor's name is answered with the hook for every handle, RTLD_NEXT and RTLD_DEFAULT included:
 // forwarding any of them would be a one-line way around the cap. A name that the loaded driver
-// does not have is left to the real dlsym, so that programs that probe for features still can.
+// lacks goes to the real dlsym, so that programs can still probe for features.
 #include <dlfcn.h>
 #include <stdint.h>
 
@@ -72,7 +72,7 @@ extern "C" {
 }
 
 // RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it
-// the real driver to our hooks. It is taken off only where a cap is configured.
+// the real driver to our hooks. The flag is removed only where a cap is configured.
 [[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char*, int flags) {
   static std::atomic<void*> real{nullptr};
   if ((flags & RTLD_DEEPBIND) != 0 && cap_is_configured()) flags &= ~RTLD_DEEPBIND;

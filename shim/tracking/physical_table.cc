@@ -204,9 +204,11 @@ std::string_view PhysicalTable::find_broken_invariant() const {
   mappings_.for_each([&](const Mapping& mapping) {
     if (memories_.find(mapping.memory) == nullptr) broken = "every mapping is of live memory";
     if (mapping.serial > serial_) broken = "no mapping is younger than the last one";
-    const bool is_address = mapping.key >> 63 == 0;
-    if (is_address &&
-        (mapping.size > longest_ || ((mapping.key | mapping.size) & ~granules_) != 0)) {
+    if (mapping.key >> 63 != 0) return;  // a binding, which no address leads to
+    const int order = order_of(mapping.size);
+    const Begin* const begin = begins_.find(begin_key(mapping.key >> order, order));
+    if ((orders_ >> order & 1) == 0 || begin == nullptr || begin->begin != mapping.key ||
+        ((mapping.key | mapping.size) & ~granules_) != 0) {
       broken = "look-ups by address know every mapping's size and alignment";
     }
   });

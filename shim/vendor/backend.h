@@ -1,10 +1,10 @@
 // The boundary to the vendors: one struct of functions for each, and all that the core knows of it.
 //
-// What a driver itself says about devices and about who holds what is its reported usage. It is
-// read on cold paths only, since a reading costs milliseconds: when a context is made or destroyed,
-// before a refusal, and before a dead process's memory is given out again. Devices are named by
-// their key in the ledger. No function needs a lock held; none may be called with a spin lock held
-// but `Process::cold_paths`.
+// Driver-reported usage is what a driver itself reports about devices and about what each process
+// holds. It is read on cold paths only, since a reading costs milliseconds: when a context is made
+// or destroyed, before a refusal, and before a dead process's memory is released. Devices are named
+// by their key in the ledger. No function needs a lock held; none may be called with a spin lock
+// held but `Process::cold_paths`.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace fracgpu {
 
-// Every function returns false where the driver does not tell or cannot be trusted; so does each
-// that a vendor leaves out.
+// Every function returns false where the driver does not report the answer or cannot be trusted; so
+// does each that a vendor leaves out.
 struct VendorBackend {
   const char* name;
 
@@ -55,18 +55,18 @@ struct VendorBackend {
     return false;
   };
 
-  // Whether the machine has a device that the selector names. True also when nobody can tell: only
-  // a sure "no" counts.
+  // Whether the machine has a device that the selector names. True also when that is not known:
+  // false is returned only for certain.
   bool (*device_may_exist)(const Selector& selector) = [](const Selector&) { return true; };
 
-  // The device's name for people: its key, with where it is if the key does not tell a person.
+  // The device's name for people: its key, and its bus id where the key means little to them.
   Text<96> (*describe)(const char* device_key) = [](const char* key) { return Text<96>(key); };
 };
 
 // The vendors that are built in; hooks/vendors.cc has them, tests have their own.
 extern const std::span<const VendorBackend* const> vendor_backends;
 
-// Of the vendor whose device it is; one that tells nothing where it is nobody's.
+// The backend of the vendor whose device it is; where it is none's, one that reports nothing.
 const VendorBackend& backend_of(const char* device_key);
 
 // Whether any vendor may have a device that the selector names.

@@ -11,7 +11,7 @@
 namespace fracgpu {
 
 // A library's whole list, read into memory of our own: the caller's array may have room for the
-// tenant's processes and not for everybody's.
+// tenant's processes but not for all of them.
 class ProcessList {
  public:
   explicit ProcessList(size_t entry_bytes) : entry_bytes_(entry_bytes) {}
@@ -39,7 +39,7 @@ class ProcessList {
     return result;
   }
 
-  // What was read turned out to have entries of another size.
+  // Corrects the size of the entries that were read.
   void set_entry_bytes(size_t entry_bytes) { entry_bytes_ = entry_bytes; }
 
   // Leaves only the entries for which keep(entry) is true, in their order; it may edit them.

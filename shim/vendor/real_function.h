@@ -9,7 +9,7 @@
 namespace fracgpu {
 
 // Calls the function in `slot`; where the library lacks it, answers `Missing`, which is what an
-// uninitialised library of that vendor would say.
+// uninitialised library of that vendor returns.
 template <typename Signature, int Missing>
 struct RealFunction;
 

@@ -68,7 +68,7 @@ class VendorLibrary {
   // outlive the code it points to. Cheap when done before. False while it is not loaded.
   bool resolve() { return resolved_.load(std::memory_order_acquire) || resolve_now(); }
 
-  // Whether names of this library begin so; a quick way out for every other look-up.
+  // Whether names of this library begin so; lets every other look-up end at once.
   bool has_prefix(const char* name) const;
 
   // The hook for a name, if the loaded library really has the name; else null.

@@ -11,7 +11,7 @@
 
 namespace fracgpu::amdsmi {
 
-// The numbers of one process on one device, in a list of either kind.
+// The byte counts of one process on one device, in a list of either kind.
 struct UsageLayout {
   uint32_t memory, vram;  // uint64_t, bytes; the first is the sum of all kinds
 };

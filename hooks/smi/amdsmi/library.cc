@@ -1,4 +1,5 @@
-// The table of functions.inc as an array, for the doors; and what the loaded library is.
+// The table of functions.inc as an array, for the dlsym interposer; and the loaded
+// library's version.
 #include "hooks/smi/amdsmi/library.h"
 
 #include "shim/base/report.h"
@@ -15,16 +16,16 @@ namespace {
 
 std::atomic<bool> said_version{false}, said_device{false};
 
-bool first(std::atomic<bool>& said) {
-  return !said.exchange(true, std::memory_order_relaxed);
+bool first(std::atomic<bool>& reported) {
+  return !reported.exchange(true, std::memory_order_relaxed);
 }
 
 uint32_t version() {
   static std::atomic<uint32_t> cached{0};
   uint32_t number = cached.load(std::memory_order_relaxed);
   if (number == 0) {
-    unsigned char told[256] = {};  // the struct has 24 bytes and has changed once
-    if (real::amdsmi_get_lib_version(told) == kSuccess) number = number_at<uint32_t>(told, 0);
+    unsigned char info[256] = {};  // the struct has 24 bytes and has changed once
+    if (real::amdsmi_get_lib_version(info) == kSuccess) number = number_at<uint32_t>(info, 0);
     cached.store(number, std::memory_order_relaxed);
   }
   return number;
@@ -35,7 +36,7 @@ uint32_t version() {
 uint32_t known_version() {
   const uint32_t number = version();
   if (is_known(number)) return number;
-  // An uninitialised library tells no version, and nothing else either.
+  // An uninitialised library reports no version, and nothing else either.
   if (number != 0 && first(said_version)) {
     report(Level::warn,
            "{} is of version {}, and only {} to {} are known: what it tells is not "
@@ -52,7 +53,8 @@ bool key_of(amdsmi_processor_handle handle, kfd::Key& key) {
     return true;
   }
   uint64_t bdf = 0;
-  if (real::amdsmi_get_gpu_bdf_id(handle, &bdf) != kSuccess) return false;  // no device of its own
+  if (real::amdsmi_get_gpu_bdf_id(handle, &bdf) != kSuccess)
+    return false;  // not a device by itself
   if (kfd::key_of_bdf(bdf, key)) return true;
   if (first(said_device)) {
     report(Level::warn,

@@ -13,11 +13,11 @@ namespace fracgpu::amdsmi {
 
 extern VendorLibrary library;
 
-// The loaded library's version; 0 when it is none that the hooks know, which is said once. Nothing
-// of such a library is changed.
+// The loaded library's version; 0 when the hooks do not know it, which is reported once. The
+// answers of such a library are passed on unchanged.
 uint32_t known_version();
 
-// The ledger's key of a device. False when the library does not tell which it is, which is said
+// The ledger's key of a device. False when the library does not identify it, which is reported
 // once.
 bool key_of(amdsmi_processor_handle handle, kfd::Key& key);
 

@@ -1,8 +1,8 @@
 // The memory that libamd_smi reports, and with it amd-smi and every exporter: the capped device,
-// with what the tenant holds as used. Memory of the host (GTT) is none of ours.
+// with what the tenant holds as used. Host memory (GTT) has no cap.
 //
-// The library calls some of its own exports, so these hooks also fire inside it; the outermost call
-// alone is changed.
+// The library calls some of its own exports, so these hooks also run inside it; only the outermost
+// call is changed.
 #include <algorithm>
 
 #include "hooks/smi/amd_view.h"
@@ -21,8 +21,8 @@ bool view_of(amdsmi_processor_handle handle, TenantView& view) {
   return kfd::view(Observation(*process), key, physical, view);
 }
 
-// Asks the library with `call()`; then, if the device is capped, hands the tenant's view to
-// `show`.
+// Makes the library's own call, `call()`; then, if the device is capped, passes the tenant's view
+// to `show`.
 template <typename Call, typename Show>
 amdsmi_status_t show_memory(amdsmi_processor_handle handle, const void* output, const Call& call,
                             const Show& show) {
@@ -36,8 +36,8 @@ amdsmi_status_t show_memory(amdsmi_processor_handle handle, const void* output, 
   return result;
 }
 
-// Where the host sees only a part of the device, nobody knows how much of a tenant's is in it; it
-// is not more than all of that.
+// Where the host can address only a part of the device's memory, it is not known how much of a
+// tenant's memory lies in that part. It is at most the whole part.
 bool all_is_visible(amdsmi_processor_handle handle) {
   uint64_t all = 0, visible = 0;
   return real::amdsmi_get_gpu_memory_total(handle, kVram, &all) == kSuccess &&

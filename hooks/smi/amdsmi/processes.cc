@@ -1,4 +1,5 @@
-// The processes that libamd_smi lists: the tenant's own, with what the ledger says they hold.
+// The processes that libamd_smi lists: the tenant's own, with the bytes that the ledger has for
+// them.
 //
 // A list is read in full into memory of our own, entries of other tenants are taken out and the
 // bytes of the rest set in place; then the caller gets as much of it as a list of that length would
@@ -19,7 +20,7 @@ void set_usage(void* entry, const UsageLayout& layout, uint64_t bytes) {
   set_number(entry, layout.memory, all - std::min(all, before) + bytes);
 }
 
-// A device of which the processes are to be the tenant's own.
+// A device whose list must show the tenant's own processes only.
 struct CappedDevice {
   kfd::Key key;
   bool find(const Observation& look, amdsmi_processor_handle handle) {
@@ -30,8 +31,8 @@ struct CappedDevice {
   }
 };
 
-// As the library gives a list to a caller: no room asks for the count alone, and where there is
-// too little the array is filled and the error comes with the count.
+// Copies a list to the caller as the library would: without room only the count is returned; with
+// too little room the array is filled, and the error is returned with the count.
 amdsmi_status_t give(const ProcessList& entries, void* list, uint32_t* count) {
   const uint32_t capacity = *count;
   *count = entries.count();
@@ -40,7 +41,7 @@ amdsmi_status_t give(const ProcessList& entries, void* list, uint32_t* count) {
   return capacity < entries.count() ? kOutOfResources : kSuccess;
 }
 
-// The old list is one of PIDs alone.
+// The old list has PIDs only.
 bool lists_pids() {
   return real::amdsmi_get_gpu_process_info.exists();
 }
@@ -118,7 +119,7 @@ amdsmi_status_t amdsmi_get_gpu_process_info(amdsmi_processor_handle handle, uint
     // Gone since ROCm 6.1, before the names became longer.
     set_usage(info, kShortNames.usage, look.held(slot, device.key.c_str()));
   };
-  return kfd::tell_of_process(scope.outermost() && known, pid, kNotFound, call, edit);
+  return kfd::report_process(scope.outermost() && known, pid, kNotFound, call, edit);
 }
 
 amdsmi_status_t amdsmi_get_gpu_process_list_by_pid(amdsmi_processor_handle* handles,
@@ -164,7 +165,7 @@ amdsmi_status_t amdsmi_get_gpu_compute_process_info_by_pid(uint32_t pid, void* i
   const auto edit = [&](const Observation& look, int) {
     if (info != nullptr) kfd::show(look, *static_cast<kfd::ComputeProcess*>(info));
   };
-  return kfd::tell_of_process(active, pid, kNotFound, call, edit);
+  return kfd::report_process(active, pid, kNotFound, call, edit);
 }
 
 amdsmi_status_t amdsmi_get_gpu_compute_process_gpus(uint32_t pid, uint32_t* devices,
@@ -173,7 +174,7 @@ amdsmi_status_t amdsmi_get_gpu_compute_process_gpus(uint32_t pid, uint32_t* devi
   const HookScope scope;
   const bool active = scope.outermost() && Process::self() != nullptr && known_version() != 0;
   const auto call = [&] { return real::amdsmi_get_gpu_compute_process_gpus(pid, devices, count); };
-  return kfd::tell_of_process(active, pid, kNotFound, call, [](const Observation&, int) {});
+  return kfd::report_process(active, pid, kNotFound, call, [](const Observation&, int) {});
 }
 
 }  // namespace fracgpu::amdsmi

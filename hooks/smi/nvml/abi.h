@@ -28,7 +28,7 @@ struct nvmlProcessInfo_v1_t {
 };
 struct nvmlProcessInfo_v2_t {
   unsigned int pid;
-  unsigned long long usedGpuMemory;  // all ones: the driver cannot tell
+  unsigned long long usedGpuMemory;  // all ones: the driver does not know
   unsigned int gpuInstanceId, computeInstanceId;
 };
 struct nvmlProcessDetail_v1_t {

@@ -1,4 +1,4 @@
-// Asks for the version; see driver_version.h.
+// Reads the version; see driver_version.h.
 #include "hooks/smi/nvml/driver_version.h"
 
 #include "hooks/smi/nvml/library.h"
@@ -7,8 +7,8 @@ namespace fracgpu::nvml {
 
 DriverVersion driver_version() {
   char text[80];
-  const bool told = real::nvmlSystemGetDriverVersion(text, sizeof text) == kSuccess;
-  return told ? version_in(text) : DriverVersion();
+  const bool known = real::nvmlSystemGetDriverVersion(text, sizeof text) == kSuccess;
+  return known ? version_in(text) : DriverVersion();
 }
 
 }  // namespace fracgpu::nvml

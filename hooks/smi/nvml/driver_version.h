@@ -1,4 +1,4 @@
-// The driver's version, and what of NVML's process lists depends on it.
+// The driver's version, on which the layout and the PIDs of NVML's process lists depend.
 #pragma once
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ inline DriverVersion version_in(const char* text) {
   return version;
 }
 
-// Asks NVML, which must be initialised.
+// Reads the version from NVML, which must be initialised.
 DriverVersion driver_version();
 
 // Whether the lists speak of PIDs in the caller's namespace; older drivers give host PIDs.

@@ -1,8 +1,8 @@
 // The memory that NVML reports, and with it nvidia-smi, nvtop and every monitor: the capped
 // device, with what the tenant holds as used and the rest as free.
 //
-// NVML calls some of its own exports through its PLT, so these hooks also fire inside NVML; the
-// outermost call alone is changed.
+// NVML calls some of its own exports through its PLT, so these hooks also run inside NVML; only
+// the outermost call is changed.
 #include <algorithm>
 
 #include "hooks/smi/nvml/library.h"
@@ -15,8 +15,8 @@ namespace {
 
 using Bytes = unsigned long long;
 
-// What to show of a device whose real figures are given. A GPU in MIG mode has what its instances
-// have together. False when nothing of it is capped.
+// The tenant's view of a device whose real figures are given. For a GPU in MIG mode it is the sum
+// over its instances. False when none of it is capped.
 bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes real_used,
                   TenantView& shown) {
   const Observation observation(process);
@@ -40,7 +40,8 @@ bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes
   return capped;
 }
 
-// Asks NVML with `call()`; then, if the device is capped, puts the tenant's view in place.
+// Makes NVML's own call, `call()`; then, if the device is capped, writes the tenant's view over the
+// answer.
 template <typename Memory, typename Call>
 nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
   library.resolve();
@@ -56,7 +57,7 @@ nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
   // Where a cap was lowered below what is held, or the driver took more than was reserved: full.
   memory->used = std::min(view.used, view.cap);
   memory->free = memory->total - memory->used;
-  // What the driver reserves of the real device is none of the tenant's: total = used + free.
+  // The driver's own reserve on the real device is not part of the cap: total = used + free.
   if constexpr (requires { memory->reserved; }) memory->reserved = 0;
   return result;
 }

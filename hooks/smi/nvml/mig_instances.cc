@@ -1,4 +1,4 @@
-// Asks NVML for the parts of a device; see mig_instances.h.
+// Lists the instances of a device with NVML; see mig_instances.h.
 #include "hooks/smi/nvml/mig_instances.h"
 
 #include "hooks/smi/nvml/library.h"

@@ -1,10 +1,10 @@
-// The processes that NVML lists: the tenant's own, with what the ledger says they hold.
+// The processes that NVML lists: the tenant's own, with the bytes that the ledger has for them.
 //
-// Entries are edited where NVML put them and moved together. Only a caller whose array is too small
-// for everybody's processes, but perhaps not for the tenant's, makes a list of our own necessary.
+// Entries are edited where NVML put them and moved together. A list of our own is needed only
+// where the caller's array is too small for all processes but perhaps not for the tenant's.
 // PIDs mean different things with different drivers (driver_version.h), so with a driver of unknown
-// version the lists are left alone. nvidia-smi 535 and later asks for its table elsewhere, by a
-// private interface that is not touched.
+// version the lists are left alone. nvidia-smi 535 and later reads its table through a
+// private interface, which is not hooked.
 #include <algorithm>
 
 #include "hooks/smi/nvml/driver_version.h"
@@ -19,25 +19,25 @@
 namespace fracgpu::nvml {
 namespace {
 
-void say_left_alone(const char* why) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
+void report_unchanged(const char* why) {
+  static std::atomic<bool> reported{false};
+  if (reported.exchange(true)) return;
   report(Level::warn, "NVML's process lists are shown as they are, with every tenant's: {}", why);
 }
 
 // Whether the lists of this driver are understood. `third`: of the third generation.
 bool understood(const DriverVersion& version, bool third) {
   if (!version.known()) {
-    say_left_alone("the driver does not tell its version");
+    report_unchanged("the driver does not report its version");
   } else if (third && !third_lists_as_documented(version)) {
-    say_left_alone("drivers 535.43 to 535.98 may have entries of another size in them");
+    report_unchanged("drivers 535.43 to 535.98 may have entries of another size in them");
   } else {
     return true;
   }
   return false;
 }
 
-// Whether NVML may mean the part by the instances that the entry names. The oldest entries name
+// Whether an entry may belong to this instance, by the instance ids in it. The oldest entries have
 // none.
 template <typename Info>
 bool is_on(const Info& info, const Part& part) {
@@ -59,7 +59,7 @@ class TenantFilter {
     }
   }
 
-  // Moves the entries that stay to the front, wipes the rest, and says how many stay.
+  // Moves the entries that stay to the front, clears the rest, and returns how many stay.
   template <typename Info>
   unsigned apply(Info* infos, unsigned count) const {
     unsigned kept = 0;
@@ -79,11 +79,11 @@ class TenantFilter {
     const ProcessName name =
         own_namespace_ ? process_of_own_namespace(info.pid) : process_of_host(info.pid);
     if (edit(info, name)) return true;
-    // It may live in a namespace inside of ours, by another PID.
+    // It may be in a PID namespace inside ours, under another PID.
     return name.pid != 0 && edit(info, seen_from_inside(info.pid));
   }
 
-  // Puts in what the ledger says. False if the tenant has no such process.
+  // Writes the ledger's figure into the entry. False if the tenant has no such process.
   template <typename Info>
   bool edit(Info& info, const ProcessName& name) const {
     const int slot = observation_.find(name);
@@ -155,7 +155,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
   if (list == nullptr || list->version != kDetailListV1) {
     const nvmlReturn_t result = real::nvmlDeviceGetRunningProcessDetailList(device, list);
     if (result == kSuccess && Process::self() != nullptr)
-      say_left_alone("a newer form of the detail list was asked for");
+      report_unchanged("a newer form of the detail list was asked for");
     return result;
   }
   return processes(device, &list->numProcArrayEntries, list->procArray, false,

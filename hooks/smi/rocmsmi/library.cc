@@ -1,4 +1,5 @@
-// The table of functions.inc as an array, for the doors; and which library a call is for.
+// The table of functions.inc as an array, for the dlsym interposer; and which library a call is
+// for.
 #include "hooks/smi/rocmsmi/library.h"
 
 #include "shim/base/elf.h"
@@ -24,11 +25,12 @@ namespace {
 
 std::atomic<bool> said_version{false}, said_device{false};
 
-bool first(std::atomic<bool>& said) {
-  return !said.exchange(true, std::memory_order_relaxed);
+bool first(std::atomic<bool>& reported) {
+  return !reported.exchange(true, std::memory_order_relaxed);
 }
 
-// Libraries that know nothing of partitions tell all of a GPU by one bus id, which is then none's.
+// Libraries older than partitions report one bus id for all partitions of a GPU. Such an id names
+// none of them.
 bool is_unique(uint32_t device, uint64_t bdf) {
   uint32_t count = 0;
   if (real::rsmi_num_monitor_devices(&count) != kSuccess) return false;
@@ -67,7 +69,7 @@ bool key_of(uint32_t device, kfd::Key& key) {
   if (real::rsmi_dev_guid_get(device, &gpu_id) == kSuccess && kfd::key_of_gpu_id(gpu_id, key)) {
     return true;
   }
-  if (real::rsmi_dev_pci_id_get(device, &bdf) != kSuccess) return false;  // no device of its own
+  if (real::rsmi_dev_pci_id_get(device, &bdf) != kSuccess) return false;  // not a device by itself
   if (is_unique(device, bdf) && kfd::key_of_bdf(bdf, key)) return true;
   if (first(said_device)) {
     report(Level::warn,

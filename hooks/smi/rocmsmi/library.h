@@ -29,14 +29,14 @@ namespace copy {
 #include "shim/vendor/function_prototypes.inc"
 }  // namespace copy
 
-// Whether a call that returns to `caller` is libamd_smi's to its own copy.
+// Whether a call that returns to `caller` was made by libamd_smi to its own copy.
 bool is_for_copy(const void* caller);
 
-// The ledger's key of a device. False, which is said once, when the library is of a version that is
-// not known, or does not tell which device it is.
+// The ledger's key of a device. False, which is reported once, when the library's version is not
+// known or the library does not identify the device.
 bool key_of(uint32_t device, kfd::Key& key);
 
-// False for a library of a version that is not known, of which nothing is changed.
+// False for a library whose version is not known: its answers are passed on unchanged.
 bool is_known();
 
 }  // namespace fracgpu::rocmsmi

@@ -1,5 +1,5 @@
 // The memory that librocm_smi64 reports, and with it rocm-smi and every exporter: the capped
-// device, with what the tenant holds as used. Memory of the host (GTT) is none of ours.
+// device, with what the tenant holds as used. Host memory (GTT) has no cap.
 #include <algorithm>
 
 #include "hooks/smi/amd_view.h"

@@ -1,5 +1,5 @@
-// The processes that librocm_smi64 lists: the tenant's own, with what the ledger says they hold.
-// It lists those of all devices together, by their PIDs on the host.
+// The processes that librocm_smi64 lists: the tenant's own, with the bytes that the ledger has for
+// them. It lists those of all devices together, by their PIDs on the host.
 #include "hooks/smi/amd_view.h"
 #include "hooks/smi/rocmsmi/library.h"
 #include "shim/process/hook_scope.h"
@@ -34,7 +34,7 @@ rsmi_status_t rsmi_compute_process_info_by_pid_get(uint32_t pid, rsmi_process_in
   const auto edit = [&](const Observation& look, int slot) {
     if (info != nullptr) info->vram_usage = kfd::held_everywhere(look, slot, pid);
   };
-  return kfd::tell_of_process(active, pid, kNotFound, call, edit);
+  return kfd::report_process(active, pid, kNotFound, call, edit);
 }
 
 rsmi_status_t rsmi_compute_process_info_by_device_get(uint32_t pid, uint32_t device,
@@ -53,7 +53,7 @@ rsmi_status_t rsmi_compute_process_info_by_device_get(uint32_t pid, uint32_t dev
     if (info == nullptr || !key_of(device, key) || !kfd::view(look, key, 0, view)) return;
     info->vram_usage = look.held(slot, key.c_str());
   };
-  return kfd::tell_of_process(active, pid, kNotFound, call, edit);
+  return kfd::report_process(active, pid, kNotFound, call, edit);
 }
 
 rsmi_status_t rsmi_compute_process_gpus_get(uint32_t pid, uint32_t* devices, uint32_t* count) {
@@ -63,7 +63,7 @@ rsmi_status_t rsmi_compute_process_gpus_get(uint32_t pid, uint32_t* devices, uin
   const HookScope scope;
   const bool active = scope.outermost() && Process::self() != nullptr && is_known();
   const auto call = [&] { return real::rsmi_compute_process_gpus_get(pid, devices, count); };
-  return kfd::tell_of_process(active, pid, kNotFound, call, [](const Observation&, int) {});
+  return kfd::report_process(active, pid, kNotFound, call, [](const Observation&, int) {});
 }
 
 }  // namespace fracgpu::rocmsmi
