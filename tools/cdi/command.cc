@@ -1,7 +1,7 @@
 // `fracgpu cdi`; see command.h.
 #include "tools/cdi/command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <iostream>

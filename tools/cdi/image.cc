@@ -3,7 +3,7 @@
 #include "tools/cdi/image.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <glob.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // See spec.h. The form of a spec: https://github.com/cncf-tags/container-device-interface.
 #include "tools/cdi/spec.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <stdexcept>

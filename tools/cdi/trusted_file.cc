@@ -2,7 +2,7 @@
 #include "tools/cdi/trusted_file.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 #include "tools/claims/claim_table.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

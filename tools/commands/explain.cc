@@ -1,7 +1,7 @@
 // `fracgpu explain`; see explain.h. What it says is written in ui/explanation.h.
 #include "tools/commands/explain.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/cli/arguments.h"
 #include "tools/commands/show_command.h"

@@ -1,7 +1,7 @@
 // `fracgpu gc`; see gc.h.
 #include "tools/commands/gc.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

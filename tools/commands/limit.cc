@@ -4,7 +4,7 @@
 #include "tools/commands/limit.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // `fracgpu queue`; see queue.h. What it starts and when is up to queue_agent.h.
 #include "tools/commands/queue.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <stdexcept>

@@ -1,7 +1,7 @@
 // `fracgpu run`; see run.h.
 #include "tools/commands/run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdio.h>
 
 #include "shim/base/clock.h"

@@ -1,7 +1,7 @@
 // See show_command.h.
 #include "tools/commands/show_command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 // `fracgpu status` as text: per GPU a bar of its memory, then its tenants and who uses it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

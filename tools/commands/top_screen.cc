@@ -1,7 +1,7 @@
 // See top_screen.h.
 #include "tools/commands/top_screen.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <time.h>
 
 #include <algorithm>

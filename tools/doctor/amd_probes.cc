@@ -1,5 +1,5 @@
 // Looks up functions of AMD's libraries; see vendor_probes.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "hooks/smi/amdsmi/abi.h"
 #include "hooks/smi/amdsmi/layout.h"

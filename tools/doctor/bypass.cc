@@ -1,5 +1,5 @@
 // Compares the driver's processes with the ledgers'; see checks.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <set>
 

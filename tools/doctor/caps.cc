@@ -1,5 +1,5 @@
 // The cap that should be in force, and what programs are shown of it; see checks.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // `fracgpu doctor`: makes all checks and shows what they found, one page.
 #include "tools/doctor/doctor.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdlib.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // What the vendors' libraries are, and whether every lookup of their functions finds ours; see
 // checks.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Whether the library is installed so that the dynamic linker takes it; see checks.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <glob.h>
 #include <gnu/libc-version.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Looks up functions of NVIDIA's libraries; see vendor_probes.h.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 
 #include "hooks/smi/nvml/abi.h"

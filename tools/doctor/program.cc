@@ -2,7 +2,7 @@
 #include "tools/doctor/program.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>

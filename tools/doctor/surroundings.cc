@@ -1,7 +1,7 @@
 // Limits, namespaces and ledgers; see checks.h.
 #include <errno.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "tools/launch/member.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

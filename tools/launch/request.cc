@@ -1,7 +1,7 @@
 // Reads --memory, --fraction, --count and --gpus; see request.h.
 #include "tools/launch/request.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdlib.h>
 #include <unistd.h>
 

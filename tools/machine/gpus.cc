@@ -1,7 +1,7 @@
 // Lists GPUs and finds those that a user named; see gpus.h.
 #include "tools/machine/gpus.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <strings.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Writes completion scripts for bash, zsh and fish. The three know the same: subcommands, options,
 // what an option's value may be, the tenants that have a ledger, and the command behind --.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/manual/command_line.h"
 

@@ -1,5 +1,5 @@
 // Writes fracgpu(1) in the macros of man(7).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/cli/exit_status.h"
 #include "tools/cli/text_list.h"

@@ -1,7 +1,7 @@
 // Makes samples of the ledgers, the claim table and the driver's lists; see collector.h.
 #include "tools/metrics/collector.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 

@@ -1,7 +1,7 @@
 // Writes Prometheus' text format; see exposition.h.
 #include "tools/metrics/exposition.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace fracgpu::tools {
 namespace {

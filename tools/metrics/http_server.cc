@@ -2,7 +2,7 @@
 #include "tools/metrics/http_server.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>

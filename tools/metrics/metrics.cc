@@ -1,7 +1,7 @@
 // `fracgpu metrics`; see metrics.h.
 #include "tools/metrics/metrics.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

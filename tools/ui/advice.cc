@@ -1,6 +1,6 @@
 // What would have helped; see explanation.h. Every sentence follows from numbers that are known:
 // from the refusal's record, or from how things stand now, and says which.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

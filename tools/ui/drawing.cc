@@ -1,7 +1,7 @@
 // See drawing.h.
 #include "tools/ui/drawing.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // Tells the last refusal of a tenant and how things stand now; see explanation.h.
 #include "tools/ui/explanation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
