@@ -12,7 +12,6 @@
 #include <algorithm>
 
 #include "hooks/hip/hook.h"
-#include "shim/base/environment.h"
 #include "shim/charge/refusal.h"
 #include "shim/process/hook_scope.h"
 
@@ -58,8 +57,8 @@ int likeness(const hsa::Device& device, const Identity& identity) {
 
 // The number that HIP_VISIBLE_DEVICES names for an ordinal; the ordinal itself where it is not set.
 int visible(int ordinal) {
-  const char* list = runtime_environment("HIP_VISIBLE_DEVICES");
-  if (list == nullptr || *list == '\0') list = runtime_environment("CUDA_VISIBLE_DEVICES");
+  const char* list = getenv("HIP_VISIBLE_DEVICES");
+  if (list == nullptr || *list == '\0') list = getenv("CUDA_VISIBLE_DEVICES");
   if (list == nullptr || *list == '\0') return ordinal;
   for (int i = 0; i < ordinal; ++i) {
     list = strchr(list, ',');

@@ -10,7 +10,6 @@
 #include <atomic>
 
 #include "hooks/hsa/hook.h"
-#include "shim/base/environment.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/reservation.h"
 #include "shim/charge/upper_call.h"
@@ -26,7 +25,7 @@ enum class Carving { unknown, no, yes };
 std::atomic<Carving> carving{Carving::unknown};
 
 [[gnu::cold]] Carving ask_carving() {
-  const char* value = runtime_environment("HSA_DISABLE_FRAGMENT_ALLOCATOR");
+  const char* value = getenv("HSA_DISABLE_FRAGMENT_ALLOCATOR");
   const Carving answer = value != nullptr && strcmp(value, "1") == 0 ? Carving::no : Carving::yes;
   carving.store(answer, std::memory_order_relaxed);
   return answer;

@@ -9,8 +9,4 @@ const char* trusted_environment(const char* name) {
   return secure_getenv(name);
 }
 
-const char* runtime_environment(const char* name) {
-  return getenv(name);
-}
-
 }  // namespace fracgpu
