@@ -61,7 +61,7 @@ FORBIDDEN = [
 
 SOURCES = {".h", ".cc", ".c", ".S", ".inc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\s*\(")
+ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\s*\(|\b(?:__)?environ\b")
 READS_ENVIRONMENT = "shim/base/environment.cc"
 # What a source or a CMake file of bench/ would name to compile something out of tests/.
 FROM_TESTS = re.compile(r"(?:\.\./|_DIR\}/)tests/|\bsim_node\b")

@@ -1,5 +1,5 @@
-// The claim table under contention: processes that enter and leave as fast as they can, and are
-// judged by counters of their own.
+// The book under contention: processes that enter and leave as fast as they can, and are judged by
+// counters of their own.
 #include "tools/claims/claim_table.h"
 
 #include <gtest/gtest.h>
@@ -22,15 +22,15 @@ struct Counters {
   std::atomic<uint32_t> most, served;
 };
 
-class ClaimTableTest : public testing::Test {
+class BookRaces : public testing::Test {
  protected:
-  ClaimTableTest() : path_("/dev/shm/fracgpu-claims-" + std::to_string(getpid()) + ".test") {
+  BookRaces() : path_("/dev/shm/fracgpu-book-" + std::to_string(getpid()) + ".test") {
     setenv("FRACGPU_BOOK", path_.c_str(), 1);
     void* bytes =
         mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     counters_ = new (bytes) Counters{};
   }
-  ~ClaimTableTest() override {
+  ~BookRaces() override {
     munmap(counters_, sizeof(Counters));
     unlink(path_.c_str());
   }
@@ -69,7 +69,7 @@ class ClaimTableTest : public testing::Test {
   Counters* counters_;
 };
 
-TEST_F(ClaimTableTest, NeverGiveAGpuTwice) {
+TEST_F(BookRaces, NeverGiveAGpuTwice) {
   constexpr uint32_t kProcesses = 8;
   for (uint32_t seed = 0; seed < kProcesses; ++seed) {
     if (fork() == 0) {

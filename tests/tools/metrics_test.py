@@ -88,7 +88,7 @@ def labels_of(told, name, tenant):
 
 
 def held(machine, pid):
-    """What the process holds by the node's own accounting on the first GPU: its contexts, and all."""
+    """What the node's own books say that the process holds on the first GPU: its contexts, and all."""
     shown = subprocess.run([f"{BUILD}/tests/sim/simnode", "show", machine.node, "--json"], capture_output=True,
                            text=True, check=True).stdout
     device = [p for p in json.loads(shown)["processes"] if p["pid"] == pid][0]["devices"][0]
