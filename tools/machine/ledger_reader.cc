@@ -209,8 +209,8 @@ bool DeviceUse::lives() const {
 }
 
 std::vector<std::string> tenant_names() {
-  // A ledger that is being made, on a file system without unnamed files.
-  static const std::regex unfinished(".*\\.[0-9]+\\.new");
+  // A ledger that is being made, on a file system without unnamed files; see shared_file.h.
+  static const std::regex unfinished(".*\\.[0-9a-f]{16}\\.new");
   std::vector<std::string> names;
   find_ledger([&](const char* name) {
     if (!std::regex_match(name, unfinished)) names.emplace_back(name);
