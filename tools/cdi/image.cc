@@ -52,7 +52,8 @@ std::string root_of(const std::string& state) {
     bundle = nlohmann::json::parse(state).at("bundle").get<std::string>();
     const auto config = nlohmann::json::parse(whole(bundle + "/config.json"));
     const auto root = config.at("root").at("path").get<std::string>();
-    return root.front() == '/' ? root : bundle + "/" + root;
+    if (root.empty()) throw std::runtime_error("the name of the container's root folder is empty");
+    return root.starts_with('/') ? root : bundle + "/" + root;
   } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error(fmt::format(
         "no state of a container on standard input ({}); container engines call this by themselves",
