@@ -71,6 +71,7 @@ TEST(Process, RefusesWhereForksCannotBeTold) {
   const int status = status_of_child([&] {
     set_limit(tenant);
     if (!refuse_wiping()) return 77;
+    fork_page = nullptr;  // another test may have had one, before the kernel refused
     // Neither a process nor its children may charge what the other would take for its own.
     const auto refuses = [] {
       Process* const process = Process::self();
