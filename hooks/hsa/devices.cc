@@ -1,6 +1,5 @@
-// Walks the runtime's lists; see devices.h. Handles are looked up on every allocation, so what is
-// known is an array that only grows, read without a lock. A handle that the runtime does not list
-// is treated as a GPU's, so that nothing goes uncharged.
+// Walks the runtime's lists; see devices.h. A handle that the runtime does not list is treated as a
+// GPU's, so that nothing goes uncharged.
 #include "hooks/hsa/devices.h"
 
 #include <algorithm>
@@ -21,28 +20,57 @@ struct Known {
 constexpr int kMaxKnown = 2048;  // a GPU has one agent and not ten pools and regions
 
 struct Table {
-  std::atomic<int> known_count{0};
-  std::atomic<int> device_count{0};
+  // Under `reading`; a device's content may change once it was forgotten.
+  int known_count = 0;
   Known known[kMaxKnown] = {};
   Device devices[kMaxDevices];
+  // Read by every allocation, without a lock.
+  std::atomic<int> device_count{0};
+  std::atomic<uint64_t> agents[kMaxDevices] = {};
+  std::atomic<int> slots[kMaxDevices] = {};
 };
 constinit Table table;  // zero to begin with: a page of it is there once it is needed
-constinit StaticSpinLock walking;
 
+// One walk at a time. Never held by who reads: the runtime is asked meanwhile, which takes locks of
+// its own. `reading` is the inner one, and nobody is called under it.
+constinit StaticSpinLock walking;
+constinit StaticSpinLock reading;
+
+// Under `reading`.
 int find(Handle kind, uint64_t handle) {
-  const int count = table.known_count.load(std::memory_order_acquire);
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < table.known_count; ++i) {
     const Known& known = table.known[i];
     if (known.handle == handle && known.kind == kind) return i;
   }
   return -1;
 }
 
+bool find_owner(Handle kind, uint64_t handle, Owner& owner) {
+  Locked<StaticSpinLock> lock(reading);
+  const int found = find(kind, handle);
+  if (found >= 0) owner = table.known[found].owner;
+  return found >= 0;
+}
+
 void enter(Handle kind, uint64_t handle, Owner owner) {
-  const int count = table.known_count.load(std::memory_order_relaxed);
-  if (count == kMaxKnown || find(kind, handle) >= 0) return;
-  table.known[count] = {handle, kind, owner};
-  table.known_count.store(count + 1, std::memory_order_release);
+  Locked<StaticSpinLock> lock(reading);
+  if (table.known_count == kMaxKnown || find(kind, handle) >= 0) return;
+  table.known[table.known_count] = {handle, kind, owner};
+  ++table.known_count;
+}
+
+void put_device(int number, const Device& device) {
+  Locked<StaticSpinLock> lock(reading);
+  table.devices[number] = device;
+  table.agents[number].store(device.agent.handle, std::memory_order_release);
+  table.slots[number].store(device.slot, std::memory_order_release);
+}
+
+void enter_size(int number, uint64_t bytes) {
+  Locked<StaticSpinLock> lock(reading);
+  // Coarse- and fine-grained pools are the same memory.
+  uint64_t& physical = table.devices[number].physical;
+  physical = std::max(physical, bytes);
 }
 
 // A pool's memory is charged as that of a device if it is global memory of a GPU. ROCr suballocates
@@ -62,9 +90,7 @@ hsa_status_t enter_pool(hsa_amd_memory_pool_t pool, void* data) {
   if (elsewhere) number = -1;
   size_t bytes = 0;
   if (number >= 0 && real::hsa_amd_memory_pool_get_info(pool, kPoolSize, &bytes) == kSuccess) {
-    // Coarse- and fine-grained pools are the same memory.
-    uint64_t& physical = table.devices[number].physical;
-    physical = std::max<uint64_t>(physical, bytes);
+    enter_size(number, bytes);
   }
   enter(Handle::pool, pool.handle, {number, std::min(walk.next, BlockCache::kPools - 1)});
   if (number >= 0) ++walk.next;
@@ -77,11 +103,11 @@ hsa_status_t enter_region(hsa_region_t region, void* data) {
                          segment != kRegionIsGlobal;
   // The runtime calls a pool and its region by the same handle.
   auto& walk = *static_cast<Walk*>(data);
-  const int pool = find(Handle::pool, region.handle);
-  const int number = pool >= 0 ? table.known[pool].owner.pool : walk.next;
+  Owner pool{-1, walk.next};
+  const bool known = find_owner(Handle::pool, region.handle, pool);
   enter(Handle::region, region.handle,
-        {elsewhere ? -1 : walk.device, std::min(number, BlockCache::kPools - 1)});
-  if (!elsewhere && pool < 0) ++walk.next;
+        {elsewhere ? -1 : walk.device, std::min(pool.pool, BlockCache::kPools - 1)});
+  if (!elsewhere && !known) ++walk.next;
   return kSuccess;
 }
 
@@ -92,11 +118,10 @@ int number_of(hsa_agent_t agent) {
   }
   const int count = table.device_count.load(std::memory_order_relaxed);
   for (int i = 0; i < count; ++i) {
-    if (table.devices[i].agent.handle == agent.handle) return i;
+    if (table.agents[i].load(std::memory_order_relaxed) == agent.handle) return i;
   }
   if (count == kMaxDevices) return -1;
-  Device& device = table.devices[count];
-  device = Device{};
+  Device device;
   device.agent = agent;
   uint32_t node = 0;
   if (real::hsa_agent_get_info(agent, kAgentDriverNode, &node) == kSuccess) {
@@ -110,6 +135,7 @@ int number_of(hsa_agent_t agent) {
   real::hsa_agent_get_info(agent, kAgentDomain, &device.domain);
   char uuid[64] = "";  // the runtime writes 21 bytes
   if (real::hsa_agent_get_info(agent, kAgentUuid, uuid) == kSuccess) device.uuid.assign(uuid);
+  put_device(count, device);
   return count;
 }
 
@@ -134,12 +160,12 @@ void walk() {
 }  // namespace
 
 Owner owner_of(Handle kind, uint64_t handle) {
-  int found = find(kind, handle);
-  if (found < 0) {
+  Owner owner{-1};
+  if (!find_owner(kind, handle, owner)) {
     walk();
-    found = find(kind, handle);
+    find_owner(kind, handle, owner);
   }
-  return found < 0 ? Owner{-1} : table.known[found].owner;
+  return owner;
 }
 
 int device_count() {
@@ -147,20 +173,27 @@ int device_count() {
   return table.device_count.load(std::memory_order_acquire);
 }
 
-const Device& device(int number) {
+Device device(int number) {
+  Locked<StaticSpinLock> lock(reading);
   return table.devices[number];
 }
 
+hsa_agent_t agent_of(int number) {
+  return {table.agents[number].load(std::memory_order_acquire)};
+}
+
 void forget_devices() {
-  Locked<StaticSpinLock> lock(walking);
-  table.known_count.store(0, std::memory_order_release);
+  Locked<StaticSpinLock> no_walk(walking);
+  Locked<StaticSpinLock> lock(reading);
+  table.known_count = 0;
   table.device_count.store(0, std::memory_order_release);
 }
 
 int device_index_of(Process& process, int number) {
-  const Device& found = device(number);
-  if (const int known = process.cached_device_index(found.slot); known != Process::kUnknownDevice)
+  const int slot = table.slots[number].load(std::memory_order_acquire);
+  if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
+  const Device found = device(number);
   return process.index_of_device(found.slot, found.key.c_str(), found.physical);
 }
 

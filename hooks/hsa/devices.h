@@ -36,9 +36,15 @@ struct Owner {
 Owner owner_of(Handle kind, uint64_t handle);
 
 int device_count();
-const Device& device(int number);
+
+// A copy of what is known of a device below a `device_count()`, and of it the agent alone, which
+// takes no lock. One that was forgotten meanwhile stays what it was until a walk finds another in
+// its place.
+Device device(int number);
+hsa_agent_t agent_of(int number);
 
 // Forgets all of it: the runtime was shut down, and its handles may come to mean something else.
+// Other threads may be reading.
 void forget_devices();
 
 // The slot of the n-th device of the machine, visible or not.

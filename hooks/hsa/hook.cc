@@ -12,7 +12,7 @@ namespace fracgpu::hsa {
 namespace {
 
 const void* key_of(int number) {
-  return reinterpret_cast<const void*>(device(number).agent.handle);
+  return reinterpret_cast<const void*>(agent_of(number).handle);
 }
 
 }  // namespace

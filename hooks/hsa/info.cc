@@ -13,7 +13,7 @@ namespace {
 bool view_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
   const int number = owner_of(kind, handle).device;
   if (number < 0) return false;
-  const Device& found = device(number);
+  const Device found = device(number);
   return process.view(found.key.c_str(), found.physical, view);
 }
 

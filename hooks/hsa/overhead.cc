@@ -51,7 +51,7 @@ hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, 
 void settle_all(Process& process) {
   for (int number = 0; number < device_count(); ++number) {
     Context context;
-    if (context_of(process, Handle::agent, device(number).agent.handle, context)) {
+    if (context_of(process, Handle::agent, agent_of(number).handle, context)) {
       settle_overhead(process, context.device_index);
     }
   }
@@ -74,8 +74,7 @@ OverheadReservation for_code(Process& process, int device_index, const char* api
 hsa_status_t hsa_init() {
   Hook hook;
   Context context;
-  if (!hook.active() ||
-      context_of(hook.process(), Handle::agent, device(0).agent.handle, context)) {
+  if (!hook.active() || context_of(hook.process(), Handle::agent, agent_of(0).handle, context)) {
     return real::hsa_init();
   }
   Process& process = hook.process();
@@ -177,22 +176,22 @@ hsa_status_t hsa_shut_down() {
     int type = 0;
     // Calls are counted: only the last one shuts the runtime down.
     if (result != kSuccess ||
-        real::hsa_agent_get_info(device(0).agent, kAgentDevice, &type) != kNotInitialized) {
+        real::hsa_agent_get_info(agent_of(0), kAgentDevice, &type) != kNotInitialized) {
       return result;
     }
     for (int number = 0; number < device_count(); ++number) {
+      const Device gone = device(number);
       Context context;
       uint64_t bytes = 0;
-      const void* const handle = reinterpret_cast<const void*>(device(number).agent.handle);
+      const void* const handle = reinterpret_cast<const void*>(gone.agent.handle);
       // The runtime's memory is gone when the kernel no longer reports it.
       if (process.contexts.find(handle, context) &&
-          backend_of(device(number).key.c_str()).usage_of_self(device(number).key.c_str(), bytes) &&
-          bytes == 0) {
+          backend_of(gone.key.c_str()).usage_of_self(gone.key.c_str(), bytes) && bytes == 0) {
         process.contexts.forget(handle, context);
         release_context(process, context);
         device_indices[ended++] = context.device_index;
       }
-      process.forget_device_index(device(number).slot);
+      process.forget_device_index(gone.slot);
     }
   }
   for (int i = 0; i < ended; ++i) settle_overhead(process, device_indices[i]);

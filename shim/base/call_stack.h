@@ -10,7 +10,7 @@ namespace fracgpu {
 // of this library. Returns how many.
 [[gnu::weak]] unsigned take_call_stack(uint64_t* frames, unsigned most);
 
-// Says them, one line a frame, at level info; up to the first that is 0.
+// Logs them at level info, one line per frame, up to the first that is 0.
 [[gnu::weak]] void report_frames(const uint64_t* frames, unsigned count);
 
 // The call stack of the calling thread.

@@ -17,11 +17,11 @@ struct ForkPage {
 // Null until `make_fork_page` made it; never replaced.
 inline std::atomic<ForkPage*> fork_page{nullptr};
 
-// The page, made if there is none. Null with errno where the host has no memory or does not wipe
-// it, which a later call may find changed.
+// The page, made if there is none. Null, with errno, when the host has no memory for it or the
+// kernel does not wipe it; a later call tries again.
 [[gnu::cold]] ForkPage* make_fork_page();
 
-// A number of this process that none of its ancestors had. 0 where forks cannot be told.
+// A number of this process that none of its ancestors had. 0 where forks cannot be detected.
 uint32_t fork_generation();
 
 }  // namespace fracgpu

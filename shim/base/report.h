@@ -1,4 +1,4 @@
-// What the shim says: single lines on stderr, or in the file FRACGPU_LOG_FILE names.
+// The log: single lines on stderr, or in the file that FRACGPU_LOG_FILE names.
 //
 // FRACGPU_LOG = off | error | warn (default) | info | debug. Nothing ever goes to stdout, and a
 // line is one write, so that lines of several processes do not mix.
@@ -25,10 +25,11 @@ void report(Level level, fmt::format_string<Args...> pattern, Args&&... args) {
   write_line(level, message.view());
 }
 
-// Lets through a burst of lines and then one a second, and counts what it held back.
+// Lets through a burst of lines and then one a second, and counts those it suppressed.
 class RateLimit {
  public:
-  // True when a line may be said now; `held_back` is then how many were not since the last one.
+  // True when a line may be written now; `held_back` is then how many were suppressed since the
+  // last one.
   bool pass(unsigned& held_back);
 
  private:

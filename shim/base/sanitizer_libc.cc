@@ -1,7 +1,8 @@
-// For sanitizer builds only: what the doors use of the C library.
+// For sanitizer builds only: what the dlsym interposer uses of the C library.
 //
 // A sanitizer's runtime intercepts these functions, and at its own start looks their real addresses
-// up by dlsym, which is our door. Calling them there would jump to an address not yet known.
+// up by dlsym, which is our interposer. Calling them there would jump to an address that is not
+// known yet.
 #include <elf.h>
 #include <link.h>
 #include <stddef.h>

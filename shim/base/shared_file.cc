@@ -1,11 +1,16 @@
-// Writes an unnamed temporary and links it into place; see shared_file.h.
+// Writes a temporary without a name, or with one of its own where the file system has no such, and
+// links it into place; see shared_file.h.
 #include "shim/base/shared_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cstdint>
+
+#include "shim/base/text.h"
 
 namespace fracgpu {
 namespace {
@@ -19,28 +24,41 @@ int fill(int fd, size_t size, const void* header, size_t header_size) {
   return written == static_cast<ssize_t>(header_size) ? 0 : written < 0 ? errno : ENOSPC;
 }
 
+// A new file beside `path`, with a name that nobody can know before it is there: /dev/shm is shared
+// by users, and by containers in which every PID may be given once more. -1 with errno.
+int make_named(const char* path, Text<160>& name) {
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) return -1;
+    name.format("{}.{:016x}.new", path, number);
+    const int fd =
+        open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kSharedFileMode);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+  errno = EAGAIN;  // not EEXIST, which says that `path` is there
+  return -1;
+}
+
 }  // namespace
 
 int make_shared_file(const char* path, size_t size, const void* header, size_t header_size) {
-  char temporary[160] = "";
+  Text<160> temporary;  // empty: the file has no name yet
   int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-    snprintf(temporary, sizeof temporary, "%s.%d.new", path, getpid());
-    unlink(temporary);
-    fd = open(temporary, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kSharedFileMode);
+    fd = make_named(path, temporary);
   }
   if (fd < 0) return errno;
 
   int code = fill(fd, size, header, header_size);
   if (code == 0) {
-    char source[64];
-    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
-    const bool linked = temporary[0] != '\0'
-                            ? link(temporary, path) == 0
-                            : linkat(AT_FDCWD, source, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+    Text<64> source;
+    source.format("/proc/self/fd/{}", fd);
+    const bool linked = !temporary.empty() ? link(temporary.c_str(), path) == 0
+                                           : linkat(AT_FDCWD, source.c_str(), AT_FDCWD, path,
+                                                    AT_SYMLINK_FOLLOW) == 0;
     if (!linked) code = errno;
   }
-  if (temporary[0] != '\0') unlink(temporary);
+  if (!temporary.empty()) unlink(temporary.c_str());
   ::close(fd);
   return code;
 }

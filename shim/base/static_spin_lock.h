@@ -1,6 +1,6 @@
-// A spin lock for objects with static storage, which a forked child inherits in whatever state the
-// parent's threads left them. A child has only the thread that forked: a lock that another thread
-// of the parent held would never be given back there, so whoever meets it takes it over.
+// A spin lock for objects with static storage, which a forked child inherits in the state in which
+// the parent's threads had them. A child has only the thread that forked: a lock that another
+// thread of the parent held would never be given back there, so whoever meets it takes it over.
 #pragma once
 
 #include <sched.h>
@@ -13,8 +13,8 @@
 
 namespace fracgpu {
 
-// What it protects must be sound at every moment, or what a fork leaves half done would stay so.
-// Any thread may use it at any time; it costs a few nanoseconds more than a SpinLock.
+// What it protects must be consistent at every instruction: a child takes over what a fork
+// interrupted. Any thread may use it at any time; it costs a few nanoseconds more than a SpinLock.
 class StaticSpinLock {
  public:
   void lock() {
@@ -34,7 +34,7 @@ class StaticSpinLock {
 
  private:
   static constexpr uint32_t kFree = 0;
-  // Held where forks cannot be told: it is waited for, whoever holds it.
+  // Held while forks cannot be detected: every process waits for it.
   static constexpr uint32_t kUntold = UINT32_MAX;
 
   std::atomic<uint32_t> holder_{kFree};  // the generation of the process whose thread holds it

@@ -55,7 +55,7 @@ class Text {
   size_t size_ = 0;
 };
 
-// Long enough for the longest single line that the shim says.
+// Long enough for the longest single line of the log.
 using Message = Text<480>;
 
 // What somebody wrote, for a message about it: long or unprintable text must not garble a log.

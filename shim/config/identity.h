@@ -16,7 +16,7 @@ bool is_tenant_name(std::string_view name);
 
 // The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
 // takes a name of its own and exports it to its children. A container with a ceiling of its own is
-// one tenant whatever FRACGPU_TENANT says. False with `error` set when that is malformed.
+// one tenant, whatever FRACGPU_TENANT is. False with `error` set when that is malformed.
 bool tenant_name(TenantName& name, Message& error);
 
 // Gives the launch tree its name early, so that children inherit it. Does nothing in a container,
@@ -29,8 +29,8 @@ ProcessName process_of_host(uint32_t pid);
 // The same for libraries that give one or the other, by where the number comes from.
 ProcessName process_of_either(uint32_t pid);
 
-// The same process by the PID of its own namespace, if that is one inside of this process's and
-// /proc tells; else all zero.
+// The same process by the PID of its own namespace, if that lies inside this process's and /proc
+// shows it; else all zero.
 ProcessName seen_from_inside(uint32_t pid_here);
 
 // In a container at least one of three namespaces is its own, even with --pid=host --ipc=host. The

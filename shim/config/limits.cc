@@ -107,7 +107,7 @@ uint64_t Amount::of(uint64_t physical) const {
     result = static_cast<uint64_t>(static_cast<uint128>(physical) * billionths / kBillion);
   }
   if (result > physical) result = physical;
-  if (result < layout::kUnit) result = layout::kUnit;  // a cap of 0 would read as "no row"
+  if (result < layout::kUnit) result = layout::kUnit;  // a cap of 0 would mean "no device"
   return result / layout::kUnit * layout::kUnit;
 }
 

@@ -1,4 +1,4 @@
-// Limits: what a user may write to cap a device, and what it comes to on a given device.
+// Limits: what a user may write to cap a device, and the cap in bytes that it means on a device.
 //
 // Grammar, items separated by commas:
 //   item     = [selector "="] amount
@@ -10,8 +10,8 @@
 //   amount   = number unit          8GiB 8gb 1.5G 512MiB   (all units are powers of 1024)
 //            | number "%"           50%  12.5%             of the device's own memory
 //            | fraction             0.5  0.125  1.0        of the device's own memory
-// A fraction is written with a point; a bare integer is refused, because nobody can tell whether
-// 8 is bytes or GiB.
+// A fraction is written with a point; a bare integer is refused, because 8
+// could be bytes or GiB.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Amount {
 
 class Limits {
  public:
-  // Reads `text`. On failure returns false, leaves the limits empty and says in `error` which
+  // Reads `text`. On failure returns false, leaves the limits empty and names in `error` which
   // text was wrong and what is accepted. Empty text is a failure.
   bool parse(std::string_view text, Message& error);
 
@@ -43,7 +43,8 @@ class Limits {
   // beats one without; of several selectors of one device the lowest counts.
   uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
-  // Whether some item selects a device so, and it must be known of a device to apply the limits.
+  // Whether some item selects devices by this kind of name, which must then be known of a device
+  // before the limits can be applied to it.
   bool selects_by(Selector::Kind kind) const;
 
   // The first selector that `exists(const Selector&)` knows no device for, or empty.

@@ -199,7 +199,8 @@ bool LedgerFile::is_current() const {
 bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
   const int fd = reopen(error);
   if (fd < 0) return false;
-  // One page is enough: what matters is that the mapping holds the description.
+  // What counts is that a mapping holds the description, whose last use ends the lock. Nobody reads
+  // through this one, so it costs addresses alone.
   void* life = mmap(nullptr, sizeof(layout::Ledger), PROT_READ, MAP_SHARED, fd, 0);
   struct flock lock = byte_lock(F_WRLCK, layout::lock_offset(slot));
   const bool locked = life != MAP_FAILED &&

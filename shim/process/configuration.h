@@ -8,7 +8,7 @@
 
 namespace fracgpu {
 
-// What FRACGPU_MEMORY_LIMIT and the ceiling file together say.
+// FRACGPU_MEMORY_LIMIT and the ceiling file together.
 class Configuration {
  public:
   // False with `error` set when either is malformed or the file cannot be trusted.

@@ -25,10 +25,10 @@ constinit StaticSpinLock making;
 
 Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
                                       const char* device_key) {
-  // What the driver says of a PID that is used again is about its new owner.
+  // What the driver reports for a PID that is used again is about its new owner.
   const uint64_t now = start_time_on_host(host_pid);
   if (now != 0 && start_time != 0 && now != start_time) return Ledger::DriverRelease::pid_reused;
-  // Where it has not told anything yet, a second failure is believed to be for good.
+  // A driver's first answer may fail; a second failure is taken to be permanent.
   for (int attempt = 0; attempt < 2; ++attempt) {
     uint64_t bytes = 0;
     if (backend_of(device_key).usage_of(host_pid, device_key, bytes)) {
@@ -43,7 +43,7 @@ Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
 Process* Process::make_self() {
   ForkPage* const page = make_fork_page();
   if (page == nullptr) {
-    // A child that nothing tells from its parent would take the parent's charges for its own.
+    // A child that cannot be distinguished from its parent would use the parent's charges.
     return make_refusing(
         "no page can be had that is wiped in forked children: out of host memory, or a kernel "
         "without MADV_WIPEONFORK (Linux 4.14)");
@@ -171,7 +171,7 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
 uint64_t Process::tenant_held(int device_index) {
   constexpr uint64_t kReapInterval_ms = 10;
   const uint64_t held = ledger.held(device_index);
-  // Only what others hold may belong to the dead.
+  // Only what other processes hold may belong to dead ones.
   if (held == ledger.held_by_self(device_index)) return held * layout::kUnit;
   const uint64_t now = coarse_now_ms();
   uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);

@@ -32,11 +32,12 @@ struct Overhead {
   std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
   // Charged for what exported pools may have let go of; the next reading takes it over.
   std::atomic<uint64_t> deferred{0};
-  std::atomic<uint64_t> read_again_ms{0};  // when a refusal may read the truth next
+  std::atomic<uint64_t> read_again_ms{0};  // when a refusal may ask the driver next
   // Under cold_paths:
-  uint64_t exported = 0;     // the most of `units` that others may hold
-  uint64_t unconfirmed = 0;  // of `units`: added since the last reading, and gone unless that tells
-  bool exact = true;         // `units` comes from the truth, and nothing was added to it since
+  uint64_t exported = 0;  // the most of `units` that other processes may hold
+  uint64_t unconfirmed =
+      0;              // of `units`: added since the last reading, dropped if the next one lacks it
+  bool exact = true;  // `units` is what the driver reported, and nothing was added since
   uint64_t largest_growth = 0;  // units; the most that a call other than a context was seen to take
 };
 
@@ -69,9 +70,9 @@ class Process {
   static constexpr int kFault = -2;
 
   // The ledger's device index of a device, or kNotCapped, or kFault (allocations must then be
-  // refused). `physical` is the vendor's own figure, used where the truth has none. `slot` stands
-  // for the device in this process, for caching: each vendor has some, one per device that it
-  // numbers.
+  // refused). `physical` is the vendor's own figure, for devices whose driver reports none. `slot`
+  // stands for the device in this process, for caching: each vendor has some, one per device that
+  // it numbers.
   int index_of_device(int slot, const char* device_key, uint64_t physical);
   int cached_device_index(int slot) const {
     return device_indices_[slot].load(std::memory_order_acquire);
@@ -103,22 +104,22 @@ class Process {
   std::atomic<uint32_t> in_flight{0};        // under way; see InFlightScope
   std::atomic<uint64_t> in_flight_ended{0};  // how many there have been
   SpinLock counting;                         // serialises `publish_allocation_count`
-  SpinLock cold_paths;                       // serialises readings of the truth within the process
-  SpinLock limits;                           // serialises changes of the driver's limits
+  SpinLock cold_paths;  // serialises this process's readings of the driver's usage
+  SpinLock limits;      // serialises changes of the driver's limits
   RateLimit refusal_rate;
   CallSites call_sites;
 
-  // Bytes held by the whole tenant on a device device index, the dead left out (looked for at most
-  // every few milliseconds: looking costs system calls).
+  // Bytes held by the whole tenant on a device index, without dead processes. Those are looked for
+  // at most every few milliseconds, since it costs system calls.
   uint64_t tenant_held(int device_index);
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
-  // What a tool is to be shown of a device; see Observation. False when the device is not capped.
+  // What a tool may see of a device; see Observation. False when the device is not capped.
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:
-  explicit Process(const char* fault);  // null: as the configuration says
+  explicit Process(const char* fault);  // null: none but those of the configuration
   [[gnu::cold]] static Process* make_self();
   // The one that stands in where none can be made, and refuses everything.
   [[gnu::cold]] static Process* make_refusing(const char* why);

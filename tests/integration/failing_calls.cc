@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -105,6 +106,10 @@ int fcntl(int fd, int command, ...) {
 int fstatvfs(int fd, struct statvfs* about) noexcept {
   FAIL_OR_FIND(fstatvfs, EIO, -1);
   return next(fd, about);
+}
+ssize_t getrandom(void* bytes, size_t size, unsigned flags) {
+  FAIL_OR_FIND(getrandom, ENOSYS, -1);
+  return next(bytes, size, flags);
 }
 int link(const char* from, const char* to) noexcept {
   FAIL_OR_FIND(link, EACCES, -1);

@@ -7,16 +7,22 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "shim/ledger/ledger.h"
+#include "tests/unit/child.h"
+#include "tests/unit/refused_calls.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -173,6 +179,43 @@ TEST(LedgerFileTest, NoDescriptorLeft) {
       << refusal.fault.view();
   for (const int fd : taken) close(fd);
   EXPECT_TRUE(ledger.reserve(device, 8, refusal)) << "the trouble is over, and so is the refusal";
+}
+
+// Files in /dev/shm whose names begin with the ledger's.
+std::set<std::string> files_of(const ScratchTenant& tenant) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().string().starts_with(tenant.path())) files.insert(entry.path().string());
+  }
+  return files;
+}
+
+// Where /dev/shm has no unnamed files, the ledger is made under a name that nobody can foresee: by
+// its PID, a process of another container would be the same as this one.
+TEST(LedgerFile, WithoutUnnamedFiles) {
+  ScratchTenant tenant;
+  std::string occupied;
+  const auto create = [&] {
+    occupied = tenant.path() + "." + std::to_string(getpid()) + ".new";
+    write_file(occupied, "somebody else's");
+    if (!refuse_calls(SYS_openat, BPF_JSET, O_TMPFILE & ~O_DIRECTORY, EOPNOTSUPP)) return 77;
+    Message error;
+    LedgerFile file;
+    if (file.open_or_create(tenant.name(), error) != Result::ok) return 1;
+    if (files_of(tenant) != std::set<std::string>{occupied, tenant.path()}) return 2;
+    unlink(tenant.path().c_str());
+    unlink(occupied.c_str());
+    // Not even something that cannot be removed stands in its way.
+    if (mkdir(occupied.c_str(), 0700) != 0) return 3;
+    LedgerFile again;
+    const Result result = again.open_or_create(tenant.name(), error);
+    rmdir(occupied.c_str());
+    return result == Result::ok ? 0 : 4;
+  };
+  const int status = status_of_child(create);
+  if (status == 77) GTEST_SKIP() << "no filter of system calls can be had here";
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(files_of(tenant), std::set<std::string>{tenant.path()});
 }
 
 // Runs `body` in a child with a mount namespace of its own, where it may do to /dev/shm whatever

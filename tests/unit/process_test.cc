@@ -3,18 +3,13 @@
 
 #include <errno.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstddef>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,6 +18,7 @@
 #include "shim/base/static_spin_lock.h"
 #include "shim/process/first_fault.h"
 #include "tests/unit/child.h"
+#include "tests/unit/refused_calls.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -51,17 +47,7 @@ TEST(Process, TheFirstFaultStays) {
 
 // The kernel refuses to wipe pages in forked children from now on, as one before Linux 4.14 does.
 bool refuse_wiping() {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter = {.len = std::size(program), .filter = program};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return refuse_calls(SYS_madvise, BPF_JEQ, MADV_WIPEONFORK, EINVAL);
 }
 
 TEST(Process, IsMadeAnewInAForkedChild) {
@@ -85,6 +71,7 @@ TEST(Process, RefusesWhereForksCannotBeTold) {
   const int status = status_of_child([&] {
     set_limit(tenant);
     if (!refuse_wiping()) return 77;
+    fork_page = nullptr;  // another test may have had one, before the kernel refused
     // Neither a process nor its children may charge what the other would take for its own.
     const auto refuses = [] {
       Process* const process = Process::self();

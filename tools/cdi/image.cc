@@ -52,7 +52,8 @@ std::string root_of(const std::string& state) {
     const std::string bundle = Json::parse(state).at("bundle").text();
     const Json config = Json::parse(whole(bundle + "/config.json"));
     const std::string& root = config.at("root").at("path").text();
-    return root.front() == '/' ? root : bundle + "/" + root;
+    if (root.empty()) throw std::runtime_error("the name of the container's root folder is empty");
+    return root.starts_with('/') ? root : bundle + "/" + root;
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format(
         "no state of a container on standard input ({}); container engines call this by themselves",

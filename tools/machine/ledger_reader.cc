@@ -209,13 +209,15 @@ bool DeviceUse::lives() const {
 
 namespace {
 
-// A ledger that is being made, on a file system without unnamed files: TENANT.PID.new.
+// A ledger that is being made, on a file system without unnamed files: TENANT.RANDOM.new, see
+// shared_file.h.
 bool is_unfinished(std::string_view name) {
   constexpr std::string_view kEnd = ".new";
+  constexpr size_t kDigits = 16;
   if (!name.ends_with(kEnd)) return false;
   name.remove_suffix(kEnd.size());
-  const size_t dot = name.find_last_not_of("0123456789");
-  return dot != name.npos && name[dot] == '.' && dot + 1 < name.size();
+  const size_t dot = name.find_last_not_of("0123456789abcdef");
+  return dot != name.npos && name[dot] == '.' && name.size() - dot - 1 == kDigits;
 }
 
 }  // namespace

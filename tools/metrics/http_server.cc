@@ -21,7 +21,6 @@ namespace {
 
 constexpr size_t kMostConnections = 32;
 constexpr size_t kLongestRequest = 16 * 1024;
-constexpr uint64_t kLockTimeout_ms = 10'000;  // for a whole request and its answer
 
 struct Connection {
   Descriptor socket;
@@ -74,8 +73,9 @@ bool advance(Connection& connection, const std::function<std::string()>& page) {
     connection.request.append(bytes, static_cast<size_t>(size));
     const bool whole = connection.request.find("\r\n\r\n") != std::string::npos;
     if (!whole && connection.request.size() < kLongestRequest) return true;
+    const uint64_t before = coarse_now_ms();
     connection.answer = answer_to(whole ? connection.request : "", page);
-    connection.until_ms = coarse_now_ms() + kLockTimeout_ms;
+    connection.until_ms += coarse_now_ms() - before;
   }
   while (connection.sent < connection.answer.size()) {
     const ssize_t size = send(fd, connection.answer.data() + connection.sent,
@@ -90,7 +90,8 @@ bool advance(Connection& connection, const std::function<std::string()>& page) {
 
 }  // namespace
 
-HttpServer::HttpServer(const std::string& address) {
+HttpServer::HttpServer(const std::string& address, uint64_t deadline_ms)
+    : deadline_ms_(deadline_ms) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon == address.npos ? 0 : colon);
   const std::string port = colon == address.npos ? "" : address.substr(colon + 1);
@@ -140,16 +141,16 @@ void HttpServer::serve(const std::function<std::string()>& page) {
     const uint64_t now = coarse_now_ms();
     std::vector<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
+      // What has come is looked at first: it may have waited for the page of another connection.
       const bool ready = sources[i + 1].revents != 0;
-      if (ready ? advance(connections[i], page) : now < connections[i].until_ms) {
-        kept.push_back(std::move(connections[i]));
-      }
+      if (ready && !advance(connections[i], page)) continue;
+      if (now < connections[i].until_ms) kept.push_back(std::move(connections[i]));
     }
     connections = std::move(kept);
     if (sources[0].revents == 0) continue;
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.get() >= 0) {
-      connections.push_back({std::move(socket), now + kLockTimeout_ms});
+      connections.push_back({std::move(socket), coarse_now_ms() + deadline_ms_});
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
       sleep_ms(50);  // for descriptors to come back
     }

@@ -2,6 +2,7 @@
 // it do.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -12,8 +13,11 @@ namespace fracgpu::tools {
 class HttpServer {
  public:
   // Listens on "127.0.0.1:9400", "[::1]:9400" or "0.0.0.0:9400"; port 0 means any that is free.
-  // Throws std::runtime_error with one line for what is no such address, or cannot be had.
-  explicit HttpServer(const std::string& address);
+  // Throws std::runtime_error with one line for what is no such address, or cannot be had. Who has
+  // not sent a whole request and taken its answer by `deadline_ms` after the connection was
+  // accepted is cut off, however often a byte of it comes; what `page` takes does not count.
+  static constexpr uint64_t kDeadline_ms = 10'000;
+  explicit HttpServer(const std::string& address, uint64_t deadline_ms = kDeadline_ms);
 
   // "http://127.0.0.1:9400"
   const std::string& url() const { return url_; }
@@ -22,6 +26,7 @@ class HttpServer {
   [[noreturn]] void serve(const std::function<std::string()>& page);
 
  private:
+  const uint64_t deadline_ms_;
   Descriptor listener_;
   std::string url_;
 };
