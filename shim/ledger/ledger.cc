@@ -17,6 +17,7 @@
 #include <bit>
 
 #include "shim/base/clock.h"
+#include "shim/ledger/invariants.h"
 
 namespace fracgpu {
 namespace {
@@ -90,6 +91,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
     return -1;
   }
   if (const int known = find_device(key); known >= 0) return known;
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
     if (row.cap.load(kRelaxed) != 0) {
@@ -143,6 +145,7 @@ void Ledger::charge_taken(int device, uint64_t units) {
   // who holds it may be about to raise its own lease; that much is better than waiting.
   const GrowLock lock(file_, lock_timeout());
   note(lock);
+  const LeaseScope scope(*file_.map(), lock, device);
   revoke_unspent(device);
 }
 
@@ -163,49 +166,65 @@ void Ledger::note(const GrowLock& lock) {
 }
 
 Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
-  uint64_t stuck_since_ms = 0;
-  int looks = 0;
+  StuckLock stuck;
   for (int waited_ms = 0;; ++waited_ms) {
-    bool stuck = false;
-    {
-      const GrowLock lock(file_, lock_timeout(), slot_);
-      note(lock);
-      const bool locked = static_cast<bool>(lock);
-      stuck = lock.is_stuck();
-      if (!locked && !stuck) {
-        error = lock.error();
+    switch (grow_once(device, units, error)) {
+      case Growth::granted:
+        return Grant::given;
+      case Growth::no_lock:
         return Grant::failed;
-      }
-      if (lock.has_turn()) {
-        if (try_grant(device, units, locked)) return Grant::given;
-        while (take_back_unspent(device, units)) {
-          if (try_grant(device, units, locked)) return Grant::given;
+      case Growth::lock_is_stuck:
+        if (const auto answer = give_up_if_stuck(device, units, stuck, error)) return *answer;
+        sleep_ms(1 + static_cast<long>(slot_ % 8));
+        break;
+      case Growth::no_room:
+        if (reap_dead()) break;
+        if (waited_ms >= kReleaseTimeout_ms || !fits_without_the_dead(device, units)) {
+          return Grant::not_enough;
         }
-      }
+        sleep_ms(1);
     }
-    if (stuck) {
-      // The dead cannot be reaped, and two that try at once may have stood in each other's way: a
-      // refusal takes several looks at what the living hold.
-      const uint64_t alive = held(device, true), cap_now = cap(device);
-      const bool hopeless = units > cap_now || alive > cap_now - units;
-      if (hopeless && ++looks >= kStuckLooks) return Grant::not_enough;
-      const uint64_t now = coarse_now_ms();
-      if (stuck_since_ms == 0) stuck_since_ms = now;
-      if (now - stuck_since_ms > GrowLock::kLockTimeout_ms) {
-        error = GrowLock::stuck_message(file_);
-        return Grant::failed;
-      }
-      sleep_ms(1 + static_cast<long>(slot_ % 8));
-      continue;
-    }
-    if (reap_dead()) continue;
-    // Only dead processes whose memory the driver still holds are worth waiting for.
-    const uint64_t alive = held(device, true);
-    const bool worth_it =
-        alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
-    if (!worth_it || waited_ms >= kReleaseTimeout_ms) return Grant::not_enough;
-    sleep_ms(1);
   }
+}
+
+// One attempt. The lock is given back before anything is waited for.
+Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
+  const GrowLock lock(file_, lock_timeout(), slot_);
+  note(lock);
+  const bool locked = static_cast<bool>(lock);
+  if (!locked && !lock.is_stuck()) {
+    error = lock.error();
+    return Growth::no_lock;
+  }
+  if (lock.has_turn()) {
+    const LeaseScope scope(*file_.map(), lock, device);
+    do {
+      if (try_grant(device, units, locked)) return Growth::granted;
+    } while (take_back_unspent(device, units));
+  }
+  return lock.is_stuck() ? Growth::lock_is_stuck : Growth::no_room;
+}
+
+// While another process has the lock and does not move. The dead cannot be reaped then, and two
+// that try at once may have stood in each other's way: a refusal takes several looks at what the
+// living hold.
+std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
+                                                      Message& error) const {
+  const uint64_t alive = held(device, true), cap_now = cap(device);
+  const bool hopeless = units > cap_now || alive > cap_now - units;
+  if (hopeless && ++stuck.looks >= kStuckLooks) return Grant::not_enough;
+  const uint64_t now = coarse_now_ms();
+  if (stuck.since_ms == 0) stuck.since_ms = now;
+  if (now - stuck.since_ms <= GrowLock::kLockTimeout_ms) return std::nullopt;
+  error = GrowLock::stuck_message(file_);
+  return Grant::failed;
+}
+
+// Whether it is worth waiting until the driver has released what dead processes had, since the
+// units would fit then.
+bool Ledger::fits_without_the_dead(int device, uint64_t units) const {
+  const uint64_t alive = held(device, true);
+  return alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
 }
 
 // Adds `units` to what this process holds if the cap has room beside everybody's claim, and under
@@ -285,6 +304,7 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
     error = lock.error();
     return false;
   }
+  const LeaseScope scope(*file_.map(), lock, device);
   // In this order: a process that dies between the two has changed nothing that matters.
   revoke_unspent(device);
   file_.map()->devices[device].cap.store(encoded_cap(cap_bytes), std::memory_order_release);

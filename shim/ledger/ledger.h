@@ -12,6 +12,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/text.h"
@@ -154,6 +156,19 @@ class Ledger {
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);
 
+  // The first invariant of the tenant's ledger that does not hold, in words, or nothing. Takes the
+  // file's lock, and asks for what holds whenever that is held, whatever other processes do:
+  // - Each device is there once, its key has its check, and rows are used without a gap.
+  // - A device's cap and the cells of claimed slots are codewords.
+  // - The sum of the leases is at most the cap. What is held may be above it; see charge_taken.
+  // - A slot that nobody has claimed holds nothing.
+  std::string_view check_invariants() const;
+
+  // The same of this process's own cells, which hold while no thread of it is in a call: the
+  // overhead and what is exported are part of what is held, and the peak is no less than that. (Two
+  // threads that raise the peak at once may leave the lower one, until the next call.)
+  std::string_view check_own_cells() const;
+
   const layout::Ledger* map() const { return file_.map(); }
   const char* path() const { return file_.path(); }
 
@@ -167,6 +182,12 @@ class Ledger {
 
  private:
   enum class Grant { given, not_enough, failed };
+  enum class Growth { granted, no_room, lock_is_stuck, no_lock };
+  // What a thread that waits for a stuck lock has seen so far.
+  struct StuckLock {
+    uint64_t since_ms = 0;
+    int looks = 0;
+  };
 
   static void raise(std::atomic<uint32_t>& peak, uint64_t value) {
     // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
@@ -176,6 +197,10 @@ class Ledger {
   }
   layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
   Grant grow(int device, uint64_t units, Message& error);
+  Growth grow_once(int device, uint64_t units, Message& error);
+  std::optional<Grant> give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
+                                        Message& error) const;
+  bool fits_without_the_dead(int device, uint64_t units) const;
   GrowLock::LockTimeout lock_timeout() const;
   void note(const GrowLock& lock);
   bool try_grant(int device, uint64_t units, bool locked);

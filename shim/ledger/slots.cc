@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/ledger/invariants.h"
 #include "shim/ledger/ledger.h"
 
 namespace fracgpu {
@@ -100,6 +101,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     error = lock.error();
     return false;
   }
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   bool alone = true;
   for_each_live(ledger, [&](uint32_t) { alone = false; });
   if (alone) {
@@ -224,6 +226,7 @@ bool Ledger::reap_dead() {
 
   GrowLock lock(file_);
   if (!lock) return false;
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
   const auto is_gone = [&](uint32_t slot) {
     return gone[slot] == owner_of(ledger.slots[slot]) &&
