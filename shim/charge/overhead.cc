@@ -263,58 +263,100 @@ void OverheadReservation::refused_by_driver() const {
   report_driver_refusal(process_, device_index_, api_, units_);
 }
 
+// What the call has made of the overhead.
+struct OverheadReservation::Outcome {
+  Reading reading = Reading::in_flight;
+  uint64_t before = 0, after = 0;  // units
+  bool exact = false;              // `after` is what the driver counts, to the unit
+
+  uint64_t grown() const { return after > before ? after - before : 0; }
+};
+
 bool OverheadReservation::made() {
   const OverheadLock lock(process_);
-  Overhead& overhead = process_.overhead[device_index_];
-  const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
+  const Outcome outcome = read_outcome(lock);
+  learn_from(lock, outcome);
+  charge(lock, outcome);
+  if (process_.ledger.within_cap(device_index_)) return true;
+  report_excess(outcome);
+  return false;
+}
+
+OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLock& lock) {
+  const Overhead& overhead = process_.overhead[device_index_];
+  Outcome outcome;
   Bounds bounds;
-  Reading reading =
-      only_one ? measure_overhead(lock, device_index_, units_, bounds) : Reading::in_flight;
-  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // While another such call is under way, the difference may be that one's.
+  const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
+  if (only_one) outcome.reading = measure_overhead(lock, device_index_, units_, bounds);
+  // Only now: measuring may have added to it.
+  outcome.before = overhead.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
-  if (reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
-    reading = Reading::unknown;
+  if (outcome.reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
+    outcome.reading = Reading::unknown;
   }
-  uint64_t units = bounds.nearest_to(before - overhead.unconfirmed + units_);
-  const bool context = is_context();
-  const uint64_t grown =
-      reading == Reading::unknown ? grown_by_context(process_, device_index_, used_before_) : 0;
-  const uint64_t estimate = grown != 0 ? grown : units_;
+  switch (outcome.reading) {
+    case Reading::believed:
+      outcome.after = bounds.nearest_to(outcome.before - overhead.unconfirmed + units_);
+      outcome.exact = bounds.exact();
+      break;
+    case Reading::in_flight:
+      outcome.after = outcome.before + units_;
+      break;
+    case Reading::unknown:
+      outcome.after = outcome.before + (is_context() ? estimate_context() : 0);
+  }
+  return outcome;
+}
+
+// In units, where the driver does not report what this process holds: what everybody's use of the
+// device has grown by, or else what was reserved.
+uint64_t OverheadReservation::estimate_context() {
+  const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
   if (grown != 0) note_context_size(process_, device_index_, grown);
-  if (reading == Reading::in_flight) units = before + units_;
-  if (reading == Reading::unknown) units = before + (context ? estimate : 0);
-  // Learnt only where nothing else can be in the difference.
-  if (reading == Reading::believed && bounds.exact() && overhead.exact && units > before) {
-    const uint64_t growth = units - before;
-    if (context) {
-      note_context_size(process_, device_index_, growth);
-    } else if (kind_ == Kind::module) {
-      overhead.largest_growth = std::max(growth, overhead.largest_growth);
-    }
+  const uint64_t estimate = grown != 0 ? grown : units_;
+  report(Level::info,
+         "the driver does not tell what this process holds on {}: a context is "
+         "charged by {}, {}, and modules not at all",
+         process_.ledger.map()->devices[device_index_].key,
+         grown != 0 ? "what the GPU's use grew by" : "estimate",
+         human_bytes(estimate * kUnit).view());
+  return estimate;
+}
+
+// Remembers how large a context or a module was, where nothing else can be in the difference.
+void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome) {
+  Overhead& overhead = process_.overhead[device_index_];
+  if (!outcome.exact || !overhead.exact || outcome.grown() == 0) return;
+  if (is_context()) {
+    note_context_size(process_, device_index_, outcome.grown());
+  } else if (kind_ == Kind::module) {
+    overhead.largest_growth = std::max(outcome.grown(), overhead.largest_growth);
   }
-  overhead.exact = reading == Reading::believed && bounds.exact();
-  // Read again before the next refusal.
-  if (reading == Reading::in_flight) overhead.read_again_ms.store(0, std::memory_order_relaxed);
-  if (reading == Reading::unknown && context) {
-    report(Level::info,
-           "the driver does not tell what this process holds on {}: a context is "
-           "charged by {}, {}, and modules not at all",
-           process_.ledger.map()->devices[device_index_].key,
-           grown != 0 ? "what the GPU's use grew by" : "estimate",
-           human_bytes(estimate * kUnit).view());
+}
+
+// The reservation becomes overhead.
+void OverheadReservation::charge(const OverheadLock& lock, const Outcome& outcome) {
+  Overhead& overhead = process_.overhead[device_index_];
+  overhead.exact = outcome.exact;
+  // What was not measured is read before the next refusal.
+  if (outcome.reading == Reading::in_flight) {
+    overhead.read_again_ms.store(0, std::memory_order_relaxed);
   }
-  charge_overhead(lock, device_index_, units, units_);
-  if (reading == Reading::believed) overhead.unconfirmed = 0;
+  charge_overhead(lock, device_index_, outcome.after, units_);
+  if (outcome.reading == Reading::believed) overhead.unconfirmed = 0;
   publish_allocation_count(process_, device_index_);
   overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
-  if (process_.ledger.within_cap(device_index_)) return true;
+}
+
+// The call took more than the cap has room for.
+void OverheadReservation::report_excess(const Outcome& outcome) {
   Refusal refusal;
-  refusal.asked = units > before ? units - before : 0;
+  refusal.asked = outcome.grown();
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
   report_refusal(process_, device_index_, api_, refusal);
-  return false;
 }
 
 void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {

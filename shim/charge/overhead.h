@@ -57,6 +57,14 @@ class OverheadReservation {
   void refused_by_driver() const;
 
  private:
+  struct Outcome;
+  // The steps of `made`.
+  Outcome read_outcome(const OverheadLock& lock);
+  uint64_t estimate_context();
+  void learn_from(const OverheadLock& lock, const Outcome& outcome);
+  void charge(const OverheadLock& lock, const Outcome& outcome);
+  void report_excess(const Outcome& outcome);
+
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
 
   Process& process_;
