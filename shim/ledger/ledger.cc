@@ -7,7 +7,7 @@
 // Who wants more than its lease first counts it as held and then counts everybody. Of any two that
 // do so at once the later one sees the earlier one's units, so that the cap holds even where the
 // lock is not had; the lock is there so that nobody is refused because of a passing attempt. Leases
-// grow, slots and rows change hands, and the dead are reaped only under the lock.
+// grow, slots and devices are given out, and the dead are reaped only under the lock.
 #include "shim/ledger/ledger.h"
 
 #include <string.h>
@@ -36,14 +36,17 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A lease grows by this much more than what is needed, so that the next few allocations need not
 // ask again: at most 32 MiB, and at most a 64th of the cap, so that small caps are not locked up
-// in leases that others must first take back.
+// in leases that others must first take back. bench/contention compares a ledger with and without
+// room for spare leases; these two numbers themselves are chosen and not measured.
 constexpr uint64_t kMaxSpare = (32u << 20) / layout::kUnit;
 constexpr uint64_t kSpareFraction = 64;
 
-// How long a refusal waits for the driver to let go of a dead process's memory.
+// How long a refusal waits for the driver to release a dead process's memory: long enough for the
+// usual, and no longer than a program stands that is to be refused. Chosen, not measured.
 constexpr int kReleaseTimeout_ms = 300;
 
-// How many looks it takes to refuse while the lock cannot be had.
+// How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each
+// see the other's units, at most for as long as one look takes. Chosen, not measured.
 constexpr int kStuckLooks = 4;
 
 // Counting oneself in and then counting the others must not change places.
@@ -131,9 +134,9 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
 }
 
 bool Ledger::release(int device, uint64_t units) {
-  const uint64_t part = pack(units, 0);
-  const uint64_t left = own_cell(device).held_and_lease.fetch_sub(part, kRelaxed) - part;
-  return left < publish_below_[device].load(kRelaxed);  // the upper halves decide
+  const uint64_t change = pack(units, 0);
+  const uint64_t now = own_cell(device).held_and_lease.fetch_sub(change, kRelaxed) - change;
+  return now < publish_below_[device].load(kRelaxed);  // the upper halves decide
 }
 
 void Ledger::charge_taken(int device, uint64_t units) {
@@ -288,9 +291,9 @@ bool Ledger::take_back_unspent(int device, uint64_t wanted) {
     auto& word = ledger.cells[device][slot].held_and_lease;
     uint64_t now = word.load(kRelaxed);
     while (taken < wanted && lease_of(now) > held_of(now)) {
-      const uint64_t part = std::min(lease_of(now) - held_of(now), wanted - taken);
-      if (word.compare_exchange_weak(now, now - pack(0, part), kRelaxed)) {
-        taken += part;
+      const uint64_t unspent = std::min(lease_of(now) - held_of(now), wanted - taken);
+      if (word.compare_exchange_weak(now, now - pack(0, unspent), kRelaxed)) {
+        taken += unspent;
         break;
       }
     }
@@ -317,10 +320,10 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   uint64_t sum = 0;
   if (!alive_only) {
     // Programs ask this often. The slots claimed first, one to a cache line, are summed without
-    // looking which are live: the cells of the others are zero. The upper half of a coded pair is
-    // its first number coded, so that one decoding serves all.
-    uint64_t coded = 0;
-    const auto add = [&](const Cell& cell) { coded += cell.held_and_lease.load(kRelaxed) >> 32; };
+    // looking which are live: the cells of the others are zero. The upper half of an encoded pair
+    // is its first number encoded, so that one decoding serves all.
+    uint64_t encoded = 0;
+    const auto add = [&](const Cell& cell) { encoded += cell.held_and_lease.load(kRelaxed) >> 32; };
     constexpr uint64_t kFirst = 0x1111111111111111;
     static_assert(layout::kCellsPerLine == 4);
     for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
@@ -336,7 +339,7 @@ uint64_t Ledger::held(int device, bool alive_only) const {
         add(group[std::countr_zero(bits)]);
       }
     }
-    if (layout::is_codeword(coded)) return layout::decode(coded);
+    if (layout::is_codeword(encoded)) return layout::decode(encoded);
     for_each_live(
         ledger, [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
     return sum;

@@ -1,7 +1,7 @@
 // The tenant as a tool sees it: device by device and process by process, read from the ledger.
 //
 // Works without joining: a tool holds no memory and must leave nothing behind. Where there is no
-// ledger, or nobody of the tenant lives, the configuration says what the cap would be.
+// ledger, or nobody of the tenant lives, the cap is the one that the configuration would give.
 #pragma once
 
 #include <cstdint>
