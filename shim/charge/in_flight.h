@@ -5,10 +5,10 @@
 
 namespace fracgpu {
 
-// While one lives, its thread may be between the driver's call and what the tables say of it:
-// memory that goes with a context, or with its last handle or mapping. The driver counts that no
-// longer and the ledger does: a reading of the truth would take the difference from what is
-// implicit, and the release would then take it again.
+// While one lives, its thread may be between the driver's call and the tables' record of it: memory
+// that goes with a context, or with its last handle or mapping. The driver no longer counts that,
+// and the ledger still does: a reading would take the difference from the overhead, and the release
+// would then take it again. Any number may live at once, on any threads; no lock is taken.
 class InFlightScope {
  public:
   explicit InFlightScope(Process& process) : process_(process) { ++process_.in_flight; }

@@ -15,8 +15,8 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .device_index = static_cast<uint8_t>(context.device_index)};
 }
 
-// The entry is gone without its parts having been freed. Where it was a block of a runtime's, that
-// has one less in use. (An exported one was not counted any more.)
+// The entry is gone without its suballocations having been freed. Where it was a block of a
+// runtime's, that has one less in use. (An exported one was not counted any more.)
 void discard_block(Process& process, const Allocation& entry) {
   if ((entry.key & 1) != 0 && !entry.exported) {
     process.blocks[entry.device_index][entry.pool].discarded();
@@ -113,7 +113,7 @@ uint64_t Release::finish(bool lingers) {
 }
 
 void Release::done() {
-  // A small array may still be in the chunk; nothing tells but the truth.
+  // A small array may still be in the chunk; only the driver-reported usage tells.
   const bool shared =
       found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0;
   const uint64_t units = finish(false);
@@ -162,8 +162,8 @@ bool record_small_array(Process& process, const Context& context, uint64_t handl
 
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
-  // The map is locked while it is visited, and whoever reads the truth locks the map: what is left
-  // to the truth waits until the map is free again.
+  // The map is locked while it is visited, and a reading of the driver-reported usage locks the
+  // map: what is deferred to one waits until the map is free again.
   uint64_t exported[layout::kMaxDevices] = {};
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
     if (allocation.exported) {

@@ -7,8 +7,9 @@
 
 namespace fracgpu {
 
-// Gives back what is charged for memory that this process has let go of. What was `exported` may be
-// held by others yet, at this process's cost: only the truth can tell.
+// Gives back `units` charged for memory that this process has freed. Others may still hold what was
+// `exported`, at this process's cost: that is deferred to the driver-reported usage, for which this
+// takes `Process::cold_paths`.
 void give_back(Process& process, int device_index, uint64_t units, bool exported);
 
 // The same for memory whose last use is gone, with all that was bound to it.
@@ -37,27 +38,27 @@ constexpr uint64_t chunk_key(uint64_t address) {
   return (address & ~(kPageBytes - 1)) | 1;
 }
 
-// Enters the allocation that `reservation` made room for. False when the host has no memory left
-// to remember it; the caller must then undo the driver's call.
+// Enters the allocation that `reservation` made room for. False when the host is out of memory; the
+// caller must then undo the driver's call.
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
 
-// Enters `units` of managed memory that are charged already. False when the host has no memory left
-// to remember it; they are given back then.
+// Enters `units` of managed memory that are charged already. False when the host is out of
+// memory; they are given back then.
 bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units);
 
-// The same for a part of a block that the runtime keeps when it is empty (block_cache.h), on the
-// first part of which alone something is charged. The caller has begun it there, and `begun` is
-// what that said. Where this is false the caller must cancel it.
+// The same for a suballocation of a block that the runtime keeps when it is empty (block_cache.h).
+// Only a block's first suballocation is charged. The caller has called BlockCache::begin, which
+// returned `begun`, and cancels that where this is false.
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
                           int pool, uint64_t address, const BlockCache::Ticket& begun);
 
 // What a free is about to give back. A whole allocation is taken before the driver is called,
-// since afterwards the driver may hand the same address to another thread; a part of a chunk is
+// since afterwards the driver may hand the same address to another thread; a suballocation is
 // counted until the driver is done, since until then the chunk stays.
 class Release {
  public:
-  // `likely_suballocation`: what is at the address is a part of a chunk rather than a whole
+  // `likely_suballocation`: the address is likely in a chunk rather than that of a whole
   // allocation.
   Release(Process& process, uint64_t address, bool likely_suballocation = false)
       : process_(process) {
@@ -67,9 +68,10 @@ class Release {
   }
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();
-  // The same, where the runtime keeps a block whose last part is gone.
+  // The same, where the runtime keeps a block whose last suballocation is gone.
   void done_in_block();
-  // The driver will free it when it gets there: the charge stays until the truth is read.
+  // The driver will free it when it gets there: the charge stays until the driver-reported
+  // usage is read.
   void defer();
   bool found() const { return found_; }
   ~Release() {

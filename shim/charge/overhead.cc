@@ -1,14 +1,14 @@
-// Memory that no call asks for by size: contexts and what the driver adds to them; see overhead.h.
+// Measures overhead and charges it; see overhead.h.
 //
-// The driver's own count for this process (the truth), less what calls were charged for, is the
-// implicit memory. It is read on cold paths, one reading at a time in a process, since a reading
-// costs milliseconds. A reading during which another thread allocates or frees means nothing, so
-// it counts only when no call was under way before, during and after it. That costs the calls
-// nothing: while one is under way, the ledger holds more for this process than its live
-// allocations and its implicit memory add up to.
+// The overhead is the driver-reported usage of this process, less what calls were charged for. The
+// usage is read on cold paths, one reading at a time in a process, since a reading costs
+// milliseconds. A reading during which another thread allocates or frees means nothing, so it
+// counts only when no call was under way before, during and after it. That costs the calls nothing:
+// while one is under way, the ledger holds more for this process than its live allocations and its
+// overhead add up to.
 //
-// Managed memory is charged in full, and the driver counts what of it is on the device, or none of
-// it: with any, a reading says between which two amounts the implicit memory is.
+// Managed memory is charged in full, and the driver counts as much of it as is on the device, or
+// none. With any of it, a reading gives two bounds for the overhead instead of one number.
 #include "shim/charge/overhead.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 using layout::kUnit;
 using layout::units_for;
 
-// Sets the implicit memory. `reserved` units for it are charged already and become part of it, in
+// Sets the overhead. `reserved` units for it are charged already and become part of it, in
 // one step: nobody may see them counted twice and be refused.
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved = 0) {
@@ -42,7 +42,7 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
   if (units < charged) process.ledger.release(device_index, charged - units);
 }
 
-// What is charged already counts as implicit memory from now on.
+// What is charged already counts as overhead from now on.
 void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported) {
   if (units == 0) return;
   Process& process = lock.process();
@@ -56,9 +56,9 @@ void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bo
 // What calls were charged for.
 struct AskedFor {
   uint64_t units = 0;
-  uint64_t managed = 0;  // part of them
+  uint64_t managed = 0;  // of `units`
   uint64_t changes = 0;  // differs from an earlier value when any of it came or went
-  BlockCache::EmptyBlocks kept[BlockCache::kPools];  // part of both
+  BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 };
 
 // True when no call is between its reservation and its entry in the process's tables, or between
@@ -87,12 +87,12 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) 
 }
 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
-// if there were any. They count as implicit memory from now on, which the caller sets. False when
+// if there were any. They count as overhead from now on, which the caller sets. False when
 // another thread has used some since.
 bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t units,
                          AskedFor& asked) {
   constexpr uint64_t kBlock = BlockCache::kBlockUnits;
-  // Whose they were cannot be told. A block that stayed counted where it is gone would be given
+  // Nothing tells whose they were. A block that stayed counted where it is gone would be given
   // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
   // all.
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
@@ -108,7 +108,7 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
 
 enum class Reading { believed, in_flight, unknown };
 
-// What a reading says of the implicit memory, in units.
+// Between which two amounts the overhead is by a reading, in units.
 struct Bounds {
   uint64_t least = 0, most = 0;
 
@@ -119,6 +119,8 @@ struct Bounds {
 // `own` units are reserved by the calling thread for a context that it has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
+  // A reading fails only if another thread's call falls into it. A program that allocates all the
+  // time would fail many in a row, and the next one is due soon. Chosen, not measured.
   constexpr int kAttempts = 3;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
@@ -129,7 +131,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend_of(process.ledger.map()->devices[device_index].key)
              .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
-      // Nobody can tell what importers hold: believe that it is nothing.
+      // What importers hold is not known then: believe that it is nothing.
       if (deferred > 0)
         charge_overhead(lock, device_index, process.overhead[device_index].units - deferred);
       return Reading::unknown;
@@ -151,10 +153,13 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
   return Reading::in_flight;
 }
 
-// Sets the implicit memory to what the driver counts for this process beyond what calls asked for.
+// Sets the overhead to what the driver counts for this process beyond what calls asked for.
 // Only a believed reading changes anything. `own` units are reserved by the calling thread.
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0) {
   Process& process = lock.process();
+  // A program may be refused thousands of times a second, and a reading costs milliseconds. A tenth
+  // of a second is soon enough to see what a driver gave back. A reading that failed told nothing,
+  // so the next one is due sooner. Chosen, not measured.
   constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
   Overhead& overhead = process.overhead[device_index];
   // While a context is being made the driver's count may or may not hold it already.
@@ -185,7 +190,8 @@ uint64_t use_by_all(const Process& process, int device_index) {
 
 // The size of a context by what the device's use has grown by since, where the driver does not tell
 // what this process holds; 0 where that is no context's size, because somebody else came or went
-// meanwhile. (By public reports contexts take from 150 to 600 MiB.)
+// meanwhile. By public reports contexts take from 150 to 600 MiB; the bounds leave room on both
+// sides of that and are not measured.
 uint64_t grown_by_context(const Process& process, int device_index, uint64_t used_before) {
   constexpr uint64_t kLeast = (32u << 20) / kUnit, kMost = (1u << 30) / kUnit;
   const uint64_t used = used_before != kNotTold ? use_by_all(process, device_index) : kNotTold;
@@ -199,7 +205,7 @@ void note_context_size(Process& process, int device_index, uint64_t units) {
 }
 
 // The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
-// then try with what is left, because nobody else can be pushed over the cap.
+// then try with what remains, because nobody else can be pushed over the cap.
 uint64_t room_if_alone(Process& process, int device_index) {
   const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
   const bool alone = held == process.ledger.held_by_self(device_index);
@@ -263,58 +269,100 @@ void OverheadReservation::refused_by_driver() const {
   report_driver_refusal(process_, device_index_, api_, units_);
 }
 
+// What the call has made of the overhead.
+struct OverheadReservation::Outcome {
+  Reading reading = Reading::in_flight;
+  uint64_t before = 0, after = 0;  // units
+  bool exact = false;              // `after` is what the driver counts, to the unit
+
+  uint64_t grown() const { return after > before ? after - before : 0; }
+};
+
 bool OverheadReservation::made() {
   const OverheadLock lock(process_);
-  Overhead& overhead = process_.overhead[device_index_];
-  const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
+  const Outcome outcome = read_outcome(lock);
+  learn_from(lock, outcome);
+  charge(lock, outcome);
+  if (process_.ledger.within_cap(device_index_)) return true;
+  report_excess(outcome);
+  return false;
+}
+
+OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLock& lock) {
+  const Overhead& overhead = process_.overhead[device_index_];
+  Outcome outcome;
   Bounds bounds;
-  Reading reading =
-      only_one ? measure_overhead(lock, device_index_, units_, bounds) : Reading::in_flight;
-  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // While another such call is under way, the difference may be that one's.
+  const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
+  if (only_one) outcome.reading = measure_overhead(lock, device_index_, units_, bounds);
+  // Only now: measuring may have added to it.
+  outcome.before = overhead.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
-  if (reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
-    reading = Reading::unknown;
+  if (outcome.reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
+    outcome.reading = Reading::unknown;
   }
-  uint64_t units = bounds.nearest_to(before - overhead.unconfirmed + units_);
-  const bool context = is_context();
-  const uint64_t grown =
-      reading == Reading::unknown ? grown_by_context(process_, device_index_, used_before_) : 0;
-  const uint64_t estimate = grown != 0 ? grown : units_;
+  switch (outcome.reading) {
+    case Reading::believed:
+      outcome.after = bounds.nearest_to(outcome.before - overhead.unconfirmed + units_);
+      outcome.exact = bounds.exact();
+      break;
+    case Reading::in_flight:
+      outcome.after = outcome.before + units_;
+      break;
+    case Reading::unknown:
+      outcome.after = outcome.before + (is_context() ? estimate_context() : 0);
+  }
+  return outcome;
+}
+
+// In units, where the driver does not report what this process holds: what everybody's use of the
+// device has grown by, or else what was reserved.
+uint64_t OverheadReservation::estimate_context() {
+  const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
   if (grown != 0) note_context_size(process_, device_index_, grown);
-  if (reading == Reading::in_flight) units = before + units_;
-  if (reading == Reading::unknown) units = before + (context ? estimate : 0);
-  // Learnt only where nothing else can be in the difference.
-  if (reading == Reading::believed && bounds.exact() && overhead.exact && units > before) {
-    const uint64_t growth = units - before;
-    if (context) {
-      note_context_size(process_, device_index_, growth);
-    } else if (kind_ == Kind::module) {
-      overhead.largest_growth = std::max(growth, overhead.largest_growth);
-    }
+  const uint64_t estimate = grown != 0 ? grown : units_;
+  report(Level::info,
+         "the driver does not tell what this process holds on {}: a context is "
+         "charged by {}, {}, and modules not at all",
+         process_.ledger.map()->devices[device_index_].key,
+         grown != 0 ? "what the GPU's use grew by" : "estimate",
+         human_bytes(estimate * kUnit).view());
+  return estimate;
+}
+
+// Remembers how large a context or a module was, where nothing else can be in the difference.
+void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome) {
+  Overhead& overhead = process_.overhead[device_index_];
+  if (!outcome.exact || !overhead.exact || outcome.grown() == 0) return;
+  if (is_context()) {
+    note_context_size(process_, device_index_, outcome.grown());
+  } else if (kind_ == Kind::module) {
+    overhead.largest_growth = std::max(outcome.grown(), overhead.largest_growth);
   }
-  overhead.exact = reading == Reading::believed && bounds.exact();
-  // Read again before the next refusal.
-  if (reading == Reading::in_flight) overhead.read_again_ms.store(0, std::memory_order_relaxed);
-  if (reading == Reading::unknown && context) {
-    report(Level::info,
-           "the driver does not tell what this process holds on {}: a context is "
-           "charged by {}, {}, and modules not at all",
-           process_.ledger.map()->devices[device_index_].key,
-           grown != 0 ? "what the GPU's use grew by" : "estimate",
-           human_bytes(estimate * kUnit).view());
+}
+
+// The reservation becomes overhead.
+void OverheadReservation::charge(const OverheadLock& lock, const Outcome& outcome) {
+  Overhead& overhead = process_.overhead[device_index_];
+  overhead.exact = outcome.exact;
+  // What was not measured is read before the next refusal.
+  if (outcome.reading == Reading::in_flight) {
+    overhead.read_again_ms.store(0, std::memory_order_relaxed);
   }
-  charge_overhead(lock, device_index_, units, units_);
-  if (reading == Reading::believed) overhead.unconfirmed = 0;
+  charge_overhead(lock, device_index_, outcome.after, units_);
+  if (outcome.reading == Reading::believed) overhead.unconfirmed = 0;
   publish_allocation_count(process_, device_index_);
   overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
-  if (process_.ledger.within_cap(device_index_)) return true;
+}
+
+// The call took more than the cap has room for.
+void OverheadReservation::report_excess(const Outcome& outcome) {
   Refusal refusal;
-  refusal.asked = units > before ? units - before : 0;
+  refusal.asked = outcome.grown();
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
   report_refusal(process_, device_index_, api_, refusal);
-  return false;
 }
 
 void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {
@@ -341,6 +389,8 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
 }
 
 void settle_deferred(Process& process, int device_index) {
+  // A reading costs milliseconds, and until there is one the tenant lacks the memory. Eight of the
+  // steps in which pools grow (256 MiB) is chosen, not measured.
   constexpr uint64_t kMuch = 8 * kPoolChunkBytes / kUnit;
   if (process.overhead[device_index].deferred.load(std::memory_order_relaxed) >= kMuch) {
     settle_overhead(process, device_index);

@@ -28,8 +28,9 @@ class OverheadLock {
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
                                            uint64_t units, bool exported = false);
 
-// Memory that a call makes the driver take without naming a size: reserved by an estimate, and set
-// right from the truth afterwards.
+// Memory that a call makes the driver take without naming a size: reserved by an estimate before
+// the call, and corrected by the driver-reported usage after it. All amounts are units. Every
+// function takes `cold_paths`, so no caller may hold it.
 class OverheadReservation {
  public:
   enum class Kind { given, context, runtime, module };
@@ -57,6 +58,14 @@ class OverheadReservation {
   void refused_by_driver() const;
 
  private:
+  struct Outcome;
+  // The steps of `made`.
+  Outcome read_outcome(const OverheadLock& lock);
+  uint64_t estimate_context();
+  void learn_from(const OverheadLock& lock, const Outcome& outcome);
+  void charge(const OverheadLock& lock, const Outcome& outcome);
+  void report_excess(const Outcome& outcome);
+
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
 
   Process& process_;
@@ -68,22 +77,23 @@ class OverheadReservation {
   bool granted_ = false;
 };
 
-// Reads the truth again if it is some time since the last reading or that one was not to be
-// believed. True when the implicit memory turned out to be less than what was charged.
+// Reads the driver-reported usage if the last reading was a while ago or failed. True when the
+// overhead turned out to be less than what was charged.
 // `own` units are reserved by the calling thread for a call that it has not made yet.
 bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
 
-// The driver may have given implicit memory back: reads the truth now. False where that cannot be
-// had.
+// The driver may have given overhead back: reads its reported usage now. False where the driver
+// does not report any.
 bool settle_overhead(Process& process, int device_index);
 
-// Lowers the implicit memory by `units`, by the caller's own knowledge.
+// Lowers the overhead by `units`, by the caller's own knowledge.
 void release_overhead(Process& process, int device_index, uint64_t units);
 
-// The driver destroyed a context: the same, and by estimate where the truth cannot be had.
+// The driver destroyed a context: reads the usage, or takes the estimate (units) off where the
+// driver reports none.
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate);
 
-// Reads the truth when much is charged for what exported pools may have let go of.
+// Reads the usage when much is charged for what exported pools may have released.
 void settle_deferred(Process& process, int device_index);
 
 }  // namespace fracgpu

@@ -1,4 +1,4 @@
-// Charges pools by what their driver says they hold.
+// Charges pools by what their driver reports that they hold.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,11 @@ void settle_pools(const OverheadLock& lock, int device_index);
 bool trim_pools(Process& process, int device_index);
 bool trim_pools(const OverheadLock& lock, int device_index);
 
-// The pool may be imported by other processes from now on.
+// The pool may be imported by other processes from now on. Once per pool is enough.
 void note_exported_pool(Process& process, uint64_t key);
 
-// The pool is destroyed and cannot be asked any more; `in_use`: parts of it are still allocated.
+// The pool is destroyed and cannot be asked any more; `in_use`: allocations of it
+// still live. Takes `cold_paths`.
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
 
 }  // namespace fracgpu

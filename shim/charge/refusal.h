@@ -7,14 +7,18 @@
 
 namespace fracgpu {
 
-// Records that an allocation was refused, and says why unless too much was said lately.
+// Records that an allocation was refused, and writes a line unless there were many lately. Needs a
+// joined process; `device_index` may be negative: not known. Sets `refusal.reason` where the ledger
+// failed. Takes `Process::counting`.
 void report_refusal(Process& process, int device_index, const char* api, Refusal& refusal);
+// The same when nothing can be allocated at all (Process::fault).
 void report_fault(Process& process, const char* api);
 
 // The same when the driver has not the memory for which `units` are reserved.
 void report_driver_refusal(Process& process, int device_index, const char* api, uint64_t units);
 
-// The same when a runtime refused by itself, by what it was told of the capped device.
+// The same when a runtime refused by itself, because it sees a device as large as the cap.
+// Does nothing for a device that is not capped.
 void report_runtime_refusal(Process& process, int device_index, const char* api);
 
 }  // namespace fracgpu

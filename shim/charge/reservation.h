@@ -13,16 +13,19 @@
 namespace fracgpu {
 
 // Writes into the ledger how many allocations of this process live on the device. Done where the
-// fast path is left anyway (a lease has grown, the truth was read, memory was refused) and, so that
-// frees show as well, each time that half of the memory is gone.
+// slow path is taken anyway (a lease has grown, the driver-reported usage was read, memory was
+// refused) and, so that frees show as well, each time that half of the memory is gone. Takes
+// `Process::counting` and, shard by shard, the locks of the tables.
 [[gnu::cold]] void publish_allocation_count(Process& process, int device_index);
 
-// Room under the cap, taken before the driver is called.
+// Room under the cap, taken before the driver is called. Belongs to one thread; the slow path may
+// take `Process::cold_paths`, which the caller must not hold.
 class Reservation {
  public:
-  // Reserves `units` on the device device index for the function `api`, of which `charged` are
-  // charged already and become part of the reservation. When the cap has no room, says so on stderr
-  // (rate-limited) and is false.
+  // Reserves `units` on the device for the function `api` (a string that outlives this), of which
+  // `charged` (at most `units`) are charged already and become part of the reservation. When the
+  // cap has no room, one line on stderr says so (rate-limited), `charged` is given back, and this
+  // is false.
   Reservation(Process& process, int device_index, uint64_t units, const char* api,
               uint64_t charged = 0)
       : process_(process),
@@ -34,7 +37,7 @@ class Reservation {
     if (!granted_) reserve_slow(charged);
   }
 
-  // What was not kept is given back. If the lease had to grow, tells how many allocations live now.
+  // What was not kept is given back. If the lease had to grow, publishes how many allocations live.
   ~Reservation() {
     if (granted_ && units_ > 0) process_.ledger.release(device_index_, units_);
     if (lease_grew_) publish_allocation_count(process_, device_index_);
@@ -44,7 +47,7 @@ class Reservation {
 
   explicit operator bool() const { return granted_; }
 
-  // The driver took `units` of the reservation; the rest is given back now.
+  // The driver took `units` (at most those reserved); the rest is given back now. Call it once.
   void keep(uint64_t units) {
     if (units < units_) process_.ledger.release(device_index_, units_ - units);
     units_ = 0;
@@ -59,7 +62,7 @@ class Reservation {
   int device_index() const { return device_index_; }
   bool lease_grew() const { return lease_grew_; }
 
-  // The driver has not the memory: says so, and what was reserved goes back as ever.
+  // The driver does not have the memory: reports a refusal. The destructor gives back as ever.
   [[gnu::cold]] void refused_by_driver() const;
 
  private:

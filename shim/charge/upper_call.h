@@ -14,7 +14,7 @@ namespace fracgpu {
 
 class UpperCall {
  public:
-  // Calls that the upper API makes to itself are part of the outermost one.
+  // Calls that the upper API makes to itself belong to the outermost one.
   explicit UpperCall(const char* api) : api_(api) {
     if (current_ == nullptr) current_ = this;
   }
@@ -30,7 +30,8 @@ class UpperCall {
   bool outermost() const { return current_ == this; }
   const char* api() const { return api_; }
 
-  // Makes room for what the call will take on a device index, once. False: refused, and said so.
+  // Makes room for `units` that the call will take on a device. At most once in a call, and only in
+  // the outermost. False: refused, and reported.
   bool reserve(Process& process, int device_index, uint64_t units) {
     Reservation reservation(process, device_index, units, api_);
     if (!reservation) return false;
@@ -44,7 +45,7 @@ class UpperCall {
   // What the calls under this one have taken of it.
   bool untouched() const { return !touched_; }
 
-  // Hands what is left of the reservation over to the caller.
+  // Hands what remains of the reservation (units) over to the caller.
   uint64_t take_rest() {
     const uint64_t units = remaining_;
     remaining_ = 0;

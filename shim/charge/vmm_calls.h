@@ -30,7 +30,7 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
 // Drops a reference: a handle, or an address at which other processes' memory was opened.
 template <typename Call>
 auto release_physical(Process& process, uint64_t handle, Call call) {
-  const InFlightScope disturbance(process);
+  const InFlightScope in_flight(process);
   const uint64_t memory = process.physical.memory_of(handle);
   const auto result = call();
   if (result == 0 && memory != 0) give_back(process, process.physical.drop_reference(memory));
@@ -58,7 +58,7 @@ auto map_physical(Process& process, uint64_t address, uint64_t size, uint64_t ha
 
 template <typename Call>
 auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call) {
-  const InFlightScope disturbance(process);
+  const InFlightScope in_flight(process);
   const uint64_t serial = process.physical.serial();
   const auto result = call();
   if (result == 0) {
@@ -86,8 +86,8 @@ inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Free
   return charge.units > 0;
 }
 
-// An allocation was exported: by its address, or as a part of a chunk. Says its entry, if there is
-// one. True the first time.
+// An allocation was exported, by its address; it may be in a chunk. Copies its entry to `entry`, if
+// there is one. True the first time.
 inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
   const bool first = process.allocations.mark_exported(address, entry) ||
                      process.allocations.mark_exported(chunk_key(address), entry);

@@ -14,6 +14,8 @@ namespace fracgpu {
 namespace {
 
 // A holder that runs needs microseconds, but may have to wait for a core, or others for their turn.
+// 50 ms is several time slices of a loaded machine; it is paid once, when a holder stops, and 2 ms
+// each time after that, until the lock moves again. Chosen so, not measured.
 constexpr long kBriefTimeout_ns = 50'000'000;
 constexpr long kLeastTimeout_ns = 2'000'000;
 

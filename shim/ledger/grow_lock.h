@@ -1,4 +1,4 @@
-// The lock under which a ledger's leases grow and its slots and rows change hands.
+// The OFD lock under which a ledger's leases grow and its slots and devices are given out.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,16 @@
 
 namespace fracgpu {
 
-// Holds the file's one lock: leases grow, slots and device rows change hands only under it. The
-// kernel drops it when the holder dies. Waiting is bounded, since a holder may be stopped.
+// Holds the file's one lock for one thread: leases grow, slots are claimed or reaped and devices
+// are added only under it. The kernel drops it when the holder dies. Waiting is bounded, since a
+// holder may be stopped. Not recursive: a second one in the same process waits for the first.
 class GrowLock {
  public:
+  // Long beside the microseconds that a running holder needs, short beside what a person waits for
+  // a program that starts. Chosen, not measured.
   static constexpr long kLockTimeout_ms = 5000;
   // How long to wait: as long as that; as long as a holder that runs may take; or just long enough
-  // to tell a busy lock from one whose holder has not moved since we last waited.
+  // to distinguish a busy lock from one whose holder has not moved since we last waited.
   enum class LockTimeout { full, brief, least };
 
   explicit GrowLock(const LedgerFile& file, LockTimeout timeout = LockTimeout::full);

@@ -7,7 +7,7 @@
 // Who wants more than its lease first counts it as held and then counts everybody. Of any two that
 // do so at once the later one sees the earlier one's units, so that the cap holds even where the
 // lock is not had; the lock is there so that nobody is refused because of a passing attempt. Leases
-// grow, slots and rows change hands, and the dead are reaped only under the lock.
+// grow, slots and devices are given out, and the dead are reaped only under the lock.
 #include "shim/ledger/ledger.h"
 
 #include <string.h>
@@ -17,6 +17,7 @@
 #include <bit>
 
 #include "shim/base/clock.h"
+#include "shim/ledger/invariants.h"
 
 namespace fracgpu {
 namespace {
@@ -35,14 +36,17 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A lease grows by this much more than what is needed, so that the next few allocations need not
 // ask again: at most 32 MiB, and at most a 64th of the cap, so that small caps are not locked up
-// in leases that others must first take back.
+// in leases that others must first take back. bench/contention compares a ledger with and without
+// room for spare leases; these two numbers themselves are chosen and not measured.
 constexpr uint64_t kMaxSpare = (32u << 20) / layout::kUnit;
 constexpr uint64_t kSpareFraction = 64;
 
-// How long a refusal waits for the driver to let go of a dead process's memory.
+// How long a refusal waits for the driver to release a dead process's memory: long enough for the
+// usual, and no longer than a program stands that is to be refused. Chosen, not measured.
 constexpr int kReleaseTimeout_ms = 300;
 
-// How many looks it takes to refuse while the lock cannot be had.
+// How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each
+// see the other's units, at most for as long as one look takes. Chosen, not measured.
 constexpr int kStuckLooks = 4;
 
 // Counting oneself in and then counting the others must not change places.
@@ -90,6 +94,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
     return -1;
   }
   if (const int known = find_device(key); known >= 0) return known;
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
     if (row.cap.load(kRelaxed) != 0) {
@@ -129,9 +134,9 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
 }
 
 bool Ledger::release(int device, uint64_t units) {
-  const uint64_t part = pack(units, 0);
-  const uint64_t left = own_cell(device).held_and_lease.fetch_sub(part, kRelaxed) - part;
-  return left < publish_below_[device].load(kRelaxed);  // the upper halves decide
+  const uint64_t change = pack(units, 0);
+  const uint64_t now = own_cell(device).held_and_lease.fetch_sub(change, kRelaxed) - change;
+  return now < publish_below_[device].load(kRelaxed);  // the upper halves decide
 }
 
 void Ledger::charge_taken(int device, uint64_t units) {
@@ -143,6 +148,7 @@ void Ledger::charge_taken(int device, uint64_t units) {
   // who holds it may be about to raise its own lease; that much is better than waiting.
   const GrowLock lock(file_, lock_timeout());
   note(lock);
+  const LeaseScope scope(*file_.map(), lock, device);
   revoke_unspent(device);
 }
 
@@ -163,49 +169,65 @@ void Ledger::note(const GrowLock& lock) {
 }
 
 Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
-  uint64_t stuck_since_ms = 0;
-  int looks = 0;
+  StuckLock stuck;
   for (int waited_ms = 0;; ++waited_ms) {
-    bool stuck = false;
-    {
-      const GrowLock lock(file_, lock_timeout(), slot_);
-      note(lock);
-      const bool locked = static_cast<bool>(lock);
-      stuck = lock.is_stuck();
-      if (!locked && !stuck) {
-        error = lock.error();
+    switch (grow_once(device, units, error)) {
+      case Growth::granted:
+        return Grant::given;
+      case Growth::no_lock:
         return Grant::failed;
-      }
-      if (lock.has_turn()) {
-        if (try_grant(device, units, locked)) return Grant::given;
-        while (take_back_unspent(device, units)) {
-          if (try_grant(device, units, locked)) return Grant::given;
+      case Growth::lock_is_stuck:
+        if (const auto answer = give_up_if_stuck(device, units, stuck, error)) return *answer;
+        sleep_ms(1 + static_cast<long>(slot_ % 8));
+        break;
+      case Growth::no_room:
+        if (reap_dead()) break;
+        if (waited_ms >= kReleaseTimeout_ms || !fits_without_the_dead(device, units)) {
+          return Grant::not_enough;
         }
-      }
+        sleep_ms(1);
     }
-    if (stuck) {
-      // The dead cannot be reaped, and two that try at once may have stood in each other's way: a
-      // refusal takes several looks at what the living hold.
-      const uint64_t alive = held(device, true), cap_now = cap(device);
-      const bool hopeless = units > cap_now || alive > cap_now - units;
-      if (hopeless && ++looks >= kStuckLooks) return Grant::not_enough;
-      const uint64_t now = coarse_now_ms();
-      if (stuck_since_ms == 0) stuck_since_ms = now;
-      if (now - stuck_since_ms > GrowLock::kLockTimeout_ms) {
-        error = GrowLock::stuck_message(file_);
-        return Grant::failed;
-      }
-      sleep_ms(1 + static_cast<long>(slot_ % 8));
-      continue;
-    }
-    if (reap_dead()) continue;
-    // Only dead processes whose memory the driver still holds are worth waiting for.
-    const uint64_t alive = held(device, true);
-    const bool worth_it =
-        alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
-    if (!worth_it || waited_ms >= kReleaseTimeout_ms) return Grant::not_enough;
-    sleep_ms(1);
   }
+}
+
+// One attempt. The lock is given back before anything is waited for.
+Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
+  const GrowLock lock(file_, lock_timeout(), slot_);
+  note(lock);
+  const bool locked = static_cast<bool>(lock);
+  if (!locked && !lock.is_stuck()) {
+    error = lock.error();
+    return Growth::no_lock;
+  }
+  if (lock.has_turn()) {
+    const LeaseScope scope(*file_.map(), lock, device);
+    do {
+      if (try_grant(device, units, locked)) return Growth::granted;
+    } while (take_back_unspent(device, units));
+  }
+  return lock.is_stuck() ? Growth::lock_is_stuck : Growth::no_room;
+}
+
+// While another process has the lock and does not move. The dead cannot be reaped then, and two
+// that try at once may have stood in each other's way: a refusal takes several looks at what the
+// living hold.
+std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
+                                                      Message& error) const {
+  const uint64_t alive = held(device, true), cap_now = cap(device);
+  const bool hopeless = units > cap_now || alive > cap_now - units;
+  if (hopeless && ++stuck.looks >= kStuckLooks) return Grant::not_enough;
+  const uint64_t now = coarse_now_ms();
+  if (stuck.since_ms == 0) stuck.since_ms = now;
+  if (now - stuck.since_ms <= GrowLock::kLockTimeout_ms) return std::nullopt;
+  error = GrowLock::stuck_message(file_);
+  return Grant::failed;
+}
+
+// Whether it is worth waiting until the driver has released what dead processes had, since the
+// units would fit then.
+bool Ledger::fits_without_the_dead(int device, uint64_t units) const {
+  const uint64_t alive = held(device, true);
+  return alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
 }
 
 // Adds `units` to what this process holds if the cap has room beside everybody's claim, and under
@@ -269,9 +291,9 @@ bool Ledger::take_back_unspent(int device, uint64_t wanted) {
     auto& word = ledger.cells[device][slot].held_and_lease;
     uint64_t now = word.load(kRelaxed);
     while (taken < wanted && lease_of(now) > held_of(now)) {
-      const uint64_t part = std::min(lease_of(now) - held_of(now), wanted - taken);
-      if (word.compare_exchange_weak(now, now - pack(0, part), kRelaxed)) {
-        taken += part;
+      const uint64_t unspent = std::min(lease_of(now) - held_of(now), wanted - taken);
+      if (word.compare_exchange_weak(now, now - pack(0, unspent), kRelaxed)) {
+        taken += unspent;
         break;
       }
     }
@@ -285,6 +307,7 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
     error = lock.error();
     return false;
   }
+  const LeaseScope scope(*file_.map(), lock, device);
   // In this order: a process that dies between the two has changed nothing that matters.
   revoke_unspent(device);
   file_.map()->devices[device].cap.store(encoded_cap(cap_bytes), std::memory_order_release);
@@ -297,10 +320,10 @@ uint64_t Ledger::held(int device, bool alive_only) const {
   uint64_t sum = 0;
   if (!alive_only) {
     // Programs ask this often. The slots claimed first, one to a cache line, are summed without
-    // looking which are live: the cells of the others are zero. The upper half of a coded pair is
-    // its first number coded, so that one decoding serves all.
-    uint64_t coded = 0;
-    const auto add = [&](const Cell& cell) { coded += cell.held_and_lease.load(kRelaxed) >> 32; };
+    // looking which are live: the cells of the others are zero. The upper half of an encoded pair
+    // is its first number encoded, so that one decoding serves all.
+    uint64_t encoded = 0;
+    const auto add = [&](const Cell& cell) { encoded += cell.held_and_lease.load(kRelaxed) >> 32; };
     constexpr uint64_t kFirst = 0x1111111111111111;
     static_assert(layout::kCellsPerLine == 4);
     for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
@@ -316,7 +339,7 @@ uint64_t Ledger::held(int device, bool alive_only) const {
         add(group[std::countr_zero(bits)]);
       }
     }
-    if (layout::is_codeword(coded)) return layout::decode(coded);
+    if (layout::is_codeword(encoded)) return layout::decode(encoded);
     for_each_live(
         ledger, [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
     return sum;

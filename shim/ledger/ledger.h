@@ -1,17 +1,39 @@
-// The ledger's protocol: how a process takes, gives back and is refused device memory.
+// Ledger Protocol
 //
-// Each process has a slot, and per device a cell with what it holds and the lease it may hold
-// without asking. Reserving and releasing are one compare-and-swap on the process's own cell;
-// only growing a lease looks at other processes, under the file's lock, and computes what is left
-// from their cells. Nothing is cached, so a process killed at any instruction leaves at worst a
-// cell that is too high, which is zeroed once the kernel has dropped its slot's lock. A process
-// that is stopped while it has the lock keeps the others from joining, from changing caps and from
-// reaping the dead, but not from taking what nobody holds.
-// The ledger knows bytes, devices and slots. It knows nothing of vendors.
+// A device's cap is a quota that the processes of a tenant share. The ledger is a file that all of
+// them map (fracgpu/ledger_layout.h). It is a table of per-process quota leases:
+//
+// - Each process claims one slot, and has in it one cell per device. A cell is one word with two
+//   numbers: what the process holds, and its lease, which is what it may hold without asking.
+// - Fast path: within the lease, reserving and releasing are one compare-and-swap on the process's
+//   own cell. Nobody else's cache line is touched.
+// - Slow path: to take more than its lease, a process adds the units to its own cell and then sums
+//   everybody's claims, a claim being the larger of held and lease. Where that exceeds the cap it
+//   takes unspent leases back from others, or its own units out again. Adding comes before summing
+//   everywhere, so of two that do this at once the later one sees the earlier one's units.
+// - Leases grow, slots are claimed, devices are added, caps change and the dead are reaped under an
+//   OFD lock on one byte of the file. Without that lock, because its holder is stopped, a process
+//   may still take what nobody claims, but no lease grows.
+// - Liveness: a process holds an OFD lock on its slot's byte through a mapping. The kernel drops it
+//   when the process ends in whatever way. Then anybody may reap: zero the cells, free the slot.
+// - Overdraft: a driver may take more than was reserved. It is charged in any case, all leases are
+//   revoked, and nothing is granted until what is held fits the cap again.
+//
+// Sums are computed from the cells each time and nothing is cached. A process killed at any
+// instruction therefore leaves at worst a cell that is too high, until it is reaped. The sum of the
+// leases never exceeds the cap; check_invariants() has this and the rest.
+//
+// Amounts are units of 512 bytes. Functions may be called from any thread unless they say
+// otherwise. None takes a lock of the process's; those on the slow path take the file's lock, for
+// which they wait as grow_lock.h says. Except for join, observe and manage, all need a ledger that
+// is open, and all that change something need one that was joined. The ledger knows nothing of
+// vendors.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/text.h"
@@ -55,21 +77,23 @@ struct Refusal {
 
 class Ledger {
  public:
-  // Asked before what a dead process held is given out again: whether the driver has let go of the
+  // Asked before what a dead process held is given out again: whether the driver has released the
   // memory on the device of the process with this host PID and start time. Called without any lock
-  // held. What is unknown counts as yes, unless the driver has told of that device before: then it
-  // could not be asked just now. `reused`: the PID is another process's, so the driver is not
-  // asked.
+  // held. What is unknown counts as yes, unless the driver has answered for that device before:
+  // then it could not be asked just now. `reused`: the PID is another process's, so the driver is
+  // not asked.
   enum class DriverRelease { held, released, unknown, pid_reused };
   using ReleaseProbe = DriverRelease (*)(uint32_t host_pid, uint64_t start_time,
                                          const char* device_key);
 
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
-  // other process of the tenant is alive, what an earlier generation left is wiped first.
-  bool join(const char* tenant, const ProcessIdentity& self, ReleaseProbe let_go, Message& error);
+  // other process of the tenant is alive, what earlier ones wrote is wiped first. False with
+  // `error` set. Call it once, from one thread, before anything else.
+  bool join(const char* tenant, const ProcessIdentity& self, ReleaseProbe release_probe,
+            Message& error);
 
   // The same in the ledger of another tenant, whose memory the process that has its slot in `own`
-  // imports: as a guest, which holds nothing there. Makes nothing that is not there.
+  // imports: as a foreign importer, which holds nothing there. Does not make the file.
   bool join_as_foreign_importer(const char* tenant, const Ledger& own, Message& error);
   // Ends that, as death would; the slot is for others to reap.
   void leave() { file_.close(); }
@@ -87,12 +111,12 @@ class Ledger {
   // The index of a device that is already known, or -1. For observers.
   int find_device(const char* key) const;
 
-  // Takes `units` for this process, or says no in `refusal`. Refused exactly when cap - held by
-  // all < units at some moment during the call, or when the ledger itself failed. (While the lock
-  // cannot be had, units that others try for at that moment count as held.)
+  // Takes `units` for this process, or explains in `refusal` why not. Refused exactly when cap -
+  // held by all < units at some moment during the call, or when the ledger itself failed. (While
+  // the lock cannot be had, units that others try for at that moment count as held.)
   bool reserve(int device, uint64_t units, Refusal& refusal);
 
-  // The same as far as the lease goes, which is how nearly all calls end; false says nothing.
+  // The fast path of `reserve`, which is how nearly all calls end. False: the lease does not reach.
   bool reserve_within_lease(int device, uint64_t units) {
     layout::Cell& cell = own_cell(device);
     uint64_t word = cell.held_and_lease.load(std::memory_order_relaxed);
@@ -107,14 +131,14 @@ class Ledger {
     return false;
   }
 
-  // Gives back `units` that this process reserved or charged. True when less than half is left of
-  // what calls had taken at the last `set_allocations`: time for another.
+  // Gives back `units`, no more than this process has reserved or charged. True when less than half
+  // remains of what calls had taken at the last `set_allocations`: time for another.
   bool release(int device, uint64_t units);
 
   // Adds `units` that the driver has taken already, whether or not the cap has room for them.
   void charge_taken(int device, uint64_t units);
 
-  // Part of what this process holds may outlive it in others, or does no longer.
+  // Of what this process holds, `units` more may outlive it in others, or no longer do.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
   // A handle, by its hash, was given out by which others may open memory of this tenant's.
@@ -127,8 +151,9 @@ class Ledger {
   void begin_import();
   void end_import();
 
+  // Units of what is held that no call asked for by size.
   void set_overhead(int device, uint64_t units);
-  // Says how many allocations of this process live on the device just now.
+  // Publishes how many allocations of this process live on the device just now.
   void set_allocations(int device, uint64_t number);
   uint64_t held_by_self(int device) const;
 
@@ -151,22 +176,42 @@ class Ledger {
 
   bool within_cap(int device) const { return held(device) <= cap(device); }
   uint64_t cap(int device) const;  // units, or layout::kNoCap
+  // The largest context seen on the device, in units; 0: none yet.
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);
+
+  // The first invariant of the tenant's ledger that does not hold, in words, or nothing. Takes the
+  // file's lock, and asks for what holds whenever that is held, whatever other processes do:
+  // - Each device is there once, its key has its check, and devices are appended without a gap.
+  // - A device's cap and the cells of claimed slots are codewords.
+  // - The sum of the leases is at most the cap. What is held may be above it; see charge_taken.
+  // - A slot that nobody has claimed holds nothing.
+  std::string_view check_invariants() const;
+
+  // The same of this process's own cells, which hold while no thread of it is in a call: the
+  // overhead and what is exported are part of what is held, and the peak is no less than that. (Two
+  // threads that raise the peak at once may leave the lower one, until the next call.)
+  std::string_view check_own_cells() const;
 
   const layout::Ledger* map() const { return file_.map(); }
   const char* path() const { return file_.path(); }
 
-  // Says who holds what, for a refusal of `units`.
+  // Fills in who holds what, for a refusal of `units`. Also samples the device's peak.
   void explain(int device, uint64_t units, Refusal& refusal) const;
 
   // Counts a refusal, once it is certain, and keeps it for people to read later. Waits for nobody,
-  // and a process that dies on the way leaves at worst a record that says itself that it is none.
+  // and a process that dies on the way leaves at worst a record whose check is wrong.
   // `device` may be negative: not known.
   void record(int device, const char* api, const Refusal& refusal) const;
 
  private:
   enum class Grant { given, not_enough, failed };
+  enum class Growth { granted, no_room, lock_is_stuck, no_lock };
+  // What a thread that waits for a stuck lock has seen so far.
+  struct StuckLock {
+    uint64_t since_ms = 0;
+    int looks = 0;
+  };
 
   static void raise(std::atomic<uint32_t>& peak, uint64_t value) {
     // Two threads of the owner may race and the lower value win by a hair; the next call mends it.
@@ -176,6 +221,10 @@ class Ledger {
   }
   layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
   Grant grow(int device, uint64_t units, Message& error);
+  Growth grow_once(int device, uint64_t units, Message& error);
+  std::optional<Grant> give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
+                                        Message& error) const;
+  bool fits_without_the_dead(int device, uint64_t units) const;
   GrowLock::LockTimeout lock_timeout() const;
   void note(const GrowLock& lock);
   bool try_grant(int device, uint64_t units, bool locked);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/ledger/invariants.h"
 #include "shim/ledger/ledger.h"
 
 namespace fracgpu {
@@ -25,7 +26,8 @@ using layout::pack;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kOrdered = std::memory_order_seq_cst;  // see layout::for_each_live
 
-// How often a joining process begins again when the file was removed under it.
+// How often a joining process begins again when the file was removed under it. Each time somebody
+// else must have removed it in the same microseconds. Chosen, not measured.
 constexpr int kJoinAttempts = 16;
 
 bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
@@ -44,7 +46,7 @@ void unmark(layout::Ledger& ledger, uint32_t slot) {
   ledger.unclaimed[slot / 64].fetch_or(bit, std::memory_order_release);
 }
 
-// Tells the process that claimed a slot from the next one; not 0.
+// Distinguishes the process that claimed a slot from the next one; not 0.
 uint32_t owner_of(const layout::Slot& slot) {
   return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
 }
@@ -53,7 +55,7 @@ uint32_t owner_of(const layout::Slot& slot) {
 
 template <typename Open>
 bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open) {
-  for (auto& told : driver_reports_) told.store(false, kRelaxed);  // of an earlier ledger's rows
+  for (auto& reports : driver_reports_) reports.store(false, kRelaxed);  // an earlier ledger's
   for (int attempt = 0;; ++attempt) {
     if (open() != LedgerFile::Result::ok) return false;
     reap_dead();
@@ -65,9 +67,9 @@ bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open)
   }
 }
 
-bool Ledger::join(const char* tenant, const ProcessIdentity& self, ReleaseProbe let_go,
+bool Ledger::join(const char* tenant, const ProcessIdentity& self, ReleaseProbe release_probe,
                   Message& error) {
-  release_probe_ = let_go;
+  release_probe_ = release_probe;
   return join_opened(self, error, [&] { return file_.open_or_create(tenant, error); });
 }
 
@@ -100,10 +102,11 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     error = lock.error();
     return false;
   }
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   bool alone = true;
   for_each_live(ledger, [&](uint32_t) { alone = false; });
   if (alone) {
-    // Nobody is left who relies on what is written here, so nothing of it is worth trusting.
+    // Nobody relies any more on what is written here, so nothing of it is worth trusting.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
     memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
     memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
@@ -184,7 +187,7 @@ bool Ledger::driver_released(int fd, uint32_t slot) {
 }
 
 // Lowers what a dead process is charged for to what it exported and others have imported, and takes
-// that off `imported`. False when nothing is left.
+// that off `imported`. False when nothing remains charged.
 bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
   layout::Ledger& ledger = *file_.map();
   bool any = false;
@@ -224,6 +227,7 @@ bool Ledger::reap_dead() {
 
   GrowLock lock(file_);
   if (!lock) return false;
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
   const auto is_gone = [&](uint32_t slot) {
     return gone[slot] == owner_of(ledger.slots[slot]) &&

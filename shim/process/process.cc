@@ -169,6 +169,8 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
 }
 
 uint64_t Process::tenant_held(int device_index) {
+  // Looking for the dead costs a system call for each living process, and programs ask for the free
+  // memory in loops. 10 ms is sooner than a person or a scheduler notices; chosen, not measured.
   constexpr uint64_t kReapInterval_ms = 10;
   const uint64_t held = ledger.held(device_index);
   // Only what other processes hold may belong to dead ones.

@@ -26,19 +26,23 @@
 
 namespace fracgpu {
 
-// Memory of one device that no call asked for by size: contexts, modules, the driver's heaps.
+// Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
+// shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
+// the process's own cell of the ledger.
 struct Overhead {
+  // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
-  std::atomic<uint64_t> pending{0};  // reserved for contexts that are being made
-  // Charged for what exported pools may have let go of; the next reading takes it over.
+  std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
+  // Written by any thread, without a lock.
+  // What exported pools may have released; the next reading takes it over.
   std::atomic<uint64_t> deferred{0};
-  std::atomic<uint64_t> read_again_ms{0};  // when a refusal may ask the driver next
-  // Under cold_paths:
-  uint64_t exported = 0;  // the most of `units` that other processes may hold
-  uint64_t unconfirmed =
-      0;              // of `units`: added since the last reading, dropped if the next one lacks it
-  bool exact = true;  // `units` is what the driver reported, and nothing was added since
-  uint64_t largest_growth = 0;  // units; the most that a call other than a context was seen to take
+  // coarse_now_ms() from which a refusal reads again; 0: now.
+  std::atomic<uint64_t> read_again_ms{0};
+  // Read and written with Process::cold_paths held.
+  uint64_t exported = 0;     // the most of `units` that others may hold
+  uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not
+  bool exact = true;         // `units` was measured, and nothing was added to it since
+  uint64_t largest_growth = 0;  // the most that a module was seen to take
 };
 
 // A device as the tenant may see it, in bytes.
@@ -70,9 +74,9 @@ class Process {
   static constexpr int kFault = -2;
 
   // The ledger's device index of a device, or kNotCapped, or kFault (allocations must then be
-  // refused). `physical` is the vendor's own figure, for devices whose driver reports none. `slot`
-  // stands for the device in this process, for caching: each vendor has some, one per device that
-  // it numbers.
+  // refused). `physical` is the vendor's own figure, used where the driver's own tool reports none.
+  // `slot` stands for the device in this process, for caching: each vendor has some, one per device
+  // that it numbers.
   int index_of_device(int slot, const char* device_key, uint64_t physical);
   int cached_device_index(int slot) const {
     return device_indices_[slot].load(std::memory_order_acquire);
@@ -87,6 +91,7 @@ class Process {
   // Joins the tenant's ledger, once. False, with fault() set, when that is not possible.
   bool join();
 
+  // Usable once join() has returned true. All tables have locks of their own.
   Ledger ledger;
   const bool keeps_call_sites =
       logs(Level::info);  // read by every allocation, so close to `ledger`
@@ -96,21 +101,24 @@ class Process {
   PhysicalTable physical;
   Imports imports;
   ContextTable contexts;
+  // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
-  Configuration configuration;
+  Configuration configuration;  // written by the constructor alone
   Overhead overhead[layout::kMaxDevices];
+  // Counters that any thread changes, without a lock.
   std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
   std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks with linear memory
-  std::atomic<uint32_t> in_flight{0};        // under way; see InFlightScope
-  std::atomic<uint64_t> in_flight_ended{0};  // how many there have been
-  SpinLock counting;                         // serialises `publish_allocation_count`
-  SpinLock cold_paths;  // serialises this process's readings of the driver's usage
-  SpinLock limits;      // serialises changes of the driver's limits
-  RateLimit refusal_rate;
-  CallSites call_sites;
+  std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
+  std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
+  // Locks, outermost first: none is taken while one that is named after it is held.
+  SpinLock limits;         // held while a hook changes one of the driver's limits
+  SpinLock cold_paths;     // held while overhead is measured and charged, by OverheadLock alone
+  SpinLock counting;       // held by `publish_allocation_count` alone
+  RateLimit refusal_rate;  // of all lines about refusals
+  CallSites call_sites;    // filled only where `keeps_call_sites`
 
-  // Bytes held by the whole tenant on a device index, without dead processes. Those are looked for
-  // at most every few milliseconds, since it costs system calls.
+  // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
+  // kReapInterval_ms, since looking for them costs system calls.
   uint64_t tenant_held(int device_index);
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }

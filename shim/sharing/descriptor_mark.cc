@@ -14,7 +14,7 @@
 namespace fracgpu {
 namespace {
 
-// The bytes that are locked: the tenant says where they begin, the units how many they are.
+// The bytes that are locked: the tenant's mark is where they begin, the units how many they are.
 constexpr int kTenantShift = 32;
 constexpr int64_t kFirst = int64_t{1} << 62;
 

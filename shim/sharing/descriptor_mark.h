@@ -16,6 +16,8 @@ struct DescriptorMark {
   uint32_t units = 0;
 };
 
+// Marks `fd`, for as long as any descriptor of its description is open. Where the kernel refuses
+// the lock there is no mark, and importers then count the memory as their own tenant's.
 void mark_descriptor(int fd, const DescriptorMark& mark);
 
 // False where there is none, or no /proc to see it in.

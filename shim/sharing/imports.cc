@@ -91,7 +91,7 @@ void Imports::at_foreign_tenant(uint8_t exporter, Visit visit) {
 }
 
 // The index of that device in the other tenant's ledger, or -1. A tenant's device indices never
-// move while it has a process, which a other is.
+// move while it has a process, and a foreign importer is one.
 int Imports::device_index_at(const ForeignTenant& other, const Ledger& own, int device_index) {
   return other.ledger.find_device(own.map()->devices[device_index].key);
 }

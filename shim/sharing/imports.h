@@ -1,9 +1,9 @@
 // Memory that this process has imported, and whose it is.
 //
 // What outlives its exporter goes on counting for the exporter's tenant while somebody has it
-// imported. In the own tenant the ledger says so; in another one this process   in that tenant's
-// ledger too, with nothing held, as long as it has anything of that tenant's imported. Memory of
-// processes that cannot be told counts as the own tenant's.
+// imported. In the own tenant the ledger has that number. For another tenant this process is a
+// foreign importer in that tenant's ledger, with nothing held, as long as it has anything of that
+// tenant's imported. Memory whose exporter is not found counts as the own tenant's.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@
 
 namespace fracgpu {
 
+// Any thread may call any function; those about other tenants take the lock of this object. `own`
+// is the process's own ledger, which it has joined. Amounts are units.
 class Imports {
  public:
   // An exporter's number: the own tenant, and from 2 on others. 0 is no exporter at all.
   static constexpr uint8_t kOwn = 1;
   // Of how many other tenants a process can be a foreign importer at once; those of more count as
-  // the own.
+  // the own. Programs share memory with one or two; chosen, not measured.
   static constexpr uint8_t kMaxForeignTenants = 16;
 
   // Who exported the memory of a handle; the exporter's ledger then knows of a call that may import
@@ -40,7 +42,7 @@ class Imports {
     uint32_t memories = 0;  // 0: unused
   };
 
-  // What tells an exporter's ledger from others: a handle that it gave out, or else its mark.
+  // What identifies an exporter's ledger: a handle that it gave out, or else its mark.
   struct Wanted {
     uint64_t handle = 0;
     uint32_t mark = 0;

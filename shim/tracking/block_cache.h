@@ -7,7 +7,9 @@
 // has become empty, empty ones are returned while there is more than one and they are more than
 // twice those in use. With several threads the runtime may see their calls in another order: what
 // is counted here is then never less than what it has. Should a release of ROCr have another rule,
-// the truth corrects the count.
+// the driver-reported usage corrects the count.
+//
+// Any thread may call any function; each takes the cache's lock.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +29,7 @@ class alignas(64) BlockCache {
   // A small allocation that is under way.
   struct Ticket {
     bool from_empty = false;  // an empty block, which is charged already, is set aside for it
-    uint64_t settled = 0;     // how many of those that were set aside were settled before it
+    uint64_t settled = 0;  // how many of those that were set aside had been used or returned before
   };
 
   // A small allocation begins. From now on a block counts as in use for it, since the runtime may
@@ -49,17 +51,17 @@ class alignas(64) BlockCache {
     end(begun, begun.from_empty);
   }
 
-  // It is the first part of a block that is known, charged by the empty one set aside for it.
+  // It is the first known suballocation of a block, charged by the empty one set aside for it.
   void filled() {
     Locked<SpinLock> lock(lock_);
     --unsettled_;
   }
 
-  // It is not the first part of a block that is known. True when the block that is charged for it
+  // It is not the first known suballocation of a block. True when the block that is charged for it
   // counts as an empty one from now on: the one set aside is empty still. So may another one be
   // that was set aside while this allocation was under way: the runtime may have made a block for
-  // this one and put the other one's part into it, which then was the first to be known, and the
-  // block got the other one's charge. Whether it was so cannot be told; one too many does no harm.
+  // this one and put the other suballocation into it, which then was the first to be known, and the
+  // block got the other one's charge. Nothing shows whether it was so; one too many does no harm.
   bool shared(const Ticket& begun) {
     Locked<SpinLock> lock(lock_);
     const bool is_empty = begun.from_empty || set_aside_ != begun.settled;
@@ -73,7 +75,7 @@ class alignas(64) BlockCache {
     if (in_use_ > 0) --in_use_;
   }
 
-  // The last part of a block in use is gone; returns how many blocks the runtime has let go of.
+  // The last suballocation of a block in use is gone; returns how many blocks the runtime released.
   uint32_t emptied() {
     Locked<SpinLock> lock(lock_);
     ++changes_;
@@ -94,7 +96,7 @@ class alignas(64) BlockCache {
     return {empty_, changes_};
   }
 
-  // The truth says that so many of the empty blocks that were `seen` are gone. False, and nothing
+  // By the driver-reported usage so many of the empty blocks `seen` are gone. False, and nothing
   // is forgotten, when the cache has changed since then.
   bool forget(const EmptyBlocks& seen, uint32_t blocks) {
     Locked<SpinLock> lock(lock_);

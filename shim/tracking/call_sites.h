@@ -1,8 +1,8 @@
 // Where this process's largest live allocations came from, for the lines that follow a refusal.
 // Kept only where FRACGPU_LOG asks for them: finding a call stack takes longer than an allocation.
 //
-// Frees do not tell: whether an allocation still lives is asked of the map of live allocations,
-// when it matters.
+// Frees are not noted here: whether an allocation still lives is asked of the map of live
+// allocations, when it matters.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class CallSites {
   // The calling thread's call has made this allocation, which is in the map.
   [[gnu::cold]] void enter(LiveMap& map, const Allocation& allocation);
 
-  // Says, at level info, from where what is held on the device index was allocated: the largest
+  // Reports, at level info, from where what is held on the device index was allocated: the largest
   // sums by place.
   void report(LiveMap& map, int device_index);
 

@@ -3,7 +3,7 @@
 // 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a
 // whole allocation out before the driver frees it, and putting it back when the driver refuses,
 // keeps the map right even when the driver hands the same address to another thread in between. A
-// chunk is different: a user counts until the driver has freed its part, since until then the
+// chunk is different: a user counts until the driver has freed it, since until then the
 // driver keeps the whole chunk.
 #pragma once
 
@@ -28,18 +28,20 @@ struct alignas(32) Allocation {
   uint16_t context = 0;      // id in the process's ContextTable; freed with that context
   uint8_t device_index = 0;  // device, as the ledger numbers them
   uint8_t pool = 0;          // of a block: whose it is, see BlockCache
-  bool lingers = false;      // a part of the chunk was freed in stream order, at an unknown moment
+  bool lingers = false;      // a user of the chunk was freed in stream order, at an unknown moment
   bool exported = false;     // other processes may hold it too
   bool managed = false;      // it may be on the host, where the driver counts none of it
   uint8_t unused[5] = {};    // to the end, so that a copy is two moves
 };
 
+// Any thread may call any function. Each takes the lock of one shard at a time, but for LockedView,
+// which takes all of them in order: while it lives its thread may call nothing else here.
 class LiveMap {
  public:
   enum class Added { fresh, shared, out_of_memory };
 
   // Adds a whole allocation. An entry already there is stale (the driver has handed its address
-  // out again): it is copied to `displaced`, which is left alone otherwise, and its charge is the
+  // out again): it is copied to `displaced`, which is not written otherwise, and its charge is the
   // caller's.
   Added add(const Allocation& allocation, Allocation& displaced);
 
@@ -56,14 +58,14 @@ class LiveMap {
 
   // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`;
   // false as well when all its users are leaving already: the chunk may be gone then, and what is
-  // at its addresses is no part of it.
+  // at its addresses does not belong to it.
   bool begin_drop(uint64_t key, Allocation& found);
 
-  // The driver freed the part of `chunk`, which is what `begin_drop` found, or (`abandon_drop`)
+  // The driver freed the user of `chunk`, which is what `begin_drop` found, or (`abandon_drop`)
   // refused to. Returns the units to give back: 0 while other users remain, or when the chunk is no
   // longer the same context's and pool's.
   // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
-  // that part later.
+  // that user later.
   uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false);
   void abandon_drop(const Allocation& chunk);
 
@@ -101,7 +103,7 @@ class LiveMap {
     LockedView& operator=(const LockedView&) = delete;
 
     uint64_t units(int device_index) const;    // of all entries that are not leaving
-    uint64_t managed(int device_index) const;  // part of that
+    uint64_t managed(int device_index) const;  // of those, managed memory
     uint64_t changes() const;  // differs from an earlier value when anything came or went
 
    private:

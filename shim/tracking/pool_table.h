@@ -1,7 +1,8 @@
 // Memory pools of the driver: what each is charged for, and how to ask what it holds.
 //
-// A pool grows and shrinks by itself, in chunks, so it is charged by what the driver says that it
-// has reserved, and not by what is asked of it. Memory of CUDA graphs is a pool in this sense too.
+// A pool grows and shrinks by itself, in chunks, so it is charged by what the driver reports that
+// it has reserved, and not by what is asked of it. Memory of CUDA graphs is a pool in this sense
+// too.
 #pragma once
 
 #include <atomic>
@@ -33,15 +34,18 @@ struct Pool {
   unsigned users = 0;     // threads that are asking the driver about it
 };
 
+// Any thread may call any function: each takes the table's lock, and none calls out with it held.
 class PoolTable {
  public:
+  // The pool with this key, copied to `pool`. False: not known.
   bool find(uint64_t key, Pool& pool);
 
   // The same for asking the driver about it: the pool is not removed, and so not destroyed, before
   // `end_use`.
   bool begin_use(uint64_t key, Pool& pool);
   void end_use(uint64_t key);
-  // And sets the charge, if nobody else has set it since `known` was copied.
+  // And sets the charge, if nobody else has set it since `known` was copied. False: somebody has,
+  // or the pool is gone; the use has ended in any case.
   bool end_use(const Pool& known, uint64_t units);
 
   // Enters a pool that is not known yet, with nothing charged. False: out of host memory.
@@ -50,7 +54,8 @@ class PoolTable {
   // Marks the pool as exported. True with a copy in `pool` the first time.
   bool mark_exported(uint64_t key, Pool& pool);
 
-  // Removes it once no thread uses it; a copy of what it was in `pool`.
+  // Removes it once no thread uses it, for which it waits; the caller must have no use of it. A
+  // copy of what it was in `pool`, with which `put_back` undoes the removal.
   bool remove(uint64_t key, Pool& pool);
   void put_back(const Pool& pool);
 

@@ -7,9 +7,11 @@
 
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/unit/scratch_tenant.h"
@@ -126,7 +128,12 @@ TEST(LedgerTest, AnswersAreExact) {
       held[who].erase(held[who].begin() + static_cast<long>(which));
     }
     ASSERT_EQ(members[0]->held(device), total);
+    if (step % 1000 == 0) {
+      ASSERT_EQ(members[who]->check_invariants(), "") << "step " << step;
+      ASSERT_EQ(members[who]->check_own_cells(), "") << "step " << step;
+    }
   }
+  EXPECT_EQ(members[0]->check_invariants(), "");
   EXPECT_GT(refused, 1000) << "the test must reach the cap";
 }
 
@@ -146,6 +153,8 @@ TEST(LedgerTest, OverdraftBlocksEverybodyUntilItDrains) {
   a->release(device, units(10 * kMiB));
   EXPECT_TRUE(b->reserve(device, units(10 * kMiB), refusal));
   EXPECT_FALSE(a->reserve(device, 1, refusal));
+  EXPECT_EQ(a->check_invariants(), "");
+  EXPECT_EQ(b->check_own_cells(), "");
 }
 
 TEST(LedgerTest, LoweredCapTakesUnspentLeaseBackAtOnce) {
@@ -363,6 +372,65 @@ TEST(LedgerTest, ObserverLeavesTheDeadOut) {
   EXPECT_TRUE(observer.any_alive());
   alive.reset();
   EXPECT_FALSE(observer.any_alive());
+}
+
+TEST(Ledger, EachBrokenInvariantIsFound) {
+  using layout::pack;
+  const std::map<std::string, std::function<void(layout::Ledger&)>> corruptions = {
+      {"the leases of a device fit its cap",
+       [](layout::Ledger& map) {
+         map.cells[0][0].held_and_lease = pack(units(20 * kMiB), units(101 * kMiB));
+       }},
+      {"a device's cap and the cells of claimed slots are codewords",
+       [](layout::Ledger& map) { map.devices[0].cap ^= 1; }},
+      {"every device's key has its check", [](layout::Ledger& map) { map.devices[0].key[0] ^= 1; }},
+      {"devices are appended without a gap",
+       [](layout::Ledger& map) { map.devices[2].cap = layout::encode(1); }},
+      {"no device is there twice",
+       [](layout::Ledger& map) {
+         memcpy(map.devices[1].key, map.devices[0].key, sizeof map.devices[0].key);
+         map.devices[1].key_check = map.devices[0].key_check;
+         map.devices[1].cap = layout::encode(1);
+       }},
+      {"what a claimed slot shares is a codeword",
+       [](layout::Ledger& map) { map.sharing[0][0].exported_and_imported = 1; }},
+      {"a slot that nobody has claimed holds nothing",
+       [](layout::Ledger& map) { map.cells[0][1].held_and_lease = pack(1, 0); }},
+  };
+  for (const auto& [broken, corrupt] : corruptions) {
+    ScratchTenant tenant;
+    int device = -1;
+    auto ledger = member(tenant, 100 * kMiB, &device);
+    Refusal refusal;
+    ASSERT_TRUE(ledger->reserve(device, units(20 * kMiB), refusal));
+    ASSERT_EQ(ledger->check_invariants(), "");
+    corrupt(const_cast<layout::Ledger&>(*ledger->map()));
+    EXPECT_EQ(ledger->check_invariants(), broken);
+  }
+}
+
+TEST(Ledger, EachBrokenInvariantOfAnOwnCellIsFound) {
+  using layout::pack;
+  const std::map<std::string, std::function<void(layout::Ledger&)>> corruptions = {
+      {"the overhead is part of what is held",
+       [](layout::Ledger& map) { map.cells[0][0].overhead = units(21 * kMiB); }},
+      {"what is exported is part of what is held",
+       [](layout::Ledger& map) {
+         map.sharing[0][0].exported_and_imported = pack(units(21 * kMiB), 0);
+       }},
+      {"no less than is held was held at the peak",
+       [](layout::Ledger& map) { map.cells[0][0].peak = 1; }},
+  };
+  for (const auto& [broken, corrupt] : corruptions) {
+    ScratchTenant tenant;
+    int device = -1;
+    auto ledger = member(tenant, 100 * kMiB, &device);
+    Refusal refusal;
+    ASSERT_TRUE(ledger->reserve(device, units(20 * kMiB), refusal));
+    ASSERT_EQ(ledger->check_own_cells(), "");
+    corrupt(const_cast<layout::Ledger&>(*ledger->map()));
+    EXPECT_EQ(ledger->check_own_cells(), broken);
+  }
 }
 
 }  // namespace
