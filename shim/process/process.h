@@ -34,10 +34,9 @@ struct Overhead {
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
   // Written by any thread, without a lock.
-  // What exported pools may have released; the next reading takes it over.
+  // Charged for what exported pools may have released; the next reading takes it over.
   std::atomic<uint64_t> deferred{0};
-  // coarse_now_ms() from which a refusal reads again; 0: now.
-  std::atomic<uint64_t> read_again_ms{0};
+  std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;     // the most of `units` that others may hold
   uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not

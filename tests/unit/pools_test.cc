@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kKey = 0x1000;
 constexpr uint64_t kGrownBytes = 4u << 20;
 constexpr uint64_t kGrownUnits = kGrownBytes / layout::kUnit;
-constexpr unsigned kPatience_s = 20;
+constexpr unsigned kTimeLimit_s = 20;
 
 unsigned questions = 0;
 
@@ -41,7 +41,7 @@ void in_a_process(const std::function<void(Process&, int)>& body) {
   const ScratchTenant tenant;
   const pid_t child = fork();
   if (child == 0) {
-    alarm(kPatience_s);
+    alarm(kTimeLimit_s);
     setenv("FRACGPU_TENANT", tenant.name(), 1);
     setenv("FRACGPU_MEMORY_LIMIT", "100MiB", 1);
     setenv("FRACGPU_LOG", "off", 1);
