@@ -17,7 +17,7 @@ struct Entry {
 };
 using Table = HashTable<Entry, 16>;
 
-TEST(HashTable, IsSoundWhateverComesAndGoes) {
+TEST(HashTableTest, IsSoundWhateverComesAndGoes) {
   auto table = std::make_unique<Table>();
   std::map<uint64_t, uint64_t> model;
   std::mt19937_64 random(3);
@@ -48,7 +48,7 @@ std::vector<Entry*> entries_of(Table& table) {
   return entries;
 }
 
-TEST(HashTable, ALostEntryIsFound) {
+TEST(HashTableTest, ALostEntryIsFound) {
   Table table;
   for (uint64_t key = 1; key <= 5; ++key) table.insert(key);
   ASSERT_EQ(table.check_invariants(), "");
@@ -56,7 +56,7 @@ TEST(HashTable, ALostEntryIsFound) {
   EXPECT_EQ(table.check_invariants(), "a hash table counts its entries");
 }
 
-TEST(HashTable, AKeyThatIsThereTwiceIsFound) {
+TEST(HashTableTest, AKeyThatIsThereTwiceIsFound) {
   Table table;
   for (uint64_t key = 1; key <= 5; ++key) table.insert(key);
   const std::vector<Entry*> entries = entries_of(table);
@@ -65,7 +65,7 @@ TEST(HashTable, AKeyThatIsThereTwiceIsFound) {
             "a look-up of an entry's key ends at that entry, so no key is there twice");
 }
 
-TEST(HashTable, AGapBeforeAnEntryIsFound) {
+TEST(HashTableTest, AGapBeforeAnEntryIsFound) {
   Table table;
   // Two keys with one home: the second lies behind the first.
   const auto home = [](uint64_t key) { return hash_of(key) % 16; };
@@ -81,7 +81,7 @@ TEST(HashTable, AGapBeforeAnEntryIsFound) {
   EXPECT_NE(table.check_invariants(), "");
 }
 
-TEST(HashTable, AFullTableIsFound) {
+TEST(HashTableTest, AFullTableIsFound) {
   HashTable<Entry, 2> table;
   table.insert(1);
   // What lies behind the only entry: the table has two slots.

@@ -192,7 +192,7 @@ std::set<std::string> files_of(const ScratchTenant& tenant) {
 
 // Where /dev/shm has no unnamed files, the ledger is made under a name that nobody can foresee: by
 // its PID, a process of another container would be the same as this one.
-TEST(LedgerFile, WithoutUnnamedFiles) {
+TEST(LedgerFileTest, WithoutUnnamedFiles) {
   ScratchTenant tenant;
   std::string occupied;
   const auto create = [&] {

@@ -374,7 +374,7 @@ TEST(LedgerTest, ObserverLeavesTheDeadOut) {
   EXPECT_FALSE(observer.any_alive());
 }
 
-TEST(Ledger, EachBrokenInvariantIsFound) {
+TEST(LedgerTest, EachBrokenInvariantIsFound) {
   using layout::pack;
   const std::map<std::string, std::function<void(layout::Ledger&)>> corruptions = {
       {"the leases of a device fit its cap",
@@ -409,7 +409,7 @@ TEST(Ledger, EachBrokenInvariantIsFound) {
   }
 }
 
-TEST(Ledger, EachBrokenInvariantOfAnOwnCellIsFound) {
+TEST(LedgerTest, EachBrokenInvariantOfAnOwnCellIsFound) {
   using layout::pack;
   const std::map<std::string, std::function<void(layout::Ledger&)>> corruptions = {
       {"the overhead is part of what is held",

@@ -234,7 +234,7 @@ TEST(LiveMapTest, ThreadsDoNotDisturbEachOther) {
 }
 
 // Chunks with users that come, leave and change their minds, in two contexts.
-TEST(LiveMap, IsSoundWhateverUsersDo) {
+TEST(LiveMapTest, IsSoundWhateverUsersDo) {
   auto map = std::make_unique<LiveMap>();
   std::mt19937_64 random(13);
   std::vector<Allocation> leaving;
@@ -268,7 +268,7 @@ TEST(LiveMap, IsSoundWhateverUsersDo) {
   EXPECT_EQ(map->check_invariants(), "");
 }
 
-TEST(LiveMap, EachBrokenInvariantIsFound) {
+TEST(LiveMapTest, EachBrokenInvariantIsFound) {
   constexpr uint64_t kKey = 0x400000;
   const auto shard = [](LiveMap & map) -> auto& {
     return TableCorrupter::shard_of(map, kKey);

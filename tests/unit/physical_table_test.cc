@@ -34,7 +34,7 @@ struct Uses {
   }
 };
 
-TEST(PhysicalTable, IsSoundWhateverComesAndGoes) {
+TEST(PhysicalTableTest, IsSoundWhateverComesAndGoes) {
   PhysicalTable table;
   Uses uses;
   std::mt19937_64 random(5);
@@ -99,7 +99,7 @@ TEST(PhysicalTable, IsSoundWhateverComesAndGoes) {
   }
 }
 
-TEST(PhysicalTable, EachBrokenInvariantIsFound) {
+TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
   using C = TableCorrupter;
   const std::map<std::string, std::function<void(PhysicalTable&)>> corruptions = {
       {"every memory is on a device of the ledger",

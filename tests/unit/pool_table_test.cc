@@ -15,7 +15,7 @@ namespace {
 constexpr PoolDriver kDriver = {.reserved = [](uint64_t, uint64_t&) { return false; },
                                 .trim = [](uint64_t) {}};
 
-TEST(PoolTable, IsSoundWhateverComesAndGoes) {
+TEST(PoolTableTest, IsSoundWhateverComesAndGoes) {
   PoolTable table;
   std::map<uint64_t, uint64_t> model;  // units by key
   std::mt19937_64 random(11);
@@ -62,7 +62,7 @@ TEST(PoolTable, IsSoundWhateverComesAndGoes) {
   }
 }
 
-TEST(PoolTable, EachBrokenInvariantIsFound) {
+TEST(PoolTableTest, EachBrokenInvariantIsFound) {
   const std::map<std::string, std::function<void(PoolTable&, Pool&)>> corruptions = {
       {"the pool count that is read without the lock is that of the table",
        [](PoolTable& table, Pool&) { ++TableCorrupter::count(table); }},

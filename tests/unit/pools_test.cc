@@ -60,18 +60,18 @@ void in_a_process(const std::function<void(Process&, int)>& body) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Pools, ReadingTheUsageWithoutAnAnswerCharges) {
+TEST(PoolsTest, ReadingTheUsageWithoutAnAnswerCharges) {
   in_a_process([](Process& process, int device_index) { settle_overhead(process, device_index); });
 }
 
-TEST(Pools, RefusingAContextWithoutAnAnswerCharges) {
+TEST(PoolsTest, RefusingAContextWithoutAnAnswerCharges) {
   in_a_process([](Process& process, int device_index) {
     const uint64_t too_much = process.ledger.cap(device_index) + 1;
     EXPECT_FALSE(OverheadReservation(process, device_index, too_much, "cuCtxCreate"));
   });
 }
 
-TEST(Pools, SettlingWithoutAnAnswerCharges) {
+TEST(PoolsTest, SettlingWithoutAnAnswerCharges) {
   in_a_process([](Process& process, int) { settle_pool(process, kKey, nullptr); });
 }
 

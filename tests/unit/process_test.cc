@@ -30,7 +30,7 @@ void set_limit(const ScratchTenant& tenant) {
   setenv("FRACGPU_TENANT", tenant.name(), 1);
 }
 
-TEST(Process, TheFirstFaultStays) {
+TEST(ProcessTest, TheFirstFaultStays) {
   ScratchTenant tenant;
   EXPECT_EQ(status_of_child([&] {
               set_limit(tenant);
@@ -50,7 +50,7 @@ bool refuse_wiping() {
   return refuse_calls(SYS_madvise, BPF_JEQ, MADV_WIPEONFORK, EINVAL);
 }
 
-TEST(Process, IsMadeAnewInAForkedChild) {
+TEST(ProcessTest, IsMadeAnewInAForkedChild) {
   ScratchTenant tenant;
   EXPECT_EQ(status_of_child([&] {
               set_limit(tenant);
@@ -66,7 +66,7 @@ TEST(Process, IsMadeAnewInAForkedChild) {
             0);
 }
 
-TEST(Process, RefusesWhereForksCannotBeTold) {
+TEST(ProcessTest, RefusesWhereForksCannotBeTold) {
   ScratchTenant tenant;
   const int status = status_of_child([&] {
     set_limit(tenant);
@@ -88,7 +88,7 @@ TEST(Process, RefusesWhereForksCannotBeTold) {
 }
 
 // A thread holds a lock while another forks: it will never give it back in the child.
-TEST(StaticSpinLock, IsFreeInAForkedChild) {
+TEST(StaticSpinLockTest, IsFreeInAForkedChild) {
   static constinit StaticSpinLock lock;
   std::atomic<bool> held{false}, done{false};
   std::thread holder([&] {
@@ -108,7 +108,7 @@ TEST(StaticSpinLock, IsFreeInAForkedChild) {
   holder.join();
 }
 
-TEST(StaticSpinLock, LetsOneThreadInAtATime) {
+TEST(StaticSpinLockTest, LetsOneThreadInAtATime) {
   static constinit StaticSpinLock lock;
   constexpr int kThreads = 4, kRounds = 10000;
   int count = 0;
@@ -127,7 +127,7 @@ TEST(StaticSpinLock, LetsOneThreadInAtATime) {
 
 // Threads that find different faults at once, and others that look meanwhile: everybody sees the
 // whole of one.
-TEST(FirstFault, IsTheSameForEveryThread) {
+TEST(FirstFaultTest, IsTheSameForEveryThread) {
   constexpr int kThreads = 4, kRounds = 200;
   for (int round = 0; round < kRounds; ++round) {
     FirstFault fault;
