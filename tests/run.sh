@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds the release preset, with warnings as errors, and runs every test. Without root it
-# installs nothing and runs what it can. Ends with ctest's summary; exit status 0 only if all that could run here passed.
+# Installs what is missing, builds the release preset and runs every test. Without root it installs nothing and runs
+# what it can. In CI warnings are errors; elsewhere the compiler may be one that nobody has tried. Ends with ctest's
+# summary; exit status 0 only if all that could run here passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,7 +33,7 @@ fi
 status=0
 for preset in "${presets[@]}"; do
   echo "== $preset"
-  cmake --preset "$preset" -Wno-dev -DFRACGPU_WERROR=ON
+  cmake --preset "$preset" -Wno-dev ${CI:+-DFRACGPU_WERROR=ON}
   cmake --build --preset "$preset" --parallel "$(nproc)"
   ctest --preset "$preset" --parallel "$(nproc)" "${arguments[@]}" || status=1
 done

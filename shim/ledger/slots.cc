@@ -1,8 +1,8 @@
-// Joining and reaping: how a process gets its slot in the ledger and how those of the dead are
-// given back; see ledger.h.
+// Joining: how a process gets its slot in the ledger, and how slots are looked up; see ledger.h.
+// reaping.cc takes back those of the dead.
 //
-// A slot is locked before it is marked live, and its cells are zeroed before it is unmarked: a
-// process that dies in between leaves too much counted, never too little.
+// A slot is locked before it is marked live: a process that dies in between leaves too much
+// counted, never too little.
 #include <string.h>
 #include <unistd.h>
 
@@ -16,12 +16,7 @@ namespace fracgpu {
 namespace {
 
 using layout::for_each_live;
-using layout::held_of;
-using layout::kMaxDevices;
 using layout::kMaxSlots;
-using layout::kMaxUnits;
-using layout::lease_of;
-using layout::pack;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kOrdered = std::memory_order_seq_cst;  // see layout::for_each_live
@@ -38,17 +33,6 @@ void mark(layout::Ledger& ledger, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);
   ledger.unclaimed[slot / 64].fetch_and(~bit, kOrdered);
   ledger.live[slot / 64].fetch_or(bit, kOrdered);
-}
-
-void unmark(layout::Ledger& ledger, uint32_t slot) {
-  const uint64_t bit = uint64_t{1} << (slot % 64);
-  ledger.live[slot / 64].fetch_and(~bit, std::memory_order_release);
-  ledger.unclaimed[slot / 64].fetch_or(bit, std::memory_order_release);
-}
-
-// Distinguishes the process that claimed a slot from the next one; not 0.
-uint32_t owner_of(const layout::Slot& slot) {
-  return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
 }
 
 }  // namespace
@@ -153,106 +137,6 @@ void Ledger::wipe_slot(uint32_t slot) {
   }
   ledger.slots[slot].orphaned.store(0, kRelaxed);
   ledger.slots[slot].importing.store(0, kRelaxed);
-}
-
-bool Ledger::driver_released(int fd, uint32_t slot) {
-  const layout::Ledger& ledger = *file_.map();
-  const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
-  if (release_probe_ == nullptr || host_pid == 0) return true;
-  // A PID that lives in another slot was used again, or its program replaced: what the driver says
-  // of it is about the new one, and the old one's descriptors were closed before it came to be.
-  bool is_replaced = false;
-  for_each_live(ledger, [&](uint32_t other) {
-    is_replaced =
-        is_replaced || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
-                        LedgerFile::slot_is_alive(fd, other));
-  });
-  if (is_replaced) return true;
-  for (uint32_t i = 0; i < kMaxDevices; ++i) {
-    // What it imported lives as long as the rest of what it has.
-    if (held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
-        layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0) {
-      continue;
-    }
-    char key[layout::kNameBytes];
-    memcpy(key, ledger.devices[i].key, sizeof key);
-    key[sizeof key - 1] = '\0';
-    const DriverRelease answer = release_probe_(host_pid, ledger.slots[slot].start_time, key);
-    if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed)) return false;
-    if (answer == DriverRelease::held || answer == DriverRelease::released)
-      driver_reports_[i].store(true, kRelaxed);
-    if (answer == DriverRelease::held) return false;
-  }
-  return true;
-}
-
-// Lowers what a dead process is charged for to what it exported and others have imported, and takes
-// that off `imported`. False when nothing remains charged.
-bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
-  layout::Ledger& ledger = *file_.map();
-  bool any = false;
-  for (uint32_t i = 0; i < kMaxDevices; ++i) {
-    auto& word = ledger.cells[i][slot].held_and_lease;
-    const uint64_t held = held_of(word.load(kRelaxed));
-    const uint64_t exported =
-        layout::exported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed));
-    const uint64_t kept = std::min({held, exported, imported[i], kMaxUnits});
-    imported[i] -= kept;
-    freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
-    any = any || kept > 0;
-    word.store(pack(kept, kept), kRelaxed);
-    ledger.cells[i][slot].overhead.store(0, kRelaxed);
-    ledger.allocations[i][slot].time_and_count.store(0, kRelaxed);
-  }
-  ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
-  return any;
-}
-
-bool Ledger::reap_dead() {
-  layout::Ledger& ledger = *file_.map();
-  Message ignored;
-  const int fd = file_.reopen(ignored);
-  if (fd < 0) return false;
-  uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
-  bool any = false;
-  // First without the lock, because asking the driver takes long.
-  for_each_live(ledger, [&](uint32_t slot) {
-    const uint32_t owner = owner_of(ledger.slots[slot]);
-    if (LedgerFile::slot_is_alive(fd, slot) || !driver_released(fd, slot)) return;
-    gone[slot] = owner;
-    any = true;
-  });
-  ::close(fd);
-  if (!any) return false;
-
-  GrowLock lock(file_);
-  if (!lock) return false;
-  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
-  // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
-  const auto is_gone = [&](uint32_t slot) {
-    return gone[slot] == owner_of(ledger.slots[slot]) &&
-           !LedgerFile::slot_is_alive(lock.fd(), slot);
-  };
-  uint64_t imported[kMaxDevices] = {};
-  for_each_live(ledger, [&](uint32_t slot) {
-    if (is_gone(slot)) return;
-    // Read first: what is no longer under way is in the sum.
-    const bool unknown = ledger.slots[slot].importing.load() != 0;
-    for (uint32_t i = 0; i < kMaxDevices; ++i) {
-      imported[i] +=
-          unknown ? kMaxUnits
-                  : layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load());
-    }
-  });
-  bool freed = false;
-  for_each_live(ledger, [&](uint32_t slot) {
-    if (!is_gone(slot)) return;
-    if (orphan_exports(slot, imported, freed)) return;
-    wipe_slot(slot);
-    unmark(ledger, slot);
-    freed = true;
-  });
-  return freed;
 }
 
 bool Ledger::any_alive() const {
