@@ -66,7 +66,7 @@ CUresult end_context(Process& process, const void* handle, End end) {
   bool ended = false;
   CUresult result = kSuccess;
   {
-    const InFlightScope disturbance(process);
+    const InFlightScope in_flight(process);
     result = end(ended);
     ended = ended && process.contexts.forget(handle, context);
     if (ended) release_context(process, context);

@@ -36,7 +36,7 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, co
   Hook hook;
   if (!hook.active() || list == nullptr) return real(list, count, stream);
   Process& process = hook.process();
-  const InFlightScope disturbance(process);
+  const InFlightScope in_flight(process);
   const uint64_t serial = process.physical.serial();
   const CUresult result = real(list, count, stream);
   for (unsigned int i = 0; result == kSuccess && i < count; ++i) {
@@ -257,7 +257,7 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice devi
   Hook hook;
   if (!hook.active()) return real::cuMulticastUnbind(multicast, device, multicast_offset, size);
   Process& process = hook.process();
-  const InFlightScope disturbance(process);
+  const InFlightScope in_flight(process);
   const uint64_t object = process.physical.memory_of(multicast);
   const uint64_t serial = process.physical.serial();
   const CUresult result = real::cuMulticastUnbind(multicast, device, multicast_offset, size);

@@ -67,7 +67,7 @@ template <typename Reset>
 hipError_t reset_device(Hook& hook, int device_index, Reset reset) {
   if (device_index < 0) return reset();
   Process& process = hook.process();
-  const InFlightScope disturbance(process);
+  const InFlightScope in_flight(process);
   const hipError_t result = reset();
   Context context;
   if (result == kSuccess && process.contexts.forget(managed_context(device_index), context)) {

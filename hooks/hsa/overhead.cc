@@ -171,7 +171,7 @@ hsa_status_t hsa_shut_down() {
   int device_indices[kMaxDevices];
   int ended = 0;
   {
-    const InFlightScope disturbance(process);
+    const InFlightScope in_flight(process);
     const hsa_status_t result = real::hsa_shut_down();
     int type = 0;
     // Calls are counted: only the last one shuts the runtime down.

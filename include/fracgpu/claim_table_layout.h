@@ -3,7 +3,7 @@
 // One file per machine says which launch has how much of which GPU, and who waits. Other tools may
 // read it: check `magic`, `version` and `file_bytes`. A row counts only while its launch lives: as
 // long as somebody has a lock on its byte, or a process of its tenant has a slot in the tenant's
-// ledger. Rows are written, whole, only by who has the book's lock.
+// ledger. Rows are written, whole, only by whoever holds the table's lock.
 //
 // Shares of a GPU are counted in parts, eighths of one.
 #pragma once

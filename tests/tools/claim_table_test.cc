@@ -1,5 +1,5 @@
-// The book under contention: processes that enter and leave as fast as they can, and are judged by
-// counters of their own.
+// The claim table under contention: processes that enter and leave as fast as they can, and are
+// judged by counters of their own.
 #include "tools/claims/claim_table.h"
 
 #include <gtest/gtest.h>

@@ -142,8 +142,8 @@ Findings check_lookups(const VendorReports& vendors, const Setup& setup) {
     if (!open.empty() || differ) {
       findings.push_back(
           {State::fail, kCheck,
-           open.empty() ? fmt::format("{} says something else by each door: {} bytes", function,
-                                      list(answers))
+           open.empty() ? fmt::format("{} says something else by each way to it: {} bytes",
+                                      function, list(answers))
                         : fmt::format("{} by {} is not ours: calls that way are not capped",
                                       function, list(open)),
            "is another library preloaded that has these functions? Name ours before it, or "
