@@ -1,7 +1,8 @@
 // A libcuda as WSL2's is: it only loads the driver proper, which lies beside it under another name,
 // looks every function up there by dlsym, and passes all calls on. cuGetProcAddress is passed on
 // too, so its answers are the driver's own addresses and not the loader's.
-// (Seen in public: HAMi-core PR 326, "libcuda.so.1" and "libcuda.so.1.1" on WSL2.)
+// Written from HAMi-core PR 326. That it looks everything up when it is loaded, and the name of the
+// driver beside it, are choices of ours: no WSL2 machine has judged this.
 #include <dlfcn.h>
 
 #include <string>
