@@ -3,16 +3,10 @@
 // (ROCm 7.2); the libraries of every release since then and before use the same ones.
 #pragma once
 
-#include <hsa/amd_hsa_queue.h>
-#include <hsa/amd_hsa_signal.h>
-#include <hsa/hsa.h>
-#include <hsa/hsa_ext_amd.h>
-#include <hsa/hsa_ext_finalize.h>
-#include <hsa/hsa_ext_image.h>
-#include <hsa/hsa_ven_amd_loader.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include "sim/hsa/vendor_headers.h"
 
 #define SIM_API extern "C" __attribute__((visibility("default")))
 
