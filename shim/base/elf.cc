@@ -1,4 +1,7 @@
-// Walks the loaded objects with dl_iterate_phdr; see elf.h.
+// Walks the loaded objects with the C library's own dl_iterate_phdr; see elf.h.
+//
+// That function is found by hand: programs interpose it too (sanitizers, fakechroot), and theirs
+// may look the real one up by dlsym, which is us.
 //
 // Only the GNU hash table is read: every shared object that matters here has one, and a linear
 // search of the symbol table would need its length, which ELF does not record.
@@ -9,6 +12,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace fracgpu::elf {
 namespace {
@@ -16,13 +20,9 @@ namespace {
 // The parts of an object's dynamic section that a look-up needs.
 class Object {
  public:
-  explicit Object(const dl_phdr_info& info) : base_(info.dlpi_addr) {
-    const ElfW(Dyn)* dynamic = nullptr;
-    for (int i = 0; i < info.dlpi_phnum; ++i) {
-      if (info.dlpi_phdr[i].p_type == PT_DYNAMIC) {
-        dynamic = reinterpret_cast<const ElfW(Dyn)*>(base_ + info.dlpi_phdr[i].p_vaddr);
-      }
-    }
+  explicit Object(const dl_phdr_info& info) : Object(info.dlpi_addr, dynamic_of(info)) {}
+
+  Object(ElfW(Addr) base, const ElfW(Dyn) * dynamic) : base_(base) {
     if (dynamic == nullptr) return;
     ElfW(Word) soname = 0;
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
@@ -88,6 +88,14 @@ class Object {
   }
 
  private:
+  static const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) {
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+      return reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+    }
+    return nullptr;
+  }
+
   // glibc relocates these pointers in place for most objects, but not for the vDSO.
   template <typename Pointer>
   Pointer at(ElfW(Addr) value) const {
@@ -113,11 +121,32 @@ class Object {
   std::string_view soname_;
 };
 
+using Iterate = decltype(&dl_iterate_phdr);
+
+// The C library is loaded at the start and never unloaded, as is all that comes before it in the
+// loader's list, so the list can be read that far without the loader's lock.
+Iterate find_iterate() {
+  for (const link_map* map = _r_debug.r_map; map != nullptr; map = map->l_next) {
+    const Object object(map->l_addr, map->l_ld);
+    if (object.soname() != "libc.so.6") continue;
+    return reinterpret_cast<Iterate>(object.find("dl_iterate_phdr"));
+  }
+  return nullptr;
+}
+
+// Nothing is visited where the C library is not glibc.
 template <typename Visit>
 void for_each_object(Visit visit) {
-  dl_iterate_phdr([](dl_phdr_info* info, size_t,
-                     void* data) { return (*static_cast<Visit*>(data))(*info) ? 1 : 0; },
-                  &visit);
+  static constinit std::atomic<Iterate> found{nullptr};
+  Iterate iterate = found.load(std::memory_order_relaxed);
+  if (iterate == nullptr) {
+    iterate = find_iterate();
+    if (iterate == nullptr) return;
+    found.store(iterate, std::memory_order_relaxed);
+  }
+  iterate([](dl_phdr_info* info, size_t,
+             void* data) { return (*static_cast<Visit*>(data))(*info) ? 1 : 0; },
+          &visit);
 }
 
 }  // namespace

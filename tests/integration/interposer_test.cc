@@ -69,6 +69,44 @@ TEST_F(InterposerTest, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
       << "an interposer in front must still be called";
 }
 
+// Their wrappers look the real functions up through us, and may not be called meanwhile.
+TEST_F(InterposerTest, WrappersThatLookUpWhatWeUse) {
+  if (sanitized()) GTEST_SKIP() << "the sanitizer's runtime is such a wrapper itself";
+  for (const std::string& preload : {std::string(TEST_SHIM ":" TEST_LAZY_INTERPOSER),
+                                     std::string(TEST_LAZY_INTERPOSER ":" TEST_SHIM)}) {
+    expect_capped(through(TEST_CLIENT, {}, {{"LD_PRELOAD", preload}}), preload);
+    const Outcome uncapped = run({"/bin/ls", "/"}, bare() + Environment{{"LD_PRELOAD", preload}});
+    EXPECT_EQ(uncapped.status, 0) << preload << ": " << uncapped.err;
+  }
+}
+
+TEST_F(InterposerTest, ProgramsUnderASanitizer) {
+  std::string rest = TEST_SANITIZED_CLIENTS;
+  if (rest.empty()) GTEST_SKIP() << "built with a sanitizer, or by compilers without one";
+  for (rest += ':'; !rest.empty(); rest.erase(0, rest.find(':') + 1)) {
+    const std::string program = rest.substr(0, rest.find(':'));
+    // gcc's own complains of anything preloaded; the simulated driver keeps what it has.
+    Environment options = {{"LD_PRELOAD", TEST_SHIM},
+                           {"ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0"},
+                           {"LSAN_OPTIONS", "detect_leaks=0"}};
+    if (program.ends_with("_memory")) {
+      // Whatever a driver that it did not compile writes is uninitialised to it. So it is started,
+      // looks for a driver where there is none, and says so.
+      options["LD_LIBRARY_PATH"] = "";
+      for (const Environment& environment : {capped("1GiB"), bare()}) {
+        const Outcome started = run({program}, environment + options);
+        EXPECT_EQ(started.status, 10) << program << ": " << started.err;
+      }
+      continue;
+    }
+    const Outcome with_cap = run({program}, capped("1GiB") + options);
+    EXPECT_EQ(with_cap.status, 0) << program << ": " << with_cap.err;
+    EXPECT_EQ(with_cap.out, "alloc rc=0\nalloc rc=2\n") << program << ": " << with_cap.err;
+    const Outcome without = run({program}, bare() + options);
+    EXPECT_EQ(without.out, "alloc rc=0\nalloc rc=0\n") << program << ": " << without.err;
+  }
+}
+
 // As on WSL2: what the program opens is a library that looks every function up in the driver
 // proper. Answered with our hooks it would call itself for ever.
 TEST_F(InterposerTest, LibraryThatOnlyLoadsTheDriver) {
