@@ -14,6 +14,8 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/environment.h"
+#include "shim/base/held_signals.h"
+#include "shim/base/stderr.h"
 
 namespace fracgpu {
 namespace {
@@ -36,9 +38,17 @@ int read_level() {
   return static_cast<int>(Level::warn);
 }
 
-void write_all(int fd, const char* bytes, size_t size) {
-  // One attempt: a full pipe or disk must neither block nor fail the host process.
+// False where the line is for stderr. One attempt: a full pipe or disk must neither block nor fail
+// the host process.
+bool write_to_file(const char* path, const char* bytes, size_t size) {
+  if (path == nullptr || *path == '\0') return false;
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  const int fd = open(path, kFlags, 0644);
+  if (fd < 0) return false;
+  const HeldSignals held;
   [[maybe_unused]] const ssize_t written = write(fd, bytes, size);
+  close(fd);
+  return true;
 }
 
 }  // namespace
@@ -55,13 +65,8 @@ bool logs(Level level) {
 void write_line(Level level, std::string_view message) {
   Text<560> line;
   line.format("fracgpu[{}]: {}: {}\n", getpid(), kLevels[static_cast<int>(level)], message);
-  const char* const file = log_file.get();
-  int fd = -1;
-  if (file != nullptr && *file != '\0') {
-    fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
-  }
-  write_all(fd >= 0 ? fd : STDERR_FILENO, line.c_str(), line.size());
-  if (fd >= 0) close(fd);
+  if (!write_to_file(log_file.get(), line.c_str(), line.size()))
+    write_to_stderr(line.c_str(), line.size());
 }
 
 bool RateLimit::pass(unsigned& held_back) {

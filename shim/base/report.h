@@ -1,7 +1,8 @@
 // The log: single lines on stderr, or in the file that FRACGPU_LOG_FILE names.
 //
 // FRACGPU_LOG = off | error | warn (default) | info | debug. Nothing ever goes to stdout, and a
-// line is one write, so that lines of several processes do not mix.
+// line is one write, so that lines of several processes do not mix. A line that cannot be written
+// at once and without harm is dropped; see stderr.h.
 #pragma once
 
 #include <atomic>

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "shim/base/held_signals.h"
 #include "shim/base/text.h"
 
 namespace fracgpu {
@@ -49,6 +50,7 @@ int make_shared_file(const char* path, size_t size, const void* header, size_t h
   }
   if (fd < 0) return errno;
 
+  const HeldSignals held;  // EFBIG above RLIMIT_FSIZE comes with SIGXFSZ
   int code = fill(fd, size, header, header_size);
   if (code == 0) {
     Text<64> source;

@@ -1,18 +1,22 @@
 // What happens when the library is loaded: next to nothing, since it is loaded into everything.
 //
 // Only a process of a capped launch tree does something: the first one names the tree and exports
-// the name, because its children must find it in their environment.
+// the name, because its children must find it in their environment; and each remembers what its
+// stderr is, before the program can open something else in its place.
 //
 // What runs here is declared cold: the linker puts such functions beside each other and near the
 // loader's own tables, so that few pages of the library are touched.
 // (tests/containers/start_cost.py)
+#include "shim/base/stderr.h"
 #include "shim/config/cap_configured.h"
 #include "shim/config/identity.h"
 
 namespace {
 
 [[gnu::constructor, gnu::cold]] void start() {
-  if (fracgpu::look_for_cap()) fracgpu::export_launch_tree();
+  if (!fracgpu::look_for_cap()) return;
+  fracgpu::export_launch_tree();
+  fracgpu::remember_stderr();
 }
 
 }  // namespace

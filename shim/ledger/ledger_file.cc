@@ -20,6 +20,8 @@ const char* reason(int error) {
   switch (error) {
     case ENOSPC:
       return "no space left";
+    case EFBIG:
+      return "it is larger than files may be here; raise the limit (ulimit -f)";
     case EROFS:
       return "it is read-only";
     case EACCES:

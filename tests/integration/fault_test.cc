@@ -98,6 +98,13 @@ TEST_F(BadInputTest, UnusableDevShm) {
                  "read-only");
 }
 
+// The kernel sends SIGXFSZ to whoever makes a larger file.
+TEST_F(BadInputTest, LimitOfFileSizes) {
+  expect_refused(
+      run({"sh", "-c", "ulimit -f 8; exec " TEST_CLIENT " init retain meminfo"}, capped("8GiB")),
+      "ulimit -f");
+}
+
 TEST_F(BadInputTest, DriverAbsent) {
   Environment environment = capped("1GiB");
   environment.erase("LD_LIBRARY_PATH");

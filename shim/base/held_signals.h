@@ -1,0 +1,48 @@
+// Keeps the signals that a write may raise away from the host process.
+#pragma once
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include <initializer_list>
+
+namespace fracgpu {
+
+// While it lives, what the calling thread writes ends in an error and in no signal: SIGPIPE (nobody
+// reads), SIGXFSZ (RLIMIT_FSIZE) and SIGTTOU (a background job on a terminal with `tostop`, which
+// the kernel lets write where the signal is blocked). The first two are raised for the thread that
+// writes; one that was pending before stays so. Leaves errno alone.
+//
+// sigprocmask is the calling thread's on Linux; pthread_sigmask would need glibc 2.32.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t pending;
+    sigpending(&pending);
+    sigemptyset(&held_);
+    for (const int signal : {SIGPIPE, SIGXFSZ, SIGTTOU}) sigaddset(&held_, signal);
+    sigemptyset(&raised_);
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) == 0) sigaddset(&raised_, signal);
+    }
+    sigprocmask(SIG_BLOCK, &held_, &before_);
+  }
+
+  ~HeldSignals() {
+    const int code = errno;
+    constexpr timespec kNow = {};
+    while (sigtimedwait(&raised_, nullptr, &kNow) > 0) {
+    }
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+    errno = code;
+  }
+
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t held_, raised_, before_;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,87 @@
+// Writes to the host's stderr without harm; see stderr.h.
+#include "shim/base/stderr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/base/held_signals.h"
+
+namespace fracgpu {
+namespace {
+
+// The file that descriptor 2 stood for at the start; 0 and 0 when it was closed.
+struct Identity {
+  std::atomic<uint64_t> device{0}, inode{0};
+};
+constinit Identity at_start;
+constinit std::atomic<bool> remembered{false};
+
+// What fstat says, in the one form that does not need glibc 2.33's new symbol.
+bool status_of_stderr(struct statx& now) {
+  return statx(STDERR_FILENO, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &now) == 0;
+}
+
+uint64_t device_of(const struct statx& now) {
+  return static_cast<uint64_t>(now.stx_dev_major) << 32 | now.stx_dev_minor;
+}
+
+bool is_that_of_the_start(const struct statx& now) {
+  return device_of(now) == at_start.device.load(std::memory_order_relaxed) &&
+         now.stx_ino == at_start.inode.load(std::memory_order_relaxed);
+}
+
+// The flags of the host's own descriptor are shared with whoever has it too. A description of our
+// own does not block; it cannot be had where the file belongs to another user, or without /proc.
+int reopen_without_blocking() {
+  return open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+// Between the question and the write another process may fill the pipe. There is no better way.
+bool takes_a_line() {
+  pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&stderr_now, 1, 0) == 1 && (stderr_now.revents & POLLOUT) != 0;
+}
+
+}  // namespace
+
+void remember_stderr() {
+  struct statx now;
+  if (remembered.load(std::memory_order_relaxed)) return;
+  if (status_of_stderr(now)) {
+    at_start.device.store(device_of(now), std::memory_order_relaxed);
+    at_start.inode.store(now.stx_ino, std::memory_order_relaxed);
+  }
+  remembered.store(true, std::memory_order_relaxed);
+}
+
+void write_to_stderr(const char* bytes, size_t size) {
+  remember_stderr();
+  struct statx now;
+  if (!status_of_stderr(now)) return;
+  const bool terminal = S_ISCHR(now.stx_mode) && isatty(STDERR_FILENO) != 0;
+  if (!terminal && !is_that_of_the_start(now)) return;
+  const HeldSignals held;
+  [[maybe_unused]] ssize_t written = 0;
+  if (S_ISSOCK(now.stx_mode)) {
+    written = send(STDERR_FILENO, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } else if (terminal || S_ISFIFO(now.stx_mode)) {
+    const int own = reopen_without_blocking();
+    if (own >= 0) {
+      written = write(own, bytes, size);
+      close(own);
+    } else if (errno != ENXIO && takes_a_line()) {  // ENXIO: nobody has the pipe open for reading
+      written = write(STDERR_FILENO, bytes, size);
+    }
+  } else {
+    written = write(STDERR_FILENO, bytes, size);
+  }
+}
+
+}  // namespace fracgpu
