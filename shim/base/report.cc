@@ -64,7 +64,9 @@ bool logs(Level level) {
 
 void write_line(Level level, std::string_view message) {
   Text<560> line;
-  line.format("fracgpu[{}]: {}: {}\n", getpid(), kLevels[static_cast<int>(level)], message);
+  line.format("fracgpu[{}]: {}: {}", getpid(), kLevels[static_cast<int>(level)], message);
+  line.make_printable();  // names of processes, files and devices are in it
+  line.append("\n");
   if (!write_to_file(log_file.get(), line.c_str(), line.size()))
     write_to_stderr(line.c_str(), line.size());
 }

@@ -41,6 +41,13 @@ class Text {
     chars_[size_] = '\0';
   }
 
+  // What could steer a terminal or begin another line, or is not ASCII, becomes '?'.
+  void make_printable() {
+    for (size_t i = 0; i < size_; ++i) {
+      if (chars_[i] < ' ' || chars_[i] > '~') chars_[i] = '?';
+    }
+  }
+
   const char* c_str() const { return chars_; }
   std::string_view view() const { return {chars_, size_}; }
   size_t size() const { return size_; }

@@ -60,6 +60,16 @@ bool status_of(int fd, struct statx& out) {
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &out) == 0;
 }
 
+// Changes with chroot. (A root folder on another file system may have the same; then the message
+// only says less.)
+uint64_t inode_of_root() {
+  struct statx status;
+  const int code = errno;
+  const bool known = statx(AT_FDCWD, "/", 0, STATX_INO, &status) == 0;
+  errno = code;
+  return known ? status.stx_ino : 0;
+}
+
 int make_file(const char* path, const char* tenant) {
   layout::Header header = {};
   header.magic = layout::kMagic;
@@ -126,6 +136,7 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
   map_ = ledger;
   device_ = makedev(status.stx_dev_major, status.stx_dev_minor);
   inode_ = status.stx_ino;
+  root_inode_ = inode_of_root();
   return Result::ok;
 }
 
@@ -172,7 +183,12 @@ int LedgerFile::reopen(Message& error) const {
     fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   }
   if (fd < 0) {
-    if (errno == ENOENT) {
+    if (errno == ENOENT && inode_of_root() != root_inode_) {
+      error.format(
+          "this process has changed its root folder, and there is no ledger {} in the new one; let "
+          "it see the same /dev/shm there",
+          path_.view());
+    } else if (errno == ENOENT) {
       error.format("the ledger {} was removed while in use; restart the tenant's processes",
                    path_.view());
     } else {

@@ -60,6 +60,7 @@ class LedgerFile {
   void* life_ = nullptr;  // mapping that keeps the description of lock_slot_for_life
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  uint64_t root_inode_ = 0;  // of "/" when the file was opened
 };
 
 }  // namespace fracgpu

@@ -165,6 +165,22 @@ TEST(LedgerFileTest, RemovedOrReplacedWhileInUse) {
   EXPECT_TRUE(contains(refusal.fault.c_str(), "replaced while in use"));
 }
 
+TEST(LedgerFileTest, AfterChrootItIsNotCalledRemoved) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root for chroot";
+  ScratchTenant tenant;
+  EXPECT_EQ(status_of_child([&] {
+              Ledger ledger;
+              Message error;
+              Refusal refusal;
+              if (!ledger.join(tenant.name(), ProcessIdentity::of_self(), nullptr, error)) return 1;
+              const int device = ledger.device("GPU-test", 100 << 20, 1ull << 30, error);
+              if (chroot("/proc") != 0 || chdir("/") != 0) return 2;
+              if (ledger.reserve(device, 8, refusal)) return 3;
+              return contains(refusal.fault.c_str(), "root folder") ? 0 : 4;
+            }),
+            0);
+}
+
 TEST(LedgerFileTest, NoDescriptorLeft) {
   ScratchTenant tenant;
   Ledger ledger;

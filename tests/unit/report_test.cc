@@ -58,6 +58,18 @@ TEST_F(ReportTest, TheFileIsTheOneThatTheFirstLineWentTo) {
   EXPECT_NE(access(second_.c_str(), F_OK), 0);
 }
 
+// A process may call itself anything, and its name is in other processes' lines.
+TEST_F(ReportTest, NothingSteersATerminalOrBeginsAnotherLine) {
+  EXPECT_EQ(status_of_child([&] {
+              setenv("FRACGPU_LOG_FILE", first_.c_str(), 1);
+              write_line(Level::error, "pid 7 (\x1b[2J\nroot: \x9b\x7f ) holds the most");
+              return 0;
+            }),
+            0);
+  const std::string line = whole(first_);
+  EXPECT_TRUE(line.ends_with("error: pid 7 (?[2J?root: ?? ) holds the most\n")) << line;
+}
+
 TEST_F(ReportTest, AFileThatIsNamedTooLateIsNotUsed) {
   EXPECT_EQ(status_of_child([&] {
               unsetenv("FRACGPU_LOG_FILE");
