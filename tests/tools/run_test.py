@@ -64,6 +64,34 @@ def test_signals_are_passed_on():
         assert (run.returncode, out) == (0, "on\n")
 
 
+def test_what_is_behind_the_command_is_its_own():
+    with Machine("a100-40gb") as m:
+        for words in (("printf", "%s ", "--memory", "-x", "--help", "--"), ("--", "printf", "%s ", "--memory", "-x", "--help", "--")):
+            assert m.fracgpu("run", "--memory", "1GiB", *words) == (0, "--memory -x --help -- ", ""), words
+        status, out, err = m.fracgpu("run", "--memory=1GiB", "--tenant", "x", "sh", "-c", "echo $FRACGPU_TENANT; exit 3", "--tenant")
+        assert (status, out, err) == (3, "x\n", "")
+
+
+def test_a_word_that_is_wrong_is_named():
+    with Machine("a100-40gb") as m:
+        for arguments, expected in (
+                (("run", "--memry", "1GiB", "--", "true"), "run has no option --memry (did you mean --memory?)"),
+                (("run", "--memory=1GiB", "--wiat=5s", "true"), "run has no option --wiat (did you mean --wait?)"),
+                (("run", "--memory", "1GiB", "--zzz", "true"), "run has no option --zzz;"),
+                (("statsu",), "fracgpu has no command statsu (did you mean status?)"),
+                (("nothing-like-it",), "fracgpu has no command nothing-like-it;"),
+                (("cdi", "genrate"), "cdi has no command genrate (did you mean generate?)"),
+                (("explain", "--jsno"), "explain has no option --jsno (did you mean --json?)"),
+                (("run", "--fraction", "0.5", "--wait", "5s", "--", "true"), "--wait=5s"),
+                (("run", "--fraction", "0.5", "--gpus", "", "--", "true"), "--gpus: the value is empty"),
+                (("run", "--fraction", "0.5", "--gpus=", "--", "true"), "--gpus: the value is empty"),
+                (("run", "--memory", "", "--", "true"), "--memory: the value is empty"),
+                (("run", "--memory", "1GiB", "--tenant", "", "--", "true"), "--tenant: the value is empty"),
+                (("cdi", "generate", "--fraction", "2", "--output", "-"), "'2' cannot be a device of fracgpu.dev/fraction")):
+            status, out, err = m.fracgpu(*arguments)
+            assert status not in (0, None) and out == "" and one_line(err) and expected in err, f"{arguments}: {status} {out} {err}"
+
+
 def test_wrong_usage():
     with Machine("2xa100-40gb") as m:
         for arguments in (["--fraction", "0.3"], ["--fraction", "1.25"], ["--fraction=-0.5"], ["--fraction", "nan"],

@@ -57,11 +57,16 @@ Class default_class(const std::string& name) {
 }
 
 void check_device(const std::string& class_name, const std::string& device) {
-  const bool share = amount_of(device).billionths != 0;
+  bool share = false, understood = true;
+  try {
+    share = amount_of(device).billionths != 0;
+  } catch (const std::runtime_error&) {
+    understood = false;
+  }
   const bool nameable = std::all_of(device.begin(), device.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.';
   });
-  if (nameable && share == (class_name == "fraction")) return;
+  if (understood && nameable && share == (class_name == "fraction")) return;
   throw std::runtime_error(fmt::format(
       "'{}' cannot be a device of {}/{}; accepted: {}", device, kVendor, class_name,
       class_name == "fraction" ? "a share of a GPU as 0.5 or 0.125" : "a size as 8gb or 512MiB"));

@@ -2,7 +2,10 @@
 #include "tools/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <utility>
+
+#include "tools/cli/spelling.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -29,6 +32,72 @@ CommandText text_of(const CLI::App& app) {
     if (!each->get_group().empty()) text.subcommands.push_back(text_of(*each));
   }
   return text;
+}
+
+std::vector<CLI::App*> subcommands_of(CLI::App& app) {
+  return app.get_subcommands([](CLI::App*) { return true; });
+}
+
+// Takes no word behind it: a flag, also one that may have a value behind "=".
+bool is_flag(const CLI::Option& option) {
+  return option.get_items_expected_max() == 0 || option.get_expected_min() == 0;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& words) {
+  const std::string found = nearest(word, words);
+  return found.empty() ? "" : " (did you mean " + found + "?)";
+}
+
+std::string complaint_about_command(CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* const each : subcommands_of(app)) {
+    if (!each->get_group().empty()) names.push_back(each->get_name());
+  }
+  return app.get_name() + " has no command " + word + did_you_mean(word, names);
+}
+
+std::string complaint_about_option(CLI::App& app, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& each : option->get_lnames()) names.push_back("--" + each);
+  }
+  return app.get_name() + " has no option " + name + did_you_mean(name, names);
+}
+
+// Reads the words as CLI11 will, as far as names go, to say which is wrong: CLI11 names another one
+// where an unknown option has a value. Puts "--" before the first word of a command that is to be
+// run: what stands behind it is the command's own. Empty: no complaint.
+std::string prepare(CLI::App& program, const std::vector<const CLI::App*>& runners,
+                    std::vector<std::string>& words) {
+  CLI::App* app = &program;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") return {};
+    const bool is_number = word.size() > 1 && std::isdigit(static_cast<unsigned char>(word[1]));
+    if (word.size() > 1 && word[0] == '-' && !is_number) {
+      const std::string name = word.substr(0, word.find('='));
+      const CLI::Option* option = app->get_option_no_throw(name);
+      if (option == nullptr) return complaint_about_option(*app, name);
+      if (is_flag(*option)) continue;
+      // A variable of a script that is not set must not be the same as no option.
+      const bool in_next_word = name == word;
+      if (in_next_word ? i + 1 < words.size() && words[i + 1].empty()
+                       : word.size() == name.size() + 1) {
+        return name + ": the value is empty; leave the option out, or give one";
+      }
+      if (in_next_word) ++i;  // whatever it looks like
+    } else if (!subcommands_of(*app).empty()) {
+      const std::vector<CLI::App*> all = subcommands_of(*app);
+      const auto next = std::find_if(
+          all.begin(), all.end(), [&](const CLI::App* each) { return each->get_name() == word; });
+      if (next == all.end()) return complaint_about_command(*app, word);
+      app = *next;
+    } else if (std::find(runners.begin(), runners.end(), app) != runners.end()) {
+      words.insert(words.begin() + static_cast<ptrdiff_t>(i), "--");
+      return {};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -74,7 +143,7 @@ Option Option::takes_one_value() {
 }
 
 Command Command::add_subcommand(const std::string& name, const std::string& about) {
-  return {app_->add_subcommand(name, about), status_};
+  return {app_->add_subcommand(name, about), program_};
 }
 
 void Command::require_subcommand() {
@@ -92,6 +161,12 @@ Option Command::add_option(const std::string& name, std::string& value, const st
 Option Command::add_option(const std::string& name, std::vector<std::string>& values,
                            const std::string& about) {
   return Option(app_->add_option(name, values, about));
+}
+
+void Command::add_command_to_run(const std::string& name, std::vector<std::string>& words,
+                                 const std::string& about) {
+  app_->add_option(name, words, about);
+  program_->runners_.push_back(app_);
 }
 
 Option Command::add_option(const std::string& name, int& value, const std::string& about) {
@@ -133,7 +208,7 @@ Option Command::add_final_option(const std::string& name,
 }
 
 void Command::set_body(std::function<int()> body) {
-  app_->callback([body = std::move(body), status = status_] { *status = body(); });
+  app_->callback([body = std::move(body), program = program_] { program->status_ = body(); });
 }
 
 CommandText Command::text() const {
@@ -151,12 +226,16 @@ Program::Program(const std::string& name, const std::string& about, const std::s
 Program::~Program() = default;
 
 Command Program::command() {
-  return {app_.get(), &status_};
+  return {app_.get(), this};
 }
 
 int Program::run(int argc, char** argv, int usage_status) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   try {
-    app_->parse(argc, argv);
+    const std::string complaint = prepare(*app_, runners_, words);
+    if (!complaint.empty()) throw CLI::ArgumentMismatch(complaint);
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app_->exit(error) == 0 ? 0 : usage_status;
   }

@@ -50,9 +50,11 @@ struct CommandText {
   std::vector<CommandText> subcommands;
 };
 
+class Program;
+
 class Command {
  public:
-  Command(CLI::App* app, int* status) : app_(app), status_(status) {}
+  Command(CLI::App* app, Program* program) : app_(app), program_(program) {}
 
   Command add_subcommand(const std::string& name, const std::string& about);
   void require_subcommand();
@@ -63,6 +65,9 @@ class Command {
   Option add_option(const std::string& name, std::string& value, const std::string& about = {});
   Option add_option(const std::string& name, std::vector<std::string>& values,
                     const std::string& about);
+  // A command with its arguments, behind "--" or not: from its first word on nothing is ours.
+  void add_command_to_run(const std::string& name, std::vector<std::string>& words,
+                          const std::string& about);
   Option add_option(const std::string& name, int& value, const std::string& about);
   Option add_option(const std::string& name, double& value, const std::string& about);
   Option add_flag(const std::string& name, bool& value, const std::string& about);
@@ -86,7 +91,7 @@ class Command {
 
  private:
   CLI::App* app_;
-  int* status_;
+  Program* program_;
 };
 
 class Program {
@@ -97,11 +102,15 @@ class Program {
   Command command();
 
   // Reads the arguments and calls the body of the subcommand that they name; its status. Wrong
-  // usage is a line on stderr, and `usage_status`. Throws what the body throws.
+  // usage is a line on stderr, which names the word that is wrong and the nearest right one, and
+  // `usage_status`. Throws what the body throws.
   int run(int argc, char** argv, int usage_status);
 
  private:
+  friend class Command;
+
   std::unique_ptr<CLI::App> app_;
+  std::vector<const CLI::App*> runners_;  // whose words behind the first are another command's
   int status_ = 0;
 };
 

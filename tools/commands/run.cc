@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <stdio.h>
 
+#include <optional>
+
 #include "shim/base/clock.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
@@ -39,11 +41,10 @@ struct RunOptions {
 
 constexpr const char* kForEver = "forever";
 
-// In milliseconds.
-uint64_t duration_of(const std::string& text) {
+// In milliseconds; nothing where it is no duration.
+std::optional<uint64_t> plain_duration_of(const std::string& text) {
   constexpr uint64_t kSecond = 1000;
-  if (text.empty()) return 0;
-  if (text == kForEver) return UINT64_MAX;
+  if (text.empty()) return {};
   const uint64_t unit = text.back() == 's'   ? kSecond
                         : text.back() == 'm' ? 60 * kSecond
                         : text.back() == 'h' ? 3600 * kSecond
@@ -52,11 +53,36 @@ uint64_t duration_of(const std::string& text) {
   const std::string digits = text.substr(0, text.size() - 1);
   if (unit == 0 || digits.empty() || digits.size() > 9 ||
       digits.find_first_not_of("0123456789") != digits.npos) {
+    return {};
+  }
+  return std::stoull(digits) * unit;
+}
+
+uint64_t duration_of(const std::string& text) {
+  if (text.empty()) return 0;
+  if (text == kForEver) return UINT64_MAX;
+  const std::optional<uint64_t> duration = plain_duration_of(text);
+  if (!duration) {
     throw RunError(kRunFailed, fmt::format("{} is no time to wait; accepted: --wait, "
                                            "--wait=30s, --wait=10m, --wait=2h, --wait=1d",
                                            fracgpu::quoted(text).view()));
   }
-  return std::stoull(digits) * unit;
+  return *duration;
+}
+
+// "--wait 5s": the time would be taken for the command.
+void check_command(const RunOptions& options) {
+  const std::vector<std::string>& command = options.command;
+  if (options.wait == kForEver && !command.empty() && plain_duration_of(command[0])) {
+    throw RunError(kRunFailed,
+                   fmt::format("how long to wait is written with =, as in --wait={}", command[0]));
+  }
+  if (command.empty() && !options.dry_run) {
+    throw RunError(kRunFailed,
+                   "what is to be run? Write it behind --, as in: fracgpu run --memory "
+                   "8GiB -- python train.py");
+  }
+  if (!command.empty()) find_command(command[0]);
 }
 
 int show_placement(const RunOptions& options, const Request& request, const ClaimRequest& wanted) {
@@ -98,12 +124,7 @@ bool wait_for(ClaimTable& table, const Claim& claim, uint64_t timeout_ms,
 
 int run(const RunOptions& options) {
   const uint64_t timeout_ms = duration_of(options.wait);
-  if (options.command.empty() && !options.dry_run) {
-    throw RunError(kRunFailed,
-                   "what is to be run? Write it behind --, as in: fracgpu run --memory "
-                   "8GiB -- python train.py");
-  }
-  if (!options.command.empty()) find_command(options.command[0]);
+  check_command(options);
   const std::vector<Gpu> gpus = list_gpus();
   const Request request(options.request, gpus);
   ClaimRequest wanted = request.claim_request();
@@ -156,7 +177,8 @@ void add_run_command(Command program) {
                    "At the end say why memory was refused, if any was, as fracgpu explain does");
   command.add_flag("--dry-run", options->dry_run, "Only say where it would go");
   command.add_flag("--json", options->json, "--dry-run for programs");
-  command.add_option("COMMAND", options->command, "Behind --: what to run, with its arguments");
+  command.add_command_to_run("COMMAND", options->command,
+                             "What to run, with its arguments; best behind --");
   command.set_footer(kExamples);
   command.set_body([options] {
     try {
