@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,18 +24,15 @@ struct Identity {
 constinit Identity at_start;
 constinit std::atomic<bool> remembered{false};
 
-// What fstat says, in the one form that does not need glibc 2.33's new symbol.
-bool status_of_stderr(struct statx& now) {
-  return statx(STDERR_FILENO, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &now) == 0;
+// The system call itself: its function in the C library is newer than glibc 2.31, and a sandbox may
+// forbid statx.
+bool status_of_stderr(struct stat& now) {
+  return syscall(SYS_fstat, STDERR_FILENO, &now) == 0;
 }
 
-uint64_t device_of(const struct statx& now) {
-  return static_cast<uint64_t>(now.stx_dev_major) << 32 | now.stx_dev_minor;
-}
-
-bool is_that_of_the_start(const struct statx& now) {
-  return device_of(now) == at_start.device.load(std::memory_order_relaxed) &&
-         now.stx_ino == at_start.inode.load(std::memory_order_relaxed);
+bool is_that_of_the_start(const struct stat& now) {
+  return now.st_dev == at_start.device.load(std::memory_order_relaxed) &&
+         now.st_ino == at_start.inode.load(std::memory_order_relaxed);
 }
 
 // The flags of the host's own descriptor are shared with whoever has it too. A description of our
@@ -52,26 +50,26 @@ bool takes_a_line() {
 }  // namespace
 
 void remember_stderr() {
-  struct statx now;
+  struct stat now = {};
   if (remembered.load(std::memory_order_relaxed)) return;
   if (status_of_stderr(now)) {
-    at_start.device.store(device_of(now), std::memory_order_relaxed);
-    at_start.inode.store(now.stx_ino, std::memory_order_relaxed);
+    at_start.device.store(now.st_dev, std::memory_order_relaxed);
+    at_start.inode.store(now.st_ino, std::memory_order_relaxed);
   }
   remembered.store(true, std::memory_order_relaxed);
 }
 
 void write_to_stderr(const char* bytes, size_t size) {
   remember_stderr();
-  struct statx now;
+  struct stat now = {};
   if (!status_of_stderr(now)) return;
-  const bool terminal = S_ISCHR(now.stx_mode) && isatty(STDERR_FILENO) != 0;
+  const bool terminal = S_ISCHR(now.st_mode) && isatty(STDERR_FILENO) != 0;
   if (!terminal && !is_that_of_the_start(now)) return;
   const HeldSignals held;
   [[maybe_unused]] ssize_t written = 0;
-  if (S_ISSOCK(now.stx_mode)) {
+  if (S_ISSOCK(now.st_mode)) {
     written = send(STDERR_FILENO, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } else if (terminal || S_ISFIFO(now.stx_mode)) {
+  } else if (terminal || S_ISFIFO(now.st_mode)) {
     const int own = reopen_without_blocking();
     if (own >= 0) {
       written = write(own, bytes, size);
