@@ -78,6 +78,45 @@ TEST(SimHsaQueue, TakesAndReturnsItsBuffer) {
   });
 }
 
+// The sizes that libhsakmt's own formula gives for these products, in MiB (src/queues.c), and those
+// of two partitioned ones; 4 KiB are the buffer for end-of-pipe events.
+TEST(SimHsaQueue, TakesASaveAreaOfTheProductsSize) {
+  const struct {
+    const char* profile;
+    double mib;
+  } products[] = {{"mi300x", 177.3},         {"mi300x-cpx-nps4", 22.2}, {"mi210", 60.7},
+                  {"mi250x", 64.2},          {"gfx1100", 44.0},         {"tiny-svm", 9.3},
+                  {"mi300x-qpx", 2 * 22.17}, {"tiny-cwsr", 20.0}};
+  for (const auto& product : products) {
+    TestNode node(product.profile);
+    in_child([&] {
+      const Machine machine = hsa_start();
+      const Queue queue(machine.gpu[0].agent);
+      const double taken = static_cast<double>(node->used(0) - kContext - kQueueBytes) / kMiB;
+      EXPECT_NEAR(taken, product.mib, product.mib / 200) << product.profile;
+    });
+    EXPECT_EQ(node->used(0), 0u);
+  }
+}
+
+// 1 KiB for each of 16 * 32 * 64 threads.
+TEST(SimHsaQueue, TakesScratchMemoryThatItIsMadeWith) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    const Machine machine = hsa_start();
+    auto* create =
+        hsa<int(hsa_agent_t, uint32_t, uint32_t, void*, void*, uint32_t, uint32_t, hsa_queue_t**)>(
+            "hsa_queue_create");
+    hsa_queue_t* queue = nullptr;
+    ASSERT_EQ(create(machine.gpu[0].agent, 64, 0, nullptr, nullptr, 1000, 0, &queue), 0);
+    EXPECT_EQ(node->used(0), kContext + kQueueBytes + 1008 * 16 * 32 * 64);
+    EXPECT_EQ(create(machine.gpu[0].agent, 64, 0, nullptr, nullptr, 1 << 16, 0, &queue),
+              HSA_STATUS_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(hsa<int(hsa_queue_t*)>("hsa_queue_destroy")(queue), 0);
+    EXPECT_EQ(node->used(0), kContext);
+  });
+}
+
 TEST(SimHsaQueue, PacketsAreCompletedInTheirTurn) {
   TestNode node("tiny-amd");
   in_child([&] {
