@@ -330,6 +330,7 @@ std::map<std::string, Command> others() {
     };
   };
   all["props"] = properties("hipGetDeviceProperties", 256);
+  all["propsold"] = properties("hipGetDevicePropertiesR0000", 256);
   all["props6"] = properties("hipGetDevicePropertiesR0600", 288);
   all["ptrinfo"] = [](Session& s) {
     size_t bytes = 0;
