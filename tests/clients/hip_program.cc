@@ -349,6 +349,13 @@ std::map<std::string, Command> others() {
     const int rc = call("hipIpcGetMemHandle", &handle, s.held.at(s.size()).pointer);
     std::printf("export rc=%d handle=%s\n", rc, hex(handle.bytes).c_str());
   };
+  // Calls a function without parameters in a further library.
+  all["second"] = [](Session& s) {
+    const std::string path = s.word(), name = s.word();
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const found = library != nullptr ? dlsym(library, name.c_str()) : nullptr;
+    std::printf("second rc=%d\n", found != nullptr ? reinterpret_cast<int (*)()>(found)() : -1);
+  };
   all["reset"] = [](Session&) { std::printf("reset rc=%d\n", call("hipDeviceReset")); };
   all["pid"] = [](Session&) { std::printf("pid %d\n", static_cast<int>(getpid())); };
   all["wait"] = [](Session& s) {
