@@ -117,6 +117,39 @@ TEST(SimHsaQueue, TakesScratchMemoryThatItIsMadeWith) {
   });
 }
 
+TEST(SimHsaQueue, LaterReleasesMakeThemInOtherWaysToo) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    const hsa_agent_t gpu = hsa_start().gpu[0].agent;
+    sim::QueueDescription wanted[3] = {};
+    for (auto& one : wanted) {
+      one.version = 1;
+      one.bytes = 64 * 64;
+      one.compute.private_segment = UINT32_MAX;
+    }
+    wanted[1].version = 9;
+    auto* create = hsa<int(hsa_agent_t, sim::QueueDescription*, uint32_t)>("hsa_amd_queue_create");
+    EXPECT_EQ(create(gpu, wanted, 0), HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(create(gpu, wanted, 3), HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(wanted[0].queue, nullptr) << "the others are there all the same";
+    EXPECT_EQ(wanted[1].queue, nullptr);
+    EXPECT_NE(wanted[2].queue, nullptr);
+    EXPECT_EQ(node->used(0), kContext + 2 * kQueueBytes);
+    // Six uses of four queues.
+    auto* acquire =
+        hsa<int(hsa_agent_t, uint32_t, uint32_t, void*, void*, uint64_t, hsa_queue_t**)>(
+            "hsa_amd_counted_queue_acquire");
+    auto* release = hsa<int(hsa_queue_t*)>("hsa_amd_counted_queue_release");
+    hsa_queue_t* counted[6];
+    for (hsa_queue_t*& queue : counted)
+      ASSERT_EQ(acquire(gpu, 0, 1, nullptr, nullptr, 0, &queue), 0);
+    EXPECT_EQ(node->used(0), kContext + 6 * kQueueBytes);
+    for (hsa_queue_t* queue : counted) EXPECT_EQ(release(queue), 0);
+    EXPECT_EQ(release(counted[0]), HSA_STATUS_ERROR_INVALID_QUEUE);
+    EXPECT_EQ(node->used(0), kContext + 2 * kQueueBytes);
+  });
+}
+
 TEST(SimHsaQueue, PacketsAreCompletedInTheirTurn) {
   TestNode node("tiny-amd");
   in_child([&] {
