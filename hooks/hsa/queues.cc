@@ -75,11 +75,11 @@ hsa_status_t hsa_amd_queue_create(hsa_agent_t agent, hsa_amd_queue_create_desc_t
                                   uint32_t count) {
   const auto create = [&] { return real::hsa_amd_queue_create(agent, descriptions, count); };
   if (descriptions == nullptr || count == 0) return create();
+  for (uint32_t i = 0; i < count; ++i) descriptions[i].queue = nullptr;
   hsa_status_t result = kSuccess;
   const hsa_status_t capped = make_queues(
       "hsa_amd_queue_create", agent, plan_of(descriptions, count),
       [&] {
-        for (uint32_t i = 0; i < count; ++i) descriptions[i].queue = nullptr;
         result = create();
         const bool any = std::any_of(descriptions, descriptions + count,
                                      [](const auto& made) { return made.queue != nullptr; });
