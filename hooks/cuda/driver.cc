@@ -6,6 +6,11 @@ namespace fracgpu::cuda {
 #define FRACGPU_TABLE "hooks/cuda/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-constinit VendorLibrary driver_library("cu", {"libcuda.so.1"}, functions);
+// What functions of a second one in the process answer.
+static int not_initialized() {
+  return kNotInitialized;
+}
+
+constinit VendorLibrary driver_library("cu", {"libcuda.so.1"}, functions, not_initialized);
 
 }  // namespace fracgpu::cuda

@@ -69,6 +69,11 @@ hipError_t hipGetDeviceProperties(void* properties, int device) {
                        real::hipGetDeviceProperties);
 }
 
+hipError_t hipGetDevicePropertiesR0000(void* properties, int device) {
+  return properties_of("hipGetDeviceProperties", properties, device, kTotalMemoryR0000,
+                       real::hipGetDevicePropertiesR0000);
+}
+
 hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
   return properties_of("hipGetDeviceProperties", properties, device, kTotalMemoryR0600,
                        real::hipGetDevicePropertiesR0600);

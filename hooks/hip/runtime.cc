@@ -6,7 +6,14 @@ namespace fracgpu::hip {
 #define FRACGPU_TABLE "hooks/hip/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-constinit VendorLibrary runtime_library(
-    "hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, functions);
+// What functions of a second one in the process answer.
+static int not_initialized() {
+  return kNotInitialized;
+}
+
+constinit VendorLibrary runtime_library("hip",
+                                        {"libamdhip64.so.7", "libamdhip64.so.6",
+                                         "libamdhip64.so.5"},
+                                        functions, not_initialized);
 
 }  // namespace fracgpu::hip

@@ -41,7 +41,35 @@ struct hsa_loaded_code_object_t {
 struct hsa_amd_ipc_memory_t {
   uint32_t handle[8];
 };
+struct hsa_fabric_handle_t {
+  uint8_t handle[16];
+};
 struct hsa_queue_t;
+
+inline constexpr uint8_t kComputeQueue = 0;  // HSA_AMD_QUEUE_ENGINE_COMPUTE
+
+struct hsa_amd_queue_create_desc_t {
+  uint16_t version;
+  uint16_t flags;  // 0: its packets are in host memory
+  uint8_t engine_type;
+  uint8_t reserved_header[3];
+  uint32_t queue_size_bytes;
+  int priority;
+  void* callback;
+  void* callback_data;
+  hsa_queue_t* queue;  // written, null where it cannot be made
+  union {
+    struct {
+      const uint32_t* cu_mask;
+      uint32_t type;
+      uint32_t private_segment_size;  // bytes of each thread
+      uint32_t cu_mask_count;
+    } compute;
+    uint8_t reserved[32];
+  } engine;
+  uint32_t traffic_class;
+  uint8_t reserved[20];
+};
 
 inline constexpr int kAgentDevice = 17;               // HSA_AGENT_INFO_DEVICE
 inline constexpr int kDeviceIsGpu = 1;                // HSA_DEVICE_TYPE_GPU

@@ -1,61 +1,15 @@
-// Memory that the runtime takes without being asked for a size: what it starts with, queues and
-// code. Charged by driver-reported usage, which the kernel has afterwards.
-#include "shim/charge/overhead.h"
-
+// Memory that the runtime takes without being asked for a size: what it starts with, and code.
+// Charged by driver-reported usage, which the kernel has afterwards.
 #include <optional>
 
-#include "hooks/hsa/hook.h"
+#include "hooks/hsa/overhead_call.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
-#include "shim/charge/upper_call.h"
 #include "shim/vendor/backend.h"
 
 namespace fracgpu::hsa {
 namespace {
-
-// Reserved for a queue: its end-of-pipe buffer and what else the kernel gives it. Scratch memory,
-// which the runtime takes when a kernel first needs it, is found at the next reading. An estimate,
-// not a measurement.
-constexpr uint64_t kEstimatedQueue = (128u << 10) / layout::kUnit;
-
-// Calls `make()`, which takes memory on the agent's device, under `reserve(process, device index,
-// api)`.
-template <typename Reserve, typename Make, typename Unmake>
-hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
-                           Unmake unmake) {
-  Hook hook;
-  if (!hook.active()) return make();
-  Process& process = hook.process();
-  Context context;
-  switch (place_of(process, api, Handle::agent, agent.handle, context)) {
-    case Place::elsewhere:
-      return make();
-    case Place::refused:
-      return kOutOfResources;
-    case Place::capped:
-      break;
-  }
-  OverheadReservation reservation = reserve(process, context.device_index, UpperCall::name_or(api));
-  if (!reservation) return kOutOfResources;
-  const hsa_status_t result = make();
-  if (result == kOutOfResources) reservation.refused_by_driver();
-  if (result != kSuccess) return result;
-  if (reservation.made()) return result;
-  unmake();
-  settle_overhead(process, context.device_index);
-  return kOutOfResources;
-}
-
-// After a call that may have given memory back on any device.
-void settle_all(Process& process) {
-  for (int number = 0; number < device_count(); ++number) {
-    Context context;
-    if (context_of(process, Handle::agent, agent_of(number).handle, context)) {
-      settle_overhead(process, context.device_index);
-    }
-  }
-}
 
 // Reserved for the first code object of a process; for later ones, the most that one took. An
 // estimate: those that HIP itself loads are some hundred KiB.
@@ -66,6 +20,15 @@ OverheadReservation for_code(Process& process, int device_index, const char* api
 }
 
 }  // namespace
+
+void settle_all(Process& process) {
+  for (int number = 0; number < device_count(); ++number) {
+    Context context;
+    if (context_of(process, Handle::agent, agent_of(number).handle, context)) {
+      settle_overhead(process, context.device_index);
+    }
+  }
+}
 
 // The runtime takes memory on every device that is visible, of a size that is known only
 // afterwards. It is refused where no capped device has room for that, or their caps are not known.
@@ -111,28 +74,6 @@ hsa_status_t hsa_init() {
   return result;
 }
 
-hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, void* callback,
-                              void* data, uint32_t private_segment_size,
-                              uint32_t group_segment_size, hsa_queue_t** queue) {
-  return take_overhead(
-      "hsa_queue_create", agent,
-      [](Process& process, int device_index, const char* api) {
-        return OverheadReservation(process, device_index, kEstimatedQueue, api);
-      },
-      [&] {
-        return real::hsa_queue_create(agent, size, type, callback, data, private_segment_size,
-                                      group_segment_size, queue);
-      },
-      [&] { real::hsa_queue_destroy(*queue); });
-}
-
-hsa_status_t hsa_queue_destroy(hsa_queue_t* queue) {
-  Hook hook;
-  const hsa_status_t result = real::hsa_queue_destroy(queue);
-  if (result == kSuccess && hook.active()) settle_all(hook.process());
-  return result;
-}
-
 hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, hsa_agent_t agent,
                                                    hsa_code_object_reader_t reader,
                                                    const char* options,
@@ -158,10 +99,7 @@ hsa_status_t hsa_executable_load_code_object(hsa_executable_t executable, hsa_ag
 }
 
 hsa_status_t hsa_executable_destroy(hsa_executable_t executable) {
-  Hook hook;
-  const hsa_status_t result = real::hsa_executable_destroy(executable);
-  if (result == kSuccess && hook.active()) settle_all(hook.process());
-  return result;
+  return give_overhead_back([&] { return real::hsa_executable_destroy(executable); });
 }
 
 hsa_status_t hsa_shut_down() {

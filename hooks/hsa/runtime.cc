@@ -6,6 +6,12 @@ namespace fracgpu::hsa {
 #define FRACGPU_TABLE "hooks/hsa/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions);
+// What functions of a second one in the process answer.
+static int not_initialized() {
+  return kNotInitialized;
+}
+
+constinit VendorLibrary runtime_library("hsa_", {"libhsa-runtime64.so.1"}, functions,
+                                        not_initialized);
 
 }  // namespace fracgpu::hsa

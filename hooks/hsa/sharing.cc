@@ -1,20 +1,39 @@
 // Memory shared between processes: it is charged to the exporter, and after its death to its
 // tenant, as long as a process under a cap has the memory open. The importer is never charged.
+//
+// Runtimes since ROCm 6.4 may hand out IPC handles that stand for a descriptor, which the importer
+// asks the exporter for; newest ones do unless HSA_ENABLE_IPC_MODE_LEGACY=1 is set. Like an
+// exported descriptor, such a handle leaves the block that the memory lies in to the runtime's
+// other allocations. A handle of the kernel's own, the older kind, takes it away from them.
+#include <string.h>
+#include <unistd.h>
+
 #include "hooks/hsa/hook.h"
 #include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::hsa {
 namespace {
 
+// Who else takes parts of the block that exported memory lies in.
+enum class Block { shared_on, alone };
+
 // Returns the units of what is exported with the memory; 0 if that is not this process's.
-uint64_t enter_exported(Process& process, const void* pointer) {
+uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   Allocation entry;
   if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
-      (entry.key & 1) != 0) {
+      (entry.key & 1) != 0 && block == Block::alone) {
     // The runtime suballocates nothing more from that block, and returns it when it is empty.
     process.blocks[entry.device_index][entry.pool].discarded();
   }
   return entry.units;
+}
+
+// A handle that stands for a descriptor begins with the address and the exporter's PID, in the
+// exporter's own PID namespace; the kernel's begins with random numbers.
+bool stands_for_descriptor(const hsa_amd_ipc_memory_t& handle, const void* pointer) {
+  const uint32_t pid = static_cast<uint32_t>(getpid());
+  return memcmp(&handle.handle[0], &pointer, sizeof pointer) == 0 &&
+         memcmp(&handle.handle[2], &pid, sizeof pid) == 0;
 }
 
 // Records what was opened at the address as memory that another process is charged for.
@@ -27,13 +46,37 @@ void enter_opened(Process& process, ImportCall& call, void* pointer) {
                 page_units(info.sizeInBytes));
 }
 
+// Calls `make()`, which puts the memory at the address into a descriptor.
+template <typename Make>
+hsa_status_t export_descriptor(const void* pointer, const int* dmabuf, Make make) {
+  Hook hook;
+  const hsa_status_t result = make();
+  if (result == kSuccess && hook.active() && dmabuf != nullptr) {
+    const uint64_t units = enter_exported(hook.process(), pointer, Block::shared_on);
+    if (units > 0) note_descriptor(hook.process(), *dmabuf, units);
+  }
+  return result;
+}
+
+// Calls `map()`, which opens the memory of a descriptor at `*pointer`.
+template <typename Map>
+hsa_status_t map_descriptor(int descriptor, void** pointer, Map map) {
+  Hook hook;
+  if (!hook.active() || pointer == nullptr) return map();
+  ImportCall call(hook.process(), descriptor);
+  const hsa_status_t result = map();
+  if (result == kSuccess) enter_opened(hook.process(), call, *pointer);
+  return result;
+}
+
 }  // namespace
 
 hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_memory_t* handle) {
   Hook hook;
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
   if (result == kSuccess && hook.active()) {
-    enter_exported(hook.process(), pointer);
+    enter_exported(hook.process(), pointer,
+                   stands_for_descriptor(*handle, pointer) ? Block::shared_on : Block::alone);
     note_handle(hook.process(), handle, sizeof *handle);
   }
   return result;
@@ -63,28 +106,35 @@ hsa_status_t hsa_amd_ipc_memory_detach(void* pointer) {
 
 hsa_status_t hsa_amd_portable_export_dmabuf(const void* pointer, size_t size, int* dmabuf,
                                             uint64_t* offset) {
-  Hook hook;
-  const hsa_status_t result = real::hsa_amd_portable_export_dmabuf(pointer, size, dmabuf, offset);
-  if (result == kSuccess && hook.active() && dmabuf != nullptr) {
-    const uint64_t units = enter_exported(hook.process(), pointer);
-    if (units > 0) note_descriptor(hook.process(), *dmabuf, units);
-  }
-  return result;
+  return export_descriptor(pointer, dmabuf, [&] {
+    return real::hsa_amd_portable_export_dmabuf(pointer, size, dmabuf, offset);
+  });
+}
+
+hsa_status_t hsa_amd_portable_export_dmabuf_v2(const void* pointer, size_t size, int* dmabuf,
+                                               uint64_t* offset, uint64_t flags) {
+  return export_descriptor(pointer, dmabuf, [&] {
+    return real::hsa_amd_portable_export_dmabuf_v2(pointer, size, dmabuf, offset, flags);
+  });
 }
 
 hsa_status_t hsa_amd_interop_map_buffer(uint32_t agent_count, hsa_agent_t* agents, int interop,
                                         uint32_t flags, size_t* size, void** pointer,
                                         size_t* metadata_size, const void** metadata) {
-  Hook hook;
-  const auto map = [&] {
+  return map_descriptor(interop, pointer, [&] {
     return real::hsa_amd_interop_map_buffer(agent_count, agents, interop, flags, size, pointer,
                                             metadata_size, metadata);
-  };
-  if (!hook.active() || pointer == nullptr) return map();
-  ImportCall call(hook.process(), interop);
-  const hsa_status_t result = map();
-  if (result == kSuccess) enter_opened(hook.process(), call, *pointer);
-  return result;
+  });
+}
+
+hsa_status_t hsa_amd_interop_map_buffer_with_size(uint32_t agent_count, hsa_agent_t* agents,
+                                                  int interop, uint32_t flags, size_t size_hint,
+                                                  size_t* size, void** pointer,
+                                                  size_t* metadata_size, const void** metadata) {
+  return map_descriptor(interop, pointer, [&] {
+    return real::hsa_amd_interop_map_buffer_with_size(
+        agent_count, agents, interop, flags, size_hint, size, pointer, metadata_size, metadata);
+  });
 }
 
 hsa_status_t hsa_amd_interop_unmap_buffer(void* pointer) {

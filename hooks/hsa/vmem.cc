@@ -6,6 +6,21 @@
 #include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::hsa {
+namespace {
+
+// Records what an import made, if it made something, as another process's; returns `result`.
+hsa_status_t enter_imported(Process& process, ImportCall& call, hsa_status_t result,
+                            const hsa_amd_vmem_alloc_handle_t* handle) {
+  hsa_amd_memory_pool_t pool{};
+  int type = 0;
+  if (result == kSuccess &&
+      real::hsa_amd_vmem_get_alloc_properties_from_handle(*handle, &pool, &type) == kSuccess) {
+    call.imported(handle->handle, device_index_of(process, Handle::pool, pool.handle), 0);
+  }
+  return result;
+}
+
+}  // namespace
 
 hsa_status_t hsa_amd_vmem_handle_create(hsa_amd_memory_pool_t pool, size_t size, int type,
                                         uint64_t flags, hsa_amd_vmem_alloc_handle_t* handle) {
@@ -85,18 +100,31 @@ hsa_status_t hsa_amd_vmem_export_shareable_handle(int* dmabuf, hsa_amd_vmem_allo
 
 hsa_status_t hsa_amd_vmem_import_shareable_handle(int dmabuf, hsa_amd_vmem_alloc_handle_t* handle) {
   Hook hook;
-  if (!hook.active() || handle == nullptr) {
-    return real::hsa_amd_vmem_import_shareable_handle(dmabuf, handle);
-  }
+  const auto import = [&] { return real::hsa_amd_vmem_import_shareable_handle(dmabuf, handle); };
+  if (!hook.active() || handle == nullptr) return import();
   ImportCall call(hook.process(), dmabuf);
-  const hsa_status_t result = real::hsa_amd_vmem_import_shareable_handle(dmabuf, handle);
-  hsa_amd_memory_pool_t pool{};
-  int type = 0;
-  if (result == kSuccess &&
-      real::hsa_amd_vmem_get_alloc_properties_from_handle(*handle, &pool, &type) == kSuccess) {
-    call.imported(handle->handle, device_index_of(hook.process(), Handle::pool, pool.handle), 0);
+  return enter_imported(hook.process(), call, import(), handle);
+}
+
+// Handles for other machines that share a fabric with this one; here they work as well.
+hsa_status_t hsa_amd_vmem_export_fabric_handle(hsa_fabric_handle_t* fabric,
+                                               hsa_amd_vmem_alloc_handle_t handle, uint64_t flags) {
+  Hook hook;
+  const hsa_status_t result = real::hsa_amd_vmem_export_fabric_handle(fabric, handle, flags);
+  PhysicalTable::Freed charge;
+  if (result == kSuccess && hook.active() && note_exported(hook.process(), handle.handle, charge)) {
+    note_handle(hook.process(), fabric, sizeof *fabric);
   }
   return result;
+}
+
+hsa_status_t hsa_amd_vmem_import_fabric_handle(hsa_fabric_handle_t fabric,
+                                               hsa_amd_vmem_alloc_handle_t* handle) {
+  Hook hook;
+  const auto import = [&] { return real::hsa_amd_vmem_import_fabric_handle(fabric, handle); };
+  if (!hook.active() || handle == nullptr) return import();
+  ImportCall call(hook.process(), &fabric, sizeof fabric);
+  return enter_imported(hook.process(), call, import(), handle);
 }
 
 }  // namespace fracgpu::hsa

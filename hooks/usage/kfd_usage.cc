@@ -211,6 +211,16 @@ bool unique_id_of(const char* device_key, uint64_t& id) {
          });
 }
 
+bool read_properties(const char* device_key, std::span<const Property> wanted) {
+  uint64_t gpu = 0;
+  return gpu_id_of(device_key, gpu) && find_gpu([&](uint32_t node, uint64_t gpu_id) {
+           File file;
+           if (gpu_id != gpu || !read(node_path(node, "properties"), file)) return false;
+           for (const auto& [name, value] : wanted) *value = property(file, name, *value);
+           return true;
+         });
+}
+
 bool device_may_exist(const Selector& selector) {
   int count = 0;
   uint64_t wanted = 0;

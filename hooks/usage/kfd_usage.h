@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "shim/base/text.h"
 #include "shim/config/device_name.h"
@@ -40,6 +41,14 @@ bool bus_id_of(const char* device_key, BusId& bus_id);
 // The number in the UUID that the runtime gives the device; 0 on generations without one.
 bool unique_id_of(const char* device_key, uint64_t& id);
 bool device_may_exist(const Selector& selector);
+
+// Lines of the device's `properties`, whose values are written where they are there. False when the
+// kernel does not show the device.
+struct Property {
+  const char* name;
+  uint64_t* value;
+};
+bool read_properties(const char* device_key, std::span<const Property> wanted);
 
 // The device's name for people: its key with its bus id, since the key alone means little to them.
 Text<96> describe(const char* device_key);

@@ -21,7 +21,6 @@ namespace {
 class Object {
  public:
   explicit Object(const dl_phdr_info& info) : Object(info.dlpi_addr, dynamic_of(info)) {}
-
   Object(ElfW(Addr) base, const ElfW(Dyn) * dynamic) : base_(base) {
     if (dynamic == nullptr) return;
     ElfW(Word) soname = 0;
@@ -44,6 +43,16 @@ class Object {
       }
     }
     if (strings_ != nullptr && soname != 0) soname_ = strings_ + soname;
+  }
+
+  static const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) {
+    const ElfW(Dyn)* dynamic = nullptr;
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      if (info.dlpi_phdr[i].p_type == PT_DYNAMIC) {
+        dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+      }
+    }
+    return dynamic;
   }
 
   std::string_view soname() const { return soname_; }
@@ -88,14 +97,6 @@ class Object {
   }
 
  private:
-  static const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) {
-    for (int i = 0; i < info.dlpi_phnum; ++i) {
-      if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-      return reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
-    }
-    return nullptr;
-  }
-
   // glibc relocates these pointers in place for most objects, but not for the vDSO.
   template <typename Pointer>
   Pointer at(ElfW(Addr) value) const {
@@ -161,43 +162,32 @@ void* find_symbol(std::string_view soname, const char* name) {
   return found;
 }
 
-bool is_loaded(std::string_view soname) {
-  bool loaded = false;
+Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* context) {
+  Loaded found;
   for_each_object([&](const dl_phdr_info& info) {
-    loaded = loaded || Object(info).soname() == soname;
-    return loaded;
-  });
-  return loaded;
-}
-
-Range range_of(std::string_view soname) {
-  Range range;
-  for_each_object([&](const dl_phdr_info& info) {
-    if (Object(info).soname() != soname) return false;
-    range.begin = UINTPTR_MAX;
+    Loaded object;
+    object.dynamic = Object::dynamic_of(info);
+    if (object.dynamic == nullptr) return false;
+    object.base = info.dlpi_addr;
+    object.begin = UINTPTR_MAX;
     for (int i = 0; i < info.dlpi_phnum; ++i) {
       const ElfW(Phdr)& segment = info.dlpi_phdr[i];
       if (segment.p_type != PT_LOAD) continue;
       const uintptr_t start = info.dlpi_addr + segment.p_vaddr;
-      range.begin = std::min(range.begin, start);
-      range.end = std::max(range.end, start + segment.p_memsz);
+      object.begin = std::min(object.begin, start);
+      object.end = std::max(object.end, start + segment.p_memsz);
     }
+    object.soname = Object(info).soname();
+    if (info.dlpi_name != nullptr) object.path = info.dlpi_name;
+    if (!wanted(object, context)) return false;
+    found = object;
     return true;
   });
-  return range;
+  return found;
 }
 
-std::string_view loaded_soname(std::string_view name) {
-  const bool any_version = name.ends_with(".so");
-  std::string_view found;
-  for_each_object([&](const dl_phdr_info& info) {
-    const std::string_view soname = Object(info).soname();
-    if (!soname.starts_with(name)) return false;
-    const std::string_view rest = soname.substr(name.size());
-    if (rest.empty() || (any_version && rest.starts_with('.'))) found = soname;
-    return !found.empty();
-  });
-  return found;
+void* find_symbol(const Loaded& object, const char* name) {
+  return Object(object.base, static_cast<const ElfW(Dyn)*>(object.dynamic)).find(name);
 }
 
 Place place_of(const void* address) {

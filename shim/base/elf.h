@@ -15,17 +15,32 @@ namespace fracgpu::elf {
 // symbol.
 void* find_symbol(std::string_view soname, const char* name);
 
-bool is_loaded(std::string_view soname);
+// A loaded object. Its texts are valid as long as it stays loaded.
+struct Loaded {
+  const void* dynamic = nullptr;  // its dynamic section; null: no object
+  uintptr_t base = 0;             // what its own addresses are counted from
+  uintptr_t begin = 0, end = 0;   // from the first address it lies at to behind the last
+  std::string_view soname;        // empty: it has none
+  const char* path = "";          // empty for the main program
 
-// The addresses that the loaded object `soname` lies at, from the first to behind the last.
-struct Range {
-  uintptr_t begin = 0, end = 0;
+  bool contains(const void* address) const {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return at >= begin && at < end;
+  }
 };
-Range range_of(std::string_view soname);
 
-// The DT_SONAME of the first loaded object that is called `name`, or, when `name` ends in ".so",
-// `name` with any version behind it; empty when there is none. Valid as long as it stays loaded.
-std::string_view loaded_soname(std::string_view name);
+// The first loaded object, in the order of loading, for which wanted(object) is true; one without a
+// dynamic section where there is none. `wanted` is called under the dynamic linker's lock.
+Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* context);
+template <typename Wanted>
+Loaded find_object(Wanted wanted) {
+  return find_object(
+      [](const Loaded& object, void* given) { return (*static_cast<Wanted*>(given))(object); },
+      &wanted);
+}
+
+// What the object itself defines under a name; null if nothing.
+void* find_symbol(const Loaded& object, const char* name);
 
 // Where an address lies: the object's file name (empty for the main program) and the offset in it,
 // as addr2line wants it.

@@ -6,7 +6,9 @@
 //
 // A vendor's name is answered with the hook for every handle, RTLD_NEXT and RTLD_DEFAULT included:
 // forwarding any of them would be a one-line way around the cap. A name that the loaded driver
-// lacks goes to the real dlsym, so that programs can still probe for features.
+// lacks goes to the real dlsym, so that programs can still probe for features. A name that is
+// looked up in a second copy of a driver gets no hook, which would call the first one: under a cap
+// it is refused.
 #include <dlfcn.h>
 #include <stdint.h>
 
@@ -29,7 +31,7 @@ void* cached(std::atomic<void*>& slot, const char* name) {
   return found;
 }
 
-void* hook_for(const char* name, const void* caller) {
+void* hook_for(void* handle, const char* name, const void* caller) {
   // Every look-up of the process passes here; nearly all end at the first comparison.
   if (name == nullptr) return nullptr;
   for (const VendorBackend* const vendor : vendor_backends) {
@@ -39,7 +41,12 @@ void* hook_for(const char* name, const void* caller) {
       if (hook == nullptr) continue;
       // A vendor's library that looks for its own name wants the one behind it: WSL2's libcuda only
       // loads the driver proper, and would be led back to itself by the hook (HAMi-core PR 326).
-      return library->contains(caller) ? nullptr : hook;
+      if (library->contains(caller)) {
+        library->stands_before_another();
+        return nullptr;
+      }
+      if (!library->is_another(handle)) return hook;
+      return cap_is_configured() ? library->refuse(handle) : nullptr;
     }
   }
   return nullptr;
@@ -59,16 +66,16 @@ struct OpenAnswer {
 
 extern "C" {
 
-[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void*, const char* name,
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void* handle, const char* name,
                                                           const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(name, caller), cached(real, "dlsym")};
+  return {hook_for(handle, name, caller), cached(real, "dlsym")};
 }
 
-[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void*, const char* name,
+[[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void* handle, const char* name,
                                                            const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(name, caller), cached(real, "dlvsym")};
+  return {hook_for(handle, name, caller), cached(real, "dlvsym")};
 }
 
 // RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it

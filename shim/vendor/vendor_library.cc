@@ -4,10 +4,12 @@
 #include "shim/vendor/vendor_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #include "shim/base/elf.h"
 #include "shim/base/real_dlfcn.h"
+#include "shim/base/report.h"
 
 namespace fracgpu {
 namespace {
@@ -18,20 +20,47 @@ size_t slot_of(const void* real) {
 
 }  // namespace
 
-std::string_view VendorLibrary::soname() const {
-  for (const std::string_view soname : sonames_) {
-    if (soname.empty()) continue;
-    if (const std::string_view loaded = elf::loaded_soname(soname); !loaded.empty()) return loaded;
+bool VendorLibrary::is_named(std::string_view soname) const {
+  return std::any_of(sonames_.begin(), sonames_.end(), [&](std::string_view known) {
+    if (known.empty() || !soname.starts_with(known)) return false;
+    const std::string_view rest = soname.substr(known.size());
+    return rest.empty() || (known.ends_with(".so") && rest.starts_with('.'));
+  });
+}
+
+// Wheels and packages rename the vendors' libraries, and newer releases have other numbers; what a
+// library exports stays. No release lacks two thirds of what we know, and interposers wrap less.
+bool VendorLibrary::has_functions(const elf::Loaded& object) const {
+  if (refusal_ == nullptr || object.contains(reinterpret_cast<const void*>(&slot_of)) ||
+      elf::find_symbol(object, functions_.names) == nullptr) {
+    return false;
   }
-  return sonames_[0];
+  size_t count = 0;
+  for (size_t i = 0; i < functions_.count; ++i) {
+    if (elf::find_symbol(object, functions_.name_of(i)) != nullptr) ++count;
+  }
+  return count > functions_.count / 3;
+}
+
+elf::Loaded VendorLibrary::find_library() const {
+  const elf::Loaded named =
+      elf::find_object([this](const elf::Loaded& object) { return is_named(object.soname); });
+  if (named.dynamic != nullptr || refusal_ == nullptr) return named;
+  return elf::find_object([this](const elf::Loaded& object) { return has_functions(object); });
+}
+
+std::string_view VendorLibrary::soname() const {
+  const elf::Loaded loaded = find_library();
+  return loaded.soname.empty() ? sonames_[0] : loaded.soname;
 }
 
 bool VendorLibrary::resolve_now() {
-  const std::string_view loaded = soname();
-  if (!elf::is_loaded(loaded)) return false;
+  const elf::Loaded loaded = find_library();
+  if (loaded.dynamic == nullptr) return false;
   const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
-  if (real_dlopen == nullptr ||
-      real_dlopen(loaded.data(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) {
+  if (*loaded.path != '\0' &&
+      (real_dlopen == nullptr ||
+       real_dlopen(loaded.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == nullptr)) {
     return false;
   }
   for (size_t i = 0; i < functions_.count; ++i) {
@@ -46,9 +75,8 @@ bool VendorLibrary::resolve_now() {
       }
     }
   }
-  const elf::Range range = elf::range_of(loaded);
-  begin_.store(range.begin, std::memory_order_relaxed);
-  end_.store(range.end, std::memory_order_relaxed);
+  begin_.store(loaded.begin, std::memory_order_relaxed);
+  end_.store(loaded.end, std::memory_order_relaxed);
   resolved_.store(true, std::memory_order_release);
   return true;
 }
@@ -81,6 +109,36 @@ void* VendorLibrary::hook_for_real(const void* real) {
   void* start = nullptr;
   const bool elsewhere = !contains(real) && elf::symbol_at(real, name, start) && start == real;
   return elsewhere && has_prefix(name) ? hook_for_name(name) : nullptr;
+}
+
+elf::Loaded VendorLibrary::find_other(void* handle) const {
+  if (refusal_ == nullptr || handle == RTLD_DEFAULT || handle == RTLD_NEXT ||
+      stands_before_another_.load(std::memory_order_relaxed)) {
+    return {};
+  }
+  // A handle of glibc's dlopen is the object's link_map.
+  const void* const dynamic = static_cast<const link_map*>(handle)->l_ld;
+  if (contains(dynamic)) return {};
+  return elf::find_object([&](const elf::Loaded& object) {
+    return object.dynamic == dynamic && (is_named(object.soname) || has_functions(object));
+  });
+}
+
+bool VendorLibrary::is_another(void* handle) const {
+  return find_other(handle).dynamic != nullptr;
+}
+
+void* VendorLibrary::refuse(void* handle) {
+  if (!refusal_said_.exchange(true, std::memory_order_relaxed)) {
+    const uintptr_t begin = begin_.load(std::memory_order_relaxed);
+    const elf::Loaded first =
+        elf::find_object([&](const elf::Loaded& object) { return object.begin == begin; });
+    report(Level::error,
+           "functions of {} are refused: {} is in the process already, and only the memory of one "
+           "such library can be counted; let the program load one of them",
+           find_other(handle).path, first.path);
+  }
+  return reinterpret_cast<void*>(refusal_);
 }
 
 }  // namespace fracgpu

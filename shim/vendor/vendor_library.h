@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/base/elf.h"
+
 namespace fracgpu {
 
 // The names of N functions in one text, each with a null behind it: where each begins, and their
@@ -60,12 +62,18 @@ class VendorLibrary {
   // are empty. One that ends in ".so" stands for every version.
   using Sonames = std::array<std::string_view, 3>;
 
+  // `refusal`: for a library that is also known by what it exports, whatever it is called. It then
+  // stands for the functions of every further copy in the process, and answers what a library that
+  // is not initialised does.
+  using Refusal = int (*)();
+
   constexpr VendorLibrary(std::string_view prefix, const Sonames& sonames,
-                          const FunctionTable& functions)
-      : prefix_(prefix), sonames_(sonames), functions_(functions) {}
+                          const FunctionTable& functions, Refusal refusal = nullptr)
+      : prefix_(prefix), sonames_(sonames), functions_(functions), refusal_(refusal) {}
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
-  // outlive the code it points to. Cheap when done before. False while it is not loaded.
+  // outlive the code it points to. Cheap when done before. False while it is not loaded. Of several
+  // the first that was loaded is taken, as the dynamic linker does.
   bool resolve() { return resolved_.load(std::memory_order_acquire) || resolve_now(); }
 
   // Whether names of this library begin so; lets every other look-up end at once.
@@ -86,16 +94,34 @@ class VendorLibrary {
            at < end_.load(std::memory_order_relaxed);
   }
 
-  // Of the first generation that is loaded, or else of the first.
+  // Whether a handle of dlopen is that of a further copy of this library: its functions are not
+  // those that the hooks call.
+  bool is_another(void* handle) const;
+
+  // What to answer for the name of any function of a further copy, where these are refused; says so
+  // once.
+  void* refuse(void* handle);
+
+  // The library looks its own names up, so that there is another one behind it that must work.
+  void stands_before_another() { stands_before_another_.store(true, std::memory_order_relaxed); }
+
+  // Of the one that is loaded, or else the first that is known.
   std::string_view soname() const;
 
  private:
   [[gnu::cold]] bool resolve_now();
+  elf::Loaded find_library() const;
+  bool is_named(std::string_view soname) const;
+  bool has_functions(const elf::Loaded& object) const;
+  elf::Loaded find_other(void* handle) const;
 
   std::string_view prefix_;
   Sonames sonames_;
   const FunctionTable& functions_;
+  Refusal refusal_;
   std::atomic<bool> resolved_{false};
+  std::atomic<bool> stands_before_another_{false};
+  std::atomic<bool> refusal_said_{false};
   std::atomic<uintptr_t> begin_{0}, end_{0};  // where it lies; written before `resolved_`
 };
 

@@ -34,6 +34,9 @@ using namespace fracgpu::abi;
 inline constexpr auto later = std::to_array<Later>({
     {"HSA_AMD_AGENT_INFO_MEMORY_AVAIL", 101},
     {"hsa_amd_vmem_alloc_handle_t", 104},
+    {"hsa_fabric_handle_t", 125},
+    {"HSA_AMD_QUEUE_ENGINE_COMPUTE", 126},
+    {"hsa_amd_queue_create_desc_t", 126},
 });
 
 #include "tests/abi/rows.inc"

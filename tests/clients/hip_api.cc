@@ -41,7 +41,9 @@ void* linked(const std::string& name) {
 
 void* find(const std::string& name) {
   if (name.rfind("hsa_", 0) == 0) {
-    static void* const hsa = library("libhsa-runtime64.so.1", RTLD_LOCAL);
+    const char* given = std::getenv("HSA_LIBRARY");
+    static void* const hsa =
+        library(given != nullptr ? given : "libhsa-runtime64.so.1", RTLD_LOCAL);
     return dlsym(hsa, name.c_str());
   }
   const char* given = std::getenv("HIP_LIBRARY");

@@ -92,13 +92,10 @@ int free_held(Session& session, size_t number) {
   return rc;
 }
 
-// A pool of memory of HSA's n-th GPU agent, by HSA itself: the first, or the one after that, which
-// is the same memory in blocks of its own.
-Pool gpu_pool(int wanted, size_t which = 0) {
+// HSA's n-th GPU agent, by HSA itself.
+Agent gpu_agent(int wanted) {
   static std::vector<Agent> agents;
-  static std::vector<Pool> pools;
   agents.clear();
-  pools.clear();
   const auto visit = +[](Agent agent, void*) {
     int type = 0;
     call("hsa_agent_get_info", agent, 17, static_cast<void*>(&type));
@@ -107,14 +104,21 @@ Pool gpu_pool(int wanted, size_t which = 0) {
   };
   call("hsa_iterate_agents", visit, static_cast<void*>(nullptr));
   if (wanted >= static_cast<int>(agents.size())) usage("no such GPU agent");
+  return agents[static_cast<size_t>(wanted)];
+}
+
+// A pool of that agent's memory: the first, or the one after that, which is the same memory in
+// blocks of its own.
+Pool gpu_pool(int wanted, size_t which = 0) {
+  static std::vector<Pool> pools;
+  pools.clear();
   const auto take = +[](Pool candidate, void*) {
     int segment = -1;
     call("hsa_amd_memory_pool_get_info", candidate, 0, static_cast<void*>(&segment));
     if (segment == 0) pools.push_back(candidate);
     return 0;
   };
-  call("hsa_amd_agent_iterate_memory_pools", agents[static_cast<size_t>(wanted)], take,
-       static_cast<void*>(nullptr));
+  call("hsa_amd_agent_iterate_memory_pools", gpu_agent(wanted), take, static_cast<void*>(nullptr));
   if (which >= pools.size()) usage("no such pool");
   return pools[which];
 }
@@ -231,6 +235,21 @@ std::map<std::string, Command> allocations() {
   };
   all["hsa"] = [=](Session& s) { allocate_in(s, "hsa", static_cast<int>(s.size()), 0); };
   all["inpool"] = [=](Session& s) { allocate_in(s, "inpool", 0, s.size()); };
+  // A queue of the first GPU, by HSA; its kernels' threads have so many bytes of their own.
+  all["queue"] = [](Session& s) {
+    const size_t per_thread = s.size();
+    call("hsa_init");
+    void* queue = nullptr;
+    void* const none = nullptr;
+    const int rc = call("hsa_queue_create", gpu_agent(0), 1024u, 0u, none, none,
+                        per_thread != 0 ? static_cast<unsigned>(per_thread) : ~0u, 0u, &queue);
+    keep(s, "queue", per_thread, rc, queue, [queue] { return call("hsa_queue_destroy", queue); });
+  };
+  all["stream"] = [](Session& s) {
+    void* stream = nullptr;
+    const int rc = call("hipStreamCreate", &stream);
+    keep(s, "stream", 0, rc, stream, [stream] { return call("hipStreamDestroy", stream); });
+  };
   // Ends with the part freed that lies where the first pool's block was.
   all["swapblocks"] = [](Session& s) {
     static Swap swap;
@@ -311,6 +330,7 @@ std::map<std::string, Command> others() {
     };
   };
   all["props"] = properties("hipGetDeviceProperties", 256);
+  all["propsold"] = properties("hipGetDevicePropertiesR0000", 256);
   all["props6"] = properties("hipGetDevicePropertiesR0600", 288);
   all["ptrinfo"] = [](Session& s) {
     size_t bytes = 0;
@@ -328,6 +348,13 @@ std::map<std::string, Command> others() {
     IpcHandle handle{};
     const int rc = call("hipIpcGetMemHandle", &handle, s.held.at(s.size()).pointer);
     std::printf("export rc=%d handle=%s\n", rc, hex(handle.bytes).c_str());
+  };
+  // Calls a function without parameters in a further library.
+  all["second"] = [](Session& s) {
+    const std::string path = s.word(), name = s.word();
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const found = library != nullptr ? dlsym(library, name.c_str()) : nullptr;
+    std::printf("second rc=%d\n", found != nullptr ? reinterpret_cast<int (*)()>(found)() : -1);
   };
   all["reset"] = [](Session&) { std::printf("reset rc=%d\n", call("hipDeviceReset")); };
   all["pid"] = [](Session&) { std::printf("pid %d\n", static_cast<int>(getpid())); };

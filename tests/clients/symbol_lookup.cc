@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "driver_api.h"
@@ -88,7 +89,9 @@ bool look_up(const LookupOptions& options, DriverApi* api, std::string* error) {
     return true;
   }
   const bool global = lookup == "default";
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL));
+  const char* given = std::getenv("CUDA_LIBRARY");
+  void* library = dlopen(given != nullptr ? given : "libcuda.so.1",
+                         RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL));
   if (library == nullptr) return fail(error, dlerror());
   if (lookup == "cudart") return open_cudart(library, options, api, error);
   if (lookup == "dlsym")

@@ -50,11 +50,12 @@ TEST_P(HipRelease, EveryWayToAllocateIsCapped) {
 
 TEST_P(HipRelease, TheCappedDeviceIsShownEverywhere) {
   const bool six = at_least("6");
-  const Outcome outcome = hip("50%", std::string("init malloc 64MiB meminfo total 0 props 0 ") +
-                                         (six ? "props6 0 " : "") + "hsainfo 0 ptrinfo 0");
+  const Outcome outcome =
+      hip("50%", std::string("init malloc 64MiB meminfo total 0 props 0 ") +
+                     (six ? "props6 0 propsold 0 " : "") + "hsainfo 0 ptrinfo 0");
   EXPECT_EQ(field(line_of(outcome.out, "meminfo"), "total="), 512 * kMiB) << outcome.out;
   EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), 512 * kMiB) << outcome.out;
-  for (int i = 0; i <= (six ? 1 : 0); ++i) {
+  for (int i = 0; i <= (six ? 2 : 0); ++i) {
     EXPECT_EQ(field(line_of(outcome.out, "props", i), "bytes="), 512 * kMiB) << outcome.out;
   }
   EXPECT_EQ(field(line_of(outcome.out, "hsainfo"), "size="), 512 * kMiB) << outcome.out;

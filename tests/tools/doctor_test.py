@@ -77,6 +77,10 @@ def test_amd_is_healthy():
         caps = page.of("cap", "ok")
         assert len(caps) == 1 and "amd-smi, rocm-smi" in caps[0], page.checks
         assert any("rsmi_dev_memory_total_get by link, dlsym" in text for text in page.of("doors", "ok")), page.checks
+        assert not page.of("limits", "warn"), page.checks
+        m.environment["HSA_XNACK"] = "1"
+        page = Page(m, run=["--memory", "8GiB"])
+        assert any(text.startswith("HSA_XNACK=1") for text in page.of("limits", "warn")), page.checks
 
 
 def test_hip_is_healthy():

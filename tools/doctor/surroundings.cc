@@ -121,12 +121,20 @@ Findings check_limits(Setup& setup) {
     return {{State::warn, kCheck, "no limit is configured: every GPU may be used in full",
              fmt::format("set FRACGPU_MEMORY_LIMIT=8GiB, or write a limit into {}", kCeilingFile)}};
   }
-  return {
+  findings.push_back(
       {State::ok, kCheck,
        fmt::format(
            "FRACGPU_MEMORY_LIMIT {}, {} {}; tenant {}",
            text == nullptr ? "is not set" : fmt::format("is {}", fracgpu::quoted(text).view()),
-           kCeilingFile, setup.ceiling.empty() ? "is not there" : "sets a ceiling", setup.tenant)}};
+           kCeilingFile, setup.ceiling.empty() ? "is not there" : "sets a ceiling", setup.tenant)});
+  const char* const xnack = vendor_environment("HSA_XNACK");
+  if (xnack != nullptr && strcmp(xnack, "1") == 0) {
+    findings.push_back({State::warn, kCheck,
+                        "HSA_XNACK=1: on AMD GPUs plain malloc memory moves to the device when it "
+                        "is touched there, and that is not held to the cap",
+                        "unset HSA_XNACK for programs under a cap"});
+  }
+  return findings;
 }
 
 Findings check_namespaces() {

@@ -1,6 +1,6 @@
 // The HSA interface that the simulated runtime answers to: the vendor's headers of 5.2, and by our
-// own hand what later releases added. Values and layouts are those of hsa_ext_amd.h 1.15
-// (ROCm 7.2); the libraries of every release since then and before use the same ones.
+// own hand what later releases added. Values and layouts are those of hsa_ext_amd.h 1.32 (after
+// ROCm 7.2); the libraries of every release before that have use the same ones.
 #pragma once
 
 #include <cstddef>
@@ -68,5 +68,33 @@ struct AccessDescription {
   hsa_agent_t agent;
 };
 static_assert(sizeof(AccessDescription) == 16);
+
+// hsa_amd_queue_create_desc_t, version 1.
+struct QueueDescription {
+  uint16_t version, flags;
+  uint8_t engine, reserved_header[3];  // engine 0: compute, 1: SDMA
+  uint32_t bytes;                      // of the ring
+  uint32_t priority;
+  void (*callback)(hsa_status_t, hsa_queue_t*, void*);
+  void* callback_data;
+  hsa_queue_t* queue;
+  union {
+    struct {
+      const uint32_t* mask;
+      uint32_t type, private_segment, mask_bits, reserved[3];
+    } compute;
+    uint8_t any[32];
+  };
+  uint32_t traffic_class;
+  uint8_t reserved[20];
+};
+static_assert(sizeof(QueueDescription) == 96 && offsetof(QueueDescription, compute) == 40);
+
+struct FabricHandle {
+  uint8_t bytes[16];
+};
+struct SdmaQueue {
+  uint64_t handle;
+};
 
 }  // namespace sim

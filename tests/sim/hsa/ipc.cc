@@ -3,10 +3,19 @@
 // until the last holder has let go. A handle names the physical memory, which for a small request
 // is the whole block that its fragment lies in, and the place inside it. As in the real runtime an
 // IPC export takes that block out of use for other fragments, a dmabuf export does not.
+//
+// With FRACGPU_SIM_HSA_IPC=descriptor the runtime is one whose IPC handles stand for a descriptor,
+// as the newest one's do by default; HSA_ENABLE_IPC_MODE_LEGACY=1 and =0 choose the older and the
+// newer kind on each. Such a handle is the address, the PID and the node: exported again, it is the
+// same, and a process of another PID namespace may have the same one.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string_view>
 
+#include "sim/hsa/ipc_server.h"
 #include "sim/hsa/vmem_table.h"
 
 using sim::Account;
@@ -28,6 +37,33 @@ struct Ticket {
 };
 static_assert(sizeof(Ticket) == sizeof(hsa_amd_ipc_memory_t));
 constexpr uint32_t kTicketMagic = 0x746b7470;
+
+// A handle of the newer kind.
+struct Address {
+  uint32_t low, high;
+  uint32_t pid;
+  uint32_t is_processor;
+  uint32_t node;
+  uint32_t unused;
+  uint32_t page;  // with the top bit: the page of the block that the memory begins at
+  uint32_t unused_too;
+
+  uint64_t address() const { return uint64_t{high} << 32 | low; }
+  uint64_t offset() const { return (page & ~kInBlock) * sim::kGrain; }
+  static constexpr uint32_t kInBlock = 1u << 31;
+};
+static_assert(sizeof(Address) == sizeof(hsa_amd_ipc_memory_t));
+
+bool handles_stand_for_descriptors() {
+  if (const char* legacy = std::getenv("HSA_ENABLE_IPC_MODE_LEGACY")) return *legacy == '0';
+  const char* kind = std::getenv("FRACGPU_SIM_HSA_IPC");
+  return kind != nullptr && std::string_view(kind) == "descriptor";
+}
+
+std::set<uint64_t>& exported() {  // addresses; the runtime's lock is held
+  static auto* const set = new std::set<uint64_t>;
+  return *set;
+}
 constexpr uint32_t kWhere[2] = {};
 
 Agent* agent_of(int device) {
@@ -96,6 +132,61 @@ hsa_status_t export_descriptor(const void* given, size_t bytes, int* file, uint6
   return HSA_STATUS_SUCCESS;
 }
 
+hsa_status_t map_descriptor(int file, uint32_t flags, size_t* bytes, void** out,
+                            size_t* metadata_bytes, const void** metadata) {
+  if (flags != 0 || bytes == nullptr || out == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const Guard guard(Runtime::get().lock());
+  Physical memory;
+  if (!Runtime::get().account().import(file, sim::ObjectKind::kMemory, &memory))
+    return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const hsa_status_t result = attach(memory, Allocation::Type::kGraphics, 0, memory.bytes, out);
+  if (result != HSA_STATUS_SUCCESS) return result;
+  *bytes = memory.bytes;
+  if (metadata_bytes != nullptr) *metadata_bytes = 0;
+  if (metadata != nullptr) *metadata = nullptr;
+  return HSA_STATUS_SUCCESS;
+}
+
+int exported_descriptor(uint64_t address) {
+  uint64_t offset = 0;
+  int file = -1;
+  {
+    const Guard guard(Runtime::get().lock());
+    const Allocation* known = sim::memory().starting_at(address);
+    if (known == nullptr || exported().count(address) == 0) return -1;
+  }
+  export_descriptor(reinterpret_cast<const void*>(address), 1, &file, &offset);
+  return file;
+}
+
+// The lock is held. What is exported stays the runtime's to take parts of for others.
+hsa_status_t create_address(const Allocation& known, const Chunk& chunk,
+                            hsa_amd_ipc_memory_t* out) {
+  if (!sim::serve_descriptors(exported_descriptor)) return HSA_STATUS_ERROR;
+  exported().insert(known.base);
+  Address handle{};
+  handle.low = static_cast<uint32_t>(known.base);
+  handle.high = static_cast<uint32_t>(known.base >> 32);
+  handle.pid = static_cast<uint32_t>(getpid());
+  handle.node = known.owner->node;
+  if (known.fragment)
+    handle.page =
+        Address::kInBlock | static_cast<uint32_t>((known.base - chunk.base) / sim::kGrain);
+  std::memcpy(out, &handle, sizeof handle);
+  return HSA_STATUS_SUCCESS;
+}
+
+hsa_status_t attach_address(const Address& handle, size_t bytes, void** out) {
+  const int file = sim::descriptor_from(static_cast<pid_t>(handle.pid), handle.address());
+  if (file < 0) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const Guard guard(Runtime::get().lock());
+  Physical memory;
+  const bool imported = Runtime::get().account().import(file, sim::ObjectKind::kMemory, &memory);
+  close(file);
+  return imported ? attach(memory, Allocation::Type::kIpc, handle.offset(), bytes, out)
+                  : HSA_STATUS_ERROR_INVALID_ARGUMENT;
+}
+
 }  // namespace
 
 SIM_API hsa_status_t hsa_amd_ipc_memory_create(void* address, size_t bytes,
@@ -108,9 +199,11 @@ SIM_API hsa_status_t hsa_amd_ipc_memory_create(void* address, size_t bytes,
   if (known == nullptr || known->type != Allocation::Type::kPool || known->bytes != bytes ||
       !known->owner->gpu())
     return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-  Chunk* chunk = sim::memory().chunk_of(known, true);
+  const bool descriptors = handles_stand_for_descriptors();
+  Chunk* chunk = sim::memory().chunk_of(known, !descriptors);
   if (!Runtime::get().account().share(&chunk->physical, sim::ObjectKind::kMemory, kWhere))
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  if (descriptors) return create_address(*known, *chunk, out);
   const Ticket ticket{kTicketMagic, chunk->physical.object, chunk->physical.serial,
                       known->base - chunk->base, known->bytes};
   std::memcpy(out, &ticket, sizeof ticket);
@@ -124,6 +217,11 @@ SIM_API hsa_status_t hsa_amd_ipc_memory_attach(const hsa_amd_ipc_memory_t* handl
   if (handle == nullptr || out == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   Ticket ticket;
   std::memcpy(&ticket, handle, sizeof ticket);
+  if (handles_stand_for_descriptors()) {
+    Address address;
+    std::memcpy(&address, handle, sizeof address);
+    return attach_address(address, bytes, out);
+  }
   if (ticket.magic != kTicketMagic || ticket.bytes != bytes)
     return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   const Guard guard(Runtime::get().lock());
@@ -159,17 +257,14 @@ SIM_API hsa_status_t hsa_amd_interop_map_buffer(uint32_t /*count*/, hsa_agent_t*
                                                 int file, uint32_t flags, size_t* bytes, void** out,
                                                 size_t* metadata_bytes, const void** metadata) {
   SIM_CALL(hsa_amd_interop_map_buffer);
-  if (flags != 0 || bytes == nullptr || out == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-  const Guard guard(Runtime::get().lock());
-  Physical memory;
-  if (!Runtime::get().account().import(file, sim::ObjectKind::kMemory, &memory))
-    return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-  const hsa_status_t result = attach(memory, Allocation::Type::kGraphics, 0, memory.bytes, out);
-  if (result != HSA_STATUS_SUCCESS) return result;
-  *bytes = memory.bytes;
-  if (metadata_bytes != nullptr) *metadata_bytes = 0;
-  if (metadata != nullptr) *metadata = nullptr;
-  return HSA_STATUS_SUCCESS;
+  return map_descriptor(file, flags, bytes, out, metadata_bytes, metadata);
+}
+
+SIM_API hsa_status_t hsa_amd_interop_map_buffer_with_size(
+    uint32_t /*count*/, hsa_agent_t* /*agents*/, int file, uint32_t flags, size_t /*size_hint*/,
+    size_t* bytes, void** out, size_t* metadata_bytes, const void** metadata) {
+  SIM_CALL(hsa_amd_interop_map_buffer_with_size);
+  return map_descriptor(file, flags, bytes, out, metadata_bytes, metadata);
 }
 
 SIM_API hsa_status_t hsa_amd_interop_unmap_buffer(void* address) {

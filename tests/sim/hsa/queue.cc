@@ -1,7 +1,6 @@
 // Queues of packets in the vendor's layout (amd_hsa_queue.h), each with a thread in the place of
 // the device's packet processor. It waits where a packet says so and completes the packets'
-// signals; kernels are not run. A queue takes 4 KiB of the device, the buffer for end-of-pipe
-// events that the kernel driver wants with every compute queue (libhsakmt, src/queues.c).
+// signals; kernels are not run. What a queue takes of the device is in save_area.h.
 #include "sim/hsa/queue.h"
 
 #include <sys/mman.h>
@@ -9,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "sim/hsa/save_area.h"
 #include "sim/hsa/signal.h"
 
 using sim::Agent;
@@ -18,10 +18,10 @@ using sim::Runtime;
 namespace sim {
 namespace {
 
-constexpr uint64_t kEndOfPipeBytes = 4096;
 constexpr uint32_t kMaxPackets = 0x20000;
 constexpr size_t kPacketBytes = 64;
-constexpr uint8_t kBarrierValueFormat = 2;  // of vendor packets: AMD_AQL_FORMAT_BARRIER_VALUE
+constexpr uint32_t kMostPerThread = 262128;  // bytes of private memory
+constexpr uint8_t kBarrierValueFormat = 2;   // of vendor packets: AMD_AQL_FORMAT_BARRIER_VALUE
 
 struct alignas(64) Packet {
   uint16_t header;
@@ -41,6 +41,7 @@ struct alignas(4096) Queue {
   char later[4096 - sizeof(amd_queue_t)];
   Agent* agent;
   Packet* ring;
+  uint64_t taken;  // bytes of the device
   std::atomic<bool> ending;
   pthread_t thread;
 
@@ -117,19 +118,23 @@ void process_packets(void* given) {
   }
 }
 
-hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, hsa_queue_t** out) {
+hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, uint32_t per_thread,
+                    hsa_queue_t** out) {
   Runtime& runtime = Runtime::get();
   const Guard guard(runtime.lock());
-  if (!runtime.take_overhead(*agent, kEndOfPipeBytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  const DeviceRow& row = runtime.row(*agent);
+  const uint64_t taken = queue_bytes(row) + scratch_bytes(row, per_thread);
+  if (!runtime.take_overhead(*agent, taken)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   void* ring = mmap(nullptr, size * kPacketBytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (ring == MAP_FAILED) {
-    runtime.return_overhead(*agent, kEndOfPipeBytes);
+    runtime.return_overhead(*agent, taken);
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   }
   static std::atomic<uint64_t> next_id{1};
   auto* queue = new Queue{};
   queue->agent = agent;
+  queue->taken = taken;
   queue->ring = static_cast<Packet*>(ring);
   for (uint32_t i = 0; i < size; ++i) queue->ring[i].header = HSA_PACKET_TYPE_INVALID;
   hsa_queue_t& head = queue->amd.hsa_queue;
@@ -140,7 +145,7 @@ hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, hsa_qu
   head.size = size;
   head.id = next_id.fetch_add(1);
   queue->amd.read_dispatch_id_field_base_byte_offset = offsetof(amd_queue_t, read_dispatch_id);
-  queue->amd.max_cu_id = runtime.row(*agent).multiprocessors - 1;
+  queue->amd.max_cu_id = row.multiprocessors - 1;
   start_thread(process_packets, queue, &queue->thread);
   const Guard listing(list_mutex());
   queues().push_back(queue);
@@ -157,7 +162,7 @@ void end(Queue* queue) {
   munmap(queue->ring, queue->amd.hsa_queue.size * kPacketBytes);
   {
     const Guard guard(Runtime::get().lock());
-    Runtime::get().return_overhead(*queue->agent, kEndOfPipeBytes);
+    Runtime::get().return_overhead(*queue->agent, queue->taken);
   }
   delete queue;
 }
@@ -188,6 +193,27 @@ Queue& of(const hsa_queue_t* given) {
 
 }  // namespace
 
+hsa_status_t make_queue(hsa_agent_t given, uint32_t size, hsa_queue_type32_t type,
+                        uint32_t private_segment, hsa_queue_t** out) {
+  if (out == nullptr || size == 0 || (size & (size - 1)) != 0 || size > kMaxPackets ||
+      type > HSA_QUEUE_TYPE_COOPERATIVE)
+    return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  Agent* agent = Runtime::get().find(given);
+  if (agent == nullptr) return HSA_STATUS_ERROR_INVALID_AGENT;
+  if (!agent->gpu()) return HSA_STATUS_ERROR_INVALID_QUEUE_CREATION;
+  // Those that name no size get their memory when a kernel needs it.
+  const uint32_t per_thread = private_segment == UINT32_MAX ? 0 : private_segment;
+  if (per_thread > kMostPerThread) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  return create(agent, size, type, per_thread, out);
+}
+
+bool end_queue(const hsa_queue_t* given) {
+  Queue* queue = nullptr;
+  if (!unlist(given, &queue)) return false;
+  end(queue);
+  return true;
+}
+
 void end_all_queues() {
   for (;;) {
     Queue* queue = nullptr;
@@ -203,26 +229,18 @@ void end_all_queues() {
 
 }  // namespace sim
 
-SIM_API hsa_status_t hsa_queue_create(hsa_agent_t given, uint32_t size, hsa_queue_type32_t type,
+SIM_API hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, hsa_queue_type32_t type,
                                       void (*)(hsa_status_t, hsa_queue_t*, void*), void*,
-                                      uint32_t /*private*/, uint32_t /*group*/, hsa_queue_t** out) {
+                                      uint32_t private_segment, uint32_t /*group*/,
+                                      hsa_queue_t** out) {
   SIM_CALL(hsa_queue_create);
-  if (out == nullptr || size == 0 || (size & (size - 1)) != 0 || size > sim::kMaxPackets ||
-      type > HSA_QUEUE_TYPE_COOPERATIVE)
-    return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-  Agent* agent = Runtime::get().find(given);
-  if (agent == nullptr) return HSA_STATUS_ERROR_INVALID_AGENT;
-  if (!agent->gpu()) return HSA_STATUS_ERROR_INVALID_QUEUE_CREATION;
-  return sim::create(agent, size, type, out);
+  return sim::make_queue(agent, size, type, private_segment, out);
 }
 
-SIM_API hsa_status_t hsa_queue_destroy(hsa_queue_t* given) {
+SIM_API hsa_status_t hsa_queue_destroy(hsa_queue_t* queue) {
   SIM_CALL(hsa_queue_destroy);
-  if (given == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-  sim::Queue* queue = nullptr;
-  if (!sim::unlist(given, &queue)) return HSA_STATUS_ERROR_INVALID_QUEUE;
-  sim::end(queue);
-  return HSA_STATUS_SUCCESS;
+  if (queue == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  return sim::end_queue(queue) ? HSA_STATUS_SUCCESS : HSA_STATUS_ERROR_INVALID_QUEUE;
 }
 
 #define SIM_QUEUE_CALL(name, check, ...)                                                       \

@@ -1,5 +1,7 @@
 // The calls of virtual memory management. The headers of 5.2 do not have them; prototypes and
 // statuses are those of hsa_ext_amd.h since ROCm 6.1.
+#include <cstring>
+
 #include "sim/hsa/vmem_table.h"
 
 using sim::Agent;
@@ -34,6 +36,18 @@ Pool* coarse_pool_of(int device) {
     }
   }
   return nullptr;
+}
+
+// A handle to what was imported. The runtime's lock is held.
+hsa_status_t add_imported(sim::Physical physical, VmemHandle* out) {
+  Pool* pool = coarse_pool_of(physical.device);
+  if (pool == nullptr) {
+    Runtime::get().account().drop(&physical);
+    return HSA_STATUS_ERROR;
+  }
+  constexpr uint32_t kPinned = 1;
+  out->handle = vmem().add(physical, pool, kPinned);
+  return HSA_STATUS_SUCCESS;
 }
 
 }  // namespace
@@ -147,18 +161,40 @@ SIM_API hsa_status_t hsa_amd_vmem_import_shareable_handle(int file, VmemHandle* 
   SIM_CALL(hsa_amd_vmem_import_shareable_handle);
   if (out == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   const Guard guard(Runtime::get().lock());
-  sim::Account& account = Runtime::get().account();
   sim::Physical physical;
-  if (!account.import(file, sim::ObjectKind::kMemory, &physical))
+  if (!Runtime::get().account().import(file, sim::ObjectKind::kMemory, &physical))
     return HSA_STATUS_ERROR_INVALID_ALLOCATION;
-  Pool* pool = coarse_pool_of(physical.device);
-  if (pool == nullptr) {
-    account.drop(&physical);
-    return HSA_STATUS_ERROR;
-  }
-  constexpr uint32_t kPinned = 1;
-  out->handle = vmem().add(physical, pool, kPinned);
+  return add_imported(physical, out);
+}
+
+// A number that names the memory on every machine of a fabric; here there is this one.
+SIM_API hsa_status_t hsa_amd_vmem_export_fabric_handle(sim::FabricHandle* out, VmemHandle given,
+                                                       uint64_t flags) {
+  SIM_CALL(hsa_amd_vmem_export_fabric_handle);
+  if (out == nullptr || flags != 0) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const Guard guard(Runtime::get().lock());
+  Vmem::Block* block = vmem().find(given.handle);
+  if (block == nullptr) return HSA_STATUS_ERROR_INVALID_ALLOCATION;
+  const uint32_t where[2] = {};
+  if (!Runtime::get().account().share(&block->physical, sim::ObjectKind::kMemory, where))
+    return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  const auto object = static_cast<uint64_t>(block->physical.object);
+  std::memcpy(out->bytes, &object, sizeof object);
+  std::memcpy(out->bytes + sizeof object, &block->physical.serial, sizeof block->physical.serial);
   return HSA_STATUS_SUCCESS;
+}
+
+SIM_API hsa_status_t hsa_amd_vmem_import_fabric_handle(sim::FabricHandle fabric, VmemHandle* out) {
+  SIM_CALL(hsa_amd_vmem_import_fabric_handle);
+  if (out == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  uint64_t object = 0, serial = 0;
+  std::memcpy(&object, fabric.bytes, sizeof object);
+  std::memcpy(&serial, fabric.bytes + sizeof object, sizeof serial);
+  const Guard guard(Runtime::get().lock());
+  sim::Physical physical;
+  if (!Runtime::get().account().import(static_cast<int>(object), serial, &physical))
+    return HSA_STATUS_ERROR_INVALID_ALLOCATION;
+  return add_imported(physical, out);
 }
 
 SIM_API hsa_status_t hsa_amd_vmem_retain_alloc_handle(VmemHandle* out, void* address) {

@@ -12,12 +12,13 @@ constexpr uint64_t kHostMemory = 1ULL << 40;
 constexpr uint32_t kFirstRenderMinor = 128;
 constexpr uint32_t kSystemHeap = 0, kPublicHeap = 1;
 constexpr uint32_t kPcie = 2, kXgmi = 11;
+constexpr uint32_t kControlStack = 20480;
 
 // What the devices of one generation have in common.
 struct Chip {
   const char* name;
   uint32_t arrays, xccs, copy_engines, link_engines;  // of all partitions together
-  uint32_t cus_per_array, waves_per_simd;
+  uint32_t cus_per_array, simds_per_cu, waves_per_simd;
   uint32_t clock, memory_width, memory_clock;
   uint32_t firmware, copy_firmware, capability, debug;
   uint32_t minors;  // render nodes that the kernel sets aside for a GPU and its partitions
@@ -29,6 +30,7 @@ constexpr Chip kMi300{.name = "ip discovery",
                       .copy_engines = 2,
                       .link_engines = 14,
                       .cus_per_array = 10,
+                      .simds_per_cu = 4,
                       .waves_per_simd = 8,
                       .clock = 2100,
                       .memory_width = 8192,
@@ -45,6 +47,7 @@ constexpr Chip kMi200{.name = "aldebaran",
                       .copy_engines = 2,
                       .link_engines = 3,
                       .cus_per_array = 16,
+                      .simds_per_cu = 4,
                       .waves_per_simd = 8,
                       .clock = 1700,
                       .memory_width = 4096,
@@ -55,8 +58,28 @@ constexpr Chip kMi200{.name = "aldebaran",
                       .debug = 1495,
                       .minors = 1,
                       .linked = false};
+constexpr Chip kNavi31{.name = "ip discovery",
+                       .arrays = 12,
+                       .xccs = 1,
+                       .copy_engines = 2,
+                       .link_engines = 0,
+                       .cus_per_array = 8,
+                       .simds_per_cu = 2,
+                       .waves_per_simd = 16,
+                       .clock = 2304,
+                       .memory_width = 384,
+                       .memory_clock = 1249,
+                       .firmware = 2280,
+                       .copy_firmware = 24,
+                       .capability = 671588992,
+                       .debug = 1511,
+                       .minors = 1,
+                       .linked = false};
+// Of the capabilities: without it, queues' save areas are host memory (libhsakmt, src/queues.c).
+constexpr uint32_t kSvmSupported = 1u << 27;
 
 const Chip& chip_of(const DeviceRow& device) {
+  if (device.gfx_target_version / 10000 == 11) return kNavi31;
   return device.gfx_target_version / 100 == 904 ? kMi300 : kMi200;
 }
 
@@ -65,6 +88,10 @@ class Text {
   Text& add(const char* key, uint64_t value) {
     text_.append(key).append(" ").append(std::to_string(value)).append("\n");
     return *this;
+  }
+  // As kernels since late 2025 print it.
+  Text& add_if_known(const char* key, uint64_t value) {
+    return value != 0 ? add(key, value) : *this;
   }
   operator std::string() const { return text_; }
 
@@ -143,7 +170,7 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
   const uint32_t copy_engines = std::min(engines, chip.copy_engines);
   return Text()
       .add("cpu_cores_count", 0)
-      .add("simd_count", 4 * device.multiprocessors)
+      .add("simd_count", chip.simds_per_cu * device.multiprocessors)
       .add("mem_banks_count", 1)
       .add("caches_count", 0)
       .add("io_links_count", links)
@@ -158,7 +185,7 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
       .add("array_count", chip.arrays / parts)
       .add("simd_arrays_per_engine", 1)
       .add("cu_per_simd_array", chip.cus_per_array)
-      .add("simd_per_cu", 4)
+      .add("simd_per_cu", chip.simds_per_cu)
       .add("max_slots_scratch_cu", 32)
       .add("gfx_target_version", device.gfx_target_version)
       .add("vendor_id", device.pci_id & 0xffff)
@@ -171,11 +198,14 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
       .add("num_sdma_xgmi_engines", engines - copy_engines)
       .add("num_sdma_queues_per_engine", 8)
       .add("num_cp_queues", 24)
+      .add_if_known("cwsr_size", device.cwsr_size)
+      .add_if_known("ctl_stack_size", device.cwsr_size != 0 ? kControlStack : 0)
       .add("max_engine_clk_fcompute", chip.clock)
       // The kernel prints zero here on every GPU; sizes are in mem_banks.
       .add("local_mem_size", 0)
       .add("fw_version", chip.firmware)
-      .add("capability", chip.capability)
+      .add("capability",
+           device.svm != 0 ? chip.capability | kSvmSupported : chip.capability & ~kSvmSupported)
       .add("debug_prop", chip.debug)
       .add("sdma_fw_version", chip.copy_firmware)
       .add("unique_id", device.unique_id)

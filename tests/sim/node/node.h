@@ -123,8 +123,9 @@ class Node {
 
 // The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
 // h200, tiny, mi300x, mi210,
-// tiny-amd; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and
-// tiny-cpx (see profiles.cc); and several of them joined by '+'.
+// mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing,
+// mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and tiny-cpx (see profiles.cc); and several of them joined
+// by '+'.
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -43,6 +43,8 @@ struct alignas(64) DeviceRow {
   uint32_t location_id;  // bus << 8 | device << 3 | function, perhaps partition << 28
   uint32_t gfx_target_version;
   uint32_t partition, partitions;  // which one of how many on this GPU
+  uint32_t svm;                    // the kernel has shared virtual memory for the device
+  uint32_t cwsr_size;  // bytes of one XCC's save area, where the kernel publishes it; else 0
   uint64_t unique_id;
   // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
   // that anybody can allocate.

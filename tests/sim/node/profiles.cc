@@ -27,6 +27,8 @@ struct Profile {
   uint32_t gfx_target_version = 0;  // 0: NVIDIA
   uint32_t partitions = 1;
   bool mig = false;
+  bool svm = false;
+  uint32_t cwsr_kib = 0;
 };
 
 // How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
@@ -50,16 +52,28 @@ constexpr Profile kProfiles[] = {
      true},
     {"h200", "NVIDIA H200", 143770, 520, 9, 0, 132, 0x233510de, 0x18be10de},
     {"tiny", "Simulated Tiny GPU", 1024, 64, 9, 0, 16, 0x1fff10de, 0x000010de},
-    {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402},
-    {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2},
-    {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4},
-    {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8},
-    {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8},
-    {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010},
+    {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402, 1, false, true},
+    {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2, false, true},
+    {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4, false, true},
+    {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, false, true},
+    {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, false, true},
+    {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010, 1, false,
+     true},
+    // One of the two devices that each MI250X is.
+    {"mi250x", "AMD Instinct MI250X", 65520, 1, 9, 0, 110, 0x740c1002, 0x0b0c1002, 90010, 1, false,
+     true},
+    {"gfx1100", "AMD Radeon RX 7900 XTX", 24560, 1, 11, 0, 96, 0x744c1002, 0x79051eae, 110000, 1,
+     false, true},
     // Of a generation that HIP 5.2 knows, which it refuses to be of MI300X; partitions of it are
-    // ours.
+    // ours. Its kernel has no shared virtual memory, so that queues' save areas are on the host;
+    // that of -svm has it, and the newer one of -cwsr tells how large they are too, which is larger
+    // than what older runtimes work out for themselves.
     {"tiny-amd", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010},
     {"tiny-cpx", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 8},
+    {"tiny-svm", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
+     true},
+    {"tiny-cwsr", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1,
+     false, true, 20480},
 };
 // A tenant's sum on one device is at most the device, so that a tally holds any of them.
 static_assert(std::ranges::all_of(kProfiles, [](const Profile& profile) {
@@ -185,6 +199,8 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     device.context_bytes = rounded(options.context_mib, found->context_mib);
     device.vendor = amd ? Vendor::kAmd : Vendor::kNvidia;
     device.gfx_target_version = found->gfx_target_version;
+    device.svm = found->svm ? 1 : 0;
+    device.cwsr_size = found->cwsr_kib << 10;
     if (amd) {
       device.partitions = found->partitions;
       set_amd_identity(file, first + i, text, naming, board, partition);

@@ -104,7 +104,7 @@ TEST_P(SimHip, ADeviceThatIsFullSaysSo) {
   EXPECT_EQ(other->result("free " + theirs), 0);
   client->make("malloc " + std::to_string(4000 * kMiB));
   client->kill();
-  EXPECT_LT(used(), 100 * kMiB);
+  EXPECT_LT(used(), 256 * kMiB);  // the other one's queue has a save area of 177 MiB
   EXPECT_TRUE(other->finish());
   EXPECT_EQ(used(), 0u);
 }

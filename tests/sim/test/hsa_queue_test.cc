@@ -78,6 +78,78 @@ TEST(SimHsaQueue, TakesAndReturnsItsBuffer) {
   });
 }
 
+// The sizes that libhsakmt's own formula gives for these products, in MiB (src/queues.c), and those
+// of two partitioned ones; 4 KiB are the buffer for end-of-pipe events.
+TEST(SimHsaQueue, TakesASaveAreaOfTheProductsSize) {
+  const struct {
+    const char* profile;
+    double mib;
+  } products[] = {{"mi300x", 177.3},         {"mi300x-cpx-nps4", 22.2}, {"mi210", 60.7},
+                  {"mi250x", 64.2},          {"gfx1100", 44.0},         {"tiny-svm", 9.3},
+                  {"mi300x-qpx", 2 * 22.17}, {"tiny-cwsr", 20.0}};
+  for (const auto& product : products) {
+    TestNode node(product.profile);
+    in_child([&] {
+      const Machine machine = hsa_start();
+      const Queue queue(machine.gpu[0].agent);
+      const double taken = static_cast<double>(node->used(0) - kContext - kQueueBytes) / kMiB;
+      EXPECT_NEAR(taken, product.mib, product.mib / 200) << product.profile;
+    });
+    EXPECT_EQ(node->used(0), 0u);
+  }
+}
+
+// 1 KiB for each of 16 * 32 * 64 threads.
+TEST(SimHsaQueue, TakesScratchMemoryThatItIsMadeWith) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    const Machine machine = hsa_start();
+    auto* create =
+        hsa<int(hsa_agent_t, uint32_t, uint32_t, void*, void*, uint32_t, uint32_t, hsa_queue_t**)>(
+            "hsa_queue_create");
+    hsa_queue_t* queue = nullptr;
+    ASSERT_EQ(create(machine.gpu[0].agent, 64, 0, nullptr, nullptr, 1000, 0, &queue), 0);
+    EXPECT_EQ(node->used(0), kContext + kQueueBytes + 1008 * 16 * 32 * 64);
+    EXPECT_EQ(create(machine.gpu[0].agent, 64, 0, nullptr, nullptr, 1 << 16, 0, &queue),
+              HSA_STATUS_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(hsa<int(hsa_queue_t*)>("hsa_queue_destroy")(queue), 0);
+    EXPECT_EQ(node->used(0), kContext);
+  });
+}
+
+TEST(SimHsaQueue, LaterReleasesMakeThemInOtherWaysToo) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    const hsa_agent_t gpu = hsa_start().gpu[0].agent;
+    sim::QueueDescription wanted[3] = {};
+    for (auto& one : wanted) {
+      one.version = 1;
+      one.bytes = 64 * 64;
+      one.compute.private_segment = UINT32_MAX;
+    }
+    wanted[1].version = 9;
+    auto* create = hsa<int(hsa_agent_t, sim::QueueDescription*, uint32_t)>("hsa_amd_queue_create");
+    EXPECT_EQ(create(gpu, wanted, 0), HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(create(gpu, wanted, 3), HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(wanted[0].queue, nullptr) << "the others are there all the same";
+    EXPECT_EQ(wanted[1].queue, nullptr);
+    EXPECT_NE(wanted[2].queue, nullptr);
+    EXPECT_EQ(node->used(0), kContext + 2 * kQueueBytes);
+    // Six uses of four queues.
+    auto* acquire =
+        hsa<int(hsa_agent_t, uint32_t, uint32_t, void*, void*, uint64_t, hsa_queue_t**)>(
+            "hsa_amd_counted_queue_acquire");
+    auto* release = hsa<int(hsa_queue_t*)>("hsa_amd_counted_queue_release");
+    hsa_queue_t* counted[6];
+    for (hsa_queue_t*& queue : counted)
+      ASSERT_EQ(acquire(gpu, 0, 1, nullptr, nullptr, 0, &queue), 0);
+    EXPECT_EQ(node->used(0), kContext + 6 * kQueueBytes);
+    for (hsa_queue_t* queue : counted) EXPECT_EQ(release(queue), 0);
+    EXPECT_EQ(release(counted[0]), HSA_STATUS_ERROR_INVALID_QUEUE);
+    EXPECT_EQ(node->used(0), kContext + 2 * kQueueBytes);
+  });
+}
+
 TEST(SimHsaQueue, PacketsAreCompletedInTheirTurn) {
   TestNode node("tiny-amd");
   in_child([&] {

@@ -151,6 +151,57 @@ TEST(SimHsaShare, IpcSharesABlockAtItsMakersCost) {
   });
 }
 
+// As newest runtimes hand them out: the exporter's address and PID, asked for over a socket. The
+// block stays the runtime's, and what comes to lie there next has the same handle.
+TEST(SimHsaShare, IpcHandlesThatStandForADescriptor) {
+  TestNode node("tiny-amd");
+  setenv("FRACGPU_SIM_HSA_IPC", "descriptor", 1);
+  Child maker([&](Child& parent) {
+    const Machine machine = hsa_start();
+    void *first = nullptr, *second = nullptr, *other = nullptr;
+    Ipc handle, again;
+    ASSERT_EQ(pool_take(machine.gpu[0].coarse, 64 * kKiB, &other), 0);
+    ASSERT_EQ(pool_take(machine.gpu[0].coarse, 64 * kKiB, &first), 0);
+    ASSERT_EQ(ipc_create(first, 64 * kKiB, &handle), 0);
+    EXPECT_EQ(handle.handle[2], static_cast<uint32_t>(getpid()));
+    EXPECT_EQ(pool_free(first), 0);
+    ASSERT_EQ(pool_take(machine.gpu[0].coarse, 64 * kKiB, &second), 0);
+    EXPECT_EQ(node->used(0), kContext + 2 * kMiB) << "the block went out of use";
+    ASSERT_EQ(ipc_create(second, 64 * kKiB, &again), 0);
+    EXPECT_EQ(std::memcmp(&handle, &again, sizeof handle), 0);
+    say_handle(parent, again);
+    parent.hear();
+    EXPECT_EQ(pool_free(second), 0);
+    parent.say(1);
+    parent.hear();
+  });
+  const Ipc handle = hear_handle(maker);
+  Child importer([&](Child& parent) {
+    hsa_start();
+    void *address = nullptr, *late = nullptr;
+    ASSERT_EQ(ipc_attach(handle, 64 * kKiB, &address), 0);
+    std::memset(address, 1, 64 * kKiB);
+    parent.say(1);
+    parent.hear();
+    EXPECT_EQ(ipc_attach(handle, 64 * kKiB, &late), kInvalidArgument) << "it was freed";
+    parent.say(1);
+    parent.hear();
+    EXPECT_EQ(ipc_attach(handle, 64 * kKiB, &late), kInvalidArgument) << "nobody is there";
+    EXPECT_EQ(ipc_detach(address), 0);
+  });
+  importer.hear();
+  maker.say(1);
+  maker.hear();
+  importer.say(1);
+  importer.hear();
+  maker.kill();
+  EXPECT_EQ(node->used(0), kContext + 2 * kMiB);
+  importer.say(1);
+  EXPECT_TRUE(importer.ended());
+  EXPECT_EQ(node->used(0), 0u);
+  unsetenv("FRACGPU_SIM_HSA_IPC");
+}
+
 TEST(SimHsaShare, ADmabufIsMappedByOthers) {
   TestNode node("tiny-amd");
   Channel channel;

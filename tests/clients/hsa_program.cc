@@ -1,0 +1,246 @@
+// A scriptable program over the HSA runtime alone: hsa_program COMMAND ARGS …, run in order on the
+// first GPU. Each command prints one line with its result; what it makes is held under the next
+// number, from 0. "wait" prints "ready" and reads a line from stdin, of commands to run next.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "hip_api.h"
+#include "token.h"
+
+namespace {
+
+using client::hip::call;
+
+struct Handle {
+  uint64_t handle;
+};
+struct Fabric {
+  unsigned char bytes[16];
+};
+struct Ipc {
+  unsigned char bytes[32];
+};
+// hsa_amd_queue_create_desc_t, as far as it is used.
+struct Description {
+  uint16_t version = 1, flags = 0;
+  uint8_t engine = 0, reserved[3] = {};
+  uint32_t bytes = 65536, priority = 1;
+  void *callback = nullptr, *data = nullptr, *queue = nullptr;
+  const void* mask = nullptr;
+  uint32_t type = 0, private_segment = UINT32_MAX, more[4] = {};
+  unsigned char rest[24] = {};
+};
+static_assert(sizeof(Description) == 96);
+
+struct Held {
+  void* pointer = nullptr;
+  uint64_t handle = 0;
+  size_t bytes = 0;
+};
+
+std::vector<std::string> arguments;
+size_t next_argument = 0;
+std::vector<Held> held;
+Handle agent{}, pool{};
+
+[[noreturn]] void usage(const std::string& reason) {
+  std::fprintf(stderr, "hsa_program: %s\n", reason.c_str());
+  std::exit(2);
+}
+
+std::string word() {
+  if (next_argument == arguments.size()) usage("too few arguments");
+  return arguments[next_argument++];
+}
+size_t size() {
+  const std::string text = word();
+  char* end = nullptr;
+  const size_t number = std::strtoull(text.c_str(), &end, 0);
+  const std::string unit = end;
+  return unit == "MiB" ? number << 20 : unit == "KiB" ? number << 10 : number;
+}
+Held& that() {
+  const size_t number = size();
+  if (number >= held.size()) usage("nothing is held under that number");
+  return held[number];
+}
+
+int print(const char* what, int rc) {
+  std::printf("%s rc=%d\n", what, rc);
+  return rc;
+}
+void keep(const char* what, int rc, const Held& made) {
+  if (print(what, rc) == 0) held.push_back(made);
+}
+
+void start() {
+  const int rc = call("hsa_init");
+  const auto visit = +[](Handle candidate, void*) {
+    int type = 0;
+    call("hsa_agent_get_info", candidate, 17, static_cast<void*>(&type));
+    if (type == 1 && agent.handle == 0) agent = candidate;
+    return 0;
+  };
+  call("hsa_iterate_agents", visit, static_cast<void*>(nullptr));
+  const auto take = +[](Handle candidate, void*) {
+    int segment = -1;
+    call("hsa_amd_memory_pool_get_info", candidate, 0, static_cast<void*>(&segment));
+    if (segment == 0 && pool.handle == 0) pool = candidate;
+    return 0;
+  };
+  call("hsa_amd_agent_iterate_memory_pools", agent, take, static_cast<void*>(nullptr));
+  print("init", rc);
+}
+
+void allocate() {
+  Held made;
+  made.bytes = size();
+  const int rc = call("hsa_amd_memory_pool_allocate", pool, made.bytes, 0u, &made.pointer);
+  keep("alloc", rc, made);
+}
+
+// As many queues as are asked for, in one call. Prints how many there are then.
+void queues() {
+  static std::vector<Description> made;
+  made.assign(size(), {});
+  const int rc =
+      call("hsa_amd_queue_create", agent, made.data(), static_cast<uint32_t>(made.size()));
+  int count = 0;
+  for (const Description& one : made) {
+    if (one.queue == nullptr) continue;
+    ++count;
+    held.push_back({one.queue});
+  }
+  std::printf("queues rc=%d count=%d\n", rc, count);
+}
+
+void counted() {
+  Held made;
+  void* const none = nullptr;
+  const int rc =
+      call("hsa_amd_counted_queue_acquire", agent, 0, 1, none, none, uint64_t{0}, &made.pointer);
+  keep("counted", rc, made);
+}
+
+void copying() {
+  Held made;
+  const int rc = call("hsa_amd_sdma_queue_create", agent, 0u, 1, uint64_t{0},
+                      static_cast<void*>(&made.handle));
+  keep("copying", rc, made);
+}
+
+// Memory behind a handle, and its number for a fabric.
+void create() {
+  Held made;
+  made.bytes = size();
+  const int rc = call("hsa_amd_vmem_handle_create", pool, made.bytes, 1, uint64_t{0}, &made.handle);
+  keep("create", rc, made);
+}
+void fabric() {
+  Fabric out{};
+  const int rc =
+      call("hsa_amd_vmem_export_fabric_handle", &out, Handle{that().handle}, uint64_t{0});
+  std::printf("fabric rc=%d handle=%s\n", rc, client::hex(out.bytes).c_str());
+}
+void import_fabric() {
+  Fabric given{};
+  client::read_hex(word(), given.bytes);
+  Held made;
+  keep("importfabric", call("hsa_amd_vmem_import_fabric_handle", given, &made.handle), made);
+}
+
+void export_ipc() {
+  const Held& what = that();
+  Ipc out{};
+  const int rc = call("hsa_amd_ipc_memory_create", what.pointer, what.bytes, &out);
+  std::printf("ipc rc=%d handle=%s\n", rc, client::hex(out.bytes).c_str());
+}
+void attach() {
+  Ipc given{};
+  Held made;
+  client::read_hex(word(), given.bytes);
+  made.bytes = size();
+  const int rc = call("hsa_amd_ipc_memory_attach", static_cast<const void*>(&given), made.bytes, 0u,
+                      static_cast<const void*>(nullptr), &made.pointer);
+  keep("attach", rc, made);
+}
+
+// Puts memory into a descriptor, and opens it here by that, as another process would.
+void descriptor() {
+  const Held& what = that();
+  Held made;
+  int file = -1;
+  uint64_t offset = 0;
+  const int rc = call("hsa_amd_portable_export_dmabuf_v2", static_cast<const void*>(what.pointer),
+                      what.bytes, &file, &offset, uint64_t{0});
+  made.handle = static_cast<uint64_t>(file);
+  keep("descriptor", rc, made);
+}
+void map() {
+  Held made;
+  const int file = static_cast<int>(that().handle);
+  const int rc =
+      call("hsa_amd_interop_map_buffer_with_size", 1u, &agent, file, 0u, size_t{0}, &made.bytes,
+           &made.pointer, static_cast<size_t*>(nullptr), static_cast<const void**>(nullptr));
+  keep("map", rc, made);
+}
+
+void wait() {
+  std::puts("ready");
+  std::fflush(stdout);
+  char line[512];
+  // The end of input lets go too, so that a test that fails leaves nobody behind.
+  if (std::fgets(line, sizeof line, stdin) == nullptr) std::_Exit(0);
+  std::istringstream words(line);
+  const std::vector<std::string> next{std::istream_iterator<std::string>(words), {}};
+  arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(next_argument), next.begin(),
+                   next.end());
+}
+
+const std::map<std::string, void (*)()> kCommands = {
+    {"init", start},
+    {"alloc", allocate},
+    {"free", [] { print("free", call("hsa_amd_memory_pool_free", that().pointer)); }},
+    {"queues", queues},
+    {"destroy", [] { print("destroy", call("hsa_queue_destroy", that().pointer)); }},
+    {"counted", counted},
+    {"uncount", [] { print("uncount", call("hsa_amd_counted_queue_release", that().pointer)); }},
+    {"copying", copying},
+    {"uncopy", [] { print("uncopy", call("hsa_amd_sdma_queue_destroy", Handle{that().handle})); }},
+    {"create", create},
+    {"release",
+     [] { print("release", call("hsa_amd_vmem_handle_release", Handle{that().handle})); }},
+    {"fabric", fabric},
+    {"importfabric", import_fabric},
+    {"ipc", export_ipc},
+    {"attach", attach},
+    {"detach", [] { print("detach", call("hsa_amd_ipc_memory_detach", that().pointer)); }},
+    {"descriptor", descriptor},
+    {"map", map},
+    {"unmap", [] { print("unmap", call("hsa_amd_interop_unmap_buffer", that().pointer)); }},
+    {"wait", wait},
+};
+
+}  // namespace
+
+int main(int count, char** words) {
+  arguments.assign(words + 1, words + count);
+  if (arguments.empty()) usage("no command");
+  while (next_argument < arguments.size()) {
+    const std::string name = word();
+    const auto command = kCommands.find(name);
+    if (command == kCommands.end()) usage("unknown command " + name);
+    command->second();
+    std::fflush(stdout);
+  }
+  std::_Exit(0);
+}

@@ -1,0 +1,18 @@
+// What the runtime takes of a device for each compute queue.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/node/node_layout.h"
+
+namespace sim {
+
+// In bytes: the buffer for end-of-pipe events and, where the kernel has shared virtual memory for
+// the device, the area into which it saves the queue's waves.
+uint64_t queue_bytes(const DeviceRow& device);
+
+// Memory for the private segments of a queue's kernels, in bytes, that is taken when the queue is
+// made: `per_thread` bytes for each thread that the device can run.
+uint64_t scratch_bytes(const DeviceRow& device, uint32_t per_thread);
+
+}  // namespace sim
