@@ -17,6 +17,7 @@
 #include "sim/hsa/queue.h"
 #include "sim/hsa/signal.h"
 #include "sim/hsa/stub_entry.h"
+#include "sim/node/container.h"
 
 namespace sim {
 namespace {
@@ -34,10 +35,17 @@ bool make_own_page() {
   return true;
 }
 
-std::vector<int> visible_devices(const Node& node) {
+// In the order of KFD's nodes, as libhsakmt numbers those that it can use.
+std::vector<int> supported_devices(const Node& node) {
   std::vector<int> all = node.devices(Vendor::kAmd);
+  std::erase_if(all, lacks_render_node);
   std::sort(all.begin(), all.end(),
             [&](int a, int b) { return node.device(a).kfd_node < node.device(b).kfd_node; });
+  return all;
+}
+
+std::vector<int> visible_devices(const Node& node) {
+  const std::vector<int> all = supported_devices(node);
   const char* list = std::getenv("ROCR_VISIBLE_DEVICES");
   if (list == nullptr) return all;
   std::vector<int> chosen;
@@ -77,7 +85,11 @@ void Runtime::add_agent(int device) {
   auto agent = std::make_unique<Agent>();
   agent->device = device;
   agent->index = static_cast<uint32_t>(agents_.size());
-  agent->node = device < 0 ? 0 : account_->node().device(device).kfd_node;
+  if (device >= 0) {
+    const std::vector<int> all = supported_devices(account_->node());
+    const auto place = std::find(all.begin(), all.end(), device) - all.begin();
+    agent->node = static_cast<uint32_t>(place) + 1;
+  }
   using Kind = Pool::Kind;
   const std::vector<Kind> kinds = device < 0
                                       ? std::vector{Kind::kFine, Kind::kKernarg, Kind::kCoarse}

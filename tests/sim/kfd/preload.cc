@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ class Place {
     if (path == nullptr) return;
     const int before = errno;
     if (*path == '/') {
-      if (std::strncmp(path, "/sys/", 5) == 0) find(path);
+      if (sim::may_be_kfd(path)) find(path);
     } else if (dirfd >= 0 && *path != '\0') {
       find_below(dirfd, path);
     }
@@ -65,6 +66,10 @@ class Place {
     return path_;
   }
   bool vram() const { return name_.kind == KfdKind::kVram; }
+  // May be opened and not read.
+  bool forbidden() const {
+    return name_.kind == KfdKind::kNode && files_->forbids_node(name_.number);
+  }
   int open_vram(int flags) const {
     const int before = errno;
     const int fd = files_->open_vram(name_.pid, name_.gpu_id, flags);
@@ -90,6 +95,9 @@ class Place {
       if (vram()) name_.kind = KfdKind::kProcess;
     }
     path_ = real_;
+    if (name_.kind == KfdKind::kRender && files_->lacks_render(name_.number)) {
+      path_ = "/dev/dri/none";
+    }
   }
 
   // A folder of the tree can only have been opened through here.
@@ -115,8 +123,45 @@ class Place {
   char real_[2 * sim::kPathBytes];
 };
 
+// Descriptors of files that may be opened and not read: hints, since a number may be another's
+// later. The file tells for certain.
+constexpr char kForbiddenName[] = "forbidden";
+constexpr int kMostForbidden = 1024;
+std::atomic<bool> forbidden_fds[kMostForbidden];
+
+int open_forbidden(int flags) {
+  if ((flags & O_DIRECTORY) != 0) {
+    errno = ENOTDIR;
+    return -1;
+  }
+  const int fd = memfd_create(kForbiddenName, (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
+  if (fd >= 0 && fd < kMostForbidden) forbidden_fds[fd].store(true);
+  return fd;
+}
+
+bool is_forbidden_fd(int fd) {
+  if (fd < 0 || fd >= kMostForbidden || !forbidden_fds[fd].load(std::memory_order_relaxed))
+    return false;
+  char link[32], file[64] = "";
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  syscall(SYS_readlinkat, AT_FDCWD, link, file, sizeof file - 1);
+  return std::strstr(file, kForbiddenName) != nullptr;
+}
+
+ssize_t refuse_to_read(void*, char*, size_t) {
+  errno = EPERM;
+  return -1;
+}
+
 bool takes_mode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+// A file, and not a folder, of a device that is kept from this process.
+bool is_unreadable(Place& place) {
+  struct stat about {};
+  return place.forbidden() && syscall(SYS_newfstatat, AT_FDCWD, place.path(), &about, 0) == 0 &&
+         S_ISREG(about.st_mode);
 }
 
 // For names of functions that the C library at hand may not have.
@@ -146,6 +191,7 @@ extern "C" {
     va_end(rest);                                                     \
     Place place(AT_FDCWD, path);                                      \
     if (place.vram()) return place.open_vram(flags);                  \
+    if (is_unreadable(place)) return open_forbidden(flags);           \
     return NEXT(name)(place.path(), flags, mode);                     \
   }
 #define WRAP_OPENAT(name)                                             \
@@ -156,6 +202,7 @@ extern "C" {
     va_end(rest);                                                     \
     Place place(dirfd, path);                                         \
     if (place.vram()) return place.open_vram(flags);                  \
+    if (is_unreadable(place)) return open_forbidden(flags);           \
     return NEXT(name)(dirfd, place.path(), flags, mode);              \
   }
 WRAP_OPEN(open)
@@ -177,14 +224,16 @@ int __openat64_2(int dirfd, const char* path, int flags) {
   return openat64(dirfd, path, flags);
 }
 
-#define WRAP_FOPEN(name)                                                     \
-  FILE* name(const char* path, const char* mode) {                           \
-    Place place(AT_FDCWD, path);                                             \
-    if (!place.vram()) return NEXT(name)(place.path(), mode);                \
-    const bool reading = *mode == 'r' && std::strchr(mode, '+') == nullptr;  \
-    const int cloexec = std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;   \
-    const int fd = place.open_vram((reading ? O_RDONLY : O_RDWR) | cloexec); \
-    return fd >= 0 ? fdopen(fd, mode) : nullptr;                             \
+#define WRAP_FOPEN(name)                                                             \
+  FILE* name(const char* path, const char* mode) {                                   \
+    Place place(AT_FDCWD, path);                                                     \
+    if (is_unreadable(place))                                                        \
+      return fopencookie(nullptr, "r", {refuse_to_read, nullptr, nullptr, nullptr}); \
+    if (!place.vram()) return NEXT(name)(place.path(), mode);                        \
+    const bool reading = *mode == 'r' && std::strchr(mode, '+') == nullptr;          \
+    const int cloexec = std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;           \
+    const int fd = place.open_vram((reading ? O_RDONLY : O_RDWR) | cloexec);         \
+    return fd >= 0 ? fdopen(fd, mode) : nullptr;                                     \
   }
 WRAP_FOPEN(fopen)
 WRAP_FOPEN(fopen64)
@@ -202,6 +251,22 @@ int scandir64(const char* path, dirent64*** list, int (*filter)(const dirent64*)
               int (*compare)(const dirent64**, const dirent64**)) {
   Place place(AT_FDCWD, path);
   return NEXT(scandir64)(place.path(), list, filter, compare);
+}
+
+// By the kernel's calls, since these are hot in any program.
+ssize_t read(int fd, void* to, size_t size) {
+  if (!is_forbidden_fd(fd)) return syscall(SYS_read, fd, to, size);
+  return refuse_to_read(nullptr, nullptr, 0);
+}
+ssize_t pread(int fd, void* to, size_t size, off_t from) {
+  if (!is_forbidden_fd(fd)) return syscall(SYS_pread64, fd, to, size, from);
+  return refuse_to_read(nullptr, nullptr, 0);
+}
+ssize_t pread64(int fd, void* to, size_t size, off64_t from) {
+  return pread(fd, to, size, from);
+}
+ssize_t __read_chk(int fd, void* to, size_t size, size_t) {
+  return read(fd, to, size);
 }
 
 int access(const char* path, int mode) noexcept {

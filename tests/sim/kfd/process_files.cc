@@ -18,7 +18,9 @@
 #include <fstream>
 #include <set>
 
+#include "sim/kfd/topology_files.h"
 #include "sim/kfd/tree.h"
+#include "sim/node/container.h"
 
 namespace sim {
 namespace {
@@ -76,6 +78,20 @@ int KfdProcessFiles::device(uint32_t gpu_id) const {
       return dev;
   }
   return -1;
+}
+
+bool KfdProcessFiles::forbids_node(uint32_t node) const {
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (node_->device(dev).kfd_node == node) return is_forbidden(dev);
+  }
+  return false;
+}
+
+bool KfdProcessFiles::lacks_render(uint32_t minor) const {
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (render_minor(*node_->file(), dev) == minor) return lacks_render_node(dev);
+  }
+  return true;
 }
 
 bool KfdProcessFiles::alive(int pid) {

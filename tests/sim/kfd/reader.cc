@@ -34,18 +34,20 @@ std::string content(int fd) {
   if (fd < 0) return failure();
   std::string text;
   char part[4096];
-  for (ssize_t got; (got = read(fd, part, sizeof part)) > 0;)
-    text.append(part, static_cast<size_t>(got));
+  ssize_t got = 0;
+  while ((got = read(fd, part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
+  const std::string failed = got < 0 ? failure() : "";
   close(fd);
-  return flat(text);
+  return got < 0 ? failed : flat(text);
 }
 
 std::string content(FILE* file) {
   if (file == nullptr) return failure();
   std::string text;
   for (int c; (c = std::getc(file)) != EOF;) text += static_cast<char>(c);
+  const std::string failed = std::ferror(file) != 0 ? failure() : "";
   std::fclose(file);
-  return flat(text);
+  return failed.empty() ? flat(text) : failed;
 }
 
 std::string list(const char* path) {
@@ -114,7 +116,11 @@ std::string answer(const std::string& order, const std::string& of) {
   if (order == "stream") {
     std::ifstream file(path);
     if (!file) return failure();
-    return flat(std::string(std::istreambuf_iterator<char>(file), {}));
+    try {
+      return flat(std::string(std::istreambuf_iterator<char>(file), {}));
+    } catch (const std::ios_base::failure&) {
+      return failure();
+    }
   }
   if (order == "below") return below(of.substr(0, colon), after);
   if (order == "list") return list(path);

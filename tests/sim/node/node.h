@@ -124,7 +124,8 @@ class Node {
 // The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
 // h200, tiny, mi300x, mi210,
 // tiny-amd; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and
-// tiny-cpx (see profiles.cc); and several of them joined by '+'.
+// tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar to the machine's KFD
+// (see profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

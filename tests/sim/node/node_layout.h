@@ -11,8 +11,8 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 4;
-inline constexpr int kMaxDevices = 16;
+inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr int kMaxDevices = 64;  // of a node of eight MI300X in CPX
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
 inline constexpr int kMaxObjects = 4096;
@@ -26,6 +26,9 @@ inline constexpr int64_t kObjectLockBase = 1LL << 42;
 
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// How a kernel's KFD differs, as bits of the node's header: see profiles.cc.
+enum KfdQuirk : uint32_t { kReversedProbe = 1, kUnderflow = 2, kUnlistsFirst = 4 };
 
 enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
 
@@ -132,7 +135,8 @@ struct alignas(64) Header {
   uint32_t device_count;
   uint64_t file_size;
   uint64_t linger_ns;
-  uint64_t identity;  // tells this node from another one at the same path
+  uint32_t kfd_quirks;  // of KfdQuirk
+  uint64_t identity;    // tells this node from another one at the same path
   char profile[112];
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls

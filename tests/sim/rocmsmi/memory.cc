@@ -6,7 +6,7 @@
 namespace sim {
 
 std::map<uint32_t, std::vector<uint64_t>> rsmi_processes() {
-  const std::vector<int> devices = rsmi_node().devices(Vendor::kAmd);
+  const std::vector<int> devices = rsmi_devices();
   std::map<uint32_t, std::vector<uint64_t>> sums;
   for (const ProcessInfo& process : rsmi_node().processes()) {
     if (process.vendor != Vendor::kAmd || process.lingering) continue;

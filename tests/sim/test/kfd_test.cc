@@ -112,6 +112,31 @@ TEST(SimKfd, EveryWayOfLookingFindsTheSame) {
   EXPECT_EQ(properties(read("open=" + kKfd + "topology/nodes/0/properties"))["simd_count"], "0");
 }
 
+// A device cgroup lets the files be opened, and not be read. Without one, a missing render node is
+// all that tells.
+TEST(SimKfd, WhatAContainerHidesCannotBeRead) {
+  TestNode node("2xtiny-amd");
+  const Lines orders = {"open=" + kKfd + "topology/nodes/1/gpu_id",
+                        "fopen=" + kKfd + "topology/nodes/1/name",
+                        "stream=" + kKfd + "topology/nodes/1/properties",
+                        "open=" + kKfd + "topology/nodes/1/mem_banks/0/properties",
+                        "stat=" + kKfd + "topology/nodes/1/gpu_id",
+                        "list=" + kKfd + "topology/nodes/1/mem_banks",
+                        "open=" + kKfd + "topology/nodes/2/gpu_id",
+                        "access=/dev/dri/renderD128",
+                        "access=/dev/dri/renderD129",
+                        "open=/dev/dri/renderD128"};
+  const auto id = [&](int dev) { return std::to_string(node->device(dev).kfd_gpu_id) + ";"; };
+  const std::string preload = "LD_PRELOAD=" SIM_KFD " FRACGPU_SIM_HIDDEN=";
+  EXPECT_EQ(read(orders, preload + "0"), (Lines{"error 1", "error 1", "error 1", "error 1", "file",
+                                                "0 ", id(1), "error 2", "yes", "error 2"}));
+  const Lines rootless = read(orders, preload + "0:render");
+  EXPECT_EQ(rootless[0], id(0));
+  EXPECT_EQ(rootless[1], "aldebaran;");
+  EXPECT_EQ(rootless[7], "error 2");
+  EXPECT_EQ(rootless[8], "yes");
+}
+
 TEST(SimKfd, VramFollowsTheAccount) {
   TestNode node("tiny-cpx");
   const std::string first = std::to_string(node->device(0).kfd_gpu_id);
