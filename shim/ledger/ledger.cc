@@ -85,6 +85,12 @@ int Ledger::find_device(const char* key) const {
   return -1;
 }
 
+int Ledger::free_device_rows() const {
+  return static_cast<int>(
+      std::count_if(std::begin(file_.map()->devices), std::end(file_.map()->devices),
+                    [](const layout::Device& row) { return row.cap.load(kRelaxed) == 0; }));
+}
+
 int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
   if (const int known = find_device(key); known >= 0) return known;
   layout::Ledger& ledger = *file_.map();

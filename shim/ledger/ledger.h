@@ -111,6 +111,9 @@ class Ledger {
   // The index of a device that is already known, or -1. For observers.
   int find_device(const char* key) const;
 
+  // How many devices more it has room for.
+  int free_device_rows() const;
+
   // Takes `units` for this process, or explains in `refusal` why not. Refused exactly when cap -
   // held by all < units at some moment during the call, or when the ledger itself failed. (While
   // the lock cannot be had, units that others try for at that moment count as held.)
