@@ -7,7 +7,9 @@ namespace fracgpu::kfd {
 
 bool view(const Observation& look, const Key& key, uint64_t physical, TenantView& view) {
   physical_bytes(key.c_str(), physical);
-  return look.device(key.c_str(), physical, view);
+  if (!look.device(key.c_str(), physical, view)) return false;
+  if (physical > 0) view.cap = std::min(view.cap, physical);
+  return true;
 }
 
 bool any_capped(const Observation& look) {

@@ -59,6 +59,13 @@ struct AskedFor {
   uint64_t managed = 0;  // of `units`
   uint64_t changes = 0;  // differs from an earlier value when any of it came or went
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
+
+  // Without the empty blocks, which the runtime may have let go of.
+  uint64_t in_use() const {
+    uint64_t sum = units;
+    for (const BlockCache::EmptyBlocks& empty : kept) sum -= empty.blocks * BlockCache::kBlockUnits;
+    return sum;
+  }
 };
 
 // True when no call is between its reservation and its entry in the process's tables, or between
@@ -116,6 +123,19 @@ struct Bounds {
   uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
 };
 
+// Where the driver does not tell what this process holds: what it freed of its exports is gone but
+// for what others may have imported.
+void drop_unimported(const OverheadLock& lock, int device_index) {
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t kept = std::min(overhead.exported, process.ledger.imported_by_all(device_index));
+  const uint64_t gone = overhead.exported - kept;
+  if (gone == 0) return;
+  overhead.exported = kept;
+  process.ledger.drop_exported(device_index, gone);
+  charge_overhead(lock, device_index, overhead.units.load(std::memory_order_relaxed) - gone);
+}
+
 // `own` units are reserved by the calling thread for a context that it has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
@@ -131,15 +151,17 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend_of(process.ledger.map()->devices[device_index].key)
              .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
-      // What importers hold is not known then: believe that it is nothing.
-      if (deferred > 0)
-        charge_overhead(lock, device_index, process.overhead[device_index].units - deferred);
+      drop_unimported(lock, device_index);
       return Reading::unknown;
     }
     settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     const uint64_t total = units_for(bytes), with_managed = total + after.managed;
+    if (backend_of(process.ledger.map()->devices[device_index].key).counts_all_given &&
+        with_managed < after.in_use()) {
+      return Reading::unknown;  // the driver has miscounted
+    }
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&

@@ -402,6 +402,17 @@ void Ledger::drop_exported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
 }
 
+uint64_t Ledger::imported_by_all(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
+  layout::for_each_live(ledger, [&](uint32_t slot) {
+    // Read first: what is no longer under way is in the sum.
+    sum += ledger.slots[slot].importing.load() != 0 ? layout::kMaxUnits : 0;
+    sum += layout::imported_of(ledger.sharing[device][slot].exported_and_imported.load());
+  });
+  return sum;
+}
+
 void Ledger::note_export(uint64_t hash) {
   file_.map()->exports[layout::export_place(hash)].store(hash, kRelaxed);
 }

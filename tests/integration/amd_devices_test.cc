@@ -102,6 +102,59 @@ TEST_F(AmdProbeOrder, ALimitsNumbersAreThoseOfRocmSmi) {
       << status;
 }
 
+// The tools know 64 MiB of a device that has 1 GiB; a share is one of what HIP can give.
+class AmdApu : public AmdTools {
+ protected:
+  explicit AmdApu(const std::string& kernel = "") : AmdTools("tiny-apu" + kernel) {}
+};
+
+TEST_F(AmdApu, AShareIsOneOfWhatHipCanGive) {
+  const Program& program = start_tenant("50%", "300MiB");
+  EXPECT_EQ(ledger().cap(key()), 512 * kMiB);
+  EXPECT_EQ(held(), node_->used_by_pid(0, program.pid()));
+  for (const std::vector<std::string>& library :
+       {std::vector<std::string>{"amdsmi", "libamd_smi.so.26", "new"},
+        {"rocmsmi", "librocm_smi64.so.7"}}) {
+    const std::string text = smi_client(library, capped("50%"));
+    for (const char* kind : {"memory 0", "memory 1"}) {
+      EXPECT_EQ(field(line_of(text, kind), "total="), 512 * kMiB) << text;
+      EXPECT_EQ(static_cast<uint64_t>(field(line_of(text, kind), "used=")), held()) << text;
+    }
+    EXPECT_EQ(field(line_of(smi_client(library, watching()), "memory 0"), "total="), 64 * kMiB);
+  }
+}
+
+class AmdApuUnderflow : public AmdApu {
+ protected:
+  AmdApuUnderflow() : AmdApu("@underflow") {}
+};
+
+// Its count has wrapped around by the time that the runtime's memory is measured.
+TEST_F(AmdApuUnderflow, ACountAboveTheDeviceIsNoCharge) {
+  auto program = start("128MiB", "init host 80MiB free 0 malloc 40MiB malloc 40MiB meminfo wait");
+  auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 6u) << program->finish().err;
+  EXPECT_EQ(field(lines[3], "rc="), 0);
+  EXPECT_EQ(field(lines[4], "rc="), 0) << program->finish().err;
+  uint64_t count = 0;
+  ASSERT_TRUE(node_->kfd_count(program->pid(), 0, &count));
+  EXPECT_LT(count, 100 * kMiB);
+  EXPECT_GE(held(), node_->used_by_pid(0, program->pid()));
+  EXPECT_LE(held(), 128 * kMiB);
+  program->go_on_with(
+      "malloc 60MiB freeall malloc 100MiB free 0 host 300MiB free 1 malloc 100MiB wait");
+  lines = program->read_until_ready();
+  EXPECT_NE(field(lines.front(), "rc="), 0) << "above the cap";
+  EXPECT_EQ(field(lines[2], "rc="), 0) << lines[2];
+  EXPECT_EQ(field(lines.back(), "rc="), 0) << lines.back();
+  ASSERT_TRUE(node_->kfd_count(program->pid(), 0, &count));
+  EXPECT_GT(count, 1ull << 62) << "nothing has underflown";
+  // A count that is less by as little as the runtime itself has cannot be told from a right one.
+  EXPECT_GE(held() + kMiB, node_->used_by_pid(0, program->pid()));
+  program->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+}
+
 // Eight MI300X, each divided into eight: more than a tenant's ledger has rows for, and more than
 // most processes are shown.
 class AmdManyDevices : public AmdTools {

@@ -120,7 +120,8 @@ void probe_amdsmi(ProbeTeller& teller) {
 
 void probe_rocmsmi(ProbeTeller& teller) {
   constexpr const char* kFunction = "rsmi_dev_memory_total_get";
-  ProbedLibrary smi(teller, {"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.1"});
+  ProbedLibrary smi(teller, {"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.6",
+                             "librocm_smi64.so.5", "librocm_smi64.so.1"});
   uint32_t count = 0;
   if (!smi || !smi.call("rsmi_init", uint64_t{0}) ||
       !smi.call("rsmi_num_monitor_devices", &count)) {

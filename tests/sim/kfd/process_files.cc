@@ -96,13 +96,13 @@ bool KfdProcessFiles::lacks_render(uint32_t minor) const {
 
 bool KfdProcessFiles::alive(int pid) {
   uint64_t bytes = 0;
-  return node_->held_by(Vendor::kAmd, pid, 0, &bytes);
+  return node_->kfd_count(pid, 0, &bytes);
 }
 
 int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
   const int dev = device(gpu_id);
   uint64_t bytes = 0;
-  if (dev < 0 || !node_->held_by(Vendor::kAmd, pid, dev, &bytes)) {
+  if (dev < 0 || !node_->kfd_count(pid, dev, &bytes)) {
     errno = ENOENT;
     return -1;
   }

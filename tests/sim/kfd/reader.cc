@@ -116,11 +116,7 @@ std::string answer(const std::string& order, const std::string& of) {
   if (order == "stream") {
     std::ifstream file(path);
     if (!file) return failure();
-    try {
-      return flat(std::string(std::istreambuf_iterator<char>(file), {}));
-    } catch (const std::ios_base::failure&) {
-      return failure();
-    }
+    return flat(std::string(std::istreambuf_iterator<char>(file), {}));
   }
   if (order == "below") return below(of.substr(0, colon), after);
   if (order == "list") return list(path);

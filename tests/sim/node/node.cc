@@ -199,16 +199,19 @@ uint64_t Node::used_by_pid(int dev, int pid) {
   return sum;
 }
 
-bool Node::held_by(Vendor vendor, int pid, int dev, uint64_t* bytes) {
+bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
   reap();
+  const bool lists_the_dead = (file_->header.kfd_quirks & kUnlistsFirst) == 0;
   bool found = false;
   *bytes = 0;
   for (const ProcessRow& row : file_->process) {
-    if (!in_use(row) || row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
+    if (!in_use(row) || row.pid != pid || row.vendor != Vendor::kAmd ||
+        (row.dead_since.load() != 0 && !lists_the_dead))
       continue;
     found = true;
-    *bytes += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load() +
-              shared_by(row.serial, dev);
+    const ProcessDevice& use = row.device[dev];
+    *bytes += use.context_bytes.load() + use.allocation_bytes.load() + shared_by(row.serial, dev) -
+              use.host_freed.load();
   }
   return found;
 }

@@ -77,8 +77,9 @@ class Node {
   uint64_t used(int dev);
   uint64_t free(int dev) { return total(dev) - used(dev); }
   uint64_t used_by_pid(int dev, int pid);  // contexts, allocations, and what it made and shares
-  // The same of a living process that has opened this vendor's driver; false if there is none.
-  bool held_by(Vendor vendor, int pid, int dev, uint64_t* bytes);
+  // What the node's KFD tells of a process; false if it does not list it. One that has ended is
+  // listed until its memory is freed, unless the kernel is one that unlists it first.
+  bool kfd_count(int pid, int dev, uint64_t* bytes);
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);
@@ -124,8 +125,8 @@ class Node {
 // The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
 // h200, tiny, mi300x, mi210,
 // tiny-amd; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and
-// tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar to the machine's KFD
-// (see profiles.cc).
+// tiny-apu and tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar to the
+// machine's KFD (see profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -47,6 +47,7 @@ struct alignas(64) DeviceRow {
   uint32_t gfx_target_version;
   uint32_t partition, partitions;  // which one of how many on this GPU
   uint64_t unique_id;
+  uint64_t carve_out;  // of an APU: what AMD's tools take for its memory; else 0
   // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
   // that anybody can allocate.
   uint32_t mig_instances;  // of a GPU in MIG mode
@@ -86,6 +87,7 @@ struct ProcessDevice {
   Counter context_bytes;
   Counter allocation_bytes;
   Counter contexts;
+  Counter host_freed;  // bytes that a KFD which underflows has subtracted
 };
 
 enum class RowState : uint32_t { kFree = 0, kLive = 1 };

@@ -35,6 +35,7 @@ struct Profile {
   uint32_t gfx_target_version = 0;  // 0: NVIDIA
   uint32_t partitions = 1;
   bool mig = false;
+  uint64_t carve_out_mib = 0;
 };
 
 // How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
@@ -67,6 +68,9 @@ constexpr Profile kProfiles[] = {
     // Of a generation that HIP 5.2 knows, which it refuses to be of MI300X; partitions of it are
     // ours.
     {"tiny-amd", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010},
+    // As Strix Halo, of whose 110 GiB AMD's tools call 512 MiB VRAM (rocm-systems PR 8475).
+    {"tiny-apu", "Simulated Tiny APU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
+     64},
     {"tiny-cpx", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 8},
 };
 // A tenant's sum on one device is at most the device, so that a tally holds any of them.
@@ -193,6 +197,7 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     device.context_bytes = rounded(options.context_mib, found->context_mib);
     device.vendor = amd ? Vendor::kAmd : Vendor::kNvidia;
     device.gfx_target_version = found->gfx_target_version;
+    device.carve_out = found->carve_out_mib << 20;
     if (amd) {
       device.partitions = found->partitions;
       set_amd_identity(file, first + i, text, naming, board, partition);

@@ -118,7 +118,7 @@ TEST(SimKfd, WhatAContainerHidesCannotBeRead) {
   TestNode node("2xtiny-amd");
   const Lines orders = {"open=" + kKfd + "topology/nodes/1/gpu_id",
                         "fopen=" + kKfd + "topology/nodes/1/name",
-                        "stream=" + kKfd + "topology/nodes/1/properties",
+                        "below=" + kKfd + "topology/nodes/1:properties",
                         "open=" + kKfd + "topology/nodes/1/mem_banks/0/properties",
                         "stat=" + kKfd + "topology/nodes/1/gpu_id",
                         "list=" + kKfd + "topology/nodes/1/mem_banks",
@@ -182,6 +182,31 @@ TEST(SimKfd, OthersSeeAProcessUntilItIsKilled) {
   EXPECT_EQ(read({"open=" + path, "fopen=" + path, "stat=" + path, "access=" + path,
                   "list=" + folder, "list=" + kKfd + "proc"}),
             (Lines{"error 2", "error 2", "error 2", "error 2", "error 2", ""}));
+}
+
+// Kernels differ in which of the two comes first.
+TEST(SimKfd, OneThatHasEndedIsListedUntilItsMemoryIsFreed) {
+  for (const bool unlists_first : {false, true}) {
+    sim::NodeOptions options;
+    options.linger_ms = 24ULL * 3600 * 1000;
+    TestNode node(unlists_first ? "tiny-amd@unlists-first" : "tiny-amd", options);
+    Child child([](Child& parent) {
+      std::string error;
+      const auto account = sim::Account::open(&error, Vendor::kAmd);
+      ASSERT_NE(account, nullptr) << error;
+      EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
+      parent.say(1);
+      parent.hear();
+    });
+    child.hear();
+    const std::string path = vram(node, 0, child.pid());
+    child.kill();
+    EXPECT_EQ(node->used(0), kMiB);
+    EXPECT_EQ(read("open=" + path), unlists_first ? "error 2" : std::to_string(kMiB) + ";");
+    node->file()->process[0].linger_ns = 1;
+    EXPECT_EQ(node->used(0), 0u);
+    EXPECT_EQ(read("open=" + path), "error 2");
+  }
 }
 
 TEST(SimKfd, SharedMemoryIsItsMakers) {
