@@ -20,6 +20,7 @@ constinit const VendorBackend amd = {
     .owns = kfd::owns,
     .usage_of_self = kfd::bytes_of_self,
     .usage_of = kfd::bytes_of,
+    .mapped_by_self = kfd::mapped_by_self,
     .counts_all_given = true,
     .index_of = kfd::index_of,
     .physical_bytes = kfd::physical_bytes,

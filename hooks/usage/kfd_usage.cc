@@ -1,11 +1,18 @@
 // Reads what KFD counts; see kfd_usage.h.
 //
 //   proc/<host pid>/vram_<gpu_id>    bytes that the process holds there
+//
+// And of this process's own descriptors, what /proc/self/fdinfo tells.
 #include "hooks/usage/kfd_usage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "shim/base/small_file.h"
 #include "shim/config/identity.h"
@@ -22,6 +29,38 @@ bool read_number(const Path& path, uint64_t& value) {
   errno = 0;
   value = strtoull(text, &end, 10);
   return errno == 0 && end != text;
+}
+
+// Calls visit(name) for every open descriptor; without the heap, unlike opendir.
+template <typename Visit>
+void for_each_descriptor(Visit visit) {
+  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  alignas(8) char entries[4096];
+  constexpr size_t kNameAt = 19;  // of struct linux_dirent64: inode, offset, length, type, name
+  for (long got; (got = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < got;) {
+      uint16_t length = 0;
+      memcpy(&length, entries + at + 16, sizeof length);
+      const char* const name = entries + at + kNameAt;
+      if (*name != '.') visit(name);
+      at += length;
+    }
+  }
+  ::close(folder);
+}
+
+// Bytes of the line "drm-memory-vram:\t2068 KiB".
+bool read_fdinfo(const char* descriptor, uint64_t& bytes) {
+  constexpr char kLine[] = "\ndrm-memory-vram:";
+  Path path;
+  path.format("/proc/self/fdinfo/{}", descriptor);
+  char text[2048];
+  if (read_small_file(path.c_str(), text, sizeof text) < 0) return false;
+  const char* const line = strstr(text, kLine);
+  if (line == nullptr) return false;
+  bytes = strtoull(line + strlen(kLine), nullptr, 10) << 10;
+  return true;
 }
 
 // KFD lists processes by their PIDs in the initial namespace, so in a private one a process does
@@ -42,6 +81,29 @@ bool read_vram(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
 // A process that uses HSA is listed; where it is not, its usage is not known.
 bool bytes_of_self(const char* device_key, uint64_t& bytes) {
   return read_vram(static_cast<uint32_t>(getpid()), device_key, bytes);
+}
+
+bool mapped_by_self(const char* device_key, uint64_t& bytes) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  if (gpu == nullptr) return false;
+  Path render;
+  render.format("/dev/dri/renderD{}", gpu->render_minor);
+  // Descriptors of one opening tell the same, and the most is enough: the runtime has one opening.
+  bool found = false;
+  bytes = 0;
+  for_each_descriptor([&](const char* number) {
+    Path link;
+    link.format("/proc/self/fd/{}", number);
+    char file[64];
+    const ssize_t length = readlink(link.c_str(), file, sizeof file);
+    if (length < 0 || render.view() != std::string_view(file, static_cast<size_t>(length))) return;
+    uint64_t told = 0;
+    if (!read_fdinfo(number, told)) return;
+    found = true;
+    bytes = std::max(bytes, told);
+  });
+  return found;
 }
 
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes) {

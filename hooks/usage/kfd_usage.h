@@ -11,6 +11,9 @@ namespace fracgpu::kfd {
 // on APUs, kernels subtract host memory that is freed, and print what is left without a sign
 // ("drm/amdgpu: Fix vram_usage underflow", amd-gfx, 14 Oct 2025).
 bool bytes_of_self(const char* device_key, uint64_t& bytes);
+// At least so much is mapped of the device by this process, with what it has imported: what the
+// kernel tells of its descriptors of the render node, in every PID namespace.
+bool mapped_by_self(const char* device_key, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 
 }  // namespace fracgpu::kfd

@@ -175,6 +175,19 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
   return Reading::in_flight;
 }
 
+// The least overhead that this process must have, by what it has mapped; 0 where that tells
+// nothing. `own` units are reserved by the calling thread.
+uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  AskedFor asked;
+  uint64_t bytes = 0;
+  if (!at_rest(process, device_index, own, asked) || !backend_of(key).mapped_by_self(key, bytes)) {
+    return 0;
+  }
+  const uint64_t not_overhead = asked.units + process.imports.imported(device_index);
+  return units_for(bytes) - std::min(units_for(bytes), not_overhead);
+}
+
 // Sets the overhead to what the driver counts for this process beyond what calls asked for.
 // Only a believed reading changes anything. `own` units are reserved by the calling thread.
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0) {
@@ -193,6 +206,9 @@ Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t 
     charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
     overhead.unconfirmed = 0;
     overhead.exact = bounds.exact();
+  } else if (reading == Reading::unknown) {
+    const uint64_t least = least_overhead(process, device_index, own);
+    if (least > overhead.units) charge_overhead(lock, device_index, least);
   }
   const uint64_t interval = reading == Reading::in_flight ? kInFlightInterval_ms : kInterval_ms;
   overhead.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
@@ -332,7 +348,8 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
       outcome.after = outcome.before + units_;
       break;
     case Reading::unknown:
-      outcome.after = outcome.before + (is_context() ? estimate_context() : 0);
+      outcome.after = std::max(outcome.before + (is_context() ? estimate_context() : 0),
+                               least_overhead(process_, device_index_, units_));
   }
   return outcome;
 }

@@ -131,7 +131,8 @@ class AmdApuUnderflow : public AmdApu {
 
 // Its count has wrapped around by the time that the runtime's memory is measured.
 TEST_F(AmdApuUnderflow, ACountAboveTheDeviceIsNoCharge) {
-  auto program = start("128MiB", "init host 80MiB free 0 malloc 40MiB malloc 40MiB async 1MiB wait");
+  auto program =
+      start("128MiB", "init host 80MiB free 0 malloc 40MiB malloc 40MiB async 1MiB wait");
   auto lines = program->read_until_ready();
   ASSERT_EQ(lines.size(), 6u) << program->finish().err;
   EXPECT_EQ(field(lines[3], "rc="), 0);

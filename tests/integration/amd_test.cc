@@ -199,6 +199,25 @@ TEST_F(Amd, InAPrivatePidNamespaceTheCapHoldsByEstimate) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
 }
 
+// There the kernel tells what this process has mapped, which is less than all, and no estimate.
+TEST_F(Amd, InAPrivatePidNamespaceWhatTheRuntimeHasMappedIsCharged) {
+  if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {
+    GTEST_SKIP() << "no PID namespace may be made here";
+  }
+  const std::string node = node_path_ + ".large";
+  sim::NodeOptions options;
+  options.context_mib = 100;
+  ASSERT_TRUE(sim::Node::create(node, "tiny-amd", options));
+  const Outcome outcome = run({"unshare", "--pid", "--fork", TEST_HIP_PROGRAM, "init", "fill",
+                               "4MiB", "freeall", "async", "1MiB", "meminfo"},
+                              capped("256MiB") + Environment{{sim::kNodeVariable, node}});
+  EXPECT_GT(field(line_of(outcome.out, "fill"), "count="), 36) << outcome.err;
+  EXPECT_LE(field(line_of(outcome.out, "fill"), "count="), 39) << outcome.err;
+  EXPECT_LE(field(line_of(outcome.out, "meminfo"), "free="), 155 * (1 << 20)) << outcome.out;
+  EXPECT_LE(sim::Node::open(node)->tenant_high_water(0, tenant_), 256 * kMiB);
+  sim::Node::remove(node);
+}
+
 // What others have imported stays charged after its exporter has freed it, and no longer.
 TEST_F(Amd, InAPrivatePidNamespaceFreedExportsComeBack) {
   if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {

@@ -61,7 +61,8 @@ bool number_behind(const char* text, const char* prefix, uint32_t* number) {
 }  // namespace
 
 bool may_be_kfd(const char* path) {
-  return std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/dri", 8) == 0;
+  return std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/dri", 8) == 0 ||
+         std::strncmp(path, "/proc/self/fdinfo/", 18) == 0;
 }
 
 KfdKind read_kfd_name(const char* path, KfdName* name) {
@@ -70,6 +71,8 @@ KfdKind read_kfd_name(const char* path, KfdName* name) {
   if (path == nullptr || !may_be_kfd(path) || !shorten(path, name->path)) return name->kind;
   if (number_behind(name->path, "/dev/dri/renderD", &name->number))
     return name->kind = KfdKind::kRender;
+  if (number_behind(name->path, "/proc/self/fdinfo/", &name->number))
+    return name->kind = KfdKind::kFdInfo;
   const char* driver = below(name->path, "/sys/class/kfd/kfd");
   if (driver == nullptr) driver = below(name->path, "/sys/devices/virtual/kfd/kfd");
   if (driver == nullptr) {

@@ -65,14 +65,16 @@ class Place {
     }
     return path_;
   }
-  bool vram() const { return name_.kind == KfdKind::kVram; }
+  // Answered here, and not by the tree.
+  bool vram() const { return name_.kind == KfdKind::kVram || fdinfo_ >= 0; }
   // May be opened and not read.
   bool forbidden() const {
     return name_.kind == KfdKind::kNode && files_->forbids_node(name_.number);
   }
   int open_vram(int flags) const {
     const int before = errno;
-    const int fd = files_->open_vram(name_.pid, name_.gpu_id, flags);
+    const int fd = fdinfo_ >= 0 ? files_->open_fdinfo(static_cast<uint32_t>(fdinfo_), flags)
+                                : files_->open_vram(name_.pid, name_.gpu_id, flags);
     if (fd >= 0) errno = before;
     return fd;
   }
@@ -81,6 +83,16 @@ class Place {
   void find(const char* path) {
     if (sim::read_kfd_name(path, &name_) == KfdKind::kOther) return;
     files_ = KfdProcessFiles::find();
+    if (name_.kind == KfdKind::kFdInfo) {
+      name_.kind = KfdKind::kOther;
+      const auto descriptor = static_cast<int>(name_.number);
+      const int told = files_ != nullptr ? files_->open_fdinfo(name_.number, O_CLOEXEC) : -1;
+      if (told >= 0) {
+        fdinfo_ = descriptor;
+        syscall(SYS_close, told);
+      }
+      return;
+    }
     const size_t root = files_ != nullptr ? files_->tree().size() : 0;
     const size_t length = std::strlen(name_.path);
     if (files_ == nullptr || root + length + 2 > sizeof real_) {
@@ -118,6 +130,7 @@ class Place {
   }
 
   const char* path_;
+  int fdinfo_ = -1;  // of a render node
   sim::KfdName name_;
   KfdProcessFiles* files_ = nullptr;
   char real_[2 * sim::kPathBytes];
@@ -282,13 +295,24 @@ int faccessat(int dirfd, const char* path, int mode, int flags) noexcept {
   return NEXT(faccessat)(dirfd, place.path(), mode, flags);
 }
 
+// A link to a render node of the tree is one to /dev/dri.
+ssize_t without_tree(char* to, ssize_t length) {
+  const KfdProcessFiles* files = KfdProcessFiles::found();
+  const std::string render = files != nullptr ? files->tree() + "/dev/dri/" : "";
+  const auto skipped = static_cast<ssize_t>(render.size()) - 9;
+  if (files == nullptr || length <= skipped + 9 ||
+      std::memcmp(to, render.data(), render.size()) != 0)
+    return length;
+  std::memmove(to, to + skipped, static_cast<size_t>(length - skipped));
+  return length - skipped;
+}
 ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   Place place(AT_FDCWD, path);
-  return NEXT(readlink)(place.path(), to, size);
+  return without_tree(to, NEXT(readlink)(place.path(), to, size));
 }
 ssize_t readlinkat(int dirfd, const char* path, char* to, size_t size) noexcept {
   Place place(dirfd, path);
-  return NEXT(readlinkat)(dirfd, place.path(), to, size);
+  return without_tree(to, NEXT(readlinkat)(dirfd, place.path(), to, size));
 }
 ssize_t __readlink_chk(const char* path, char* to, size_t size, size_t) {
   return readlink(path, to, size);

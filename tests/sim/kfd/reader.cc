@@ -119,6 +119,12 @@ std::string answer(const std::string& order, const std::string& of) {
     return flat(std::string(std::istreambuf_iterator<char>(file), {}));
   }
   if (order == "below") return below(of.substr(0, colon), after);
+  if (order == "fdinfo") {
+    const int fd = open(path, O_RDONLY);
+    const std::string number = std::to_string(fd);
+    return link_text(("/proc/self/fd/" + number).c_str()) + " " +
+           content(open(("/proc/self/fdinfo/" + number).c_str(), O_RDONLY));
+  }
   if (order == "list") return list(path);
   if (order == "scan") return scan(path);
   if (order == "stat") return kind(path);

@@ -216,6 +216,25 @@ bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
   return found;
 }
 
+uint64_t Node::mapped_by_self(int dev) {
+  struct stat name_space {};
+  stat("/proc/self/ns/pid", &name_space);
+  uint64_t sum = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (!in_use(row) || row.pid != getpid() || row.pid_namespace != name_space.st_ino ||
+        row.vendor != Vendor::kAmd)
+      continue;
+    const ProcessDevice& use = row.device[dev];
+    sum += use.context_bytes.load() + use.allocation_bytes.load() + use.imported.load();
+    for (const ObjectRow& object : file_->object) {
+      if (object.state.load() == static_cast<uint32_t>(ObjectState::kLive) &&
+          object.device == dev && object.creator == row.serial && object.left.load() == 0)
+        sum += object.bytes;
+    }
+  }
+  return sum;
+}
+
 uint64_t Node::context_bytes(int dev, int pid) {
   uint64_t sum = 0;
   for (const ProcessInfo& process : processes()) {

@@ -80,6 +80,9 @@ class Node {
   // What the node's KFD tells of a process; false if it does not list it. One that has ended is
   // listed until its memory is freed, unless the kernel is one that unlists it first.
   bool kfd_count(int pid, int dev, uint64_t* bytes);
+  // What is mapped in the calling process's own address space on the device, which fdinfo of its
+  // render node tells: its own memory and what it has imported of others'.
+  uint64_t mapped_by_self(int dev);
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);

@@ -87,6 +87,7 @@ struct ProcessDevice {
   Counter context_bytes;
   Counter allocation_bytes;
   Counter contexts;
+  Counter imported;    // of others' memory that it has
   Counter host_freed;  // bytes that a KFD which underflows has subtracted
 };
 
@@ -126,8 +127,9 @@ struct alignas(64) ObjectRow {
   int32_t device;        // < 0: host memory, which nobody counts
   uint32_t location[2];  // as CUmemLocation, for host memory
   uint32_t creator_row;
-  uint64_t creator;  // serial of that row
-  uint64_t serial;   // never reused within one node
+  uint64_t creator;            // serial of that row
+  std::atomic<uint32_t> left;  // its creator has let go of it
+  uint64_t serial;             // never reused within one node
   uint64_t bytes;
 };
 

@@ -227,6 +227,7 @@ int Node::reap(int tenant, int except_row) {
       use.context_bytes.store(0);
       use.allocation_bytes.store(0);
       use.contexts.store(0);
+      use.imported.store(0);
       use.host_freed.store(0);
     }
     row.busy.store(0);

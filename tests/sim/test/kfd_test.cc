@@ -184,6 +184,32 @@ TEST(SimKfd, OthersSeeAProcessUntilItIsKilled) {
             (Lines{"error 2", "error 2", "error 2", "error 2", "error 2", ""}));
 }
 
+// What a process has mapped, by its own descriptors of a render node: with imports, and without
+// what it has let go of.
+TEST(SimKfd, FdinfoTellsWhatIsMapped) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    std::string error;
+    const auto account = sim::Account::open(&error, Vendor::kAmd);
+    sim::Physical memory;
+    const uint32_t location[2] = {};
+    EXPECT_TRUE(account->take(0, 3 * 4096, &memory));
+    EXPECT_EQ(account->node().mapped_by_self(0), 3 * 4096u);
+    EXPECT_TRUE(account->share(&memory, sim::ObjectKind::kMemory, location));
+    EXPECT_EQ(account->node().mapped_by_self(0), 3 * 4096u);
+    const int holder = account->descriptor(memory);
+    account->drop(&memory);
+    EXPECT_EQ(account->node().mapped_by_self(0), 0u);
+    EXPECT_EQ(node->used(0), 3 * 4096u);
+    close(holder);
+  });
+  const Lines text = read({"reserve=0:1048576", "fdinfo=/dev/dri/renderD128", "fdinfo=/dev/null"});
+  EXPECT_NE(text[1].find(";drm-driver:\tamdgpu;"), std::string::npos) << text[1];
+  EXPECT_NE(text[1].find(";drm-memory-vram:\t1024 KiB;"), std::string::npos) << text[1];
+  EXPECT_EQ(text[1].find("/dev/dri/renderD128 "), 0u) << text[1];
+  EXPECT_EQ(text[2].find("drm"), std::string::npos) << text[2];
+}
+
 // Kernels differ in which of the two comes first.
 TEST(SimKfd, OneThatHasEndedIsListedUntilItsMemoryIsFreed) {
   for (const bool unlists_first : {false, true}) {
