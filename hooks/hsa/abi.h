@@ -73,11 +73,11 @@ struct hsa_amd_queue_create_desc_t {
 
 inline constexpr int kAgentDevice = 17;               // HSA_AGENT_INFO_DEVICE
 inline constexpr int kDeviceIsGpu = 1;                // HSA_DEVICE_TYPE_GPU
-inline constexpr int kAgentDriverNode = 0xa004;       // HSA_AMD_AGENT_INFO_DRIVER_NODE_ID
 inline constexpr int kAgentBdfId = 0xa006;            // HSA_AMD_AGENT_INFO_BDFID
 inline constexpr int kAgentDomain = 0xa00f;           // HSA_AMD_AGENT_INFO_DOMAIN
 inline constexpr int kAgentUuid = 0xa011;             // HSA_AMD_AGENT_INFO_UUID
 inline constexpr int kAgentMemoryAvailable = 0xa015;  // HSA_AMD_AGENT_INFO_MEMORY_AVAIL
+inline constexpr int kAgentDriverUid = 0xa112;        // HSA_AMD_AGENT_INFO_DRIVER_UID, since 5.7
 
 inline constexpr int kPoolSegment = 0;             // HSA_AMD_MEMORY_POOL_INFO_SEGMENT
 inline constexpr int kPoolSize = 2;                // HSA_AMD_MEMORY_POOL_INFO_SIZE

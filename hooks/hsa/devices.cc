@@ -111,6 +111,18 @@ hsa_status_t enter_region(hsa_region_t region, void* data) {
   return kSuccess;
 }
 
+// KFD's own number, which the runtime tells since 5.7; before that, domain and location. Its
+// DRIVER_NODE_ID does not tell: libhsakmt numbers anew the nodes that a container may use.
+bool find_key(hsa_agent_t agent, kfd::Key& key) {
+  uint32_t gpu_id = 0, domain = 0, location = 0;
+  if (real::hsa_agent_get_info(agent, kAgentDriverUid, &gpu_id) == kSuccess && gpu_id != 0) {
+    return kfd::key_of_gpu_id(gpu_id, key);
+  }
+  return real::hsa_agent_get_info(agent, kAgentDomain, &domain) == kSuccess &&
+         real::hsa_agent_get_info(agent, kAgentBdfId, &location) == kSuccess &&
+         kfd::key_of_bdf(uint64_t{domain} << 32 | location, key);
+}
+
 int number_of(hsa_agent_t agent) {
   int type = 0;
   if (real::hsa_agent_get_info(agent, kAgentDevice, &type) == kSuccess && type != kDeviceIsGpu) {
@@ -123,10 +135,7 @@ int number_of(hsa_agent_t agent) {
   if (count == kMaxDevices) return -1;
   Device device;
   device.agent = agent;
-  uint32_t node = 0;
-  if (real::hsa_agent_get_info(agent, kAgentDriverNode, &node) == kSuccess) {
-    kfd::key_of_node(node, device.key);
-  }
+  find_key(agent, device.key);
   // A device that the kernel does not show is not in the ledger either; it only needs a slot.
   int index = -1;
   const bool known = kfd::index_of(device.key.c_str(), index) && index < kMostOfMachine;

@@ -3,7 +3,7 @@
 //
 // Known from one walk over the runtime's lists, made when a handle is met that is not known yet.
 // ROCR_VISIBLE_DEVICES changes which devices are in the lists, and not their identity: a device is
-// identified by its node in the kernel's topology.
+// identified by its number in the kernel's topology.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Device {
 
 enum class Handle : uint8_t { agent, pool, region };
 
-inline constexpr int kMaxDevices = Process::kSlotsOfVendor;
+inline constexpr int kMaxDevices = Process::kSlotsOfVendor / 2;
 
 struct Owner {
   int device;    // its number among those that the runtime lists; -1: host memory, a CPU, or a
@@ -47,7 +47,7 @@ hsa_agent_t agent_of(int number);
 // Other threads may be reading.
 void forget_devices();
 
-// The slot of the n-th device of the machine, visible or not.
+// The slot of the n-th device of the machine, as rocm-smi counts them.
 constexpr int slot_of(int index) {
   return Process::kAmdSlots + index;
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "hooks/hsa/overhead_call.h"
+#include "hooks/hsa/visible_devices.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
@@ -17,6 +18,18 @@ constexpr uint64_t kEstimatedCode = (2u << 20) / layout::kUnit;
 
 OverheadReservation for_code(Process& process, int device_index, const char* api) {
   return OverheadReservation::for_module(process, device_index, api, kEstimatedCode);
+}
+
+// Whether each of the devices has a row in the ledger, or finds one. Where they do not, as on a
+// machine of 64, rows are for those that are used: what the runtime takes of another is charged
+// when that is used for the first time.
+bool fit_in_ledger(Process& process, const VisibleDevices& visible) {
+  if (!process.join()) return true;  // and nothing is allowed
+  int wanted = 0;
+  for (int i = 0; i < visible.count(); ++i) {
+    wanted += process.ledger.find_device(visible[i].key().c_str()) < 0 ? 1 : 0;
+  }
+  return wanted <= process.ledger.free_device_rows();
 }
 
 }  // namespace
@@ -43,11 +56,16 @@ hsa_status_t hsa_init() {
   Process& process = hook.process();
   std::optional<OverheadReservation> reservations[layout::kMaxDevices];
   int capped = 0, granted = 0, faulty = 0;
-  kfd::Key key;
-  for (int i = 0; i < kMostOfMachine && kfd::key_of_index(i, key); ++i) {
-    uint64_t bytes = 0;
-    backend_of(key.c_str()).physical_bytes(key.c_str(), bytes);
-    const int device_index = process.index_of_device(slot_of(i), key.c_str(), bytes);
+  const VisibleDevices visible;
+  const bool all_fit = fit_in_ledger(process, visible);
+  for (int i = 0; i < visible.count(); ++i) {
+    const kfd::Key key = visible[i].key();
+    if (visible.index(i) >= kMostOfMachine ||
+        (!all_fit && process.ledger.find_device(key.c_str()) < 0)) {
+      continue;
+    }
+    const int device_index = process.index_of_device(slot_of(visible.index(i)), key.c_str(),
+                                                     visible[i].physical_bytes());
     faulty += device_index == Process::kFault ? 1 : 0;
     if (device_index < 0) continue;
     const uint64_t seen = process.ledger.context_size(device_index);
@@ -61,9 +79,9 @@ hsa_status_t hsa_init() {
     return kOutOfResources;
   }
   const hsa_status_t result = real::hsa_init();
-  if (result != kSuccess) return result;
+  if (result != kSuccess || capped == 0) return result;
   for (int number = 0; number < device_count(); ++number) {
-    const int device_index = device_index_of(process, number);
+    const int device_index = process.ledger.find_device(device(number).key.c_str());
     if (device_index < 0 || !reservations[device_index]) continue;
     // An estimate where the kernel does not report it; where there was no room for that, it is
     // charged when the device is first used.

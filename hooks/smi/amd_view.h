@@ -12,9 +12,11 @@
 
 namespace fracgpu::kfd {
 
-// The tenant's view of a device; false when it is not capped. `physical` is the size in
-// bytes that the library reports; it is used where the kernel reports none, so that a share of the
-// device means the same everywhere.
+// The tenant's view of a device, whose cap is at most the device; false when it is not capped.
+// `physical` is the size in bytes that the library reports; it is used where the kernel reports
+// none, so that a share of the device means the same everywhere. (Of an APU the libraries know only
+// what the firmware sets aside, 512 MiB of the 110 GiB that KFD and HIP can give: rocm-systems PR
+// 8475.)
 bool view(const Observation& look, const Key& key, uint64_t physical, TenantView& view);
 
 // Whether any device of the machine is capped for the tenant.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hooks/usage/kfd_usage.h"
+#include "hooks/usage/kfd_topology.h"
 
 namespace fracgpu::kfd {
 namespace {

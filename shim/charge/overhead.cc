@@ -59,6 +59,13 @@ struct AskedFor {
   uint64_t managed = 0;  // of `units`
   uint64_t changes = 0;  // differs from an earlier value when any of it came or went
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
+
+  // Without the empty blocks, which the runtime may have let go of.
+  uint64_t in_use() const {
+    uint64_t sum = units;
+    for (const BlockCache::EmptyBlocks& empty : kept) sum -= empty.blocks * BlockCache::kBlockUnits;
+    return sum;
+  }
 };
 
 // True when no call is between its reservation and its entry in the process's tables, or between
@@ -116,6 +123,19 @@ struct Bounds {
   uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
 };
 
+// Where the driver does not tell what this process holds: what it freed of its exports is gone but
+// for what others may have imported.
+void drop_unimported(const OverheadLock& lock, int device_index) {
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t kept = std::min(overhead.exported, process.ledger.imported_by_all(device_index));
+  const uint64_t gone = overhead.exported - kept;
+  if (gone == 0) return;
+  overhead.exported = kept;
+  process.ledger.drop_exported(device_index, gone);
+  charge_overhead(lock, device_index, overhead.units.load(std::memory_order_relaxed) - gone);
+}
+
 // `own` units are reserved by the calling thread for a context that it has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
@@ -131,15 +151,17 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend_of(process.ledger.map()->devices[device_index].key)
              .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
-      // What importers hold is not known then: believe that it is nothing.
-      if (deferred > 0)
-        charge_overhead(lock, device_index, process.overhead[device_index].units - deferred);
+      drop_unimported(lock, device_index);
       return Reading::unknown;
     }
     settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     const uint64_t total = units_for(bytes), with_managed = total + after.managed;
+    if (backend_of(process.ledger.map()->devices[device_index].key).counts_all_given &&
+        with_managed < after.in_use()) {
+      return Reading::unknown;  // the driver has miscounted
+    }
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&
@@ -151,6 +173,19 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     return Reading::believed;
   }
   return Reading::in_flight;
+}
+
+// The least overhead that this process must have, by what it has mapped; 0 where that tells
+// nothing. `own` units are reserved by the calling thread.
+uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  AskedFor asked;
+  uint64_t bytes = 0;
+  if (!at_rest(process, device_index, own, asked) || !backend_of(key).mapped_by_self(key, bytes)) {
+    return 0;
+  }
+  const uint64_t not_overhead = asked.units + process.imports.imported(device_index);
+  return units_for(bytes) - std::min(units_for(bytes), not_overhead);
 }
 
 // Sets the overhead to what the driver counts for this process beyond what calls asked for.
@@ -171,6 +206,9 @@ Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t 
     charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
     overhead.unconfirmed = 0;
     overhead.exact = bounds.exact();
+  } else if (reading == Reading::unknown) {
+    const uint64_t least = least_overhead(process, device_index, own);
+    if (least > overhead.units) charge_overhead(lock, device_index, least);
   }
   const uint64_t interval = reading == Reading::in_flight ? kInFlightInterval_ms : kInterval_ms;
   overhead.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
@@ -310,7 +348,8 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
       outcome.after = outcome.before + units_;
       break;
     case Reading::unknown:
-      outcome.after = outcome.before + (is_context() ? estimate_context() : 0);
+      outcome.after = std::max(outcome.before + (is_context() ? estimate_context() : 0),
+                               least_overhead(process_, device_index_, units_));
   }
   return outcome;
 }

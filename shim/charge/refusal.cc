@@ -63,7 +63,8 @@ void report_fault(Process& process, const char* api) {
   unsigned held_back = 0;
   if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
   if (!logs(Level::error) || !process.refusal_rate.pass(held_back)) return;
-  const std::string_view why = process.fault().view();
+  std::string_view why = process.fault().view();
+  if (why.empty()) why = process.device_fault().view();
   report(Level::error, "{} refused: {}", api,
          why.empty() ? "the driver does not tell whose memory it would be" : why);
 }

@@ -85,6 +85,12 @@ int Ledger::find_device(const char* key) const {
   return -1;
 }
 
+int Ledger::free_device_rows() const {
+  return static_cast<int>(
+      std::count_if(std::begin(file_.map()->devices), std::end(file_.map()->devices),
+                    [](const layout::Device& row) { return row.cap.load(kRelaxed) == 0; }));
+}
+
 int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
   if (const int known = find_device(key); known >= 0) return known;
   layout::Ledger& ledger = *file_.map();
@@ -394,6 +400,17 @@ void Ledger::add_exported(int device, uint64_t units) {
 
 void Ledger::drop_exported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
+}
+
+uint64_t Ledger::imported_by_all(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
+  layout::for_each_live(ledger, [&](uint32_t slot) {
+    // Read first: what is no longer under way is in the sum.
+    sum += ledger.slots[slot].importing.load() != 0 ? layout::kMaxUnits : 0;
+    sum += layout::imported_of(ledger.sharing[device][slot].exported_and_imported.load());
+  });
+  return sum;
 }
 
 void Ledger::note_export(uint64_t hash) {

@@ -111,6 +111,9 @@ class Ledger {
   // The index of a device that is already known, or -1. For observers.
   int find_device(const char* key) const;
 
+  // How many devices more it has room for.
+  int free_device_rows() const;
+
   // Takes `units` for this process, or explains in `refusal` why not. Refused exactly when cap -
   // held by all < units at some moment during the call, or when the ledger itself failed. (While
   // the lock cannot be had, units that others try for at that moment count as held.)
@@ -141,6 +144,9 @@ class Ledger {
   // Of what this process holds, `units` more may outlive it in others, or no longer do.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
+  // The most of the tenant's memory that processes have imported, in units. Counts what was
+  // imported twice twice, and imports of what is not freed.
+  uint64_t imported_by_all(int device) const;
   // A handle, by its hash, was given out by which others may open memory of this tenant's.
   void note_export(uint64_t hash);
   // This process uses memory that another one pays for, or does no longer.

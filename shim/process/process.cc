@@ -90,6 +90,17 @@ void Process::fail(const Message& why) {
   report(Level::error, "GPU allocations are refused: {}", why.view());
 }
 
+// The tenant's other devices are none the worse for it.
+void Process::refuse_device(const char* device_key) {
+  Message why;
+  why.format(
+      "the ledger {} has no row left for device {}: a tenant may use {} devices; show its programs "
+      "fewer (ROCR_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES), or give some another FRACGPU_TENANT",
+      ledger.path(), device_key, layout::kMaxDevices);
+  device_fault_.set(why);
+  report(Level::error, "allocations on this device are refused: {}", why.view());
+}
+
 bool Process::join() {
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
   Locked<SpinLock> lock(joining_);
@@ -147,6 +158,10 @@ int Process::register_device(const char* device_key, uint64_t physical) {
   }
   if (cap == UINT64_MAX && known < 0) return kNotCapped;
   const int device_index = ledger.device(device_key, cap, physical, error);
+  if (device_index < 0 && ledger.free_device_rows() == 0) {
+    refuse_device(device_key);
+    return kFault;
+  }
   if (device_index < 0) {
     fail(error);
     return kFault;

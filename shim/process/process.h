@@ -69,6 +69,10 @@ class Process {
   // the ledger cannot be made or trusted. Needs no lock; the first fault stays.
   const Message& fault() const { return fault_.get(); }
 
+  // Why nothing may be allocated on a device that found no row in the ledger; empty where each has
+  // found one. Of several such devices, the first one's.
+  const Message& device_fault() const { return device_fault_.get(); }
+
   static constexpr int kNotCapped = -1;
   static constexpr int kFault = -2;
 
@@ -83,7 +87,7 @@ class Process {
   void forget_device_index(int slot) {
     device_indices_[slot].store(kUnknownDevice, std::memory_order_release);
   }
-  static constexpr int kSlotsOfVendor = 64;
+  static constexpr int kSlotsOfVendor = 128;
   static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
@@ -132,8 +136,10 @@ class Process {
   [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
   void fail(const Message& why);
+  void refuse_device(const char* device_key);
 
   FirstFault fault_;
+  FirstFault device_fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SpinLock joining_;
   SpinLock registering_;

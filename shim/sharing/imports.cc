@@ -102,6 +102,7 @@ void Imports::end_call(Ledger& own, uint8_t exporter) {
 }
 
 void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+  if (device_index >= 0) imported_[device_index].fetch_add(units, std::memory_order_relaxed);
   if (exporter == kOwn) return own.add_imported(device_index, units);
   at_foreign_tenant(exporter, [&](ForeignTenant& other) {
     const int there = device_index_at(other, own, device_index);
@@ -110,6 +111,9 @@ void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t unit
 }
 
 void Imports::leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+  if (units > 0 && device_index >= 0) {
+    imported_[device_index].fetch_sub(units, std::memory_order_relaxed);
+  }
   if (exporter == kOwn) {
     if (units > 0) own.drop_imported(device_index, units);
     return;

@@ -6,6 +6,7 @@
 // tenant's imported. Memory whose exporter is not found counts as the own tenant's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/base/spin_lock.h"
@@ -36,6 +37,11 @@ class Imports {
   // any were.
   void leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
 
+  // What `add` and not yet `leave` was told, of all exporters.
+  uint64_t imported(int device_index) const {
+    return imported_[device_index].load(std::memory_order_relaxed);
+  }
+
  private:
   struct ForeignTenant {
     Ledger ledger;
@@ -60,6 +66,7 @@ class Imports {
   void at_foreign_tenant(uint8_t exporter, Visit visit);
   static int device_index_at(const ForeignTenant& other, const Ledger& own, int device_index);
 
+  std::atomic<uint64_t> imported_[layout::kMaxDevices] = {};
   SpinLock lock_;
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
 };

@@ -34,6 +34,15 @@ struct VendorBackend {
   bool (*usage_of)(uint32_t host_pid, const char* device_key,
                    uint64_t& bytes) = [](uint32_t, const char*, uint64_t&) { return false; };
 
+  // The least that this process has mapped of the device, with what it has imported: for where
+  // `usage_of_self` fails.
+  bool (*mapped_by_self)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
+    return false;
+  };
+
+  // Whether all that calls were given is always in these counts, so that one of less is wrong.
+  bool counts_all_given = false;
+
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;

@@ -33,6 +33,7 @@ using namespace fracgpu::abi;
 
 inline constexpr auto later = std::to_array<Later>({
     {"HSA_AMD_AGENT_INFO_MEMORY_AVAIL", 101},
+    {"HSA_AMD_AGENT_INFO_DRIVER_UID", 104},
     {"hsa_amd_vmem_alloc_handle_t", 104},
     {"hsa_fabric_handle_t", 125},
     {"HSA_AMD_QUEUE_ENGINE_COMPUTE", 126},

@@ -8,7 +8,8 @@ namespace {
 
 class AmdProperty : public PropertyRig {
  protected:
-  AmdProperty() : PropertyRig("tiny-amd", 1, TEST_RANDOM_HIP, 512) {}
+  explicit AmdProperty(const std::string& profile = "tiny-amd")
+      : PropertyRig(profile, 1, TEST_RANDOM_HIP, 512) {}
 
   void SetUp() override {
     if (sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
@@ -23,6 +24,21 @@ TEST_P(AmdProperty, LedgerEqualsTheNodeWheneverAllStandStill) {
 TEST_P(AmdProperty, NothingIsRefusedThatFits) {
   run_phases(1, 1, 2500, {{"RANDOM_CALLS_ALONE", "1"}});
 }
+
+// Shorter, on a machine whose KFD differs: an APU, and a kernel that unlists processes first.
+class AmdPropertyOnOtherKernels : public AmdProperty {
+ protected:
+  AmdPropertyOnOtherKernels() : AmdProperty("tiny-apu@unlists-first") {}
+};
+
+TEST_P(AmdPropertyOnOtherKernels, LedgerEqualsTheNodeWheneverAllStandStill) {
+  run_phases(2, 2, 600);
+}
+
+INSTANTIATE_TEST_SUITE_P(Family, AmdPropertyOnOtherKernels,
+                         testing::Values(Mix{"Hsa", "hsa linear", 64},
+                                         Mix{"Sharing", "sharing linear", 16}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Family, AmdProperty,
                          testing::Values(Mix{"Linear", "linear", 64}, Mix{"Pools", "pools", 32},

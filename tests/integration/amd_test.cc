@@ -202,6 +202,58 @@ TEST_F(Amd, InAPrivatePidNamespaceTheCapHoldsByEstimate) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
 }
 
+// There the kernel tells what this process has mapped, which is less than all, and no estimate.
+TEST_F(Amd, InAPrivatePidNamespaceWhatTheRuntimeHasMappedIsCharged) {
+  if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {
+    GTEST_SKIP() << "no PID namespace may be made here";
+  }
+  const std::string node = node_path_ + ".large";
+  sim::NodeOptions options;
+  options.context_mib = 100;
+  ASSERT_TRUE(sim::Node::create(node, "tiny-amd", options));
+  const Outcome outcome = run({"unshare", "--pid", "--fork", TEST_HIP_PROGRAM, "init", "fill",
+                               "4MiB", "freeall", "async", "1MiB", "meminfo"},
+                              capped("256MiB") + Environment{{sim::kNodeVariable, node}});
+  EXPECT_GT(field(line_of(outcome.out, "fill"), "count="), 36) << outcome.err;
+  EXPECT_LE(field(line_of(outcome.out, "fill"), "count="), 39) << outcome.err;
+  EXPECT_LE(field(line_of(outcome.out, "meminfo"), "free="), 155 * (1 << 20)) << outcome.out;
+  EXPECT_LE(sim::Node::open(node)->tenant_high_water(0, tenant_), 256 * kMiB);
+  sim::Node::remove(node);
+}
+
+// What others have imported stays charged after its exporter has freed it, and no longer.
+TEST_F(Amd, InAPrivatePidNamespaceFreedExportsComeBack) {
+  if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {
+    GTEST_SKIP() << "no PID namespace may be made here";
+  }
+  std::vector<std::string> args = {"unshare", "--pid", "--fork", TEST_HIP_PROGRAM};
+  for (const std::string& word :
+       words("init malloc 40MiB export 0 free 0 malloc 40MiB export 1 wait"))
+    args.push_back(word);
+  Program exporter(args, capped("80MiB"));
+  const auto lines = exporter.read_until_ready();
+  ASSERT_EQ(lines.size(), 6u) << exporter.finish().err;
+  EXPECT_EQ(field(lines[4], "rc="), 0) << "nobody has imported it";
+  const std::string handle = lines[5].substr(lines[5].find("handle=") + 7);
+  auto importer = start("80MiB", "init open " + handle + " wait free 0 wait");
+  ASSERT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
+  exporter.go_on_with("free 1 malloc 40MiB wait");
+  EXPECT_NE(field(exporter.read_until_ready().back(), "rc="), 0) << "it is still there";
+  importer->go_on();
+  EXPECT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
+  // What is there is not looked at again at once.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  long long refused = 1;
+  while (refused != 0 && std::chrono::steady_clock::now() < end) {
+    exporter.go_on_with("malloc 40MiB wait");
+    refused = field(exporter.read_until_ready().back(), "rc=");
+  }
+  EXPECT_EQ(refused, 0);
+  exporter.finish();
+  importer->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 80 * kMiB);
+}
+
 // The kernel counts none of managed memory while it is on the host. What is charged for it must not
 // be taken for what the runtime has, which is there when the managed memory is gone.
 TEST_F(Amd, ManagedMemoryHidesNothingOfTheRuntimes) {

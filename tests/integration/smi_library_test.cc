@@ -25,6 +25,7 @@ const Version kVersions[] = {
     {"amdsmi", "libamd_smi.so.0", "old"},       {"amdsmi", "libamd_smi.so.24", "old"},
     {"amdsmi", "libamd_smi.so.25", "middle"},   {"amdsmi", "libamd_smi.so.26", "new"},
     {"amdsmi", "libamd_smi.so.27", "new"},      {"rocmsmi", "librocm_smi64.so.1", nullptr},
+    {"rocmsmi", "librocm_smi64.so.5", nullptr}, {"rocmsmi", "librocm_smi64.so.6", nullptr},
     {"rocmsmi", "librocm_smi64.so.7", nullptr},
 };
 

@@ -48,7 +48,7 @@ int pool_info(hsa_amd_memory_pool_t pool, int attribute, void* value) {
 int agent_info(hsa_agent_t agent, int attribute, void* value) {
   if (attribute == kAgentDevice) *static_cast<int*>(value) = kDeviceIsGpu;
   if (attribute == kAgentUuid) strcpy(static_cast<char*>(value), name_of(agent.handle).c_str());
-  if (attribute == kAgentDriverNode) return kNotInitialized;  // the kernel knows none of them
+  if (attribute == kAgentDriverUid) return kNotInitialized;  // the kernel knows none of them
   return kSuccess;
 }
 

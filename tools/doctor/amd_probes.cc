@@ -4,7 +4,7 @@
 #include "hooks/smi/amdsmi/abi.h"
 #include "hooks/smi/amdsmi/layout.h"
 #include "hooks/smi/rocmsmi/abi.h"
-#include "hooks/usage/kfd_usage.h"
+#include "hooks/usage/kfd_topology.h"
 #include "tools/doctor/probed_library.h"
 #include "tools/doctor/vendor_probes.h"
 
@@ -27,14 +27,13 @@ const std::vector<const char*> kHipNames = {"libamdhip64.so.7", "libamdhip64.so.
 
 // The ledger's key of the one device at a bus id; empty where several share it.
 std::string amd_key_at(std::string_view bus_id) {
-  BusId wanted, at;
-  kfd::Key key;
+  BusId wanted;
   std::string found;
   if (!wanted.parse(bus_id)) return {};
-  for (int i = 0; kfd::key_of_index(i, key); ++i) {
-    if (!kfd::bus_id_of(key.c_str(), at) || !wanted.selects(at)) continue;
+  for (const kfd::GpuList gpus; const kfd::Gpu& gpu : gpus) {
+    if (!wanted.selects(gpu.bus_id)) continue;
     if (!found.empty()) return {};
-    found = key.c_str();
+    found = gpu.key().c_str();
   }
   return found;
 }
@@ -121,7 +120,8 @@ void probe_amdsmi(ProbeTeller& teller) {
 
 void probe_rocmsmi(ProbeTeller& teller) {
   constexpr const char* kFunction = "rsmi_dev_memory_total_get";
-  ProbedLibrary smi(teller, {"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.1"});
+  ProbedLibrary smi(teller, {"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.6",
+                             "librocm_smi64.so.5", "librocm_smi64.so.1"});
   uint32_t count = 0;
   if (!smi || !smi.call("rsmi_init", uint64_t{0}) ||
       !smi.call("rsmi_num_monitor_devices", &count)) {

@@ -9,7 +9,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "hooks/usage/kfd_usage.h"
+#include "hooks/usage/kfd_topology.h"
 #include "tools/cli/text_list.h"
 #include "tools/machine/nvml_library.h"
 
@@ -57,24 +57,26 @@ std::vector<Gpu> list_nvidia() {
 }
 
 std::vector<Gpu> list_amd() {
-  std::vector<Gpu> gpus;
+  const kfd::GpuList all;
   std::multiset<uint64_t> unique_ids;
-  std::vector<uint64_t> ids;
-  kfd::Key key;
-  for (int index = 0; kfd::key_of_index(index, key); ++index) {
-    Gpu gpu{.vendor = Gpu::Vendor::amd, .index = index, .key = key.c_str()};
-    kfd::bus_id_of(key.c_str(), gpu.bus_id);
-    kfd::physical_bytes(key.c_str(), gpu.physical);
-    uint64_t id = 0;
-    kfd::unique_id_of(key.c_str(), id);
-    unique_ids.insert(id);
-    ids.push_back(id);
-    gpus.push_back(std::move(gpu));
+  std::vector<uint32_t> nodes;  // of those that the runtime can use, which numbers them so
+  for (const kfd::Gpu& gpu : all) {
+    unique_ids.insert(gpu.unique_id);
+    if (gpu.has_render_node()) nodes.push_back(gpu.node);
   }
-  for (size_t i = 0; i < gpus.size(); ++i) {
+  std::sort(nodes.begin(), nodes.end());
+  std::vector<Gpu> gpus;
+  for (const kfd::Gpu& gpu : all) {
     // Partitions share the board's UUID on some kernels; the runtime takes a number as well.
-    const bool telling = ids[i] != 0 && unique_ids.count(ids[i]) == 1;
-    gpus[i].visible_name = telling ? fmt::format("GPU-{:016x}", ids[i]) : std::to_string(i);
+    const bool telling = gpu.unique_id != 0 && unique_ids.count(gpu.unique_id) == 1;
+    const auto number = std::lower_bound(nodes.begin(), nodes.end(), gpu.node) - nodes.begin();
+    gpus.push_back({.vendor = Gpu::Vendor::amd,
+                    .index = static_cast<int>(gpus.size()),
+                    .key = gpu.key().c_str(),
+                    .visible_name = telling ? fmt::format("GPU-{:016x}", gpu.unique_id)
+                                            : std::to_string(number),
+                    .bus_id = gpu.bus_id,
+                    .physical = gpu.physical_bytes()});
   }
   return gpus;
 }

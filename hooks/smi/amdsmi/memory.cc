@@ -56,7 +56,11 @@ amdsmi_status_t amdsmi_get_gpu_memory_total(amdsmi_processor_handle handle,
                                             amdsmi_memory_type_t type, uint64_t* total) {
   const auto call = [&] { return real::amdsmi_get_gpu_memory_total(handle, type, total); };
   return show_memory(handle, total, call, [&](const TenantView& view) {
-    if (type == kVram || type == kVisibleVram) *total = std::min(*total, view.cap);
+    if (type == kVram || (type == kVisibleVram && all_is_visible(handle))) {
+      *total = view.cap;
+    } else if (type == kVisibleVram) {
+      *total = std::min(*total, view.cap);
+    }
   });
 }
 
@@ -75,7 +79,7 @@ amdsmi_status_t amdsmi_get_gpu_memory_usage(amdsmi_processor_handle handle,
 amdsmi_status_t amdsmi_get_gpu_vram_usage(amdsmi_processor_handle handle, void* usage) {
   const auto call = [&] { return real::amdsmi_get_gpu_vram_usage(handle, usage); };
   return show_memory(handle, usage, call, [&](const TenantView& view) {
-    set_number(usage, 0, std::min(number_at<uint32_t>(usage, 0), mib<uint32_t>(view.cap)));
+    set_number(usage, 0, mib<uint32_t>(view.cap));
     set_number(usage, 4, mib<uint32_t>(view.used));
   });
 }
@@ -84,7 +88,7 @@ amdsmi_status_t amdsmi_get_gpu_vram_info(amdsmi_processor_handle handle, void* i
   const auto call = [&] { return real::amdsmi_get_gpu_vram_info(handle, info); };
   return show_memory(handle, info, call, [&](const TenantView& view) {
     const uint32_t at = vram_info_size(known_version());
-    set_number(info, at, std::min(number_at<uint64_t>(info, at), mib<uint64_t>(view.cap)));
+    set_number(info, at, mib<uint64_t>(view.cap));
   });
 }
 

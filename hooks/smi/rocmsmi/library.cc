@@ -53,10 +53,14 @@ bool is_for_copy(const void* caller) {
 
 bool is_known() {
   const std::string_view soname = library.soname();
-  if (soname == "librocm_smi64.so.1" || soname == "librocm_smi64.so.7") return true;
+  // What is used of the interface is the same in all of them (rocm_smi.h of 5.2.3 to 2025).
+  for (const char* known :
+       {"librocm_smi64.so.1", "librocm_smi64.so.5", "librocm_smi64.so.6", "librocm_smi64.so.7"}) {
+    if (soname == known) return true;
+  }
   if (first(said_version)) {
     report(Level::warn,
-           "{} is of a version that is not known (1 and 7 are): what it tells is not "
+           "{} is of a version that is not known (1, 5, 6 and 7 are): what it tells is not "
            "changed to the tenant's view",
            soname);
   }

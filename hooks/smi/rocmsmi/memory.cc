@@ -35,9 +35,12 @@ rsmi_status_t rsmi_dev_memory_total_get(uint32_t device, rsmi_memory_type_t type
   const HookScope scope;
   const rsmi_status_t result = real::rsmi_dev_memory_total_get(device, type, total);
   TenantView view;
-  if (result == kSuccess && total != nullptr && scope.outermost() && view_of(device, view) &&
-      (type == kVram || type == kVisibleVram)) {
-    *total = std::min(*total, view.cap);
+  if (result == kSuccess && total != nullptr && scope.outermost() && view_of(device, view)) {
+    if (type == kVram || (type == kVisibleVram && all_is_visible(device))) {
+      *total = view.cap;
+    } else if (type == kVisibleVram) {
+      *total = std::min(*total, view.cap);
+    }
   }
   return result;
 }

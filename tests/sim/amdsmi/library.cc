@@ -17,7 +17,7 @@ char sockets[kMaxDevices];  // at the number of the first partition
 
 int index_in(const char* table, const void* handle) {
   const auto* at = static_cast<const char*>(handle);
-  const int count = rsmi_node().device_count(Vendor::kAmd);
+  const int count = static_cast<int>(rsmi_devices().size());
   for (int i = 0; i < count; ++i) {
     if (at == table + i) return i;
   }
@@ -89,7 +89,7 @@ SIM_API amdsmi_status_t amdsmi_get_socket_handles(uint32_t* count, amdsmi_socket
   SMI_CALL(amdsmi_get_socket_handles);
   if (count == nullptr) return AMDSMI_STATUS_INVAL;
   uint32_t there = 0;
-  for (int i = 0; i < sim::rsmi_node().device_count(sim::Vendor::kAmd); ++i) {
+  for (int i = 0; i < static_cast<int>(sim::rsmi_devices().size()); ++i) {
     if (sim::smi_row(i).partition != 0) continue;
     if (handles != nullptr && there < *count) handles[there] = sim::sockets + i;
     ++there;

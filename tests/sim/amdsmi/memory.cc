@@ -73,7 +73,9 @@ SIM_API amdsmi_status_t amdsmi_get_gpu_vram_usage(amdsmi_processor_handle handle
   SMI_DEVICE(handle, device);
   if (usage == nullptr) return AMDSMI_STATUS_INVAL;
   const int dev = sim::rsmi_device(static_cast<uint32_t>(device));
-  *usage = {.total_mib = static_cast<uint32_t>(sim::rsmi_node().total(dev) >> 20),
+  uint64_t total = 0;
+  rsmi_dev_memory_total_get(static_cast<uint32_t>(device), RSMI_MEM_TYPE_VRAM, &total);
+  *usage = {.total_mib = static_cast<uint32_t>(total >> 20),
             .used_mib = static_cast<uint32_t>(sim::rsmi_node().used(dev) >> 20),
             .reserved = {}};
   return AMDSMI_STATUS_SUCCESS;

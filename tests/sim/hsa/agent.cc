@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "sim/hsa/isa.h"
@@ -112,6 +113,12 @@ hsa_status_t common_info(const Agent& agent, uint32_t attribute, void* value) {
   }
 }
 
+// FRACGPU_SIM_ROCR=5.6 makes it a runtime that does not tell KFD's number of a device.
+bool is_before_5_7() {
+  const char* version = std::getenv("FRACGPU_SIM_ROCR");
+  return version != nullptr && std::strcmp(version, "5.6") == 0;
+}
+
 hsa_status_t processor_info(const Agent& agent, uint32_t attribute, void* value) {
   const auto processors = static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN));
   switch (attribute) {
@@ -198,7 +205,7 @@ hsa_status_t gpu_info(const Agent& agent, uint32_t attribute, void* value) {
     case HSA_AMD_AGENT_INFO_COOPERATIVE_COMPUTE_UNIT_COUNT:
       return answer<uint32_t>(value, row.multiprocessors);
     case HSA_AMD_AGENT_INFO_BDFID:
-      return answer<uint32_t>(value, row.location_id & 0xffff);
+      return answer<uint32_t>(value, row.location_id);
     case HSA_AMD_AGENT_INFO_DOMAIN:
       return answer<uint32_t>(value, row.pci_domain);
     case HSA_AMD_AGENT_INFO_MAX_CLOCK_FREQUENCY:
@@ -242,6 +249,7 @@ hsa_status_t gpu_info(const Agent& agent, uint32_t attribute, void* value) {
     case sim::kAgentXccCount:
       return answer<uint32_t>(value, row.gfx_target_version >= 90400 ? 8 / row.partitions : 1);
     case sim::kAgentDriverUid:
+      if (is_before_5_7()) return common_info(agent, attribute, value);
       return answer<uint32_t>(value, row.kfd_gpu_id);
     case sim::kAgentScratchLimitMax:
     case sim::kAgentScratchLimitCurrent:

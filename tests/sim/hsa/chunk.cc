@@ -40,6 +40,7 @@ bool take_chunk(Account& account, int device, uint64_t bytes, Chunk* out) {
 
 void drop_chunk(Account& account, Chunk* chunk) {
   if (chunk->base != 0) unmap_addresses(chunk->base, chunk->bytes);
+  if (chunk->physical.device < 0) account.host_memory_freed(chunk->bytes);
   account.drop(&chunk->physical);
   chunk->base = 0;
 }

@@ -72,7 +72,7 @@ hsa_status_t CodeTable::load(Executable* executable, Agent* agent, const Reader&
   allocation.base = loaded.base;
   allocation.bytes = loaded.bytes;
   allocation.owner = agent;
-  allocation.accessible = 1ULL << agent->index;
+  allocation.accessible.set(agent->index);
   memory().add(allocation);
   executable->loaded.push_back(loaded);
   *out = &executable->loaded.back();

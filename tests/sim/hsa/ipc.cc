@@ -91,7 +91,7 @@ hsa_status_t attach(const Physical& memory, Allocation::Type type, uint64_t offs
   allocation.chunk.physical = held;
   allocation.base = allocation.chunk.base + offset;
   allocation.bytes = bytes;
-  allocation.accessible = 1ULL << allocation.owner->index;
+  allocation.accessible.set(allocation.owner->index);
   sim::memory().add(allocation);
   *out = reinterpret_cast<void*>(allocation.base);
   return HSA_STATUS_SUCCESS;

@@ -71,7 +71,7 @@ hsa_status_t Memory::allocate(Pool& pool, uint64_t bytes, uint32_t flags, uint64
   allocation.flags = flags;
   allocation.pool = &pool;
   allocation.owner = pool.agent;
-  allocation.accessible = pool.agent->gpu() ? 1ULL << pool.agent->index : 1;
+  allocation.accessible.set(pool.agent->index);
   *out = add(allocation)->base;
   return HSA_STATUS_SUCCESS;
 }

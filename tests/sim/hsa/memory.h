@@ -3,6 +3,7 @@
 // whoever calls.
 #pragma once
 
+#include <bitset>
 #include <map>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "sim/hsa/runtime.h"
 
 namespace sim {
+
+using AgentSet = std::bitset<kMaxDevices + 1>;  // by the agents' indices
 
 struct Allocation {
   enum class Type : uint8_t { kPool, kLocked, kIpc, kGraphics, kReserved, kMapped, kCode };
@@ -22,8 +25,8 @@ struct Allocation {
   uint64_t bytes = 0;
   Pool* pool = nullptr;
   Agent* owner = nullptr;
-  Chunk chunk;              // if it has physical memory, or addresses, of its own
-  uint64_t accessible = 0;  // bits of the agents' indices
+  Chunk chunk;  // if it has physical memory, or addresses, of its own
+  AgentSet accessible;
   void* user_data = nullptr;
   std::vector<std::pair<hsa_amd_deallocation_callback_t, void*>> callbacks;
 };

@@ -7,6 +7,7 @@
 #include "sim/hsa/vmem_table.h"
 
 using sim::Agent;
+using sim::AgentSet;
 using sim::Allocation;
 using sim::Guard;
 using sim::PointerInfo;
@@ -47,13 +48,14 @@ hsa_status_t lock(void* address, size_t bytes, hsa_agent_t* agents, int count, v
     return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   *out = nullptr;
   Runtime& runtime = Runtime::get();
-  uint64_t accessible = 1;
+  AgentSet accessible;
+  accessible.set(0);
   for (int i = 0; i < count; ++i) {
     const Agent* agent = runtime.find(agents[i]);
     if (agent == nullptr) return HSA_STATUS_ERROR_INVALID_AGENT;
-    accessible |= 1ULL << agent->index;
+    accessible.set(agent->index);
   }
-  if (count == 0) accessible = ~0ULL;
+  if (count == 0) accessible.set();
   const Guard guard(runtime.lock());
   const auto base = reinterpret_cast<uint64_t>(address);
   Allocation* known = sim::memory().starting_at(base);
@@ -106,16 +108,16 @@ SIM_API hsa_status_t hsa_amd_agents_allow_access(uint32_t count, const hsa_agent
   if (count == 0 || agents == nullptr || flags != nullptr || address == nullptr)
     return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   Runtime& runtime = Runtime::get();
-  uint64_t accessible = 0;
+  AgentSet accessible;
   for (uint32_t i = 0; i < count; ++i) {
     const Agent* agent = runtime.find(agents[i]);
     if (agent == nullptr) return HSA_STATUS_ERROR_INVALID_AGENT;
-    accessible |= 1ULL << agent->index;
+    accessible.set(agent->index);
   }
   const Guard guard(runtime.lock());
   Allocation* known = sim::memory().starting_at(reinterpret_cast<uint64_t>(address));
   if (known == nullptr) return HSA_STATUS_ERROR;
-  known->accessible = accessible | 1ULL << known->owner->index;
+  known->accessible = accessible.set(known->owner->index);
   return HSA_STATUS_SUCCESS;
 }
 
@@ -134,7 +136,7 @@ SIM_API hsa_status_t hsa_amd_pointer_info(const void* address, hsa_amd_pointer_i
   if (known == nullptr &&
       sim::vmem().describe(reinterpret_cast<uint64_t>(address), &virtual_memory))
     known = &virtual_memory;
-  uint64_t reach = 0;
+  AgentSet reach;
   if (known != nullptr) {
     info.type = type_of(*known);
     info.agent_base = info.host_base = reinterpret_cast<void*>(known->base);
@@ -151,7 +153,7 @@ SIM_API hsa_status_t hsa_amd_pointer_info(const void* address, hsa_amd_pointer_i
   *accessible = static_cast<hsa_agent_t*>(allocate(runtime.agents().size() * sizeof(hsa_agent_t)));
   if (*accessible == nullptr) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   for (const auto& agent : runtime.agents()) {
-    if ((reach >> agent->index & 1) != 0) (*accessible)[(*count)++] = sim::handle(*agent);
+    if (reach.test(agent->index)) (*accessible)[(*count)++] = sim::handle(*agent);
   }
   return HSA_STATUS_SUCCESS;
 }

@@ -4,6 +4,7 @@
 // ends at the first entry naming no device or one named before; set and empty, it hides all.
 #include "sim/hsa/runtime.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,6 +18,9 @@
 #include "sim/hsa/queue.h"
 #include "sim/hsa/signal.h"
 #include "sim/hsa/stub_entry.h"
+#include "sim/kfd/topology_files.h"
+#include "sim/kfd/tree.h"
+#include "sim/node/container.h"
 
 namespace sim {
 namespace {
@@ -34,10 +38,26 @@ bool make_own_page() {
   return true;
 }
 
-std::vector<int> visible_devices(const Node& node) {
+// In the order of KFD's nodes, as libhsakmt numbers those that it can use.
+std::vector<int> supported_devices(const Node& node) {
   std::vector<int> all = node.devices(Vendor::kAmd);
+  std::erase_if(all, lacks_render_node);
   std::sort(all.begin(), all.end(),
             [&](int a, int b) { return node.device(a).kfd_node < node.device(b).kfd_node; });
+  return all;
+}
+
+// As libhsakmt, which never closes them. Only their fdinfo is of use here.
+void open_render_nodes(Node& node) {
+  for (const int device : supported_devices(node)) {
+    const std::string path = kfd_tree_of(node.path()) + "/dev/dri/renderD" +
+                             std::to_string(render_minor(*node.file(), device));
+    [[maybe_unused]] const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+}
+
+std::vector<int> visible_devices(const Node& node) {
+  const std::vector<int> all = supported_devices(node);
   const char* list = std::getenv("ROCR_VISIBLE_DEVICES");
   if (list == nullptr) return all;
   std::vector<int> chosen;
@@ -77,7 +97,11 @@ void Runtime::add_agent(int device) {
   auto agent = std::make_unique<Agent>();
   agent->device = device;
   agent->index = static_cast<uint32_t>(agents_.size());
-  agent->node = device < 0 ? 0 : account_->node().device(device).kfd_node;
+  if (device >= 0) {
+    const std::vector<int> all = supported_devices(account_->node());
+    const auto place = std::find(all.begin(), all.end(), device) - all.begin();
+    agent->node = static_cast<uint32_t>(place) + 1;
+  }
   using Kind = Pool::Kind;
   const std::vector<Kind> kinds = device < 0
                                       ? std::vector{Kind::kFine, Kind::kKernarg, Kind::kCoarse}
@@ -121,7 +145,10 @@ hsa_status_t Runtime::init() {
   }
   own_page[1] = 1;
   opened.store(true);
-  if (agents_.empty()) choose_agents();
+  if (agents_.empty()) {
+    open_render_nodes(account_->node());
+    choose_agents();
+  }
   for (size_t i = 0; i < agents_.size(); ++i) {
     const int device = agents_[i]->device;
     if (device < 0 || account_->reserve(device, account_->context_cost(device), Kind::kContext))

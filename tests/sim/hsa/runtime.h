@@ -33,7 +33,7 @@ struct Pool {
 struct Agent {
   int device = -1;  // of the node; < 0: the processor
   uint32_t index = 0;
-  uint32_t node = 0;  // in KFD's topology
+  uint32_t node = 0;  // as libhsakmt numbers those of KFD that this process may use
   std::vector<std::unique_ptr<Pool>> pools;
   bool gpu() const { return device >= 0; }
 };

@@ -117,7 +117,7 @@ bool Vmem::describe(uint64_t address, Allocation* out) {
     out->pool = block.pool;
     out->owner = block.pool->agent;
     for (const auto& [index, permission] : mapping->access) {
-      if (permission != 0) out->accessible |= 1ULL << index;
+      if (permission != 0) out->accessible.set(index);
     }
     return true;
   }

@@ -47,23 +47,44 @@ bool read_number(const char* text, const char* end, unsigned long limit, unsigne
   return stop == end && *value <= limit;
 }
 
+// The number between `prefix` and the next '/' or the end.
+bool number_behind(const char* text, const char* prefix, uint32_t* number) {
+  const size_t length = std::strlen(prefix);
+  unsigned long value = 0;
+  if (std::strncmp(text, prefix, length) != 0) return false;
+  text += length;
+  if (!read_number(text, text + std::strcspn(text, "/"), UINT32_MAX, &value)) return false;
+  *number = static_cast<uint32_t>(value);
+  return true;
+}
+
 }  // namespace
+
+bool may_be_kfd(const char* path) {
+  return std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/dri", 8) == 0 ||
+         std::strncmp(path, "/proc/self/fdinfo/", 18) == 0;
+}
 
 KfdKind read_kfd_name(const char* path, KfdName* name) {
   name->kind = KfdKind::kOther;
   name->pid = -1;
-  if (path == nullptr || std::strncmp(path, "/sys/", 5) != 0 || !shorten(path, name->path))
-    return name->kind;
+  if (path == nullptr || !may_be_kfd(path) || !shorten(path, name->path)) return name->kind;
+  if (number_behind(name->path, "/dev/dri/renderD", &name->number))
+    return name->kind = KfdKind::kRender;
+  if (number_behind(name->path, "/proc/self/fdinfo/", &name->number))
+    return name->kind = KfdKind::kFdInfo;
   const char* driver = below(name->path, "/sys/class/kfd/kfd");
   if (driver == nullptr) driver = below(name->path, "/sys/devices/virtual/kfd/kfd");
   if (driver == nullptr) {
     if (below(name->path, "/sys/class/kfd") != nullptr ||
         below(name->path, "/sys/devices/virtual/kfd") != nullptr ||
         below(name->path, "/sys/class/drm") != nullptr ||
+        below(name->path, "/dev/dri") != nullptr ||
         below(name->path, "/sys/module/amdgpu") != nullptr)
       name->kind = KfdKind::kFixed;
     return name->kind;
   }
+  if (number_behind(driver, "/topology/nodes/", &name->number)) return name->kind = KfdKind::kNode;
   const char* process = below(driver, "/proc");
   if (process == nullptr) return name->kind = KfdKind::kFixed;
   if (*process == '\0') return name->kind = KfdKind::kProcesses;

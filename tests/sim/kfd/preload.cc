@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ class Place {
     if (path == nullptr) return;
     const int before = errno;
     if (*path == '/') {
-      if (std::strncmp(path, "/sys/", 5) == 0) find(path);
+      if (sim::may_be_kfd(path)) find(path);
     } else if (dirfd >= 0 && *path != '\0') {
       find_below(dirfd, path);
     }
@@ -64,10 +65,16 @@ class Place {
     }
     return path_;
   }
-  bool vram() const { return name_.kind == KfdKind::kVram; }
+  // Answered here, and not by the tree.
+  bool vram() const { return name_.kind == KfdKind::kVram || fdinfo_ >= 0; }
+  // May be opened and not read.
+  bool forbidden() const {
+    return name_.kind == KfdKind::kNode && files_->forbids_node(name_.number);
+  }
   int open_vram(int flags) const {
     const int before = errno;
-    const int fd = files_->open_vram(name_.pid, name_.gpu_id, flags);
+    const int fd = fdinfo_ >= 0 ? files_->open_fdinfo(static_cast<uint32_t>(fdinfo_), flags)
+                                : files_->open_vram(name_.pid, name_.gpu_id, flags);
     if (fd >= 0) errno = before;
     return fd;
   }
@@ -76,6 +83,16 @@ class Place {
   void find(const char* path) {
     if (sim::read_kfd_name(path, &name_) == KfdKind::kOther) return;
     files_ = KfdProcessFiles::find();
+    if (name_.kind == KfdKind::kFdInfo) {
+      name_.kind = KfdKind::kOther;
+      const auto descriptor = static_cast<int>(name_.number);
+      const int told = files_ != nullptr ? files_->open_fdinfo(name_.number, O_CLOEXEC) : -1;
+      if (told >= 0) {
+        fdinfo_ = descriptor;
+        syscall(SYS_close, told);
+      }
+      return;
+    }
     const size_t root = files_ != nullptr ? files_->tree().size() : 0;
     const size_t length = std::strlen(name_.path);
     if (files_ == nullptr || root + length + 2 > sizeof real_) {
@@ -90,6 +107,9 @@ class Place {
       if (vram()) name_.kind = KfdKind::kProcess;
     }
     path_ = real_;
+    if (name_.kind == KfdKind::kRender && files_->lacks_render(name_.number)) {
+      path_ = "/dev/dri/none";
+    }
   }
 
   // A folder of the tree can only have been opened through here.
@@ -110,13 +130,51 @@ class Place {
   }
 
   const char* path_;
+  int fdinfo_ = -1;  // of a render node
   sim::KfdName name_;
   KfdProcessFiles* files_ = nullptr;
   char real_[2 * sim::kPathBytes];
 };
 
+// Descriptors of files that may be opened and not read: hints, since a number may be another's
+// later. The file tells for certain.
+constexpr char kForbiddenName[] = "forbidden";
+constexpr int kMostForbidden = 1024;
+std::atomic<bool> forbidden_fds[kMostForbidden];
+
+int open_forbidden(int flags) {
+  if ((flags & O_DIRECTORY) != 0) {
+    errno = ENOTDIR;
+    return -1;
+  }
+  const int fd = memfd_create(kForbiddenName, (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
+  if (fd >= 0 && fd < kMostForbidden) forbidden_fds[fd].store(true);
+  return fd;
+}
+
+bool is_forbidden_fd(int fd) {
+  if (fd < 0 || fd >= kMostForbidden || !forbidden_fds[fd].load(std::memory_order_relaxed))
+    return false;
+  char link[32], file[64] = "";
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  syscall(SYS_readlinkat, AT_FDCWD, link, file, sizeof file - 1);
+  return std::strstr(file, kForbiddenName) != nullptr;
+}
+
+ssize_t refuse_to_read(void*, char*, size_t) {
+  errno = EPERM;
+  return -1;
+}
+
 bool takes_mode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+// A file, and not a folder, of a device that is kept from this process.
+bool is_unreadable(Place& place) {
+  struct stat about {};
+  return place.forbidden() && syscall(SYS_newfstatat, AT_FDCWD, place.path(), &about, 0) == 0 &&
+         S_ISREG(about.st_mode);
 }
 
 // For names of functions that the C library at hand may not have.
@@ -146,6 +204,7 @@ extern "C" {
     va_end(rest);                                                     \
     Place place(AT_FDCWD, path);                                      \
     if (place.vram()) return place.open_vram(flags);                  \
+    if (is_unreadable(place)) return open_forbidden(flags);           \
     return NEXT(name)(place.path(), flags, mode);                     \
   }
 #define WRAP_OPENAT(name)                                             \
@@ -156,6 +215,7 @@ extern "C" {
     va_end(rest);                                                     \
     Place place(dirfd, path);                                         \
     if (place.vram()) return place.open_vram(flags);                  \
+    if (is_unreadable(place)) return open_forbidden(flags);           \
     return NEXT(name)(dirfd, place.path(), flags, mode);              \
   }
 WRAP_OPEN(open)
@@ -177,14 +237,16 @@ int __openat64_2(int dirfd, const char* path, int flags) {
   return openat64(dirfd, path, flags);
 }
 
-#define WRAP_FOPEN(name)                                                     \
-  FILE* name(const char* path, const char* mode) {                           \
-    Place place(AT_FDCWD, path);                                             \
-    if (!place.vram()) return NEXT(name)(place.path(), mode);                \
-    const bool reading = *mode == 'r' && std::strchr(mode, '+') == nullptr;  \
-    const int cloexec = std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;   \
-    const int fd = place.open_vram((reading ? O_RDONLY : O_RDWR) | cloexec); \
-    return fd >= 0 ? fdopen(fd, mode) : nullptr;                             \
+#define WRAP_FOPEN(name)                                                             \
+  FILE* name(const char* path, const char* mode) {                                   \
+    Place place(AT_FDCWD, path);                                                     \
+    if (is_unreadable(place))                                                        \
+      return fopencookie(nullptr, "r", {refuse_to_read, nullptr, nullptr, nullptr}); \
+    if (!place.vram()) return NEXT(name)(place.path(), mode);                        \
+    const bool reading = *mode == 'r' && std::strchr(mode, '+') == nullptr;          \
+    const int cloexec = std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;           \
+    const int fd = place.open_vram((reading ? O_RDONLY : O_RDWR) | cloexec);         \
+    return fd >= 0 ? fdopen(fd, mode) : nullptr;                                     \
   }
 WRAP_FOPEN(fopen)
 WRAP_FOPEN(fopen64)
@@ -204,6 +266,22 @@ int scandir64(const char* path, dirent64*** list, int (*filter)(const dirent64*)
   return NEXT(scandir64)(place.path(), list, filter, compare);
 }
 
+// By the kernel's calls, since these are hot in any program.
+ssize_t read(int fd, void* to, size_t size) {
+  if (!is_forbidden_fd(fd)) return syscall(SYS_read, fd, to, size);
+  return refuse_to_read(nullptr, nullptr, 0);
+}
+ssize_t pread(int fd, void* to, size_t size, off_t from) {
+  if (!is_forbidden_fd(fd)) return syscall(SYS_pread64, fd, to, size, from);
+  return refuse_to_read(nullptr, nullptr, 0);
+}
+ssize_t pread64(int fd, void* to, size_t size, off64_t from) {
+  return pread(fd, to, size, from);
+}
+ssize_t __read_chk(int fd, void* to, size_t size, size_t) {
+  return read(fd, to, size);
+}
+
 int access(const char* path, int mode) noexcept {
   Place place(AT_FDCWD, path);
   return NEXT(access)(place.path(), mode);
@@ -217,13 +295,24 @@ int faccessat(int dirfd, const char* path, int mode, int flags) noexcept {
   return NEXT(faccessat)(dirfd, place.path(), mode, flags);
 }
 
+// A link to a render node of the tree is one to /dev/dri.
+ssize_t without_tree(char* to, ssize_t length) {
+  const KfdProcessFiles* files = KfdProcessFiles::found();
+  const std::string render = files != nullptr ? files->tree() + "/dev/dri/" : "";
+  const auto skipped = static_cast<ssize_t>(render.size()) - 9;
+  if (files == nullptr || length <= skipped + 9 ||
+      std::memcmp(to, render.data(), render.size()) != 0)
+    return length;
+  std::memmove(to, to + skipped, static_cast<size_t>(length - skipped));
+  return length - skipped;
+}
 ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   Place place(AT_FDCWD, path);
-  return NEXT(readlink)(place.path(), to, size);
+  return without_tree(to, NEXT(readlink)(place.path(), to, size));
 }
 ssize_t readlinkat(int dirfd, const char* path, char* to, size_t size) noexcept {
   Place place(dirfd, path);
-  return NEXT(readlinkat)(dirfd, place.path(), to, size);
+  return without_tree(to, NEXT(readlinkat)(dirfd, place.path(), to, size));
 }
 ssize_t __readlink_chk(const char* path, char* to, size_t size, size_t) {
   return readlink(path, to, size);

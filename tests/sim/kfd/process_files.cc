@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,7 +19,10 @@
 #include <fstream>
 #include <set>
 
+#include "sim/kfd/paths.h"
+#include "sim/kfd/topology_files.h"
 #include "sim/kfd/tree.h"
+#include "sim/node/container.h"
 
 namespace sim {
 namespace {
@@ -35,6 +39,20 @@ void write(const fs::path& path, const char* text) {
 void make_folder(const fs::path& path) {
   mkdir(path.c_str(), 0777);
   chmod(path.c_str(), 0777);  // whoever finds the process dead removes it
+}
+
+// A descriptor of a file in memory that nobody can change.
+int sealed_file(const std::string& text, int flags) {
+  const auto length = static_cast<ssize_t>(text.size());
+  const int fd = memfd_create("vram", MFD_ALLOW_SEALING | ((flags & O_CLOEXEC) ? MFD_CLOEXEC : 0));
+  if (fd < 0) return -1;
+  if (pwrite(fd, text.data(), text.size(), 0) != length ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0) {
+    ::close(fd);
+    errno = EIO;
+    return -1;
+  }
+  return fd;
 }
 
 // An empty folder of this call alone.
@@ -78,15 +96,29 @@ int KfdProcessFiles::device(uint32_t gpu_id) const {
   return -1;
 }
 
+bool KfdProcessFiles::forbids_node(uint32_t node) const {
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (node_->device(dev).kfd_node == node) return is_forbidden(dev);
+  }
+  return false;
+}
+
+bool KfdProcessFiles::lacks_render(uint32_t minor) const {
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (render_minor(*node_->file(), dev) == minor) return lacks_render_node(dev);
+  }
+  return true;
+}
+
 bool KfdProcessFiles::alive(int pid) {
   uint64_t bytes = 0;
-  return node_->held_by(Vendor::kAmd, pid, 0, &bytes);
+  return node_->kfd_count(pid, 0, &bytes);
 }
 
 int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
   const int dev = device(gpu_id);
   uint64_t bytes = 0;
-  if (dev < 0 || !node_->held_by(Vendor::kAmd, pid, dev, &bytes)) {
+  if (dev < 0 || !node_->kfd_count(pid, dev, &bytes)) {
     errno = ENOENT;
     return -1;
   }
@@ -98,18 +130,29 @@ int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
     errno = EACCES;
     return -1;
   }
-  char text[24];
-  const int length =
-      std::snprintf(text, sizeof text, "%llu\n", static_cast<unsigned long long>(bytes));
-  const int fd = memfd_create("vram", MFD_ALLOW_SEALING | ((flags & O_CLOEXEC) ? MFD_CLOEXEC : 0));
-  if (fd < 0) return -1;
-  if (pwrite(fd, text, static_cast<size_t>(length), 0) != length ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0) {
-    ::close(fd);
-    errno = EIO;
-    return -1;
+  return sealed_file(std::to_string(bytes) + "\n", flags);
+}
+
+// As amdgpu_show_fdinfo prints it (ROCm's kernel driver 6.x and Linux 6.x), less the engines.
+int KfdProcessFiles::open_fdinfo(uint32_t descriptor, int flags) {
+  const std::string folder = tree_ + "/dev/dri/renderD";
+  char file[2 * kPathBytes] = "";
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), file, sizeof file - 1);
+  if (std::strncmp(file, folder.c_str(), folder.size()) != 0) return -2;
+  const auto minor = static_cast<uint32_t>(std::atoi(file + folder.size()));
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (render_minor(*node_->file(), dev) != minor) continue;
+    const std::string kib = std::to_string(node_->mapped_by_self(dev) >> 10);
+    return sealed_file(
+        "pos:\t0\nflags:\t02100002\nmnt_id:\t24\nino:\t614\n"
+        "drm-driver:\tamdgpu\ndrm-client-id:\t" +
+            std::to_string(minor) + "\ndrm-pdev:\t" + node_->bus_id(dev) + "\npasid:\t32784\n" +
+            "drm-memory-vram:\t" + kib + " KiB\ndrm-memory-gtt: \t8192 KiB\n" +
+            "drm-memory-cpu: \t0 KiB\n",
+        flags);
   }
-  return fd;
+  return -2;
 }
 
 void KfdProcessFiles::show_process(int pid) {

@@ -21,6 +21,12 @@ class KfdProcessFiles {
   // A descriptor of "<bytes>\n" as they are now; -1 and errno when there is no such process or
   // device, or it is opened for writing.
   int open_vram(int pid, uint32_t gpu_id, int flags);
+  // The same of what fdinfo tells of a descriptor; -2 when it is of no render node.
+  int open_fdinfo(uint32_t descriptor, int flags);
+  // Whether a container keeps the device of a node of the topology, or of a render node, from this
+  // process.
+  bool forbids_node(uint32_t node) const;
+  bool lacks_render(uint32_t minor) const;
   // Bring the folders in the tree up to date: of one process, or of all.
   void show_process(int pid);
   void show_processes();

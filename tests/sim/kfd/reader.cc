@@ -34,18 +34,20 @@ std::string content(int fd) {
   if (fd < 0) return failure();
   std::string text;
   char part[4096];
-  for (ssize_t got; (got = read(fd, part, sizeof part)) > 0;)
-    text.append(part, static_cast<size_t>(got));
+  ssize_t got = 0;
+  while ((got = read(fd, part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
+  const std::string failed = got < 0 ? failure() : "";
   close(fd);
-  return flat(text);
+  return got < 0 ? failed : flat(text);
 }
 
 std::string content(FILE* file) {
   if (file == nullptr) return failure();
   std::string text;
   for (int c; (c = std::getc(file)) != EOF;) text += static_cast<char>(c);
+  const std::string failed = std::ferror(file) != 0 ? failure() : "";
   std::fclose(file);
-  return flat(text);
+  return failed.empty() ? flat(text) : failed;
 }
 
 std::string list(const char* path) {
@@ -117,6 +119,12 @@ std::string answer(const std::string& order, const std::string& of) {
     return flat(std::string(std::istreambuf_iterator<char>(file), {}));
   }
   if (order == "below") return below(of.substr(0, colon), after);
+  if (order == "fdinfo") {
+    const int fd = open(path, O_RDONLY);
+    const std::string number = std::to_string(fd);
+    return link_text(("/proc/self/fd/" + number).c_str()) + " " +
+           content(open(("/proc/self/fdinfo/" + number).c_str(), O_RDONLY));
+  }
   if (order == "list") return list(path);
   if (order == "scan") return scan(path);
   if (order == "stat") return kind(path);

@@ -215,6 +215,18 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
 
 }  // namespace
 
+uint32_t render_minor(const NodeFile& file, int dev) {
+  uint32_t first = kFirstRenderMinor;
+  for (int i = 0; i < dev; ++i) {
+    const DeviceRow& before = file.device[i];
+    const bool is_another = before.pci_bus != file.device[dev].pci_bus ||
+                            before.pci_domain != file.device[dev].pci_domain;
+    if (before.vendor == Vendor::kAmd && before.partition == 0 && is_another)
+      first += chip_of(before).minors;
+  }
+  return first + file.device[dev].partition;
+}
+
 std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file) {
   std::vector<std::pair<std::string, std::string>> files;
   const std::string kfd = "/sys/devices/virtual/kfd/kfd/";
@@ -256,13 +268,10 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
   add_node(0, "0", "", processor_text(from_processor.size()),
            memory_text(kSystemHeap, kHostMemory, 64, kCoreMemoryMhz), from_processor);
 
-  uint32_t next_minor = kFirstRenderMinor, minor = 0;
   for (const DeviceRow* device : devices) {
     const Chip& chip = chip_of(*device);
-    if (device->partition == 0) {
-      minor = next_minor;
-      next_minor += chip.minors;
-    }
+    const uint32_t minor = render_minor(file, static_cast<int>(device - file.device));
+    files.emplace_back("/dev/dri/renderD" + std::to_string(minor), "\n");
     std::vector<Link> links{{kPcie, 0, 20}};
     for (const DeviceRow* other : devices) {
       if (other == device || !chip.linked || !chip_of(*other).linked) continue;
@@ -270,7 +279,7 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
       links.push_back({kXgmi, other->kfd_node, other->pci_bus == device->pci_bus ? 13u : 15u});
     }
     add_node(device->kfd_node, std::to_string(device->kfd_gpu_id), chip.name,
-             device_text(*device, links.size(), minor + device->partition, chip.linked ? hive : 0),
+             device_text(*device, links.size(), minor, chip.linked ? hive : 0),
              memory_text(kPublicHeap, device->total, chip.memory_width, chip.memory_clock), links);
   }
   return files;

@@ -14,4 +14,7 @@ namespace sim {
 // An empty text at a name that ends in '/' stands for an empty folder.
 std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file);
 
+// The minor number of a device's render node.
+uint32_t render_minor(const NodeFile& file, int dev);
+
 }  // namespace sim

@@ -198,6 +198,11 @@ void Account::release(int dev, uint64_t bytes, Kind kind) {
   end();
 }
 
+void Account::host_memory_freed(uint64_t bytes) {
+  if ((node_->file_->header.kfd_quirks & kUnderflow) == 0) return;
+  row_->device[node_->devices(Vendor::kAmd).front()].host_freed.fetch_add(bytes);
+}
+
 uint64_t Account::free_bytes(int dev) {
   // With no other process and no shared memory there is nobody to bury, and no system call is made.
   const Header& header = node_->file_->header;

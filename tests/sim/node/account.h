@@ -41,6 +41,9 @@ class Account {
   bool reserve(int dev, uint64_t bytes, Kind kind);
   void release(int dev, uint64_t bytes, Kind kind);
 
+  // Host memory of the runtime's was freed, which some kernels' KFD subtracts on the first device.
+  void host_memory_freed(uint64_t bytes);
+
   // The life of physical memory. take() wants *out to hold nothing yet. drop() gives it back if
   // this process has it alone, and lets go of it otherwise: the bytes are free when the last
   // holder, a process or a descriptor, is gone.

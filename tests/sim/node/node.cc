@@ -199,18 +199,40 @@ uint64_t Node::used_by_pid(int dev, int pid) {
   return sum;
 }
 
-bool Node::held_by(Vendor vendor, int pid, int dev, uint64_t* bytes) {
+bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
   reap();
+  const bool lists_the_dead = (file_->header.kfd_quirks & kUnlistsFirst) == 0;
   bool found = false;
   *bytes = 0;
   for (const ProcessRow& row : file_->process) {
-    if (!in_use(row) || row.pid != pid || row.vendor != vendor || row.dead_since.load() != 0)
+    if (!in_use(row) || row.pid != pid || row.vendor != Vendor::kAmd ||
+        (row.dead_since.load() != 0 && !lists_the_dead))
       continue;
     found = true;
-    *bytes += row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load() +
-              shared_by(row.serial, dev);
+    const ProcessDevice& use = row.device[dev];
+    *bytes += use.context_bytes.load() + use.allocation_bytes.load() + shared_by(row.serial, dev) -
+              use.host_freed.load();
   }
   return found;
+}
+
+uint64_t Node::mapped_by_self(int dev) {
+  struct stat name_space {};
+  stat("/proc/self/ns/pid", &name_space);
+  uint64_t sum = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (!in_use(row) || row.pid != getpid() || row.pid_namespace != name_space.st_ino ||
+        row.vendor != Vendor::kAmd)
+      continue;
+    const ProcessDevice& use = row.device[dev];
+    sum += use.context_bytes.load() + use.allocation_bytes.load() + use.imported.load();
+    for (const ObjectRow& object : file_->object) {
+      if (object.state.load() == static_cast<uint32_t>(ObjectState::kLive) &&
+          object.device == dev && object.creator == row.serial && object.left.load() == 0)
+        sum += object.bytes;
+    }
+  }
+  return sum;
 }
 
 uint64_t Node::context_bytes(int dev, int pid) {

@@ -77,8 +77,12 @@ class Node {
   uint64_t used(int dev);
   uint64_t free(int dev) { return total(dev) - used(dev); }
   uint64_t used_by_pid(int dev, int pid);  // contexts, allocations, and what it made and shares
-  // The same of a living process that has opened this vendor's driver; false if there is none.
-  bool held_by(Vendor vendor, int pid, int dev, uint64_t* bytes);
+  // What the node's KFD tells of a process; false if it does not list it. One that has ended is
+  // listed until its memory is freed, unless the kernel is one that unlists it first.
+  bool kfd_count(int pid, int dev, uint64_t* bytes);
+  // What is mapped in the calling process's own address space on the device, which fdinfo of its
+  // render node tells: its own memory and what it has imported of others'.
+  uint64_t mapped_by_self(int dev);
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);
@@ -124,8 +128,8 @@ class Node {
 // The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
 // h200, tiny, mi300x, mi210,
 // mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing,
-// mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1 and tiny-cpx (see profiles.cc); and several of them joined
-// by '+'.
+// mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1, tiny-apu and tiny-cpx; several of them joined by '+'; and
+// behind '@' what is peculiar to the machine's KFD (see profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -11,8 +11,8 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 4;
-inline constexpr int kMaxDevices = 16;
+inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr int kMaxDevices = 64;  // of a node of eight MI300X in CPX
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
 inline constexpr int kMaxObjects = 4096;
@@ -26,6 +26,9 @@ inline constexpr int64_t kObjectLockBase = 1LL << 42;
 
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// How a kernel's KFD differs, as bits of the node's header: see profiles.cc.
+enum KfdQuirk : uint32_t { kReversedProbe = 1, kUnderflow = 2, kUnlistsFirst = 4 };
 
 enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
 
@@ -46,6 +49,7 @@ struct alignas(64) DeviceRow {
   uint32_t svm;                    // the kernel has shared virtual memory for the device
   uint32_t cwsr_size;  // bytes of one XCC's save area, where the kernel publishes it; else 0
   uint64_t unique_id;
+  uint64_t carve_out;  // of an APU: what AMD's tools take for its memory; else 0
   // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
   // that anybody can allocate.
   uint32_t mig_instances;  // of a GPU in MIG mode
@@ -85,6 +89,8 @@ struct ProcessDevice {
   Counter context_bytes;
   Counter allocation_bytes;
   Counter contexts;
+  Counter imported;    // of others' memory that it has
+  Counter host_freed;  // bytes that a KFD which underflows has subtracted
 };
 
 enum class RowState : uint32_t { kFree = 0, kLive = 1 };
@@ -123,8 +129,9 @@ struct alignas(64) ObjectRow {
   int32_t device;        // < 0: host memory, which nobody counts
   uint32_t location[2];  // as CUmemLocation, for host memory
   uint32_t creator_row;
-  uint64_t creator;  // serial of that row
-  uint64_t serial;   // never reused within one node
+  uint64_t creator;            // serial of that row
+  std::atomic<uint32_t> left;  // its creator has let go of it
+  uint64_t serial;             // never reused within one node
   uint64_t bytes;
 };
 
@@ -134,7 +141,8 @@ struct alignas(64) Header {
   uint32_t device_count;
   uint64_t file_size;
   uint64_t linger_ns;
-  uint64_t identity;  // tells this node from another one at the same path
+  uint32_t kfd_quirks;  // of KfdQuirk
+  uint64_t identity;    // tells this node from another one at the same path
   char profile[112];
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls

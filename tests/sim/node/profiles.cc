@@ -8,6 +8,14 @@
 //   none   the partition stands in bits 31:28 of location_id, unique_id is the board's (mid-2024
 //   on) -fn    the partition stands in the PCI function, unique_id is the board's (older 6.x) -xcp
 //   as none, and each partition has a unique_id of its own (the newest)
+//
+// What else is peculiar to a machine's KFD stands behind '@', for the whole node, joined by ',':
+//   reversed       it has probed the GPUs against the order of their bus ids
+//   underflow      of an APU before "drm/amdgpu: Fix vram_usage underflow" (amd-gfx, 14 Oct 2025):
+//                  host memory that is freed is subtracted from vram_<gpu_id>, which is printed
+//                  without a sign
+//   unlists-first  a process that ends is not listed any more before its memory is freed
+//                  (kfd_process_wq_release)
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +37,7 @@ struct Profile {
   bool mig = false;
   bool svm = false;
   uint32_t cwsr_kib = 0;
+  uint64_t carve_out_mib = 0;
 };
 
 // How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
@@ -69,6 +78,9 @@ constexpr Profile kProfiles[] = {
     // that of -svm has it, and the newer one of -cwsr tells how large they are too, which is larger
     // than what older runtimes work out for themselves.
     {"tiny-amd", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010},
+    // As Strix Halo, of whose 110 GiB AMD's tools call 512 MiB VRAM (rocm-systems PR 8475).
+    {"tiny-apu", "Simulated Tiny APU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
+     false, 0, 64},
     {"tiny-cpx", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 8},
     {"tiny-svm", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
      true},
@@ -186,8 +198,8 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     const auto partition = static_cast<uint32_t>(i) % found->partitions;
     const int board = *boards + i / rows;
     std::strncpy(device.name, found->name, sizeof device.name - 1);
-    device.pci_domain = 0;
-    device.pci_bus = 0x18 + 0x0c * static_cast<uint32_t>(board);
+    device.pci_domain = static_cast<uint32_t>(board) / 16;
+    device.pci_bus = 0x18 + 0x0c * (static_cast<uint32_t>(board) % 16);
     device.pci_device = 0;
     device.pci_id = found->pci_id;
     device.pci_subsystem = found->pci_subsystem;
@@ -201,6 +213,7 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     device.gfx_target_version = found->gfx_target_version;
     device.svm = found->svm ? 1 : 0;
     device.cwsr_size = found->cwsr_kib << 10;
+    device.carve_out = found->carve_out_mib << 20;
     if (amd) {
       device.partitions = found->partitions;
       set_amd_identity(file, first + i, text, naming, board, partition);
@@ -214,6 +227,35 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
   return true;
 }
 
+// Against the order of boards; the partitions of one stay together, as they are made together.
+void reverse_probe(NodeFile* file) {
+  const auto count = static_cast<int>(file->header.device_count);
+  uint32_t next = 1;
+  for (int last = count - 1; last >= 0; --last) {
+    const DeviceRow& first = file->device[last];
+    if (first.vendor != Vendor::kAmd || first.partition != 0) continue;
+    for (uint32_t i = 0; i < first.partitions; ++i) {
+      file->device[last + static_cast<int>(i)].kfd_node = next++;
+    }
+  }
+}
+
+bool set_quirks(NodeFile* file, std::string_view list) {
+  constexpr std::pair<std::string_view, KfdQuirk> kQuirks[] = {
+      {"reversed", kReversedProbe}, {"underflow", kUnderflow}, {"unlists-first", kUnlistsFirst}};
+  for (;;) {
+    const size_t comma = list.find(',');
+    const auto* const found = std::ranges::find(kQuirks, list.substr(0, comma),
+                                                &std::pair<std::string_view, KfdQuirk>::first);
+    if (found == std::end(kQuirks)) return false;
+    file->header.kfd_quirks |= found->second;
+    if (comma == std::string_view::npos) break;
+    list.remove_prefix(comma + 1);
+  }
+  if ((file->header.kfd_quirks & kReversedProbe) != 0) reverse_probe(file);
+  return true;
+}
+
 }  // namespace
 
 bool fill_profile(NodeFile* file, std::string_view text, const NodeOptions& options,
@@ -221,15 +263,18 @@ bool fill_profile(NodeFile* file, std::string_view text, const NodeOptions& opti
   std::strncpy(file->header.profile, std::string(text).c_str(), sizeof file->header.profile - 1);
   file->header.device_count = 0;
   int boards = 0;
-  for (std::string_view rest = text;;) {
+  const auto refuse = [&] {
+    if (error != nullptr) *error = "unknown profile '" + std::string(text) + "'";
+    return false;
+  };
+  const size_t at = text.find('@');
+  for (std::string_view rest = text.substr(0, at);;) {
     const size_t plus = rest.find('+');
-    if (!add(file, rest.substr(0, plus), options, &boards)) {
-      if (error != nullptr) *error = "unknown profile '" + std::string(text) + "'";
-      return false;
-    }
-    if (plus == std::string_view::npos) return true;
+    if (!add(file, rest.substr(0, plus), options, &boards)) return refuse();
+    if (plus == std::string_view::npos) break;
     rest.remove_prefix(plus + 1);
   }
+  return at == std::string_view::npos || set_quirks(file, text.substr(at + 1)) || refuse();
 }
 
 }  // namespace sim

@@ -33,6 +33,11 @@ void Account::let_go(const Physical& shared) {
   // While this process still holds it, a peak that counts it is one of the living.
   const ObjectRow& row = row_of(shared);
   if (row.device >= 0) node_->confirm_mark(static_cast<int>(row.tenant), row.device, row_index_);
+  if (row.creator == row_->serial) {
+    node_->file_->object[shared.object].left.store(1);
+  } else if (row.device >= 0) {
+    row_->device[row.device].imported.fetch_sub(row.bytes);
+  }
   munmap(shared.keeper, 4096);
   node_->reap(-1, row_index_);
 }
@@ -64,6 +69,7 @@ bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2
     std::copy_n(location, 2, row.location);
     row.creator_row = static_cast<uint32_t>(row_index_);
     row.creator = row_->serial;
+    row.left.store(0);
     row.serial = node_->file_->header.serial.fetch_add(1) + 1;
     row.bytes = memory->bytes;
     // The object before the row: a kill in between leaves the bytes in both, never in neither.
@@ -113,6 +119,8 @@ bool Account::import(int object, uint64_t serial, Physical* out) {
   void* keeper = keep(file);
   if (keeper == nullptr) return false;
   *out = {row.device, object, row.bytes, serial, keeper};
+  if (row.creator != row_->serial && row.device >= 0)
+    row_->device[row.device].imported.fetch_add(row.bytes);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "sim/node/container.h"
 #include "sim/rocmsmi/state.h"
 
 namespace sim {
@@ -37,8 +38,14 @@ Node& rsmi_node() {
   return *node;
 }
 
+std::vector<int> rsmi_devices() {
+  std::vector<int> devices = node->devices(Vendor::kAmd);
+  std::erase_if(devices, is_forbidden);
+  return devices;
+}
+
 int rsmi_device(uint32_t device) {
-  const std::vector<int> devices = node->devices(Vendor::kAmd);
+  const std::vector<int> devices = rsmi_devices();
   return device < devices.size() ? devices[device] : -1;
 }
 
@@ -69,7 +76,7 @@ SIM_API rsmi_status_t rsmi_shut_down() {
 SIM_API rsmi_status_t rsmi_num_monitor_devices(uint32_t* count) {
   RSMI_CALL(rsmi_num_monitor_devices);
   if (count == nullptr) return RSMI_STATUS_INVALID_ARGS;
-  *count = static_cast<uint32_t>(sim::rsmi_node().device_count(sim::Vendor::kAmd));
+  *count = static_cast<uint32_t>(sim::rsmi_devices().size());
   return RSMI_STATUS_SUCCESS;
 }
 

@@ -6,14 +6,15 @@
 namespace sim {
 
 std::map<uint32_t, std::vector<uint64_t>> rsmi_processes() {
-  const std::vector<int> devices = rsmi_node().devices(Vendor::kAmd);
+  const std::vector<int> devices = rsmi_devices();
   std::map<uint32_t, std::vector<uint64_t>> sums;
   for (const ProcessInfo& process : rsmi_node().processes()) {
-    if (process.vendor != Vendor::kAmd || process.lingering) continue;
+    uint64_t bytes = 0;
+    if (process.vendor != Vendor::kAmd || !rsmi_node().kfd_count(process.pid, 0, &bytes)) continue;
     std::vector<uint64_t>& sum = sums[static_cast<uint32_t>(process.pid)];
     sum.resize(devices.size());
     for (size_t i = 0; i < devices.size(); ++i) {
-      rsmi_node().held_by(Vendor::kAmd, process.pid, devices[i], &sum[i]);
+      rsmi_node().kfd_count(process.pid, devices[i], &sum[i]);
     }
   }
   return sums;
@@ -45,7 +46,9 @@ SIM_API rsmi_status_t rsmi_dev_memory_total_get(uint32_t device, rsmi_memory_typ
   RSMI_CALL(rsmi_dev_memory_total_get);
   RSMI_DEVICE(device, dev);
   if (total == nullptr || type > RSMI_MEM_TYPE_GTT) return RSMI_STATUS_INVALID_ARGS;
-  *total = type == RSMI_MEM_TYPE_GTT ? sim::kGtt : sim::rsmi_node().total(dev);
+  const uint64_t carve_out = sim::rsmi_node().device(dev).carve_out;
+  const uint64_t vram = carve_out != 0 ? carve_out : sim::rsmi_node().total(dev);
+  *total = type == RSMI_MEM_TYPE_GTT ? sim::kGtt : vram;
   return RSMI_STATUS_SUCCESS;
 }
 

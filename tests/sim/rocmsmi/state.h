@@ -13,6 +13,9 @@ namespace sim {
 
 bool rsmi_ready();
 Node& rsmi_node();
+// Those whose nodes in KFD's topology can be read, in the order of their bus ids, which is the
+// node's (rocm_smi_main.cc sorts them so). They are numbered in this order.
+std::vector<int> rsmi_devices();
 // The node's number of a device, or -1.
 int rsmi_device(uint32_t device);
 

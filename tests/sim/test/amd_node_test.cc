@@ -35,7 +35,7 @@ TEST(SimAmd, ProfilesHaveTheProductsSizes) {
                {"mi300x-qpx", 4, 49148, 76, 90402},        {"mi300x-cpx-nps4", 8, 24574, 38, 90402},
                {"mi300x-cpx-nps1", 8, 24574, 38, 90402},   {"mi210", 1, 65520, 104, 90010},
                {"2xmi210", 2, 65520, 104, 90010},          {"tiny-amd", 1, 1024, 16, 90010},
-               {"2xmi300x-cpx-nps1", 16, 24574, 38, 90402}};
+               {"8xmi300x-cpx-nps1", 64, 24574, 38, 90402}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.profile);
     TestNode node(one.profile);
@@ -85,8 +85,9 @@ TEST(SimAmd, WhoeverPassesTheHeightThatIsWatchedLeavesEvidence) {
 }
 
 TEST(SimAmd, RefusesWhatIsNoProfile) {
-  for (const char* profile : {"mi300x-fn", "mi210-xcp", "3xtiny-cpx", "tiny+", "+tiny", "0xmi210",
-                              "2xmi300x-cpx-nps1+tiny", "mi300x-cpx-nps4-fn-xcp"}) {
+  for (const char* profile : {"mi300x-fn", "mi210-xcp", "9xtiny-cpx", "tiny+", "+tiny", "0xmi210",
+                              "8xmi300x-cpx-nps1+tiny", "mi300x-cpx-nps4-fn-xcp", "tiny-amd@",
+                              "tiny-amd@reversed,tiny"}) {
     std::string error;
     EXPECT_FALSE(sim::Node::create("/dev/shm/simtest-none", profile, {}, &error)) << profile;
     EXPECT_NE(error.find(profile), std::string::npos) << error;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "sim/node/container.h"
 #include "sim/test/hsa_calls.h"
 
 using namespace simtest;
@@ -53,7 +54,8 @@ TEST(SimHsa, PartitionsAreAgentsHoweverTheyAreNamed) {
       std::set<uint32_t> bus_ids, gpu_ids;
       std::set<std::string> uuids;
       for (const Gpu& gpu : machine.gpu) {
-        bus_ids.insert(agent_info<uint32_t>(gpu.agent, HSA_AMD_AGENT_INFO_BDFID));
+        // The whole location id, of which HIP takes these bits.
+        bus_ids.insert(agent_info<uint32_t>(gpu.agent, HSA_AMD_AGENT_INFO_BDFID) & 0xffff);
         gpu_ids.insert(agent_info<uint32_t>(gpu.agent, sim::kAgentDriverUid));
         uuids.insert(agent_text(gpu.agent, HSA_AMD_AGENT_INFO_UUID));
         EXPECT_EQ(free_bytes(gpu), 24574 * kMiB - kContext);
@@ -97,6 +99,52 @@ TEST(SimHsa, VisibleDevicesChooseAndOrder) {
     });
     unsetenv("ROCR_VISIBLE_DEVICES");
   }
+}
+
+// As libhsakmt does, whichever way a container keeps a device from it.
+TEST(SimHsa, NodesThatAreHiddenAreLeftOutOfTheNumbering) {
+  TestNode node("3xtiny-amd@reversed");
+  for (const char* hidden : {"2", "2:render"}) {
+    setenv(sim::kHiddenVariable, hidden, 1);
+    in_child([&] {
+      const Machine machine = hsa_start();
+      ASSERT_EQ(machine.gpu.size(), 2u);
+      for (const int i : {0, 1}) {
+        const hsa_agent_t agent = machine.gpu[static_cast<size_t>(i)].agent;
+        const sim::DeviceRow& row = node->device(1 - i);
+        EXPECT_EQ(row.kfd_node, static_cast<uint32_t>(i) + 2);
+        EXPECT_EQ(agent_info<uint32_t>(agent, HSA_AMD_AGENT_INFO_DRIVER_NODE_ID), i + 1u);
+        EXPECT_EQ(agent_info<uint32_t>(agent, sim::kAgentDriverUid), row.kfd_gpu_id);
+        EXPECT_EQ(agent_info<uint32_t>(agent, HSA_AMD_AGENT_INFO_BDFID), row.location_id);
+      }
+      EXPECT_EQ(node->used(2), 0u);
+    });
+    unsetenv(sim::kHiddenVariable);
+  }
+}
+
+TEST(SimHsa, ARuntimeBefore57DoesNotTellKfdsNumber) {
+  TestNode node("tiny-amd");
+  setenv("FRACGPU_SIM_ROCR", "5.6", 1);
+  in_child([&] {
+    const Machine machine = hsa_start();
+    uint32_t id = 0;
+    EXPECT_NE(hsa<int(hsa_agent_t, uint32_t, void*)>("hsa_agent_get_info")(
+                  machine.gpu[0].agent, sim::kAgentDriverUid, &id),
+              0);
+  });
+  unsetenv("FRACGPU_SIM_ROCR");
+}
+
+TEST(SimHsa, AProcessMaySeeSixtyFourDevices) {
+  TestNode node("8xmi300x-cpx-nps1");
+  in_child([&] {
+    const Machine machine = hsa_start();
+    ASSERT_EQ(machine.gpu.size(), 64u);
+    void* address = nullptr;
+    ASSERT_EQ(pool_take(machine.gpu[63].coarse, 4 * kMiB, &address), 0);
+    EXPECT_EQ(node->used(63), kContext + 4 * kMiB);
+  });
 }
 
 TEST(SimHsa, InitTakesAndTheLastShutDownReturns) {

@@ -112,6 +112,31 @@ TEST(SimKfd, EveryWayOfLookingFindsTheSame) {
   EXPECT_EQ(properties(read("open=" + kKfd + "topology/nodes/0/properties"))["simd_count"], "0");
 }
 
+// A device cgroup lets the files be opened, and not be read. Without one, a missing render node is
+// all that tells.
+TEST(SimKfd, WhatAContainerHidesCannotBeRead) {
+  TestNode node("2xtiny-amd");
+  const Lines orders = {"open=" + kKfd + "topology/nodes/1/gpu_id",
+                        "fopen=" + kKfd + "topology/nodes/1/name",
+                        "below=" + kKfd + "topology/nodes/1:properties",
+                        "open=" + kKfd + "topology/nodes/1/mem_banks/0/properties",
+                        "stat=" + kKfd + "topology/nodes/1/gpu_id",
+                        "list=" + kKfd + "topology/nodes/1/mem_banks",
+                        "open=" + kKfd + "topology/nodes/2/gpu_id",
+                        "access=/dev/dri/renderD128",
+                        "access=/dev/dri/renderD129",
+                        "open=/dev/dri/renderD128"};
+  const auto id = [&](int dev) { return std::to_string(node->device(dev).kfd_gpu_id) + ";"; };
+  const std::string preload = "LD_PRELOAD=" SIM_KFD " FRACGPU_SIM_HIDDEN=";
+  EXPECT_EQ(read(orders, preload + "0"), (Lines{"error 1", "error 1", "error 1", "error 1", "file",
+                                                "0 ", id(1), "error 2", "yes", "error 2"}));
+  const Lines rootless = read(orders, preload + "0:render");
+  EXPECT_EQ(rootless[0], id(0));
+  EXPECT_EQ(rootless[1], "aldebaran;");
+  EXPECT_EQ(rootless[7], "error 2");
+  EXPECT_EQ(rootless[8], "yes");
+}
+
 TEST(SimKfd, VramFollowsTheAccount) {
   TestNode node("tiny-cpx");
   const std::string first = std::to_string(node->device(0).kfd_gpu_id);
@@ -157,6 +182,57 @@ TEST(SimKfd, OthersSeeAProcessUntilItIsKilled) {
   EXPECT_EQ(read({"open=" + path, "fopen=" + path, "stat=" + path, "access=" + path,
                   "list=" + folder, "list=" + kKfd + "proc"}),
             (Lines{"error 2", "error 2", "error 2", "error 2", "error 2", ""}));
+}
+
+// What a process has mapped, by its own descriptors of a render node: with imports, and without
+// what it has let go of.
+TEST(SimKfd, FdinfoTellsWhatIsMapped) {
+  TestNode node("tiny-amd");
+  in_child([&] {
+    std::string error;
+    const auto account = sim::Account::open(&error, Vendor::kAmd);
+    sim::Physical memory;
+    const uint32_t location[2] = {};
+    EXPECT_TRUE(account->take(0, 3 * 4096, &memory));
+    EXPECT_EQ(account->node().mapped_by_self(0), 3 * 4096u);
+    EXPECT_TRUE(account->share(&memory, sim::ObjectKind::kMemory, location));
+    EXPECT_EQ(account->node().mapped_by_self(0), 3 * 4096u);
+    const int holder = account->descriptor(memory);
+    account->drop(&memory);
+    EXPECT_EQ(account->node().mapped_by_self(0), 0u);
+    EXPECT_EQ(node->used(0), 3 * 4096u);
+    close(holder);
+  });
+  const Lines text = read({"reserve=0:1048576", "fdinfo=/dev/dri/renderD128", "fdinfo=/dev/null"});
+  EXPECT_NE(text[1].find(";drm-driver:\tamdgpu;"), std::string::npos) << text[1];
+  EXPECT_NE(text[1].find(";drm-memory-vram:\t1024 KiB;"), std::string::npos) << text[1];
+  EXPECT_EQ(text[1].find("/dev/dri/renderD128 "), 0u) << text[1];
+  EXPECT_EQ(text[2].find("drm"), std::string::npos) << text[2];
+}
+
+// Kernels differ in which of the two comes first.
+TEST(SimKfd, OneThatHasEndedIsListedUntilItsMemoryIsFreed) {
+  for (const bool unlists_first : {false, true}) {
+    sim::NodeOptions options;
+    options.linger_ms = 24ULL * 3600 * 1000;
+    TestNode node(unlists_first ? "tiny-amd@unlists-first" : "tiny-amd", options);
+    Child child([](Child& parent) {
+      std::string error;
+      const auto account = sim::Account::open(&error, Vendor::kAmd);
+      ASSERT_NE(account, nullptr) << error;
+      EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
+      parent.say(1);
+      parent.hear();
+    });
+    child.hear();
+    const std::string path = vram(node, 0, child.pid());
+    child.kill();
+    EXPECT_EQ(node->used(0), kMiB);
+    EXPECT_EQ(read("open=" + path), unlists_first ? "error 2" : std::to_string(kMiB) + ";");
+    node->file()->process[0].linger_ns = 1;
+    EXPECT_EQ(node->used(0), 0u);
+    EXPECT_EQ(read("open=" + path), "error 2");
+  }
 }
 
 TEST(SimKfd, SharedMemoryIsItsMakers) {

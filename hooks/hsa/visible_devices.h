@@ -1,0 +1,28 @@
+// The devices that the runtime is going to show this process, foretold: it takes memory on each of
+// them while it starts.
+#pragma once
+
+#include "hooks/usage/kfd_topology.h"
+
+namespace fracgpu::hsa {
+
+// Read from KFD's topology and ROCR_VISIBLE_DEVICES, as the runtime reads them. Where the runtime
+// reads them differently, what it takes is charged after its start and not before.
+class VisibleDevices {
+ public:
+  VisibleDevices();
+
+  int count() const { return count_; }
+  // Its place among all that this process may read about.
+  int index(int number) const { return chosen_[number]; }
+  const kfd::Gpu& operator[](int number) const { return gpus_[chosen_[number]]; }
+
+ private:
+  void choose(const char* list, const int* all, int count);
+
+  const kfd::GpuList gpus_;
+  int count_ = 0;
+  int chosen_[kfd::GpuList::kMost];
+};
+
+}  // namespace fracgpu::hsa

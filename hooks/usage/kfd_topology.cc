@@ -1,0 +1,214 @@
+// Reads KFD's topology; see kfd_topology.h.
+//
+//   topology/nodes/<n>/gpu_id                     0 for a CPU
+//   topology/nodes/<n>/properties                 location_id, domain, drm_render_minor, unique_id
+//   topology/nodes/<n>/mem_banks/<b>/properties   heap_type 1 and 2: memory of the device
+#include "hooks/usage/kfd_topology.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/small_file.h"
+
+namespace fracgpu::kfd {
+namespace {
+
+constexpr char kPrefix[] = "AMD-";
+constexpr uint32_t kMaxNodes = 256;  // more than any machine has
+
+using Path = Text<128>;
+struct File {
+  char text[4096];
+};
+
+bool read(const Path& path, File& file) {
+  return read_small_file(path.c_str(), file.text, sizeof file.text) >= 0;
+}
+
+// The value of a line "name value" of a properties file; `otherwise` when there is none.
+uint64_t property(const File& file, const char* name, uint64_t otherwise = 0) {
+  const size_t length = strlen(name);
+  for (const char* line = file.text; line != nullptr; line = strchr(line, '\n')) {
+    if (*line == '\n') ++line;
+    if (strncmp(line, name, length) == 0 && line[length] == ' ') {
+      return strtoull(line + length, nullptr, 10);
+    }
+  }
+  return otherwise;
+}
+
+Path node_path(uint32_t node, const char* rest) {
+  Path path;
+  path.format("{}/topology/nodes/{}/{}", kRoot, node, rest);
+  return path;
+}
+
+// False for a processor, and for what may not be read.
+bool read_gpu(uint32_t node, Gpu& gpu) {
+  File file;
+  if (!read(node_path(node, "gpu_id"), file)) return false;
+  gpu.node = node;
+  gpu.gpu_id = static_cast<uint32_t>(strtoul(file.text, nullptr, 10));
+  if (gpu.gpu_id == 0 || !read(node_path(node, "properties"), file)) {
+    errno = 0;
+    return false;
+  }
+  gpu.render_minor = static_cast<uint32_t>(property(file, "drm_render_minor"));
+  gpu.unique_id = property(file, "unique_id");
+  // bus << 8 | device << 3 | function, and since mid-2024 the partition << 28.
+  const auto location = static_cast<uint32_t>(property(file, "location_id"));
+  gpu.bus_id = {.domain = static_cast<uint32_t>(property(file, "domain")),
+                .bus = location >> 8 & 0xff,
+                .device = location >> 3 & 0x1f,
+                .function = location & 7,
+                .partition = static_cast<int>(location >> 28)};
+  return true;
+}
+
+// What the devices are sorted by: the partition stands for itself only in the function.
+uint64_t place_of(const Gpu& gpu) {
+  const BusId& at = gpu.bus_id;
+  return uint64_t{at.domain} << 32 | at.bus << 8 | at.device << 3 | at.function;
+}
+
+}  // namespace
+
+uint64_t Gpu::physical_bytes() const {
+  uint64_t bytes = 0;
+  File bank;
+  Path rest;
+  for (uint32_t i = 0;; ++i) {
+    rest.format("mem_banks/{}/properties", i);
+    if (!read(node_path(node, rest.c_str()), bank)) return bytes;
+    const uint64_t heap = property(bank, "heap_type");
+    if (heap == 1 || heap == 2) bytes += property(bank, "size_in_bytes");
+  }
+}
+
+bool Gpu::has_render_node() const {
+  Path path;
+  path.format("/dev/dri/renderD{}", render_minor);
+  return access(path.c_str(), F_OK) == 0;
+}
+
+GpuList::GpuList() {
+  for (uint32_t node = 0; node < kMaxNodes && count_ < kMost; ++node) {
+    Gpu found;
+    errno = 0;
+    if (!read_gpu(node, found)) {
+      if (errno == ENOENT) break;  // nodes are numbered without gaps
+      continue;
+    }
+    // Of those with one bus id, as partitions, the first found comes first.
+    int at = count_++;
+    for (; at > 0 && place_of(gpus_[at - 1]) > place_of(found); --at) gpus_[at] = gpus_[at - 1];
+    gpus_[at] = found;
+  }
+}
+
+const Gpu* GpuList::find(uint64_t gpu_id) const {
+  const Gpu* const found =
+      std::find_if(begin(), end(), [&](const Gpu& gpu) { return gpu.gpu_id == gpu_id; });
+  return found != end() ? found : nullptr;
+}
+
+const Gpu* GpuList::find(const char* device_key) const {
+  uint64_t gpu_id = 0;
+  return gpu_id_of(device_key, gpu_id) ? find(gpu_id) : nullptr;
+}
+
+bool owns(const char* device_key) {
+  return strncmp(device_key, kPrefix, strlen(kPrefix)) == 0;
+}
+
+bool gpu_id_of(const char* device_key, uint64_t& gpu_id) {
+  if (!owns(device_key)) return false;
+  char* end = nullptr;
+  gpu_id = strtoull(device_key + strlen(kPrefix), &end, 10);
+  return *end == '\0' && gpu_id != 0;
+}
+
+bool key_of_gpu_id(uint64_t gpu_id, Key& key) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(gpu_id);
+  if (gpu != nullptr) key = gpu->key();
+  return gpu != nullptr;
+}
+
+bool key_of_bdf(uint64_t bdf, Key& key) {
+  BusId wanted{.domain = static_cast<uint32_t>(bdf >> 32),
+               .bus = static_cast<uint32_t>(bdf >> 8 & 0xff),
+               .device = static_cast<uint32_t>(bdf >> 3 & 0x1f),
+               .function = static_cast<uint32_t>(bdf & 7),
+               .partition = static_cast<int>(bdf >> 28 & 0xf)};
+  if (wanted.partition == 0) wanted.partition = static_cast<int>(wanted.function);
+  int matches = 0;
+  for (const GpuList gpus; const Gpu& gpu : gpus) {
+    if (!wanted.selects(gpu.bus_id)) continue;
+    ++matches;
+    key = gpu.key();
+  }
+  return matches == 1;
+}
+
+bool index_of(const char* device_key, int& index) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  if (gpu != nullptr) index = static_cast<int>(gpu - gpus.begin());
+  return gpu != nullptr;
+}
+
+bool physical_bytes(const char* device_key, uint64_t& bytes) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  const uint64_t found = gpu != nullptr ? gpu->physical_bytes() : 0;
+  if (found > 0) bytes = found;
+  return found > 0;
+}
+
+bool bus_id_of(const char* device_key, BusId& bus_id) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  if (gpu != nullptr) bus_id = gpu->bus_id;
+  return gpu != nullptr;
+}
+
+bool device_may_exist(const Selector& selector) {
+  const GpuList gpus;
+  switch (selector.kind) {
+    case Selector::Kind::any:
+      return gpus.count() > 0;
+    case Selector::Kind::index:
+      return selector.index < gpus.count();
+    case Selector::Kind::key:
+      return gpus.find(selector.key.c_str()) != nullptr;
+    case Selector::Kind::bus_id:
+      return std::any_of(gpus.begin(), gpus.end(),
+                         [&](const Gpu& gpu) { return selector.bus_id.selects(gpu.bus_id); });
+  }
+  return false;
+}
+
+bool read_properties(const char* device_key, std::span<const Property> wanted) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  File file;
+  if (gpu == nullptr || !read(node_path(gpu->node, "properties"), file)) return false;
+  for (const auto& [name, value] : wanted) *value = property(file, name, *value);
+  return true;
+}
+
+Text<96> describe(const char* device_key) {
+  Text<96> text(device_key);
+  if (BusId at; bus_id_of(device_key, at)) {
+    text.append(" ({:04x}:{:02x}:{:02x}.{:x} partition {})", at.domain, at.bus, at.device,
+                at.function, at.partition);
+  }
+  return text;
+}
+
+}  // namespace fracgpu::kfd
