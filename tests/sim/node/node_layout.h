@@ -11,7 +11,7 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
@@ -34,8 +34,11 @@ struct alignas(64) DeviceRow {
   unsigned char uuid[16];  // AMD: the 16 hexadecimal digits of unique_id, as HIP gives them
   uint32_t pci_domain, pci_bus, pci_device, pci_id, pci_subsystem;
   uint32_t major, minor, multiprocessors;
-  uint64_t total;
+  uint64_t total;          // what CUDA gives
+  uint64_t nvml_total;     // what NVML calls the total, which may be more
+  uint64_t nvml_reserved;  // of that, what it says the driver keeps for itself
   uint64_t context_bytes;  // what every context on this device takes
+  bool frame_buffer;       // false: the device uses the machine's memory, as GB10 does
   // AMD's identity of a device, which is one partition of a GPU; zero for the others.
   Vendor vendor;
   uint32_t kfd_gpu_id;   // differs between partitions, whatever else they share
@@ -92,6 +95,8 @@ struct alignas(64) ProcessRow {
   std::atomic<uint32_t> busy;   // the owner is between the first and the last store of one update
   int32_t pid;                  // in its own namespace
   int32_t host_pid;             // as far out as it can see itself
+  int32_t tid, host_tid;        // the same of the thread that opened the driver
+  uint32_t clients;             // how often it did
   uint32_t tenant;
   Vendor vendor;        // whose kernel driver it has opened
   uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it
@@ -134,6 +139,8 @@ struct alignas(64) Header {
   uint64_t linger_ns;
   uint64_t identity;  // tells this node from another one at the same path
   char profile[112];
+  char driver[24];    // NVIDIA's version
+  bool open_modules;  // of NVIDIA's kernel modules, the flavour
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
   std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too
