@@ -41,6 +41,11 @@ class Account {
   bool reserve(int dev, uint64_t bytes, Kind kind);
   void release(int dev, uint64_t bytes, Kind kind);
 
+  // Remembers bytes that the driver's lists count in a way of their own; fewer if negative.
+  void note(int dev, Counter ProcessDevice::*what, int64_t bytes) {
+    (row_->device[dev].*what).fetch_add(static_cast<uint64_t>(bytes));
+  }
+
   // The life of physical memory. take() wants *out to hold nothing yet. drop() gives it back if
   // this process has it alone, and lets go of it otherwise: the bytes are free when the last
   // holder, a process or a descriptor, is gone.

@@ -298,7 +298,8 @@ std::vector<ProcessInfo> Node::processes() {
     for (int dev = 0; dev < device_count(); ++dev) {
       info.device.push_back({row.device[dev].context_bytes.load(),
                              row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev),
-                             row.device[dev].contexts.load()});
+                             row.device[dev].contexts.load(), row.device[dev].managed_bytes.load(),
+                             row.device[dev].pinned_bytes.load()});
     }
     all.push_back(std::move(info));
   }

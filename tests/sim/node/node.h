@@ -48,6 +48,8 @@ struct ProcessInfo {
   bool lingering = false;  // dead, its memory not yet returned
   struct Use {
     uint64_t context_bytes = 0, allocation_bytes = 0, contexts = 0;
+    uint64_t managed_bytes = 0;  // of allocation_bytes
+    uint64_t pinned_bytes = 0;   // of host memory
     uint64_t total() const { return context_bytes + allocation_bytes; }
   };
   std::vector<Use> device;

@@ -86,6 +86,9 @@ struct ProcessDevice {
   Counter context_bytes;
   Counter allocation_bytes;
   Counter contexts;
+  // What drivers count for a process in ways of their own; no total rests on these.
+  Counter managed_bytes;  // of allocation_bytes: pages that the kernel moves about by itself
+  Counter pinned_bytes;   // of host memory
 };
 
 enum class RowState : uint32_t { kFree = 0, kLive = 1 };

@@ -227,6 +227,8 @@ int Node::reap(int tenant, int except_row) {
       use.context_bytes.store(0);
       use.allocation_bytes.store(0);
       use.contexts.store(0);
+      use.managed_bytes.store(0);
+      use.pinned_bytes.store(0);
     }
     row.busy.store(0);
     row.state.store(static_cast<uint32_t>(RowState::kFree), std::memory_order_release);

@@ -31,7 +31,13 @@ std::vector<Client> clients_on(int dev, const sim::ListRules& rules) {
     const auto& use = process.device[static_cast<size_t>(dev)];
     if (use.total() == 0) continue;
     const int shown = sim::pid_for_caller(process, rules);
-    clients.push_back({process.host_pid, shown, use.total()});
+    // Managed memory belongs to no client: the kernel's driver for it (UVM) is one of its own.
+    // Where there is no frame buffer, what a client has of the machine's memory is summed instead:
+    // pinned memory too (ogkm, gpu_rmapi.c, `isZeroFb`).
+    const bool frame_buffer = sim::nvml_node().device(dev).frame_buffer;
+    const auto used =
+        use.total() - use.managed_bytes + (frame_buffer ? uint64_t{0} : use.pinned_bytes);
+    clients.push_back({process.host_pid, shown, used});
     for (int i = 1; i < process.clients; ++i) clients.push_back({process.host_pid, shown, 0});
   }
   return clients;

@@ -210,6 +210,50 @@ TEST(SimNvmlDrivers, TheKernelSaysWhichModulesItHas) {
             0u);
 }
 
+// What this process holds, by the list.
+uint64_t own_use() {
+  nvmlDevice_t device = nullptr;
+  nvmlProcessInfo_v2_t info = {};
+  unsigned count = 1;
+  EXPECT_EQ(nvml<int()>("nvmlInit_v2")(), 0);
+  EXPECT_EQ((nvml<int(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2")(0, &device)), 0);
+  EXPECT_EQ((nvml<int(nvmlDevice_t, unsigned*, nvmlProcessInfo_v2_t*)>(
+                "nvmlDeviceGetComputeRunningProcesses_v2")(device, &count, &info)),
+            0);
+  return info.used;
+}
+
+TEST(SimNvmlDrivers, ManagedMemoryIsNobodys) {
+  TestNode node("a100-40gb");
+  in_child([&] {
+    ASSERT_EQ(cu_start(0), 0);
+    unsigned long long managed = 0, linear = 0;
+    auto* allocate = cuda<int(unsigned long long*, size_t, unsigned)>("cuMemAllocManaged");
+    ASSERT_EQ(allocate(&managed, 64 * kMiB, 1), 0);
+    ASSERT_EQ(cu_alloc(&linear, 32 * kMiB), 0);
+    EXPECT_EQ(own_use(), (414 + 32) * kMiB);
+    EXPECT_EQ(node->used(0), (414 + 32 + 64) * kMiB);
+    ASSERT_EQ(cu_free(managed), 0);
+    ASSERT_EQ(cu_free(linear), 0);
+    EXPECT_EQ(own_use(), 414 * kMiB);
+  });
+}
+
+TEST(SimNvmlDrivers, WithoutAFrameBufferPinnedMemoryCounts) {
+  for (const bool frame_buffer : {true, false}) {
+    TestNode node(frame_buffer ? "a100-40gb" : "gb10");
+    in_child([&] {
+      ASSERT_EQ(cu_start(0), 0);
+      const uint64_t before = own_use();
+      void* pinned = nullptr;
+      ASSERT_EQ((cuda<int(void**, size_t)>("cuMemAllocHost_v2")(&pinned, 48 * kMiB)), 0);
+      EXPECT_EQ(own_use() - before, frame_buffer ? 0 : 48 * kMiB);
+      ASSERT_EQ(cuda<int(void*)>("cuMemFreeHost")(pinned), 0);
+      EXPECT_EQ(own_use(), before);
+    });
+  }
+}
+
 TEST(SimNvmlDrivers, TotalsThatAreNotCudas) {
   const auto memory_on = [](const char* profile, int expected) {
     TestNode node(profile);
