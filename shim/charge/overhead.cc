@@ -116,6 +116,14 @@ struct Bounds {
   uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
 };
 
+// Whether the driver may count `total` units for this process: no less than what it gave to calls,
+// something where there is a context, and no more than there is. What cannot be is not known.
+bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
+  const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
+  return total + asked.managed >= asked.units && (physical == 0 || total <= units_for(physical)) &&
+         (total > 0 || !process.contexts.any_on(device_index));
+}
+
 // `own` units are reserved by the calling thread for a context that it has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
@@ -146,6 +154,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
         !forget_empty_blocks(lock, device_index, thought - with_managed, after)) {
       continue;
     }
+    if (!is_plausible(process, device_index, total, after)) return Reading::unknown;
     bounds.least = total - std::min(total, after.units);
     bounds.most = with_managed - std::min(with_managed, after.units);
     return Reading::believed;
