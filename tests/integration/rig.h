@@ -52,16 +52,18 @@ inline bool thread_sanitized() {
   return std::string(TEST_PRELOAD_FIRST).find("tsan") != std::string::npos;
 }
 
+// Of the simulated node.
+struct NvidiaDriver {
+  const char* version;
+  bool open_modules;
+};
+
 class Rig : public testing::Test {
  protected:
   Rig() : Rig("a100-40gb", 256) {}
   // A node of this profile whose contexts take `context_mib`.
   Rig(const std::string& profile, int context_mib);
   // The same with a driver of NVIDIA's that is chosen, and its file in /proc.
-  struct NvidiaDriver {
-    const char* version;
-    bool open_modules;
-  };
   Rig(const std::string& profile, int context_mib, const NvidiaDriver& driver);
   ~Rig() override;
 
