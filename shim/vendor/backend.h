@@ -39,7 +39,8 @@ struct VendorBackend {
     return false;
   };
 
-  // The device's number as the vendor's tool prints it, its memory in bytes, and where it is.
+  // The device's number as the vendor's tool prints it, its memory in bytes without what the driver
+  // is known to keep of it, and where it is.
   bool (*index_of)(const char* device_key, int& index) = [](const char*, int&) { return false; };
   bool (*physical_bytes)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;
