@@ -34,6 +34,7 @@ constinit const VendorBackend nvidia = {
     .owns = [](const char* device_key) { return !kfd::owns(device_key); },
     .usage_of_self = nvml::bytes_of_self,
     .usage_of = nvml::bytes_of,
+    .counts_managed = false,
     .usage_of_all = nvml::used_bytes,
     .index_of = nvml::index_of,
     .physical_bytes = nvml::physical_bytes,

@@ -7,8 +7,9 @@
 // while one is under way, the ledger holds more for this process than its live allocations and its
 // overhead add up to.
 //
-// Managed memory is charged in full, and the driver counts as much of it as is on the device, or
-// none. With any of it, a reading gives two bounds for the overhead instead of one number.
+// Managed memory is charged in full, and NVIDIA's driver counts none of it. Others count as much of
+// it as is on the device: there, with any of it, a reading gives two bounds for the overhead
+// instead of one number.
 #include "shim/charge/overhead.h"
 
 #include <algorithm>
@@ -157,6 +158,9 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!is_plausible(process, device_index, total, after)) return Reading::unknown;
     bounds.least = total - std::min(total, after.units);
     bounds.most = with_managed - std::min(with_managed, after.units);
+    if (!backend_of(process.ledger.map()->devices[device_index].key).counts_managed) {
+      bounds.least = bounds.most;
+    }
     return Reading::believed;
   }
   return Reading::in_flight;

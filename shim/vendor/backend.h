@@ -34,6 +34,10 @@ struct VendorBackend {
   bool (*usage_of)(uint32_t host_pid, const char* device_key,
                    uint64_t& bytes) = [](uint32_t, const char*, uint64_t&) { return false; };
 
+  // Whether that may have managed memory in it, as much as is on the device. NVML counts none: it
+  // belongs to a driver of its own (UVM).
+  bool counts_managed = true;
+
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;
