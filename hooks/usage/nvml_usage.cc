@@ -1,19 +1,21 @@
 // Reads from NVML what each process holds; see nvml_usage.h.
 //
 // NVML is loaded into the process when the first context is made, unless it is there already, and
-// is never shut down. Its process list names PIDs of the caller's own PID namespace since driver
-// 535.113.01 and host PIDs before that, so with an older driver nothing is known in a private
-// namespace.
+// is never shut down. Its lists are believed where they can be true (list_meaning.h).
 #include "hooks/usage/nvml_usage.h"
 
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "hooks/smi/nvml/driver_version.h"
 #include "hooks/smi/nvml/library.h"
+#include "hooks/smi/nvml/list_meaning.h"
+#include "hooks/smi/nvml/usable_memory.h"
+#include "shim/base/clock.h"
 #include "shim/base/real_dlfcn.h"
 #include "shim/config/identity.h"
 #include "shim/process/hook_scope.h"
@@ -51,35 +53,45 @@ bool gpu_handle_of(const char* uuid, nvmlDevice_t& device) {
          real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &device) == kSuccess;
 }
 
-// Sums the entries of `pid` in one of NVML's lists. False when NVML does not report it.
-template <typename Info, typename Real>
-bool sum_of_pid(const Real& list, nvmlDevice_t device, uint32_t pid, uint64_t& bytes) {
-  bytes = 0;
+// Calls visit(entry) for each entry of one of NVML's lists. False where NVML does not give it, or
+// does not say how much somebody has.
+template <typename Info, typename Real, typename Visit>
+bool read_list(const Real& list, nvmlDevice_t device, const Visit& visit) {
   ProcessList all(sizeof(Info));
   const auto read = [&](void* to, unsigned* count) {
     return list(device, count, static_cast<Info*>(to));
   };
-  bool known = all.read_all(kInsufficientSize, read) == kSuccess;
-  for (uint32_t i = 0; known && i < all.count(); ++i) {
+  if (all.read_all(kInsufficientSize, read) != kSuccess) return false;
+  for (uint32_t i = 0; i < all.count(); ++i) {
     const Info& info = all.entries<Info>()[i];
-    if (info.pid != pid) continue;
-    known = known && info.usedGpuMemory != kNotAvailable;
-    bytes += info.usedGpuMemory;
+    ListedBytes::Entry entry{.pid = info.pid,
+                             .gpu_instance = kNoInstance,
+                             .compute_instance = kNoInstance,
+                             .bytes = info.usedGpuMemory};
+    if constexpr (requires { info.gpuInstanceId; }) {
+      entry.gpu_instance = info.gpuInstanceId;
+      entry.compute_instance = info.computeInstanceId;
+    }
+    if (!visit(entry)) return false;
   }
-  return known;
+  return true;
 }
 
-bool bytes_of_pid(uint32_t pid, const char* uuid, uint64_t& bytes) {
-  HookScope scope;
-  nvmlDevice_t device = nullptr;
-  if (!handle_of(uuid, device)) return false;
+template <typename Visit>
+bool read_list(nvmlDevice_t device, const Visit& visit) {
   // _v3 is left alone: drivers 535.43 to 535.98 fill larger entries than its documented ones.
   if (real::nvmlDeviceGetComputeRunningProcesses_v2.exists()) {
-    return sum_of_pid<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetComputeRunningProcesses_v2, device,
-                                            pid, bytes);
+    return read_list<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetComputeRunningProcesses_v2, device,
+                                           visit);
   }
-  return sum_of_pid<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetComputeRunningProcesses, device, pid,
-                                          bytes);
+  return read_list<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetComputeRunningProcesses, device, visit);
+}
+
+// Without a frame buffer of its own, as on GB10, a device's list sums what a process has of the
+// machine's memory, pinned host memory too.
+bool has_frame_buffer(nvmlDevice_t device) {
+  nvmlMemory_t memory = {};
+  return real::nvmlDeviceGetMemoryInfo(device, &memory) != kNotSupported;
 }
 
 bool memory_of(const char* uuid, nvmlMemory_t& memory) {
@@ -88,17 +100,82 @@ bool memory_of(const char* uuid, nvmlMemory_t& memory) {
   return handle_of(uuid, device) && real::nvmlDeviceGetMemoryInfo(device, &memory) == kSuccess;
 }
 
+// How long an entry that is nobody's any more may be the memory of a process of which nothing runs
+// any more. The kernel has closed the driver then, which releases nearly always by itself before
+// that. It is less than a refusal waits for the dead. Chosen, not measured.
+constexpr uint64_t kPatience_ms = 200;
+
+// Dead processes that are waited for, and since when: PID and coarse_now_ms() in one word. Those
+// that find no place are not waited for.
+constinit std::atomic<uint64_t> awaited[64];
+
+bool may_still_be_listed(uint32_t pid) {
+  if (!has_ended(pid)) return true;
+  const auto now = static_cast<uint32_t>(coarse_now_ms());
+  std::atomic<uint64_t>* place = nullptr;
+  for (auto& each : awaited) {
+    const uint64_t word = each.load(std::memory_order_relaxed);
+    const uint32_t age_ms = now - static_cast<uint32_t>(word);
+    // An old one is of an earlier process with this PID.
+    const bool is_old = age_ms > 60'000;
+    if (word >> 32 == pid && !is_old) return age_ms < kPatience_ms;
+    if (place == nullptr && (word == 0 || is_old)) place = &each;
+  }
+  if (place != nullptr) place->store(uint64_t{pid} << 32 | now, std::memory_order_relaxed);
+  return place != nullptr;
+}
+
 }  // namespace
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes) {
-  if (!ready() || !(in_host_pid_namespace() || lists_own_namespace(driver_version()))) {
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  if (!handle_of(uuid, device)) return false;
+  const ListMeaning meaning = meaning_of_lists(driver_version());
+  if (meaning.pids != ListMeaning::Pids::callers || !meaning.amounts || !has_frame_buffer(device)) {
     return false;
   }
-  return bytes_of_pid(static_cast<uint32_t>(getpid()), uuid, bytes);
+  // Whoever was listed once and is not any more has nothing. Before that it may be under the number
+  // of a thread that had ended already.
+  static constinit std::atomic<uint32_t> listed_pid{0};
+  const auto self = static_cast<uint32_t>(getpid());
+  ListedBytes own;
+  const bool known = read_list(device, [&](const ListedBytes::Entry& entry) {
+    if (!stands_for_self(entry.pid, meaning)) return true;
+    own.add(entry, entry.pid == self, meaning);
+    return entry.bytes != kNotAvailable;
+  });
+  if (!known) return false;
+  if (own.any()) listed_pid.store(self, std::memory_order_relaxed);
+  if (meaning.threads && listed_pid.load(std::memory_order_relaxed) != self) return false;
+  return own.sum(bytes);
 }
 
 bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
-  return in_host_pid_namespace() && bytes_of_pid(host_pid, uuid, bytes);
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  if (!in_host_pid_namespace() || !handle_of(uuid, device)) return false;
+  const ListMeaning meaning = meaning_of_lists(driver_version());
+  bool is_listed = false, is_told = true, nobodys = false;
+  bytes = 0;
+  const bool known = read_list(device, [&](const ListedBytes::Entry& entry) {
+    const bool is_process = entry.pid == host_pid;
+    const uint32_t owner =
+        is_process || !meaning.threads ? entry.pid : process_of_thread(entry.pid);
+    if (owner == host_pid) {
+      is_listed = true;
+      is_told = is_told && (is_process || meaning.amounts_of_threads);
+      bytes = std::max<uint64_t>(bytes, entry.bytes);
+    }
+    nobodys = nobodys || owner == 0;
+    return entry.bytes != kNotAvailable;
+  });
+  // What is listed without an amount is held all the same, and so is perhaps what nobody living
+  // has: the process may have opened the driver from a thread.
+  if (bytes == 0 && ((is_listed && !is_told) || (nobodys && may_still_be_listed(host_pid)))) {
+    bytes = 1;
+  }
+  return known;
 }
 
 bool index_of(const char* uuid, int& index) {
@@ -113,10 +190,9 @@ bool index_of(const char* uuid, int& index) {
 }
 
 bool physical_bytes(const char* uuid, uint64_t& bytes) {
-  nvmlMemory_t memory = {};
-  if (!memory_of(uuid, memory)) return false;
-  bytes = memory.total;
-  return true;
+  HookScope scope;
+  nvmlDevice_t device = nullptr;
+  return handle_of(uuid, device) && usable_bytes(device, bytes);
 }
 
 bool used_bytes(const char* uuid, uint64_t& bytes) {

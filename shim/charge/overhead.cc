@@ -7,8 +7,9 @@
 // while one is under way, the ledger holds more for this process than its live allocations and its
 // overhead add up to.
 //
-// Managed memory is charged in full, and the driver counts as much of it as is on the device, or
-// none. With any of it, a reading gives two bounds for the overhead instead of one number.
+// Managed memory is charged in full, and NVIDIA's driver counts none of it. Others count as much of
+// it as is on the device: there, with any of it, a reading gives two bounds for the overhead
+// instead of one number.
 #include "shim/charge/overhead.h"
 
 #include <algorithm>
@@ -136,6 +137,15 @@ void drop_unimported(const OverheadLock& lock, int device_index) {
   charge_overhead(lock, device_index, overhead.units.load(std::memory_order_relaxed) - gone);
 }
 
+// Whether the driver may count `total` units for this process: no less than what it gave to calls,
+// something where there is a context, and no more than there is. What cannot be is not known.
+bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
+  const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
+  return total + asked.managed >= asked.in_use() &&
+         (physical == 0 || total <= units_for(physical)) &&
+         (total > 0 || !process.contexts.any_on(device_index));
+}
+
 // `own` units are reserved by the calling thread for a context that it has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
@@ -158,10 +168,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     const uint64_t total = units_for(bytes), with_managed = total + after.managed;
-    if (backend_of(process.ledger.map()->devices[device_index].key).counts_all_given &&
-        with_managed < after.in_use()) {
-      return Reading::unknown;  // the driver has miscounted
-    }
+    if (!is_plausible(process, device_index, total, after)) return Reading::unknown;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&
@@ -170,6 +177,9 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     }
     bounds.least = total - std::min(total, after.units);
     bounds.most = with_managed - std::min(with_managed, after.units);
+    if (!backend_of(process.ledger.map()->devices[device_index].key).counts_managed) {
+      bounds.least = bounds.most;
+    }
     return Reading::believed;
   }
   return Reading::in_flight;

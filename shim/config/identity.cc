@@ -2,6 +2,7 @@
 // constructor of every process of a tenant.
 #include "shim/config/identity.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,13 +36,19 @@ uint64_t own_pid_namespace() {
   return namespace_inode("/proc/self/ns/pid");
 }
 
-// Field 22 of a process's stat file, or 0. The command in field 2 may hold spaces and parentheses,
-// so the fields are counted from the last ')'.
-uint64_t start_time_in(const char* path) {
-  char stat[1024];
-  if (read_small_file(path, stat, sizeof stat) <= 0) return 0;
+// The text of a process's stat file from this field on, or null. The command in field 2 may hold
+// spaces and parentheses, so the fields are counted from the last ')'.
+using Stat = char[1024];
+const char* stat_field(const char* path, int wanted, Stat& stat) {
+  if (read_small_file(path, stat, sizeof stat) <= 0) return nullptr;
   const char* at = strrchr(stat, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
+  for (int field = 2; at != nullptr && field < wanted; ++field) at = strchr(at + 1, ' ');
+  return at == nullptr ? nullptr : at + 1;
+}
+
+uint64_t start_time_in(const char* path) {
+  Stat stat;
+  const char* const at = stat_field(path, 22, stat);
   return at == nullptr ? 0 : strtoull(at, nullptr, 10);
 }
 
@@ -74,6 +81,17 @@ bool in_host_pid_namespace() {
   return own_pid_namespace() == kInitialPid;
 }
 
+bool has_ended(uint32_t pid) {
+  Text<32> path;
+  path.format("/proc/{}/stat", pid);
+  Stat stat;
+  const char* const state = stat_field(path.c_str(), 3, stat);
+  if (state == nullptr) return true;
+  // Of a process that is ending, the first thread may be a zombie while others still close files.
+  const char* const threads = stat_field(path.c_str(), 20, stat);
+  return (*state == 'Z' || *state == 'X') && (threads == nullptr || atoi(threads) <= 1);
+}
+
 uint64_t start_time_on_host(uint32_t host_pid) {
   if (!in_host_pid_namespace()) return 0;
   Text<32> path;
@@ -93,6 +111,25 @@ ProcessName process_of_host(uint32_t pid) {
 
 ProcessName process_of_either(uint32_t pid) {
   return {.host_pid = pid, .pid = pid, .pid_namespace = own_pid_namespace()};
+}
+
+// Signal 0 is sent to nobody: the kernel looks for the thread, and needs no /proc for it.
+bool has_thread(uint32_t pid, uint32_t thread) {
+  const int before = errno;
+  const bool has = syscall(SYS_tgkill, pid, thread, 0) == 0 || errno == EPERM;
+  errno = before;
+  return has;
+}
+
+uint32_t process_of_thread(uint32_t thread) {
+  Text<48> path;
+  path.format("/proc/{}/status", thread);
+  char status[4096];
+  if (read_small_file(path.c_str(), status, sizeof status) <= 0) return 0;
+  const char* const at = strstr(status, "\nTgid:");
+  const uint32_t pid = at == nullptr ? 0 : static_cast<uint32_t>(strtoul(at + 6, nullptr, 10));
+  // Where /proc was mounted for another namespace, its numbers are not ours.
+  return pid != 0 && has_thread(pid, thread) ? pid : 0;
 }
 
 ProcessName seen_from_inside(uint32_t pid_here) {

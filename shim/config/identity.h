@@ -29,6 +29,11 @@ ProcessName process_of_host(uint32_t pid);
 // The same for libraries that give one or the other, by where the number comes from.
 ProcessName process_of_either(uint32_t pid);
 
+// Whether a process has this thread, which is not so once the thread has ended; and the process
+// that has it, or 0 where /proc does not tell. All numbers are of this process's own namespace.
+bool has_thread(uint32_t pid, uint32_t thread);
+uint32_t process_of_thread(uint32_t thread);
+
 // The same process by the PID of its own namespace, if that lies inside this process's and /proc
 // shows it; else all zero.
 ProcessName seen_from_inside(uint32_t pid_here);
@@ -39,6 +44,10 @@ ProcessName seen_from_inside(uint32_t pid_here);
 
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();
+
+// Whether nothing of the process runs any more, so that the kernel has closed what it had open. Its
+// PID is of this process's own namespace; where /proc does not tell, it has ended.
+bool has_ended(uint32_t pid);
 
 // When the process was started, as `ProcessIdentity::start_time`; 0 where it is gone or this
 // process does not see the host's PIDs.

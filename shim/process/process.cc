@@ -143,8 +143,10 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     fail(error);
     return kFault;
   }
+  // The smaller of the two can be had by programs: what one calls the total has the driver's
+  // reserve in it.
   if (uint64_t bytes = 0; backend_of(device_key).physical_bytes(device_key, bytes))
-    physical = bytes;
+    physical = physical == 0 ? bytes : std::min(physical, bytes);
   const uint64_t cap = configuration.cap_for(device, physical);
   const int known = ledger.find_device(device_key);
   if (const std::string_view unknown = configuration.unknown_selector(); !unknown.empty()) {

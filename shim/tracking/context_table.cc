@@ -1,6 +1,9 @@
 // A small array under a lock; programs have a handful of contexts. See context_table.h.
 #include "shim/tracking/context_table.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace fracgpu {
 
 bool ContextTable::find(const void* handle, Context& context) {
@@ -44,6 +47,13 @@ bool ContextTable::forget(const void* handle, Context& context) {
     return true;
   }
   return false;
+}
+
+bool ContextTable::any_on(int device_index) {
+  Locked<SpinLock> lock(lock_);
+  return std::any_of(std::begin(entries_), std::end(entries_), [&](const Context& entry) {
+    return entry.handle != nullptr && entry.device_index == device_index;
+  });
 }
 
 void ContextTable::recycle(uint16_t id) {

@@ -37,6 +37,9 @@ class ContextTable {
   // Changes an entry's attach count by `change`; the new count, or 0 if the handle is unknown.
   int attach(const void* handle, int change);
 
+  // Whether any context is on the device with this index in the ledger.
+  bool any_on(int device_index);
+
   // Changes whenever a handle was forgotten: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 

@@ -40,15 +40,17 @@ struct VendorBackend {
     return false;
   };
 
-  // Whether all that calls were given is always in these counts, so that one of less is wrong.
-  bool counts_all_given = false;
+  // Whether that may have managed memory in it, as much as is on the device. NVML counts none: it
+  // belongs to a driver of its own (UVM).
+  bool counts_managed = true;
 
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;
   };
 
-  // The device's number as the vendor's tool prints it, its memory in bytes, and where it is.
+  // The device's number as the vendor's tool prints it, its memory in bytes without what the driver
+  // is known to keep of it, and where it is.
   bool (*index_of)(const char* device_key, int& index) = [](const char*, int&) { return false; };
   bool (*physical_bytes)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;

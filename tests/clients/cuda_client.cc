@@ -45,9 +45,11 @@ struct Session {
                "usage: cuda_client [--lookup=cudart|dlsym|dlvsym|default|next|deepbind|link] "
                "[--ptsz] [--threads=T]\n"
                "                   [--keep] COMMAND ARGS ...\n"
-               "commands: init, count, device N, retain, release, reset, ctxcreate, ctxdestroy, "
+               "commands: init, initbeside, endopener, count, device N, retain, release, reset, "
+               "ctxcreate, ctxdestroy, "
                "alloc SIZE,\n"
-               "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, prefetch N, free N, freeptr HEX, "
+               "  alloc1 SIZE, pitch W H ELEMENT, managed SIZE, pinned SIZE, prefetch N, free N, "
+               "freeptr HEX, "
                "fill SIZE, "
                "freeall, meminfo,\n"
                "  total, pooled SIZE, module, heap SIZE, heaps SIZE, endbeside SIZE, storm SECONDS "
@@ -153,6 +155,12 @@ int memory_command(Session& session, const std::string& name, char** args, int c
     const size_t bytes = size_of(args[0]);
     const int rc = api.allocate_managed(&address, bytes, 1);
     report_allocation(session, "managed", bytes, rc, address, false);
+    return 1;
+  }
+  if (name == "pinned") {
+    need(1);
+    void* memory = nullptr;
+    std::printf("pinned rc=%d\n", api.allocate_host(&memory, size_of(args[0])));
     return 1;
   }
   if (name == "prefetch") {
@@ -267,11 +275,46 @@ int memory_command(Session& session, const std::string& name, char** args, int c
   return -1;
 }
 
+// A thread that opens the driver and stays until it is told to end.
+class Opener {
+ public:
+  int open(const DriverApi& api) {
+    int rc = -1;
+    std::atomic<bool> opened{false};
+    thread_ = std::thread([&api, &rc, &opened, this] {
+      rc = api.init(0);
+      opened = true;
+      opened.notify_one();
+      ended_.wait(false);
+    });
+    opened.wait(false);
+    return rc;
+  }
+  void end() {
+    ended_ = true;
+    ended_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::thread thread_;
+  std::atomic<bool> ended_{false};
+};
+Opener& opener() {
+  static auto* const only = new Opener;
+  return *only;
+}
+
 int context_command(Session& session, const std::string& name, char** args, int count) {
   DriverApi& api = session.api;
   void* context = nullptr;
   if (name == "init") {
     std::printf("init rc=%d\n", api.init(0));
+  } else if (name == "initbeside") {
+    std::printf("initbeside rc=%d\n", opener().open(api));
+  } else if (name == "endopener") {
+    opener().end();
+    std::printf("endopener rc=0\n");
   } else if (name == "count") {
     int devices = -1;
     const int rc = api.device_count(&devices);

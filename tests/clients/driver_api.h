@@ -27,6 +27,7 @@ struct DriverApi {
   int (*allocate_pitch)(Pointer*, size_t*, size_t, size_t, unsigned);
   int (*allocate_managed)(Pointer*, size_t, unsigned);
   int (*prefetch)(Pointer, size_t, int, void*);
+  int (*allocate_host)(void**, size_t);
   int (*free)(Pointer);
   int (*free_old)(unsigned);
   int (*memory_info)(size_t*, size_t*);
@@ -54,6 +55,7 @@ struct DriverApi {
   X(allocate_pitch, "cuMemAllocPitch", "cuMemAllocPitch_v2", 12000)              \
   X(allocate_managed, "cuMemAllocManaged", "cuMemAllocManaged", 12000)           \
   X(prefetch, "cuMemPrefetchAsync", "cuMemPrefetchAsync", 8000)                  \
+  X(allocate_host, "cuMemAllocHost", "cuMemAllocHost_v2", 12000)                 \
   X(free, "cuMemFree", "cuMemFree_v2", 12000)                                    \
   X(free_old, "cuMemFree", "cuMemFree", 2000)                                    \
   X(memory_info, "cuMemGetInfo", "cuMemGetInfo_v2", 12000)                       \

@@ -24,6 +24,7 @@ int cuMemAlloc(unsigned*, unsigned);
 int cuMemAllocPitch_v2(Pointer*, size_t*, size_t, size_t, unsigned);
 int cuMemAllocManaged(Pointer*, size_t, unsigned);
 int cuMemPrefetchAsync(Pointer, size_t, int, void*);
+int cuMemAllocHost_v2(void**, size_t);
 int cuMemFree_v2(Pointer);
 int cuMemFree(unsigned);
 int cuMemGetInfo_v2(size_t*, size_t*);
@@ -67,6 +68,7 @@ void client::linked_api(DriverApi* api) {
   api->prefetch = [](Pointer address, size_t bytes, int device, void* stream) {
     return cuMemPrefetchAsync(address, bytes, device, stream);
   };
+  api->allocate_host = [](void** out, size_t bytes) { return cuMemAllocHost_v2(out, bytes); };
   api->free = [](Pointer address) { return cuMemFree_v2(address); };
   api->free_old = [](unsigned address) { return cuMemFree(address); };
   api->allocate_async = [](Pointer* out, size_t bytes, void* stream) {

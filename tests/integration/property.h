@@ -20,6 +20,13 @@ struct Mix {
   const char* module_mib = "4";
   const char* managed = "";  // FRACGPU_SIM_MANAGED
   bool abroad = false;       // every second process belongs to another tenant
+  int phases = 10;
+
+  // The driver, and how a process stands to it.
+  NvidiaDriver driver = {nullptr, true};
+  bool in_pid_namespace = false;  // each process in one of its own
+  bool beside = false;            // it opens the driver from another thread than its first
+  int untold_mib = 0;  // what a process may be charged more where the driver tells nothing
 };
 
 void PrintTo(const Mix& mix, std::ostream* stream);
@@ -28,16 +35,28 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
  protected:
   PropertyRig(const std::string& profile, int context_mib, const char* program, int cap_mib)
       : Rig(profile, context_mib), program_(program), cap_mib_(cap_mib) {}
+  PropertyRig(const std::string& profile, int context_mib, const NvidiaDriver& driver,
+              const char* program, int cap_mib)
+      : Rig(profile, context_mib, driver), program_(program), cap_mib_(cap_mib) {}
 
   // Runs `processes` of them together and compares ledger and node after each phase.
   void run_phases(int processes, int threads, int moves, const Environment& extra = {});
 
  private:
+  // What the ledger may have more for one process than the node, in bytes.
+  uint64_t leeway(uint64_t managed) const {
+    return managed + static_cast<uint64_t>(GetParam().untold_mib) * kMiB;
+  }
+  // The PID by which the process knows itself; `number` is which one of the run it is.
+  pid_t pid_of(const Program& program, size_t number) const {
+    return GetParam().in_pid_namespace ? static_cast<pid_t>(2 + number) : program.pid();
+  }
   bool is_abroad(size_t number) const { return GetParam().abroad && number % 2 == 1; }
   void expect_totals(const std::string& when, const std::vector<uint64_t>& managed, bool abroad);
-  std::unique_ptr<Program> start(unsigned seed, int threads, int phases, int moves,
+  std::unique_ptr<Program> start(size_t number, unsigned seed, int threads, int phases, int moves,
                                  const Environment& extra);
-  void expect_equal_soon(Program& program, bool abroad, uint64_t managed, const std::string& when);
+  void expect_equal_soon(Program& program, size_t number, uint64_t managed,
+                         const std::string& when);
 
   const char* program_;
   int cap_mib_;

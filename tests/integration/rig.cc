@@ -97,15 +97,24 @@ std::string LedgerView::describe(const std::string& uuid) const {
   return text.str();
 }
 
-Rig::Rig(const std::string& profile, int context_mib) {
+Rig::Rig(const std::string& profile, int context_mib)
+    : Rig(profile, sim::NodeOptions{.context_mib = context_mib}, false) {}
+
+Rig::Rig(const std::string& profile, int context_mib, const NvidiaDriver& driver)
+    : Rig(profile,
+          sim::NodeOptions{.context_mib = context_mib,
+                           .driver = driver.version,
+                           .open_modules = driver.open_modules},
+          true) {}
+
+Rig::Rig(const std::string& profile, const sim::NodeOptions& options, bool shows_driver_file)
+    : shows_driver_file_(shows_driver_file) {
   static std::atomic<int> count{0};
   tenant_ = "test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
   node_path_ = "/dev/shm/simnode-" + tenant_;
   sim::Node::remove(node_path_);
   unlink(ledger_path().c_str());
   std::string error;
-  sim::NodeOptions options;
-  options.context_mib = context_mib;
   EXPECT_TRUE(sim::Node::create(node_path_, profile, options, &error)) << error;
   node_ = sim::Node::open(node_path_, &error);
   EXPECT_NE(node_, nullptr) << error;
@@ -153,13 +162,14 @@ Environment Rig::bare() const {
 
 Environment Rig::capped(const std::string& limit) const {
   const std::string preload = std::string(TEST_PRELOAD_FIRST) + TEST_SHIM;
-  const bool amd = node_->device_count(sim::Vendor::kAmd) > 0;
-  return bare() + Environment{
-                      // The kernel's side of AMD's devices is in sysfs.
-                      {"LD_PRELOAD", preload + (amd ? ":" TEST_SIM_DIR "/libsimkfd.so" : "")},
-                      {"FRACGPU_MEMORY_LIMIT", limit},
-                      {"FRACGPU_TENANT", tenant_},
-                  };
+  const bool kernel_files = shows_driver_file_ || node_->device_count(sim::Vendor::kAmd) > 0;
+  return bare() +
+         Environment{
+             // The kernel's side of AMD's devices is in sysfs; NVIDIA's has a file in /proc.
+             {"LD_PRELOAD", preload + (kernel_files ? ":" TEST_SIM_DIR "/libsimkfd.so" : "")},
+             {"FRACGPU_MEMORY_LIMIT", limit},
+             {"FRACGPU_TENANT", tenant_},
+         };
 }
 
 std::unique_ptr<Program> Rig::start_client(const std::string& limit,
@@ -173,6 +183,18 @@ std::unique_ptr<Program> Rig::start_client(const std::string& limit,
 Outcome Rig::client(const std::string& limit, const std::vector<std::string>& commands,
                     const Environment& extra) const {
   return start_client(limit, commands, extra)->finish();
+}
+
+bool Rig::can_make_pid_namespace() {
+  return run({"unshare", "--pid", "--fork", "true"}, {{"PATH", getenv("PATH")}}).status == 0;
+}
+
+std::unique_ptr<Program> Rig::start_in_pid_namespace(const std::string& limit,
+                                                     const std::vector<std::string>& commands,
+                                                     const Environment& extra) const {
+  std::vector<std::string> args = {"unshare", "--pid", "--fork", TEST_CLIENT};
+  args.insert(args.end(), commands.begin(), commands.end());
+  return std::make_unique<Program>(args, capped(limit) + extra);
 }
 
 std::string Rig::key(int device) const {

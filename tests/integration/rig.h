@@ -52,11 +52,19 @@ inline bool thread_sanitized() {
   return std::string(TEST_PRELOAD_FIRST).find("tsan") != std::string::npos;
 }
 
+// Of the simulated node.
+struct NvidiaDriver {
+  const char* version;
+  bool open_modules;
+};
+
 class Rig : public testing::Test {
  protected:
   Rig() : Rig("a100-40gb", 256) {}
   // A node of this profile whose contexts take `context_mib`.
   Rig(const std::string& profile, int context_mib);
+  // The same with a driver of NVIDIA's that is chosen, and its file in /proc.
+  Rig(const std::string& profile, int context_mib, const NvidiaDriver& driver);
   ~Rig() override;
 
   // The environment of a program of the tenant, without and with the library.
@@ -69,6 +77,13 @@ class Rig : public testing::Test {
   std::unique_ptr<Program> start_client(const std::string& limit,
                                         const std::vector<std::string>& commands,
                                         const Environment& extra = {}) const;
+
+  // The same in a PID namespace of its own, or what it is there under: `test` is skipped where none
+  // can be made. The process's own PID is among the node's processes.
+  static bool can_make_pid_namespace();
+  std::unique_ptr<Program> start_in_pid_namespace(const std::string& limit,
+                                                  const std::vector<std::string>& commands,
+                                                  const Environment& extra = {}) const;
 
   // Where programs of random calls pin what they share.
   std::string board_path() const { return node_path_ + ".board"; }
@@ -100,6 +115,11 @@ class Rig : public testing::Test {
   std::string tenant_;
   std::string node_path_;
   std::unique_ptr<sim::Node> node_;
+
+ private:
+  Rig(const std::string& profile, const sim::NodeOptions& options, bool shows_driver_file);
+
+  bool shows_driver_file_;
 };
 
 // The same on the smallest node: one device of 1 GiB with contexts of 64 MiB.

@@ -13,7 +13,36 @@ namespace fracgpu::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Storm = Rig;
+class StormRig : public Rig {
+ protected:
+  using Rig::Rig;
+  // `init`: the client's command by which a process opens the driver.
+  void rage(const std::string& init, int seconds, int least_kills);
+};
+
+class Storm : public StormRig {};
+
+// With a driver of its own, and processes that open it in their own way.
+struct Weather {
+  const char* name;
+  NvidiaDriver driver;
+  const char* init;
+};
+
+void PrintTo(const Weather& weather, std::ostream* stream) {
+  *stream << weather.name;
+}
+
+class DriverStorm : public StormRig, public testing::WithParamInterface<Weather> {
+ protected:
+  DriverStorm() : StormRig("a100-40gb", 256, GetParam().driver) {}
+};
+
+// In PID namespaces where every process is listed twice.
+class NamespaceStorm : public StormRig {
+ protected:
+  NamespaceStorm() : StormRig("a100-40gb", 256, {"595.45.04", true}) {}
+};
 
 int campaign_seconds() {
   if (getenv("FRACGPU_CAMPAIGN") != nullptr) return 60;
@@ -27,23 +56,22 @@ int least_kills() {
   return std::max(20, asked != nullptr ? atoi(asked) : 0);
 }
 
-TEST_F(Storm, EightProcessesWithKills) {
+void StormRig::rage(const std::string& init, int seconds, int least_kills) {
   constexpr uint64_t kCap = 6 * kGiB;
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
   const auto start = [&] {
     return start_client(
-        "6GiB",
-        {"--threads=2", "init", "retain", "storm", "600", std::to_string(random()), "400MiB"},
+        "6GiB", {"--threads=2", init, "retain", "storm", "600", std::to_string(random()), "400MiB"},
         watched(kCap));
   };
   std::vector<std::unique_ptr<Program>> programs;
   for (int i = 0; i < 8; ++i) programs.push_back(start());
   int kills = 0;
-  const auto end = Clock::now() + std::chrono::seconds(campaign_seconds());
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
   // On a busy machine the time alone would be over before much has happened.
-  while (Clock::now() < end || kills < least_kills()) {
+  while (Clock::now() < end || kills < least_kills) {
     // A child that has come up is killed at a random moment of its work.
     auto& victim = programs[random() % programs.size()];
     victim->read_line();  // init
@@ -73,6 +101,41 @@ TEST_F(Storm, EightProcessesWithKills) {
   auto last = start_client("6GiB", words("init retain fill 64MiB wait"));
   const auto lines = last->read_until_ready();
   EXPECT_EQ(field(lines[2], "count="), (6 * 1024 - 256) / 64) << "something leaked";
+  EXPECT_EQ(ledger().total_held(uuid()), node_->tenant_used(0, tenant_));
+}
+
+TEST_F(Storm, EightProcessesWithKills) {
+  rage("init", campaign_seconds(), least_kills());
+}
+
+TEST_P(DriverStorm, EightProcessesWithKills) {
+  rage(GetParam().init, 1, 6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Driver, DriverStorm,
+                         testing::Values(Weather{"R525", {"525.60.13", false}, "init"},
+                                         Weather{"R550", {"550.163.01", true}, "init"},
+                                         Weather{"R550Closed", {"550.163.01", false}, "initbeside"},
+                                         Weather{"R570Beside", {"570.124.06", true}, "initbeside"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(NamespaceStorm, EightProcessesAtRestAgreeWithTheNode) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  std::vector<std::unique_ptr<Program>> programs;
+  for (int i = 0; i < 8; ++i) {
+    programs.push_back(std::make_unique<Program>(
+        std::vector<std::string>{"unshare", "--pid", "--fork", TEST_CLIENT, "--threads=2", "--keep",
+                                 "init", "retain", "wait", "storm", "1", std::to_string(i),
+                                 "400MiB", "wait", "alloc", "30GiB", "wait"},
+        capped("6GiB") + watched(6 * kGiB) + Environment{{sim::kClientsVariable, "2"}}));
+  }
+  // Nobody fills the cap before all have their contexts.
+  for (auto& program : programs) program->read_until_ready();
+  for (auto& program : programs) program->go_on();
+  for (auto& program : programs) ASSERT_FALSE(program->read_until_ready().empty());
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 6 * kGiB) << evidence();
+  for (auto& program : programs) program->go_on();
+  for (auto& program : programs) program->read_until_ready();
   EXPECT_EQ(ledger().total_held(uuid()), node_->tenant_used(0, tenant_));
 }
 

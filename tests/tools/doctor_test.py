@@ -70,6 +70,21 @@ def test_a_capped_launch_is_healthy():
         assert len(caps) == 2 and "as shown by CUDA, cuMemGetInfo, NVML" in caps[0], caps
 
 
+def test_totals_that_are_not_cuda_s():
+    with Machine("rtx6000-ada") as m:
+        page = Page(m, run=["--memory", "50%"])
+        assert page.status == 0 and not page.failed(), page.checks
+        caps = page.of("cap", "ok")
+        assert len(caps) == 1 and "cap 23.7 GiB of 47.4 GiB, as shown by CUDA, NVML" in caps[0], caps
+    with Machine("gb10") as m:
+        for limit, said in (("50%", "cap in percent, of a size that the driver does not tell, as shown by CUDA"),
+                            ("8GiB", "cap 8.0 GiB, as shown by CUDA")):
+            page = Page(m, run=["--memory", limit])
+            assert page.status == 0 and not page.failed(), page.checks
+            caps = page.of("cap", "ok")
+            assert len(caps) == 1 and said in caps[0], caps
+
+
 def test_amd_is_healthy():
     with Machine("mi300x") as m:
         page = Page(m, run=["--memory", "8GiB"])
@@ -401,7 +416,8 @@ def test_the_page():
         assert done.returncode == 1 and one_line(done.stderr), done
 
 
-main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_amd_is_healthy, test_hip_is_healthy,
+main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_totals_that_are_not_cuda_s,
+      test_amd_is_healthy, test_hip_is_healthy,
       test_namespaces_and_shared_memory, test_without_any_driver,
       test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere,
       test_instances_of_a_gpu_in_mig_mode, test_the_cap_in_force_is_the_ledger_s,

@@ -40,24 +40,44 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   if (!at_work) return;
   for (const DeviceUse& device : tenant.devices) {
     for (KnownGpu& gpu : gpus) {
-      if (gpu.key == device.key) gpu.cap = device.cap.value_or(UINT64_MAX);
+      if (gpu.key == device.key) gpu.cap = gpu.least_cap = device.cap.value_or(UINT64_MAX);
     }
   }
 }
 
+constexpr uint64_t kAnySize = uint64_t{1} << 60;  // of a device whose size nothing tells
+
+// Whether the cap is a percentage of such a device: what it comes to is not known.
+bool is_part_of_unknown(const KnownGpu& gpu) {
+  return gpu.physical == 0 && gpu.cap != UINT64_MAX && gpu.cap != gpu.least_cap;
+}
+
+// CUDA may give less of a device than its driver's tool tells, on which a percentage then rests:
+// 48,509 of 49,140 MiB of an RTX 6000 Ada, of which the tool calls a part reserved
+// (unslothai/unsloth-zoo PR 1053).
+uint64_t least_of(uint64_t physical) {
+  return physical - physical / 64;
+}
+
 KnownGpu known(const Json& gpu, const DeviceName& name, std::string label, uint64_t physical,
                const Setup& setup) {
-  return {
-      .key = std::string(name.key),
-      .vendor = gpu.value("vendor", ""),
-      .label = std::move(label),
-      .physical = physical,
-      .cap = std::min(setup.asked.cap_for(name, physical), setup.ceiling.cap_for(name, physical))};
+  const auto cap_of = [&](uint64_t bytes) {
+    return std::min(setup.asked.cap_for(name, bytes), setup.ceiling.cap_for(name, bytes));
+  };
+  const uint64_t whole = physical != 0 ? physical : kAnySize;
+  return {.key = std::string(name.key),
+          .vendor = gpu.value("vendor", ""),
+          .label = std::move(label),
+          .physical = physical,
+          .cap = cap_of(whole),
+          .least_cap = cap_of(least_of(whole))};
 }
 
 // What each tool says of the GPU, as it should: the cap, or the whole where that is less.
 bool shows(const KnownGpu& gpu, uint64_t total) {
-  return total == gpu.cap || (gpu.cap >= gpu.physical && total <= gpu.physical);
+  if (is_part_of_unknown(gpu)) return total > 0;
+  return (total >= gpu.least_cap && total <= gpu.cap) ||
+         (gpu.cap >= gpu.physical && total <= gpu.physical);
 }
 
 }  // namespace
@@ -124,7 +144,11 @@ Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& g
       }
     }
     const std::string cap =
-        fmt::format("{}: cap {} of {}", gpu.label, human(gpu.cap), human(gpu.physical));
+        is_part_of_unknown(gpu)
+            ? fmt::format("{}: cap in percent, of a size that the driver does not tell", gpu.label)
+        : gpu.physical == 0
+            ? fmt::format("{}: cap {}", gpu.label, human(gpu.cap))
+            : fmt::format("{}: cap {} of {}", gpu.label, human(gpu.cap), human(gpu.physical));
     if (!other.empty()) {
       findings.push_back({state, kCheck, fmt::format("{}, but {}", cap, other),
                           "see the checks of the drivers and of the doors"});

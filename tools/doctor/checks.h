@@ -40,8 +40,10 @@ Findings check_ledgers(const Setup& setup);
 // One device, outside of any cap.
 struct KnownGpu {
   std::string key, vendor, label;
-  uint64_t physical = 0;
-  uint64_t cap = UINT64_MAX;  // by the limits, or by the ledger where the tenant is at work
+  uint64_t physical = 0;  // 0: not known
+  // By the limits, or by the ledger where the tenant is at work. A percentage may come out less,
+  // down to the second.
+  uint64_t cap = UINT64_MAX, least_cap = UINT64_MAX;
 };
 
 // The GPUs that the driver lists, with the caps that should be in force. (caps.cc)

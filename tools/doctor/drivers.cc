@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "hooks/smi/amdsmi/layout.h"
-#include "hooks/smi/nvml/driver_version.h"
+#include "hooks/smi/nvml/list_meaning.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/elf_file.h"
 
@@ -40,6 +40,36 @@ constexpr Range kKnown[] = {{"cuda", "CUDA driver", "11.0", "13.99"},
                             {"amdsmi", "libamd_smi", "23", "27"}};
 static_assert(amdsmi::kFirstVersion == 23 && amdsmi::kLastVersion == 27);
 
+// What the driver's process lists are no good for here, if anything.
+std::string lists_text(const nvml::DriverVersion& driver) {
+  using Pids = nvml::ListMeaning::Pids;
+  constexpr const char* kEstimates = "; contexts are charged by estimate there";
+  const nvml::ListMeaning meaning = nvml::meaning_of_lists(driver);
+  // On the host it is the containers that it matters to.
+  const nvml::Modules modules = nvml::modules_here();
+  const nvml::ListMeaning inside = nvml::meaning_of_lists(driver, modules, false);
+  if (inside.pids == Pids::host) {
+    return fmt::format(
+        ": it names processes by host PIDs, so that those of a private PID namespace are shown "
+        "once fracgpu status has run on the host{}",
+        kEstimates);
+  }
+  if (meaning.pids == Pids::unknown) {
+    return fmt::format(
+        ": nothing tells whose PIDs it lists in a private PID namespace, as "
+        "/proc/driver/nvidia/version is not readable here{}",
+        kEstimates);
+  }
+  if (!inside.amounts) {
+    return fmt::format(
+        ": it does not tell in a private PID namespace how much a process holds (mended in "
+        "565.57.01){}",
+        kEstimates);
+  }
+  return meaning.threads ? ": it lists threads as processes (mended in 570.148.08 and 575.57.08)"
+                         : "";
+}
+
 Finding judge_version(const std::string& probe, const std::string& library,
                       const std::string& version) {
   constexpr const char* kCheck = "driver";
@@ -63,13 +93,7 @@ Finding judge_version(const std::string& probe, const std::string& library,
                   "tools show every process",
               "take a driver from 535.104 on"};
     }
-    if (!nvml::lists_own_namespace(driver)) {
-      return {State::ok, kCheck,
-              text +
-                  ": it names processes by host PIDs, so that those of a private PID namespace "
-                  "are shown once fracgpu status has run on the host"};
-    }
-    return {State::ok, kCheck, text};
+    return {State::ok, kCheck, text + lists_text(driver)};
   }
   return {State::ok, kCheck, library + (version.empty() ? "" : " " + version)};
 }

@@ -75,6 +75,9 @@ void probe_nvml(ProbeTeller& teller) {
   const auto add_total = [&](nvml::nvmlDevice_t device) {
     nvml::nvmlMemory_t memory = {};
     char uuid[nvml::kUuidBytes] = "";
+    // Without a frame buffer, as on GB10, there is no total to compare.
+    const auto ask = library.find<int(nvml::nvmlDevice_t, nvml::nvmlMemory_t*)>(kFunction);
+    if (ask != nullptr && ask(device, &memory) == nvml::kNotSupported) return true;
     if (!library.call("nvmlDeviceGetUUID", device, &uuid[0], unsigned{sizeof uuid}) ||
         !library.call(kFunction, device, &memory)) {
       return false;

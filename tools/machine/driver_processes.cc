@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "hooks/smi/nvml/abi.h"
-#include "hooks/smi/nvml/driver_version.h"
+#include "hooks/smi/nvml/list_meaning.h"
 #include "hooks/usage/kfd_usage.h"
 #include "shim/config/identity.h"
 #include "shim/vendor/process_list.h"
@@ -15,21 +15,27 @@
 namespace fracgpu::tools {
 namespace {
 
-// Whether PIDs in NVML's lists are those that this process sees.
-bool nvml_lists_our_pids() {
+nvml::ListMeaning meaning_here() {
   using namespace nvml;
-  if (in_host_pid_namespace()) return true;
   const auto version_of =
       NvmlLibrary::get().find<nvmlReturn_t(char*, unsigned)>("nvmlSystemGetDriverVersion");
   char text[80] = "";
-  return version_of != nullptr && version_of(text, sizeof text) == kSuccess &&
-         lists_own_namespace(version_in(text));
+  const bool known = version_of != nullptr && version_of(text, sizeof text) == kSuccess;
+  return meaning_of_lists(known ? version_in(text) : DriverVersion());
+}
+
+// The process that a listed number stands for; the number itself where that cannot be known.
+uint32_t owner_of(uint32_t pid, const nvml::ListMeaning& meaning) {
+  if (!meaning.threads) return pid;
+  const uint32_t owner = process_of_thread(pid);
+  return owner != 0 ? owner : pid;
 }
 
 // Adds NVML's list of this name, which may also have programs that another one has: `sums` keeps
 // the larger number. False when NVML does not tell.
 template <typename Info>
-bool add_list(const char* name, nvml::nvmlDevice_t device, DriverList& sums) {
+bool add_list(const char* name, nvml::nvmlDevice_t device, const nvml::ListMeaning& meaning,
+              DriverList& sums) {
   using namespace nvml;
   using Function = nvmlReturn_t(nvmlDevice_t, unsigned*, Info*);
   const auto list = NvmlLibrary::get().find<Function>(name);
@@ -39,13 +45,28 @@ bool add_list(const char* name, nvml::nvmlDevice_t device, DriverList& sums) {
     return list(device, count, static_cast<Info*>(to));
   };
   if (all.read_all(kInsufficientSize, read) != kSuccess) return false;
-  DriverList mine;
+  struct Mine {
+    ListedBytes listed;
+    bool told = true;
+  };
+  std::map<uint32_t, Mine> mine;
   for (uint32_t i = 0; i < all.count(); ++i) {
     const Info& info = all.entries<Info>()[i];
-    auto& sum = mine[info.pid];
-    if (info.usedGpuMemory != kNotAvailable) sum = sum.value_or(0) + info.usedGpuMemory;
+    ListedBytes::Entry entry{.pid = info.pid, .bytes = info.usedGpuMemory};
+    if constexpr (requires { info.gpuInstanceId; }) {
+      entry.gpu_instance = info.gpuInstanceId;
+      entry.compute_instance = info.computeInstanceId;
+    }
+    const uint32_t owner = owner_of(info.pid, meaning);
+    Mine& of_owner = mine[owner];
+    of_owner.told = of_owner.told && info.usedGpuMemory != kNotAvailable;
+    of_owner.listed.add(entry, owner == info.pid, meaning);
   }
-  for (const auto& [pid, bytes] : mine) sums[pid] = std::max(sums[pid], bytes);
+  for (const auto& [pid, of_owner] : mine) {
+    uint64_t bytes = 0;
+    std::optional<uint64_t>& sum = sums[pid];
+    if (of_owner.told && of_owner.listed.sum(bytes)) sum = std::max(sum, std::optional(bytes));
+  }
   return true;
 }
 
@@ -55,10 +76,11 @@ bool add_nvidia(const Gpu& gpu, DriverList& sums) {
       "nvmlDeviceGetHandleByUUID");
   nvmlDevice_t device = nullptr;
   if (handle_of == nullptr || handle_of(gpu.key.c_str(), &device) != kSuccess) return false;
+  const ListMeaning meaning = meaning_here();
   // The second form is the same in all drivers that have it; the third is not.
   const auto add = [&](const std::string& name) {
-    return add_list<nvmlProcessInfo_v2_t>((name + "_v2").c_str(), device, sums) ||
-           add_list<nvmlProcessInfo_v1_t>(name.c_str(), device, sums);
+    return add_list<nvmlProcessInfo_v2_t>((name + "_v2").c_str(), device, meaning, sums) ||
+           add_list<nvmlProcessInfo_v1_t>(name.c_str(), device, meaning, sums);
   };
   const bool known = add("nvmlDeviceGetComputeRunningProcesses");
   add("nvmlDeviceGetGraphicsRunningProcesses");
@@ -89,8 +111,9 @@ std::optional<DriverList> driver_list(const Gpu& gpu) {
 }
 
 std::optional<std::vector<DriverProcess>> driver_processes(const Gpu& gpu) {
-  const bool ours =
-      gpu.vendor == Gpu::Vendor::nvidia ? nvml_lists_our_pids() : in_host_pid_namespace();
+  const bool ours = gpu.vendor == Gpu::Vendor::nvidia
+                        ? meaning_here().pids == nvml::ListMeaning::Pids::callers
+                        : in_host_pid_namespace();
   const auto list = ours ? driver_list(gpu) : std::nullopt;
   if (!list) return std::nullopt;
   std::vector<DriverProcess> processes;

@@ -28,6 +28,8 @@ std::vector<Gpu> list_nvidia() {
       library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
   const auto memory_of =
       library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  const auto split_memory_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>("nvmlDeviceGetMemoryInfo_v2");
   unsigned count = 0;
   if (!library.ready() || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
       count_of(&count) != kSuccess) {
@@ -50,6 +52,13 @@ std::vector<Gpu> list_nvidia() {
     if (memory_of(device, &memory) == kSuccess) {
       gpu.physical = memory.total;
       gpu.used = memory.used;
+    }
+    // What the driver keeps for itself is none that programs can have.
+    nvmlMemory_v2_t split = {};
+    split.version = kMemoryV2;
+    if (split_memory_of != nullptr && split_memory_of(device, &split) == kSuccess &&
+        split.reserved < split.total) {
+      gpu.physical = split.total - split.reserved;
     }
     gpus.push_back(std::move(gpu));
   }

@@ -18,7 +18,7 @@ struct Gpu {
   std::string key{};           // as in the ledger
   std::string visible_name{};  // for CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
   BusId bus_id{};
-  uint64_t physical = 0;           // bytes; 0: not known
+  uint64_t physical = 0;           // bytes that programs can have; 0: not known
   std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
 
   DeviceName name() const {

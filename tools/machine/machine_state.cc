@@ -42,6 +42,7 @@ class MachineReader {
     add_claims();
     complain_of_unread();
     for (const Gpu& gpu : gpus) add_driver(gpu);
+    tell_tenants();
     for (GpuState& gpu : state_.gpus) finish(gpu);
     leave_out_others();
     return std::move(state_);
@@ -85,8 +86,7 @@ class MachineReader {
   void add(const TenantUse& tenant) {
     for (const DeviceUse& device : tenant.devices) {
       GpuState& gpu = gpu_of(device.key);
-      // Under the library this command is shown the tenant's cap for it.
-      gpu.physical = std::max(gpu.physical, device.physical);
+      gpu.physical = better_known(gpu.physical, device.physical);
       gpu.held += device.used;
       if (device.lives() && device.cap) gpu.capped += *device.cap;
       tenant_of(gpu, tenant.name).use = device;
@@ -149,11 +149,28 @@ class MachineReader {
               (owner.pid == process.name.pid && owner.pid_namespace == process.name.pid_namespace);
           if (!same || owner.foreign_importer || is_another(process.pid, owner)) continue;
           found = true;
-          if (&gpu == &listed) owner.driver_used = process.bytes;
+          // Nothing, where a context is, cannot be.
+          const bool is_possible = process.bytes != 0 || owner.overhead == 0;
+          if (&gpu == &listed && is_possible) owner.driver_used = process.bytes;
         }
       }
     }
     return found;
+  }
+
+  // What the drivers said stands at the GPUs' tenants; the tenants themselves are told it too.
+  void tell_tenants() {
+    for (TenantUse& tenant : state_.tenants) {
+      for (DeviceUse& device : tenant.devices) {
+        device = *tenant_of(gpu_of(device.key), tenant.name).use;
+      }
+    }
+  }
+
+  // What the library found is more where it shows this command the tenant's cap, and a little less
+  // where CUDA gives less than NVML tells. Much less would be another device's.
+  static uint64_t better_known(uint64_t told, uint64_t found) {
+    return found > told || found > told - told / 32 ? found : told;
   }
 
   // The PID of a dead process may be another's by now.

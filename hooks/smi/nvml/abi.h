@@ -11,6 +11,7 @@ using nvmlDevice_t = struct DeviceHandle*;
 
 inline constexpr nvmlReturn_t kSuccess = 0;           // NVML_SUCCESS
 inline constexpr nvmlReturn_t kUninitialized = 1;     // NVML_ERROR_UNINITIALIZED
+inline constexpr nvmlReturn_t kNotSupported = 3;      // NVML_ERROR_NOT_SUPPORTED
 inline constexpr nvmlReturn_t kNotFound = 6;          // NVML_ERROR_NOT_FOUND
 inline constexpr nvmlReturn_t kInsufficientSize = 7;  // NVML_ERROR_INSUFFICIENT_SIZE
 
@@ -53,6 +54,7 @@ struct nvmlPciInfo_t {
 };
 inline constexpr unsigned long long kNotAvailable = ~0ull;
 
+inline constexpr unsigned kMemoryV2 = 0x02000028;      // version of nvmlMemory_v2_t
 inline constexpr unsigned kDetailListV1 = 0x01000018;  // version of nvmlProcessDetailList_v1_t
 inline constexpr unsigned kNoInstance = ~0u;           // an instance id where there is no MIG
 

@@ -1,4 +1,5 @@
-// The driver's version, on which the layout and the PIDs of NVML's process lists depend.
+// The driver's version, on which the layout and the meaning (list_meaning.h) of NVML's process
+// lists depend.
 #pragma once
 
 #include <stdlib.h>
@@ -30,11 +31,6 @@ inline DriverVersion version_in(const char* text) {
 
 // Reads the version from NVML, which must be initialised.
 DriverVersion driver_version();
-
-// Whether the lists speak of PIDs in the caller's namespace; older drivers give host PIDs.
-constexpr bool lists_own_namespace(const DriverVersion& version) {
-  return version >= DriverVersion{535, 113, 1};
-}
 
 // Whether the third generation of the lists has the entries that nvml.h describes. Some drivers in
 // between fill larger ones; which ones exactly is not known.

@@ -7,6 +7,7 @@
 
 #include "hooks/smi/nvml/library.h"
 #include "hooks/smi/nvml/mig_instances.h"
+#include "hooks/smi/nvml/usable_memory.h"
 #include "shim/process/hook_scope.h"
 #include "shim/process/tenant_view.h"
 
@@ -28,7 +29,9 @@ bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes
       continue;
     }
     TenantView view;
-    if (observation.device(part.key, memory.total, view)) {
+    uint64_t usable = memory.total;
+    usable_bytes(part.handle, usable);
+    if (observation.device(part.key, usable, view)) {
       capped = true;
     } else {
       view = {.cap = memory.total, .used = memory.used};

@@ -2,13 +2,17 @@
 //
 // Entries are edited where NVML put them and moved together. A list of our own is needed only
 // where the caller's array is too small for all processes but perhaps not for the tenant's.
-// PIDs mean different things with different drivers (driver_version.h), so with a driver of unknown
-// version the lists are left alone. nvidia-smi 535 and later reads its table through a
+// PIDs mean different things with different drivers (list_meaning.h), so with a driver of unknown
+// version the lists are left alone. A thread's PID is shown as its process's, and nobody twice.
+// nvidia-smi 535 and later reads its table through a
 // private interface, which is not hooked.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "hooks/smi/nvml/driver_version.h"
 #include "hooks/smi/nvml/library.h"
+#include "hooks/smi/nvml/list_meaning.h"
 #include "hooks/smi/nvml/mig_instances.h"
 #include "shim/base/report.h"
 #include "shim/config/identity.h"
@@ -52,7 +56,7 @@ bool is_on(const Info& info, const Part& part) {
 class TenantFilter {
  public:
   TenantFilter(Process& process, nvmlDevice_t device, const DriverVersion& version)
-      : observation_(process), parts_(device), own_namespace_(lists_own_namespace(version)) {
+      : observation_(process), parts_(device), meaning_(meaning_of_lists(version)) {
     for (const Part& part : parts_) {
       TenantView ignored;
       capped_[&part - parts_.begin()] = observation_.device(part.key, 0, ignored);
@@ -64,7 +68,9 @@ class TenantFilter {
   unsigned apply(Info* infos, unsigned count) const {
     unsigned kept = 0;
     for (unsigned i = 0; i < count; ++i) {
-      if (stays(infos[i])) infos[kept++] = infos[i];
+      const bool shown =
+          !is_capped(infos[i]) || (is_tenants(infos[i]) && !is_among(infos, kept, infos[i]));
+      if (shown) infos[kept++] = infos[i];
     }
     std::fill(infos + kept, infos + count, Info{});
     return kept;
@@ -72,15 +78,45 @@ class TenantFilter {
 
  private:
   template <typename Info>
-  bool stays(Info& info) const {
-    bool on_capped = false;
-    for (const Part& part : parts_) on_capped |= is_on(info, part) && is_capped(part);
-    if (!on_capped) return true;
-    const ProcessName name =
-        own_namespace_ ? process_of_own_namespace(info.pid) : process_of_host(info.pid);
-    if (edit(info, name)) return true;
+  bool is_capped(const Info& info) const {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return is_on(info, part) && capped_[&part - parts_.begin()];
+    });
+  }
+
+  template <typename Info>
+  static bool is_among(const Info* infos, unsigned count, const Info& info) {
+    return std::any_of(infos, infos + count, [&](const Info& other) {
+      if constexpr (requires { info.gpuInstanceId; }) {
+        return other.pid == info.pid && other.gpuInstanceId == info.gpuInstanceId &&
+               other.computeInstanceId == info.computeInstanceId;
+      }
+      return other.pid == info.pid;
+    });
+  }
+
+  // Whether the entry is of a process of the tenant; if so it is made to say what the ledger does.
+  template <typename Info>
+  bool is_tenants(Info& info) const {
+    using Pids = ListMeaning::Pids;
+    if (meaning_.pids == Pids::host) return edit(info, process_of_host(info.pid));
+    if (meaning_.pids == Pids::unknown) return edit(info, process_of_either(info.pid));
+    if (edit(info, process_of_own_namespace(info.pid))) return true;
+    const uint32_t owner = owner_of(info.pid);
     // It may be in a PID namespace inside ours, under another PID.
-    return name.pid != 0 && edit(info, seen_from_inside(info.pid));
+    if (!edit(info, process_of_own_namespace(owner)) && !edit(info, seen_from_inside(owner))) {
+      return false;
+    }
+    info.pid = owner;
+    return true;
+  }
+
+  // The process that a listed number stands for, in our namespace.
+  uint32_t owner_of(uint32_t pid) const {
+    if (!meaning_.threads) return pid;
+    if (stands_for_self(pid, meaning_)) return static_cast<uint32_t>(getpid());
+    const uint32_t owner = process_of_thread(pid);
+    return owner != 0 ? owner : pid;
   }
 
   // Writes the ledger's figure into the entry. False if the tenant has no such process.
@@ -96,12 +132,10 @@ class TenantFilter {
     return true;
   }
 
-  bool is_capped(const Part& part) const { return capped_[&part - parts_.begin()]; }
-
   Observation observation_;
   Parts parts_;
   bool capped_[Parts::kMost] = {};
-  bool own_namespace_;
+  ListMeaning meaning_;
 };
 
 // `ask(count, infos)` calls NVML, which puts at most `*count` entries into `infos`.

@@ -2,11 +2,14 @@
 #include "actor.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 namespace client {
 
@@ -24,12 +27,22 @@ void* driver_function(const char* name) {
   return function;
 }
 
+// RANDOM_CALLS_BESIDE: by a thread that is not the first and lives as long as the process.
+static int initialise() {
+  if (std::getenv("RANDOM_CALLS_BESIDE") == nullptr) return call("cuInit", 0u);
+  std::promise<int> result;
+  std::thread([&result] {
+    result.set_value(call("cuInit", 0u));
+    for (;;) pause();
+  }).detach();
+  return result.get_future().get();
+}
+
 const Api api = {
     .name = "random_calls",
     .begin =
         [](World& world) {
-          return call("cuInit", 0u) == 0 &&
-                 call("cuDevicePrimaryCtxRetain", &world.context, 0) == 0 &&
+          return initialise() == 0 && call("cuDevicePrimaryCtxRetain", &world.context, 0) == 0 &&
                  call("cuCtxSetCurrent", world.context) == 0;
         },
     .begin_thread = [](const World& world) { call("cuCtxSetCurrent", world.context); },

@@ -139,7 +139,11 @@ class Driver {
   GraphMemory graph_memory;
   Graphs graphs;
   Arrays arrays;
-  std::unordered_map<void*, size_t> host_allocations;
+  struct HostAllocation {
+    size_t bytes;
+    int device;  // of the context that it was made in
+  };
+  std::unordered_map<void*, HostAllocation> host_allocations;
   std::unordered_map<void*, size_t> host_registrations;
 
  private:
@@ -150,6 +154,7 @@ class Driver {
   Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low,
                    bool takes_memory = true);
   void drop_range(Range* range);
+  void note_managed(const Range& range, int sign);
   void finish(Context* context);
 
   std::mutex mutex_;

@@ -56,8 +56,15 @@ Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, boo
   return range;
 }
 
+void Driver::note_managed(const Range& range, int sign) {
+  if (range.managed && range.physical.device >= 0)
+    account_->note(range.physical.device, &ProcessDevice::managed_bytes,
+                   sign * static_cast<int64_t>(range.physical.bytes));
+}
+
 void Driver::drop_range(Range* range) {
   Context* const context = range->context;
+  note_managed(*range, -1);
   if (range->next != nullptr) range->next->previous = range->previous;
   (range->previous != nullptr ? range->previous->next : context->ranges) = range->next;
   space(range->low).give_back(range->address, range->pages);
@@ -75,6 +82,7 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     range->bytes = bytes;
     range->managed = managed;
+    note_managed(*range, 1);
     *out = range->address;
     return CUDA_SUCCESS;
   }
@@ -92,8 +100,10 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
 }
 
 bool Driver::prefetch(Range* range) {
-  return range->physical.device >= 0 ||
-         account_->take(range->context->device, range->pages * kPage, &range->physical);
+  if (range->physical.device >= 0) return true;
+  if (!account_->take(range->context->device, range->pages * kPage, &range->physical)) return false;
+  note_managed(*range, 1);
+  return true;
 }
 
 CUresult Driver::free(uint64_t address) {

@@ -17,7 +17,9 @@ CUresult allocate_host(void** out, size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 4096, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   const Guard guard(Driver::get().lock());
-  Driver::get().host_allocations[memory] = bytes;
+  Driver::get().host_allocations[memory] = {bytes, sim::current()->device};
+  Driver::get().account().note(sim::current()->device, &sim::ProcessDevice::pinned_bytes,
+                               static_cast<int64_t>(bytes));
   *out = memory;
   return CUDA_SUCCESS;
 }
@@ -62,7 +64,12 @@ SIM_API CUresult cuMemFreeHost(void* memory) {
   SIM_CALL(cuMemFreeHost);
   {
     const Guard guard(Driver::get().lock());
-    if (Driver::get().host_allocations.erase(memory) == 0) return CUDA_ERROR_INVALID_VALUE;
+    auto& allocations = Driver::get().host_allocations;
+    const auto found = allocations.find(memory);
+    if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+    Driver::get().account().note(found->second.device, &sim::ProcessDevice::pinned_bytes,
+                                 -static_cast<int64_t>(found->second.bytes));
+    allocations.erase(found);
   }
   std::free(memory);
   return CUDA_SUCCESS;

@@ -1,4 +1,5 @@
-// A preloadable library that shows a program the simulated node's /sys of AMD's kernel driver. Each
+// A preloadable library that shows a program the simulated node's /sys of AMD's kernel driver, and
+// the version file of NVIDIA's. Each
 // call of libc that takes a path and that real readers use is wrapped once: the path is exchanged
 // for the one in the node's tree if it is the driver's, and the real function does the rest. Only
 // the amounts of memory are answered here (process_files.h). libc's own inner calls cannot be
@@ -49,6 +50,7 @@ class Place {
     const int before = errno;
     if (*path == '/') {
       if (sim::may_be_kfd(path)) find(path);
+      if (std::strcmp(path, "/proc/driver/nvidia/version") == 0) find_driver_file();
     } else if (dirfd >= 0 && *path != '\0') {
       find_below(dirfd, path);
     }
@@ -110,6 +112,15 @@ class Place {
     if (name_.kind == KfdKind::kRender && files_->lacks_render(name_.number)) {
       path_ = "/dev/dri/none";
     }
+  }
+
+  // NVIDIA's kernel driver shows this one file beside its devices.
+  void find_driver_file() {
+    const char* const node = std::getenv(sim::kNodeVariable);
+    if (node == nullptr || std::strlen(node) + 32 > sizeof real_) return;
+    const std::string file = sim::driver_file_of(node);
+    std::memcpy(real_, file.c_str(), file.size() + 1);
+    path_ = real_;
   }
 
   // A folder of the tree can only have been opened through here.

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -38,12 +39,12 @@ uint64_t own_start_time() {
 }
 
 // The first number of "NSpid:", which has one for each PID namespace that /proc can see.
-int outermost_pid() {
-  std::ifstream status("/proc/self/status");
+int outermost_number(const char* status_file, int otherwise) {
+  std::ifstream status(status_file);
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("NSpid:", 0) == 0) return std::atoi(line.c_str() + 6);
   }
-  return getpid();
+  return otherwise;
 }
 
 void own_command(char* to, size_t size) {
@@ -115,7 +116,11 @@ bool Account::enroll(std::string* error, Vendor vendor) {
   stat("/proc/self/ns/pid", &name_space);
   const char* linger = std::getenv(kLingerVariable);
   row_->pid = getpid();
-  row_->host_pid = outermost_pid();
+  row_->host_pid = outermost_number("/proc/self/status", row_->pid);
+  row_->tid = static_cast<int32_t>(syscall(SYS_gettid));
+  row_->host_tid = outermost_number("/proc/thread-self/status", row_->tid);
+  const char* clients = std::getenv(kClientsVariable);
+  row_->clients = clients != nullptr ? static_cast<uint32_t>(std::atoi(clients)) : 1;
   row_->tenant = static_cast<uint32_t>(tenant_index_);
   row_->vendor = vendor;
   row_->start_time = own_start_time();

@@ -43,6 +43,10 @@ class Account {
 
   // Host memory of the runtime's was freed, which some kernels' KFD subtracts on the first device.
   void host_memory_freed(uint64_t bytes);
+  // Remembers bytes that the driver's lists count in a way of their own; fewer if negative.
+  void note(int dev, Counter ProcessDevice::*what, int64_t bytes) {
+    (row_->device[dev].*what).fetch_add(static_cast<uint64_t>(bytes));
+  }
 
   // The life of physical memory. take() wants *out to hold nothing yet. drop() gives it back if
   // this process has it alone, and lets go of it otherwise: the bytes are free when the last

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "sim/kfd/tree.h"
 #include "sim/node/reap.h"
@@ -38,9 +39,20 @@ int64_t number_from(const char* variable, int64_t fallback) {
   return text != nullptr && *text != '\0' ? std::strtoll(text, nullptr, 10) : fallback;
 }
 
-bool has_amd(const NodeFile& file) {
+bool has(const NodeFile& file, Vendor vendor) {
   return std::any_of(file.device, file.device + file.header.device_count,
-                     [](const DeviceRow& device) { return device.vendor == Vendor::kAmd; });
+                     [vendor](const DeviceRow& device) { return device.vendor == vendor; });
+}
+
+// The two forms of the line are those that the modules of either flavour print.
+bool write_driver_file(const std::string& node_path, const Header& header) {
+  const std::string path = driver_file_of(node_path);
+  std::ofstream file(path);
+  file << "NVRM version: NVIDIA UNIX "
+       << (header.open_modules ? "Open Kernel Module for x86_64  " : "x86_64 Kernel Module  ")
+       << header.driver << "  Release Build\nGCC version:  gcc version 12.2.0 (Debian 12.2.0)\n";
+  file.close();
+  return chmod(path.c_str(), 0444) == 0 && file.good();
 }
 
 }  // namespace
@@ -64,14 +76,19 @@ bool Node::create(const std::string& path, std::string_view profile, const NodeO
   if (good) {
     file->header.version = kLayoutVersion;
     file->header.file_size = sizeof(NodeFile);
+    std::strncpy(file->header.driver, options.driver.c_str(), sizeof file->header.driver - 1);
+    file->header.open_modules = options.open_modules;
     file->header.linger_ns = options.linger_ms * 1000000ULL;
     file->header.identity = monotonic_ns() ^ static_cast<uint64_t>(getpid()) << 48;
     file->header.magic = kMagic;
     if (link(temporary.c_str(), path.c_str()) != 0) {
       good = fail(error, path + ": " + std::strerror(errno));
-    } else if (has_amd(*file) && !make_kfd_tree(path, *file)) {
+    } else if (has(*file, Vendor::kAmd) && !make_kfd_tree(path, *file)) {
       remove(path);
       good = fail(error, "cannot write " + kfd_tree_of(path));
+    } else if (has(*file, Vendor::kNvidia) && !write_driver_file(path, file->header)) {
+      remove(path);
+      good = fail(error, "cannot write " + driver_file_of(path));
     }
   }
   munmap(file, sizeof(NodeFile));
@@ -82,6 +99,7 @@ bool Node::create(const std::string& path, std::string_view profile, const NodeO
 bool Node::remove(const std::string& path) {
   const bool removed = unlink(path.c_str()) == 0;
   remove_kfd_tree(path);
+  unlink(driver_file_of(path).c_str());
   return removed;
 }
 
@@ -291,6 +309,9 @@ std::vector<ProcessInfo> Node::processes() {
     ProcessInfo info;
     info.pid = row.pid;
     info.host_pid = row.host_pid;
+    info.tid = row.tid;
+    info.host_tid = row.host_tid;
+    info.clients = static_cast<int>(row.clients);
     info.pid_namespace = row.pid_namespace;
     info.vendor = row.vendor;
     info.tenant = file_->tenant[row.tenant].tag;
@@ -299,7 +320,8 @@ std::vector<ProcessInfo> Node::processes() {
     for (int dev = 0; dev < device_count(); ++dev) {
       info.device.push_back({row.device[dev].context_bytes.load(),
                              row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev),
-                             row.device[dev].contexts.load()});
+                             row.device[dev].contexts.load(), row.device[dev].managed_bytes.load(),
+                             row.device[dev].pinned_bytes.load()});
     }
     all.push_back(std::move(info));
   }

@@ -20,16 +20,26 @@ inline constexpr const char* kTenantVariable = "FRACGPU_SIM_TENANT";
 inline constexpr const char* kContextVariable = "FRACGPU_SIM_CONTEXT_MIB";
 inline constexpr const char* kLingerVariable = "FRACGPU_SIM_LINGER_MS";
 inline constexpr const char* kWatchVariable = "FRACGPU_SIM_WATCH";  // see watch.cc
+inline constexpr const char* kClientsVariable = "FRACGPU_SIM_RM_CLIENTS";
+
+// Where the node's /proc/driver/nvidia/version is; libsimkfd shows it under its real name.
+inline std::string driver_file_of(const std::string& node_path) {
+  return node_path + ".nvidia-version";
+}
 
 struct NodeOptions {
   int64_t context_mib = -1;  // -1: the profile's own
   int64_t total_mib = -1;    // -1: the profile's own
   uint64_t linger_ms = 0;
+  std::string driver = "580.65.06";  // of NVIDIA
+  bool open_modules = true;
 };
 
 struct ProcessInfo {
-  int pid = 0;       // in its own namespace, whose inode is beside it
-  int host_pid = 0;  // as far out as the process can see itself
+  int pid = 0;                // in its own namespace, whose inode is beside it
+  int host_pid = 0;           // as far out as the process can see itself
+  int tid = 0, host_tid = 0;  // of the thread that opened the driver
+  int clients = 1;            // how often the process did
   uint64_t pid_namespace = 0;
   Vendor vendor =
       Vendor::kNvidia;  // whose driver it has opened; a process may appear once for each
@@ -38,6 +48,8 @@ struct ProcessInfo {
   bool lingering = false;  // dead, its memory not yet returned
   struct Use {
     uint64_t context_bytes = 0, allocation_bytes = 0, contexts = 0;
+    uint64_t managed_bytes = 0;  // of allocation_bytes
+    uint64_t pinned_bytes = 0;   // of host memory
     uint64_t total() const { return context_bytes + allocation_bytes; }
   };
   std::vector<Use> device;
@@ -67,6 +79,8 @@ class Node {
   std::vector<int> mig_instances(int dev) const;
   int mig_parent(int dev) const;  // -1: no instance
   std::string profile() const { return file_->header.profile; }
+  const char* driver() const { return file_->header.driver; }
+  bool open_modules() const { return file_->header.open_modules; }
   const DeviceRow& device(int dev) const { return file_->device[dev]; }
   // "GPU-…" or "MIG-…": of the usual form, or of 16 digits for AMD, whose partitions may share it.
   std::string uuid(int dev) const;
@@ -126,10 +140,10 @@ class Node {
 };
 
 // The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
-// h200, tiny, mi300x, mi210,
-// mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing,
-// mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1, tiny-apu and tiny-cpx; several of them joined by '+'; and
-// behind '@' what is peculiar to the machine's KFD (see profiles.cc).
+// h200, rtx6000-ada, gb10, tiny, mi300x, mi210, mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr;
+// with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1, tiny-apu and
+// tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar to the machine's KFD
+// (see profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -37,8 +37,11 @@ struct alignas(64) DeviceRow {
   unsigned char uuid[16];  // AMD: the 16 hexadecimal digits of unique_id, as HIP gives them
   uint32_t pci_domain, pci_bus, pci_device, pci_id, pci_subsystem;
   uint32_t major, minor, multiprocessors;
-  uint64_t total;
+  uint64_t total;          // what CUDA gives
+  uint64_t nvml_total;     // what NVML calls the total, which may be more
+  uint64_t nvml_reserved;  // of that, what it says the driver keeps for itself
   uint64_t context_bytes;  // what every context on this device takes
+  bool frame_buffer;       // false: the device uses the machine's memory, as GB10 does
   // AMD's identity of a device, which is one partition of a GPU; zero for the others.
   Vendor vendor;
   uint32_t kfd_gpu_id;   // differs between partitions, whatever else they share
@@ -91,6 +94,9 @@ struct ProcessDevice {
   Counter contexts;
   Counter imported;    // of others' memory that it has
   Counter host_freed;  // bytes that a KFD which underflows has subtracted
+  // What drivers count for a process in ways of their own; no total rests on these.
+  Counter managed_bytes;  // of allocation_bytes: pages that the kernel moves about by itself
+  Counter pinned_bytes;   // of host memory
 };
 
 enum class RowState : uint32_t { kFree = 0, kLive = 1 };
@@ -100,6 +106,8 @@ struct alignas(64) ProcessRow {
   std::atomic<uint32_t> busy;   // the owner is between the first and the last store of one update
   int32_t pid;                  // in its own namespace
   int32_t host_pid;             // as far out as it can see itself
+  int32_t tid, host_tid;        // the same of the thread that opened the driver
+  uint32_t clients;             // how often it did
   uint32_t tenant;
   Vendor vendor;        // whose kernel driver it has opened
   uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it
@@ -144,6 +152,8 @@ struct alignas(64) Header {
   uint32_t kfd_quirks;  // of KfdQuirk
   uint64_t identity;    // tells this node from another one at the same path
   char profile[112];
+  char driver[24];    // NVIDIA's version
+  bool open_modules;  // of NVIDIA's kernel modules, the flavour
   alignas(64) std::atomic<uint64_t> serial;
   std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
   std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too

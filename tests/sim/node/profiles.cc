@@ -38,6 +38,9 @@ struct Profile {
   bool svm = false;
   uint32_t cwsr_kib = 0;
   uint64_t carve_out_mib = 0;
+  uint64_t nvml_total_mib = 0;  // 0: as much as CUDA gives
+  uint64_t nvml_reserved_mib = 0;
+  bool frame_buffer = true;
 };
 
 // How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
@@ -60,6 +63,13 @@ constexpr Profile kProfiles[] = {
     {"h100-80gb-mig", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de, 0, 1,
      true},
     {"h200", "NVIDIA H200", 143770, 520, 9, 0, 132, 0x233510de, 0x18be10de},
+    // NVML's total and CUDA's differ by what the driver keeps (unslothai/unsloth-zoo PR 1053:
+    // 49,140 and 48,509 MiB). How much of it NVML calls reserved is not public: here a little less.
+    {"rtx6000-ada", "NVIDIA RTX 6000 Ada Generation", 48508, 370, 8, 9, 142, 0x26b110de, 0x16a110de,
+     0, 1, false, false, 0, 0, 49140, 600},
+    // Its memory is the machine's, and NVML tells no total (NVIDIA DGX Spark's documentation).
+    {"gb10", "NVIDIA GB10", 122572, 300, 12, 1, 48, 0x2e1210de, 0x21ec10de, 0, 1, false, false, 0,
+     0, 0, 0, false},
     {"tiny", "Simulated Tiny GPU", 1024, 64, 9, 0, 16, 0x1fff10de, 0x000010de},
     {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402, 1, false, true},
     {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2, false, true},
@@ -121,7 +131,7 @@ void add_mig_instances(NodeFile* file, int gpu, std::string_view profile) {
     std::memcpy(static_cast<void*>(&instance), &file->device[gpu], sizeof instance);
     std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", gpu_name.c_str(), made.name);
     set_uuid(&instance, profile, 100 * (gpu + 1) + i);
-    instance.total = made.total_mib << 20;
+    instance.total = instance.nvml_total = made.total_mib << 20;
     instance.multiprocessors = 16;
     instance.mig_parent = static_cast<uint32_t>(gpu) + 1;
     instance.gpu_instance = made.gpu_instance;
@@ -208,6 +218,11 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     device.multiprocessors = found->multiprocessors;
     device.total = rounded(options.total_mib, found->total_mib);
     if (device.total > kMaxDeviceBytes) return false;
+    device.nvml_total = found->nvml_total_mib != 0 && options.total_mib < 0
+                            ? found->nvml_total_mib << 20
+                            : device.total;
+    device.nvml_reserved = found->nvml_reserved_mib << 20;
+    device.frame_buffer = found->frame_buffer;
     device.context_bytes = rounded(options.context_mib, found->context_mib);
     device.vendor = amd ? Vendor::kAmd : Vendor::kNvidia;
     device.gfx_target_version = found->gfx_target_version;

@@ -229,6 +229,8 @@ int Node::reap(int tenant, int except_row) {
       use.contexts.store(0);
       use.imported.store(0);
       use.host_freed.store(0);
+      use.managed_bytes.store(0);
+      use.pinned_bytes.store(0);
     }
     row.busy.store(0);
     row.state.store(static_cast<uint32_t>(RowState::kFree), std::memory_order_release);

@@ -13,6 +13,7 @@ namespace {
 int usage() {
   std::fputs(
       "usage: simnode create PATH [--profile P] [--context-mib N] [--total-mib N] [--linger-ms N]\n"
+      "                           [--driver 580.65.06] [--modules open|closed]\n"
       "       simnode show PATH [--json]\n"
       "       simnode reset PATH      start the high-water marks again\n"
       "       simnode remove PATH\n",
@@ -141,6 +142,12 @@ int main(int argc, char** argv) {
       options.total_mib = std::atoll(argv[++i]);
     } else if (std::strcmp(argv[i], "--linger-ms") == 0 && more) {
       options.linger_ms = std::strtoull(argv[++i], nullptr, 10);
+    } else if (std::strcmp(argv[i], "--driver") == 0 && more) {
+      options.driver = argv[++i];
+    } else if (std::strcmp(argv[i], "--modules") == 0 && more) {
+      const std::string flavour = argv[++i];
+      if (flavour != "open" && flavour != "closed") return usage();
+      options.open_modules = flavour == "open";
     } else {
       return usage();
     }

@@ -1,7 +1,9 @@
 // Memory as the simulated NVML reports it, straight from the physical node, and reading reaps the
 // dead first. FRACGPU_SIM_NVML_RESERVED_MIB is what the driver keeps for itself: beside what is
 // used in the second version of the call, part of it in the first, which calls the second through
-// the PLT, as the vendor's does. A GPU in MIG mode has the sum of its instances in use.
+// the PLT, as the vendor's does. A GPU in MIG mode has the sum of its instances in use. A device
+// without a frame buffer has none of all this to report: NOT_SUPPORTED (NVIDIA DGX Spark's
+// documentation, known issues).
 #include <algorithm>
 #include <cstdlib>
 
@@ -9,9 +11,9 @@
 
 namespace {
 
-unsigned long long reserved() {
+unsigned long long reserved(const sim::DeviceRow& device) {
   const char* text = std::getenv("FRACGPU_SIM_NVML_RESERVED_MIB");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) << 20 : 0;
+  return text != nullptr ? std::strtoull(text, nullptr, 10) << 20 : device.nvml_reserved;
 }
 
 unsigned long long used(int dev) {
@@ -29,9 +31,11 @@ SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_
   NVML_DEVICE(handle, dev);
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (memory->version != kMemoryV2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  memory->total = sim::nvml_node().total(dev);
+  const sim::DeviceRow& device = sim::nvml_node().device(dev);
+  if (!device.frame_buffer) return NVML_ERROR_NOT_SUPPORTED;
+  memory->total = device.nvml_total;
   memory->used = used(dev);
-  memory->reserved = std::min(reserved(), memory->total - memory->used);
+  memory->reserved = std::min<unsigned long long>(reserved(device), memory->total - memory->used);
   memory->free = memory->total - memory->used - memory->reserved;
   return NVML_SUCCESS;
 }

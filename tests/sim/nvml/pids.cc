@@ -1,6 +1,5 @@
-// Translates PIDs as the kernel driver does: since 535.113.01 into the caller's PID namespace,
-// where processes outside of it are not visible at all; before that, every caller is given host
-// PIDs.
+// Translates PIDs as the kernel driver does: into the caller's PID namespace, where processes
+// outside of it are not visible at all, or not at all (driver_facts.cc).
 #include "sim/nvml/pids.h"
 
 #include <fcntl.h>
@@ -9,14 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
-
-#include "sim/nvml/state.h"
 
 namespace sim {
 namespace {
@@ -53,20 +48,16 @@ int depth_below_caller(const std::string& proc) {
 
 }  // namespace
 
-bool driver_is_since(const char* text, int major, int minor, int patch) {
-  int a = 0, b = 0, c = 0;
-  std::sscanf(text, "%d.%d.%d", &a, &b, &c);
-  return std::tuple(a, b, c) >= std::tuple(major, minor, patch);
-}
-
-int pid_for_caller(const ProcessInfo& process) {
-  if (!driver_is_since(nvml_driver_version(), 535, 113, 1)) return process.host_pid;
-  if (process.pid_namespace == own_namespace()) return process.pid;
+int pid_for_caller(const ProcessInfo& process, const ListRules& rules) {
+  if (rules.host_pids) return process.host_pid;
+  const int own = rules.thread_pids ? process.tid : process.pid;
+  const int host = rules.thread_pids ? process.host_tid : process.host_pid;
+  if (process.pid_namespace == own_namespace()) return own;
   const std::string proc = "/proc/" + std::to_string(process.host_pid);
   // A process in a container of its own cannot know its PID farther out: another has that number.
   if (namespace_of(proc) != process.pid_namespace) return 0;
   const int depth = depth_below_caller(proc);
-  std::ifstream status(proc + "/status");
+  std::ifstream status("/proc/" + std::to_string(host) + "/status");
   for (std::string line; depth >= 0 && std::getline(status, line);) {
     if (line.rfind("NSpid:", 0) != 0) continue;
     std::istringstream numbers(line.substr(6));
@@ -75,7 +66,8 @@ int pid_for_caller(const ProcessInfo& process) {
     const auto inner = static_cast<size_t>(depth);
     return inner < pids.size() ? pids[pids.size() - 1 - inner] : 0;
   }
-  return 0;
+  // A thread that is gone has its number still, in the outermost namespace as in any other.
+  return depth > 0 && rules.thread_pids ? host : 0;
 }
 
 }  // namespace sim

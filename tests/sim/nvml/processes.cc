@@ -2,9 +2,11 @@
 // first. A list with too little room says INSUFFICIENT_SIZE and how much is needed. As in the
 // vendor's library, older generations of a list call newer ones through the PLT. Drivers from
 // 535.43 to before 535.104 fill larger entries in the third generation. FRACGPU_SIM_NVML_GRAPHICS=1
-// puts every process into the graphics list too.
+// puts every process into the graphics list too. While the file that FRACGPU_SIM_NVML_SAYS names
+// is there, every process is said to have as many MiB as it says, whatever it has.
+#include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <fstream>
 #include <vector>
 
 #include "sim/nvml/pids.h"
@@ -18,19 +20,61 @@ struct Row {
   unsigned gpu_instance, compute_instance;
 };
 
-// One row per PID with memory on the device: a process that has replaced its image may own two rows
-// for a moment.
-void add_rows(int dev, std::vector<Row>* rows) {
-  std::map<unsigned, unsigned long long> sums;
+// One opening of the driver by a process.
+struct Client {
+  int host_pid, shown_pid;
+  unsigned long long used;
+};
+
+// A process that has replaced its image may own two rows for a moment.
+std::vector<Client> clients_on(int dev, const sim::ListRules& rules) {
+  std::vector<Client> clients;
   for (const sim::ProcessInfo& process : sim::nvml_node().processes()) {
     const auto& use = process.device[static_cast<size_t>(dev)];
-    const int pid = use.total() != 0 ? sim::pid_for_caller(process) : 0;
-    if (pid != 0) sums[static_cast<unsigned>(pid)] += use.total();
+    if (use.total() == 0) continue;
+    const int shown = sim::pid_for_caller(process, rules);
+    // Managed memory belongs to no client: the kernel's driver for it (UVM) is one of its own.
+    // Where there is no frame buffer, what a client has of the machine's memory is summed instead:
+    // pinned memory too (ogkm, gpu_rmapi.c, `isZeroFb`).
+    const bool frame_buffer = sim::nvml_node().device(dev).frame_buffer;
+    const auto used =
+        use.total() - use.managed_bytes + (frame_buffer ? uint64_t{0} : use.pinned_bytes);
+    clients.push_back({process.host_pid, shown, used});
+    for (int i = 1; i < process.clients; ++i) clients.push_back({process.host_pid, shown, 0});
+  }
+  return clients;
+}
+
+bool is_told_otherwise(unsigned long long* bytes) {
+  const char* path = std::getenv("FRACGPU_SIM_NVML_SAYS");
+  std::ifstream file(path != nullptr ? path : "");
+  if (!(file >> *bytes)) return false;
+  *bytes <<= 20;
+  return true;
+}
+
+// As the kernel driver does it: first it lists clients by number, leaving out processes that it has
+// already, and then it looks up each number's memory.
+void add_rows(int dev, std::vector<Row>* rows) {
+  const sim::ListRules rules =
+      sim::list_rules(sim::nvml_driver_version(), sim::nvml_node().open_modules());
+  const std::vector<Client> clients = clients_on(dev, rules);
+  std::vector<int> pids;
+  for (const Client& client : clients) {
+    const int known_as = rules.repeats_clients ? client.host_pid : client.shown_pid;
+    const bool known = std::find(pids.begin(), pids.end(), known_as) != pids.end();
+    if (!known && client.shown_pid != 0) pids.push_back(client.shown_pid);
   }
   const bool mig = sim::nvml_node().mig_parent(dev) >= 0;
   const sim::DeviceRow& device = sim::nvml_node().device(dev);
-  for (const auto& [pid, used] : sums) {
-    rows->push_back({pid, used, mig ? device.gpu_instance : kNoInstance,
+  for (const int pid : pids) {
+    unsigned long long used = 0;
+    for (const Client& client : clients) {
+      if ((rules.memory_by_host_pid ? client.host_pid : client.shown_pid) == pid)
+        used += client.used;
+    }
+    is_told_otherwise(&used);
+    rows->push_back({static_cast<unsigned>(pid), used, mig ? device.gpu_instance : kNoInstance,
                      mig ? device.compute_instance : kNoInstance});
   }
 }

@@ -23,7 +23,7 @@ nvmlDevice_t nvml_handle(int dev);
 // -1 for anything that is not a handle of ours.
 int nvml_device(nvmlDevice_t handle);
 
-// What FRACGPU_SIM_NVML_DRIVER says, or 580.65.06.
+// What FRACGPU_SIM_NVML_DRIVER says, or else the node.
 const char* nvml_driver_version();
 
 // Copies a text with its end, or says that it does not fit.

@@ -1,5 +1,5 @@
 // Initialisation, versions, error texts and process names of the simulated NVML.
-// The driver version is 580.65.06 unless FRACGPU_SIM_NVML_DRIVER says otherwise, the CUDA
+// The driver version is the node's unless FRACGPU_SIM_NVML_DRIVER says otherwise, the CUDA
 // version 13.0 unless FRACGPU_SIM_DRIVER_VERSION does. Initialisation is counted, as in the
 // vendor's library.
 #include <cstdio>
@@ -33,7 +33,7 @@ const char* from_environment(const char* variable, const char* fallback) {
 }  // namespace
 
 const char* nvml_driver_version() {
-  return from_environment("FRACGPU_SIM_NVML_DRIVER", "580.65.06");
+  return from_environment("FRACGPU_SIM_NVML_DRIVER", nvml_node().driver());
 }
 
 nvmlReturn_t nvml_init() {
