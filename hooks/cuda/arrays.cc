@@ -121,13 +121,15 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   const LinearSize needed = linear_size(size(context.device));
   const Array before = *out;
   if (needed.shares_chunk) {
-    OverheadReservation reservation(process, context.device_index, needed.units, api);
+    OverheadReservation reservation(process, context.device_index, needed.units, api,
+                                    OverheadReservation::Kind::array);
     if (!reservation) return kOutOfMemory;
     process.small_arrays.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = create();
     if (result == kOutOfMemory) reservation.refused_by_driver();
     if (result == kSuccess && reservation.made() &&
-        record_small_array(process, context, reinterpret_cast<uint64_t>(*out))) {
+        record_small_array(process, context, reinterpret_cast<uint64_t>(*out),
+                           reservation.unread_since())) {
       return result;
     }
     process.small_arrays.fetch_sub(1, std::memory_order_relaxed);

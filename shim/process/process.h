@@ -20,11 +20,31 @@
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/context_table.h"
 #include "shim/tracking/graph_table.h"
+#include "shim/tracking/library_table.h"
 #include "shim/tracking/live_map.h"
+#include "shim/tracking/module_table.h"
 #include "shim/tracking/physical_table.h"
 #include "shim/tracking/pool_table.h"
 
 namespace fracgpu {
+
+// Calls that go without a reading of the driver-reported usage, because what they charge was right
+// whenever a reading checked it. The more often it was, the more go without one.
+class UnreadCalls {
+ public:
+  // Whether the next call may.
+  bool take() { return left_ > 0 && left_-- > 0; }
+  // What a reading said of the calls since the last one: `enough` was charged for them.
+  void judge(bool enough) {
+    next_ = enough ? (next_ < kMost ? next_ * 2 : kMost) : kFirst;
+    left_ = enough ? next_ : 0;
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 8, kMost = 1u << 16;  // chosen, not measured
+
+  uint32_t left_ = 0, next_ = kFirst;
+};
 
 // Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
 // shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
@@ -41,7 +61,12 @@ struct Overhead {
   uint64_t exported = 0;     // the most of `units` that others may hold
   uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not
   bool exact = true;         // `units` was measured, and nothing was added to it since
-  uint64_t largest_growth = 0;  // the most that a module was seen to take
+  uint64_t largest_growth = 0;  // the most that a module was seen to take, within reason
+  bool size_in_doubt = true;    // a module seemed larger, but that may have grown before it
+  UnreadCalls unread;
+  uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
+  uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
+  uint32_t readings = 1;       // that were believed, plus one
 };
 
 // A device as the tenant may see it, in bytes.
@@ -100,6 +125,8 @@ class Process {
   PhysicalTable physical;
   Imports imports;
   ContextTable contexts;
+  LibraryTable libraries;
+  ModuleTable modules;  // used with `cold_paths` held
   // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;  // written by the constructor alone

@@ -210,6 +210,8 @@ void Driver::deactivate(Context* context) {
   context->small[0].reset();
   context->small[1].reset();
   shrink(context, context->grown_bytes);
+  context->kept_bytes = 0;
+  context->launched = false;
   account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
 }
 
