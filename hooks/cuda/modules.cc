@@ -179,7 +179,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   constexpr char kApi[] = "cuCtxSetLimit";
   Process& process = hook.process();
   // What it takes is computed from the old limit, so no other thread may change that meanwhile.
-  const Locked<SpinLock> alone(process.limits);
+  const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
   if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
   if (value <= before) {

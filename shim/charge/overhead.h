@@ -17,7 +17,7 @@ class OverheadLock {
 
  private:
   Process& process_;
-  Locked<SpinLock> lock_;
+  Locked<SleepLock> lock_;
 };
 
 // What is charged already counts as overhead from now on: only the driver-reported usage can tell

@@ -10,6 +10,7 @@
 
 #include "shim/base/fork_page.h"
 #include "shim/base/report.h"
+#include "shim/base/sleep_lock.h"
 #include "shim/base/spin_lock.h"
 #include "shim/config/cap_configured.h"
 #include "shim/ledger/ledger.h"
@@ -137,8 +138,8 @@ class Process {
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
   // Locks, outermost first: none is taken while one that is named after it is held.
-  SpinLock limits;         // held while a hook changes one of the driver's limits
-  SpinLock cold_paths;     // held while overhead is measured and charged, by OverheadLock alone
+  SleepLock limits;        // held while a hook changes one of the driver's limits
+  SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
   SpinLock counting;       // held by `publish_allocation_count` alone
   RateLimit refusal_rate;  // of all lines about refusals
   CallSites call_sites;    // filled only where `keeps_call_sites`
@@ -162,8 +163,8 @@ class Process {
 
   FirstFault fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
-  SpinLock joining_;
-  SpinLock registering_;
+  SleepLock joining_;
+  SleepLock registering_;
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
 };
