@@ -41,8 +41,7 @@ void CallCounts::add(std::string_view function) {
   }
 }
 
-template <typename Visit>
-void CallCounts::for_each(Visit visit) const {
+void CallCounts::visit(const std::function<void(std::string_view, uint64_t)>& visit) const {
   for (const Row* row = rows_; row != rows_ + kRows && row->state == 2; ++row) {
     visit(std::string_view(row->name), row->count.load());
   }
@@ -50,7 +49,7 @@ void CallCounts::for_each(Visit visit) const {
 
 uint64_t CallCounts::beginning_with(std::string_view prefix) const {
   uint64_t sum = 0;
-  for_each([&](std::string_view name, uint64_t count) {
+  visit([&](std::string_view name, uint64_t count) {
     if (name.substr(0, prefix.size()) == prefix) sum += count;
   });
   return sum;
@@ -58,7 +57,7 @@ uint64_t CallCounts::beginning_with(std::string_view prefix) const {
 
 uint64_t CallCounts::of_process_lists() const {
   uint64_t sum = 0;
-  for_each([&](std::string_view name, uint64_t count) {
+  visit([&](std::string_view name, uint64_t count) {
     if (name.find("RunningProcess") != std::string_view::npos) sum += count;
   });
   return sum;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ class CallCounts {
 
   void add(std::string_view function);
 
+  // Every name that was called, in the order of the first calls, and how often.
+  void visit(const std::function<void(std::string_view, uint64_t)>& visit) const;
+
   // How often functions were called whose names begin so.
   uint64_t beginning_with(std::string_view prefix) const;
   uint64_t of_driver() const { return beginning_with("cu"); }
@@ -40,9 +44,6 @@ class CallCounts {
   };
 
   explicit CallCounts(Row* rows) : rows_(rows) {}
-  template <typename Visit>
-  void for_each(Visit visit) const;
-
   Row* const rows_;
 };
 
