@@ -30,6 +30,10 @@ uint64_t element_bytes(int format, unsigned int channels) {
     case 0x09:  // SIGNED_INT16
     case 0x10:  // HALF
       return 2ull * channels;
+    case 0x03:  // UNSIGNED_INT32
+    case 0x0a:  // SIGNED_INT32
+    case 0x20:  // FLOAT
+      return 4ull * channels;
     case 0xb0:  // NV12: one and a half planes of bytes
       return 2;
     case 0xc0:  // UNORM_INT8X1 ... SNORM_INT16X4

@@ -46,12 +46,13 @@ int unload() {
   return rc;
 }
 
-// Of `bytes` in one row, so that small ones share a chunk.
-int make_array(uint64_t bytes) {
+// Of one row of bytes, so that small ones share a chunk; or a square of another format.
+int make_array(uint64_t width, int format = 0x01) {
   CUDA_ARRAY3D_DESCRIPTOR form = {};
-  form.Format = 0x01;  // UNSIGNED_INT8
+  form.Format = format;
   form.NumChannels = 1;
-  form.Width = bytes;
+  form.Width = width;
+  form.Height = format != 0x01 ? width : 0;
   const CUDA_ARRAY3D_DESCRIPTOR* const wanted = &form;
   CUarray array = nullptr;
   const int rc = call("cuArray3DCreate_v2", &array, wanted);
@@ -107,6 +108,11 @@ int run(const std::string& name, const std::string& argument) {
     return repeat(number(argument), [] { return make_array(4096) | destroy_array(); });
   }
   if (name == "makearrays") return repeat(number(argument), [] { return make_array(4096); });
+  if (name == "square") {
+    // UNSIGNED_INT32, SIGNED_INT32 and FLOAT have four bytes.
+    return make_array(number(argument), 0x03) | make_array(number(argument), 0x0a) |
+           make_array(number(argument), 0x20);
+  }
   if (name == "droparrays") return repeat(number(argument), destroy_array);
   if (name == "globals") return repeat(number(argument), find_global);
   if (name == "looks") return repeat(number(argument), look);

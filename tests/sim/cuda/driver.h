@@ -30,6 +30,7 @@ struct Context;
 struct Range {
   enum class Type : uint8_t { kLarge, kChunk, kImport, kGlobal, kExternal };
   bool owns() const { return type <= Type::kChunk; }
+  int heap() const { return managed ? 2 : low ? 1 : 0; }  // of a chunk: see Context::small
 
   Type type = Type::kLarge;
   bool low = false;
@@ -76,7 +77,7 @@ struct Context {
   size_t limit[kLimits] = {};
   Context* parent = nullptr;  // of a green context: the primary one
   Range* ranges = nullptr;
-  std::unique_ptr<SmallHeap> small[2];  // above and below 4 GiB
+  std::unique_ptr<SmallHeap> small[3];  // above and below 4 GiB, and managed
 };
 
 // What is at a device address, whoever keeps it.
