@@ -268,8 +268,10 @@ void OverheadReservation::foresee_module(const OverheadLock& lock) {
   const KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
   const bool settled = known != nullptr && known->settled && known->handle == nullptr;
   unread_ = settled && overhead.unread.take();
-  if (!unread_ && overhead.size_in_doubt)
+  if (!unread_ && overhead.size_in_doubt) {
     read_before_ = reconcile_overhead(lock, device_index_) == Reading::believed;
+    overhead.size_in_doubt = false;  // also where nothing can be learnt now
+  }
   foreseen_ = unread_ || (known != nullptr && known->seen > 0);
   if (foreseen_) {
     units_ = unread_ ? known->units : known->seen;
@@ -323,6 +325,9 @@ bool OverheadReservation::made(const void* handle) {
   charge(lock, outcome);
   if (process_.ledger.within_cap(device_index_)) return true;
   report_excess(outcome);
+  // The caller unloads it by the driver's own function.
+  if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
+    known->handle = nullptr;
   return false;
 }
 
@@ -551,12 +556,12 @@ void release_small_array(Process& process, int device_index, uint32_t unread_sin
   Overhead& overhead = process.overhead[device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
   const uint64_t own = unread_since == overhead.readings ? kChunk : 0;
-  if (own > 0 && overhead.unread.take()) {
+  const auto give_back = [&] {
     overhead.unread_arrays -= own;
     overhead.unconfirmed -= std::min(overhead.unconfirmed, own);
     charge_overhead(lock, device_index, before - std::min(before, own));
-    return;
-  }
+  };
+  if (own > 0 && overhead.unread.take()) return give_back();
   // What those took that a reading has seen, only another one tells.
   constexpr uint32_t kMostGone = kMostUnread / kChunk;
   if (own == 0 && ++overhead.arrays_gone < kMostGone &&
@@ -564,8 +569,11 @@ void release_small_array(Process& process, int device_index, uint32_t unread_sin
     overhead.read_again_ms.store(0, std::memory_order_relaxed);
     return;
   }
-  if (reconcile_overhead(lock, device_index) == Reading::believed) {
+  const Reading reading = reconcile_overhead(lock, device_index);
+  if (reading == Reading::believed) {
     overhead.unread.judge(overhead.units.load(std::memory_order_relaxed) + own <= before);
+  } else if (reading == Reading::unknown && own > 0) {
+    give_back();  // nobody will tell
   }
 }
 

@@ -121,6 +121,7 @@ class LiveMap {
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     [[gnu::cold]] void displace(Allocation& entry, Allocation& displaced);
+    void count_units(const Allocation& entry, int sign);
     void add_user(Allocation& entry);
     void begin_drop(Allocation& entry);
     void finish_drop(Allocation& entry);

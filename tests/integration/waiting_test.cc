@@ -60,6 +60,16 @@ TEST_F(WaitingTest, NvmlIsNotTouchedWhenSwitchedOff) {
   EXPECT_EQ(ledger().held(key(), program->pid()), (512 + 4) * kMiB) << "a context is estimated";
 }
 
+TEST_F(WaitingTest, SmallArraysAreGivenBackWithoutNvml) {
+  Program program({TEST_REPEAT_CLIENT, "makearrays", "3", "wait", "droparrays", "3", "wait"},
+                  capped("2GiB") + Environment{{"FRACGPU_NVML", "off"}});
+  program.read_until_ready();
+  EXPECT_EQ(ledger().held(key(), program.pid()), (512 + 3 * 2) * kMiB);
+  program.go_on();
+  program.read_until_ready();
+  EXPECT_EQ(ledger().held(key(), program.pid()), 512 * kMiB);
+}
+
 TEST_F(WaitingTest, AnUnknownSwitchIsSaid) {
   const Outcome outcome = client("1GiB", words("init retain"), {{"FRACGPU_NVML", "never"}});
   EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 0);
