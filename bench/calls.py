@@ -29,7 +29,7 @@ def counted(build, preload):
             environment |= {"LD_PRELOAD": str(build / "libfracgpu.so"), "FRACGPU_TENANT": tenant,
                             "FRACGPU_MEMORY_LIMIT": "40GiB"}
         try:
-            done = subprocess.run([build / "bench/call_counts"], env=environment, text=True, check=True, timeout=300,
+            done = subprocess.run([build / "tests/clients/call_counts"], env=environment, text=True, check=True, timeout=300,
                                   stdout=subprocess.PIPE)
         finally:
             pathlib.Path(f"/dev/shm/fracgpu-{tenant}").unlink(missing_ok=True)

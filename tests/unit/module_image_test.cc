@@ -1,6 +1,4 @@
 // The numbers that tell one module's image from another.
-#include "hooks/cuda/image.h"
-
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <string.h>
@@ -8,6 +6,8 @@
 
 #include <string>
 #include <vector>
+
+#include "hooks/cuda/image.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -61,7 +61,7 @@ std::string fatbin(const std::string& content) {
   return std::string(reinterpret_cast<const char*>(&header), sizeof header) + content;
 }
 
-TEST(ImageTest, TextsDifferByAnyCharacter) {
+TEST(ModuleImageTest, TextsDifferByAnyCharacter) {
   EXPECT_NE(key_of_text(".version 7.0"), 0u);
   EXPECT_EQ(key_of_text(".version 7.0"), key_of_text(".version 7.0"));
   EXPECT_NE(key_of_text(".version 7.0"), key_of_text(".version 7.1"));
@@ -69,14 +69,14 @@ TEST(ImageTest, TextsDifferByAnyCharacter) {
   EXPECT_NE(key_of_text("12345678"), key_of_text("123456789"));
 }
 
-TEST(ImageTest, ACubinEndsWithItsSections) {
+TEST(ModuleImageTest, ACubinEndsWithItsSections) {
   EXPECT_NE(key_of(cubin(1000, 'a')), 0u);
   EXPECT_EQ(key_of(cubin(1000, 'a')), key_of(cubin(1000, 'a')));
   EXPECT_NE(key_of(cubin(1000, 'a')), key_of(cubin(1000, 'b')));
   EXPECT_EQ(key_of(cubin(1000, 'a') + "behind"), key_of(cubin(1000, 'a') + "differs"));
 }
 
-TEST(ImageTest, AFatbinIsKnownThroughItsWrapperToo) {
+TEST(ModuleImageTest, AFatbinIsKnownThroughItsWrapperToo) {
   const std::string bytes = fatbin("some code");
   const AtTheEnd inner(bytes);
   const struct {
@@ -89,7 +89,7 @@ TEST(ImageTest, AFatbinIsKnownThroughItsWrapperToo) {
   EXPECT_NE(key_of(bytes), key_of(fatbin("same size")));
 }
 
-TEST(ImageTest, WhatCannotBeToldIsZero) {
+TEST(ModuleImageTest, WhatCannotBeToldIsZero) {
   EXPECT_EQ(image_key(nullptr), 0u);
   EXPECT_EQ(key_of_text(""), 0u);
   EXPECT_EQ(key_of(std::string(2 << 20, 'x') + '\0'), 0u) << "too long to look at";
@@ -99,7 +99,7 @@ TEST(ImageTest, WhatCannotBeToldIsZero) {
   EXPECT_NE(file_key("/proc/self/exe"), 0u);
 }
 
-TEST(ImageTest, OptionsMakeAnotherModuleOfIt) {
+TEST(ModuleImageTest, OptionsMakeAnotherModuleOfIt) {
   const int options[] = {0};
   void *few[] = {reinterpret_cast<void*>(16)}, *many[] = {reinterpret_cast<void*>(255)};
   const uint64_t image = key_of_text("any");

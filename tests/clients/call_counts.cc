@@ -13,7 +13,7 @@
 #include "hooks/cuda/abi.h"
 #include "sim/node/calls.h"
 
-namespace bench {
+namespace client {
 namespace {
 
 using namespace fracgpu::cuda;
@@ -291,20 +291,20 @@ void print(const std::map<std::string, Counts>& all) {
 }
 
 }  // namespace
-}  // namespace bench
+}  // namespace client
 
 int main() {
   if (std::getenv(sim::kCallsVariable) == nullptr)
-    bench::give_up("FRACGPU_SIM_CALLS is not set", 2);
-  std::map<std::string, bench::Counts> all;
-  bench::start();
-  bench::linear(all);
-  bench::vmm(all);
-  bench::pools(all);
-  bench::graphs(all);
-  bench::arrays(all);
-  bench::code(all);
-  bench::contexts(all);
-  bench::print(all);
+    client::give_up("FRACGPU_SIM_CALLS is not set", 2);
+  std::map<std::string, client::Counts> all;
+  client::start();
+  client::linear(all);
+  client::vmm(all);
+  client::pools(all);
+  client::graphs(all);
+  client::arrays(all);
+  client::code(all);
+  client::contexts(all);
+  client::print(all);
   return 0;
 }
