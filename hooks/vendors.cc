@@ -33,6 +33,7 @@ constinit const VendorBackend nvidia = {
     .name = "NVIDIA",
     .libraries = nvidia_libraries,
     .owns = [](const char* device_key) { return !kfd::owns(device_key); },
+    .start = nvml::start,
     .usage_of_self = nvml::bytes_of_self,
     .usage_of = nvml::bytes_of,
     .counts_managed = false,

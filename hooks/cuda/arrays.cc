@@ -30,6 +30,10 @@ uint64_t element_bytes(int format, unsigned int channels) {
     case 0x09:  // SIGNED_INT16
     case 0x10:  // HALF
       return 2ull * channels;
+    case 0x03:  // UNSIGNED_INT32
+    case 0x0a:  // SIGNED_INT32
+    case 0x20:  // FLOAT
+      return 4ull * channels;
     case 0xb0:  // NV12: one and a half planes of bytes
       return 2;
     case 0xc0:  // UNORM_INT8X1 ... SNORM_INT16X4
@@ -121,13 +125,15 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   const LinearSize needed = linear_size(size(context.device));
   const Array before = *out;
   if (needed.shares_chunk) {
-    OverheadReservation reservation(process, context.device_index, needed.units, api);
+    OverheadReservation reservation(process, context.device_index, needed.units, api,
+                                    OverheadReservation::Kind::array);
     if (!reservation) return kOutOfMemory;
     process.small_arrays.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = create();
     if (result == kOutOfMemory) reservation.refused_by_driver();
     if (result == kSuccess && reservation.made() &&
-        record_small_array(process, context, reinterpret_cast<uint64_t>(*out))) {
+        record_small_array(process, context, reinterpret_cast<uint64_t>(*out),
+                           reservation.unread_since())) {
       return result;
     }
     process.small_arrays.fetch_sub(1, std::memory_order_relaxed);

@@ -57,6 +57,7 @@ int device_index_of(Process& process, CUdevice device) {
   const int slot = Process::kNvidiaSlots + device;
   if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
+  start_vendors();
   Text<64> key;
   size_t physical = 0;
   CUresult result = find_key(device, key);

@@ -12,9 +12,12 @@
 namespace fracgpu::cuda {
 namespace {
 
-// In pages of its own.
+// Small ones share pages, as others do: the addresses tell (kokkos issue 2641: a hundred million of
+// them fit).
 LinearSize managed_size(uint64_t bytes) {
-  return {.units = linear_size(bytes).units, .shares_chunk = false, .managed = true};
+  LinearSize size = linear_size(bytes);
+  size.managed = true;
+  return size;
 }
 
 // Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is called after

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
+#include "hooks/cuda/image.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
@@ -16,10 +17,13 @@ namespace {
 // Reserved for the first module of a process; for later ones, the most that one took. An estimate.
 constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
-// Calls `load()` under what `reserve()` returns; `unload()` undoes it.
-template <typename Reserve, typename Load, typename Unload>
+constexpr auto kNoModule = [] { return static_cast<const void*>(nullptr); };
+
+// Calls `load()` under what `reserve()` returns; `unload()` undoes it, and `handle()` is what was
+// loaded.
+template <typename Reserve, typename Load, typename Unload, typename Handle = decltype(kNoModule)>
 CUresult load_under(Process& process, int device_index, const char* api, Reserve reserve, Load load,
-                    Unload unload) {
+                    Unload unload, Handle handle = kNoModule) {
   if (device_index == Process::kNotCapped) return load();
   if (device_index == Process::kFault) {
     report_fault(process, api);
@@ -29,7 +33,7 @@ CUresult load_under(Process& process, int device_index, const char* api, Reserve
   if (!reservation) return kOutOfMemory;
   const CUresult result = load();
   if (result == kOutOfMemory) reservation.refused_by_driver();
-  if (result != kSuccess || reservation.made()) return result;
+  if (result != kSuccess || reservation.made(handle())) return result;
   unload();
   settle_overhead(process, device_index);
   return kOutOfMemory;
@@ -43,28 +47,50 @@ CUresult load_on(Process& process, int device_index, const char* api, Load load,
       load, unload);
 }
 
-template <typename Load, typename Unload>
-CUresult load_here(const char* api, Load load, Unload unload) {
+// `key()` tells the image from others.
+template <typename Key, typename Load>
+CUresult load_module(CUmodule* module, const char* api, Key key, Load load) {
+  Hook hook;
+  Context context;
+  if (!hook.active() || module == nullptr || !current_context(hook.process(), context))
+    return load();
+  Process& process = hook.process();
+  const CUmodule before = *module;
+  return load_under(
+      process, context.device_index, api,
+      [&] {
+        ModuleImage image;
+        if (context.id != kUntrackedContext) image = {.key = key(), .context = context.id};
+        return OverheadReservation::for_module(process, context.device_index, api, kEstimatedModule,
+                                               image);
+      },
+      load,
+      [&] {
+        real::cuModuleUnload(*module);
+        *module = before;
+      },
+      [&] { return static_cast<const void*>(*module); });
+}
+
+// What a library has loaded can only be unloaded with the whole library, so there is no undo; and
+// after the first use in a context there is nothing more to load.
+template <typename Load>
+CUresult use_library(CUlibrary library, const char* api, Load load) {
   Hook hook;
   Context context;
   if (!hook.active() || !current_context(hook.process(), context)) return load();
-  return load_on(hook.process(), context.device_index, api, load, unload);
-}
-
-template <typename Load>
-CUresult load_module(CUmodule* module, const char* api, Load load) {
-  if (module == nullptr) return load();
-  const CUmodule before = *module;
-  return load_here(api, load, [&] {
-    real::cuModuleUnload(*module);
-    *module = before;
-  });
+  Process& process = hook.process();
+  const bool tracked = context.id != kUntrackedContext;
+  if (tracked && process.libraries.is_loaded(library, context.id)) return load();
+  const CUresult result = load_on(process, context.device_index, api, load, [] {});
+  if (result == kSuccess && tracked && context.device_index >= 0)
+    process.libraries.enter(library, context.id);
+  return result;
 }
 
 // Calls `drop()`, after which the driver may hold less.
 template <typename Drop>
-CUresult drop_here(Drop drop) {
-  Hook hook;
+CUresult drop_here(const Hook& hook, Drop drop) {
   const CUresult result = drop();
   Context context;
   if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
@@ -88,44 +114,57 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
 }  // namespace
 
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
-  return load_module(module, "cuModuleLoad", [&] { return real::cuModuleLoad(module, file); });
+  return load_module(
+      module, "cuModuleLoad", [&] { return file_key(file); },
+      [&] { return real::cuModuleLoad(module, file); });
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  return load_module(module, "cuModuleLoadData",
-                     [&] { return real::cuModuleLoadData(module, image); });
+  return load_module(
+      module, "cuModuleLoadData", [&] { return image_key(image); },
+      [&] { return real::cuModuleLoadData(module, image); });
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int option_count,
                             int* options, void** values) {
-  return load_module(module, "cuModuleLoadDataEx", [&] {
-    return real::cuModuleLoadDataEx(module, image, option_count, options, values);
-  });
+  return load_module(
+      module, "cuModuleLoadDataEx",
+      [&] { return key_with_options(image_key(image), option_count, options, values); },
+      [&] { return real::cuModuleLoadDataEx(module, image, option_count, options, values); });
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-  return load_module(module, "cuModuleLoadFatBinary",
-                     [&] { return real::cuModuleLoadFatBinary(module, image); });
+  return load_module(
+      module, "cuModuleLoadFatBinary", [&] { return image_key(image); },
+      [&] { return real::cuModuleLoadFatBinary(module, image); });
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-  return drop_here([&] { return real::cuModuleUnload(module); });
+  Hook hook;
+  if (!hook.active()) return real::cuModuleUnload(module);
+  ModuleRelease release(hook.process(), module);
+  const CUresult result = real::cuModuleUnload(module);
+  if (result != kSuccess) return result;
+  Context context;
+  release.done(current_context(hook.process(), context) ? context.device_index : -1);
+  return result;
 }
 
-// What a library has loaded can only be unloaded with the whole library, so there is no undo.
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
-  return load_here(
-      "cuLibraryGetModule", [&] { return real::cuLibraryGetModule(module, library); }, [] {});
+  return use_library(library, "cuLibraryGetModule",
+                     [&] { return real::cuLibraryGetModule(module, library); });
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
-  return load_here(
-      "cuLibraryGetGlobal", [&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); },
-      [] {});
+  return use_library(library, "cuLibraryGetGlobal",
+                     [&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  return drop_here([&] { return real::cuLibraryUnload(library); });
+  Hook hook;
+  // Before the call: the driver may give the handle to another library at once.
+  if (hook.active()) hook.process().libraries.forget(library);
+  return drop_here(hook, [&] { return real::cuLibraryUnload(library); });
 }
 
 CUresult cuCtxSetLimit(int limit, size_t value) {
@@ -140,7 +179,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   constexpr char kApi[] = "cuCtxSetLimit";
   Process& process = hook.process();
   // What it takes is computed from the old limit, so no other thread may change that meanwhile.
-  const Locked<SpinLock> alone(process.limits);
+  const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
   if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
   if (value <= before) {
@@ -170,7 +209,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice devic
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context) {
-  return drop_here([&] { return real::cuGreenCtxDestroy(context); });
+  Hook hook;
+  return drop_here(hook, [&] { return real::cuGreenCtxDestroy(context); });
 }
 
 }  // namespace fracgpu::cuda

@@ -16,7 +16,10 @@
 #include "hooks/smi/nvml/list_meaning.h"
 #include "hooks/smi/nvml/usable_memory.h"
 #include "shim/base/clock.h"
+#include "shim/base/environment.h"
 #include "shim/base/real_dlfcn.h"
+#include "shim/base/report.h"
+#include "shim/base/sleep_lock.h"
 #include "shim/config/identity.h"
 #include "shim/process/hook_scope.h"
 #include "shim/process/process.h"
@@ -25,20 +28,21 @@
 namespace fracgpu::nvml {
 namespace {
 
-// Loads and initialises NVML, once. False where there is none.
+enum class State { not_started, running, unavailable };
+constinit std::atomic<State> state{State::not_started};
+constinit SleepLock starting;
+
 bool ready() {
-  enum { unknown, yes, no };
-  static std::atomic<int> state{unknown};
-  int now = state.load(std::memory_order_acquire);
-  if (now == unknown) {
-    if (!library.resolve()) {
-      const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
-      if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
-    }
-    now = library.resolve() && real::nvmlInit_v2() == kSuccess ? yes : no;
-    state.store(now, std::memory_order_release);
-  }
-  return now == yes;
+  return state.load(std::memory_order_acquire) == State::running;
+}
+
+bool is_switched_off() {
+  const char* const text = trusted_environment(kSwitch);
+  if (text == nullptr || strcmp(text, "on") == 0) return false;
+  if (strcmp(text, "off") == 0) return true;
+  report(Level::error, "{}={} is neither \"on\" nor \"off\"; NVML is used", kSwitch,
+         quoted(text).view());
+  return false;
 }
 
 bool handle_of(const char* uuid, nvmlDevice_t& device) {
@@ -126,6 +130,22 @@ bool may_still_be_listed(uint32_t pid) {
 }
 
 }  // namespace
+
+void start() {
+  if (state.load(std::memory_order_acquire) != State::not_started) return;
+  HookScope scope;
+  const bool wanted = !is_switched_off();
+  // Without a lock of ours: see VendorBackend::start.
+  if (wanted && !library.resolve()) {
+    const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
+    if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
+  }
+  const bool loaded = wanted && library.resolve();
+  const Locked<SleepLock> lock(starting);
+  if (state.load(std::memory_order_relaxed) != State::not_started) return;
+  const bool running = loaded && real::nvmlInit_v2() == kSuccess;
+  state.store(running ? State::running : State::unavailable, std::memory_order_release);
+}
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes) {
   HookScope scope;

@@ -8,6 +8,11 @@
 
 namespace fracgpu::nvml {
 
+// "off": NVML is neither loaded nor called, for machines on which it hangs or is slow. What it
+// would tell is estimated. "on" or unset: it is used where it is there.
+inline constexpr char kSwitch[] = "FRACGPU_NVML";
+
+void start();
 bool bytes_of_self(const char* uuid, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes);
 bool index_of(const char* uuid, int& index);

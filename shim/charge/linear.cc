@@ -126,7 +126,7 @@ void Release::done() {
   }
   if (found_ && units == 0 && !in_chunk()) {
     process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
-    settle_overhead(process_, taken_.device_index);
+    release_small_array(process_, taken_.device_index, taken_.unread);
   }
 }
 
@@ -155,9 +155,11 @@ void Release::put_back() {
   }
 }
 
-bool record_small_array(Process& process, const Context& context, uint64_t handle) {
-  Allocation displaced;
-  return process.allocations.add(entry_of(context, handle, 0), displaced) == LiveMap::Added::fresh;
+bool record_small_array(Process& process, const Context& context, uint64_t handle,
+                        uint32_t unread_since) {
+  Allocation displaced, array = entry_of(context, handle, 0);
+  array.unread = unread_since;
+  return process.allocations.add(array, displaced) == LiveMap::Added::fresh;
 }
 
 void release_context(Process& process, const Context& context) {
@@ -177,6 +179,7 @@ void release_context(Process& process, const Context& context) {
   for (int device_index = 0; device_index < static_cast<int>(layout::kMaxDevices); ++device_index) {
     if (exported[device_index] > 0) give_back(process, device_index, exported[device_index], true);
   }
+  forget_code(process, context.id);
   process.contexts.recycle(context.id);
 }
 

@@ -97,7 +97,9 @@ class Release {
 
 // Enters an array that shares a chunk: nothing is charged for it by itself, but while there is one,
 // a chunk may outlive the linear memory in it. The caller has counted it in `small_arrays` already.
-bool record_small_array(Process& process, const Context& context, uint64_t handle);
+// `unread_since`: its reservation's.
+bool record_small_array(Process& process, const Context& context, uint64_t handle,
+                        uint32_t unread_since);
 
 // Gives back everything that was allocated in a context that the driver has destroyed.
 void release_context(Process& process, const Context& context);

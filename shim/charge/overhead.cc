@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/charge/linear.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
 #include "shim/charge/upper_call.h"
@@ -198,6 +199,14 @@ uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) - std::min(units_for(bytes), not_overhead);
 }
 
+// A reading has told how large the overhead is, and it is charged so.
+void note_reading(Overhead& overhead, bool exact) {
+  overhead.unconfirmed = overhead.unread_arrays = 0;
+  overhead.arrays_gone = 0;
+  if (++overhead.readings == 0) overhead.readings = 1;
+  overhead.exact = exact;
+}
+
 // Sets the overhead to what the driver counts for this process beyond what calls asked for.
 // Only a believed reading changes anything. `own` units are reserved by the calling thread.
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0) {
@@ -214,8 +223,7 @@ Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t 
                               : measure_overhead(lock, device_index, own, bounds);
   if (reading == Reading::believed) {
     charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
-    overhead.unconfirmed = 0;
-    overhead.exact = bounds.exact();
+    note_reading(overhead, bounds.exact());
   } else if (reading == Reading::unknown) {
     const uint64_t least = least_overhead(process, device_index, own);
     if (least > overhead.units) charge_overhead(lock, device_index, least);
@@ -252,6 +260,10 @@ void note_context_size(Process& process, int device_index, uint64_t units) {
                                   std::max(units, process.ledger.context_size(device_index)));
 }
 
+// Small arrays that are charged a chunk each, until a reading tells how many they share: 32 MiB.
+// Chosen, not measured.
+constexpr uint64_t kChunk = kPageBytes / kUnit, kMostUnread = 16 * kChunk;
+
 // The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
 // then try with what remains, because nobody else can be pushed over the cap.
 uint64_t room_if_alone(Process& process, int device_index) {
@@ -263,10 +275,19 @@ uint64_t room_if_alone(Process& process, int device_index) {
 }  // namespace
 
 OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
-                                         const char* api, Kind kind)
-    : process_(process), device_index_(device_index), api_(api), kind_(kind), units_(units) {
+                                         const char* api, Kind kind, const ModuleImage& image)
+    : process_(process),
+      device_index_(device_index),
+      api_(api),
+      kind_(kind),
+      image_(image),
+      units_(units),
+      foreseen_(kind == Kind::given || kind == Kind::array) {
   const OverheadLock lock(process);
   Refusal refusal;
+  if (kind == Kind::module) foresee_module(lock);
+  // No array that shares a chunk takes more than one: until many were made, that is charged.
+  if (kind == Kind::array) unread_ = process.overhead[device_index].unread_arrays < kMostUnread;
   granted_ = process.ledger.reserve(device_index, units_, refusal);
   if (!granted_ && refusal.fault.empty()) {
     const bool trimmed = trim_pools(lock, device_index);
@@ -274,10 +295,10 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
       granted_ = process.ledger.reserve(device_index, units_, refusal);
     }
   }
-  if (!granted_ && refusal.fault.empty() && kind_ != Kind::given) {
-    // Another process may have found out meanwhile how large a context is.
-    const uint64_t seen = is_context() ? process.ledger.context_size(device_index)
-                                       : process.overhead[device_index].largest_growth;
+  if (!granted_ && refusal.fault.empty() && !foreseen_) {
+    // Another process may have found out meanwhile how large a context is. The next module may be
+    // smaller than any before.
+    const uint64_t seen = is_context() ? process.ledger.context_size(device_index) : 0;
     units_ = seen != 0 ? seen : room_if_alone(process, device_index);
     granted_ = units_ > 0 && process.ledger.reserve(device_index, units_, refusal);
   }
@@ -289,14 +310,28 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
   }
 }
 
-OverheadReservation OverheadReservation::for_module(Process& process, int device_index,
-                                                    const char* api, uint64_t estimate) {
-  uint64_t seen = 0;
-  {
-    const OverheadLock lock(process);
-    seen = process.overhead[device_index].largest_growth;
+// Decides whether what the module takes is known, and else how much is reserved for it.
+void OverheadReservation::foresee_module(const OverheadLock& lock) {
+  Overhead& overhead = process_.overhead[device_index_];
+  const KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
+  const bool settled = known != nullptr && known->settled && known->handle == nullptr;
+  unread_ = settled && overhead.unread.take();
+  if (!unread_ && overhead.size_in_doubt) {
+    read_before_ = reconcile_overhead(lock, device_index_) == Reading::believed;
+    overhead.size_in_doubt = false;  // also where nothing can be learnt now
   }
-  return OverheadReservation(process, device_index, seen != 0 ? seen : estimate, api, Kind::module);
+  foreseen_ = unread_ || (known != nullptr && known->seen > 0);
+  if (foreseen_) {
+    units_ = unread_ ? known->units : known->seen;
+  } else if (overhead.largest_growth != 0) {
+    units_ = overhead.largest_growth;
+  }
+}
+
+OverheadReservation OverheadReservation::for_module(Process& process, int device_index,
+                                                    const char* api, uint64_t estimate,
+                                                    const ModuleImage& image) {
+  return OverheadReservation(process, device_index, estimate, api, Kind::module, image);
 }
 
 OverheadReservation OverheadReservation::for_context(Process& process, int device_index,
@@ -326,14 +361,41 @@ struct OverheadReservation::Outcome {
   uint64_t grown() const { return after > before ? after - before : 0; }
 };
 
-bool OverheadReservation::made() {
+bool OverheadReservation::made(const void* handle) {
   const OverheadLock lock(process_);
+  if (unread_) {
+    charge_unread(lock, handle);
+    return true;
+  }
   const Outcome outcome = read_outcome(lock);
+  if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
   if (process_.ledger.within_cap(device_index_)) return true;
   report_excess(outcome);
+  // The caller unloads it by the driver's own function.
+  if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
+    known->handle = nullptr;
   return false;
+}
+
+// The reservation becomes overhead as it is.
+void OverheadReservation::charge_unread(const OverheadLock& lock, const void* handle) {
+  Overhead& overhead = process_.overhead[device_index_];
+  if (kind_ == Kind::array) {
+    add_overhead(lock, device_index_, units_, false);
+    overhead.unread_arrays += units_;
+    unread_since_ = overhead.readings;
+  } else {
+    process_.ledger.set_overhead(device_index_, overhead.units.fetch_add(units_) + units_);
+    KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
+    if (known != nullptr) {
+      known->device_index = device_index_;
+      process_.modules.enter(known, handle);
+    }
+  }
+  overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
+  units_ = 0;
 }
 
 OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLock& lock) {
@@ -381,13 +443,37 @@ uint64_t OverheadReservation::estimate_context() {
 
 // Remembers how large a context or a module was, where nothing else can be in the difference.
 void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome) {
+  // What one huge module took is no reason to refuse all later ones. Chosen, not measured.
+  constexpr uint64_t kMostForeseen = (128u << 20) / kUnit;
   Overhead& overhead = process_.overhead[device_index_];
-  if (!outcome.exact || !overhead.exact || outcome.grown() == 0) return;
+  if (!outcome.exact || !overhead.exact) return;
   if (is_context()) {
-    note_context_size(process_, device_index_, outcome.grown());
+    if (outcome.grown() > 0) note_context_size(process_, device_index_, outcome.grown());
   } else if (kind_ == Kind::module) {
-    overhead.largest_growth = std::max(outcome.grown(), overhead.largest_growth);
+    // Since the last reading, code may have been loaded lazily, and a launch may have made the
+    // local memory grow. Read before the next one, then.
+    const uint64_t seen = std::min(outcome.grown(), kMostForeseen);
+    if (read_before_) overhead.largest_growth = std::max(seen, overhead.largest_growth);
+    overhead.size_in_doubt = seen > overhead.largest_growth;
   }
+}
+
+// Remembers what loading this image took, for its unloading and its next loading.
+void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outcome,
+                                       const void* handle) {
+  KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
+  if (known == nullptr || known->handle != nullptr) return;
+  Overhead& overhead = process_.overhead[device_index_];
+  known->measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
+  known->grown = outcome.grown();
+  if (known->measured && (read_before_ || known->grown <= overhead.largest_growth))
+    known->seen = known->grown;
+  if (known->settled && known->measured) {
+    overhead.unread.judge(known->grown <= known->units);
+    known->settled = known->grown == known->units;
+  }
+  known->device_index = device_index_;
+  process_.modules.enter(known, handle);
 }
 
 // The reservation becomes overhead.
@@ -399,7 +485,7 @@ void OverheadReservation::charge(const OverheadLock& lock, const Outcome& outcom
     overhead.read_again_ms.store(0, std::memory_order_relaxed);
   }
   charge_overhead(lock, device_index_, outcome.after, units_);
-  if (outcome.reading == Reading::believed) overhead.unconfirmed = 0;
+  if (outcome.reading == Reading::believed) note_reading(overhead, outcome.exact);
   publish_allocation_count(process_, device_index_);
   overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;
@@ -455,6 +541,95 @@ void release_overhead(Process& process, int device_index, uint64_t units) {
   const OverheadLock lock(process);
   const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);
   charge_overhead(lock, device_index, before - std::min(before, units));
+}
+
+ModuleRelease::ModuleRelease(Process& process, const void* handle)
+    : process_(process), handle_(handle) {
+  const OverheadLock lock(process);
+  known_ = process.modules.of_handle(handle);
+  if (known_ == nullptr) return;
+  before_ = *known_;
+  readings_ = process.overhead[known_->device_index].readings;
+  known_->handle = &ModuleTable::kLeaving;
+}
+
+ModuleRelease::~ModuleRelease() {
+  if (known_ == nullptr) return;
+  const OverheadLock lock(process_);
+  if (KnownModule* const known = living(lock); known != nullptr)
+    process_.modules.enter(known, handle_);
+}
+
+// Null if its context has ended meanwhile.
+KnownModule* ModuleRelease::living(const OverheadLock&) {
+  const bool same = known_ != nullptr && known_->image == before_.image &&
+                    known_->context == before_.context && known_->handle == &ModuleTable::kLeaving;
+  return same ? known_ : nullptr;
+}
+
+void ModuleRelease::done(int device_index) {
+  const OverheadLock lock(process_);
+  KnownModule* const known = living(lock);
+  known_ = nullptr;
+  if (known != nullptr) {
+    known->handle = nullptr;
+    device_index = known->device_index;
+  }
+  if (device_index < 0) return;
+  Overhead& overhead = process_.overhead[device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // A reading since then may have seen already that it is gone.
+  const bool unseen = known != nullptr && overhead.readings == readings_;
+  if (unseen && known->settled && before >= known->units && overhead.unread.take()) {
+    charge_overhead(lock, device_index, before - known->units);
+    return;
+  }
+  const bool was_exact = overhead.exact;
+  const Reading reading = reconcile_overhead(lock, device_index);
+  if (known == nullptr) return;
+  const uint64_t after = overhead.units.load(std::memory_order_relaxed);
+  const bool measured = unseen && reading == Reading::believed && was_exact && overhead.exact;
+  if (known->settled) {
+    if (!measured) return;
+    overhead.unread.judge(after + known->units <= before);
+    known->settled = after + known->units == before;
+  } else if (measured && known->measured && after + known->grown == before) {
+    known->settled = true;
+    known->units = known->grown;
+    overhead.unread.judge(true);
+  }
+}
+
+void release_small_array(Process& process, int device_index, uint32_t unread_since) {
+  const OverheadLock lock(process);
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  const uint64_t own = unread_since == overhead.readings ? kChunk : 0;
+  const auto give_back = [&] {
+    overhead.unread_arrays -= own;
+    overhead.unconfirmed -= std::min(overhead.unconfirmed, own);
+    charge_overhead(lock, device_index, before - std::min(before, own));
+  };
+  if (own > 0 && overhead.unread.take()) return give_back();
+  // What those took that a reading has seen, only another one tells.
+  constexpr uint32_t kMostGone = kMostUnread / kChunk;
+  if (own == 0 && ++overhead.arrays_gone < kMostGone &&
+      process.small_arrays.load(std::memory_order_relaxed) > 0) {
+    overhead.read_again_ms.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const Reading reading = reconcile_overhead(lock, device_index);
+  if (reading == Reading::believed) {
+    overhead.unread.judge(overhead.units.load(std::memory_order_relaxed) + own <= before);
+  } else if (reading == Reading::unknown && own > 0) {
+    give_back();  // nobody will tell
+  }
+}
+
+void forget_code(Process& process, uint16_t context) {
+  process.libraries.forget_context(context);
+  const OverheadLock lock(process);
+  process.modules.forget_context(context);
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {

@@ -17,7 +17,7 @@ class OverheadLock {
 
  private:
   Process& process_;
-  Locked<SpinLock> lock_;
+  Locked<SleepLock> lock_;
 };
 
 // What is charged already counts as overhead from now on: only the driver-reported usage can tell
@@ -28,41 +28,55 @@ class OverheadLock {
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
                                            uint64_t units, bool exported = false);
 
+// Which image a module is loaded from, and into which context. The default stands for any.
+struct ModuleImage {
+  uint64_t key = 0;
+  uint16_t context = kUntrackedContext;
+};
+
 // Memory that a call makes the driver take without naming a size: reserved by an estimate before
 // the call, and corrected by the driver-reported usage after it. All amounts are units. Every
 // function takes `cold_paths`, so no caller may hold it.
 class OverheadReservation {
  public:
-  enum class Kind { given, context, runtime, module };
+  enum class Kind { given, context, runtime, module, array };
 
-  // `units`: the most that the call takes.
+  // `units`: the most that the call takes, or for a module an estimate.
   OverheadReservation(Process& process, int device_index, uint64_t units, const char* api,
-                      Kind kind = Kind::given);
-  // For a context or a module: by the largest that was seen.
+                      Kind kind = Kind::given, const ModuleImage& image = {});
+  // For a context or a module: by the largest that was seen, or by what is known of the image.
   // `estimate`: units, while none was seen.
   static OverheadReservation for_context(Process& process, int device_index, const char* api,
                                          uint64_t estimate);
   static OverheadReservation for_module(Process& process, int device_index, const char* api,
-                                        uint64_t estimate);
+                                        uint64_t estimate, const ModuleImage& image = {});
   ~OverheadReservation();
   OverheadReservation(const OverheadReservation&) = delete;
   OverheadReservation& operator=(const OverheadReservation&) = delete;
 
   explicit operator bool() const { return granted_; }
 
-  // The driver has done it. False when what it took does not fit under the cap: the caller must
-  // undo it and then call `settle_overhead` or `settle_after_destroy`.
-  bool made();
+  // The driver has done it; `handle` is the module's that was loaded. False when what it took does
+  // not fit under the cap: the caller must undo it and then call `settle_overhead` or
+  // `settle_after_destroy`.
+  bool made(const void* handle = nullptr);
+
+  // After `made`, for an array: the number of the readings by then, if none has seen it yet; else
+  // 0.
+  uint32_t unread_since() const { return unread_since_; }
 
   // As Reservation's.
   void refused_by_driver() const;
 
  private:
   struct Outcome;
+  void foresee_module(const OverheadLock& lock);
   // The steps of `made`.
+  void charge_unread(const OverheadLock& lock, const void* handle);
   Outcome read_outcome(const OverheadLock& lock);
   uint64_t estimate_context();
   void learn_from(const OverheadLock& lock, const Outcome& outcome);
+  void learn_module(const OverheadLock& lock, const Outcome& outcome, const void* handle);
   void charge(const OverheadLock& lock, const Outcome& outcome);
   void report_excess(const Outcome& outcome);
 
@@ -72,10 +86,45 @@ class OverheadReservation {
   int device_index_;
   const char* api_;
   Kind kind_;
+  ModuleImage image_;
   uint64_t units_;
   uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts
   bool granted_ = false;
+  bool foreseen_ = true;  // `units_` is what it takes, no estimate
+  bool unread_ = false;   // so that no reading is needed after it
+  uint32_t unread_since_ = 0;
+  bool read_before_ = false;  // nothing else can have grown since the last reading
 };
+
+// Around the unloading of a module: what is known of it may spare a reading.
+class ModuleRelease {
+ public:
+  // Before the driver is called. Takes `cold_paths`.
+  ModuleRelease(Process& process, const void* handle);
+  // Where the driver has not unloaded it, it lives on.
+  ~ModuleRelease();
+  ModuleRelease(const ModuleRelease&) = delete;
+  ModuleRelease& operator=(const ModuleRelease&) = delete;
+
+  // The driver has unloaded it; `device_index`: of the current context, may be negative. Takes
+  // `cold_paths`.
+  void done(int device_index);
+
+ private:
+  KnownModule* living(const OverheadLock& lock);
+
+  Process& process_;
+  const void* const handle_;
+  KnownModule* known_ = nullptr;
+  KnownModule before_;
+  uint32_t readings_ = 0;
+};
+
+// The driver has destroyed a small array, whose `unread_since` was this. Takes `cold_paths`.
+void release_small_array(Process& process, int device_index, uint32_t unread_since);
+
+// The driver has destroyed the context, and what was loaded in it. Takes `cold_paths`.
+void forget_code(Process& process, uint16_t context);
 
 // Reads the driver-reported usage if the last reading was a while ago or failed. True when the
 // overhead turned out to be less than what was charged.

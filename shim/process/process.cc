@@ -103,7 +103,8 @@ void Process::refuse_device(const char* device_key) {
 
 bool Process::join() {
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
-  Locked<SpinLock> lock(joining_);
+  start_vendors();
+  Locked<SleepLock> lock(joining_);
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
   bool ok = fault().empty();
   TenantName tenant;
@@ -121,7 +122,8 @@ bool Process::join() {
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {
   if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
   if (joined_.load(std::memory_order_acquire) < 0) return kFault;  // for good
-  Locked<SpinLock> lock(registering_);
+  start_vendors();
+  Locked<SleepLock> lock(registering_);
   if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
   const int device_index = register_device(device_key, physical);
   device_indices_[slot].store(device_index, std::memory_order_release);

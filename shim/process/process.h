@@ -10,6 +10,7 @@
 
 #include "shim/base/fork_page.h"
 #include "shim/base/report.h"
+#include "shim/base/sleep_lock.h"
 #include "shim/base/spin_lock.h"
 #include "shim/config/cap_configured.h"
 #include "shim/ledger/ledger.h"
@@ -20,11 +21,31 @@
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/context_table.h"
 #include "shim/tracking/graph_table.h"
+#include "shim/tracking/library_table.h"
 #include "shim/tracking/live_map.h"
+#include "shim/tracking/module_table.h"
 #include "shim/tracking/physical_table.h"
 #include "shim/tracking/pool_table.h"
 
 namespace fracgpu {
+
+// Calls that go without a reading of the driver-reported usage, because what they charge was right
+// whenever a reading checked it. The more often it was, the more go without one.
+class UnreadCalls {
+ public:
+  // Whether the next call may.
+  bool take() { return left_ > 0 && left_-- > 0; }
+  // What a reading said of the calls since the last one: `enough` was charged for them.
+  void judge(bool enough) {
+    next_ = enough ? (next_ < kMost ? next_ * 2 : kMost) : kFirst;
+    left_ = enough ? next_ : 0;
+  }
+
+ private:
+  static constexpr uint32_t kFirst = 8, kMost = 1u << 16;  // chosen, not measured
+
+  uint32_t left_ = 0, next_ = kFirst;
+};
 
 // Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
 // shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
@@ -41,7 +62,12 @@ struct Overhead {
   uint64_t exported = 0;     // the most of `units` that others may hold
   uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not
   bool exact = true;         // `units` was measured, and nothing was added to it since
-  uint64_t largest_growth = 0;  // the most that a module was seen to take
+  uint64_t largest_growth = 0;  // the most that a module was seen to take, within reason
+  bool size_in_doubt = true;    // a module seemed larger, but that may have grown before it
+  UnreadCalls unread;
+  uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
+  uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
+  uint32_t readings = 1;       // that were believed, plus one
 };
 
 // A device as the tenant may see it, in bytes.
@@ -104,6 +130,8 @@ class Process {
   PhysicalTable physical;
   Imports imports;
   ContextTable contexts;
+  LibraryTable libraries;
+  ModuleTable modules;  // used with `cold_paths` held
   // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;  // written by the constructor alone
@@ -114,8 +142,8 @@ class Process {
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
   // Locks, outermost first: none is taken while one that is named after it is held.
-  SpinLock limits;         // held while a hook changes one of the driver's limits
-  SpinLock cold_paths;     // held while overhead is measured and charged, by OverheadLock alone
+  SleepLock limits;        // held while a hook changes one of the driver's limits
+  SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
   SpinLock counting;       // held by `publish_allocation_count` alone
   RateLimit refusal_rate;  // of all lines about refusals
   CallSites call_sites;    // filled only where `keeps_call_sites`
@@ -141,8 +169,8 @@ class Process {
   FirstFault fault_;
   FirstFault device_fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
-  SpinLock joining_;
-  SpinLock registering_;
+  SleepLock joining_;
+  SleepLock registering_;
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
 };

@@ -2,6 +2,7 @@
 #include "shim/process/tenant_view.h"
 
 #include "shim/config/identity.h"
+#include "shim/vendor/backend.h"
 
 namespace fracgpu {
 
@@ -28,6 +29,7 @@ bool Observation::device(const char* key, uint64_t physical, TenantView& view) c
     view.used = in_force_->held(device_index, true) * layout::kUnit;
     return true;
   }
+  start_vendors();
   DeviceName device;
   Message error;
   if (!process_.configuration.name_device(key, device, error)) return false;

@@ -13,6 +13,11 @@ uint64_t sum_of(const Allocation& entry) {
   return entry.users * kOneUser | units;
 }
 
+// Of what `sums` counts, so none of a chunk whose users are all leaving.
+uint64_t managed_units(const Allocation& entry) {
+  return entry.managed && entry.leaving < entry.users ? entry.units : 0;
+}
+
 bool same_owner(const Allocation& one, const Allocation& other) {
   return one.context == other.context && one.pool == other.pool;
 }
@@ -22,13 +27,13 @@ bool same_owner(const Allocation& one, const Allocation& other) {
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
   entry = allocation;
   sums[entry.device_index] += sum_of(entry);
-  if (entry.managed) managed[entry.device_index] += entry.units;
+  managed[entry.device_index] += managed_units(entry);
   ++changes;
 }
 
 void LiveMap::Shard::forget(const Allocation& entry) {
   sums[entry.device_index] -= sum_of(entry);
-  if (entry.managed) managed[entry.device_index] -= entry.units;
+  managed[entry.device_index] -= managed_units(entry);
   ++changes;
 }
 
@@ -37,15 +42,22 @@ void LiveMap::Shard::displace(Allocation& entry, Allocation& displaced) {
   forget(entry);
 }
 
+// Of a chunk, as its users come and go.
+inline void LiveMap::Shard::count_units(const Allocation& entry, int sign) {
+  const uint64_t units = sign < 0 ? -uint64_t{entry.units} : entry.units;
+  sums[entry.device_index] += units;
+  if (entry.managed) managed[entry.device_index] += units;
+}
+
 inline void LiveMap::Shard::add_user(Allocation& entry) {
-  if (entry.leaving == entry.users) sums[entry.device_index] += entry.units;
+  if (entry.leaving == entry.users) count_units(entry, 1);
   sums[entry.device_index] += kOneUser;
   ++entry.users;
   ++changes;
 }
 
 inline void LiveMap::Shard::begin_drop(Allocation& entry) {
-  if (++entry.leaving == entry.users) sums[entry.device_index] -= entry.units;
+  if (++entry.leaving == entry.users) count_units(entry, -1);
   ++changes;
 }
 
@@ -58,7 +70,7 @@ inline void LiveMap::Shard::finish_drop(Allocation& entry) {
 }
 
 inline void LiveMap::Shard::abandon_drop(Allocation& entry) {
-  if (entry.leaving-- == entry.users) sums[entry.device_index] += entry.units;
+  if (entry.leaving-- == entry.users) count_units(entry, 1);
   ++changes;
 }
 
@@ -179,7 +191,7 @@ std::string_view LiveMap::Shard::find_broken_invariant() const {
     if (entry.users == 0) broken = "every allocation has a user";
     if (entry.leaving > entry.users) broken = "no more users are leaving than there are";
     entry_sums[entry.device_index] += sum_of(entry);
-    if (entry.managed) entry_managed[entry.device_index] += entry.units;
+    entry_managed[entry.device_index] += managed_units(entry);
   });
   if (!broken.empty()) return broken;
   for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {

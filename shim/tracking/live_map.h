@@ -31,7 +31,8 @@ struct alignas(32) Allocation {
   bool lingers = false;      // a user of the chunk was freed in stream order, at an unknown moment
   bool exported = false;     // other processes may hold it too
   bool managed = false;      // it may be on the host, where the driver counts none of it
-  uint8_t unused[5] = {};    // to the end, so that a copy is two moves
+  uint8_t unused = 0;        // to the end, so that a copy is two moves
+  uint32_t unread = 0;       // of a small array: see OverheadReservation::unread_since
 };
 
 // Any thread may call any function. Each takes the lock of one shard at a time, but for LockedView,
@@ -120,6 +121,7 @@ class LiveMap {
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     [[gnu::cold]] void displace(Allocation& entry, Allocation& displaced);
+    void count_units(const Allocation& entry, int sign);
     void add_user(Allocation& entry);
     void begin_drop(Allocation& entry);
     void finish_drop(Allocation& entry);

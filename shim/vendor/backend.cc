@@ -15,6 +15,16 @@ const VendorBackend& backend_of(const char* device_key) {
   return kNobody;
 }
 
+void start_vendors() {
+  for (const VendorBackend* const vendor : vendor_backends) {
+    for (VendorLibrary* const library : vendor->libraries) {
+      if (!library->resolve()) continue;
+      vendor->start();
+      break;
+    }
+  }
+}
+
 bool device_may_exist(const Selector& selector) {
   if (!selector.key.empty()) return backend_of(selector.key.c_str()).device_may_exist(selector);
   // An index or a bus id may be any vendor's: each numbers its own devices from 0.

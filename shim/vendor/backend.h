@@ -4,7 +4,7 @@
 // holds. It is read on cold paths only, since a reading costs milliseconds: when a context is made
 // or destroyed, before a refusal, and before a dead process's memory is released. Devices are named
 // by their key in the ledger. No function needs a lock held; none may be called with a spin lock
-// held but `Process::cold_paths`.
+// held, and `start` with no lock of ours at all.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,12 @@ struct VendorBackend {
 
   // Whether the device is one of this vendor's.
   bool (*owns)(const char* device_key);
+
+  // Loads and starts what the other functions ask, which may take hundreds of milliseconds. Until
+  // then they answer that nothing is known. It may wait for the loader's lock, and a constructor
+  // that the loader runs under that lock may be making calls that wait for ours. Cheap when done
+  // before.
+  void (*start)() = [] {};
 
   // Device memory in bytes that the driver counts for this process, whatever made it allocate; and
   // for another one, by its PID in the initial PID namespace.
@@ -79,6 +85,9 @@ extern const std::span<const VendorBackend* const> vendor_backends;
 
 // The backend of the vendor whose device it is; where it is none's, one that reports nothing.
 const VendorBackend& backend_of(const char* device_key);
+
+// Starts every vendor of whose libraries one is in this process.
+void start_vendors();
 
 // Whether any vendor may have a device that the selector names.
 bool device_may_exist(const Selector& selector);

@@ -55,6 +55,31 @@ TEST_F(OverheadTest, ManagedMemoryOnTheHostHidesNoContext) {
   expect_books_agree(program->pid(), "on the device");
 }
 
+TEST_F(OverheadTest, SmallManagedAllocationsShareAPage) {
+  std::string commands = "init retain";
+  for (int i = 0; i < 300; ++i) commands += " managed 4KiB";
+  auto program = start_client(kLimit, words(commands + " wait freeall wait"));
+  for (const std::string& line : program->read_until_ready()) {
+    EXPECT_EQ(field(line, "rc="), 0) << line;
+  }
+  EXPECT_EQ(ledger().held(key(), program->pid()), 258 * kMiB);
+  expect_books_agree(program->pid(), "allocated");
+  program->go_on();
+  program->read_until_ready();
+  expect_books_agree(program->pid(), "freed");
+}
+
+// A driver that does not tell how large an array will be, before CUDA 11.6.
+TEST_F(OverheadTest, ArraysOfR470AreEstimatedWell) {
+  const Environment r470 = {{"LD_LIBRARY_PATH", TEST_SIM_DIR "/r470:" TEST_SIM_DIR},
+                            {"FRACGPU_SIM_DRIVER_VERSION", "11040"}};
+  Program program({TEST_REPEAT_CLIENT, "square", "2048", "wait"}, capped(kLimit) + r470);
+  EXPECT_EQ(field(program.read_until_ready().back(), "rc="), 0);
+  const uint64_t real = node_->used_by_pid(0, program.pid());
+  EXPECT_EQ(real, (256 + 3 * 16) * kMiB);
+  EXPECT_EQ(ledger().held(key(), program.pid()), real);
+}
+
 TEST_F(OverheadTest, TwoThreadsRaiseOneLimitAtOnce) {
   // What the limit takes fits once, not twice.
   const Outcome outcome = client(kLimit, words("init retain heaps 200MiB meminfo"),

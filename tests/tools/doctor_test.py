@@ -130,6 +130,16 @@ def test_namespaces_and_shared_memory():
         assert "no file can be made" in inside(mount="-o ro")["ledger", "fail"]
 
 
+def test_nvml_is_switched_off():
+    with Machine("a100-40gb") as m:
+        off = Page(m, run=["--memory", "8GiB"], extra={"FRACGPU_NVML": "off"})
+        assert any("FRACGPU_NVML=off" in text for text in off.of("driver", "warn")), off.checks
+        odd = Page(m, run=["--memory", "8GiB"], extra={"FRACGPU_NVML": "no"})
+        assert any("neither" in text for text in odd.of("driver", "warn")), odd.checks
+        on = Page(m, run=["--memory", "8GiB"], extra={"FRACGPU_NVML": "on"})
+        assert not any("FRACGPU_NVML" in text for text in on.of("driver")), on.checks
+
+
 def test_without_any_driver():
     with Machine("a100-40gb") as m:
         page = Page(m, extra={"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""})

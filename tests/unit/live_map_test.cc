@@ -75,6 +75,33 @@ TEST(LiveMapTest, ChunkIsFreeWithItsLastUser) {
   EXPECT_EQ(map->finish_drop(chunk), 0u);
 }
 
+// A reading compares both with what the driver counts.
+TEST(LiveMapTest, AManagedChunkCountsAsLongAsItsUnits) {
+  LiveMap map;
+  Allocation chunk{.key = 0x200001, .units = 4096, .users = 1, .context = 1, .managed = true};
+  Allocation displaced, found;
+  const auto expect = [&](uint64_t units) {
+    const LiveMap::LockedView view(map);
+    EXPECT_EQ(view.units(0), units);
+    EXPECT_EQ(view.managed(0), units);
+  };
+  map.add_user(chunk, displaced);
+  map.add_user(chunk, displaced);
+  expect(4096);
+  ASSERT_TRUE(map.begin_drop(chunk.key, found));
+  expect(4096);
+  ASSERT_TRUE(map.begin_drop(chunk.key, found));
+  expect(0);
+  map.abandon_drop(found);
+  expect(4096);
+  EXPECT_EQ(map.finish_drop(found), 0u);
+  expect(4096);
+  ASSERT_TRUE(map.begin_drop(chunk.key, found));
+  EXPECT_EQ(map.finish_drop(found), 4096u);
+  expect(0);
+  EXPECT_EQ(map.check_invariants(), "");
+}
+
 TEST(LiveMapTest, ChunkStaysUntilTheSlowerOfTwoFreesIsDone) {
   auto map = std::make_unique<LiveMap>();
   const Allocation chunk = allocation(0x200001, 4096);

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/base/sleep_lock.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/process/first_fault.h"
 #include "tests/unit/child.h"
@@ -88,35 +89,40 @@ TEST(ProcessTest, RefusesWhereForksCannotBeTold) {
 }
 
 // A thread holds a lock while another forks: it will never give it back in the child.
-TEST(StaticSpinLockTest, IsFreeInAForkedChild) {
-  static constinit StaticSpinLock lock;
+template <typename Lock>
+class StaticLockTest : public testing::Test {};
+using StaticLocks = testing::Types<StaticSpinLock, SleepLock>;
+TYPED_TEST_SUITE(StaticLockTest, StaticLocks);
+
+TYPED_TEST(StaticLockTest, IsFreeInAForkedChild) {
+  static constinit TypeParam lock;
   std::atomic<bool> held{false}, done{false};
   std::thread holder([&] {
-    Locked<StaticSpinLock> locked(lock);
+    Locked<TypeParam> locked(lock);
     held = true;
     while (!done) sched_yield();
   });
   while (!held) sched_yield();
   EXPECT_EQ(status_of_child([] {
-              for (int i = 0; i < 2; ++i) Locked<StaticSpinLock> locked(lock);
+              for (int i = 0; i < 2; ++i) Locked<TypeParam> locked(lock);
               // Nor does it matter to a child of the child.
-              Locked<StaticSpinLock> locked(lock);
-              return status_of_child([] { return Locked<StaticSpinLock>(lock), 0; });
+              Locked<TypeParam> locked(lock);
+              return status_of_child([] { return Locked<TypeParam>(lock), 0; });
             }),
             0);
   done = true;
   holder.join();
 }
 
-TEST(StaticSpinLockTest, LetsOneThreadInAtATime) {
-  static constinit StaticSpinLock lock;
+TYPED_TEST(StaticLockTest, LetsOneThreadInAtATime) {
+  static constinit TypeParam lock;
   constexpr int kThreads = 4, kRounds = 10000;
   int count = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < kRounds; ++round) {
-        Locked<StaticSpinLock> locked(lock);
+        Locked<TypeParam> locked(lock);
         ++count;
       }
     });

@@ -1,11 +1,16 @@
 // What the vendors' libraries are, and whether every lookup of their functions finds ours; see
 // checks.h.
 #include <fmt/core.h>
+#include <string.h>
 
 #include <algorithm>
 
 #include "hooks/smi/amdsmi/layout.h"
+#include "hooks/smi/nvml/driver_version.h"
 #include "hooks/smi/nvml/list_meaning.h"
+#include "hooks/usage/nvml_usage.h"
+#include "shim/base/environment.h"
+#include "shim/base/text.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/elf_file.h"
 
@@ -104,11 +109,28 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
+// Whether the library may ask NVML what the driver holds for a process.
+Findings check_nvml_switch(const char* check) {
+  const char* const text = trusted_environment(nvml::kSwitch);
+  if (text == nullptr || strcmp(text, "on") == 0) return {};
+  if (strcmp(text, "off") != 0) {
+    return {{State::warn, check,
+             fmt::format("{} is {}, which is neither \"on\" nor \"off\": NVML is used",
+                         nvml::kSwitch, quoted(text).view()),
+             fmt::format("set {}=off, or unset it", nvml::kSwitch)}};
+  }
+  return {{State::warn, check,
+           fmt::format("{}=off: NVML is not asked, so that contexts are charged by an estimate, "
+                       "and modules not at all",
+                       nvml::kSwitch),
+           fmt::format("unset {} where nvidia-smi answers soon", nvml::kSwitch)}};
+}
+
 }  // namespace
 
 Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors) {
   constexpr const char* kCheck = "driver";
-  Findings findings;
+  Findings findings = check_nvml_switch(kCheck);
   if (!gpus.done()) {
     findings.push_back({State::fail, kCheck, "looking for GPUs " + gpus.trouble(), kStuckRemedy});
   }

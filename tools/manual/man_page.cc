@@ -17,6 +17,7 @@ constexpr const char* kEnvironment[][2] = {
     {"FRACGPU_TENANT", "The name of the processes that share one cap. Set by run and queue."},
     {"FRACGPU_LOG", "How much the library says: off, error, warn, info or debug."},
     {"FRACGPU_LOG_FILE", "Where the library says it, instead of standard error."},
+    {"FRACGPU_NVML", "off: NVML is neither loaded nor asked, and what it would tell is estimated."},
     {"FRACGPU_BOOK", "The claim table, instead of /dev/shm/fracgpu.book."},
     {"LD_PRELOAD", "Names the library, libfracgpu.so. Set by run and queue."},
     {"NO_COLOR", "Set to anything, it keeps colours from a terminal."},

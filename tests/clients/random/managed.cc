@@ -1,5 +1,6 @@
 // Managed memory, which may be on the host. (FRACGPU_SIM_MANAGED=late has it there until it is
 // prefetched.)
+#include <algorithm>
 #include <vector>
 
 #include "actor.h"
@@ -25,8 +26,8 @@ class Managed : public Actor {
       const size_t bytes = size();
       const uint64_t pages = (bytes + kPage - 1) / kPage * kPage;
       if (!good(call("cuMemAllocManaged", &address, bytes, 1u), "cuMemAllocManaged", pages)) return;
+      if (is_alone(address)) tally_.managed += pages;
       held_.push_back({address, pages});
-      tally_.managed += pages;
     }
   }
 
@@ -40,10 +41,17 @@ class Managed : public Actor {
     uint64_t bytes;
   };
 
+  // Small ones share pages.
+  bool is_alone(CUdeviceptr address) const {
+    return std::none_of(held_.begin(), held_.end(),
+                        [=](const Held& held) { return held.address / kPage == address / kPage; });
+  }
+
   void free_last() {
-    good(call("cuMemFree_v2", held_.back().address), "cuMemFree");
-    tally_.managed -= held_.back().bytes;
+    const Held last = held_.back();
+    good(call("cuMemFree_v2", last.address), "cuMemFree");
     held_.pop_back();
+    if (is_alone(last.address)) tally_.managed -= last.bytes;
   }
 
   std::vector<Held> held_;

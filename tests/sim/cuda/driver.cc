@@ -207,9 +207,10 @@ void Driver::deactivate(Context* context) {
   }
   arrays.forget(context);
   while (context->ranges != nullptr) drop_range(context->ranges);
-  context->small[0].reset();
-  context->small[1].reset();
+  for (auto& heap : context->small) heap.reset();
   shrink(context, context->grown_bytes);
+  context->kept_bytes = 0;
+  context->launched = false;
   account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
 }
 

@@ -30,6 +30,7 @@ struct Context;
 struct Range {
   enum class Type : uint8_t { kLarge, kChunk, kImport, kGlobal, kExternal };
   bool owns() const { return type <= Type::kChunk; }
+  int heap() const { return managed ? 2 : low ? 1 : 0; }  // of a chunk: see Context::small
 
   Type type = Type::kLarge;
   bool low = false;
@@ -70,11 +71,13 @@ struct Context {
   unsigned references = 0;
   unsigned api_version = 3020;
   uint64_t id = 0;
-  uint64_t grown_bytes = 0;  // taken later on: modules, limits
+  uint64_t grown_bytes = 0;  // taken later on: modules, limits, launches
+  uint64_t kept_bytes = 0;   // of `grown_bytes`: of modules that were unloaded, for the next ones
+  bool launched = false;     // a kernel has been
   size_t limit[kLimits] = {};
   Context* parent = nullptr;  // of a green context: the primary one
   Range* ranges = nullptr;
-  std::unique_ptr<SmallHeap> small[2];  // above and below 4 GiB
+  std::unique_ptr<SmallHeap> small[3];  // above and below 4 GiB, and managed
 };
 
 // What is at a device address, whoever keeps it.

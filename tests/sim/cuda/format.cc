@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "sim/cuda/version.h"
+
 namespace sim {
 namespace {
 
@@ -94,6 +96,7 @@ bool Shape::set(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned wanted_level
   if (channels < 1 || channels > 4 || (format->per_channel && channels == 3)) return false;
   if (form.Width == 0 || form.Width > kLongest || form.Height > kLongest || form.Depth > kDeepest)
     return false;
+  if (flag(CUDA_ARRAY3D_DEFERRED_MAPPING) && driver_version() < 11060) return false;
   const bool layered = flag(CUDA_ARRAY3D_LAYERED);
   if (layered ? form.Depth == 0 : form.Depth != 0 && form.Height == 0) return false;
   if (flag(CUDA_ARRAY3D_CUBEMAP) &&

@@ -1,7 +1,9 @@
 // Device memory of one process: large allocations in whole pages, small ones inside chunks, and
 // imports. Requests of 1 MiB and more are rounded up to 2 MiB pages of their own; smaller ones
 // share chunks with others of the same context, and a chunk goes back to the node with its last
-// block. Every step is constant time.
+// block. Managed memory has chunks of its own: a hundred million allocations were seen to fit
+// (kokkos issue 2641), and their addresses to be multiples of 256 bytes (gpgpu-sim_UVMSmart issue
+// 7), so that several share a page. Every step is constant time.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -76,9 +78,10 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
   context = context->owner();
   // More than any device could hold also keeps the rounding below from overflowing.
   if (bytes > account_->total(context->device)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (bytes >= kSmallLimit || managed) {
-    Range* range = new_range(context, Range::Type::kLarge, (bytes + kPage - 1) / kPage, low,
-                             !managed || !managed_is_late());
+  const bool takes_memory = !managed || !managed_is_late();
+  if (bytes >= kSmallLimit) {
+    Range* range =
+        new_range(context, Range::Type::kLarge, (bytes + kPage - 1) / kPage, low, takes_memory);
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     range->bytes = bytes;
     range->managed = managed;
@@ -86,12 +89,13 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
     *out = range->address;
     return CUDA_SUCCESS;
   }
-  std::unique_ptr<SmallHeap>& heap = context->small[low ? 1 : 0];
+  std::unique_ptr<SmallHeap>& heap = context->small[managed ? 2 : low ? 1 : 0];
   if (heap == nullptr) heap = std::make_unique<SmallHeap>();
   SmallHeap::Place place;
   if (!heap->take(static_cast<uint32_t>(bytes), &place)) {
-    Range* range = new_range(context, Range::Type::kChunk, 1, low);
+    Range* range = new_range(context, Range::Type::kChunk, 1, low, takes_memory);
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    range->managed = managed;
     range->chunk = heap->add_chunk(range);
     heap->take(static_cast<uint32_t>(bytes), &place);
   }
@@ -127,7 +131,7 @@ CUresult Driver::free(uint64_t address) {
     drop_range(range);
     return CUDA_SUCCESS;
   }
-  SmallHeap& heap = *range->context->small[range->low ? 1 : 0];
+  SmallHeap& heap = *range->context->small[range->heap()];
   bool empty = false;
   if (!heap.give_back({range->chunk, static_cast<uint32_t>(offset / kUnit)}, &empty))
     return CUDA_ERROR_INVALID_VALUE;
@@ -163,7 +167,7 @@ bool Driver::find(uint64_t address, Found* found) {
   if (range->type == Range::Type::kChunk) {
     const auto unit = static_cast<uint32_t>((address - range->address) / kUnit);
     uint32_t first = 0, bytes = 0;
-    if (!range->context->small[range->low ? 1 : 0]->find({range->chunk, unit}, &first, &bytes))
+    if (!range->context->small[range->heap()]->find({range->chunk, unit}, &first, &bytes))
       return false;
     found->base = range->address + uint64_t{first} * kUnit;
     found->bytes = bytes;

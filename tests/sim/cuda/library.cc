@@ -52,7 +52,7 @@ CUresult module_in(Context* context, CUlibrary library, CUmodule* out) {
     *out = module;
     return CUDA_SUCCESS;
   }
-  const CUresult result = sim::load_module(context, true, out);
+  const CUresult result = sim::load_module(context, true, nullptr, out);
   if (result == CUDA_SUCCESS) library->modules.push_back(*out);
   return result;
 }

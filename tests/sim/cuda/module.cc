@@ -1,11 +1,14 @@
 // Modules and functions: any image loads, any name is found, nothing is ever run.
 // A module takes no device memory unless FRACGPU_SIM_MODULE_MIB is set; then each load takes that
-// much from the node, as part of what the context holds, so that overhead can be tested.
-// Unloading gives it back. Globals are addresses inside what the module has taken already.
+// much from the node, as part of what the context holds, so that overhead can be tested. An image
+// that begins with digits, "12 MiB", takes what it says instead. Unloading gives it back, or, with
+// FRACGPU_SIM_MODULES_KEPT, leaves it to the context for its next modules, as a heap does that lets
+// go of no chunk. Globals are addresses inside what the module has taken already.
 #include "sim/cuda/module.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 using sim::Context;
@@ -17,28 +20,43 @@ namespace {
 
 constexpr uint64_t kGlobalBytes = 4096;
 
-uint64_t module_cost() {
-  static const uint64_t bytes = [] {
-    const char* text = std::getenv("FRACGPU_SIM_MODULE_MIB");
-    const uint64_t mib = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
-    return ((mib << 20) + kPage - 1) / kPage * kPage;
+uint64_t pages_of_mib(const char* text) {
+  return ((std::strtoull(text, nullptr, 10) << 20) + kPage - 1) / kPage * kPage;
+}
+
+uint64_t module_cost(const void* image) {
+  static const uint64_t of_any = [] {
+    const char* const text = std::getenv("FRACGPU_SIM_MODULE_MIB");
+    return text != nullptr ? pages_of_mib(text) : 0;
   }();
-  return bytes;
+  const char* const text = static_cast<const char*>(image);
+  return text != nullptr && *text >= '0' && *text <= '9' ? pages_of_mib(text) : of_any;
+}
+
+bool modules_are_kept() {
+  static const bool kept = std::getenv("FRACGPU_SIM_MODULES_KEPT") != nullptr;
+  return kept;
 }
 
 }  // namespace
 
-CUresult load_module(Context* context, bool of_library, CUmodule* out) {
+CUresult load_module(Context* context, bool of_library, const void* image, CUmodule* out) {
   context = context->owner();
-  if (!Driver::get().grow(context, module_cost())) return CUDA_ERROR_OUT_OF_MEMORY;
-  *out = new CUmod_st{context, context->id, module_cost(), of_library, {}};
+  const uint64_t bytes = module_cost(image), of_kept = std::min(context->kept_bytes, bytes);
+  if (!Driver::get().grow(context, bytes - of_kept)) return CUDA_ERROR_OUT_OF_MEMORY;
+  context->kept_bytes -= of_kept;
+  *out = new CUmod_st{context, context->id, bytes, of_library, {}};
   return CUDA_SUCCESS;
 }
 
 void unload_module(CUmodule module) {
   if (module->loaded()) {
     for (const auto& [name, address] : module->globals) Driver::get().detach(address);
-    Driver::get().shrink(module->context, module->bytes);
+    if (modules_are_kept()) {
+      module->context->kept_bytes += module->bytes;
+    } else {
+      Driver::get().shrink(module->context, module->bytes);
+    }
   }
   delete module;
 }
@@ -72,7 +90,7 @@ CUresult load(CUmodule* out, const void* image) {
   if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   const Guard guard(Driver::get().lock());
-  return sim::load_module(context, false, out);
+  return sim::load_module(context, false, image, out);
 }
 
 }  // namespace

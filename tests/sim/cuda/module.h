@@ -20,7 +20,8 @@ struct CUmod_st {
 
 namespace sim {
 
-CUresult load_module(Context* context, bool of_library, CUmodule* out);
+// `image`: null where it is not at hand.
+CUresult load_module(Context* context, bool of_library, const void* image, CUmodule* out);
 void unload_module(CUmodule module);
 CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
 // Any function will do, because none is ever run.

@@ -1,6 +1,11 @@
 // The calls on streams, and launches. They cost no device memory, as on the real driver, where a
 // stream lives in the context's own reserve. Waiting for a stream is when pools learn what is free
-// (pool_table.h); a launch does nothing but check that there is a function.
+// (pool_table.h); a launch does nothing but check that there is a function. With
+// FRACGPU_SIM_LAUNCH_MIB the first one in a context makes the driver take that much, as the local
+// memory of a kernel and lazily loaded code do (CUDA programming guide: lazy loading;
+// cuCtxSetLimit: the driver resizes the local memory at launches).
+#include <cstdlib>
+
 #include "sim/cuda/capture_table.h"
 #include "sim/cuda/driver.h"
 #include "sim/cuda/stream_table.h"
@@ -66,8 +71,27 @@ CUresult contexts_of(CUstream handle, bool per_thread, CUcontext* out, void** gr
   return CUDA_SUCCESS;
 }
 
+const uint64_t launch_bytes = [] {
+  const char* const text = std::getenv("FRACGPU_SIM_LAUNCH_MIB");
+  const uint64_t mib = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
+  return ((mib << 20) + sim::kPage - 1) / sim::kPage * sim::kPage;
+}();
+
+CUresult grow_by_launch() {
+  SIM_CONTEXT(current);
+  sim::Context* const context = current->owner();
+  const Guard guard(Driver::get().lock());
+  if (context->launched) return CUDA_SUCCESS;
+  if (!Driver::get().grow(context, launch_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  context->launched = true;
+  return CUDA_SUCCESS;
+}
+
 CUresult launch(CUfunction function, CUstream handle, bool per_thread) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (launch_bytes != 0) [[unlikely]] {
+    if (const CUresult refused = grow_by_launch()) return refused;
+  }
   if (sim::captures_under_way.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());

@@ -1,5 +1,6 @@
 // The version that the simulated driver claims to be.
-// It bounds what the entry-point getters hand out, and nothing else depends on it.
+// It bounds what the entry-point getters hand out, and which flags are known. What the library
+// exports is bounded by its making: the folder r470 has one of R470, CUDA 11.4.
 // Taken from the environment once per process.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Parsing the orders for failures and delays, and counting calls against them.
 // The orders are read once, when the library is loaded, and never change. Only a process that has
-// orders ever comes here, so a mutex and a linear search are good enough.
+// orders or counts its calls ever comes here, so a mutex and a linear search are good enough.
 #include "sim/node/inject.h"
 
 #include <time.h>
@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "sim/node/calls.h"
 
 namespace sim {
 namespace {
@@ -59,12 +61,22 @@ std::vector<Order>& orders() {
   return *all;
 }
 
+// Null: nobody counts. Never closed: programs call the libraries from their own exit handlers.
+CallCounts* counts() {
+  static CallCounts* const all = [] {
+    const char* const path = std::getenv(kCallsVariable);
+    return path != nullptr && *path != '\0' ? CallCounts::open(path).release() : nullptr;
+  }();
+  return all;
+}
+
 }  // namespace
 
-bool injecting = !orders().empty();
+bool injecting = !orders().empty() || counts() != nullptr;
 
 int inject(const char* function) {
   static std::mutex mutex;
+  if (counts() != nullptr) counts()->add(function);
   int result = 0;
   unsigned long delay_us = 0;
   {

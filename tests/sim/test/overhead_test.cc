@@ -1,6 +1,9 @@
 // Tests of the limits of contexts, and of ordered failures and death with everything that no
 // allocation call takes. All of it is the context's: it must be counted there, come back when it is
 // undone, and be gone with the context.
+#include <unistd.h>
+
+#include "sim/node/calls.h"
 #include "sim/test/overhead_calls.h"
 
 using namespace simtest;
@@ -72,6 +75,98 @@ TEST(SimLimit, StackIsPaidForEveryResidentThread) {
     ASSERT_EQ(set_limit(0, 512), 0);
     EXPECT_EQ(node->used(0), before);
   });
+}
+
+void* load_module(const char* image) {
+  void* module = nullptr;
+  EXPECT_EQ((cuda<int(void**, const void*)>("cuModuleLoadData")(&module, image)), 0);
+  return module;
+}
+int unload_module(void* module) {
+  return cuda<int(void*)>("cuModuleUnload")(module);
+}
+int launch() {
+  return cuda<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                  void*, void**, void**)>("cuLaunchKernel")(reinterpret_cast<void*>(1), 1, 1, 1, 1,
+                                                            1, 1, 0, nullptr, nullptr, nullptr);
+}
+
+TEST(SimOverhead, AnImageMaySayWhatItTakes) {
+  TestNode node;
+  setenv("FRACGPU_SIM_MODULE_MIB", "4", 1);
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    void* const first = load_module("10 MiB");
+    EXPECT_EQ(mib(node), 64u + 10);
+    load_module("any");
+    EXPECT_EQ(mib(node), 64u + 10 + 4);
+    EXPECT_EQ(unload_module(first), 0);
+    EXPECT_EQ(mib(node), 64u + 4);
+  });
+  unsetenv("FRACGPU_SIM_MODULE_MIB");
+}
+
+TEST(SimOverhead, KeptModulesLeaveTheirMemoryToTheNext) {
+  TestNode node;
+  setenv("FRACGPU_SIM_MODULES_KEPT", "1", 1);
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    ASSERT_EQ(unload_module(load_module("10")), 0);
+    EXPECT_EQ(mib(node), 64u + 10);
+    load_module("6");
+    EXPECT_EQ(mib(node), 64u + 10);
+    load_module("6");
+    EXPECT_EQ(mib(node), 64u + 12);
+    ASSERT_EQ(cuda<int(int)>("cuDevicePrimaryCtxReset_v2")(0), 0);
+    EXPECT_EQ(mib(node), 0u);
+    ASSERT_EQ(cu_start(), 0);
+    load_module("6");
+    EXPECT_EQ(mib(node), 64u + 6);
+  });
+  unsetenv("FRACGPU_SIM_MODULES_KEPT");
+}
+
+TEST(SimOverhead, TheFirstLaunchOfAContextTakesMemory) {
+  TestNode node;
+  setenv("FRACGPU_SIM_LAUNCH_MIB", "100", 1);
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    ASSERT_EQ(launch(), 0);
+    ASSERT_EQ(launch(), 0);
+    EXPECT_EQ(mib(node), 164u);
+    void* const context = make_context();
+    ASSERT_EQ(launch(), 0);
+    EXPECT_EQ(mib(node), 164u + 164);
+    ASSERT_EQ(destroy_context(context), 0);
+    EXPECT_EQ(mib(node), 164u);
+  });
+  unsetenv("FRACGPU_SIM_LAUNCH_MIB");
+}
+
+TEST(SimCalls, AreCountedByName) {
+  TestNode node;
+  const std::string path = node.path() + ".calls";
+  setenv(sim::kCallsVariable, path.c_str(), 1);
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    auto* init = nvml<int()>("nvmlInit_v2");
+    ASSERT_EQ(init(), 0);
+    void* device = nullptr;
+    unsigned count = 0;
+    ASSERT_EQ((nvml<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(0, &device)), 0);
+    // The process itself is in the list, so there is too little room.
+    EXPECT_EQ((nvml<int(void*, unsigned*, void*)>("nvmlDeviceGetComputeRunningProcesses_v2")(
+                  device, &count, nullptr)),
+              7);
+    for (int i = 0; i < 3; ++i) set_limit(2, 8 * kMiB);
+  });
+  const auto calls = sim::CallCounts::open(path);
+  unlink(path.c_str());
+  unsetenv(sim::kCallsVariable);
+  EXPECT_EQ(calls->beginning_with("cuCtxSetLimit"), 3u);
+  EXPECT_EQ(calls->of_driver(), 3u + 3) << "with cuInit, the context's making and its setting";
+  EXPECT_EQ(calls->of_nvml(), 3u);
+  EXPECT_EQ(calls->of_process_lists(), 1u);
 }
 
 TEST(SimOverhead, OrderedFailuresAndDeath) {

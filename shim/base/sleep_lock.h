@@ -1,0 +1,62 @@
+// A lock for what may take milliseconds: a reading of the driver, joining a ledger, the start of a
+// vendor's library. Whoever waits for it sleeps, and leaves the processor to others.
+//
+// Also for objects with static storage, as StaticSpinLock: a forked child takes over what a thread
+// of its parent held. So what it protects must be consistent at every instruction.
+#pragma once
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/base/fork_page.h"
+
+namespace fracgpu {
+
+class SleepLock {
+ public:
+  void lock() {
+    const uint32_t generation = fork_generation() & kUntold;
+    const uint32_t own = generation != 0 ? generation : kUntold;
+    uint32_t wanted = own << 1;
+    for (int spins = 0;; ++spins) {
+      uint32_t word = word_.load(std::memory_order_relaxed);
+      const uint32_t holder = word >> 1;
+      const bool left_by_fork = holder != own && holder != kUntold && own != kUntold;
+      if (word == kFree || left_by_fork) {
+        if (word_.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return;
+        continue;
+      }
+      // Most holders need less than a microsecond.
+      if (spins < kSpins) continue;
+      if ((word & kAwaited) == 0 && !word_.compare_exchange_weak(word, word | kAwaited)) continue;
+      futex(FUTEX_WAIT_PRIVATE, word | kAwaited);
+      wanted = own << 1 | kAwaited;  // for those who may be waiting beside this thread
+    }
+  }
+  void unlock() {
+    if ((word_.exchange(kFree, std::memory_order_release) & kAwaited) != 0)
+      futex(FUTEX_WAKE_PRIVATE, 1);
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0, kAwaited = 1;
+  // Held while forks cannot be detected: every process waits for it.
+  static constexpr uint32_t kUntold = UINT32_MAX >> 1;
+  static constexpr int kSpins = 100;
+
+  [[gnu::cold, gnu::noinline]] void futex(int operation, uint32_t value) {
+    const int error = errno;
+    syscall(SYS_futex, &word_, operation, value, nullptr);
+    errno = error;
+  }
+
+  // The generation of the process whose thread holds it, and whether somebody sleeps for it.
+  std::atomic<uint32_t> word_{kFree};
+};
+
+}  // namespace fracgpu

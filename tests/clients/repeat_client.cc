@@ -1,0 +1,146 @@
+// repeat_client COMMAND [ARGUMENT] …: makes calls many times over, as programs do that are under
+// way.
+//
+// The first device's primary context is made at first. A command prints one line, "COMMAND rc=N",
+// with the first result that was not 0. "wait" prints "ready" and reads a line from stdin.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "random/actor.h"
+
+namespace {
+
+using client::call;
+using namespace fracgpu::cuda;
+
+std::vector<CUmodule> modules;
+std::vector<CUarray> arrays;
+CUlibrary library = nullptr;
+
+uint64_t number(const std::string& text) {
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+int repeat(uint64_t times, const std::function<int()>& step) {
+  int first_bad = 0;
+  for (uint64_t i = 0; i < times && first_bad == 0; ++i) first_bad = step();
+  return first_bad;
+}
+
+int load(const std::string& image) {
+  CUmodule module = nullptr;
+  const void* const text = image.c_str();
+  const int rc = call("cuModuleLoadData", &module, text);
+  if (rc == 0) modules.push_back(module);
+  return rc;
+}
+
+int unload() {
+  const int rc = modules.empty() ? 1 : call("cuModuleUnload", modules.back());
+  if (rc == 0) modules.pop_back();
+  return rc;
+}
+
+// Of one row of bytes, so that small ones share a chunk; or a square of another format.
+int make_array(uint64_t width, int format = 0x01) {
+  CUDA_ARRAY3D_DESCRIPTOR form = {};
+  form.Format = format;
+  form.NumChannels = 1;
+  form.Width = width;
+  form.Height = format != 0x01 ? width : 0;
+  const CUDA_ARRAY3D_DESCRIPTOR* const wanted = &form;
+  CUarray array = nullptr;
+  const int rc = call("cuArray3DCreate_v2", &array, wanted);
+  if (rc == 0) arrays.push_back(array);
+  return rc;
+}
+
+int destroy_array() {
+  const int rc = arrays.empty() ? 1 : call("cuArrayDestroy", arrays.back());
+  if (rc == 0) arrays.pop_back();
+  return rc;
+}
+
+int find_global() {
+  int rc = 0;
+  if (library == nullptr) {
+    const void* const code = "any";
+    void* const none = nullptr;
+    rc = call("cuLibraryLoadData", &library, code, none, none, 0u, none, none, 0u);
+  }
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  const char* const name = "global";
+  CUmodule module = nullptr;
+  if (rc == 0) rc = call("cuLibraryGetGlobal", &address, &bytes, library, name);
+  return rc == 0 ? call("cuLibraryGetModule", &module, library) : rc;
+}
+
+int launch() {
+  CUmodule module = modules.empty() ? nullptr : modules.back();
+  void *function = nullptr, *none = nullptr;
+  const char* const name = "kernel";
+  int rc = call("cuModuleGetFunction", &function, module, name);
+  if (rc == 0) rc = call("cuLaunchKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, none, none, none);
+  return rc;
+}
+
+int look() {
+  size_t free = 0, total = 0;
+  return call("cuMemGetInfo_v2", &free, &total);
+}
+
+int allocate(uint64_t bytes) {
+  CUdeviceptr address = 0;
+  return call("cuMemAlloc_v2", &address, size_t{bytes});
+}
+
+int run(const std::string& name, const std::string& argument) {
+  if (name == "modules") return repeat(number(argument), [] { return load("any") | unload(); });
+  if (name == "load") return load(argument);
+  if (name == "unload") return unload();
+  if (name == "arrays") {
+    return repeat(number(argument), [] { return make_array(4096) | destroy_array(); });
+  }
+  if (name == "makearrays") return repeat(number(argument), [] { return make_array(4096); });
+  if (name == "square") {
+    // UNSIGNED_INT32, SIGNED_INT32 and FLOAT have four bytes.
+    return make_array(number(argument), 0x03) | make_array(number(argument), 0x0a) |
+           make_array(number(argument), 0x20);
+  }
+  if (name == "droparrays") return repeat(number(argument), destroy_array);
+  if (name == "globals") return repeat(number(argument), find_global);
+  if (name == "looks") return repeat(number(argument), look);
+  if (name == "launch") return launch();
+  if (name == "alloc") return allocate(number(argument) << 20);
+  if (name == "toomuch") return allocate(uint64_t{1} << 50);
+  std::fprintf(stderr, "repeat_client: unknown command '%s'\n", name.c_str());
+  std::exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  client::World world;
+  if (!client::api.begin(world)) return 3;
+  for (int i = 1; i < argc;) {
+    const std::string name = argv[i++];
+    if (name == "wait") {
+      std::puts("ready");
+      std::fflush(stdout);
+      std::string line;
+      if (!std::getline(std::cin, line)) return 0;
+      continue;
+    }
+    const bool alone = name == "unload" || name == "launch" || name == "toomuch";
+    const std::string argument = alone || i == argc ? "" : argv[i++];
+    std::printf("%s rc=%d\n", name.c_str(), run(name, argument));
+    std::fflush(stdout);
+  }
+  return 0;
+}

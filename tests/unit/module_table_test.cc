@@ -1,0 +1,90 @@
+// What is known of modules and libraries, and how far calls may go without a reading.
+#include "shim/tracking/module_table.h"
+
+#include <gtest/gtest.h>
+
+#include "shim/process/process.h"
+#include "shim/tracking/library_table.h"
+
+namespace fracgpu {
+namespace {
+
+const void* handle(uint64_t number) {
+  return reinterpret_cast<const void*>(number << 4);
+}
+
+TEST(ModuleTableTest, FindsByImageAndByHandle) {
+  ModuleTable table;
+  EXPECT_EQ(table.of_image(0, 1), nullptr) << "not identified";
+  KnownModule* const first = table.of_image(7, 1);
+  ASSERT_NE(first, nullptr);
+  table.enter(first, handle(1));
+  EXPECT_EQ(table.of_image(7, 1), first);
+  EXPECT_NE(table.of_image(7, 2), first) << "another context";
+  EXPECT_EQ(table.of_handle(handle(1)), first);
+  EXPECT_EQ(table.of_handle(handle(2)), nullptr);
+  EXPECT_EQ(table.of_handle(nullptr), nullptr);
+}
+
+TEST(ModuleTableTest, AHandleThatIsGivenOutAgainMeansTheNewOne) {
+  ModuleTable table;
+  KnownModule* const first = table.of_image(7, 1);
+  table.enter(first, handle(1));
+  KnownModule* const second = table.of_image(8, 1);
+  table.enter(second, handle(1));
+  EXPECT_EQ(table.of_handle(handle(1)), second);
+  EXPECT_EQ(first->handle, nullptr);
+}
+
+TEST(ModuleTableTest, TheOldestWithoutAnInstanceMakesPlace) {
+  ModuleTable table;
+  for (uint64_t image = 1; image <= 64; ++image)
+    table.enter(table.of_image(image, 1), handle(image));
+  EXPECT_EQ(table.of_image(65, 1), nullptr) << "all live";
+  table.of_handle(handle(40))->handle = nullptr;
+  table.of_handle(handle(20))->handle = nullptr;
+  KnownModule* const place = table.of_image(65, 1);
+  ASSERT_NE(place, nullptr);
+  table.enter(place, handle(65));
+  EXPECT_EQ(table.of_image(40, 1)->used, 40u) << "the younger one stayed";
+  table.forget_context(1);
+  EXPECT_EQ(table.of_handle(handle(65)), nullptr);
+}
+
+TEST(LibraryTableTest, IsLoadedByContext) {
+  LibraryTable table;
+  table.enter(handle(1), 1);
+  table.enter(handle(1), 2);
+  table.enter(handle(2), 1);
+  EXPECT_TRUE(table.is_loaded(handle(1), 1));
+  EXPECT_FALSE(table.is_loaded(handle(2), 2));
+  table.forget(handle(1));
+  EXPECT_FALSE(table.is_loaded(handle(1), 1));
+  EXPECT_FALSE(table.is_loaded(handle(1), 2));
+  EXPECT_TRUE(table.is_loaded(handle(2), 1));
+  table.forget_context(1);
+  EXPECT_FALSE(table.is_loaded(handle(2), 1));
+}
+
+TEST(UnreadCallsTest, MoreGoUnreadEachTimeThatAReadingAgrees) {
+  UnreadCalls calls;
+  const auto allowed = [&] {
+    int count = 0;
+    while (calls.take()) ++count;
+    return count;
+  };
+  EXPECT_EQ(allowed(), 0) << "nothing was checked yet";
+  calls.judge(true);
+  const int first = allowed();
+  EXPECT_GT(first, 0);
+  calls.judge(true);
+  EXPECT_EQ(allowed(), 2 * first);
+  calls.judge(true);
+  calls.judge(false);
+  EXPECT_EQ(allowed(), 0);
+  calls.judge(true);
+  EXPECT_EQ(allowed(), first);
+}
+
+}  // namespace
+}  // namespace fracgpu
