@@ -168,7 +168,7 @@ SIM_API CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
 }
 
 SIM_API CUresult cuDeviceGraphMemTrim(CUdevice dev) {
-  SIM_CALL(cuDeviceGraphMemTrim);
+  SIM_UNSAFE_CALL(cuDeviceGraphMemTrim);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());
@@ -176,7 +176,7 @@ SIM_API CUresult cuDeviceGraphMemTrim(CUdevice dev) {
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceGetGraphMemAttribute);
+  SIM_UNSAFE_CALL(cuDeviceGetGraphMemAttribute);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());
@@ -186,7 +186,7 @@ SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void*
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuDeviceSetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceSetGraphMemAttribute);
+  SIM_UNSAFE_CALL(cuDeviceSetGraphMemAttribute);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());
