@@ -7,7 +7,7 @@
 #include <atomic>
 #include <bit>
 
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
@@ -24,9 +24,11 @@ CUdevice device_of(uint64_t key) {
   return static_cast<CUdevice>(key - 1);
 }
 bool reserved_for_graphs(uint64_t key, uint64_t& bytes) {
+  const OwnCalls own_calls;
   return real::cuDeviceGetGraphMemAttribute(device_of(key), kGraphReserved, &bytes) == kSuccess;
 }
 void trim_graphs(uint64_t key) {
+  const OwnCalls own_calls;
   real::cuDeviceGraphMemTrim(device_of(key));
 }
 constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
@@ -75,6 +77,7 @@ void add_needs(CUgraph graph, Needs& needs, int depth) {
 }
 
 void learn(Process& process, CUgraphExec exec, CUgraph graph) {
+  const OwnCalls own_calls(process);
   Needs needs;
   add_needs(graph, needs, 0);
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {

@@ -22,7 +22,9 @@
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/live_map.h"
 #include "shim/tracking/physical_table.h"
+#include "shim/tracking/pool_blocks.h"
 #include "shim/tracking/pool_table.h"
+#include "shim/tracking/stream_table.h"
 
 namespace fracgpu {
 
@@ -96,6 +98,8 @@ class Process {
       logs(Level::info);  // read by every allocation, so close to `ledger`
   LiveMap allocations;
   PoolTable pools;
+  PoolBlocks pool_blocks;
+  StreamTable streams;
   GraphTable graphs;
   PhysicalTable physical;
   Imports imports;

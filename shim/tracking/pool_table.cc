@@ -6,6 +6,13 @@
 #include <climits>
 
 namespace fracgpu {
+namespace {
+
+// How often a thread yields to one that is in a call of the driver. Chosen, not measured: it is
+// long enough for any call, and nobody must wait for ever.
+constexpr int kMostYields = 100'000;
+
+}  // namespace
 
 bool PoolTable::find(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
@@ -40,19 +47,41 @@ bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
 }
 
 bool PoolTable::begin_use(uint64_t key, Pool& pool) {
-  Locked<SpinLock> lock(lock_);
-  const InvariantScope scope(*this, timer_);
-  Pool* known = pools_.find(key);
-  if (known == nullptr) return false;
-  ++known->users;
-  pool = *known;
-  return true;
+  for (int yields = 0;; ++yields, sched_yield()) {
+    Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return false;
+    if (known->reusing && yields < kMostYields) continue;
+    ++known->users;
+    pool = *known;
+    pool.reusing = false;
+    return true;
+  }
 }
 
-void PoolTable::end_use(uint64_t key) {
+bool PoolTable::begin_reuse(uint64_t key, Pool& pool) {
+  for (int yields = 0; yields < kMostYields; ++yields, sched_yield()) {
+    Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return false;
+    if (known->users > 0) continue;
+    known->users = 1;
+    known->reusing = true;
+    pool = *known;
+    return true;
+  }
+  return false;
+}
+
+void PoolTable::end_use(const Pool& known) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
-  if (Pool* known = pools_.find(key); known != nullptr) --known->users;
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr) return;
+  --pool->users;
+  if (known.reusing) pool->reusing = false;
 }
 
 bool PoolTable::end_use(const Pool& known, uint64_t units) {
@@ -61,6 +90,7 @@ bool PoolTable::end_use(const Pool& known, uint64_t units) {
   Pool* pool = pools_.find(known.key);
   if (pool == nullptr) return false;
   --pool->users;
+  if (known.reusing) pool->reusing = false;
   if (pool->version != known.version) return false;
   if (units != pool->units) ++changes_;
   pool->units = units;

@@ -31,6 +31,7 @@ struct Pool {
   const PoolDriver* driver = nullptr;
   int device_index = 0;
   bool exported = false;  // other processes may hold memory of it
+  bool reusing = false;   // its one user is sure that it will not grow
   unsigned users = 0;     // threads that are asking the driver about it
 };
 
@@ -41,12 +42,17 @@ class PoolTable {
   bool find(uint64_t key, Pool& pool);
 
   // The same for asking the driver about it: the pool is not removed, and so not destroyed, before
-  // `end_use`.
+  // `end_use`. Waits while it is used by one alone.
   bool begin_use(uint64_t key, Pool& pool);
-  void end_use(uint64_t key);
+  void end_use(const Pool& known);
   // And sets the charge, if nobody else has set it since `known` was copied. False: somebody has,
   // or the pool is gone; the use has ended in any case.
   bool end_use(const Pool& known, uint64_t units);
+
+  // A use by one alone: nobody else allocates from the pool, and its charge stays what it is, until
+  // `end_use`. The caller must have no use of it. False, after a wait, where others use it all the
+  // time, or it is not known.
+  bool begin_reuse(uint64_t key, Pool& pool);
 
   // Enters a pool that is not known yet, with nothing charged. False: out of host memory.
   bool add(uint64_t key, int device_index, const PoolDriver& driver);
