@@ -150,6 +150,7 @@ struct CUDA_MEM_ALLOC_NODE_PARAMS {
 };
 inline constexpr int kGraphNode = 4;   // CU_GRAPH_NODE_TYPE_GRAPH
 inline constexpr int kAllocNode = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC
+inline constexpr int kFreeNode = 11;   // CU_GRAPH_NODE_TYPE_MEM_FREE
 
 inline constexpr int kLimitStack = 0;   // CU_LIMIT_STACK_SIZE
 inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE

@@ -121,9 +121,9 @@ struct PoolRequest {
   const uint64_t own = number_of(process, request.stream);
   for (size_t i = 0; i < count; ++i) {
     // Threads' own default streams have no name here, but the legacy stream waits for them.
-    if (streams[i] != own) wait_for(process, stream_of(streams[i]));
+    if (streams[i] != own) wait_for(process, stream_of(streams[i]), false);
   }
-  return wait_for(process, request.stream) || count > 0;
+  return wait_for(process, request.stream, true) || count > 0;
 }
 
 // Makes room for a pool's growth. Waits for what the program has freed before it refuses: a program

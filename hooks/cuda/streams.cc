@@ -60,6 +60,7 @@ CUresult destroy(CUstream stream, const Real& real) {
   // less is known.
   const uint64_t number = number_of(hook.process(), {stream, false});
   hook.process().pool_blocks.forget_stream(number);
+  hook.process().graphs.forget_stream(number);
   const CUresult result = real(stream);
   if (result == kSuccess) hook.process().streams.forget(number);
   return result;
@@ -116,25 +117,31 @@ bool is_capturing(Process& process, const Stream& stream) {
   return real::cuStreamIsCapturing(handle, &status) == kSuccess && status != kNotCapturing;
 }
 
-bool wait_for(Process& process, const Stream& stream) {
+bool wait_for(Process& process, const Stream& stream, bool own) {
   // A stream may itself wait for something that the program does later. Chosen, not measured.
   constexpr uint64_t kMost_ms = 10'000;
   constexpr long kLongestPause_ns = 1'000'000;
-  if (stream.is_legacy() && process.streams.any_captured()) return false;
-  const OwnCalls own_calls(process);
   const CUstream handle = stream.is_legacy()    ? kLegacy
                           : stream.is_default() ? kPerThread
                                                 : stream.handle;
+  const auto ask = [&](const auto& real) {
+    const bool guarded = process.streams.begin_wait();
+    if (!guarded && (!own || stream.is_legacy())) return kNotSupported;
+    const OwnCalls own_calls(process);
+    const CUresult result = real(handle);
+    if (guarded) process.streams.end_wait();
+    return result;
+  };
   const uint64_t end = coarse_now_ms() + kMost_ms;
-  CUresult result = real::cuStreamQuery(handle);
+  CUresult result = ask(real::cuStreamQuery);
   for (long pause = 10'000; result == kNotReady && coarse_now_ms() < end;) {
     const timespec time = {.tv_sec = 0, .tv_nsec = pause};
     nanosleep(&time, nullptr);
     pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
-    result = real::cuStreamQuery(handle);
+    result = ask(real::cuStreamQuery);
   }
   // The driver looks at what was freed when it is told to wait.
-  return result == kSuccess && real::cuStreamSynchronize(handle) == kSuccess;
+  return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) {

@@ -32,10 +32,11 @@ bool context_of(Process& process, const Stream& stream, Context& context);
 bool is_capturing(Process& process, const Stream& stream);
 
 // Waits until the driver has done what the stream was told so far, and knows that it has: then what
-// was freed there may be given back. False where that takes more than ten seconds, where the driver
-// does not say, and for a legacy stream while others are captured, which would end their captures.
-// The stream must not be captured.
-bool wait_for(Process& process, const Stream& stream);
+// was freed there may be given back. False where that takes more than ten seconds, or where the
+// driver does not say. To ask about a captured stream ends its capture. So `own`, the stream of the
+// call that waits, must not be captured; others, and the legacy stream, are not waited for while
+// anything is.
+bool wait_for(Process& process, const Stream& stream, bool own);
 
 // Within it the library calls the driver on its own account. Calls that are "potentially unsafe"
 // (cuMemPoolGetAttribute and many more) fail during a capture of the thread's own, or a global one

@@ -58,7 +58,9 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation,
       result.unknown = in_hand;  // it may have grown by all of it
       return result;
     }
-    const uint64_t now = units_for(bytes);
+    uint64_t now = units_for(bytes);
+    // Others may be about to take what this one has not, see `begin_keep`.
+    if (pool.keepers > 0) now = std::max(now, pool.units + in_hand);
     // Memory that was not foreseen is charged before it is entered: nobody may see less than there
     // is, and nobody may take the difference for a call that is over.
     if (now > pool.units + in_hand) {
@@ -96,7 +98,7 @@ bool trim(Process& process, int device_index, SettleOne settle_one) {
   for_each_pool(process, device_index, [&](uint64_t key) {
     Pool pool;
     if (!process.pools.begin_use(key, pool)) return;
-    if (pool.units > 0) pool.driver->trim(key);
+    if (pool.units > 0 && pool.keepers == 0) pool.driver->trim(key);
     process.pools.end_use(pool);
     settle_one(key);
   });

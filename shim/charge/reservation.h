@@ -45,7 +45,7 @@ class Reservation {
         device_index_(device_index),
         units_(units),
         api_(api),
-        granted_(process.ledger.reserve_within_lease(device_index, units)) {}
+        granted_(units == 0 || process.ledger.reserve_within_lease(device_index, units)) {}
   // Makes room, as the first form does. False says why in `refusal`, for `refuse`, which says it to
   // people; or this may be called again when there may be more room.
   [[gnu::cold]] bool ask(Refusal& refusal);

@@ -75,6 +75,23 @@ bool PoolTable::begin_reuse(uint64_t key, Pool& pool) {
   return false;
 }
 
+bool PoolTable::begin_keep(uint64_t key, Pool& pool) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Pool* known = pools_.find(key);
+  if (known == nullptr) return false;
+  ++known->keepers;
+  ++known->version;  // a settlement that is under way begins again
+  pool = *known;
+  return true;
+}
+
+void PoolTable::end_keep(uint64_t key) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  if (Pool* known = pools_.find(key); known != nullptr) --known->keepers;
+}
+
 void PoolTable::end_use(const Pool& known) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
@@ -93,6 +110,7 @@ bool PoolTable::end_use(const Pool& known, uint64_t units) {
   if (known.reusing) pool->reusing = false;
   if (pool->version != known.version) return false;
   if (units != pool->units) ++changes_;
+  if (units < pool->units) ++pool->falls;
   pool->units = units;
   ++pool->version;
   return true;
@@ -134,7 +152,9 @@ void PoolTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
   Locked<SpinLock> lock(lock_);
   units = 0;
   pools_.for_each([&](const Pool& pool) {
-    if (pool.device_index == device_index) units += pool.units;
+    if (pool.device_index != device_index) return;
+    units += pool.units;
+    if (pool.keepers > 0) ++changes_;
   });
   changes = changes_;
 }
@@ -151,7 +171,8 @@ std::string_view PoolTable::find_broken_invariant() const {
       broken = "every pool is on a device of the ledger";
     }
     // Below zero it would be a very large number.
-    if (pool.users > INT_MAX) broken = "no use of a pool ends that has not begun";
+    if (pool.users > INT_MAX || pool.keepers > INT_MAX)
+      broken = "no use of a pool ends that has not begun";
   });
   return broken;
 }

@@ -2,6 +2,8 @@
 // that was learnt about a stream is good.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +19,19 @@ class StreamTable {
   // A capture begins in this stream: to be called before the driver is, so that whoever comes after
   // the capture sees it.
   void begin_capture(uint64_t stream) {
-    Locked<SpinLock> lock(lock_);
-    Captured* const captured = captured_.insert(stream);
-    if (captured == nullptr) {
-      lost_ = true;  // out of host memory: there may always be one from now on
-    } else {
-      ++captured->times;
+    // Those who ask about a stream are in a short call of the driver. Chosen, not measured.
+    constexpr int kMostYields = 100'000;
+    for (int yields = 0;; ++yields, sched_yield()) {
+      Locked<SpinLock> lock(lock_);
+      if (waits_.load() > 0 && yields < kMostYields) continue;
+      Captured* const captured = captured_.insert(stream);
+      if (captured == nullptr) {
+        lost_ = true;  // out of host memory: there may always be one from now on
+      } else {
+        ++captured->times;
+      }
+      return count();
     }
-    count();
   }
 
   // It has ended, or did not begin.
@@ -46,6 +53,16 @@ class StreamTable {
   // Which pool is the current one of a device may have changed.
   void forget_pools() { ++epoch_; }
 
+  // A thread asks the driver about a stream of another one, which would end the stream's capture.
+  // False: something is captured, so it must not. Otherwise no capture begins before `end_wait`.
+  bool begin_wait() {
+    Locked<SpinLock> lock(lock_);
+    if (any_captured()) return false;
+    ++waits_;
+    return true;
+  }
+  void end_wait() { --waits_; }
+
   // Whether any stream of the process may be captured. A capture whose stream ended with its
   // context counts for ever.
   bool any_captured() const { return count_.load(std::memory_order_relaxed) != 0; }
@@ -64,6 +81,7 @@ class StreamTable {
   HashTable<Captured, 8> captured_;
   bool lost_ = false;
   std::atomic<size_t> count_{0};
+  std::atomic<int> waits_{0};
   std::atomic<uint64_t> epoch_{1};
 };
 
