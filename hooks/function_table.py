@@ -33,6 +33,7 @@ FAMILIES = {
     "array": "arrays",
     "vmm": "virtual memory management",
     "pool": "stream-ordered pools",
+    "stream": "streams and their captures",
     "graph": "graphs with allocation nodes",
     "module": "modules and libraries of code",
     "overhead": "memory that the runtime takes by itself",

@@ -73,7 +73,8 @@ inline constexpr int kPointerDevice = 9;    // CU_POINTER_ATTRIBUTE_DEVICE_ORDIN
 inline constexpr int kPointerMapping = 18;  // CU_POINTER_ATTRIBUTE_MAPPING_SIZE
 inline constexpr int kGraphReserved = 2;    // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
 
-inline constexpr int kNotCapturing = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kNotCapturing = 0;    // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 // One piece of a sparse array to map memory to, or to unmap.
 struct CUarrayMapInfo {
@@ -149,6 +150,7 @@ struct CUDA_MEM_ALLOC_NODE_PARAMS {
 };
 inline constexpr int kGraphNode = 4;   // CU_GRAPH_NODE_TYPE_GRAPH
 inline constexpr int kAllocNode = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC
+inline constexpr int kFreeNode = 11;   // CU_GRAPH_NODE_TYPE_MEM_FREE
 
 inline constexpr int kLimitStack = 0;   // CU_LIMIT_STACK_SIZE
 inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
@@ -158,13 +160,16 @@ inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESS
 inline constexpr int kThreadsPerMultiprocessor =
     39;  // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
 
-inline constexpr CUresult kSuccess = 0;          // CUDA_SUCCESS
-inline constexpr CUresult kInvalidValue = 1;     // CUDA_ERROR_INVALID_VALUE
-inline constexpr CUresult kOutOfMemory = 2;      // CUDA_ERROR_OUT_OF_MEMORY
-inline constexpr CUresult kNotInitialized = 3;   // CUDA_ERROR_NOT_INITIALIZED
-inline constexpr CUresult kDeinitialized = 4;    // CUDA_ERROR_DEINITIALIZED
-inline constexpr CUresult kNoDevice = 100;       // CUDA_ERROR_NO_DEVICE
-inline constexpr CUresult kInvalidDevice = 101;  // CUDA_ERROR_INVALID_DEVICE
-inline constexpr CUresult kNotSupported = 801;   // CUDA_ERROR_NOT_SUPPORTED
+inline constexpr CUresult kSuccess = 0;               // CUDA_SUCCESS
+inline constexpr CUresult kInvalidValue = 1;          // CUDA_ERROR_INVALID_VALUE
+inline constexpr CUresult kOutOfMemory = 2;           // CUDA_ERROR_OUT_OF_MEMORY
+inline constexpr CUresult kNotInitialized = 3;        // CUDA_ERROR_NOT_INITIALIZED
+inline constexpr CUresult kDeinitialized = 4;         // CUDA_ERROR_DEINITIALIZED
+inline constexpr CUresult kNoDevice = 100;            // CUDA_ERROR_NO_DEVICE
+inline constexpr CUresult kInvalidDevice = 101;       // CUDA_ERROR_INVALID_DEVICE
+inline constexpr CUresult kNotReady = 600;            // CUDA_ERROR_NOT_READY
+inline constexpr CUresult kNotSupported = 801;        // CUDA_ERROR_NOT_SUPPORTED
+inline constexpr CUresult kCaptureInvalidated = 901;  // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+inline constexpr CUresult kCaptureUnjoined = 904;     // CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 
 }  // namespace fracgpu::cuda

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <optional>
 
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
+#include "shim/charge/graph_peak.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
@@ -24,9 +26,11 @@ CUdevice device_of(uint64_t key) {
   return static_cast<CUdevice>(key - 1);
 }
 bool reserved_for_graphs(uint64_t key, uint64_t& bytes) {
+  const OwnCalls own_calls;
   return real::cuDeviceGetGraphMemAttribute(device_of(key), kGraphReserved, &bytes) == kSuccess;
 }
 void trim_graphs(uint64_t key) {
+  const OwnCalls own_calls;
   real::cuDeviceGraphMemTrim(device_of(key));
 }
 constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
@@ -34,57 +38,154 @@ constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
 // Set for good when a graph that allocates was seen: the one branch that every launch pays for.
 std::atomic<bool> any_graph_allocates{false};
 
-// What a graph's nodes allocate, per device, in bytes.
+// What a graph's allocations need at once on each device, in units, and whether it frees them all.
 struct Needs {
-  uint64_t bytes[GraphTable::kMaxDevices] = {};
+  uint64_t units[GraphTable::kMaxDevices] = {};
+  bool contained = true;
 };
 
-void add_needs(CUgraph graph, Needs& needs, int depth) {
-  constexpr size_t kAtOnce = 64;
-  constexpr int kMaxDepth = 16;
-  size_t count = 0;
-  if (depth > kMaxDepth || real::cuGraphGetNodes(graph, nullptr, &count) != kSuccess) return;
-  // The driver hands out all nodes or the first few; a graph of millions needs memory of its own.
-  CUgraphNode few[kAtOnce];
-  CUgraphNode* nodes = few;
-  const size_t bytes = count * sizeof(CUgraphNode);
-  if (count > kAtOnce) {
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return;
-    nodes = static_cast<CUgraphNode*>(mapped);
+// Arrays of the nodes and edges of one graph. A graph of millions needs memory of its own.
+template <typename T>
+class Array {
+ public:
+  explicit Array(size_t count) : bytes_(count * sizeof(T)) {
+    if (count == 0) return;
+    void* const mapped =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped != MAP_FAILED) data_ = static_cast<T*>(mapped);
   }
-  if (count > 0 && real::cuGraphGetNodes(graph, nodes, &count) == kSuccess) {
-    for (size_t i = 0; i < count; ++i) {
-      int type = -1;
-      CUgraph child = nullptr;
-      CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
-      if (real::cuGraphNodeGetType(nodes[i], &type) != kSuccess) continue;
-      if (type == kGraphNode && real::cuGraphChildGraphNodeGetGraph(nodes[i], &child) == kSuccess) {
-        add_needs(child, needs, depth + 1);
-      } else if (type == kAllocNode &&
-                 real::cuGraphMemAllocNodeGetParams(nodes[i], &parameters) == kSuccess) {
-        const int device = device_of(parameters.poolProps.location);
-        if (device < 0 || device >= GraphTable::kMaxDevices) continue;
-        uint64_t& sum = needs.bytes[device];
-        const uint64_t pages = linear_size(std::max(parameters.bytesize, kPageBytes)).units;
-        sum += pages * layout::kUnit;
-      }
-    }
+  ~Array() {
+    if (data_ != nullptr) munmap(data_, bytes_);
   }
-  if (nodes != few) munmap(nodes, bytes);
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  T* data() { return data_; }
+  T& operator[](size_t i) { return data_[i]; }
+
+ private:
+  size_t bytes_;
+  T* data_ = nullptr;
+};
+
+// By handle, to find a node's place.
+struct Place {
+  CUgraphNode node;
+  uint32_t place;
+};
+
+// The graph's edges as places among its nodes. False where the driver does not say all of them, as
+// with edges that let a node run before the one that it comes after is done.
+bool read_edges(CUgraph graph, Array<CUgraphNode>& nodes, size_t node_count,
+                Array<GraphEdge>& edges, size_t edge_count) {
+  Array<CUgraphNode> from(edge_count), to(edge_count);
+  Array<Place> places(node_count);
+  size_t count = edge_count;
+  if (edge_count == 0) return true;
+  if (from.data() == nullptr || to.data() == nullptr || places.data() == nullptr ||
+      edges.data() == nullptr ||
+      real::cuGraphGetEdges(graph, from.data(), to.data(), &count) != kSuccess ||
+      count != edge_count) {
+    return false;
+  }
+  for (uint32_t i = 0; i < node_count; ++i) places[i] = {nodes[i], i};
+  const auto less = [](const Place& a, const Place& b) { return a.node < b.node; };
+  std::sort(places.data(), places.data() + node_count, less);
+  const auto place_of = [&](CUgraphNode node) {
+    const Place* const found =
+        std::lower_bound(places.data(), places.data() + node_count, Place{node, 0}, less);
+    return found != places.data() + node_count && found->node == node ? found->place : UINT32_MAX;
+  };
+  for (size_t i = 0; i < edge_count; ++i) edges[i] = {place_of(from[i]), place_of(to[i])};
+  return true;
 }
 
+// Whether each of its allocations has its release among the steps.
+bool releases_all(Array<GraphStep>& steps, size_t count, size_t allocations) {
+  Array<uint64_t> released(count);
+  if (released.data() == nullptr) return false;
+  size_t releases = 0, matched = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (steps[i].kind == GraphStep::Kind::release) released[releases++] = steps[i].address;
+  }
+  std::sort(released.data(), released.data() + releases);
+  for (size_t i = 0; i < count; ++i) {
+    matched +=
+        steps[i].kind == GraphStep::Kind::allocation &&
+                std::binary_search(released.data(), released.data() + releases, steps[i].address)
+            ? 1
+            : 0;
+  }
+  return matched == allocations;
+}
+
+void add_needs(CUgraph graph, Needs& needs, int depth) {
+  constexpr int kMaxDepth = 16;
+  size_t count = 0, edge_count = 0;
+  if (depth > kMaxDepth || real::cuGraphGetNodes(graph, nullptr, &count) != kSuccess || count == 0)
+    return;
+  Array<CUgraphNode> nodes(count);
+  Array<GraphStep> steps(count);
+  if (nodes.data() == nullptr || steps.data() == nullptr ||
+      real::cuGraphGetNodes(graph, nodes.data(), &count) != kSuccess) {
+    return;
+  }
+  uint64_t allocations = 0, releases = 0;
+  for (size_t i = 0; i < count; ++i) {
+    int type = -1;
+    CUgraph child = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
+    steps[i] = {};
+    if (real::cuGraphNodeGetType(nodes[i], &type) != kSuccess) continue;
+    if (type == kGraphNode && real::cuGraphChildGraphNodeGetGraph(nodes[i], &child) == kSuccess) {
+      // As if it ran beside everything else.
+      add_needs(child, needs, depth + 1);
+    } else if (type == kAllocNode &&
+               real::cuGraphMemAllocNodeGetParams(nodes[i], &parameters) == kSuccess) {
+      const int device = device_of(parameters.poolProps.location);
+      if (device < 0 || device >= GraphTable::kMaxDevices) continue;
+      steps[i] = {.address = parameters.dptr,
+                  .units = linear_size(std::max(parameters.bytesize, kPageBytes)).units,
+                  .device = device,
+                  .kind = GraphStep::Kind::allocation};
+      ++allocations;
+    } else if (CUdeviceptr address = 0; type == kFreeNode && real::cuGraphMemFreeNodeGetParams(
+                                                                 nodes[i], &address) == kSuccess) {
+      steps[i].address = address;
+      steps[i].kind = GraphStep::Kind::release;
+      ++releases;
+    }
+  }
+  if (allocations == 0) return;
+  needs.contained = needs.contained && releases_all(steps, count, allocations);
+  if (allocations > 1 && releases > 0 &&
+      real::cuGraphGetEdges(graph, nullptr, nullptr, &edge_count) == kSuccess) {
+    Array<GraphEdge> edges(edge_count);
+    if (read_edges(graph, nodes, count, edges, edge_count) &&
+        add_graph_peaks(steps.data(), count, edges.data(), edge_count, needs.units,
+                        GraphTable::kMaxDevices)) {
+      return;
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (steps[i].kind == GraphStep::Kind::allocation)
+      needs.units[steps[i].device] += steps[i].units;
+  }
+}
+
+constexpr uint64_t kChunkUnits = layout::units_for(kPoolChunkBytes);
+
 void learn(Process& process, CUgraphExec exec, CUgraph graph) {
+  const OwnCalls own_calls(process);
   Needs needs;
   add_needs(graph, needs, 0);
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {
-    const uint64_t bytes = needs.bytes[device];
-    if (bytes == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
+    const uint64_t units = needs.units[device];
+    if (units == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
     any_graph_allocates.store(true, std::memory_order_relaxed);
-    process.graphs.set(exec, device,
-                       bytes == 0 ? 0 : layout::units_for(std::max(bytes, kPoolChunkBytes)));
+    process.graphs.set(exec, device, units, needs.contained);
     // Instantiation may have uploaded the graph at once.
-    const int device_index = bytes != 0 ? device_index_of(process, device) : Process::kNotCapped;
+    const int device_index = units != 0 ? device_index_of(process, device) : Process::kNotCapped;
     if (device_index >= 0 && process.pools.add(key_of(device), device_index, kGraphMemory)) {
       settle_pool(process, key_of(device), nullptr);
     }
@@ -99,37 +200,115 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, Call call) {
   return result;
 }
 
-// Calls `run()` with room for what the graph allocates on each device of the set `devices`.
-template <typename Run>
-CUresult run_on(Process& process, CUgraphExec exec, const char* api, uint64_t devices, Run run) {
-  if (devices == 0) return run();
+// An update changes no topology, so only an execution that allocates goes on doing so.
+template <typename Call>
+CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
+  Hook hook;
+  const CUresult result = call();
+  if (result != kSuccess || !hook.active()) return result;
+  uint64_t allocates = 0;
+  for (uint64_t left = hook.process().graphs.devices(); left != 0; left &= left - 1)
+    allocates |= hook.process().graphs.units(exec, std::countr_zero(left));
+  if (allocates != 0) learn(hook.process(), exec, graph);
+  return result;
+}
+
+// A run of an executable graph, as the program asks for it.
+struct GraphRun {
+  const char* api;
+  CUgraphExec exec;
+  Stream stream;
+};
+
+// Room for all that the graph needs. Before a refusal the graphs that ran before are waited for:
+// their memory can be given back, or used again.
+[[gnu::cold]] bool make_room(Process& process, const GraphRun& run, CUdevice device,
+                             Reservation& reservation) {
+  Refusal refusal;
+  if (reservation.ask(refusal)) return true;
+  const uint64_t last = process.graphs.stream_of_last(device);
+  if (refusal.fault.empty() && last != 0) {
+    if (last != number_of(process, run.stream)) wait_for(process, stream_of(last), false);
+    if (!is_capturing(process, run.stream) && wait_for(process, run.stream, true)) {
+      refusal = Refusal{};
+      if (reservation.ask(refusal)) return true;
+    }
+  }
+  reservation.refuse(refusal);
+  return false;
+}
+
+// Keeps the charge of a device's graph memory from falling while it lives.
+class Kept {
+ public:
+  Kept(Process& process, uint64_t key) : process_(process), key_(key) {
+    kept_ = process.pools.begin_keep(key, pool_);
+  }
+  ~Kept() { end(); }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  void end() {
+    if (kept_) process_.pools.end_keep(key_);
+    kept_ = false;
+  }
+  uint64_t falls() const { return pool_.falls; }
+
+ private:
+  Process& process_;
+  const uint64_t key_;
+  Pool pool_;
+  bool kept_ = false;
+};
+
+// Calls `call()` with room for what the graph needs on each device of the set `devices`.
+template <typename Call>
+CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call call) {
+  if (devices == 0) return call();
   const CUdevice device = std::countr_zero(devices);
   const uint64_t others = devices & (devices - 1);
-  const uint64_t units = process.graphs.units(exec, device);
+  const uint64_t units = process.graphs.units(run.exec, device);
   const int device_index = units != 0 ? device_index_of(process, device) : Process::kNotCapped;
-  if (device_index == Process::kNotCapped) return run_on(process, exec, api, others, run);
-  if (device_index == Process::kFault ||
-      !process.pools.add(key_of(device), device_index, kGraphMemory)) {
-    report_fault(process, api);
+  if (device_index == Process::kNotCapped) return run_on(process, run, others, call);
+  const uint64_t key = key_of(device);
+  if (device_index == Process::kFault || !process.pools.add(key, device_index, kGraphMemory)) {
+    report_fault(process, run.api);
     return kOutOfMemory;
   }
-  Reservation reservation(process, device_index, units, api);
-  if (!reservation) return kOutOfMemory;
-  const CUresult result = run_on(process, exec, api, others, run);
+  const uint64_t stream = number_of(process, run.stream);
+  // What is there already need not be reserved again, as long as its charge does not fall.
+  Kept kept(process, key);
+  const uint64_t growth = process.graphs.growth(run.exec, device, stream, kept.falls());
+  std::optional<Reservation> reservation;
+  reservation.emplace(process, device_index, growth == 0 ? 0 : std::max(growth, kChunkUnits),
+                      run.api, Reservation::Unasked{});
+  Refusal refusal;
+  if (!*reservation && (growth == units || !reservation->ask(refusal))) {
+    // There is room at best for all of it, when nothing of it is there.
+    kept.end();
+    reservation.emplace(process, device_index, std::max(units, kChunkUnits), run.api,
+                        Reservation::Unasked{});
+    if (!*reservation && !make_room(process, run, device, *reservation)) return kOutOfMemory;
+  }
+  process.graphs.runs(run.exec, device, stream, kept.falls());
+  const CUresult result = run_on(process, run, others, call);
+  if (result != kSuccess) process.graphs.forget_last(device);
   // Otherwise another device's cap may have refused.
-  if (result == kOutOfMemory && others == 0) reservation.refused_by_driver();
-  settle_pool(process, key_of(device), &reservation);
+  if (result == kOutOfMemory && others == 0) reservation->refused_by_driver();
+  kept.end();
+  settle_pool(process, key, &*reservation);
   return result;
 }
 
 template <typename Real>
-CUresult run_graph(CUgraphExec exec, CUstream stream, const char* api, const Real& real) {
+CUresult run_graph(const GraphRun& run, const Real& real) {
   driver_library.resolve();
-  if (!any_graph_allocates.load(std::memory_order_relaxed)) return real(exec, stream);
+  if (!any_graph_allocates.load(std::memory_order_relaxed))
+    return real(run.exec, run.stream.handle);
   Hook hook;
-  const auto run = [&] { return real(exec, stream); };
-  if (!hook.active()) return run();
-  return run_on(hook.process(), exec, api, hook.process().graphs.devices(), run);
+  const auto call = [&] { return real(run.exec, run.stream.handle); };
+  if (!hook.active()) return call();
+  return run_on(hook.process(), run, hook.process().graphs.devices(), call);
 }
 
 }  // namespace
@@ -165,28 +344,28 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph, voi
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, int* result) {
-  return instantiate(&exec, graph,
-                     [&] { return real::cuGraphExecUpdate(exec, graph, error_node, result); });
+  return update(exec, graph,
+                [&] { return real::cuGraphExecUpdate(exec, graph, error_node, result); });
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) {
-  return instantiate(&exec, graph, [&] { return real::cuGraphExecUpdate_v2(exec, graph, result); });
+  return update(exec, graph, [&] { return real::cuGraphExecUpdate_v2(exec, graph, result); });
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
-  return run_graph(exec, stream, "cuGraphUpload", real::cuGraphUpload);
+  return run_graph({"cuGraphUpload", exec, {stream, false}}, real::cuGraphUpload);
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
-  return run_graph(exec, stream, "cuGraphUpload", real::cuGraphUpload_ptsz);
+  return run_graph({"cuGraphUpload", exec, {stream, true}}, real::cuGraphUpload_ptsz);
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return run_graph(exec, stream, "cuGraphLaunch", real::cuGraphLaunch);
+  return run_graph({"cuGraphLaunch", exec, {stream, false}}, real::cuGraphLaunch);
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  return run_graph(exec, stream, "cuGraphLaunch", real::cuGraphLaunch_ptsz);
+  return run_graph({"cuGraphLaunch", exec, {stream, true}}, real::cuGraphLaunch_ptsz);
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {

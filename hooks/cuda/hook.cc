@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "hooks/cuda/streams.h"
 #include "shim/base/text.h"
 #include "shim/vendor/backend.h"
 
@@ -58,6 +59,7 @@ int device_index_of(Process& process, CUdevice device) {
   if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
   start_vendors();
+  const OwnCalls own_calls(process);
   Text<64> key;
   size_t physical = 0;
   CUresult result = find_key(device, key);

@@ -1,6 +1,6 @@
 // Memory shared by IPC handles: it is charged to the exporter, and after its death to its tenant,
 // as long as a process under a cap has the memory open. The importer is never charged.
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/vmm_calls.h"
 
@@ -13,6 +13,7 @@ void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   Context context;
   CUdeviceptr base = 0;
   size_t bytes = 0;
+  const OwnCalls own_calls(process);
   if (current_context(process, context) &&
       real::cuMemGetAddressRange_v2(&base, &bytes, pointer) == kSuccess) {
     call.imported(pointer, context.device_index, linear_size(bytes).units);

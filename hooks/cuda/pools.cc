@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
@@ -27,9 +27,11 @@ uint64_t key_of(CUmemoryPool pool) {
 }
 
 bool reserved_by_pool(uint64_t key, uint64_t& bytes) {
+  const OwnCalls own_calls;
   return real::cuMemPoolGetAttribute(handle_of(key), kPoolReserved, &bytes) == kSuccess;
 }
 void trim_pool(uint64_t key) {
+  const OwnCalls own_calls;
   real::cuMemPoolTrimTo(handle_of(key), 0);
 }
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
@@ -45,6 +47,7 @@ int index_of_pool(Process& process, const CUmemLocation& location, int type) {
 // The device index of a pool that is not known yet. Those that the program made or asked for by
 // their place were entered then; a device's default pool is made by the driver.
 [[gnu::cold]] int index_of_default_pool(Process& process, CUmemoryPool handle) {
+  const OwnCalls own_calls(process);
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
     CUmemoryPool of_device = nullptr;
     const CUresult result = real::cuDeviceGetDefaultMemPool(&of_device, device);
@@ -66,27 +69,35 @@ int index_of_pool(Process& process, CUmemoryPool handle) {
   return known ? pool.device_index : index_of_default_pool(process, handle);
 }
 
-// `per_thread`: the null stream is the thread's own.
-bool is_capturing(CUstream stream, bool per_thread) {
-  const auto kLegacy = reinterpret_cast<CUstream>(1);     // CU_STREAM_LEGACY
-  const auto kPerThread = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
-  if (stream == nullptr) stream = per_thread ? kPerThread : kLegacy;
-  if (stream == kLegacy) return false;  // documented: it cannot be captured
-  int status = kNotCapturing;
-  return real::cuStreamIsCapturing(stream, &status) == kSuccess && status != kNotCapturing;
-}
+// A device's current pool, as this thread has seen it.
+struct CurrentPool {
+  const Process* process = nullptr;
+  uint64_t streams = 0, contexts = 0;  // epochs
+  CUdevice device = -1;
+  CUmemoryPool pool = nullptr;
+  int device_index = Process::kNotCapped;
+};
+[[gnu::tls_model("initial-exec")]] thread_local CurrentPool remembered;
 
-// The context whose device a stream works on.
-bool context_of(Process& process, CUstream stream, Context& context) {
-  // The default streams are those of whatever context is current.
-  if (reinterpret_cast<uint64_t>(stream) > 2) {
-    CUcontext handle = nullptr;
-    if (real::cuStreamGetCtx(stream, &handle) == kSuccess &&
-        known_context(process, handle, context)) {
-      return true;
-    }
+// The current pool of the device, with its device index.
+CUresult current_pool(Process& process, CUdevice device, CUmemoryPool& pool, int& device_index) {
+  CurrentPool& last = remembered;
+  // Before the driver is asked: what it says may be old when it is remembered.
+  const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
+  if (last.device != device || last.streams != streams || last.contexts != contexts ||
+      last.process != &process) {
+    const OwnCalls own_calls(process);
+    CUmemoryPool handle = nullptr;
+    const CUresult result = real::cuDeviceGetMemPool(&handle, device);
+    if (result != kSuccess) return result;
+    // The program may have made a pool of host memory the device's current one.
+    last = {&process, streams, contexts, device, handle, index_of_pool(process, handle)};
   }
-  return current_context(process, context);
+  pool = last.pool;
+  device_index = last.device_index;
+  // What could not be found out is found out another time.
+  if (device_index == Process::kFault) last.device = -1;
+  return kSuccess;
 }
 
 // An allocation from a pool that the driver is asked for.
@@ -96,10 +107,42 @@ struct PoolRequest {
   int device_index;  // of the pool, or Process::kNotCapped / kFault
   CUdeviceptr* out;
   size_t bytes;
+  Stream stream;
 };
 
-// Calls `allocate()` under a reservation of what the pool may grow by. Where the driver takes more,
-// that is charged at once; where it does not fit under the cap, `free(pointer)` undoes it.
+// Waits for everything that was freed in stream order and that nothing was said of since: the
+// driver, too, does so before it is out of memory. False where there is nothing to wait for.
+[[gnu::cold]] bool wait_for_frees(Process& process, const PoolRequest& request) {
+  constexpr size_t kMostStreams = 16;
+  if (process.pool_blocks.empty()) return false;
+  uint64_t streams[kMostStreams];
+  const size_t count = process.pool_blocks.streams(key_of(request.pool), process.contexts.epoch(),
+                                                   streams, kMostStreams);
+  const uint64_t own = number_of(process, request.stream);
+  for (size_t i = 0; i < count; ++i) {
+    // Threads' own default streams have no name here, but the legacy stream waits for them.
+    if (streams[i] != own) wait_for(process, stream_of(streams[i]), false);
+  }
+  return wait_for(process, request.stream, true) || count > 0;
+}
+
+// Makes room for a pool's growth. Waits for what the program has freed before it refuses: a program
+// that waits a little is better off than one that is out of memory.
+[[gnu::cold]] bool make_room(Process& process, const PoolRequest& request,
+                             Reservation& reservation) {
+  Refusal refusal;
+  if (reservation.ask(refusal)) return true;
+  if (refusal.fault.empty() && wait_for_frees(process, request)) {
+    refusal = Refusal{};
+    if (reservation.ask(refusal)) return true;
+  }
+  reservation.refuse(refusal);
+  return false;
+}
+
+// Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
+// grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
+// fit under the cap, `free(pointer)` undoes it.
 template <typename Allocate, typename Free>
 CUresult allocate_from(Process& process, const PoolRequest& request, Allocate allocate, Free free) {
   const int device_index = request.device_index;
@@ -108,31 +151,49 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     report_fault(process, request.api);
     return kOutOfMemory;
   }
-  const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
-  Reservation reservation(process, device_index, linear_size(growth).units, request.api);
-  if (!reservation) return kOutOfMemory;
-  const CUdeviceptr before = *request.out;
-  const CUresult result = allocate();
-  if (result == kOutOfMemory) reservation.refused_by_driver();
   const uint64_t pool = key_of(request.pool);
-  const bool as_foreseen = settle_pool(process, pool, &reservation);
-  settle_deferred(process, device_index);
-  if (result != kSuccess || as_foreseen || process.ledger.within_cap(device_index)) return result;
-  // The pool took more than was foreseen.
-  free(*request.out);
-  trim_pool(pool);
-  settle_pool(process, pool, nullptr);
-  *request.out = before;
-  return kOutOfMemory;
+  const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
+  PoolUse use(process, pool);
+  Reservation reservation(process, device_index, linear_size(growth).units, request.api,
+                          Reservation::Unasked{});
+  const CUdeviceptr before = *request.out;
+  bool reuse = !reservation && !process.pool_blocks.empty() &&
+               use.begin_reuse(number_of(process, request.stream), request.bytes);
+  for (;; reuse = false) {
+    if (!reservation && !reuse) {
+      use.end();
+      if (!make_room(process, request, reservation)) return kOutOfMemory;
+      use.begin();
+    }
+    const CUresult result = allocate();
+    if (result == kOutOfMemory && !reuse) reservation.refused_by_driver();
+    const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &reservation);
+    if (result == kSuccess)
+      process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown);
+    settle_deferred(process, device_index);
+    if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
+      return result;
+    if (result != kSuccess && !(reuse && result == kOutOfMemory)) return result;
+    // The pool took more than was foreseen, or does not have what it was sure to have.
+    process.pool_blocks.forget_holes(pool);
+    if (result == kSuccess) {
+      process.pool_blocks.forget(*request.out);
+      free(*request.out);
+      trim_pool(pool);
+      settle_pool(process, pool, nullptr);
+    }
+    *request.out = before;
+    if (!reuse) return kOutOfMemory;
+  }
 }
 
 template <typename Real, typename Free>
-CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool per_thread,
-                        const Real& real, const Free& free) {
+CUresult allocate_async(CUdeviceptr* out, size_t bytes, const Stream& stream, const Real& real,
+                        const Free& free) {
   Hook hook;
-  const auto allocate = [&] { return real(out, bytes, stream); };
+  const auto allocate = [&] { return real(out, bytes, stream.handle); };
   Context context;
-  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(stream, per_thread) ||
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(hook.process(), stream) ||
       !context_of(hook.process(), stream, context)) {
     return allocate();
   }
@@ -140,39 +201,62 @@ CUresult allocate_async(CUdeviceptr* out, size_t bytes, CUstream stream, bool pe
     report_fault(hook.process(), "cuMemAllocAsync");
     return kOutOfMemory;
   }
-  CUmemoryPool pool = nullptr;
-  if (const CUresult result = real::cuDeviceGetMemPool(&pool, context.device); result != kSuccess) {
+  PoolRequest request{"cuMemAllocAsync", nullptr, Process::kNotCapped, out, bytes, stream};
+  if (const CUresult result =
+          current_pool(hook.process(), context.device, request.pool, request.device_index);
+      result != kSuccess) {
     return result;
   }
-  // The program may have made a pool of host memory the device's current one.
-  const int device_index = index_of_pool(hook.process(), pool);
-  return allocate_from(hook.process(), {"cuMemAllocAsync", pool, device_index, out, bytes},
-                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream); });
+  return allocate_from(hook.process(), request, allocate,
+                       [&](CUdeviceptr pointer) { free(pointer, stream.handle); });
 }
 
 template <typename Real, typename Free>
-CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream,
-                            bool per_thread, const Real& real, const Free& free) {
+CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, const Stream& stream,
+                            const Real& real, const Free& free) {
   Hook hook;
-  const auto allocate = [&] { return real(out, bytes, pool, stream); };
-  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(stream, per_thread)) {
+  const auto allocate = [&] { return real(out, bytes, pool, stream.handle); };
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(hook.process(), stream)) {
     return allocate();
   }
   const int device_index = index_of_pool(hook.process(), pool);
-  return allocate_from(hook.process(), {"cuMemAllocFromPoolAsync", pool, device_index, out, bytes},
-                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream); });
+  return allocate_from(hook.process(),
+                       {"cuMemAllocFromPoolAsync", pool, device_index, out, bytes, stream},
+                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream.handle); });
 }
 
 // Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
 // later, which only driver-reported usage shows. An import counts as gone at once: its exporter may
 // not free it before the stream gets there.
 template <typename Real>
-CUresult free_async(CUdeviceptr pointer, CUstream stream, const Real& real) {
+CUresult free_async(CUdeviceptr pointer, const Stream& stream, const Real& real) {
   Hook hook;
-  if (!hook.active()) return real(pointer, stream);
-  return free_address(
-      hook.process(), pointer, [&] { return real(pointer, stream); },
-      [](Release& release) { release.defer(); });
+  if (!hook.active()) return real(pointer, stream.handle);
+  Process& process = hook.process();
+  const auto call = [&] { return real(pointer, stream.handle); };
+  const uint32_t number = process.pool_blocks.begin_free(pointer);
+  if (number == 0) {
+    return free_address(process, pointer, call, [](Release& release) { release.defer(); });
+  }
+  const CUresult result = call();
+  if (result == kSuccess) {
+    process.pool_blocks.end_free(pointer, number, number_of(process, stream),
+                                 process.contexts.epoch());
+  } else {
+    process.pool_blocks.cancel_free(pointer, number);
+  }
+  return result;
+}
+
+// Calls `call()`, which chooses the current pool of some place.
+template <typename Call>
+CUresult choose_pool(Call call) {
+  Hook hook;
+  // Twice, so that nobody remembers for long what the driver said meanwhile.
+  if (hook.active()) hook.process().streams.forget_pools();
+  const CUresult result = call();
+  if (hook.active()) hook.process().streams.forget_pools();
+  return result;
 }
 
 // Calls `call()`, which hands out a pool of the memory that is named, and enters the pool. One that
@@ -198,6 +282,7 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   CUdevice device = 0;
   size_t chunk = 0;
+  const OwnCalls own_calls(process);
   if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
   if (real::cuPointerGetAttribute(&chunk, kPointerMapping, pointer) != kSuccess) {
     real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
@@ -209,32 +294,33 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
 }  // namespace
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
-  return allocate_async(dptr, bytesize, stream, false, real::cuMemAllocAsync, real::cuMemFreeAsync);
+  return allocate_async(dptr, bytesize, {stream, false}, real::cuMemAllocAsync,
+                        real::cuMemFreeAsync);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
-  return allocate_async(dptr, bytesize, stream, true, real::cuMemAllocAsync_ptsz,
+  return allocate_async(dptr, bytesize, {stream, true}, real::cuMemAllocAsync_ptsz,
                         real::cuMemFreeAsync_ptsz);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream stream) {
-  return allocate_from_pool(dptr, bytesize, pool, stream, false, real::cuMemAllocFromPoolAsync,
+  return allocate_from_pool(dptr, bytesize, pool, {stream, false}, real::cuMemAllocFromPoolAsync,
                             real::cuMemFreeAsync);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                       CUstream stream) {
-  return allocate_from_pool(dptr, bytesize, pool, stream, true, real::cuMemAllocFromPoolAsync_ptsz,
-                            real::cuMemFreeAsync_ptsz);
+  return allocate_from_pool(dptr, bytesize, pool, {stream, true},
+                            real::cuMemAllocFromPoolAsync_ptsz, real::cuMemFreeAsync_ptsz);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
-  return free_async(dptr, stream, real::cuMemFreeAsync);
+  return free_async(dptr, {stream, false}, real::cuMemFreeAsync);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
-  return free_async(dptr, stream, real::cuMemFreeAsync_ptsz);
+  return free_async(dptr, {stream, true}, real::cuMemFreeAsync_ptsz);
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
@@ -258,11 +344,18 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   Hook hook;
   if (!hook.active()) return real::cuMemPoolDestroy(pool);
   uint64_t used = 0;
-  const bool in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
+  bool in_use = true;
+  {
+    const OwnCalls own_calls(hook.process());
+    in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
+  }
   // Removed before it is destroyed: other threads read every pool in the table.
   Pool forgotten;
   const bool known = hook.process().pools.remove(key_of(pool), forgotten);
+  hook.process().pool_blocks.forget_pool(key_of(pool));
+  hook.process().streams.forget_pools();
   const CUresult result = real::cuMemPoolDestroy(pool);
+  hook.process().streams.forget_pools();
   if (known && result == kSuccess) charge_destroyed_pool(hook.process(), forgotten, in_use);
   if (known && result != kSuccess) hook.process().pools.put_back(forgotten);
   return result;
@@ -301,6 +394,14 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep) {
   const CUresult result = real::cuMemPoolTrimTo(pool, bytes_to_keep);
   if (hook.active()) settle_pool(hook.process(), key_of(pool), nullptr);
   return result;
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return choose_pool([&] { return real::cuDeviceSetMemPool(device, pool); });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, int type, CUmemoryPool pool) {
+  return choose_pool([&] { return real::cuMemSetMemPool(location, type, pool); });
 }
 
 }  // namespace fracgpu::cuda

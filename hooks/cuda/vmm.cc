@@ -3,7 +3,7 @@
 //
 // Imported handles are other processes' memory, and reserved addresses are no memory at all: both
 // cost nothing. Neither does host memory, whichever call makes it.
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
@@ -154,6 +154,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   Process& process = hook.process();
   const auto import_by = [&](ImportCall&& call) {
     const CUresult result = import();
+    const OwnCalls own_calls(process);
     CUmemAllocationProp properties;
     if (result == kSuccess &&
         real::cuMemGetAllocationPropertiesFromHandle(&properties, *handle) == kSuccess) {

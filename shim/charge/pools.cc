@@ -1,6 +1,8 @@
 // Charges pools by what their driver reports; see pools.h and pool_table.h.
 #include "shim/charge/pools.h"
 
+#include <algorithm>
+
 namespace fracgpu {
 
 using layout::units_for;
@@ -33,25 +35,32 @@ void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64
 
 struct Settlement {
   bool foreseen = true;  // it has not grown by more than was reserved
+  uint64_t grown = 0;    // units
   int device_index = 0;
   // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
   // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
   uint64_t unknown = 0;
 };
 
-Settlement settle(Process& process, uint64_t key, Reservation* reservation) {
+// `in_use`: the pool as the caller's use of it began, which ends with this; or null.
+Settlement settle(Process& process, uint64_t key, Reservation* reservation,
+                  const Pool* in_use = nullptr) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
   Settlement result{.device_index = reservation != nullptr ? reservation->device_index() : 0};
   Pool pool;
-  for (bool settled = false; !settled && process.pools.begin_use(key, pool);) {
+  if (in_use != nullptr) pool = *in_use;
+  for (bool used = in_use != nullptr, settled = false;
+       !settled && (used || process.pools.begin_use(key, pool)); used = false) {
     result.device_index = pool.device_index;
     uint64_t bytes = 0;
     if (!pool.driver->reserved(key, bytes)) {
-      process.pools.end_use(key);
+      process.pools.end_use(pool);
       result.unknown = in_hand;  // it may have grown by all of it
       return result;
     }
-    const uint64_t now = units_for(bytes);
+    uint64_t now = units_for(bytes);
+    // Others may be about to take what this one has not, see `begin_keep`.
+    if (pool.keepers > 0) now = std::max(now, pool.units + in_hand);
     // Memory that was not foreseen is charged before it is entered: nobody may see less than there
     // is, and nobody may take the difference for a call that is over.
     if (now > pool.units + in_hand) {
@@ -59,8 +68,11 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation) {
       in_hand = now - pool.units;
       result.foreseen = false;
     }
+    // Before the charge falls: after that, nobody may be sure of a hole.
+    if (now < pool.units) process.pool_blocks.forget_holes(key);
     settled = process.pools.end_use(pool, now);
     if (!settled) continue;
+    result.grown = now - std::min(now, pool.units);
     in_hand = pool.units + in_hand - now;
     if (!pool.exported) continue;
     leave_to_importers(process, pool, now, in_hand);
@@ -68,6 +80,13 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation) {
   }
   if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
   return result;
+}
+
+bool settle_pool(Process& process, const Settlement& settlement) {
+  if (settlement.unknown > 0) {
+    defer_to_reported_usage(process, settlement.device_index, settlement.unknown);
+  }
+  return settlement.foreseen;
 }
 
 // `settle_one(key)` charges a trimmed pool.
@@ -79,8 +98,8 @@ bool trim(Process& process, int device_index, SettleOne settle_one) {
   for_each_pool(process, device_index, [&](uint64_t key) {
     Pool pool;
     if (!process.pools.begin_use(key, pool)) return;
-    if (pool.units > 0) pool.driver->trim(key);
-    process.pools.end_use(key);
+    if (pool.units > 0 && pool.keepers == 0) pool.driver->trim(key);
+    process.pools.end_use(pool);
     settle_one(key);
   });
   process.pools.sum(device_index, after, changes);
@@ -96,11 +115,36 @@ void note_exported_pool(Process& process, uint64_t key) {
 }
 
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
-  const Settlement settlement = settle(process, key, reservation);
-  if (settlement.unknown > 0) {
-    defer_to_reported_usage(process, settlement.device_index, settlement.unknown);
-  }
-  return settlement.foreseen;
+  return settle_pool(process, settle(process, key, reservation));
+}
+
+void PoolUse::begin() {
+  used_ = process_.pools.begin_use(key_, pool_);
+}
+
+void PoolUse::end() {
+  if (used_) process_.pools.end_use(pool_);
+  used_ = false;
+}
+
+bool PoolUse::begin_reuse(uint64_t stream, uint64_t bytes) {
+  // What an exported pool has released unseen, an importer may hold: it is not free to be taken
+  // again.
+  if (!used_ || pool_.exported || !process_.pool_blocks.fits(key_, stream, bytes)) return false;
+  end();
+  used_ = process_.pools.begin_reuse(key_, pool_);
+  // Others may have taken it meanwhile.
+  if (used_ && !pool_.exported && process_.pool_blocks.fits(key_, stream, bytes)) return true;
+  end();
+  begin();
+  return false;
+}
+
+PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
+  const Settlement settlement =
+      fracgpu::settle(process_, key_, reservation, used_ ? &pool_ : nullptr);
+  used_ = false;
+  return {settle_pool(process_, settlement), settlement.grown * layout::kUnit};
 }
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {

@@ -29,6 +29,40 @@ void settle_pools(const OverheadLock& lock, int device_index);
 bool trim_pools(Process& process, int device_index);
 bool trim_pools(const OverheadLock& lock, int device_index);
 
+// An allocation from a pool, from before the driver is asked until its charge is settled. Meanwhile
+// the pool is not destroyed, and nobody else is sure of its holes. Belongs to one thread.
+class PoolUse {
+ public:
+  PoolUse(Process& process, uint64_t key) : process_(process), key_(key) { begin(); }
+  ~PoolUse() { end(); }
+  PoolUse(const PoolUse&) = delete;
+  PoolUse& operator=(const PoolUse&) = delete;
+
+  // True when the driver takes a hole of the stream again for so many bytes, so that no room is
+  // needed: nobody else allocates from the pool from then on. Nothing must be reserved.
+  // The charge has not fallen since the hole was made. So even where the driver has given its
+  // memory back unseen, and has to take it again, that is charged.
+  [[gnu::cold]] bool begin_reuse(uint64_t stream, uint64_t bytes);
+
+  // Between these others may do with the pool what they like.
+  void end();
+  void begin();
+
+  struct Outcome {
+    bool foreseen = true;  // it has not grown by more than was reserved
+    uint64_t grown = 0;    // bytes
+  };
+  // The driver has been called: the charge becomes what it reports, and the use ends. `reservation`
+  // is what was reserved for growth, or null.
+  Outcome settle(Reservation* reservation);
+
+ private:
+  Process& process_;
+  const uint64_t key_;
+  Pool pool_;
+  bool used_ = false;
+};
+
 // The pool may be imported by other processes from now on. Once per pool is enough.
 void note_exported_pool(Process& process, uint64_t key);
 

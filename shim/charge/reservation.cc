@@ -9,9 +9,8 @@
 
 namespace fracgpu {
 
-// For more than this process may hold unasked.
-void Reservation::reserve_slow(uint64_t charged) {
-  Refusal refusal;
+// For more than this process may hold unasked, of which `charged` units are charged already.
+bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   const uint64_t more = units_ - charged;
   granted_ = process_.ledger.reserve(device_index_, more, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
@@ -23,11 +22,24 @@ void Reservation::reserve_slow(uint64_t charged) {
       granted_ = process_.ledger.reserve(device_index_, more, refusal);
     }
   }
-  lease_grew_ = refusal.lease_grew;
-  if (granted_) return;
+  lease_grew_ |= refusal.lease_grew;
+  return granted_;
+}
+
+void Reservation::reserve_slow(uint64_t charged) {
+  Refusal refusal;
+  if (make_room(charged, refusal)) return;
   if (charged > 0) process_.ledger.release(device_index_, charged);
   refusal.asked += charged;
   refusal.held -= std::min(refusal.held, charged);
+  refuse(refusal);
+}
+
+bool Reservation::ask(Refusal& refusal) {
+  return make_room(0, refusal);
+}
+
+void Reservation::refuse(Refusal& refusal) const {
   report_refusal(process_, device_index_, api_, refusal);
 }
 

@@ -37,6 +37,20 @@ class Reservation {
     if (!granted_) reserve_slow(charged);
   }
 
+  // The same, but only of what this process may hold unasked: where that is too little, nothing is
+  // said, and `ask` goes on.
+  struct Unasked {};
+  Reservation(Process& process, int device_index, uint64_t units, const char* api, Unasked)
+      : process_(process),
+        device_index_(device_index),
+        units_(units),
+        api_(api),
+        granted_(units == 0 || process.ledger.reserve_within_lease(device_index, units)) {}
+  // Makes room, as the first form does. False says why in `refusal`, for `refuse`, which says it to
+  // people; or this may be called again when there may be more room.
+  [[gnu::cold]] bool ask(Refusal& refusal);
+  [[gnu::cold]] void refuse(Refusal& refusal) const;
+
   // What was not kept is given back. If the lease had to grow, publishes how many allocations live.
   ~Reservation() {
     if (granted_ && units_ > 0) process_.ledger.release(device_index_, units_);
@@ -67,6 +81,7 @@ class Reservation {
 
  private:
   [[gnu::cold]] void reserve_slow(uint64_t charged);
+  bool make_room(uint64_t charged, Refusal& refusal);
 
   Process& process_;
   int device_index_;

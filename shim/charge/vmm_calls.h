@@ -141,6 +141,7 @@ class ImportCall {
 template <typename Call, typename Done>
 auto free_address(Process& process, uint64_t address, Call call, Done done) {
   Release release(process, address);
+  if (!release.found()) process.pool_blocks.forget(address);
   if (!release.found() && process.physical.memory_of(address) != 0) {
     return release_physical(process, address, call);
   }

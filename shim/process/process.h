@@ -25,7 +25,9 @@
 #include "shim/tracking/live_map.h"
 #include "shim/tracking/module_table.h"
 #include "shim/tracking/physical_table.h"
+#include "shim/tracking/pool_blocks.h"
 #include "shim/tracking/pool_table.h"
+#include "shim/tracking/stream_table.h"
 
 namespace fracgpu {
 
@@ -126,6 +128,8 @@ class Process {
       logs(Level::info);  // read by every allocation, so close to `ledger`
   LiveMap allocations;
   PoolTable pools;
+  PoolBlocks pool_blocks;
+  StreamTable streams;
   GraphTable graphs;
   PhysicalTable physical;
   Imports imports;

@@ -27,6 +27,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   Context* free_entry = nullptr;
   for (Context& entry : entries_) {
     if (entry.handle == handle) return entry;
+    if (entry.handle != nullptr) several_.store(true, std::memory_order_relaxed);
     const bool retired = retired_[&entry - entries_];
     if (entry.handle == nullptr && !retired && free_entry == nullptr) free_entry = &entry;
   }

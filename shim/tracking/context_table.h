@@ -43,11 +43,15 @@ class ContextTable {
   // Changes whenever a handle was forgotten: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
+  // Whether there were ever two at once.
+  bool several() const { return several_.load(std::memory_order_relaxed); }
+
  private:
   static constexpr int kMax = 1024;
 
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
+  std::atomic<bool> several_{false};
   Context entries_[kMax];    // entry i has id i + 1
   bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
 };

@@ -6,6 +6,13 @@
 #include <climits>
 
 namespace fracgpu {
+namespace {
+
+// How often a thread yields to one that is in a call of the driver. Chosen, not measured: it is
+// long enough for any call, and nobody must wait for ever.
+constexpr int kMostYields = 100'000;
+
+}  // namespace
 
 bool PoolTable::find(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
@@ -40,19 +47,58 @@ bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
 }
 
 bool PoolTable::begin_use(uint64_t key, Pool& pool) {
+  for (int yields = 0;; ++yields, sched_yield()) {
+    Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return false;
+    if (known->reusing && yields < kMostYields) continue;
+    ++known->users;
+    pool = *known;
+    pool.reusing = false;
+    return true;
+  }
+}
+
+bool PoolTable::begin_reuse(uint64_t key, Pool& pool) {
+  for (int yields = 0; yields < kMostYields; ++yields, sched_yield()) {
+    Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return false;
+    if (known->users > 0) continue;
+    known->users = 1;
+    known->reusing = true;
+    pool = *known;
+    return true;
+  }
+  return false;
+}
+
+bool PoolTable::begin_keep(uint64_t key, Pool& pool) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Pool* known = pools_.find(key);
   if (known == nullptr) return false;
-  ++known->users;
+  ++known->keepers;
+  ++known->version;  // a settlement that is under way begins again
   pool = *known;
   return true;
 }
 
-void PoolTable::end_use(uint64_t key) {
+void PoolTable::end_keep(uint64_t key) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
-  if (Pool* known = pools_.find(key); known != nullptr) --known->users;
+  if (Pool* known = pools_.find(key); known != nullptr) --known->keepers;
+}
+
+void PoolTable::end_use(const Pool& known) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr) return;
+  --pool->users;
+  if (known.reusing) pool->reusing = false;
 }
 
 bool PoolTable::end_use(const Pool& known, uint64_t units) {
@@ -61,8 +107,10 @@ bool PoolTable::end_use(const Pool& known, uint64_t units) {
   Pool* pool = pools_.find(known.key);
   if (pool == nullptr) return false;
   --pool->users;
+  if (known.reusing) pool->reusing = false;
   if (pool->version != known.version) return false;
   if (units != pool->units) ++changes_;
+  if (units < pool->units) ++pool->falls;
   pool->units = units;
   ++pool->version;
   return true;
@@ -104,7 +152,9 @@ void PoolTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
   Locked<SpinLock> lock(lock_);
   units = 0;
   pools_.for_each([&](const Pool& pool) {
-    if (pool.device_index == device_index) units += pool.units;
+    if (pool.device_index != device_index) return;
+    units += pool.units;
+    if (pool.keepers > 0) ++changes_;
   });
   changes = changes_;
 }
@@ -121,7 +171,8 @@ std::string_view PoolTable::find_broken_invariant() const {
       broken = "every pool is on a device of the ledger";
     }
     // Below zero it would be a very large number.
-    if (pool.users > INT_MAX) broken = "no use of a pool ends that has not begun";
+    if (pool.users > INT_MAX || pool.keepers > INT_MAX)
+      broken = "no use of a pool ends that has not begun";
   });
   return broken;
 }

@@ -31,7 +31,10 @@ struct Pool {
   const PoolDriver* driver = nullptr;
   int device_index = 0;
   bool exported = false;  // other processes may hold memory of it
+  bool reusing = false;   // its one user is sure that it will not grow
   unsigned users = 0;     // threads that are asking the driver about it
+  unsigned keepers = 0;   // threads that need the charge as it is
+  uint64_t falls = 0;     // how often the charge has fallen
 };
 
 // Any thread may call any function: each takes the table's lock, and none calls out with it held.
@@ -41,12 +44,23 @@ class PoolTable {
   bool find(uint64_t key, Pool& pool);
 
   // The same for asking the driver about it: the pool is not removed, and so not destroyed, before
-  // `end_use`.
+  // `end_use`. Waits while it is used by one alone.
   bool begin_use(uint64_t key, Pool& pool);
-  void end_use(uint64_t key);
+  void end_use(const Pool& known);
   // And sets the charge, if nobody else has set it since `known` was copied. False: somebody has,
   // or the pool is gone; the use has ended in any case.
   bool end_use(const Pool& known, uint64_t units);
+
+  // A use by one alone: nobody else allocates from the pool, and its charge stays what it is, until
+  // `end_use`. The caller must have no use of it. False, after a wait, where others use it all the
+  // time, or it is not known.
+  bool begin_reuse(uint64_t key, Pool& pool);
+
+  // From here to `end_keep` the charge does not fall: whoever settles it leaves what it was, and
+  // what was reserved for growth, to the last of those who keep it. Copies the pool to `pool`;
+  // false: not known.
+  bool begin_keep(uint64_t key, Pool& pool);
+  void end_keep(uint64_t key);
 
   // Enters a pool that is not known yet, with nothing charged. False: out of host memory.
   bool add(uint64_t key, int device_index, const PoolDriver& driver);
@@ -66,7 +80,7 @@ class PoolTable {
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   // The units charged for the device's pools. `changes` differs from an earlier value when any
-  // charge changed.
+  // charge changed, and while one is kept, which may be more than what the driver has.
   void sum(int device_index, uint64_t& units, uint64_t& changes);
 
   // The first invariant that does not hold, in words, or nothing; see base/invariants.h.

@@ -38,7 +38,7 @@ TEST(PoolTableTest, IsSoundWhateverComesAndGoes) {
         }
         break;
       case 2:
-        if (table.begin_use(key, pool)) table.end_use(key);
+        if (table.begin_use(key, pool)) table.end_use(pool);
         break;
       case 3:
         table.mark_exported(key, pool);

@@ -35,7 +35,11 @@ int exchange_capture_mode(int mode);
 // wait for a captured one: an error, and the capture is invalid from then on.
 CUresult refused_in_capture(CUstream stream);
 CUresult refused_in_capture(const Context& context);
-// For calls that may wait for the device, in threads that have not said that they do not mind.
+// For calls that are "potentially unsafe", in threads that have not said that they do not mind
+// (CUDA driver API, cuThreadExchangeStreamCaptureMode). There is no public list. Known to fail are
+// allocations and cudaEventQuery (the documentation's examples), attributes of pools
+// (NVIDIA/cuda-python#2834, NVIDIA/cccl#11360) and loading modules. The others that are refused
+// here change, wait for, or report what the device has, as those do.
 CUresult refused_in_any_capture();
 inline CUresult refused_as_unsafe() {
   if (captures_under_way.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -53,3 +57,12 @@ CUresult join_capture(CUstream stream, const CUevent_st& event);
 void leave_capture(CUstream stream);
 
 }  // namespace sim
+
+// As SIM_CALL, of a call that is potentially unsafe.
+#define SIM_UNSAFE_CALL(name)                                                     \
+  SIM_CALL(name);                                                                 \
+  do {                                                                            \
+    if (::sim::captures_under_way.load(std::memory_order_relaxed) == 0) break;    \
+    const ::sim::Guard sim_guard(::sim::Driver::get().lock());                    \
+    if (const CUresult refused = ::sim::refused_in_any_capture()) return refused; \
+  } while (false)

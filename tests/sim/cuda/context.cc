@@ -67,9 +67,15 @@ CUresult pop(CUcontext* out) {
 CUresult synchronise(Context* context) {
   if (const CUresult refused = sim::usable(context)) return refused;
   Driver& driver = Driver::get();
+  sim::Reach reach;
+  {
+    const Guard guard(driver.lock());
+    if (const CUresult refused = sim::refused_in_capture(*context)) return refused;
+    reach = driver.streams.reach(*context);
+  }
+  sim::wait_until(reach.busy_until);
   const Guard guard(driver.lock());
-  if (const CUresult refused = sim::refused_in_capture(*context)) return refused;
-  driver.pools.synchronised(driver.streams.reach(*context));
+  driver.pools.synchronised(reach);
   return CUDA_SUCCESS;
 }
 

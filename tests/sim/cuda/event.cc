@@ -36,16 +36,27 @@ CUresult wait(CUstream handle, bool per_thread, CUevent event) {
   if (!driver.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
   CUstream stream = nullptr;
   if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
-  return sim::join_capture(stream, *event);
+  if (const CUresult refused = sim::join_capture(stream, *event)) return refused;
+  if (stream->capture == nullptr) sim::Streams::follow(stream, event->reach);
+  return CUDA_SUCCESS;
 }
 
 // Asks for work that is only in a graph are refused.
 CUresult observe(CUevent event, bool wait) {
   Driver& driver = Driver::get();
+  sim::Reach reach;
+  {
+    const Guard guard(driver.lock());
+    if (!driver.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    reach = event->reach;
+  }
+  if (!wait)
+    return reach.busy_until != 0 && sim::now_ns() < reach.busy_until ? CUDA_ERROR_NOT_READY
+                                                                     : CUDA_SUCCESS;
+  sim::wait_until(reach.busy_until);
   const Guard guard(driver.lock());
-  if (!driver.streams.known(event)) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-  if (wait) driver.pools.synchronised(event->reach);
+  driver.pools.synchronised(reach);
   return CUDA_SUCCESS;
 }
 
@@ -85,7 +96,7 @@ SIM_API CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
   return record(event, stream, true);
 }
 SIM_API CUresult cuEventQuery(CUevent event) {
-  SIM_CALL(cuEventQuery);
+  SIM_UNSAFE_CALL(cuEventQuery);
   return observe(event, false);
 }
 SIM_API CUresult cuEventSynchronize(CUevent event) {

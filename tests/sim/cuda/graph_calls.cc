@@ -188,6 +188,27 @@ SIM_API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* cou
   *count = nodes != nullptr ? std::min(*count, all) : all;
   return CUDA_SUCCESS;
 }
+// The driver hands out all edges or the first few.
+SIM_API CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
+                                 size_t* count) {
+  SIM_CALL(cuGraphGetEdges);
+  const Guard guard(Driver::get().lock());
+  const Graph* graph = graphs().find(handle);
+  if (graph == nullptr || count == nullptr || (from == nullptr) != (to == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  size_t all = 0;
+  for (const auto& node : graph->nodes) {
+    for (const GraphNode* before : node->after) {
+      if (from != nullptr && all < *count) {
+        from[all] = before->handle;
+        to[all] = node->handle;
+      }
+      ++all;
+    }
+  }
+  *count = from != nullptr ? std::min(*count, all) : all;
+  return CUDA_SUCCESS;
+}
 SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, int* type) {
   SIM_CALL(cuGraphNodeGetType);
   const Guard guard(Driver::get().lock());

@@ -43,8 +43,8 @@ CUresult instantiate_with(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIAT
   params->error_node = nullptr;
   params->result = 1;  // unless it succeeds
   const bool upload = (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
+  CUstream stream = nullptr;
   if (upload) {
-    CUstream stream = nullptr;
     if (const CUresult refused = driver.streams.find(params->stream, per_thread, &stream))
       return refused;
     if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
@@ -53,7 +53,7 @@ CUresult instantiate_with(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIAT
   GraphExec* exec = nullptr;
   if (const CUresult result = instantiate(&handle, graph, params->flags, &exec)) return result;
   if (upload) {
-    if (const CUresult result = driver.graphs.run(exec, true)) {
+    if (const CUresult result = driver.graphs.run(exec, stream, true)) {
       driver.graphs.destroy(exec);
       return result;
     }
@@ -72,7 +72,7 @@ CUresult run(CUgraphExec handle, CUstream stream_handle, bool per_thread, bool o
   if (const CUresult refused = driver.streams.find(stream_handle, per_thread, &stream))
     return refused;
   if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
-  return driver.graphs.run(exec, only_upload);
+  return driver.graphs.run(exec, stream, only_upload);
 }
 
 CUresult update(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo* info) {
@@ -168,7 +168,7 @@ SIM_API CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
 }
 
 SIM_API CUresult cuDeviceGraphMemTrim(CUdevice dev) {
-  SIM_CALL(cuDeviceGraphMemTrim);
+  SIM_UNSAFE_CALL(cuDeviceGraphMemTrim);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());
@@ -176,7 +176,7 @@ SIM_API CUresult cuDeviceGraphMemTrim(CUdevice dev) {
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceGetGraphMemAttribute);
+  SIM_UNSAFE_CALL(cuDeviceGetGraphMemAttribute);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());
@@ -186,7 +186,7 @@ SIM_API CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, int attribute, void*
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuDeviceSetGraphMemAttribute(CUdevice dev, int attribute, void* value) {
-  SIM_CALL(cuDeviceSetGraphMemAttribute);
+  SIM_UNSAFE_CALL(cuDeviceSetGraphMemAttribute);
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   const Guard guard(driver.lock());

@@ -1,5 +1,5 @@
 // The reserves of graph memory. Graphs are finished when their launch returns, so what one frees is
-// free for the next one at once, in whatever stream.
+// free for the next one at once, in whatever stream; unless launches take time (stream_table.h).
 #include "sim/cuda/graph_memory.h"
 
 #include <algorithm>
@@ -59,9 +59,29 @@ bool GraphMemory::find(uint64_t address, Found* found) const {
   return address < found->base + found->bytes;
 }
 
-bool GraphMemory::prepare(int device, uint64_t bytes) {
+uint64_t GraphMemory::in_use(int device, uint64_t but) {
+  const uint64_t now = runs_.empty() ? 0 : now_ns();
+  uint64_t bytes = 0;
+  for (auto at = runs_.begin(); at != runs_.end();) {
+    const auto& [where, run] = *at;
+    if (where.first == device && where.second != but && run.until > now) bytes += run.bytes;
+    at = run.until <= now ? runs_.erase(at) : std::next(at);
+  }
+  return bytes;
+}
+
+void GraphMemory::runs(int device, uint64_t bytes, uint64_t left, const CUstream_st& stream) {
+  if (!kernels_take_time()) return;
+  Run& run = runs_[{device, stream.id}];
+  const bool goes_on = run.until > now_ns();
+  run.bytes = std::max(goes_on ? run.bytes : 0, bytes - left);
+  run.until = stream.busy_until;
+}
+
+bool GraphMemory::prepare(int device, uint64_t bytes, uint64_t stream) {
   Reserve& reserve = reserves_[device];
-  const uint64_t free = reserve.reserved - reserve.used;
+  const uint64_t taken = reserve.used + in_use(device, stream);
+  const uint64_t free = reserve.reserved - std::min(taken, reserve.reserved);
   if (bytes <= free) return true;
   Account& account = Driver::get().account();
   uint64_t growth = std::max(bytes - free, kStep);
@@ -98,10 +118,13 @@ CUresult GraphMemory::free(uint64_t address) {
 }
 
 void GraphMemory::trim(int device) {
+  // "Blocks which are not in use by a graph that is either currently executing or scheduled to
+  // execute are freed" (CUDA driver API, cuDeviceGraphMemTrim).
   Reserve& reserve = reserves_[device];
-  const uint64_t free = reserve.reserved - reserve.used;
+  const uint64_t kept = std::min(reserve.used + in_use(device, 0), reserve.reserved);
+  const uint64_t free = reserve.reserved - kept;
   if (free == 0) return;
-  reserve.reserved = reserve.used;
+  reserve.reserved = kept;
   Driver::get().account().release(device, free, Kind::kAllocation);
 }
 

@@ -7,10 +7,12 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sim/cuda/graph_abi.h"
 #include "sim/cuda/space.h"
+#include "sim/cuda/stream_table.h"
 #include "sim/node/node_layout.h"
 
 namespace sim {
@@ -49,8 +51,13 @@ class GraphMemory {
   bool find(uint64_t address, Found* found) const;
 
   Reserve& reserve(int device) { return reserves_[device]; }
-  // Memory for all of these at once, or OUT_OF_MEMORY.
-  bool prepare(int device, uint64_t bytes);
+  // Memory for a graph that is to run in the stream, of so many bytes at once; false: there is
+  // none. It has that to itself until its work there is done, but for what runs in the same stream:
+  // that never runs at once, and "can and should use the same physical memory" (CUDA programming
+  // guide).
+  bool prepare(int device, uint64_t bytes, uint64_t stream);
+  // It runs until then, and leaves behind so many of its bytes.
+  void runs(int device, uint64_t bytes, uint64_t left, const CUstream_st& stream);
   void begin(const std::shared_ptr<GraphAllocation>& allocation);
   void end(GraphAllocation* allocation);
   CUresult free(uint64_t address);
@@ -59,6 +66,14 @@ class GraphMemory {
   void forget(int device);
 
  private:
+  // Of graphs under way, but in this stream (0: in none).
+  uint64_t in_use(int device, uint64_t but);
+
+  struct Run {
+    uint64_t bytes = 0;
+    uint64_t until = 0;
+  };
+  std::map<std::pair<int, uint64_t>, Run> runs_;  // by device and stream
   AddressSpace space_{0x430000000000ULL, 0x4b0000000000ULL};
   std::map<uint64_t, std::weak_ptr<GraphAllocation>> all_;
   std::map<uint64_t, std::shared_ptr<GraphAllocation>> live_;

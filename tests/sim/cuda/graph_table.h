@@ -38,8 +38,9 @@ struct Graph {
 struct GraphExec {
   struct Step {
     int type;
-    size_t graph;               // which of all graphs, counted depth first: 0 is the outermost
-    std::vector<size_t> after;  // by their place in that graph
+    size_t graph;                // which of all graphs, counted depth first: 0 is the outermost
+    std::vector<size_t> after;   // by their place in that graph
+    std::vector<size_t> before;  // those that it runs right after, by their place among all steps
     std::shared_ptr<GraphAllocation> memory;
   };
   CUgraphExec handle = nullptr;
@@ -70,7 +71,7 @@ class Graphs {
   // Replaces what the execution does; *result and *where say why not.
   CUresult update(GraphExec* exec, Graph* graph, int* result, GraphNode** where);
   void destroy(GraphExec* exec);
-  CUresult run(GraphExec* exec, bool only_upload);
+  CUresult run(GraphExec* exec, CUstream stream, bool only_upload);
 
  private:
   template <typename Handle>

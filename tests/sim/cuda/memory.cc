@@ -139,7 +139,7 @@ SIM_API CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t /*bytes*/, 
 }
 
 SIM_API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-  SIM_CALL(cuMemGetInfo_v2);
+  SIM_UNSAFE_CALL(cuMemGetInfo_v2);
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   sim::Account& account = Driver::get().account();
@@ -149,7 +149,7 @@ SIM_API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 SIM_API CUresult cuMemGetInfo(unsigned* free, unsigned* total) {
-  SIM_CALL(cuMemGetInfo);
+  SIM_UNSAFE_CALL(cuMemGetInfo);
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   sim::Account& account = Driver::get().account();

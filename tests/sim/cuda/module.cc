@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "sim/cuda/capture_table.h"
+
 using sim::Context;
 using sim::Driver;
 using sim::Guard;
@@ -96,20 +98,20 @@ CUresult load(CUmodule* out, const void* image) {
 }  // namespace
 
 SIM_API CUresult cuModuleLoad(CUmodule* out, const char* path) {
-  SIM_CALL(cuModuleLoad);
+  SIM_UNSAFE_CALL(cuModuleLoad);
   if (path != nullptr && access(path, R_OK) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
   return load(out, path);
 }
 SIM_API CUresult cuModuleLoadData(CUmodule* out, const void* image) {
-  SIM_CALL(cuModuleLoadData);
+  SIM_UNSAFE_CALL(cuModuleLoadData);
   return load(out, image);
 }
 SIM_API CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, int*, void**) {
-  SIM_CALL(cuModuleLoadDataEx);
+  SIM_UNSAFE_CALL(cuModuleLoadDataEx);
   return load(out, image);
 }
 SIM_API CUresult cuModuleLoadFatBinary(CUmodule* out, const void* image) {
-  SIM_CALL(cuModuleLoadFatBinary);
+  SIM_UNSAFE_CALL(cuModuleLoadFatBinary);
   return load(out, image);
 }
 SIM_API CUresult cuModuleUnload(CUmodule module) {

@@ -28,7 +28,7 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, const CUmemoryPool* named, CUs
     result = sim::capture_allocation(stream, pool->props, bytes, &address);
   } else {
     result = sim::refused_in_capture(stream);
-    if (result == CUDA_SUCCESS) result = driver.pools.allocate(pool, bytes, stream->id, &address);
+    if (result == CUDA_SUCCESS) result = driver.pools.allocate(pool, bytes, *stream, &address);
   }
   if (result == CUDA_SUCCESS) *out = address;
   return result;
@@ -76,7 +76,7 @@ SIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 }
 
 SIM_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
-  SIM_CALL(cuMemPoolTrimTo);
+  SIM_UNSAFE_CALL(cuMemPoolTrimTo);
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
   Pool* pool = driver.pools.find(handle);

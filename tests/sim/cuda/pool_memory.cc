@@ -1,5 +1,6 @@
 // The parts and chunks of pools: taking, freeing, merging, growing and giving back.
-// The smallest free part that fits is taken, the stream's own freed ones before others.
+// The smallest free part that fits is taken: the stream's own freed ones, then what is free, then
+// what streams freed that this one waits for.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,14 +26,25 @@ Pool::Places& Pools::places(const PoolPart& part) {
   return part.state == PoolPart::State::kFree ? pool.free : pool.freed[part.stream];
 }
 
-Pools::Parts::iterator Pools::fitting(Pool* pool, uint64_t stream, uint64_t bytes) {
-  const auto own = pool->freed.find(stream);
+Pools::Parts::iterator Pools::fitting(Pool* pool, const CUstream_st& stream, uint64_t bytes) {
+  const auto own = pool->freed.find(stream.id);
   if (own != pool->freed.end()) {
     const auto found = own->second.lower_bound({bytes, 0});
     if (found != own->second.end()) return parts_.find(found->second);
   }
   const auto found = pool->free.lower_bound({bytes, 0});
-  return found != pool->free.end() ? parts_.find(found->second) : parts_.end();
+  if (found != pool->free.end()) return parts_.find(found->second);
+  if (pool->flag[CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES - 1] == 0) return parts_.end();
+  for (const auto& [id, places] : pool->freed) {
+    for (auto at = places.lower_bound({bytes, 0}); at != places.end(); ++at) {
+      const auto part = parts_.find(at->second);
+      for (const Reach& reach : stream.follows) {
+        if (part->second.moment <= reach.moment && Driver::get().streams.covers(reach, id))
+          return part;
+      }
+    }
+  }
+  return parts_.end();
 }
 
 Pools::Parts::iterator Pools::grow(Pool* pool, uint64_t bytes) {
@@ -73,7 +85,7 @@ Pools::Parts::iterator Pools::grow(Pool* pool, uint64_t bytes) {
   return part;
 }
 
-CUresult Pools::allocate(Pool* pool, uint64_t bytes, uint64_t stream, uint64_t* out) {
+CUresult Pools::allocate(Pool* pool, uint64_t bytes, const CUstream_st& stream, uint64_t* out) {
   if (pool->imported || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t most =
       pool->device >= 0 ? Driver::get().account().total(pool->device) : kMostOnHost;

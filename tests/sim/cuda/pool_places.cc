@@ -1,4 +1,5 @@
 // The calls that make pools and name them, and those that read and change what they are like.
+#include "sim/cuda/capture_table.h"
 #include "sim/cuda/driver.h"
 
 using sim::Driver;
@@ -68,7 +69,7 @@ bool is_flag(int attribute) {
 }  // namespace
 
 SIM_API CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
-  SIM_CALL(cuMemPoolCreate);
+  SIM_UNSAFE_CALL(cuMemPoolCreate);
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult refused = check(props)) return refused;
   Driver& driver = Driver::get();
@@ -78,7 +79,7 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props)
 }
 
 SIM_API CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-  SIM_CALL(cuMemPoolDestroy);
+  SIM_UNSAFE_CALL(cuMemPoolDestroy);
   sim::Pools& pools = Driver::get().pools;
   const Guard guard(Driver::get().lock());
   Pool* pool = pools.find(handle);
@@ -86,7 +87,7 @@ SIM_API CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 }
 
 SIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
-  SIM_CALL(cuMemPoolGetAttribute);
+  SIM_UNSAFE_CALL(cuMemPoolGetAttribute);
   const Guard guard(Driver::get().lock());
   Pool* pool = Driver::get().pools.find(handle);
   if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -101,12 +102,13 @@ SIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void*
 }
 
 SIM_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
-  SIM_CALL(cuMemPoolSetAttribute);
+  SIM_UNSAFE_CALL(cuMemPoolSetAttribute);
   const Guard guard(Driver::get().lock());
   Pool* pool = Driver::get().pools.find(handle);
   if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (is_flag(attribute)) {
-    // Kept, but not followed: another stream's frees are never taken before a wait.
+    // Only the first is followed: without an event, another stream's frees are not taken before a
+    // wait.
     pool->flag[attribute - 1] = *static_cast<const int*>(value);
     return CUDA_SUCCESS;
   }
@@ -127,7 +129,7 @@ SIM_API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void*
 }
 
 SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* all, size_t count) {
-  SIM_CALL(cuMemPoolSetAccess);
+  SIM_UNSAFE_CALL(cuMemPoolSetAccess);
   if (all == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
@@ -147,7 +149,7 @@ SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* 
 }
 
 SIM_API CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmemLocation* where) {
-  SIM_CALL(cuMemPoolGetAccess);
+  SIM_UNSAFE_CALL(cuMemPoolGetAccess);
   if (flags == nullptr || where == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult refused = sim::check_location(*where)) return refused;
   const Guard guard(Driver::get().lock());

@@ -3,6 +3,7 @@
 // exporter's tenant pays as long as anybody holds it, and no importer ever does.
 #include <cstring>
 
+#include "sim/cuda/capture_table.h"
 #include "sim/cuda/driver.h"
 
 using sim::Driver;
@@ -81,7 +82,7 @@ CUresult Pools::import_pointer(Pool* pool, const CUmemPoolPtrExportData& data, u
 
 SIM_API CUresult cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle, int type,
                                                   unsigned long long flags) {
-  SIM_CALL(cuMemPoolExportToShareableHandle);
+  SIM_UNSAFE_CALL(cuMemPoolExportToShareableHandle);
   if (out == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
@@ -97,7 +98,7 @@ SIM_API CUresult cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle
 
 SIM_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* os_handle, int type,
                                                     unsigned long long flags) {
-  SIM_CALL(cuMemPoolImportFromShareableHandle);
+  SIM_UNSAFE_CALL(cuMemPoolImportFromShareableHandle);
   if (out == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
@@ -121,7 +122,7 @@ SIM_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* os_
 }
 
 SIM_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address) {
-  SIM_CALL(cuMemPoolExportPointer);
+  SIM_UNSAFE_CALL(cuMemPoolExportPointer);
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Guard guard(Driver::get().lock());
   return Driver::get().pools.export_pointer(address, out);
@@ -129,7 +130,7 @@ SIM_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr
 
 SIM_API CUresult cuMemPoolImportPointer(CUdeviceptr* out, CUmemoryPool handle,
                                         CUmemPoolPtrExportData* data) {
-  SIM_CALL(cuMemPoolImportPointer);
+  SIM_UNSAFE_CALL(cuMemPoolImportPointer);
   if (out == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());

@@ -1,6 +1,7 @@
 // Stream-ordered memory pools of one process.
 // A pool takes physical memory in chunks and hands out parts of them. A part that was freed in a
-// stream can be taken again by that stream at once, by others when the stream was waited for; then,
+// stream can be taken again by that stream at once, by a stream that comes after the free by an
+// event unless the pool's attribute forbids it, by others when the stream was waited for; then,
 // too, chunks without any part are given back down to the release threshold. Pools belong to a
 // device and its primary context: when that ends, they are emptied, but stay. Managed memory counts
 // in full, on the device that its pool prefers, or else on the one that was current when the pool
@@ -75,7 +76,7 @@ class Pools {
   Pool* current_of(const CUmemLocation& where, int type = CU_MEM_ALLOCATION_TYPE_PINNED);
   bool set_current(const CUmemLocation& where, int type, Pool* pool);
 
-  CUresult allocate(Pool* pool, uint64_t bytes, uint64_t stream, uint64_t* out);
+  CUresult allocate(Pool* pool, uint64_t bytes, const CUstream_st& stream, uint64_t* out);
   // Frees what a pool gave or imported, or plain memory, when the stream gets there.
   CUresult free_in(const CUstream_st& stream, uint64_t address);
   bool owns(uint64_t address) const;
@@ -119,7 +120,7 @@ class Pools {
   void leave(Parts::iterator part) {
     places(part->second).erase({part->second.bytes, part->first});
   }
-  Parts::iterator fitting(Pool* pool, uint64_t stream, uint64_t bytes);
+  Parts::iterator fitting(Pool* pool, const CUstream_st& stream, uint64_t bytes);
   Parts::iterator grow(Pool* pool, uint64_t bytes);
   Parts::iterator merge(Parts::iterator first, Parts::iterator second);
   void make_free(Parts::iterator part);

@@ -31,11 +31,17 @@ CUresult destroy(CUstream stream) {
 CUresult synchronise(CUstream handle, bool per_thread) {
   if (const CUresult refused = sim::usable(sim::current())) return refused;
   Driver& driver = Driver::get();
+  sim::Reach reach;
+  {
+    const Guard guard(driver.lock());
+    CUstream stream = nullptr;
+    if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+    if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
+    reach = driver.streams.reach(*stream);
+  }
+  sim::wait_until(reach.busy_until);
   const Guard guard(driver.lock());
-  CUstream stream = nullptr;
-  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
-  if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
-  driver.pools.synchronised(driver.streams.reach(*stream));
+  driver.pools.synchronised(reach);
   return CUDA_SUCCESS;
 }
 
@@ -45,7 +51,9 @@ CUresult query(CUstream handle, bool per_thread) {
   const Guard guard(driver.lock());
   CUstream stream = nullptr;
   if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
-  return sim::refused_in_capture(stream);
+  if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
+  const uint64_t busy_until = driver.streams.reach(*stream).busy_until;
+  return busy_until != 0 && sim::now_ns() < busy_until ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 // A default stream is asked for the context that is current, a green one included.
@@ -92,12 +100,14 @@ CUresult launch(CUfunction function, CUstream handle, bool per_thread) {
   if (launch_bytes != 0) [[unlikely]] {
     if (const CUresult refused = grow_by_launch()) return refused;
   }
-  if (sim::captures_under_way.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  if (sim::captures_under_way.load(std::memory_order_relaxed) == 0 && !sim::kernels_take_time())
+    return CUDA_SUCCESS;
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
   CUstream stream = nullptr;
   if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
   if (stream->capture != nullptr) return sim::capture_kernel(stream);
+  driver.streams.launched(stream);
   return sim::refused_in_capture(stream);
 }
 
@@ -141,11 +151,11 @@ SIM_API CUresult cuStreamSynchronize_ptsz(CUstream stream) {
   return synchronise(stream, true);
 }
 SIM_API CUresult cuStreamQuery(CUstream stream) {
-  SIM_CALL(cuStreamQuery);
+  SIM_UNSAFE_CALL(cuStreamQuery);
   return query(stream, false);
 }
 SIM_API CUresult cuStreamQuery_ptsz(CUstream stream) {
-  SIM_CALL(cuStreamQuery_ptsz);
+  SIM_UNSAFE_CALL(cuStreamQuery_ptsz);
   return query(stream, true);
 }
 SIM_API CUresult cuStreamGetCtx(CUstream stream, CUcontext* out) {

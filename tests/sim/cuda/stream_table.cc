@@ -4,12 +4,42 @@
 // of its context, even if that is the primary one and comes back.
 #include "sim/cuda/stream_table.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 
 #include "sim/cuda/capture_table.h"
 #include "sim/cuda/driver.h"
 
 namespace sim {
+
+namespace {
+
+uint64_t kernel_ns() {
+  static const uint64_t ns = [] {
+    const char* text = std::getenv("FRACGPU_SIM_KERNEL_MS");
+    return text != nullptr ? std::strtoull(text, nullptr, 10) * 1'000'000 : 0;
+  }();
+  return ns;
+}
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+bool kernels_take_time() {
+  return kernel_ns() != 0;
+}
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
+}
+
+void wait_until(uint64_t ns) {
+  if (ns != 0) std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(ns)));
+}
 
 uint64_t thread_number() {
   static std::atomic<uint64_t> next{0};
@@ -75,11 +105,39 @@ CUevent Streams::create_event(unsigned flags) {
 
 Reach Streams::reach(const CUstream_st& stream) const {
   const auto what = stream.legacy ? Reach::What::kBlocking : Reach::What::kStream;
-  return {what, stream.context_id, stream.id, moment_};
+  return with_work({what, stream.context_id, stream.id, moment_});
 }
 
 Reach Streams::reach(const Context& context) const {
-  return {Reach::What::kContext, const_cast<Context&>(context).owner()->id, 0, moment_};
+  return with_work({Reach::What::kContext, const_cast<Context&>(context).owner()->id, 0, moment_});
+}
+
+Reach Streams::with_work(Reach reach) const {
+  if (kernel_ns() == 0) return reach;
+  for (const auto& [handle, stream] : streams_) {
+    if (covers(reach, stream->id))
+      reach.busy_until = std::max(reach.busy_until, stream->busy_until);
+  }
+  return reach;
+}
+
+void Streams::launched(CUstream stream) {
+  if (kernel_ns() != 0)
+    stream->busy_until = std::max({now_ns(), reach(*stream).busy_until}) + kernel_ns();
+}
+
+void Streams::follow(CUstream stream, const Reach& reach) {
+  if (reach.what == Reach::What::kNothing) return;
+  stream->busy_until = std::max(stream->busy_until, reach.busy_until);
+  // A later wait for the same stream covers an earlier one.
+  auto& all = stream->follows;
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [&](const Reach& each) {
+                             return each.what == reach.what && each.stream == reach.stream &&
+                                    each.context_id == reach.context_id;
+                           }),
+            all.end());
+  all.push_back(reach);
 }
 
 void Streams::forget(const Context& context) {

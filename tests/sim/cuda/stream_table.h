@@ -1,6 +1,8 @@
 // Streams and events of one process, and how far their work is known to be done.
 // Work is done the moment it is asked for, but what was freed in a stream is only known to be free
-// when that stream, or something after it, was waited for. All of it wants the driver's lock held.
+// when that stream, or something after it, was waited for. With FRACGPU_SIM_KERNEL_MS every launch
+// keeps its stream busy for so long after what that was told before. All of it wants the driver's
+// lock held.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,13 @@ struct Reach {
   uint64_t context_id = 0;
   uint64_t stream = 0;
   uint64_t moment = 0;
+  uint64_t busy_until = 0;  // nanoseconds of the steady clock
 };
+
+bool kernels_take_time();
+// Now, by the same clock; waits until then, without the driver's lock.
+uint64_t now_ns();
+void wait_until(uint64_t ns);
 
 }  // namespace sim
 
@@ -38,6 +46,8 @@ struct CUstream_st {
   bool legacy;
   std::shared_ptr<sim::Capture> capture;
   std::vector<sim::GraphNode*> tail;  // what the next captured node comes after
+  uint64_t busy_until = 0;
+  std::vector<sim::Reach> follows;  // of the events that it was told to wait for
 
   bool blocking() const { return (flags & 1) == 0; }
 };
@@ -66,6 +76,9 @@ class Streams {
   Reach reach(const CUstream_st& stream) const;
   Reach reach(const Context& context) const;
   bool covers(const Reach& reach, uint64_t stream) const;
+  // The stream was told to launch something, or to wait for an event.
+  void launched(CUstream stream);
+  static void follow(CUstream stream, const Reach& reach);
   // The context ends, and with it what is being captured there.
   void forget(const Context& context);
 
@@ -78,6 +91,7 @@ class Streams {
     bool blocking;
   };
   CUstream add(Context* context, unsigned flags, int priority);
+  Reach with_work(Reach reach) const;
 
   std::unordered_map<CUstream, std::unique_ptr<CUstream_st>> streams_;
   std::unordered_map<CUevent, std::unique_ptr<CUevent_st>> events_;

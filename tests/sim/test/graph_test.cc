@@ -175,6 +175,31 @@ TEST(SimGraph, UploadTakesMemory) {
   });
 }
 
+// "Allocations whose lifetimes do not overlap may use the same physical memory."
+TEST(SimGraph, AllocationsInAChainShare) {
+  TestNode node;
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create();
+    CUgraph graph = nullptr;
+    ASSERT_EQ(begin_capture(stream), 0);
+    for (int i = 0; i < 4; ++i) {
+      Pointer a = 0;
+      ASSERT_EQ(alloc_async(&a, 300 * kMiB, stream), 0);
+      ASSERT_EQ(free_async(a, stream), 0);
+    }
+    ASSERT_EQ(end_capture(stream, &graph), 0);
+    size_t edges = 0;
+    ASSERT_EQ((cuda<int(CUgraph, CUgraphNode*, CUgraphNode*, size_t*)>("cuGraphGetEdges")(
+                  graph, nullptr, nullptr, &edges)),
+              0);
+    EXPECT_EQ(edges, 7u);
+    ASSERT_EQ(launch(exec_of(graph)), 0);
+    EXPECT_EQ(graph_reserved(), 300u);
+    EXPECT_EQ(mib(node), kContext + 300);
+  });
+}
+
 TEST(SimGraph, FullDevice) {
   TestNode node;
   in_child([&] {

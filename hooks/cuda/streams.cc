@@ -1,0 +1,199 @@
+// Streams: what is remembered of them, and the hooks that say when that is over. A stream takes no
+// memory that is charged.
+#include "hooks/cuda/streams.h"
+
+#include <time.h>
+
+#include "shim/base/clock.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+const auto kLegacy = reinterpret_cast<CUstream>(1);     // CU_STREAM_LEGACY
+const auto kPerThread = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
+
+// A number of the calling thread's own, of which none is used twice.
+uint64_t thread_number() {
+  static constinit std::atomic<uint64_t> last{0};
+  [[gnu::tls_model("initial-exec")]] static thread_local uint64_t own = 0;
+  if (own == 0) own = ++last;
+  return own;
+}
+
+struct Remembered {
+  const Process* process = nullptr;
+  CUstream stream = nullptr;
+  uint64_t streams = 0, contexts = 0;  // epochs
+  Context context;
+};
+[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
+
+// Calls `call()`, by which a capture begins in the stream.
+template <typename Call>
+CUresult begin_capture(const Stream& stream, Call call) {
+  Hook hook;
+  if (!hook.active()) return call();
+  StreamTable& streams = hook.process().streams;
+  const uint64_t number = number_of(hook.process(), stream);
+  streams.begin_capture(number);
+  const CUresult result = call();
+  if (result != kSuccess) streams.end_capture(number);
+  return result;
+}
+
+// And by which it ends, unless this is not the thread or the stream for it.
+template <typename Call>
+CUresult end_capture(const Stream& stream, Call call) {
+  Hook hook;
+  const CUresult result = call();
+  if (!hook.active()) return result;
+  if (result == kSuccess || result == kCaptureInvalidated || result == kCaptureUnjoined)
+    hook.process().streams.end_capture(number_of(hook.process(), stream));
+  return result;
+}
+
+template <typename Real>
+CUresult destroy(CUstream stream, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(stream);
+  // Before its handle may mean another one. A driver that refuses leaves nothing worse than that
+  // less is known.
+  const uint64_t number = number_of(hook.process(), {stream, false});
+  hook.process().pool_blocks.forget_stream(number);
+  hook.process().graphs.forget_stream(number);
+  const CUresult result = real(stream);
+  if (result == kSuccess) hook.process().streams.forget(number);
+  return result;
+}
+
+}  // namespace
+
+void OwnCalls::relax() {
+  relaxed_ = real::cuThreadExchangeStreamCaptureMode(&mode_) == kSuccess;
+}
+
+void OwnCalls::restore() {
+  real::cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
+uint64_t number_of(Process& process, const Stream& stream) {
+  if (!stream.is_default()) return reinterpret_cast<uint64_t>(stream.handle);
+  CUcontext context = nullptr;
+  if (process.contexts.several()) real::cuCtxGetCurrent(&context);
+  const uint64_t thread = stream.is_legacy() ? 0 : thread_number();
+  return hash_of(reinterpret_cast<uint64_t>(context) + hash_of(thread)) | 1;
+}
+
+// Handles are even; numbers of default streams are odd.
+Stream stream_of(uint64_t number) {
+  return {(number & 1) == 0 ? reinterpret_cast<CUstream>(number) : kLegacy, false};
+}
+
+bool context_of(Process& process, const Stream& stream, Context& context) {
+  // The default streams are those of whatever context is current.
+  if (stream.is_default()) return current_context(process, context);
+  Remembered& last = remembered;
+  const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
+  if (last.stream == stream.handle && last.streams == streams && last.contexts == contexts &&
+      last.process == &process) {
+    context = last.context;
+    return true;
+  }
+  const OwnCalls own_calls(process);
+  CUcontext handle = nullptr;
+  if (real::cuStreamGetCtx(stream.handle, &handle) != kSuccess ||
+      !known_context(process, handle, context)) {
+    return current_context(process, context);
+  }
+  last = {&process, stream.handle, streams, contexts, context};
+  return true;
+}
+
+bool is_capturing(Process& process, const Stream& stream) {
+  if (!process.streams.any_captured()) return false;
+  if (stream.is_legacy()) return false;  // documented: it cannot be captured
+  const CUstream handle = stream.handle == nullptr ? kPerThread : stream.handle;
+  int status = kNotCapturing;
+  return real::cuStreamIsCapturing(handle, &status) == kSuccess && status != kNotCapturing;
+}
+
+bool wait_for(Process& process, const Stream& stream, bool own) {
+  // A stream may itself wait for something that the program does later. Chosen, not measured.
+  constexpr uint64_t kMost_ms = 10'000;
+  constexpr long kLongestPause_ns = 1'000'000;
+  const CUstream handle = stream.is_legacy()    ? kLegacy
+                          : stream.is_default() ? kPerThread
+                                                : stream.handle;
+  const auto ask = [&](const auto& real) {
+    const bool guarded = process.streams.begin_wait();
+    if (!guarded && (!own || stream.is_legacy())) return kNotSupported;
+    const OwnCalls own_calls(process);
+    const CUresult result = real(handle);
+    if (guarded) process.streams.end_wait();
+    return result;
+  };
+  const uint64_t end = coarse_now_ms() + kMost_ms;
+  CUresult result = ask(real::cuStreamQuery);
+  for (long pause = 10'000; result == kNotReady && coarse_now_ms() < end;) {
+    const timespec time = {.tv_sec = 0, .tv_nsec = pause};
+    nanosleep(&time, nullptr);
+    pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
+    result = ask(real::cuStreamQuery);
+  }
+  // The driver looks at what was freed when it is told to wait.
+  return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream) {
+  return begin_capture({stream, false}, [&] { return real::cuStreamBeginCapture(stream); });
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
+  return begin_capture({stream, true}, [&] { return real::cuStreamBeginCapture_ptsz(stream); });
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+  return begin_capture({stream, false},
+                       [&] { return real::cuStreamBeginCapture_v2(stream, mode); });
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
+  return begin_capture({stream, true},
+                       [&] { return real::cuStreamBeginCapture_v2_ptsz(stream, mode); });
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                     const CUgraphNode* dependencies, const void* dependency_data,
+                                     size_t count, int mode) {
+  return begin_capture({stream, false}, [&] {
+    return real::cuStreamBeginCaptureToGraph(stream, graph, dependencies, dependency_data, count,
+                                             mode);
+  });
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                          const CUgraphNode* dependencies,
+                                          const void* dependency_data, size_t count, int mode) {
+  return begin_capture({stream, true}, [&] {
+    return real::cuStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, dependency_data,
+                                                  count, mode);
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return end_capture({stream, false}, [&] { return real::cuStreamEndCapture(stream, graph); });
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
+  return end_capture({stream, true}, [&] { return real::cuStreamEndCapture_ptsz(stream, graph); });
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  return destroy(stream, real::cuStreamDestroy);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  return destroy(stream, real::cuStreamDestroy_v2);
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,34 @@
+// How much memory a graph's allocations need at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fracgpu {
+
+// A node of a graph that allocates or frees; all others are only on the way.
+struct GraphStep {
+  enum class Kind : uint8_t { other, allocation, release };
+  uint64_t address = 0;  // that is allocated or freed
+  uint64_t units = 0;    // of an allocation
+  int device = -1;
+  Kind kind = Kind::other;
+};
+
+// `to` runs after `from`: places among the steps.
+struct GraphEdge {
+  uint32_t from, to;
+};
+
+// Allocations of a graph whose lifetimes do not overlap share memory (CUDA programming guide,
+// "Graph Memory Nodes"). Which of them share is the driver's choice. This counts on a released
+// block only from the allocation on that, with all later ones, is sure to come after the release:
+// then it is enough for every driver that never grows while it has what may be used. Two nodes
+// without an order between them may run at once.
+//
+// Adds to `peaks[device]` in units. False, with nothing added, where there is not enough host
+// memory for the work, or the steps have no order: the sum of all is an answer then.
+bool add_graph_peaks(const GraphStep* steps, size_t step_count, const GraphEdge* edges,
+                     size_t edge_count, uint64_t* peaks, int devices);
+
+}  // namespace fracgpu

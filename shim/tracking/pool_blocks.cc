@@ -1,0 +1,222 @@
+// Blocks by their addresses, and lists of holes by pool and size; see pool_blocks.h.
+#include "shim/tracking/pool_blocks.h"
+
+namespace fracgpu {
+namespace {
+
+// Blocks of a pool lie at multiples of this (public behaviour: so do all pointers that it returns).
+constexpr uint64_t kAlignment = 512;
+constexpr uint64_t aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) & ~(kAlignment - 1);
+}
+
+}  // namespace
+
+void PoolBlocks::link(Block& block) {
+  Holes* const holes = holes_.insert(block.pool);
+  if (holes == nullptr) {
+    block.state = State::used;  // never promised, and erased when it is handed out next
+    return;
+  }
+  uint64_t& newest = holes->newest[class_of(block.bytes)];
+  block.newer = 0;
+  block.older = newest;
+  if (Block* const next = newest != 0 ? blocks_.find(newest) : nullptr) next->newer = block.key;
+  newest = block.key;
+}
+
+void PoolBlocks::unlink(const Block& block) {
+  if (Block* const newer = block.newer != 0 ? blocks_.find(block.newer) : nullptr) {
+    newer->older = block.older;
+  } else if (Holes* const holes = holes_.find(block.pool)) {
+    holes->newest[class_of(block.bytes)] = block.older;
+  }
+  if (Block* const older = block.older != 0 ? blocks_.find(block.older) : nullptr)
+    older->newer = block.newer;
+}
+
+// Where one is known already the two are not what they were thought to be: that one stays.
+void PoolBlocks::enter_free(const Block& block) {
+  if (blocks_.find(block.key) != nullptr) return;
+  Block* const entered = blocks_.insert(block.key);
+  if (entered == nullptr) return;
+  *entered = block;
+  link(*entered);
+}
+
+void PoolBlocks::erase(uint64_t address) {
+  Block* const block = blocks_.find(address);
+  if (block == nullptr) return;
+  if (block->is_free()) unlink(*block);
+  blocks_.erase(block);
+}
+
+void PoolBlocks::forget_holes_of(uint64_t pool) {
+  Holes* const holes = holes_.find(pool);
+  if (holes == nullptr) return;
+  for (uint64_t& newest : holes->newest) {
+    while (newest != 0) {
+      Block* const block = blocks_.find(newest);
+      newest = block->older;
+      blocks_.erase(block);
+    }
+  }
+}
+
+void PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown) {
+  const uint64_t taken = aligned(bytes);
+  Locked<SpinLock> lock(lock_);
+  Block* block = blocks_.find(address);
+  Block rest;
+  if (block != nullptr && block->is_free() && block->pool == pool && block->bytes >= bytes) {
+    unlink(*block);
+    rest = *block;
+    rest.bytes -= rest.bytes < taken ? rest.bytes : taken;
+  } else {
+    erase(address);
+    if (grown < bytes) forget_holes_of(pool);
+    block = blocks_.insert(address);
+    if (block == nullptr) return forget_holes_of(pool);
+    rest = {.bytes = grown > taken ? grown - taken : 0, .pool = pool, .state = State::tail};
+  }
+  *block = {.key = address, .bytes = bytes, .pool = pool};
+  if (rest.bytes > 0) {
+    rest.key = address + taken;
+    enter_free(rest);
+  }
+  count();
+}
+
+uint32_t PoolBlocks::begin_free(uint64_t address) {
+  if (empty()) return 0;
+  Locked<SpinLock> lock(lock_);
+  Block* const block = blocks_.find(address);
+  if (block == nullptr || block->state != State::used) return 0;
+  if (++last_free_ == 0) ++last_free_;
+  block->state = State::leaving;
+  block->number = last_free_;
+  return block->number;
+}
+
+void PoolBlocks::end_free(uint64_t address, uint32_t number, uint64_t stream, uint64_t epoch) {
+  Locked<SpinLock> lock(lock_);
+  Block* const block = blocks_.find(address);
+  // Somebody else may have been given it meanwhile.
+  if (block == nullptr || block->state != State::leaving || block->number != number) return;
+  block->state = State::hole;
+  block->stream = stream;
+  block->epoch = static_cast<uint32_t>(epoch);
+  link(*block);
+}
+
+void PoolBlocks::cancel_free(uint64_t address, uint32_t number) {
+  Locked<SpinLock> lock(lock_);
+  Block* const block = blocks_.find(address);
+  if (block != nullptr && block->state == State::leaving && block->number == number)
+    block->state = State::used;
+}
+
+void PoolBlocks::forget(uint64_t address) {
+  if (empty()) return;
+  Locked<SpinLock> lock(lock_);
+  if (const Block* const block = blocks_.find(address);
+      block != nullptr && block->state == State::used) {
+    erase(address);
+    count();
+  }
+}
+
+bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
+  // Of as many as this the newest are looked at; others are not needed by loops, and the lock is
+  // held meanwhile. Chosen, not measured.
+  constexpr int kMostOfClass = 64;
+  Locked<SpinLock> lock(lock_);
+  const Holes* const holes = holes_.find(pool);
+  for (int size = class_of(bytes); holes != nullptr && size < kClasses; ++size) {
+    uint64_t address = holes->newest[size];
+    for (int looked_at = 0; address != 0 && looked_at < kMostOfClass; ++looked_at) {
+      const Block* const block = blocks_.find(address);
+      if (block->state == State::hole && block->stream == stream && block->bytes >= bytes)
+        return true;
+      address = block->older;
+    }
+  }
+  return false;
+}
+
+size_t PoolBlocks::streams(uint64_t pool, uint64_t epoch, uint64_t* streams, size_t capacity) {
+  Locked<SpinLock> lock(lock_);
+  size_t count = 0;
+  blocks_.for_each([&](const Block& block) {
+    if (block.state != State::hole || block.pool != pool ||
+        block.epoch != static_cast<uint32_t>(epoch)) {
+      return;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (streams[i] == block.stream) return;
+    }
+    if (count < capacity) streams[count++] = block.stream;
+  });
+  return count;
+}
+
+template <typename Condition>
+void PoolBlocks::erase_if(Condition condition) {
+  Locked<SpinLock> lock(lock_);
+  // Unlinking looks other blocks up, so nothing is erased before all is unlinked.
+  blocks_.for_each([&](const Block& block) {
+    if (block.is_free() && condition(block)) unlink(block);
+  });
+  blocks_.erase_if([&](const Block& block) { return condition(block); });
+  count();
+}
+
+void PoolBlocks::forget_holes(uint64_t pool) {
+  if (empty()) return;
+  Locked<SpinLock> lock(lock_);
+  forget_holes_of(pool);
+  count();
+}
+
+void PoolBlocks::forget_stream(uint64_t stream) {
+  if (empty()) return;
+  erase_if(
+      [&](const Block& block) { return block.state == State::hole && block.stream == stream; });
+}
+
+void PoolBlocks::forget_pool(uint64_t pool) {
+  if (empty()) return;
+  erase_if([&](const Block& block) { return block.pool == pool; });
+  Locked<SpinLock> lock(lock_);
+  if (Holes* const holes = holes_.find(pool)) holes_.erase(holes);
+}
+
+std::string_view PoolBlocks::check_invariants() {
+  Locked<SpinLock> lock(lock_);
+  if (const std::string_view broken = blocks_.check_invariants(); !broken.empty()) return broken;
+  size_t free = 0, listed = 0;
+  blocks_.for_each([&](const Block& block) { free += block.is_free() ? 1 : 0; });
+  std::string_view broken;
+  holes_.for_each([&](const Holes& holes) {
+    for (int size = 0; size < kClasses; ++size) {
+      uint64_t newer = 0;
+      for (uint64_t address = holes.newest[size]; address != 0 && listed <= free;) {
+        const Block* const block = blocks_.find(address);
+        if (block == nullptr || !block->is_free() || block->pool != holes.key ||
+            class_of(block->bytes) != size || block->newer != newer) {
+          broken = "a list of holes holds free blocks of its pool and size";
+          return;
+        }
+        ++listed;
+        newer = address;
+        address = block->older;
+      }
+    }
+  });
+  if (broken.empty() && listed != free) broken = "every free block is in one list";
+  if (broken.empty() && count_.load(std::memory_order_relaxed) != blocks_.size())
+    broken = "the count of blocks that is read without the lock is that of the table";
+  return broken;
+}
+
+}  // namespace fracgpu

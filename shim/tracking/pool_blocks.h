@@ -1,0 +1,101 @@
+// The blocks that pools have handed out, and those that were freed in stream order: the holes.
+//
+// A driver takes a hole again for the next allocation on the stream that freed it, at once (CUDA
+// programming guide, "Stream Ordered Memory Allocator"). That is the only memory of a pool which an
+// allocation is sure to get without the pool growing: pools with gigabytes unused were seen to fail
+// to serve some hundred MiB (rapidsai/rmm#1245, pytorch/pytorch#110194). So holes are known by
+// their addresses. An allocation which lands where none is known, in a pool that has not grown, may
+// have been made of any of them, since drivers remap unused memory: all holes of the pool are then
+// forgotten, as they are whenever the pool may have shrunk.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// Any thread may call any function; each takes the lock, and none calls out with it held. Amounts
+// are bytes. `stream` is a number that stands for a stream as long as it lives, and is not 0.
+class PoolBlocks {
+ public:
+  // The driver handed out a block of the pool, which grew by `grown` for it. Out of host memory,
+  // holes are forgotten.
+  void allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
+
+  // The block at this address is about to be freed in stream order. Returns the number of this
+  // free, for one of the two that follow, or 0 where no block is known there.
+  uint32_t begin_free(uint64_t address);
+  // It was: there is a hole. `epoch` says how long the stream is sure to live; see `streams`.
+  void end_free(uint64_t address, uint32_t number, uint64_t stream, uint64_t epoch);
+  void cancel_free(uint64_t address, uint32_t number);
+
+  // What is at this address is freed at once, or by somebody else: it becomes no hole.
+  void forget(uint64_t address);
+
+  // Whether a hole of the stream holds as much.
+  bool fits(uint64_t pool, uint64_t stream, uint64_t bytes);
+
+  // Copies at most `capacity` streams with holes in the pool, those of `epoch` alone; returns how
+  // many.
+  size_t streams(uint64_t pool, uint64_t epoch, uint64_t* streams, size_t capacity);
+
+  void forget_holes(uint64_t pool);
+  void forget_stream(uint64_t stream);
+  void forget_pool(uint64_t pool);  // with its blocks
+
+  // Whether any block is known; costs one comparison.
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  // The first invariant that does not hold, in words, or nothing; see base/invariants.h.
+  std::string_view check_invariants();
+
+ private:
+  // A tail is what remains of the chunk by which a pool has grown: nobody is promised it, but an
+  // allocation that lands there is explained.
+  enum class State : uint8_t { used, leaving, hole, tail };
+
+  struct Block {
+    uint64_t key = 0;  // address
+    uint64_t bytes = 0;
+    uint64_t pool = 0;
+    uint64_t stream = 0;  // that freed it
+    // Holes and tails of a pool that are about as large are a list: addresses, or 0.
+    uint64_t newer = 0, older = 0;
+    uint32_t number = 0;  // of its last free
+    uint32_t epoch = 0;
+    State state = State::used;
+
+    bool is_free() const { return state >= State::hole; }
+  };
+
+  static constexpr int kClasses = 64;
+  static int class_of(uint64_t bytes) { return 63 - __builtin_clzll(bytes | 1); }
+
+  struct Holes {
+    uint64_t key = 0;  // pool
+    uint64_t newest[kClasses] = {};
+  };
+
+  // All with the lock held.
+  void enter_free(const Block& block);
+  void link(Block& block);
+  void unlink(const Block& block);
+  void erase(uint64_t address);
+  void forget_holes_of(uint64_t pool);
+  template <typename Condition>
+  void erase_if(Condition condition);
+  void count() { count_.store(blocks_.size(), std::memory_order_relaxed); }
+
+  SpinLock lock_;
+  HashTable<Block, 16> blocks_;
+  HashTable<Holes, 4> holes_;  // an entry for each pool that had any
+  std::atomic<size_t> count_{0};
+  uint32_t last_free_ = 0;
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,88 @@
+// What must be known of a driver's streams: which are being captured, and until when something
+// that was learnt about a stream is good.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// Any thread may call any function. `stream` is a number that stands for a stream, and is not 0.
+class StreamTable {
+ public:
+  // A capture begins in this stream: to be called before the driver is, so that whoever comes after
+  // the capture sees it.
+  void begin_capture(uint64_t stream) {
+    // Those who ask about a stream are in a short call of the driver. Chosen, not measured.
+    constexpr int kMostYields = 100'000;
+    for (int yields = 0;; ++yields, sched_yield()) {
+      Locked<SpinLock> lock(lock_);
+      if (waits_.load() > 0 && yields < kMostYields) continue;
+      Captured* const captured = captured_.insert(stream);
+      if (captured == nullptr) {
+        lost_ = true;  // out of host memory: there may always be one from now on
+      } else {
+        ++captured->times;
+      }
+      return count();
+    }
+  }
+
+  // It has ended, or did not begin.
+  void end_capture(uint64_t stream) {
+    Locked<SpinLock> lock(lock_);
+    Captured* const captured = captured_.find(stream);
+    if (captured != nullptr && --captured->times == 0) captured_.erase(captured);
+    count();
+  }
+
+  // The stream is gone, and its handle may mean another one.
+  void forget(uint64_t stream) {
+    Locked<SpinLock> lock(lock_);
+    if (Captured* const captured = captured_.find(stream)) captured_.erase(captured);
+    count();
+    ++epoch_;
+  }
+
+  // Which pool is the current one of a device may have changed.
+  void forget_pools() { ++epoch_; }
+
+  // A thread asks the driver about a stream of another one, which would end the stream's capture.
+  // False: something is captured, so it must not. Otherwise no capture begins before `end_wait`.
+  bool begin_wait() {
+    Locked<SpinLock> lock(lock_);
+    if (any_captured()) return false;
+    ++waits_;
+    return true;
+  }
+  void end_wait() { --waits_; }
+
+  // Whether any stream of the process may be captured. A capture whose stream ended with its
+  // context counts for ever.
+  bool any_captured() const { return count_.load(std::memory_order_relaxed) != 0; }
+
+  // Changes whenever something was forgotten: what a thread remembers is good until then.
+  uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+
+ private:
+  struct Captured {
+    uint64_t key = 0;    // stream
+    uint64_t times = 0;  // more than 1 while a second beginning is under way, which will fail
+  };
+  void count() { count_.store(captured_.size() + (lost_ ? 1 : 0), std::memory_order_relaxed); }
+
+  SpinLock lock_;
+  HashTable<Captured, 8> captured_;
+  bool lost_ = false;
+  std::atomic<size_t> count_{0};
+  std::atomic<int> waits_{0};
+  std::atomic<uint64_t> epoch_{1};
+};
+
+}  // namespace fracgpu

@@ -1,0 +1,141 @@
+// The holes that pools are sure to use again, judged by a list of what was freed where.
+#include "shim/tracking/pool_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace fracgpu {
+namespace {
+
+constexpr uint64_t kPool = 0x1000, kOther = 0x2000, kMiB = 1u << 20;
+constexpr uint64_t kStream = 0x10, kSecond = 0x20;
+
+class PoolBlocksTest : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(blocks_.check_invariants(), ""); }
+
+  void free(uint64_t address, uint64_t stream) {
+    const uint32_t number = blocks_.begin_free(address);
+    ASSERT_NE(number, 0u);
+    blocks_.end_free(address, number, stream, 1);
+  }
+
+  PoolBlocks blocks_;
+};
+
+TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
+  free(100 * kMiB, kStream);
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 10 * kMiB));
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 1));
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 10 * kMiB + 1));
+  EXPECT_FALSE(blocks_.fits(kPool, kSecond, 1)) << "another stream may come before the free";
+  EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
+}
+
+TEST_F(PoolBlocksTest, WhatIsTakenOfAHoleLeavesTheRest) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  free(100 * kMiB, kStream);
+  blocks_.allocated(kPool, 100 * kMiB, 3 * kMiB, 0);
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 7 * kMiB));
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 8 * kMiB));
+  free(100 * kMiB, kStream);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 8 * kMiB)) << "nothing says that neighbours are joined";
+}
+
+TEST_F(PoolBlocksTest, AnAllocationFromNowhereEndsAllPromises) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  blocks_.allocated(kOther, 300 * kMiB, 10 * kMiB, 10 * kMiB);
+  free(100 * kMiB, kStream);
+  free(300 * kMiB, kStream);
+  blocks_.allocated(kPool, 200 * kMiB, 32 * kMiB, 32 * kMiB);
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 10 * kMiB)) << "the pool has grown for it";
+  blocks_.allocated(kPool, 500 * kMiB, 5 * kMiB, 0);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 1)) << "it may have been made of the hole's memory";
+  EXPECT_TRUE(blocks_.fits(kOther, kStream, 10 * kMiB));
+}
+
+TEST_F(PoolBlocksTest, MoreThanTheHoleHeldTookItsNeighboursToo) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  blocks_.allocated(kPool, 110 * kMiB, 10 * kMiB, 10 * kMiB);
+  free(100 * kMiB, kStream);
+  free(110 * kMiB, kStream);
+  blocks_.allocated(kPool, 100 * kMiB, 15 * kMiB, 0);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
+}
+
+TEST_F(PoolBlocksTest, TheRestOfAChunkIsPromisedToNobody) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
+  free(100 * kMiB, kStream);
+  blocks_.allocated(kPool, 110 * kMiB, 5 * kMiB, 0);
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 10 * kMiB)) << "that came out of the rest";
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 11 * kMiB));
+}
+
+TEST_F(PoolBlocksTest, AFreeThatIsOvertakenMakesNoHole) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  const uint32_t late = blocks_.begin_free(100 * kMiB);
+  EXPECT_EQ(blocks_.begin_free(100 * kMiB), 0u) << "it is being freed already";
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 0);
+  const uint32_t second = blocks_.begin_free(100 * kMiB);
+  blocks_.end_free(100 * kMiB, late, kStream, 1);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
+  blocks_.cancel_free(100 * kMiB, second);
+  free(100 * kMiB, kSecond);
+  EXPECT_TRUE(blocks_.fits(kPool, kSecond, 10 * kMiB));
+}
+
+TEST_F(PoolBlocksTest, Forgets) {
+  for (uint64_t i = 1; i <= 6; ++i)
+    blocks_.allocated(i <= 3 ? kPool : kOther, i * 100 * kMiB, kMiB, kMiB);
+  free(100 * kMiB, kStream);
+  free(200 * kMiB, kSecond);
+  free(400 * kMiB, kStream);
+  uint64_t streams[4];
+  EXPECT_EQ(blocks_.streams(kPool, 1, streams, 4), 2u);
+  EXPECT_EQ(blocks_.streams(kPool, 2, streams, 4), 0u);
+  blocks_.forget(300 * kMiB);
+  EXPECT_EQ(blocks_.begin_free(300 * kMiB), 0u);
+  blocks_.forget_stream(kStream);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
+  EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
+  EXPECT_TRUE(blocks_.fits(kPool, kSecond, 1));
+  blocks_.forget_holes(kPool);
+  EXPECT_FALSE(blocks_.fits(kPool, kSecond, 1));
+  blocks_.forget_pool(kOther);
+  EXPECT_EQ(blocks_.begin_free(500 * kMiB), 0u);
+  EXPECT_TRUE(blocks_.empty());
+}
+
+// A pool that takes the hole again that was freed last, among thousands of blocks.
+TEST_F(PoolBlocksTest, KeepsItsListsInOrder) {
+  std::mt19937_64 random(20);
+  std::map<uint64_t, uint64_t> used, holes;  // sizes by address
+  for (uint64_t i = 1; i <= 2000; ++i) {
+    used[i * 64 * kMiB] = 512 * (1 + random() % 5000);
+    blocks_.allocated(kPool, i * 64 * kMiB, used[i * 64 * kMiB], 64 * kMiB);
+  }
+  for (int move = 0; move < 20'000; ++move) {
+    const bool frees = holes.empty() || (!used.empty() && random() % 2 == 0);
+    auto& from = frees ? used : holes;
+    auto at = from.lower_bound(random() % (2000 * 64 * kMiB));
+    if (at == from.end()) at = from.begin();
+    const auto [address, bytes] = *at;
+    from.erase(at);
+    if (frees) {
+      free(address, kStream);
+      holes[address] = bytes;
+    } else {
+      EXPECT_TRUE(blocks_.fits(kPool, kStream, bytes));
+      blocks_.allocated(kPool, address, bytes, 0);
+      used[address] = bytes;
+    }
+  }
+  EXPECT_EQ(blocks_.check_invariants(), "");
+}
+
+}  // namespace
+}  // namespace fracgpu
