@@ -1,12 +1,13 @@
 // Modules and functions: any image loads, any name is found, nothing is ever run.
-// A module takes no device memory unless FRACGPU_SIM_MODULE_MIB is set; then each load takes that
-// much from the node, as part of what the context holds, so that overhead can be tested.
+// A module takes what its global variables take, if it is PTX, and FRACGPU_SIM_MODULE_MIB more from
+// the node, as part of what the context holds, so that overhead can be tested.
 // Unloading gives it back. Globals are addresses inside what the module has taken already.
 #include "sim/cuda/module.h"
 
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 
 using sim::Context;
 using sim::Driver;
@@ -26,12 +27,25 @@ uint64_t module_cost() {
   return bytes;
 }
 
+// What the global arrays of a module in PTX take.
+uint64_t ptx_globals(const void* image) {
+  const char* text = static_cast<const char*>(image);
+  if (std::strncmp(text, ".version", 8) != 0) return 0;
+  uint64_t bytes = 0;
+  while ((text = std::strstr(text, ".global .align")) != nullptr) {
+    text += std::strcspn(text, "[;");
+    if (*text == '[') bytes += std::strtoull(text + 1, nullptr, 10);
+  }
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 }  // namespace
 
-CUresult load_module(Context* context, bool of_library, CUmodule* out) {
+CUresult load_module(Context* context, bool of_library, CUmodule* out, uint64_t globals) {
   context = context->owner();
-  if (!Driver::get().grow(context, module_cost())) return CUDA_ERROR_OUT_OF_MEMORY;
-  *out = new CUmod_st{context, context->id, module_cost(), of_library, {}};
+  const uint64_t bytes = module_cost() + globals;
+  if (!Driver::get().grow(context, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = new CUmod_st{context, context->id, bytes, of_library, {}};
   return CUDA_SUCCESS;
 }
 
@@ -68,11 +82,11 @@ CUfunction any_function() {
 
 namespace {
 
-CUresult load(CUmodule* out, const void* image) {
+CUresult load(CUmodule* out, const void* image, uint64_t globals = 0) {
   if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   const Guard guard(Driver::get().lock());
-  return sim::load_module(context, false, out);
+  return sim::load_module(context, false, out, globals);
 }
 
 }  // namespace
@@ -84,7 +98,7 @@ SIM_API CUresult cuModuleLoad(CUmodule* out, const char* path) {
 }
 SIM_API CUresult cuModuleLoadData(CUmodule* out, const void* image) {
   SIM_CALL(cuModuleLoadData);
-  return load(out, image);
+  return load(out, image, image != nullptr ? sim::ptx_globals(image) : 0);
 }
 SIM_API CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, int*, void**) {
   SIM_CALL(cuModuleLoadDataEx);

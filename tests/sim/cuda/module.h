@@ -20,7 +20,8 @@ struct CUmod_st {
 
 namespace sim {
 
-CUresult load_module(Context* context, bool of_library, CUmodule* out);
+// `globals`: bytes of its variables.
+CUresult load_module(Context* context, bool of_library, CUmodule* out, uint64_t globals = 0);
 void unload_module(CUmodule module);
 CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
 // Any function will do, because none is ever run.
