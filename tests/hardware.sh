@@ -74,7 +74,7 @@ plain=''
 if [[ -n $profile ]]; then
   "$simnode" create "$node" --profile "$profile" || give_up "no simulated node can be made"
   export FRACGPU_SIM_NODE=$node LD_LIBRARY_PATH=$build/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  case $profile in *mi[0-9]* | *amd* | *cpx*) plain=$build/sim/libsimkfd.so ;; esac
+  plain=$build/sim/libsimkfd.so # shows the kernel drivers' files
 fi
 export HARDWARE_PLAIN_PRELOAD=$plain
 preload=$library${plain:+:$plain}
@@ -90,7 +90,7 @@ skip() { # skip KEY REASON
 
 last=$((SECONDS + seconds))
 step() { # step NAME SECONDS COMMAND…: its facts are added; it ends in time
-  local name=$1 limit=$2 left=$((last - SECONDS - 2)) status=0
+  local name=$1 limit=$2 left=$((last - SECONDS - 17)) status=0 vendor
   shift 2
   ((limit < left)) || limit=$left
   if ((limit < 2)); then
@@ -99,6 +99,9 @@ step() { # step NAME SECONDS COMMAND…: its facts are added; it ends in time
   fi
   [[ ! -t 2 ]] || printf '\r\e[K%s (%d s left) ' "$name" "$left" >&2
   echo "== $name" >>"$log"
+  for vendor in "${!used[@]}"; do
+    timeout 15 env ${plain:+LD_PRELOAD="$plain"} "$probe" settle --vendor "$vendor" --used "${used[$vendor]}" 2>>"$log"
+  done
   timeout --kill-after=2 "$limit" "$@" >>"$facts" 2>>"$log" </dev/null || status=$?
   case $status in
     0) ;;
@@ -119,8 +122,11 @@ watched() { # watched KEY SECONDS VENDOR SHARED COMMAND…: with it, while the d
     --cap "$cap" --preload "$preload" --tenant "$tenant-$1" -- "${@:5}"
 }
 
-declare -A free=()
-while read -r vendor bytes; do free[$vendor]=$bytes; done < <(env ${plain:+LD_PRELOAD="$plain"} "$probe" find 2>>"$log")
+declare -A free=() used=()
+while read -r vendor bytes before uuid; do
+  free[$vendor]=$bytes used[$vendor]=$before
+  [[ -z $uuid ]] || export HARDWARE_UUID=$uuid
+done < <(env ${plain:+LD_PRELOAD="$plain"} "$probe" find 2>>"$log")
 ((${#free[@]})) || give_up "there is no GPU here: neither libcuda.so.1 nor /sys/class/kfd shows one" 3
 
 # The cap: enough for a context and some chunks, and little enough for a GPU that others use too.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -22,6 +23,21 @@ constexpr uint64_t kSizes[] = {4 * kKiB,    64 * kKiB,   512 * kKiB, kMiB,
                                1025 * kKiB, 1536 * kKiB, 2 * kMiB,   2 * kMiB + kKiB,
                                3 * kMiB,    5 * kMiB,    64 * kMiB};
 constexpr size_t kEach = 8;
+
+// A handle as text, byte by byte.
+std::string text_of(const hsa_amd_ipc_memory_t& handle) {
+  unsigned char bytes[sizeof handle];
+  std::memcpy(bytes, &handle, sizeof handle);
+  return client::hex(bytes);
+}
+
+hsa_amd_ipc_memory_t handle_of(const std::string& text) {
+  hsa_amd_ipc_memory_t handle = {};
+  unsigned char bytes[sizeof handle];
+  client::read_hex(text, bytes);
+  std::memcpy(&handle, bytes, sizeof handle);
+  return handle;
+}
 
 KfdDevice first_device() {
   const auto devices = kfd::devices();
@@ -96,8 +112,7 @@ void ask_sharing_of_amd(Child& exporter) {
     const std::string token = exporter.ask();
     const HsaGpu gpu = begin_hsa();
     const uint64_t before = counted();
-    hsa_amd_ipc_memory_t handle = {};
-    client::read_hex(token, handle.handle);
+    const hsa_amd_ipc_memory_t handle = handle_of(token);
     void* address = nullptr;
     const hsa_amd_ipc_memory_t* const from = &handle;
     const hsa_agent_t* const agents = &gpu.agent;
@@ -146,7 +161,7 @@ void export_all(Child& child, uint64_t most) {
     hsa_amd_ipc_memory_t* const out = &handle;
     if (take_pool(gpu, 64 * kMiB, &address) != 0) break;
     hsa("hsa_amd_ipc_memory_create", address, size_t{64 * kMiB}, out);
-    child.answer(client::hex(handle.handle));
+    child.answer(text_of(handle));
     child.wait();
   }
   child.answer("done");
@@ -157,14 +172,13 @@ void import_all(Child& exporter) {
   const HsaGpu gpu = begin_hsa();
   uint64_t imported = 0;
   for (std::string token; (token = exporter.ask()) != "done"; imported += 64 * kMiB) {
-    hsa_amd_ipc_memory_t handle = {};
-    client::read_hex(token, handle.handle);
+    const hsa_amd_ipc_memory_t handle = handle_of(token);
     void* address = nullptr;
     const hsa_amd_ipc_memory_t* const from = &handle;
     const hsa_agent_t* const agents = &gpu.agent;
-    if (try_hsa("hsa_amd_ipc_memory_attach", from, size_t{64 * kMiB}, 1u, agents, &address) != 0) {
-      break;
-    }
+    const int rc =
+        try_hsa("hsa_amd_ipc_memory_attach", from, size_t{64 * kMiB}, 1u, agents, &address);
+    if (rc != 0) throw Unmeasured("hsa_amd_ipc_memory_attach: status " + std::to_string(rc));
     exporter.tell();
   }
   fact("cap.amd_ipc.granted_bytes", static_cast<double>(imported));
@@ -181,7 +195,7 @@ void ask_amd(const Options&) {
     hsa_amd_ipc_memory_t* const out = &handle;
     if (take_pool(gpu, 64 * kMiB, &address) != 0) throw Unmeasured("64 MiB are refused");
     hsa("hsa_amd_ipc_memory_create", address, size_t{64 * kMiB}, out);
-    child.answer(client::hex(handle.handle));
+    child.answer(text_of(handle));
     child.wait();
   });
   Child victim([](Child& child) {

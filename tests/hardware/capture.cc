@@ -98,34 +98,36 @@ std::vector<Call> calls(Things& things) {
   };
 }
 
+// The call's result in a thread of its own, in this mode; -1 where the driver lacks a function.
+int result_in_other_thread(const Call& call, CUcontext context, int mode) {
+  int rc = -1;
+  std::thread other([&] {
+    try {
+      cuda("cuCtxSetCurrent", context);
+      cuda("cuThreadExchangeStreamCaptureMode", &mode);
+      rc = call.make();
+    } catch (const std::exception&) {
+      rc = -1;
+    }
+  });
+  other.join();
+  return rc;
+}
+
 // The names of those calls that fail while this thread captures and another thread, in this mode,
-// makes them, or that end the capture. "" for none.
+// makes them, or that end the capture. "none" for none. What fails at any time is left out.
 std::string harmful(Things& things, int mode_of_other) {
   std::string names;
   for (const Call& call : calls(things)) {
+    if (result_in_other_thread(call, things.context, mode_of_other) != 0) continue;
     CUstream captured = nullptr;
     cuda("cuStreamCreate", &captured, 1u);
     cuda("cuStreamBeginCapture_v2", captured, kGlobal);
-    int rc = 0;
-    std::string absent;
-    std::thread other([&] {
-      try {
-        cuda("cuCtxSetCurrent", things.context);
-        int mode = mode_of_other;
-        cuda("cuThreadExchangeStreamCaptureMode", &mode);
-        rc = call.make();
-      } catch (const std::exception& error) {
-        // load_ptx() throws where the driver says no.
-        rc = -1;
-        absent = error.what();
-      }
-    });
-    other.join();
+    const int rc = result_in_other_thread(call, things.context, mode_of_other);
     CUgraph graph = nullptr;
     const int ended = try_cuda("cuStreamEndCapture", captured, &graph);
     if (ended == 0) cuda("cuGraphDestroy", graph);
     cuda("cuStreamDestroy_v2", captured);
-    if (absent.find("the driver has no") == 0) continue;
     if (rc != 0 || ended != 0) names += (names.empty() ? "" : " ") + std::string(call.name);
   }
   return names.empty() ? "none" : names;

@@ -51,10 +51,13 @@ void begin() {
   begun = true;
 }
 
-// The UUID of CUDA's first device, which need not be NVML's: without a context, so that the caller
-// holds nothing.
-std::string uuid_of_cuda() {
+// The UUID of CUDA's first device, which need not be NVML's. The run has it from `find`, so that
+// most programs need not start CUDA for it.
+std::string first_uuid() {
   static const std::string found = [] {
+    if (const char* given = std::getenv("HARDWARE_UUID"); given != nullptr) {
+      return std::string(given);
+    }
     CUuuid id = {};
     if (try_cuda("cuInit", 0u) != 0) throw Unmeasured("cuInit fails");
     cuda("cuDeviceGetUuid", &id, CUdevice{0});
@@ -92,6 +95,10 @@ int read_list(const char* name, std::vector<Listed>* listed) {
 
 }  // namespace
 
+std::string uuid() {
+  return first_uuid();
+}
+
 void* function(const char* name) {
   static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Unmeasured("there is no libnvidia-ml.so.1");
@@ -102,7 +109,7 @@ nvmlDevice_t device() {
   static nvmlDevice_t found = nullptr;
   if (found != nullptr) return found;
   begin();
-  const std::string uuid = uuid_of_cuda();
+  const std::string uuid = first_uuid();
   const char* text = uuid.c_str();
   must("nvmlDeviceGetHandleByUUID", text, &found);
   return found;
@@ -229,12 +236,14 @@ bool device_used(const KfdDevice& device, uint64_t* bytes) {
 
 }  // namespace kfd
 
-uint64_t device_used(Vendor vendor) {
-  if (vendor == Vendor::nvidia) return nvml::memory().used;
+bool device_used(Vendor vendor, uint64_t* bytes) {
+  *bytes = 0;
+  if (vendor == Vendor::nvidia) {
+    *bytes = nvml::memory().used;
+    return true;
+  }
   const auto devices = kfd::devices();
-  uint64_t bytes = 0;
-  if (devices.empty() || !kfd::device_used(devices[0], &bytes)) return 0;
-  return bytes;
+  return !devices.empty() && kfd::device_used(devices[0], bytes);
 }
 
 bool Watched::mine(int pid) const {
@@ -245,7 +254,13 @@ void Watched::look() {
   uint64_t sum = 0;
   bool named = false;
   if (vendor_ == Vendor::nvidia) {
-    for (const Listed& row : nvml::processes()) {
+    std::vector<Listed> rows;
+    try {
+      rows = nvml::processes();
+    } catch (const Unmeasured&) {
+      // Then the device's use is the judge.
+    }
+    for (const Listed& row : rows) {
       if (!row.known || !mine(row.pid)) continue;
       named = true;
       sum += row.bytes;
@@ -266,7 +281,8 @@ void Watched::look() {
   }
   named_ = named_ || (named && sum > 0);
   most_ = std::max(most_, sum);
-  device_most_ = std::max(device_most_, device_used(vendor_));
+  uint64_t device = 0;
+  if (device_used(vendor_, &device)) device_most_ = std::max(device_most_, device);
   ++looks_;
 }
 
@@ -368,7 +384,7 @@ int run_witness(const Options& options) {
               : !devices.empty() && kfd::bytes_of(pid, devices[0].gpu_id, &bytes)) {
         driver = static_cast<long long>(bytes);
       }
-      device = device_used(vendor);
+      device_used(vendor, &device);
     } catch (const Unmeasured& error) {
       std::fprintf(stderr, "hardware_probe: witness: %s\n", error.what());
     }

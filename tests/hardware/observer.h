@@ -26,6 +26,7 @@ struct NvmlMemory {
 namespace nvml {
 
 void* function(const char* name);
+std::string uuid();
 fracgpu::nvml::nvmlDevice_t device();
 std::vector<Listed> processes();
 // Of one process: the sum of its entries. False when the list does not name it, or not how much.
@@ -73,8 +74,8 @@ class Watched {
   bool named_ = false;
 };
 
-// What the first device has in use, by its own count.
-uint64_t device_used(Vendor vendor);
+// What the first device has in use, by its own count. False where it does not tell.
+bool device_used(Vendor vendor, uint64_t* bytes);
 
 // Without the library, beside a probe that runs with it: a program of its own that answers what the
 // driver counts for this process, and what its ledger has.

@@ -1,5 +1,6 @@
 // hardware_probe NAME [--OPTION VALUE …]: asks one family of questions; see probe.h. `find` says in
 // its exit status what GPUs there are: 0 and a line for each vendor, 3 when there are none.
+// `settle` waits until what a step held is free again.
 #include <cstdio>
 #include <map>
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kNoGpu = 3;
 
-// "nvidia FREE" and "amd FREE", with bytes.
+// "nvidia FREE USED UUID" and "amd FREE USED", with bytes.
 int find() {
   bool found = false;
   int count = 0;
@@ -26,8 +27,9 @@ int find() {
       } catch (const Unmeasured& error) {
         std::fprintf(stderr, "hardware_probe: NVML: %s\n", error.what());
       }
-      std::printf("nvidia %llu\n",
-                  static_cast<unsigned long long>(total > used ? total - used : 0));
+      std::printf("nvidia %llu %llu %s\n",
+                  static_cast<unsigned long long>(total > used ? total - used : 0),
+                  static_cast<unsigned long long>(used), nvml::uuid().c_str());
       found = true;
     }
   } catch (const Unmeasured&) {
@@ -37,10 +39,26 @@ int find() {
     uint64_t used = 0;
     kfd::device_used(devices[0], &used);
     const uint64_t bytes = devices[0].vram_bytes;
-    std::printf("amd %llu\n", static_cast<unsigned long long>(bytes > used ? bytes - used : 0));
+    std::printf("amd %llu %llu\n", static_cast<unsigned long long>(bytes > used ? bytes - used : 0),
+                static_cast<unsigned long long>(used));
     found = true;
   }
   return found ? 0 : kNoGpu;
+}
+
+// Drivers take a while to free what a process held: until the device's use is what it was before,
+// or ten seconds are over and somebody else must be holding it.
+int settle(const Options& options) {
+  const Vendor vendor = options.text("vendor") == "amd" ? Vendor::amd : Vendor::nvidia;
+  const uint64_t enough = options.number("used") + 64 * kMiB;
+  const double end = now_ms() + 10000;
+  try {
+    for (uint64_t used = 0; device_used(vendor, &used) && used > enough && now_ms() < end;) {
+      wait_ms(5);
+    }
+  } catch (const Unmeasured&) {
+  }
+  return 0;
 }
 
 const std::map<std::string, void (*)(const Options&)>& probes() {
@@ -73,11 +91,12 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const Options options(argc > 1 ? argc - 2 : 0, argv + 2);
   if (name == "find") return find();
+  if (name == "settle") return settle(options);
   if (name == "watch") return watch(options);
   if (name == "witness") return run_witness(options);
   const auto found = probes().find(name);
   if (found == probes().end()) {
-    std::fprintf(stderr, "usage: hardware_probe find|watch|witness");
+    std::fprintf(stderr, "usage: hardware_probe find|settle|watch|witness");
     for (const auto& [each, ask] : probes()) std::fprintf(stderr, "|%s", each.c_str());
     std::fprintf(stderr, " [--OPTION VALUE ...]\n");
     return 2;

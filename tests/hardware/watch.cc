@@ -74,7 +74,7 @@ void tell(const std::string& key, uint64_t cap, const Watched& watched, uint64_t
   amount(".looks", watched.looks());
   amount(".device_grown_bytes", device);
   const std::string over = key + ".over_cap_bytes", by_device = key + ".device_over_cap_bytes";
-  if (shared) {
+  if (shared && device != 0) {
     // What is shared may be counted for each process that has it.
     not_measured(over, "memory is shared: the device's growth is the judge");
     amount(".device_over_cap_bytes", above(device));
@@ -101,7 +101,8 @@ int watch(const Options& options) {
   const std::string over = key + ".over_cap_bytes";
   int status = -1;
   question({over.c_str()}, [&] {
-    const uint64_t before = device_used(vendor);
+    uint64_t before = 0;
+    const bool device_tells = device_used(vendor, &before);
     const Started started = start(options);
     Watched watched(vendor, started.pid);
     std::string text;
@@ -120,7 +121,8 @@ int watch(const Options& options) {
     }
     close(started.to);
     waitpid(started.pid, &status, 0);
-    tell(key, options.number("cap"), watched, before, options.text("shared") == "yes");
+    tell(key, options.number("cap"), watched, before,
+         options.text("shared") == "yes" && device_tells);
     fact(key + ".exit_status", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
   });
   return 0;
