@@ -152,8 +152,10 @@ int take_vmem(const HsaGpu& gpu, uint64_t bytes) {
   return try_hsa("hsa_amd_vmem_handle_create", gpu.pool, size_t{bytes}, 0, uint64_t{0}, out);
 }
 
-// Memory of a sibling of the same tenant, until it is refused there.
+// Memory of a sibling of the same tenant, until it is refused there. It starts when the parent has
+// initialised its runtime.
 void export_all(Child& child, uint64_t most) {
+  child.wait();
   const HsaGpu gpu = begin_hsa();
   for (uint64_t taken = 0; taken <= most; taken += 64 * kMiB) {
     void* address = nullptr;
@@ -170,6 +172,7 @@ void export_all(Child& child, uint64_t most) {
 
 void import_all(Child& exporter) {
   const HsaGpu gpu = begin_hsa();
+  exporter.tell();
   uint64_t imported = 0;
   for (std::string token; (token = exporter.ask()) != "done"; imported += 64 * kMiB) {
     const hsa_amd_ipc_memory_t handle = handle_of(token);
@@ -226,8 +229,8 @@ void ask_amd(const Options&) {
 }
 
 // With the library: the ledger beside KFD's count.
-void ask_amd_books(const Options&) {
-  question({"amd.alloc_undercharged_bytes", "amd.alloc_overcharged_bytes"}, [] {
+void ask_amd_books(const Options& options) {
+  question({"amd.alloc_undercharged_bytes", "amd.alloc_overcharged_bytes"}, [&] {
     Books books(Vendor::amd);
     const HsaGpu gpu = begin_hsa();
     double under = 0, over = 0;
@@ -238,6 +241,7 @@ void ask_amd_books(const Options&) {
       over = std::max(over, static_cast<double>(page.ledger) - static_cast<double>(page.driver));
     };
     for (const uint64_t size : kSizes) {
+      if (size * kEach > options.number("cap") / 2) break;
       std::vector<void*> held(kEach);
       for (void*& address : held) {
         if (take_pool(gpu, size, &address) != 0) throw Unmeasured("an allocation is refused");

@@ -89,7 +89,9 @@ const std::map<std::string, Take>& paths() {
 }
 
 // Memory of a sibling that a parent imports: handles, one after the other, until it is refused.
+// They start when the parent has its context.
 void export_all(Child& child, uint64_t most) {
+  child.wait();
   begin_cuda();
   CUdeviceptr address = 0;
   for (uint64_t taken = 0; taken <= most; taken += 64 * kMiB) {
@@ -135,6 +137,7 @@ void fill(const Options& options) {
     Child exporter([&](Child& child) { export_all(child, most); });
     question({granted.c_str()}, [&] {
       begin_cuda();
+      exporter.tell();
       uint64_t imported = 0;
       for (std::string token; (token = exporter.ask()) != "done"; imported += 64 * kMiB) {
         CUipcMemHandle handle = {};
