@@ -29,7 +29,7 @@ while (($#)); do
       exit 0
       ;;
     --output | --seconds | --build | --library | --simulated)
-      (($# > 1)) && [[ -n $2 ]] || give_up "$1 needs a value; see --help"
+      if (($# < 2)) || [[ -z $2 ]]; then give_up "$1 needs a value; see --help"; fi
       case $1 in
         --output) output=$2 ;;
         --seconds) seconds=$2 ;;
@@ -42,8 +42,9 @@ while (($#)); do
     *) give_up "unknown argument '$1'; see --help" ;;
   esac
 done
-[[ $seconds =~ ^[1-9][0-9]{1,2}$ ]] && ((seconds >= 30 && seconds <= 600)) ||
+if ! [[ $seconds =~ ^[1-9][0-9]{1,2}$ ]] || ((seconds < 30 || seconds > 600)); then
   give_up "--seconds $seconds: accepted are 30 to 600"
+fi
 build=$(cd "$build" 2>/dev/null && pwd) || give_up "nothing is built: cmake --preset release && cmake --build --preset release"
 library=${library:-$build/libfracgpu.so}
 library=$(realpath -e -- "$library" 2>/dev/null) || give_up "there is no such library; --library needs a file"
@@ -53,7 +54,8 @@ simnode=$build/tests/sim/simnode
 for each in "$probe" "$judge" "$build/fracgpu"; do
   [[ -x $each ]] || give_up "$each is missing: cmake --build --preset release"
 done
-mkdir -p "$output" && [[ -w $output ]] || give_up "cannot write into $output"
+mkdir -p "$output"
+[[ -w $output ]] || give_up "cannot write into $output"
 
 work=$(mktemp -d) || give_up "no temporary folder can be made"
 node=/dev/shm/simnode-acceptance-$$
@@ -68,7 +70,7 @@ trap cleanup EXIT
 trap 'exit 2' INT TERM
 
 # What the probes run in: nothing of a cap, nothing preloaded, and the compiler's cache of the driver in our own folder.
-unset LD_PRELOAD FRACGPU_MEMORY_LIMIT FRACGPU_TENANT FRACGPU_LOG FRACGPU_LOG_FILE
+unset LD_PRELOAD HARDWARE_UUID FRACGPU_MEMORY_LIMIT FRACGPU_TENANT FRACGPU_LOG FRACGPU_LOG_FILE
 export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_CACHE_PATH=$work/cache HARDWARE_COMMAND=$build/fracgpu
 plain=''
 if [[ -n $profile ]]; then
@@ -80,7 +82,7 @@ export HARDWARE_PLAIN_PRELOAD=$plain
 preload=$library${plain:+:$plain}
 
 facts=$work/facts log=$work/log
-: >"$facts" >"$log"
+touch "$facts" "$log"
 say() { # say KEY JSON: a fact of our own
   printf '{"key":"%s","value":%s}\n' "$1" "$2" >>"$facts"
 }
@@ -140,8 +142,8 @@ say run.cap_bytes "$cap"
 [[ -z $profile ]] || say run.simulated "\"$profile\""
 
 # In a PID namespace of its own, with its own /proc, where that is allowed.
-namespace=(unshare --pid --fork --mount-proc)
-"${namespace[@]}" true 2>/dev/null || namespace=(unshare --user --map-root-user --pid --fork --mount-proc)
+namespace=(unshare --pid --fork --kill-child --mount-proc)
+"${namespace[@]}" true 2>/dev/null || namespace=(unshare --user --map-root-user --pid --fork --kill-child --mount-proc)
 "${namespace[@]}" true 2>/dev/null || namespace=()
 
 nvidia() {
@@ -163,7 +165,7 @@ nvidia() {
   bare contexts 30 contexts --with plain
   under contexts-library 30 contexts --with library
   bare sweep 40 sweep --with plain
-  under sweep-library 60 sweep --with library
+  under sweep-library 90 sweep --with library
   under pool-reuse 30 pool-reuse
   under graphs 30 graphs
   bare capture 30 capture --with plain

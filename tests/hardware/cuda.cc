@@ -57,7 +57,7 @@ CudaMemory cuda_memory() {
   return memory;
 }
 
-CUmodule load_ptx(const std::string& body) {
+int try_load_ptx(const std::string& body, CUmodule* module) {
   // The oldest target that a driver still takes: its compiler makes code of it for any newer GPU.
   static constexpr const char* kTargets[] = {".version 6.0\n.target sm_50\n",
                                              ".version 6.3\n.target sm_75\n",
@@ -65,13 +65,18 @@ CUmodule load_ptx(const std::string& body) {
   int rc = 0;
   for (const char* target : kTargets) {
     const std::string text = std::string(target) + ".address_size 64\n" + body;
-    CUmodule module = nullptr;
     const void* image = text.c_str();
-    rc = try_cuda("cuModuleLoadData", &module, image);
-    if (rc == 0) return module;
-    if (rc == kOutOfMemory) break;
+    rc = try_cuda("cuModuleLoadData", module, image);
+    if (rc == 0 || rc == kOutOfMemory) break;
   }
-  throw Unmeasured(cuda_failure("cuModuleLoadData", rc));
+  return rc;
+}
+
+CUmodule load_ptx(const std::string& body) {
+  CUmodule module = nullptr;
+  const int rc = try_load_ptx(body, &module);
+  if (rc != 0) throw Unmeasured(cuda_failure("cuModuleLoadData", rc));
+  return module;
 }
 
 void launch(CUmodule module, const char* name, unsigned long long parameter, CUstream stream,

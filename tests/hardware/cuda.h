@@ -47,6 +47,8 @@ struct CudaMemory {
 };
 CudaMemory cuda_memory();
 
+// A module of PTX without its first lines.
+int try_load_ptx(const std::string& body, CUmodule* module);
 CUmodule load_ptx(const std::string& body);
 // A kernel of one thread in `stream`, without parameters but this number.
 void launch(CUmodule module, const char* name, unsigned long long parameter, CUstream stream,

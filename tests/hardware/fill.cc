@@ -58,14 +58,13 @@ int take_graph(uint64_t bytes) {
 }
 
 int take_module(uint64_t bytes) {
-  const std::string text = ".version 6.3\n.target sm_75\n.address_size 64\n" + global_of(bytes);
-  const std::string older = ".version 6.0\n.target sm_50\n.address_size 64\n" + global_of(bytes);
   CUmodule module = nullptr;
-  const void* image = older.c_str();
-  int rc = try_cuda("cuModuleLoadData", &module, image);
-  if (rc == 0 || rc == kOutOfMemory) return rc;
-  image = text.c_str();
-  return try_cuda("cuModuleLoadData", &module, image);
+  if (const int rc = try_load_ptx(global_of(bytes), &module)) return rc;
+  // Where modules are loaded lazily, their variables come when they are asked for.
+  CUdeviceptr address = 0;
+  size_t size = 0;
+  const char* name = "room";
+  return try_cuda("cuModuleGetGlobal_v2", &address, &size, module, name);
 }
 
 const std::map<std::string, Take>& paths() {

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-from machine import Skipped, main  # noqa: E402
+from machine import Skipped, main, wait_until  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -298,7 +298,19 @@ def a_changed_report_is_refused():
         assert status == 0 and "--profile h100-80gb" in out and "memory.granularity: 65536 there" in err, (out, err)
 
 
+def probes_alive():
+    """PIDs of programs of ours that have not ended."""
+    alive = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            alive += [pid] if str(PROBE) in pathlib.Path("/proc", pid, "cmdline").read_text().split("\0") else []
+        except OSError:
+            pass
+    return alive
+
+
 def nothing_is_left_behind():
+    wait_until(lambda: not probes_alive(), "all probes have ended, also those of a step that hung")
     left = [name for name in os.listdir("/dev/shm") if "acceptance" in name]
     assert not left, left
 

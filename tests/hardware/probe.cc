@@ -86,14 +86,19 @@ double time_us(int count, const std::function<void()>& call) {
 }
 
 Child::Child(const std::function<void(Child&)>& body) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw Unmeasured("socketpair");
+  int ends[2], gifts[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gifts) != 0) {
+    throw Unmeasured("no socket can be made");
+  }
   std::fflush(stdout);
   pid_ = fork();
   if (pid_ < 0) throw Unmeasured("fork");
   if (pid_ == 0) {
     close(ends[0]);
+    close(gifts[0]);
     from_ = to_ = ends[1];
+    gifts_ = gifts[1];
     try {
       body(*this);
     } catch (const std::exception& error) {
@@ -103,12 +108,14 @@ Child::Child(const std::function<void(Child&)>& body) {
     std::_Exit(0);
   }
   close(ends[1]);
+  close(gifts[1]);
   from_ = to_ = ends[0];
+  gifts_ = gifts[0];
 }
 
 Child::~Child() {
-  if (from_ >= 0) close(from_);
-  if (pid_ <= 0) return;
+  close(from_);
+  close(gifts_);
   // Whoever waits for us sees the end of the line and goes by himself; who hangs is killed.
   for (int i = 0; i < 100; ++i) {
     if (waitpid(pid_, nullptr, WNOHANG) != 0) return;
@@ -154,6 +161,40 @@ bool Child::wait() {
   bool ended = false;
   read_line(-1, &ended);
   return !ended;
+}
+
+void Child::give(int fd) {
+  char room[CMSG_SPACE(sizeof fd)] = {};
+  char byte = 0;
+  iovec part = {&byte, 1};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  if (sendmsg(gifts_, &message, MSG_NOSIGNAL) != 1) throw Unmeasured("no descriptor can be sent");
+}
+
+int Child::take() {
+  int fd = -1;
+  char room[CMSG_SPACE(sizeof fd)] = {};
+  char byte = 0;
+  iovec part = {&byte, 1};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  if (recvmsg(gifts_, &message, MSG_CMSG_CLOEXEC) != 1) throw Unmeasured("no descriptor came");
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) throw Unmeasured("no descriptor came");
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
 }
 
 std::string Child::ask() {

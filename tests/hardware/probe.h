@@ -62,13 +62,16 @@ class Child {
   // for a minute.
   std::string ask();
   void tell(const std::string& line = "");
+  // A descriptor goes along, for the parent to take after the line that follows it.
+  void give(int fd);
+  int take();
   void kill();
 
  private:
   std::string read_line(int timeout_ms, bool* ended);
 
   int pid_ = -1;
-  int from_ = -1, to_ = -1;
+  int from_ = -1, to_ = -1, gifts_ = -1;
   std::string buffer_;
 };
 

@@ -1,5 +1,5 @@
 // Whether the driver counts imported memory for the importer too: by IPC, VMM and pool. Without the
-// library. Descriptors go from process to process by pidfd_getfd, between parent and child.
+// library.
 #include <unistd.h>
 
 #include "tests/clients/token.h"
@@ -16,7 +16,7 @@ void* as_handle(int fd) {
   return reinterpret_cast<void*>(static_cast<intptr_t>(fd));
 }
 
-std::string export_ipc() {
+std::string export_ipc(Child&) {
   CUdeviceptr address = 0;
   CUipcMemHandle handle = {};
   cuda("cuMemAlloc_v2", &address, kBytes);
@@ -24,14 +24,14 @@ std::string export_ipc() {
   return client::hex(handle.reserved);
 }
 
-void import_ipc(const std::string& token) {
+void import_ipc(Child&, const std::string& token) {
   CUipcMemHandle handle = {};
   CUdeviceptr address = 0;
   client::read_hex(token, handle.reserved);
   cuda("cuIpcOpenMemHandle_v2", &address, handle, 1u);
 }
 
-std::string export_vmm() {
+std::string export_vmm(Child& child) {
   const CUmemAllocationProp properties = device_memory(true);
   const CUmemAllocationProp* wanted = &properties;
   CUmemGenericAllocationHandle handle = 0;
@@ -39,24 +39,19 @@ std::string export_vmm() {
   void* const out = &fd;
   cuda("cuMemCreate", &handle, kBytes, wanted, 0ull);
   cuda("cuMemExportToShareableHandle", out, handle, kPosixDescriptor, 0ull);
-  return client::place_of(fd);
+  child.give(fd);
+  return "sent";
 }
 
-int descriptor(const std::string& token) {
-  const int fd = client::take_descriptor(token);
-  if (fd < 0) throw Unmeasured("no descriptor can be taken from a child (pidfd_getfd)");
-  return fd;
-}
-
-void import_vmm(const std::string& token) {
+void import_vmm(Child& exporter, const std::string&) {
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr address = 0;
-  cuda("cuMemImportFromShareableHandle", &handle, as_handle(descriptor(token)), kPosixDescriptor);
+  cuda("cuMemImportFromShareableHandle", &handle, as_handle(exporter.take()), kPosixDescriptor);
   cuda("cuMemAddressReserve", &address, kBytes, size_t{0}, CUdeviceptr{0}, 0ull);
   cuda("cuMemMap", address, kBytes, size_t{0}, handle, 0ull);
 }
 
-std::string export_pool() {
+std::string export_pool(Child& child) {
   const CUmemPoolProps properties = pool_memory(true);
   const CUmemPoolProps* wanted = &properties;
   CUmemoryPool pool = nullptr;
@@ -70,16 +65,17 @@ std::string export_pool() {
   cuda("cuStreamSynchronize", stream);
   cuda("cuMemPoolExportToShareableHandle", out, pool, kPosixDescriptor, 0ull);
   cuda("cuMemPoolExportPointer", &data, address);
-  return client::place_of(fd) + ":" + client::hex(data.reserved);
+  child.give(fd);
+  return client::hex(data.reserved);
 }
 
-void import_pool(const std::string& token) {
+void import_pool(Child& exporter, const std::string& token) {
   CUmemoryPool pool = nullptr;
   CUdeviceptr address = 0;
   CUmemPoolPtrExportData data = {};
-  cuda("cuMemPoolImportFromShareableHandle", &pool, as_handle(descriptor(token)), kPosixDescriptor,
+  cuda("cuMemPoolImportFromShareableHandle", &pool, as_handle(exporter.take()), kPosixDescriptor,
        0ull);
-  client::read_hex(token.substr(token.rfind(':') + 1), data.reserved);
+  client::read_hex(token, data.reserved);
   cuda("cuMemPoolImportPointer", &address, pool, &data);
 }
 
@@ -98,7 +94,7 @@ void ask_sharing(const Options& options) {
   const std::string key = "sharing." + way + "_importer_bytes";
   Child exporter([&](Child& child) {
     begin_cuda();
-    child.answer(exporting());
+    child.answer(exporting(child));
     child.wait();
   });
   question({key.c_str()}, [&] {
@@ -107,7 +103,7 @@ void ask_sharing(const Options& options) {
     CUdeviceptr warm = 0;
     cuda("cuMemAlloc_v2", &warm, size_t{2 * kMiB});
     const uint64_t before = counted();
-    importing(token);
+    importing(exporter, token);
     fact(key, static_cast<double>(counted()) - static_cast<double>(before));
   });
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,13 @@ struct Started {
   int pid = -1, from = -1, to = -1;
 };
 
+// Whoever ends us in time ends the command with all that it has started.
+volatile pid_t command = 0;
+void end_with_it(int) {
+  if (command > 0) kill(-command, SIGKILL);
+  _exit(1);
+}
+
 Started start(const Options& options) {
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw Unmeasured("pipe");
@@ -31,6 +39,7 @@ Started start(const Options& options) {
   if (pid < 0) throw Unmeasured("fork");
   if (pid == 0) {
     setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(in[0], 0);
     dup2(out[1], 1);
     const std::string preload = options.text("preload");
@@ -104,6 +113,8 @@ int watch(const Options& options) {
     uint64_t before = 0;
     const bool device_tells = device_used(vendor, &before);
     const Started started = start(options);
+    command = started.pid;
+    signal(SIGTERM, end_with_it);
     Watched watched(vendor, started.pid);
     std::string text;
     for (bool open = true; open;) {
