@@ -208,6 +208,25 @@ framework() { # framework KEY VENDOR MODULE [NAME=VALUE…]: where python3 has t
   watched "$key" 90 "$vendor" no env "$@" python3 "$tree/tests/hardware/frameworks.py" "${key#framework.}" "$cap"
 }
 
+runtimes() { # CUDA's runtime in both forms and its compiler, where nvcc is installed
+  local form key
+  for form in cudart_shared cudart_static nvrtc; do
+    key=framework.$form
+    local options=(-cudart "${form#cudart_}")
+    [[ $form != nvrtc ]] || options=(-DWITH_NVRTC -lnvrtc -lcuda)
+    if ! command -v nvcc >/dev/null; then
+      skip "$key.over_cap_bytes" "there is no nvcc in PATH"
+      skip "$key.refused_cleanly" "there is no nvcc in PATH"
+    elif ! timeout 60 nvcc -std=c++17 "${options[@]}" -o "$work/$form" "$tree/tests/hardware/runtime_fill.cu" \
+      >>"$log" 2>&1; then
+      skip "$key.over_cap_bytes" "nvcc cannot build the program"
+      skip "$key.refused_cleanly" "nvcc cannot build the program"
+    else
+      watched "$key" 60 nvidia no "$work/$form" "$key" "$cap"
+    fi
+  done
+}
+
 frameworks() { # frameworks VENDOR
   local key model=${HARDWARE_LLAMA_MODEL-}
   framework torch_native "$1" torch
@@ -241,7 +260,12 @@ else
   skip 'amd.*' "there is no AMD GPU"
   skip 'cap.amd_*' "there is no AMD GPU"
 fi
-if [[ -n ${free[nvidia]-} ]]; then frameworks nvidia; else frameworks amd; fi
+if [[ -n ${free[nvidia]-} ]]; then
+  runtimes
+  frameworks nvidia
+else
+  frameworks amd
+fi
 [[ ! -t 2 ]] || printf '\r\e[K' >&2
 
 say run.seconds "$SECONDS"

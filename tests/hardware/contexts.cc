@@ -1,5 +1,6 @@
 // What no call names by size: contexts, local memory of kernels, limits. Without the library: what
 // the driver takes for each. With it: whether the ledger follows.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include "tests/hardware/cuda.h"
@@ -52,6 +53,34 @@ class Charged {
   Books books_;
 };
 
+// What the first call of cuBLAS takes: its code and its workspace.
+void multiply_by_cublas() {
+  void* library = nullptr;
+  for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"}) {
+    if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) throw Unmeasured("there is no libcublas");
+  const auto create = reinterpret_cast<int (*)(void**)>(dlsym(library, "cublasCreate_v2"));
+  const auto multiply =
+      reinterpret_cast<int (*)(void*, int, int, int, int, int, const float*, CUdeviceptr, int,
+                               CUdeviceptr, int, const float*, CUdeviceptr, int)>(
+          dlsym(library, "cublasSgemm_v2"));
+  if (create == nullptr || multiply == nullptr) throw Unmeasured("libcublas lacks its functions");
+  void* handle = nullptr;
+  if (const int rc = create(&handle)) {
+    throw Unmeasured("cublasCreate: status " + std::to_string(rc));
+  }
+  constexpr int kSize = 64;
+  CUdeviceptr matrix = 0;
+  cuda("cuMemAlloc_v2", &matrix, size_t{kSize * kSize * sizeof(float)});
+  const float one = 1;
+  if (const int rc = multiply(handle, 0, 0, kSize, kSize, kSize, &one, matrix, kSize, matrix, kSize,
+                              &one, matrix, kSize)) {
+    throw Unmeasured("cublasSgemm: status " + std::to_string(rc));
+  }
+  cuda("cuCtxSynchronize");
+}
+
 template <typename Judge>
 void steps() {
   Judge judge;
@@ -80,6 +109,8 @@ void steps() {
   launch(module, "local_memory", 0, nullptr, static_cast<unsigned>(multiprocessors));
   cuda("cuCtxSynchronize");
   judge.step("stack");
+  multiply_by_cublas();
+  judge.step("cublas");
 }
 
 }  // namespace
@@ -88,11 +119,13 @@ void ask_contexts(const Options& options) {
   if (options.text("with", "plain") == "library") {
     question({"context.first_undercharged_bytes", "context.second_undercharged_bytes",
               "context.after_second_undercharged_bytes", "context.module_undercharged_bytes",
-              "context.local_memory_undercharged_bytes", "context.stack_undercharged_bytes"},
+              "context.local_memory_undercharged_bytes", "context.stack_undercharged_bytes",
+              "context.cublas_undercharged_bytes"},
              [] { steps<Charged>(); });
   } else {
     question({"context.first_bytes", "context.second_bytes", "context.after_second_bytes",
-              "context.module_bytes", "context.local_memory_bytes", "context.stack_bytes"},
+              "context.module_bytes", "context.local_memory_bytes", "context.stack_bytes",
+              "context.cublas_bytes"},
              [] { steps<Plain>(); });
   }
 }

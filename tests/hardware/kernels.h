@@ -6,6 +6,9 @@
 
 namespace hardware {
 
+// Of a target that every driver from CUDA 11 on takes.
+inline constexpr const char* kFirstPtxLines = ".version 6.3\n.target sm_75\n.address_size 64\n";
+
 // Waits for this many nanoseconds by the GPU's clock.
 inline constexpr const char* kSpin = R"(
 .visible .entry spin(.param .u64 nanoseconds) {

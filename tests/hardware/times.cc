@@ -7,6 +7,23 @@
 #include "tests/hardware/probes.h"
 
 namespace hardware {
+namespace {
+
+// "", or why there is none.
+std::string load_library(CUlibrary* library) {
+  try {
+    const std::string text = kFirstPtxLines + global_of(4096);
+    const void* image = text.c_str();
+    int* const no_options = nullptr;
+    void** const no_values = nullptr;
+    cuda("cuLibraryLoadData", library, image, no_options, no_values, 0u, no_options, no_values, 0u);
+  } catch (const Unmeasured& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
 
 void ask_times(const Options& options) {
   const std::string with = "time." + options.text("with", "plain") + ".";
@@ -43,6 +60,15 @@ void ask_times(const Options& options) {
     cuda("cuArrayDestroy", array);
   });
   measure("module_pair", 500, [] { cuda("cuModuleUnload", load_ptx(kSpin)); });
+  // As cudaMemcpyToSymbol asks for a variable, each time.
+  CUlibrary library = nullptr;
+  const std::string failure = load_library(&library);
+  measure("library_global", 10000, [&] {
+    if (!failure.empty()) throw Unmeasured(failure);
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    cuda("cuLibraryGetGlobal", &address, &bytes, library, "room");
+  });
   CUmodule module = nullptr;
   question({}, [&] { module = load_ptx(kSpin); });
   measure("launch", 500, [&] {

@@ -134,7 +134,11 @@ int watch(const Options& options) {
     waitpid(started.pid, &status, 0);
     tell(key, options.number("cap"), watched, before,
          options.text("shared") == "yes" && device_tells);
-    fact(key + ".exit_status", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    fact(key + ".exit_status", code);
+    if (code != 0) {
+      not_measured(key + ".*", "its program ended with exit status " + std::to_string(code));
+    }
   });
   return 0;
 }
