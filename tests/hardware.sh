@@ -62,10 +62,12 @@ node=/dev/shm/simnode-acceptance-$$
 tenant=acceptance-$$
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
+  if [[ -n $running ]]; then kill "$running" 2>/dev/null && wait "$running"; fi
   if [[ -n $profile ]]; then "$simnode" remove "$node" 2>/dev/null; fi
   rm -rf "$work"
   rm -f /dev/shm/fracgpu-"$tenant"-*
 }
+running=''
 trap cleanup EXIT
 trap 'exit 2' INT TERM
 
@@ -90,27 +92,36 @@ skip() { # skip KEY REASON
   printf '{"key":"%s","reason":"%s"}\n' "$1" "$2" >>"$facts"
 }
 
-last=$((SECONDS + seconds))
-step() { # step NAME SECONDS COMMAND…: its facts are added; it ends in time
-  local name=$1 limit=$2 left=$((last - SECONDS - 17)) status=0 vendor
+# All that may take time is run by `bounded`: no longer than its own limit and what is left of the whole. In the
+# background, so that an interrupt ends it at once.
+last=$((SECONDS + seconds - 10))
+bounded() { # bounded SECONDS COMMAND…: 124 when it was not over in time, 125 when no time was left
+  local limit=$1 status=0
+  ((limit <= last - SECONDS)) || limit=$((last - SECONDS))
+  ((limit > 0)) || return 125
+  shift
+  timeout --kill-after=2 "$limit" "$@" </dev/null &
+  running=$!
+  wait "$running" || status=$?
+  running=''
+  return "$status"
+}
+step() { # step NAME SECONDS COMMAND…: its facts are added
+  local name=$1 limit=$2 status=0 vendor
   shift 2
-  ((limit < left)) || limit=$left
-  if ((limit < 2)); then
-    skip "step.$name" "no time was left"
-    return
-  fi
-  [[ ! -t 2 ]] || printf '\r\e[K%s (%d s left) ' "$name" "$left" >&2
+  [[ ! -t 2 ]] || printf '\r\e[K%s (%d s left) ' "$name" "$((last - SECONDS))" >&2
   echo "== $name" >>"$log"
   for vendor in "${!used[@]}"; do
-    timeout 15 env ${plain:+LD_PRELOAD="$plain"} "$probe" settle --vendor "$vendor" --used "${used[$vendor]}" 2>>"$log"
+    bounded 15 env ${plain:+LD_PRELOAD="$plain"} "$probe" settle --vendor "$vendor" --used "${used[$vendor]}" 2>>"$log"
   done
-  timeout --kill-after=2 "$limit" "$@" >>"$facts" 2>>"$log" </dev/null || status=$?
+  bounded "$limit" "$@" >>"$facts" 2>>"$log" || status=$?
   case $status in
-    0) ;;
-    124 | 137) skip "step.$name" "not over after $limit s" ;;
+    0) return ;;
+    124 | 137) skip "step.$name" "not over in time: at most $limit s, and no more than was left" ;;
+    125) skip "step.$name" "no time was left" ;;
     *) skip "step.$name" "exit status $status" ;;
   esac
-  if ((status)); then echo "== $name: exit status $status" >>"$log"; fi
+  echo "== $name: exit status $status" >>"$log"
 }
 bare() { # bare NAME SECONDS PROBE …: without the library
   step "$1" "$2" env ${plain:+LD_PRELOAD="$plain"} "$probe" "${@:3}"
@@ -128,7 +139,7 @@ declare -A free=() used=()
 while read -r vendor bytes before uuid; do
   free[$vendor]=$bytes used[$vendor]=$before
   [[ -z $uuid ]] || export HARDWARE_UUID=$uuid
-done < <(env ${plain:+LD_PRELOAD="$plain"} "$probe" find 2>>"$log")
+done < <(bounded 60 env ${plain:+LD_PRELOAD="$plain"} "$probe" find 2>>"$log")
 ((${#free[@]})) || give_up "there is no GPU here: neither libcuda.so.1 nor /sys/class/kfd shows one" 3
 
 # The cap: enough for a context and some chunks, and little enough for a GPU that others use too.
@@ -200,7 +211,7 @@ amd() {
 framework() { # framework KEY VENDOR MODULE [NAME=VALUE…]: where python3 has the module
   local key=framework.$1 vendor=$2 module=$3
   shift 3
-  if ! timeout 60 python3 -c "import $module" >/dev/null 2>&1; then
+  if ! bounded 60 python3 -c "import $module" >/dev/null 2>&1; then
     skip "$key.over_cap_bytes" "python3 cannot import $module"
     skip "$key.refused_cleanly" "python3 cannot import $module"
     return
@@ -217,7 +228,7 @@ runtimes() { # CUDA's runtime in both forms and its compiler, where nvcc is inst
     if ! command -v nvcc >/dev/null; then
       skip "$key.over_cap_bytes" "there is no nvcc in PATH"
       skip "$key.refused_cleanly" "there is no nvcc in PATH"
-    elif ! timeout 60 nvcc -std=c++17 "${options[@]}" -o "$work/$form" "$tree/tests/hardware/runtime_fill.cu" \
+    elif ! bounded 60 nvcc -std=c++17 "${options[@]}" -o "$work/$form" "$tree/tests/hardware/runtime_fill.cu" \
       >>"$log" 2>&1; then
       skip "$key.over_cap_bytes" "nvcc cannot build the program"
       skip "$key.refused_cleanly" "nvcc cannot build the program"

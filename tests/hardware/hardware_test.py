@@ -312,6 +312,17 @@ def probes_alive():
     return alive
 
 
+def an_interrupted_run_ends_at_once():
+    hanging = {"FRACGPU_SIM_DELAY_US": "cuMemAlloc_v2=600000000"}
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen([RUN, "--build", BUILD, "--output", folder, "--simulated", "tiny"], env={**PLAIN, **hanging},
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+            wait_until(probes_alive, "a probe runs")
+            started.terminate()
+            assert started.wait(timeout=60) == 2
+        assert not os.listdir(folder)
+
+
 def nothing_is_left_behind():
     wait_until(lambda: not probes_alive(), "all probes have ended, also those of a step that hung")
     left = [name for name in os.listdir("/dev/shm") if "acceptance" in name]
@@ -323,4 +334,4 @@ main([every_question_is_answered, each_assumption_names_a_file_of_the_tree, a_co
       a_driver_that_behaves_otherwise_is_found_out, what_the_driver_lacks_is_not_measured,
       a_step_that_hangs_ends_in_time, bad_arguments_are_one_line, without_a_gpu_it_says_so,
       a_framework_is_filled_where_it_is_installed, a_profile_behaves_as_the_report_says, a_changed_report_is_refused,
-      nothing_is_left_behind])
+      an_interrupted_run_ends_at_once, nothing_is_left_behind])
