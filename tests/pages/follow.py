@@ -9,7 +9,7 @@ import tempfile
 from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY
 from page import DOCKERFILE, without_variables, words
 
-SCRIPTS_THAT_SHOW_OPTIONS = ("tests/run.sh", "containers/demo.sh")
+SCRIPTS_THAT_SHOW_OPTIONS = ("tests/run.sh", "tests/hardware.sh", "containers/demo.sh")
 ENGINES = ("docker", "podman", "kubectl", "srun", "install", "echo")
 
 # Commands whose names and options are judged as far as can be, and that are not run here, with the reason.
@@ -20,6 +20,8 @@ NOT_RUN = [
     (r"cpack -G (DEB|RPM)$", "tests/containers/package_test.py runs it"),
     (r"ninja\b", "builds"),
     (r"tests/run\.sh\b", "runs this test"),
+    (r"tests/hardware\.sh\b", "takes the machine's own GPU if it has one; tests/hardware/hardware_test.py"),
+    (r"build/release/tests/sim/simnode profile-from\b", "needs a report; tests/hardware/hardware_test.py"),
     (r"containers/demo\.sh\b", "builds, and takes the machine's own GPU if it has one"),
     (r"containers/packages\.sh\b", "installs packages"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),
@@ -99,6 +101,8 @@ class Follower:
         if program.startswith("build/"):
             built = program.split("/", 2)[-1]
             ours = [self.machine.node if word == "NODE" else word for word in rest[1:]]
+            if listed and os.access(f"{BUILD}/{built}", os.X_OK):
+                return ""
             return self._runs([f"{BUILD}/{built}", *ours]) if os.access(f"{BUILD}/{built}", os.X_OK) else \
                 f"there is no {built} in the build"
         if program in SCRIPTS_THAT_SHOW_OPTIONS:
@@ -239,7 +243,7 @@ class Follower:
         unknown = [word for word in ours if word not in known]
         if unknown:
             return f"{program} has no option {unknown}"
-        others = arguments[len(ours):]
+        others = arguments[len(ours):] if program == "tests/run.sh" else []
         if any(word in known for word in others):
             return "its own options come first"
         return self._ctest(others, {}) if others else ""

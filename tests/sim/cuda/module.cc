@@ -1,15 +1,17 @@
 // Modules and functions: any image loads, any name is found, nothing is ever run.
-// A module takes no device memory unless FRACGPU_SIM_MODULE_MIB is set; then each load takes that
-// much from the node, as part of what the context holds, so that overhead can be tested. An image
-// that begins with digits, "12 MiB", takes what it says instead. Unloading gives it back, or, with
-// FRACGPU_SIM_MODULES_KEPT, leaves it to the context for its next modules, as a heap does that lets
-// go of no chunk. Globals are addresses inside what the module has taken already.
+// A module takes no device memory but what its global variables take, if it is PTX, unless
+// FRACGPU_SIM_MODULE_MIB is set; then each load takes that much more from the node, as part of what
+// the context holds, so that overhead can be tested. An image that begins with digits, "12 MiB",
+// takes what it says instead. Unloading gives it back, or, with FRACGPU_SIM_MODULES_KEPT, leaves it
+// to the context for its next modules, as a heap does that lets go of no chunk. Globals are
+// addresses inside what the module has taken already.
 #include "sim/cuda/module.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "sim/cuda/capture_table.h"
 
@@ -26,13 +28,25 @@ uint64_t pages_of_mib(const char* text) {
   return ((std::strtoull(text, nullptr, 10) << 20) + kPage - 1) / kPage * kPage;
 }
 
+// What the global arrays of a module in PTX take.
+uint64_t ptx_globals(const char* text) {
+  if (std::strncmp(text, ".version", 8) != 0) return 0;
+  uint64_t bytes = 0;
+  while ((text = std::strstr(text, ".global .align")) != nullptr) {
+    text += std::strcspn(text, "[;");
+    if (*text == '[') bytes += std::strtoull(text + 1, nullptr, 10);
+  }
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 uint64_t module_cost(const void* image) {
   static const uint64_t of_any = [] {
     const char* const text = std::getenv("FRACGPU_SIM_MODULE_MIB");
     return text != nullptr ? pages_of_mib(text) : 0;
   }();
   const char* const text = static_cast<const char*>(image);
-  return text != nullptr && *text >= '0' && *text <= '9' ? pages_of_mib(text) : of_any;
+  if (text == nullptr) return of_any;
+  return *text >= '0' && *text <= '9' ? pages_of_mib(text) : of_any + ptx_globals(text);
 }
 
 bool modules_are_kept() {

@@ -1,4 +1,5 @@
-// The command that makes, shows and removes a simulated node: simnode create|show|remove PATH.
+// The command that makes, shows and removes a simulated node: simnode create|show|remove PATH, and
+// makes one like real hardware that was measured: simnode profile-from REPORT [PATH].
 // "show" gives devices, tenants and processes as text or JSON. It reaps first, as every reader
 // does.
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "sim/node/node.h"
+#include "sim/node/profile_from.h"
 
 namespace {
 
@@ -16,7 +18,9 @@ int usage() {
       "                           [--driver 580.65.06] [--modules open|closed]\n"
       "       simnode show PATH [--json]\n"
       "       simnode reset PATH      start the high-water marks again\n"
-      "       simnode remove PATH\n",
+      "       simnode remove PATH\n"
+      "       simnode profile-from REPORT [PATH]   a node like the hardware of a report of\n"
+      "                                            tests/hardware.sh; without PATH, says how\n",
       stderr);
   return 2;
 }
@@ -121,49 +125,93 @@ void show_json(sim::Node& node) {
   std::puts((out + "]}").c_str());
 }
 
+struct Created {
+  std::string profile = "h100-80gb";
+  sim::NodeOptions options;
+};
+
+// An option of `create`; false if it is none.
+bool take_option(const std::string& name, const std::string& value, Created* node) {
+  if (name == "--profile") {
+    node->profile = value;
+  } else if (name == "--context-mib") {
+    node->options.context_mib = std::atoll(value.c_str());
+  } else if (name == "--total-mib") {
+    node->options.total_mib = std::atoll(value.c_str());
+  } else if (name == "--linger-ms") {
+    node->options.linger_ms = std::strtoull(value.c_str(), nullptr, 10);
+  } else if (name == "--driver") {
+    node->options.driver = value;
+  } else if (name == "--modules" && (value == "open" || value == "closed")) {
+    node->options.open_modules = value == "open";
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int create(const std::string& path, const Created& node) {
+  std::string error;
+  if (sim::Node::create(path, node.profile, node.options, &error)) return 0;
+  std::fprintf(stderr, "simnode: %s\n", error.c_str());
+  return 1;
+}
+
+// On stdout, for `eval`: the variables of programs on the node. On stderr: what it does otherwise.
+int profile_from(const std::string& report, const char* path) {
+  sim::ReportedProfile profile;
+  std::string error;
+  if (!sim::profile_from(report, &profile, &error)) {
+    std::fprintf(stderr, "simnode: %s\n", error.c_str());
+    return 1;
+  }
+  std::string command = "simnode create PATH";
+  Created node;
+  for (size_t i = 0; i + 1 < profile.create.size(); i += 2) {
+    command += " " + profile.create[i] + " " + profile.create[i + 1];
+    if (!take_option(profile.create[i], profile.create[i + 1], &node)) return usage();
+  }
+  if (path != nullptr && create(path, node) != 0) return 1;
+  if (path == nullptr) std::printf("# %s\n", command.c_str());
+  if (path != nullptr) std::printf("export %s='%s'\n", sim::kNodeVariable, path);
+  for (const auto& [name, value] : profile.variables) {
+    std::printf("export %s='%s'\n", name.c_str(), value.c_str());
+  }
+  for (const std::string& line : profile.differing) {
+    std::fprintf(stderr, "not as in the report: %s\n", line.c_str());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) return usage();
   const std::string command = argv[1];
   const std::string path = argv[2];
-  std::string profile = "h100-80gb";
-  sim::NodeOptions options;
+  if (command == "profile-from" && argc <= 4) return profile_from(path, argv[3]);
+  Created node;
   bool json = false;
   for (int i = 3; i < argc; ++i) {
-    const bool more = i + 1 < argc;
     if (std::strcmp(argv[i], "--json") == 0) {
       json = true;
-    } else if (std::strcmp(argv[i], "--profile") == 0 && more) {
-      profile = argv[++i];
-    } else if (std::strcmp(argv[i], "--context-mib") == 0 && more) {
-      options.context_mib = std::atoll(argv[++i]);
-    } else if (std::strcmp(argv[i], "--total-mib") == 0 && more) {
-      options.total_mib = std::atoll(argv[++i]);
-    } else if (std::strcmp(argv[i], "--linger-ms") == 0 && more) {
-      options.linger_ms = std::strtoull(argv[++i], nullptr, 10);
-    } else if (std::strcmp(argv[i], "--driver") == 0 && more) {
-      options.driver = argv[++i];
-    } else if (std::strcmp(argv[i], "--modules") == 0 && more) {
-      const std::string flavour = argv[++i];
-      if (flavour != "open" && flavour != "closed") return usage();
-      options.open_modules = flavour == "open";
+    } else if (i + 1 < argc && take_option(argv[i], argv[i + 1], &node)) {
+      ++i;
     } else {
       return usage();
     }
   }
+  if (command == "create") return create(path, node);
   std::string error;
-  if (command == "create") {
-    if (sim::Node::create(path, profile, options, &error)) return 0;
-  } else if (command == "remove") {
+  if (command == "remove") {
     if (sim::Node::remove(path)) return 0;
     error = "cannot remove " + path;
   } else if (command == "show" || command == "reset") {
-    if (const auto node = sim::Node::open(path, &error)) {
+    if (const auto opened = sim::Node::open(path, &error)) {
       if (command == "reset") {
-        node->reset_high_water();
+        opened->reset_high_water();
       } else {
-        json ? show_json(*node) : show_text(*node);
+        json ? show_json(*opened) : show_text(*opened);
       }
       return 0;
     }
