@@ -62,7 +62,8 @@ node=/dev/shm/simnode-acceptance-$$
 tenant=acceptance-$$
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
-  if [[ -n $running ]]; then kill "$running" 2>/dev/null && wait "$running"; fi
+  # The status of what was ended must not end this.
+  if [[ -n $running ]] && kill "$running" 2>/dev/null; then wait "$running" || true; fi
   if [[ -n $profile ]]; then "$simnode" remove "$node" 2>/dev/null; fi
   rm -rf "$work"
   rm -f /dev/shm/fracgpu-"$tenant"-*
@@ -130,8 +131,8 @@ under() { # under NAME SECONDS PROBE …: with it, under the cap, in a tenant of
   step "$1" "$2" env LD_PRELOAD="$preload" FRACGPU_TENANT="$tenant-$1" FRACGPU_MEMORY_LIMIT="$((cap >> 20))MiB" \
     "$probe" "${@:3}" --cap "$cap"
 }
-watched() { # watched KEY SECONDS VENDOR SHARED COMMAND…: with it, while the driver's count is watched
-  step "$1" "$2" env ${plain:+LD_PRELOAD="$plain"} "$probe" watch --key "$1" --vendor "$3" --shared "$4" \
+watched() { # watched KEY SECONDS VENDOR list|device COMMAND…: with it, while that count of the driver's is watched
+  step "$1" "$2" env ${plain:+LD_PRELOAD="$plain"} "$probe" watch --key "$1" --vendor "$3" --judge "$4" \
     --cap "$cap" --preload "$preload" --tenant "$tenant-$1" -- "${@:5}"
 }
 
@@ -158,21 +159,23 @@ namespace=(unshare --pid --fork --kill-child --mount-proc)
 "${namespace[@]}" true 2>/dev/null || namespace=()
 
 nvidia() {
-  local path round with way
+  local path round with way judge
   bare identity 30 identity
   bare process-list 60 process-list
   if ((${#namespace[@]})); then
     step private-namespace 30 env ${plain:+LD_PRELOAD="$plain"} "${namespace[@]}" "$probe" private-namespace
-    watched cap.namespace 30 nvidia no "${namespace[@]}" "$probe" fill --path namespace --cap "$cap"
+    watched cap.namespace 30 nvidia list "${namespace[@]}" "$probe" fill --path namespace --cap "$cap"
   else
     for way in named_as bytes_missing; do
       skip "list.private_namespace.$way" "no PID namespace can be made here (unshare)"
     done
   fi
   for path in alloc thread managed pool vmm array graph module; do
-    watched "cap.$path" 40 nvidia no "$probe" fill --path "$path" --cap "$cap"
+    # No list counts managed memory: it belongs to a driver of its own (UVM).
+    judge=list && [[ $path != managed ]] || judge=device
+    watched "cap.$path" 40 nvidia "$judge" "$probe" fill --path "$path" --cap "$cap"
   done
-  watched cap.ipc 40 nvidia yes "$probe" fill --path ipc --cap "$cap"
+  watched cap.ipc 40 nvidia device "$probe" fill --path ipc --cap "$cap"
   bare contexts 30 contexts --with plain
   under contexts-library 30 contexts --with library
   bare sweep 40 sweep --with plain
@@ -203,9 +206,9 @@ amd() {
   bare amd 90 amd
   under amd-books 30 amd-books
   for path in hip hsa vmm; do
-    watched "cap.amd_$path" 40 amd no "$probe" fill-amd --path "$path" --cap "$cap"
+    watched "cap.amd_$path" 40 amd list "$probe" fill-amd --path "$path" --cap "$cap"
   done
-  watched cap.amd_ipc 40 amd yes "$probe" fill-amd --path ipc --cap "$cap"
+  watched cap.amd_ipc 40 amd device "$probe" fill-amd --path ipc --cap "$cap"
 }
 
 framework() { # framework KEY VENDOR MODULE [NAME=VALUE…]: where python3 has the module
@@ -216,7 +219,7 @@ framework() { # framework KEY VENDOR MODULE [NAME=VALUE…]: where python3 has t
     skip "$key.refused_cleanly" "python3 cannot import $module"
     return
   fi
-  watched "$key" 90 "$vendor" no env "$@" python3 "$tree/tests/hardware/frameworks.py" "${key#framework.}" "$cap"
+  watched "$key" 90 "$vendor" list env "$@" python3 "$tree/tests/hardware/frameworks.py" "${key#framework.}" "$cap"
 }
 
 runtimes() { # CUDA's runtime in both forms and its compiler, where nvcc is installed
@@ -233,7 +236,7 @@ runtimes() { # CUDA's runtime in both forms and its compiler, where nvcc is inst
       skip "$key.over_cap_bytes" "nvcc cannot build the program"
       skip "$key.refused_cleanly" "nvcc cannot build the program"
     else
-      watched "$key" 60 nvidia no "$work/$form" "$key" "$cap"
+      watched "$key" 60 nvidia list "$work/$form" "$key" "$cap"
     fi
   done
 }
@@ -258,7 +261,7 @@ frameworks() { # frameworks VENDOR
     skip "$key.over_cap_bytes" "HARDWARE_LLAMA_MODEL names no model file"
     skip "$key.refused_cleanly" "HARDWARE_LLAMA_MODEL names no model file"
   else
-    watched "$key" 90 "$1" no llama-bench -m "$model" -ngl 99 -p 64 -n 16
+    watched "$key" 90 "$1" list llama-bench -m "$model" -ngl 99 -p 64 -n 16
     # It loads and runs, or says that there is no memory and ends by itself.
     if grep -q "\"$key.exit_status\",\"value\":[01]}" "$facts"; then say "$key.refused_cleanly" true; fi
   fi

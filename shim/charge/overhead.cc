@@ -304,7 +304,9 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
   }
   if (granted_) {
     process.overhead[device_index].pending.fetch_add(units_, std::memory_order_relaxed);
-    if (kind_ == Kind::context) used_before_ = use_by_all(process, device_index);
+    const bool guessed = kind_ == Kind::module && process.overhead[device_index].untold;
+    if (kind_ == Kind::context || guessed) used_before_ = use_by_all(process, device_index);
+    held_before_ = process.ledger.held(device_index);
   } else {
     report_refusal(process, device_index, api, refusal);
   }
@@ -368,11 +370,23 @@ bool OverheadReservation::made(const void* handle) {
     return true;
   }
   const Outcome outcome = read_outcome(lock);
+  process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
+  const bool guessed = kind_ == Kind::module && outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
-  if (process_.ledger.within_cap(device_index_)) return true;
+  if (process_.ledger.within_cap(device_index_)) {
+    if (guessed && outcome.grown() > 0 && handle != nullptr) {
+      process_.guessed_modules.enter({.handle = handle,
+                                      .units = outcome.grown(),
+                                      .device_index = device_index_,
+                                      .context = image_.context});
+    }
+    return true;
+  }
   report_excess(outcome);
+  // Nothing will tell that it is gone.
+  if (guessed) charge_overhead(lock, device_index_, outcome.before);
   // The caller unloads it by the driver's own function.
   if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
     known->handle = nullptr;
@@ -420,8 +434,10 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
       outcome.after = outcome.before + units_;
       break;
     case Reading::unknown:
-      outcome.after = std::max(outcome.before + (is_context() ? estimate_context() : 0),
-                               least_overhead(process_, device_index_, units_));
+      outcome.after = outcome.before + (is_context()            ? estimate_context()
+                                        : kind_ == Kind::module ? guess_module()
+                                                                : 0);
+      outcome.after = std::max(outcome.after, least_overhead(process_, device_index_, units_));
   }
   return outcome;
 }
@@ -434,11 +450,24 @@ uint64_t OverheadReservation::estimate_context() {
   const uint64_t estimate = grown != 0 ? grown : units_;
   report(Level::info,
          "the driver does not tell what this process holds on {}: a context is "
-         "charged by {}, {}, and modules not at all",
+         "charged by {}, {}, and modules by what its use grows by, if that is told",
          process_.ledger.map()->devices[device_index_].key,
          grown != 0 ? "what the GPU's use grew by" : "estimate",
          human_bytes(estimate * kUnit).view());
   return estimate;
+}
+
+// In units, where the driver does not report what this process holds: what everybody's use of the
+// device has grown by, less what the tenant was given meanwhile. Another tenant that allocates in
+// that moment makes it too large; more than modules take is certainly that.
+uint64_t OverheadReservation::guess_module() const {
+  constexpr uint64_t kMost = (1u << 30) / kUnit;
+  const uint64_t used = used_before_ != kNotTold ? use_by_all(process_, device_index_) : kNotTold;
+  if (used == kNotTold || used <= used_before_) return 0;
+  const uint64_t held = process_.ledger.held(device_index_);
+  const uint64_t given = held - std::min(held, held_before_);
+  const uint64_t grown = used - used_before_ - std::min(used - used_before_, given);
+  return grown <= kMost ? grown : 0;
 }
 
 // Remembers how large a context or a module was, where nothing else can be in the difference.
@@ -543,6 +572,19 @@ void release_overhead(Process& process, int device_index, uint64_t units) {
   charge_overhead(lock, device_index, before - std::min(before, units));
 }
 
+namespace {
+
+// Nothing where a reading has told meanwhile what the process holds: then it has seen this too.
+void release_guessed(const OverheadLock& lock, const GuessedModules::Entry& module) {
+  if (module.handle == nullptr) return;
+  const Overhead& overhead = lock.process().overhead[module.device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  if (overhead.untold)
+    charge_overhead(lock, module.device_index, before - std::min(before, module.units));
+}
+
+}  // namespace
+
 ModuleRelease::ModuleRelease(Process& process, const void* handle)
     : process_(process), handle_(handle) {
   const OverheadLock lock(process);
@@ -569,6 +611,7 @@ KnownModule* ModuleRelease::living(const OverheadLock&) {
 
 void ModuleRelease::done(int device_index) {
   const OverheadLock lock(process_);
+  release_guessed(lock, process_.guessed_modules.take(handle_));
   KnownModule* const known = living(lock);
   known_ = nullptr;
   if (known != nullptr) {
@@ -630,6 +673,8 @@ void forget_code(Process& process, uint16_t context) {
   process.libraries.forget_context(context);
   const OverheadLock lock(process);
   process.modules.forget_context(context);
+  for (GuessedModules::Entry module; (module = process.guessed_modules.take_of(context)).handle;)
+    release_guessed(lock, module);
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {

@@ -75,6 +75,7 @@ class OverheadReservation {
   void charge_unread(const OverheadLock& lock, const void* handle);
   Outcome read_outcome(const OverheadLock& lock);
   uint64_t estimate_context();
+  uint64_t guess_module() const;
   void learn_from(const OverheadLock& lock, const Outcome& outcome);
   void learn_module(const OverheadLock& lock, const Outcome& outcome, const void* handle);
   void charge(const OverheadLock& lock, const Outcome& outcome);
@@ -88,7 +89,8 @@ class OverheadReservation {
   Kind kind_;
   ModuleImage image_;
   uint64_t units_;
-  uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts
+  uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts and,
+  uint64_t held_before_ = 0;           // with those that the tenant held, for guessed modules
   bool granted_ = false;
   bool foreseen_ = true;  // `units_` is what it takes, no estimate
   bool unread_ = false;   // so that no reading is needed after it

@@ -70,6 +70,7 @@ struct Overhead {
   uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
   uint32_t readings = 1;       // that were believed, plus one
+  bool untold = false;         // the last reading told nothing
 };
 
 // A device as the tenant may see it, in bytes.
@@ -135,7 +136,8 @@ class Process {
   Imports imports;
   ContextTable contexts;
   LibraryTable libraries;
-  ModuleTable modules;  // used with `cold_paths` held
+  ModuleTable modules;             // used with `cold_paths` held
+  GuessedModules guessed_modules;  // the same
   // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;  // written by the constructor alone

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace fracgpu {
 
@@ -74,6 +75,51 @@ class ModuleTable {
 
   KnownModule entries_[kMax];
   uint64_t loads_ = 0;
+};
+
+// Modules that are charged by what the device's use grew by when they were loaded, where the driver
+// does not tell what this process holds. Has no lock of its own: whoever uses it holds
+// `Process::cold_paths`.
+class GuessedModules {
+ public:
+  struct Entry {
+    const void* handle = nullptr;  // null: a free entry
+    uint64_t units = 0;
+    int device_index = -1;
+    uint16_t context = 0;
+  };
+
+  // False where there is no room for it: it stays charged then.
+  bool enter(const Entry& module) {
+    for (Entry& entry : entries_) {
+      if (entry.handle != nullptr && entry.handle != module.handle) continue;
+      entry = module;
+      return true;
+    }
+    return false;
+  }
+
+  // Removes the module; an empty entry where it is not known.
+  Entry take(const void* handle) {
+    for (Entry& entry : entries_) {
+      if (handle != nullptr && entry.handle == handle) return std::exchange(entry, {});
+    }
+    return {};
+  }
+
+  // Removes one module of the context, which the driver has destroyed; an empty entry when none is
+  // left.
+  Entry take_of(uint16_t context) {
+    for (Entry& entry : entries_) {
+      if (entry.handle != nullptr && entry.context == context) return std::exchange(entry, {});
+    }
+    return {};
+  }
+
+ private:
+  static constexpr int kMax = 256;  // chosen, not measured
+
+  Entry entries_[kMax];
 };
 
 }  // namespace fracgpu

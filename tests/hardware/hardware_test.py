@@ -26,8 +26,7 @@ FOLDERS = [folder for folder in os.environ["PATH"].split(":") if not os.path.exi
 PLAIN = {"PATH": ":".join(FOLDERS), "LC_ALL": "C"}
 MIB = 1 << 20
 
-# What the library is known to do wrong: a pool's freed memory and the allocations of a chain count although they are
-# reused. Nothing else may be WRONG; what is mended leaves this list.
+# What the library is known to do wrong. Nothing else may be WRONG; what is mended leaves this list.
 KNOWN_WRONG = set()
 # What a simulated node cannot tell, besides the frameworks, which are not installed.
 CANNOT_TELL = {"context.cublas_bytes", "context.cublas_undercharged_bytes", "driver.module_flavour",
@@ -126,7 +125,8 @@ def a_library_that_does_not_cap_is_found_out():
     measured = run("tiny+tiny-amd", arguments=("--library", BUILD / "sim" / "libsimkfd.so"))
     assert measured.status == 1
     for path in PATHS:
-        assert measured.verdict(f"cap.{path}.over_cap_bytes") == "WRONG", path
+        judge_of = "device_over_cap_bytes" if path == "managed" else "over_cap_bytes"
+        assert measured.verdict(f"cap.{path}.{judge_of}") == "WRONG", path
     for key in ("cap.alloc.shown_total_bytes", "entry_points.library.escaping"):
         assert measured.verdict(key) == "WRONG", key
     # Each needs what not every machine allows: a namespace of its own, a GPU with nobody else on it.

@@ -73,7 +73,7 @@ void pass(const std::string& line, Watched* watched, int to) {
 }
 
 void tell(const std::string& key, uint64_t cap, const Watched& watched, uint64_t device_before,
-          bool shared) {
+          bool by_growth) {
   const auto amount = [&](const char* name, uint64_t bytes) {
     fact(key + name, static_cast<double>(bytes));
   };
@@ -83,10 +83,11 @@ void tell(const std::string& key, uint64_t cap, const Watched& watched, uint64_t
   amount(".looks", watched.looks());
   amount(".device_grown_bytes", device);
   const std::string over = key + ".over_cap_bytes", by_device = key + ".device_over_cap_bytes";
-  if (shared && device != 0) {
-    // What is shared may be counted for each process that has it.
-    not_measured(over, "memory is shared: the device's growth is the judge");
+  if (by_growth && device != 0) {
+    // What is shared may be counted for each process that has it, and what is managed for none.
+    not_measured(over, "the list does not count such memory: the device's growth is the judge");
     amount(".device_over_cap_bytes", above(device));
+    amount(".unused_bytes", device < cap ? cap - device : 0);
   } else if (watched.named()) {
     amount(".high_water_bytes", watched.most());
     amount(".over_cap_bytes", above(watched.most()));
@@ -133,7 +134,7 @@ int watch(const Options& options) {
     close(started.to);
     waitpid(started.pid, &status, 0);
     tell(key, options.number("cap"), watched, before,
-         options.text("shared") == "yes" && device_tells);
+         options.text("judge") == "device" && device_tells);
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     fact(key + ".exit_status", code);
     if (code != 0) {

@@ -42,6 +42,29 @@ TEST_F(OverheadTest, NoModuleIsTriedWhereOthersCouldBePushedOverTheCap) {
 
 // The driver counts managed memory when it is on the device. Until then its charge must not be
 // taken for the context's.
+// As with closed kernel modules in a container: what the device's use grows by is all that is told.
+TEST_F(OverheadTest, ModulesCountWhereTheDriverDoesNotTellWhoseMemoryItIs) {
+  const Environment untold = {{"FRACGPU_SIM_FAIL", "nvmlDeviceGetComputeRunningProcesses_v2:1+=3"}};
+  std::vector<std::string> args = {TEST_REPEAT_CLIENT};
+  for (int i = 0; i < 10; ++i) args.insert(args.end(), {"load", std::to_string(100 + i) + " MiB"});
+  args.insert(args.end(),
+              {"wait", "unload", "unload", "load", "150 MiB", "load", "200 MiB", "wait"});
+  Program program(args, capped("1GiB") + untold);
+  // 256 MiB for the context, and 7 modules of 100 to 106 MiB.
+  std::vector<std::string> lines = program.read_until_ready();
+  ASSERT_EQ(lines.size(), 10u);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(field(lines[i], "rc="), i < 7 ? 0 : 2) << i;
+  expect_books_agree(program.pid(), "loaded");
+  program.go_on();
+  // What is unloaded makes room again, and no more than that.
+  lines = program.read_until_ready();
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(field(lines[i], "rc="), i < 3 ? 0 : 2) << i;
+  expect_books_agree(program.pid(), "unloaded and loaded");
+  EXPECT_LE(node_->used_by_pid(0, program.pid()), kGiB);
+  program.finish();
+}
+
 TEST_F(OverheadTest, ManagedMemoryOnTheHostHidesNoContext) {
   auto program =
       start_client("1GiB", words("init retain managed 100MiB alloc 2GiB ctxcreate prefetch 0 wait"),

@@ -96,6 +96,7 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
     Range* range = new_range(context, Range::Type::kChunk, 1, low, takes_memory);
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     range->managed = managed;
+    note_managed(*range, 1);
     range->chunk = heap->add_chunk(range);
     heap->take(static_cast<uint32_t>(bytes), &place);
   }
