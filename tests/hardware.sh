@@ -136,11 +136,13 @@ watched() { # watched KEY SECONDS VENDOR list|device COMMAND…: with it, while 
     --cap "$cap" --preload "$preload" --tenant "$tenant-$1" -- "${@:5}"
 }
 
+# Into a file, so that the probe is ours to end: one that outlived the node would make it again.
 declare -A free=() used=()
+bounded 60 env ${plain:+LD_PRELOAD="$plain"} "$probe" find >"$work/found" 2>>"$log" || true
 while read -r vendor bytes before uuid; do
   free[$vendor]=$bytes used[$vendor]=$before
   [[ -z $uuid ]] || export HARDWARE_UUID=$uuid
-done < <(bounded 60 env ${plain:+LD_PRELOAD="$plain"} "$probe" find 2>>"$log")
+done <"$work/found"
 ((${#free[@]})) || give_up "there is no GPU here: neither libcuda.so.1 nor /sys/class/kfd shows one" 3
 
 # The cap: enough for a context and some chunks, and little enough for a GPU that others use too.
