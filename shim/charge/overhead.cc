@@ -370,7 +370,8 @@ bool OverheadReservation::made(const void* handle) {
     return true;
   }
   const Outcome outcome = read_outcome(lock);
-  process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
+  if (outcome.reading != Reading::in_flight)
+    process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
   const bool guessed = kind_ == Kind::module && outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
