@@ -1,6 +1,8 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
-// that may make it grow. No stream is synchronised: when a free takes effect, and when the driver
-// gives memory of a pool back, is found out when the pool is read next.
+// that may make it grow. No room is asked for memory that the call's own stream has freed, which
+// the driver takes again (pool_blocks.h). When a free takes effect, and when the driver gives
+// memory of a pool back, is found out when the pool is read next; streams are waited for only
+// before an allocation is refused.
 //
 // Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
 // the pool counts in full on the device that it prefers, or else on the one that was current when
