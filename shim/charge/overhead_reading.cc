@@ -1,0 +1,226 @@
+// Measures overhead; see overhead_reading.h.
+//
+// The overhead is the driver-reported usage of this process, less what calls were charged for. The
+// usage is read on cold paths, one reading at a time in a process, since a reading costs
+// milliseconds. A reading during which another thread allocates or frees means nothing, so it
+// counts only when no call was under way before, during and after it. That costs the calls nothing:
+// while one is under way, the ledger holds more for this process than its live allocations and its
+// overhead add up to.
+//
+// Managed memory is charged in full, and NVIDIA's driver counts none of it. Others count as much of
+// it as is on the device: there, with any of it, a reading gives two bounds for the overhead
+// instead of one number.
+#include "shim/charge/overhead_reading.h"
+
+#include <algorithm>
+
+#include "shim/base/clock.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/upper_call.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+
+using layout::units_for;
+
+void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
+                     uint64_t reserved) {
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
+  overhead.unconfirmed = std::min(overhead.unconfirmed, units);
+  process.ledger.set_overhead(device_index, units);
+  if (overhead.exported > units) {
+    process.ledger.drop_exported(device_index, overhead.exported - units);
+    overhead.exported = units;
+  }
+  if (units > charged) process.ledger.charge_taken(device_index, units - charged);
+  if (units < charged) process.ledger.release(device_index, charged - units);
+}
+
+void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported) {
+  if (units == 0) return;
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  process.ledger.set_overhead(device_index, overhead.units.fetch_add(units) + units);
+  overhead.unconfirmed += units;
+  if (exported) overhead.exported += units;
+  overhead.exact = false;
+}
+
+namespace {
+
+// What calls were charged for.
+struct AskedFor {
+  uint64_t units = 0;
+  uint64_t managed = 0;  // of `units`
+  uint64_t changes = 0;  // differs from an earlier value when any of it came or went
+  BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
+
+  // Without the empty blocks, which the runtime may have let go of.
+  uint64_t in_use() const {
+    uint64_t sum = units;
+    for (const BlockCache::EmptyBlocks& empty : kept) sum -= empty.blocks * BlockCache::kBlockUnits;
+    return sum;
+  }
+};
+
+// True when no call is between its reservation and its entry in the process's tables, or between
+// leaving those and giving back. `own` units are reserved by the calling thread.
+bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) {
+  const Overhead& overhead = process.overhead[device_index];
+  if (process.in_flight != 0) return false;
+  asked.changes = process.in_flight_ended;
+  LiveMap::LockedView view(process.allocations);
+  uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
+  process.pools.sum(device_index, pooled, pool_changes);
+  process.physical.sum(device_index, physical, physical_changes);
+  asked.units = view.units(device_index) + pooled + physical;
+  asked.managed = view.managed(device_index);
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::EmptyBlocks kept = asked.kept[pool] =
+        process.blocks[device_index][pool].empty_blocks();
+    asked.units += kept.blocks * BlockCache::kBlockUnits;
+    asked.changes += kept.changes;
+  }
+  asked.changes += view.changes() + pool_changes + physical_changes;
+  return overhead.deferred.load(std::memory_order_relaxed) == 0 &&
+         process.ledger.held_by_self(device_index) ==
+             asked.units + overhead.units.load(std::memory_order_relaxed) + own +
+                 UpperCall::remaining(device_index);
+}
+
+// The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
+// if there were any. They count as overhead from now on, which the caller sets. False when
+// another thread has used some since.
+bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t units,
+                         AskedFor& asked) {
+  constexpr uint64_t kBlock = BlockCache::kBlockUnits;
+  // Nothing tells whose they were. A block that stayed counted where it is gone would be given
+  // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
+  // all.
+  for (int pool = 0; pool < BlockCache::kPools; ++pool) {
+    const BlockCache::EmptyBlocks& kept = asked.kept[pool];
+    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
+    if (gone == 0) continue;
+    if (!lock.process().blocks[device_index][pool].forget(kept, gone)) return false;
+    asked.units -= gone * kBlock;
+    add_overhead(lock, device_index, gone * kBlock, false);
+  }
+  return true;
+}
+
+// Where the driver does not tell what this process holds: what it freed of its exports is gone but
+// for what others may have imported.
+void drop_unimported(const OverheadLock& lock, int device_index) {
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t kept = std::min(overhead.exported, process.ledger.imported_by_all(device_index));
+  const uint64_t gone = overhead.exported - kept;
+  if (gone == 0) return;
+  overhead.exported = kept;
+  process.ledger.drop_exported(device_index, gone);
+  charge_overhead(lock, device_index, overhead.units.load(std::memory_order_relaxed) - gone);
+}
+
+// Whether the driver may count `total` units for this process: no less than what it gave to calls,
+// something where there is a context, and no more than there is. What cannot be is not known.
+bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
+  const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
+  return total + asked.managed >= asked.in_use() &&
+         (physical == 0 || total <= units_for(physical)) &&
+         (total > 0 || !process.contexts.any_on(device_index));
+}
+
+}  // namespace
+
+Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
+  Process& process = lock.process();
+  // A reading fails only if another thread's call falls into it. A program that allocates all the
+  // time would fail many in a row, and the next one is due soon. Chosen, not measured.
+  constexpr int kAttempts = 3;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t bytes = 0;
+    AskedFor before, after;
+    settle_pools(lock, device_index);
+    const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
+    add_overhead(lock, device_index, deferred, true);
+    const bool rest = at_rest(process, device_index, own, before);
+    if (!backend_of(process.ledger.map()->devices[device_index].key)
+             .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
+      drop_unimported(lock, device_index);
+      return Reading::unknown;
+    }
+    settle_pools(lock, device_index);
+    if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
+      continue;
+    const uint64_t total = units_for(bytes), with_managed = total + after.managed;
+    if (!is_plausible(process, device_index, total, after)) return Reading::unknown;
+    const uint64_t thought =
+        after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
+    if (with_managed < thought &&
+        !forget_empty_blocks(lock, device_index, thought - with_managed, after)) {
+      continue;
+    }
+    bounds.least = total - std::min(total, after.units);
+    bounds.most = with_managed - std::min(with_managed, after.units);
+    if (!backend_of(process.ledger.map()->devices[device_index].key).counts_managed) {
+      bounds.least = bounds.most;
+    }
+    return Reading::believed;
+  }
+  return Reading::in_flight;
+}
+
+uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  AskedFor asked;
+  uint64_t bytes = 0;
+  if (!at_rest(process, device_index, own, asked) || !backend_of(key).mapped_by_self(key, bytes)) {
+    return 0;
+  }
+  const uint64_t not_overhead = asked.units + process.imports.imported(device_index);
+  return units_for(bytes) - std::min(units_for(bytes), not_overhead);
+}
+
+void note_reading(Overhead& overhead, bool exact) {
+  overhead.unconfirmed = overhead.unread_arrays = 0;
+  overhead.arrays_gone = 0;
+  if (++overhead.readings == 0) overhead.readings = 1;
+  overhead.exact = exact;
+}
+
+Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own) {
+  Process& process = lock.process();
+  // A program may be refused thousands of times a second, and a reading costs milliseconds. A tenth
+  // of a second is soon enough to see what a driver gave back. A reading that failed told nothing,
+  // so the next one is due sooner. Chosen, not measured.
+  constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
+  Overhead& overhead = process.overhead[device_index];
+  // While a context is being made the driver's count may or may not hold it already.
+  Bounds bounds;
+  const Reading reading = overhead.pending.load(std::memory_order_relaxed) != 0
+                              ? Reading::in_flight
+                              : measure_overhead(lock, device_index, own, bounds);
+  if (reading == Reading::believed) {
+    charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
+    note_reading(overhead, bounds.exact());
+  } else if (reading == Reading::unknown) {
+    const uint64_t least = least_overhead(process, device_index, own);
+    if (least > overhead.units) charge_overhead(lock, device_index, least);
+  }
+  const uint64_t interval = reading == Reading::in_flight ? kInFlightInterval_ms : kInterval_ms;
+  overhead.read_again_ms.store(coarse_now_ms() + interval, std::memory_order_relaxed);
+  publish_allocation_count(process, device_index);
+  return reading;
+}
+
+uint64_t use_by_all(const Process& process, int device_index) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  uint64_t first = 0, second = 0;
+  const bool stands = backend_of(key).usage_of_all(key, first) &&
+                      backend_of(key).usage_of_all(key, second) && first == second;
+  return stands ? units_for(first) : kNotTold;
+}
+
+}  // namespace fracgpu

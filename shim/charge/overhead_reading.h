@@ -1,0 +1,55 @@
+// Readings of the driver-reported usage, and what they make of the overhead. For overhead.cc and
+// overhead_release.cc alone; others use overhead.h. All amounts are units.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+
+namespace fracgpu {
+
+enum class Reading { believed, in_flight, unknown };
+
+// Between which two amounts the overhead is by a reading, in units.
+struct Bounds {
+  uint64_t least = 0, most = 0;
+
+  bool exact() const { return least == most; }
+  uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
+};
+
+// Sets the overhead. `reserved` units for it are charged already and become part of it, in
+// one step: nobody may see them counted twice and be refused.
+void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
+                     uint64_t reserved = 0);
+
+// What is charged already counts as overhead from now on.
+void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported);
+
+// Changes nothing of the charge. `own` units are reserved by the calling thread for a context that
+// it has just made.
+Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds);
+
+// Sets the overhead to what the driver counts for this process beyond what calls asked for.
+// Only a believed reading changes anything. `own` units are reserved by the calling thread.
+Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0);
+
+// A reading has told how large the overhead is, and it is charged so.
+void note_reading(Overhead& overhead, bool exact);
+
+// The least overhead that this process must have, by what it has mapped; 0 where that tells
+// nothing. `own` units are reserved by the calling thread.
+uint64_t least_overhead(Process& process, int device_index, uint64_t own);
+
+// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
+inline constexpr uint64_t kNotTold = UINT64_MAX;
+uint64_t use_by_all(const Process& process, int device_index);
+
+// Small arrays that are charged a chunk each, until a reading tells how many they share: 32 MiB.
+// Chosen, not measured.
+inline constexpr uint64_t kChunkUnits = kPageBytes / layout::kUnit;
+inline constexpr uint64_t kMostUnreadArrays = 16 * kChunkUnits;
+
+}  // namespace fracgpu

@@ -1,0 +1,157 @@
+// Gives overhead back, by readings of the driver-reported usage or by what is known of what went;
+// see overhead.h.
+#include <algorithm>
+
+#include "shim/base/clock.h"
+#include "shim/charge/overhead_reading.h"
+#include "shim/charge/pools.h"
+
+namespace fracgpu {
+
+using layout::kUnit;
+
+bool refresh_overhead(Process& process, int device_index, uint64_t own) {
+  Overhead& overhead = process.overhead[device_index];
+  if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
+  const OverheadLock lock(process);
+  const auto charged = [&] {
+    return overhead.units.load(std::memory_order_relaxed) +
+           overhead.deferred.load(std::memory_order_relaxed);
+  };
+  const uint64_t before = charged();
+  reconcile_overhead(lock, device_index, own);
+  return charged() < before;
+}
+
+void settle_deferred(Process& process, int device_index) {
+  // A reading costs milliseconds, and until there is one the tenant lacks the memory. Eight of the
+  // steps in which pools grow (256 MiB) is chosen, not measured.
+  constexpr uint64_t kMuch = 8 * kPoolChunkBytes / kUnit;
+  if (process.overhead[device_index].deferred.load(std::memory_order_relaxed) >= kMuch) {
+    settle_overhead(process, device_index);
+  }
+}
+
+bool settle_overhead(Process& process, int device_index) {
+  const OverheadLock lock(process);
+  return reconcile_overhead(lock, device_index) != Reading::unknown;
+}
+
+void release_overhead(Process& process, int device_index, uint64_t units) {
+  const OverheadLock lock(process);
+  const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);
+  charge_overhead(lock, device_index, before - std::min(before, units));
+}
+
+namespace {
+
+// Nothing where a reading has told meanwhile what the process holds: then it has seen this too.
+void release_guessed(const OverheadLock& lock, const GuessedModules::Entry& module) {
+  if (module.handle == nullptr) return;
+  const Overhead& overhead = lock.process().overhead[module.device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  if (overhead.untold)
+    charge_overhead(lock, module.device_index, before - std::min(before, module.units));
+}
+
+}  // namespace
+
+ModuleRelease::ModuleRelease(Process& process, const void* handle)
+    : process_(process), handle_(handle) {
+  const OverheadLock lock(process);
+  known_ = process.modules.of_handle(handle);
+  if (known_ == nullptr) return;
+  before_ = *known_;
+  readings_ = process.overhead[known_->device_index].readings;
+  known_->handle = &ModuleTable::kLeaving;
+}
+
+ModuleRelease::~ModuleRelease() {
+  if (known_ == nullptr) return;
+  const OverheadLock lock(process_);
+  if (KnownModule* const known = living(lock); known != nullptr)
+    process_.modules.enter(known, handle_);
+}
+
+// Null if its context has ended meanwhile.
+KnownModule* ModuleRelease::living(const OverheadLock&) {
+  const bool same = known_ != nullptr && known_->image == before_.image &&
+                    known_->context == before_.context && known_->handle == &ModuleTable::kLeaving;
+  return same ? known_ : nullptr;
+}
+
+void ModuleRelease::done(int device_index) {
+  const OverheadLock lock(process_);
+  release_guessed(lock, process_.guessed_modules.take(handle_));
+  KnownModule* const known = living(lock);
+  known_ = nullptr;
+  if (known != nullptr) {
+    known->handle = nullptr;
+    device_index = known->device_index;
+  }
+  if (device_index < 0) return;
+  Overhead& overhead = process_.overhead[device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // A reading since then may have seen already that it is gone.
+  const bool unseen = known != nullptr && overhead.readings == readings_;
+  if (unseen && known->settled && before >= known->units && overhead.unread.take()) {
+    charge_overhead(lock, device_index, before - known->units);
+    return;
+  }
+  const bool was_exact = overhead.exact;
+  const Reading reading = reconcile_overhead(lock, device_index);
+  if (known == nullptr) return;
+  const uint64_t after = overhead.units.load(std::memory_order_relaxed);
+  const bool measured = unseen && reading == Reading::believed && was_exact && overhead.exact;
+  if (known->settled) {
+    if (!measured) return;
+    overhead.unread.judge(after + known->units <= before);
+    known->settled = after + known->units == before;
+  } else if (measured && known->measured && after + known->grown == before) {
+    known->settled = true;
+    known->units = known->grown;
+    overhead.unread.judge(true);
+  }
+}
+
+void release_small_array(Process& process, int device_index, uint32_t unread_since) {
+  const OverheadLock lock(process);
+  Overhead& overhead = process.overhead[device_index];
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  const uint64_t own = unread_since == overhead.readings ? kChunkUnits : 0;
+  const auto give_back = [&] {
+    overhead.unread_arrays -= own;
+    overhead.unconfirmed -= std::min(overhead.unconfirmed, own);
+    charge_overhead(lock, device_index, before - std::min(before, own));
+  };
+  if (own > 0 && overhead.unread.take()) return give_back();
+  // What those took that a reading has seen, only another one tells.
+  constexpr uint32_t kMostGone = kMostUnreadArrays / kChunkUnits;
+  if (own == 0 && ++overhead.arrays_gone < kMostGone &&
+      process.small_arrays.load(std::memory_order_relaxed) > 0) {
+    overhead.read_again_ms.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const Reading reading = reconcile_overhead(lock, device_index);
+  if (reading == Reading::believed) {
+    overhead.unread.judge(overhead.units.load(std::memory_order_relaxed) + own <= before);
+  } else if (reading == Reading::unknown && own > 0) {
+    give_back();  // nobody will tell
+  }
+}
+
+void forget_code(Process& process, uint16_t context) {
+  process.libraries.forget_context(context);
+  const OverheadLock lock(process);
+  process.modules.forget_context(context);
+  for (GuessedModules::Entry module; (module = process.guessed_modules.take_of(context)).handle;)
+    release_guessed(lock, module);
+}
+
+void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {
+  if (settle_overhead(process, device_index)) return;
+  const uint64_t one = process.ledger.context_size(device_index);
+  release_overhead(process, device_index, one != 0 ? one : estimate);
+}
+
+}  // namespace fracgpu
