@@ -261,8 +261,11 @@ void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outco
   Overhead& overhead = process_.overhead[device_index_];
   known->measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
   known->grown = outcome.grown();
-  if (known->measured && (read_before_ || known->grown <= overhead.largest_growth))
-    known->seen = known->grown;
+  if (known->measured && (read_before_ || known->grown <= overhead.largest_growth)) {
+    // Another thread may have given overhead back in the same moment, so that it seems to be less.
+    known->seen = known->seen_once == known->grown ? known->grown : 0;
+    known->seen_once = known->grown;
+  }
   if (known->settled && known->measured) {
     overhead.unread.judge(known->grown <= known->units);
     known->settled = known->grown == known->units;

@@ -17,7 +17,8 @@ struct KnownModule {
   const void* handle = nullptr;  // of the instance that lives, or null
   uint64_t grown = 0;            // units that its last load took, if `measured`
   uint64_t units = 0;            // what a load takes and an unload gives back, if `settled`
-  uint64_t seen = 0;             // what one instance took, and nothing else; 0: not known
+  uint64_t seen = 0;             // what an instance takes, by two loads that agree; 0: not known
+  uint64_t seen_once = 0;        // by the last of them
   uint64_t used = 0;             // when, in the order of loads
   uint16_t context = 0;
   int device_index = -1;
