@@ -106,7 +106,7 @@ class HostFailure : public Vendor::Base {
     return true;
   }
 
-  const std::string report_ = this->ledger_path() + ".failed";
+  const std::string report_ = this->node_path_ + ".failed";
 };
 
 using Vendors = testing::Types<Cuda, Amd>;

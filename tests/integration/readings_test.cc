@@ -12,7 +12,7 @@ class ReadingsTest : public Rig {
  protected:
   static constexpr char kLimit[] = "1GiB";
 
-  ReadingsTest() : calls_path_(ledger_path() + ".calls") {}
+  ReadingsTest() : calls_path_(node_path_ + ".calls") {}
   ~ReadingsTest() override { unlink(calls_path_.c_str()); }
 
   std::unique_ptr<Program> start(const std::vector<std::string>& commands,

@@ -45,7 +45,7 @@ TEST_F(WaitingTest, AConstructorUsesTheDeviceFirst) {
 }
 
 TEST_F(WaitingTest, NvmlIsNotTouchedWhenSwitchedOff) {
-  const std::string path = ledger_path() + ".calls";
+  const std::string path = node_path_ + ".calls";
   auto program = start_client("2GiB", words("init retain alloc 4MiB module meminfo wait"),
                               {{"FRACGPU_NVML", "off"}, {sim::kCallsVariable, path}});
   for (const std::string& line : program->read_until_ready()) {
