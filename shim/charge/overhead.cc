@@ -64,7 +64,14 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
     // Another process may have found out meanwhile how large a context is. The next module may be
     // smaller than any before.
     const uint64_t seen = is_context() ? process.ledger.context_size(device_index) : 0;
-    units_ = seen != 0 ? seen : room_if_alone(process, device_index);
+    const KnownModule* const known =
+        kind == Kind::module ? process.modules.of_image(image.key, image.context) : nullptr;
+    units_ = seen != 0                                   ? seen
+             : known != nullptr && known->seen_once != 0 ? known->seen_once
+                                                         : room_if_alone(process, device_index);
+    // Less than what modules were seen to take is no room for one.
+    const uint64_t usual = std::min(process.overhead[device_index].largest_growth, units);
+    if (kind == Kind::module && units_ < usual) units_ = 0;
     granted_ = units_ > 0 && process.ledger.reserve(device_index, units_, refusal);
   }
   if (granted_) {

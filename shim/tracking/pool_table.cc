@@ -55,6 +55,8 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
     if (known->reusing && yields < kMostYields) continue;
     ++known->users;
     pool = *known;
+    // Who has waited in vain leaves the charge to the one that rests on it.
+    if (known->reusing) ++pool.keepers;
     pool.reusing = false;
     return true;
   }
