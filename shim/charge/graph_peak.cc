@@ -100,16 +100,10 @@ bool add_graph_peaks(const GraphStep* steps, size_t step_count, const GraphEdge*
   const auto earlier = [](const ByAddress& a, const ByAddress& b) { return a.key < b.key; };
   if (known > 0) std::sort(&by_address[0], &by_address[0] + known, earlier);
   const auto allocation_at = [&](uint64_t address) -> int64_t {
-    size_t low = 0, high = known;
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      if (by_address[middle].key < address) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low < known && by_address[low].key == address ? by_address[low].step : -1;
+    const ByAddress* const begin = &by_address[0];
+    const ByAddress* const found =
+        std::lower_bound(begin, begin + known, ByAddress{.key = address}, earlier);
+    return found != begin + known && found->key == address ? found->step : -1;
   };
 
   size_t release = 0;

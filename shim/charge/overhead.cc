@@ -78,7 +78,7 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
     process.overhead[device_index].pending.fetch_add(units_, std::memory_order_relaxed);
     const bool guessed = kind_ == Kind::module && process.overhead[device_index].untold;
     if (kind_ == Kind::context || guessed) used_before_ = use_by_all(process, device_index);
-    held_before_ = process.ledger.held(device_index);
+    if (guessed) held_before_ = process.ledger.held(device_index);
   } else {
     report_refusal(process, device_index, api, refusal);
   }

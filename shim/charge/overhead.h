@@ -89,8 +89,9 @@ class OverheadReservation {
   Kind kind_;
   ModuleImage image_;
   uint64_t units_;
-  uint64_t used_before_ = UINT64_MAX;  // units of all processes on the device, for contexts and,
-  uint64_t held_before_ = 0;           // with those that the tenant held, for guessed modules
+  // Before the call, for contexts and guessed modules: units of all processes on the device.
+  uint64_t used_before_ = UINT64_MAX;
+  uint64_t held_before_ = 0;  // and for guessed modules: those that the tenant held
   bool granted_ = false;
   bool foreseen_ = true;  // `units_` is what it takes, no estimate
   bool unread_ = false;   // so that no reading is needed after it

@@ -70,19 +70,23 @@ TEST_F(UsageR550, InAPrivateNamespaceNothingIsNotBelieved) {
   expect_cap_holds(*program);
 }
 
+// A client that has this number in a PID namespace of its own.
+std::vector<std::string> with_pid_inside(pid_t pid) {
+  std::vector<std::string> args = {
+      "unshare",           "--pid",    "--fork", "sh", "-c", "\"$@\"; exit $?", "sh", TEST_WITH_PID,
+      std::to_string(pid), TEST_CLIENT};
+  for (const std::string& word : words("init retain alloc 1GiB alloc 30GiB wait")) {
+    args.push_back(word);
+  }
+  return args;
+}
+
 TEST_F(UsageR550, InAPrivateNamespaceAStrangersMemoryIsNotBelieved) {
   if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
   // The stranger has on the host the number that the process has inside.
   auto stranger = start_client("8GiB", words("init retain alloc 3GiB wait"), abroad());
   stranger->read_until_ready();
-  std::vector<std::string> args = {"unshare",  "--pid",       "--fork",
-                                   "sh",       "-c",          std::string("\"$@\"; exit $?"),
-                                   "sh",       TEST_WITH_PID, std::to_string(stranger->pid()),
-                                   TEST_CLIENT};
-  for (const std::string& word : words("init retain alloc 1GiB alloc 30GiB wait")) {
-    args.push_back(word);
-  }
-  Program program(args, capped("4GiB"));
+  Program program(with_pid_inside(stranger->pid()), capped("4GiB"));
   if (program.read_until_ready().empty()) GTEST_SKIP() << "no process may be given a PID here";
   EXPECT_EQ(only_process().pid, stranger->pid());
   EXPECT_EQ(ledger().total_held(key()), kGiB + kContext);
@@ -121,14 +125,7 @@ TEST_F(UsageClosed, InAPrivateNamespaceAHostPidIsNotOurs) {
   if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
   auto stranger = start_client("8GiB", words("init retain alloc 3GiB wait"), abroad());
   stranger->read_until_ready();
-  std::vector<std::string> args = {"unshare",  "--pid",       "--fork",
-                                   "sh",       "-c",          std::string("\"$@\"; exit $?"),
-                                   "sh",       TEST_WITH_PID, std::to_string(stranger->pid()),
-                                   TEST_CLIENT};
-  for (const std::string& word : words("init retain alloc 1GiB alloc 30GiB wait")) {
-    args.push_back(word);
-  }
-  Program program(args, capped("4GiB"));
+  Program program(with_pid_inside(stranger->pid()), capped("4GiB"));
   if (program.read_until_ready().empty()) GTEST_SKIP() << "no process may be given a PID here";
   EXPECT_EQ(only_process().pid, stranger->pid());
   EXPECT_EQ(ledger().total_held(key()), kGiB + kContext) << "the stranger's memory was believed";
