@@ -1,6 +1,7 @@
 // Runs a part of a test in a forked child, which may change its environment and may hang.
 #pragma once
 
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@ namespace fracgpu {
 // minute, if nothing did before.
 template <typename Body>
 int status_of_child(Body body) {
+  // Under TSan _exit writes what stdio still holds: nothing of the parent's may be in it, not even
+  // where the test forbids writing to files.
+  fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
