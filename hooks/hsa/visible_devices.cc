@@ -15,7 +15,7 @@
 namespace fracgpu::hsa {
 
 VisibleDevices::VisibleDevices() {
-  int all[kfd::GpuList::kMost];
+  int all[kfd::GpuList::kMost] = {};
   int count = 0;
   for (int i = 0; i < gpus_.count(); ++i) {
     if (gpus_[i].has_render_node()) all[count++] = i;
