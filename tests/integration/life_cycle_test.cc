@@ -160,9 +160,10 @@ TEST_F(ProcessLifeTest, LedgersOfLaunchesThatEndedGoAway) {
 TEST_F(ProcessLifeTest, WhatTheDriverStillHoldsIsSweptLater) {
   const Environment ended = {{"FRACGPU_TENANT", "tree-" + tenant_ + "-ended"}};
   const std::string path = layout::kFilePrefix + ended.at("FRACGPU_TENANT");
+  // The device files of who dies close that much later.
+  node_->file()->header.linger_ns = 2'000'000'000;
   auto victim = start_client("8GiB", words("init retain alloc 4GiB wait"), ended);
   victim->read_until_ready();
-  node_->file()->header.linger_ns = 2'000'000'000;  // the device files close that much later
   victim->kill(SIGKILL);
   victim->finish();
   client("8GiB", words("init retain"), {{"FRACGPU_TENANT", "tree-" + tenant_ + "-next"}});
