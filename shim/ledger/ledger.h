@@ -110,7 +110,7 @@ class Ledger {
 
   // Removes one such file: nobody lives in it, the driver has released what the dead held, and ten
   // minutes have passed (`now_s` is unix time) since a refusal, or, under a name that somebody
-  // chose, since a process joined. True if it did. Never waits for a lock.
+  // chose, since it was made or joined. True if it did. Never waits for a lock.
   static bool remove_ended(const char* tenant, ReleaseProbe release_probe, uint64_t now_s);
 
   // Opens an existing ledger for looking only. `absent` when there is none.

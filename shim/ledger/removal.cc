@@ -47,6 +47,7 @@ bool is_remembered(const LedgerFile& file, uint64_t now_s) {
     if (layout::read_refusal(place, record)) last_s = std::max(last_s, record.unix_ms / 1000);
   }
   if (!is_made_up(file.tenant())) {
+    last_s = std::max(last_s, ledger.header.created_unix_s);
     for (const layout::Slot& slot : ledger.slots) last_s = std::max(last_s, slot.claimed_unix_s);
   }
   return now_s < last_s + kRemembered_s;

@@ -159,7 +159,7 @@ class Process {
   uint64_t tenant_held(int device_index);
 
   // When the process exits: ends its membership of the tenant.
-  static void leave();
+  [[gnu::cold]] static void leave();
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 

@@ -107,6 +107,14 @@ TEST_F(LedgerRemovalTest, ANameThatWasChosenIsKeptForItsNextProcess) {
   EXPECT_TRUE(exists());
 }
 
+TEST_F(LedgerRemovalTest, WhatWasMadeForAChosenNameIsKeptForWhoWillJoin) {
+  LedgerFile file;
+  Message error;
+  ASSERT_EQ(file.open_or_create(tenant_.name(), error), LedgerFile::Result::ok);
+  EXPECT_FALSE(Ledger::remove_ended(tenant_.name(), nullptr, now_s()));
+  EXPECT_TRUE(remove_ended());
+}
+
 TEST_F(LedgerRemovalTest, ANameThatWasMadeUpIsNotKept) {
   const ScratchTenant tree("tree-");
   Member member(tree.name());
