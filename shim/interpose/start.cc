@@ -21,9 +21,9 @@ namespace {
   fracgpu::remember_stderr();
 }
 
-// At exit, when the program's own handlers have run.
+// At exit, when the program's own handlers have run. Programs without a cap touch nothing more.
 [[gnu::destructor, gnu::cold]] void end() {
-  fracgpu::Process::leave();
+  if (fracgpu::cap_is_configured()) fracgpu::Process::leave();
 }
 
 }  // namespace
