@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, docker-buildx, debian-11, debian-12 or debian-13" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
   exit 2
 }
 
@@ -45,6 +45,8 @@ case $part in
   libcuda1-550) suite=trixie component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
   promtool-2.42) suite=bookworm component=main packages=prometheus proof=usr/bin/promtool ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
+  musl-1.2.3) suite=bookworm component=main packages=musl proof='lib/x86_64-linux-musl/libc.so' ;;
+  musl-1.2.5) suite=trixie component=main packages=musl proof='usr/lib/x86_64-linux-musl/libc.so' ;;
   # A suite of Debian carries one version: where that is another one by now, the part cannot be had.
   hip-5.7.1) suite=trixie component=main base=trixie packages=libamdhip64-5 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.5.7*' ;;
   hip-6.4.3) suite=sid component=main base=sid packages=libamdhip64-6 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.6.4*' ;;

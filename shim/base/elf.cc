@@ -124,25 +124,29 @@ class Object {
 
 using Iterate = decltype(&dl_iterate_phdr);
 
+// Weak, so that the loader need not be glibc's: musl's has no such name.
+#pragma weak _r_debug
+
 // The C library is loaded at the start and never unloaded, as is all that comes before it in the
 // loader's list, so the list can be read that far without the loader's lock.
+// With musl nobody is known to interpose the function.
 Iterate find_iterate() {
-  for (const link_map* map = _r_debug.r_map; map != nullptr; map = map->l_next) {
+  const r_debug* const loader = &_r_debug;
+  for (const link_map* map = loader == nullptr ? nullptr : loader->r_map; map != nullptr;
+       map = map->l_next) {
     const Object object(map->l_addr, map->l_ld);
     if (object.soname() != "libc.so.6") continue;
     return reinterpret_cast<Iterate>(object.find("dl_iterate_phdr"));
   }
-  return nullptr;
+  return &dl_iterate_phdr;
 }
 
-// Nothing is visited where the C library is not glibc.
 template <typename Visit>
 void for_each_object(Visit visit) {
   static constinit std::atomic<Iterate> found{nullptr};
   Iterate iterate = found.load(std::memory_order_relaxed);
   if (iterate == nullptr) {
     iterate = find_iterate();
-    if (iterate == nullptr) return;
     found.store(iterate, std::memory_order_relaxed);
   }
   iterate([](dl_phdr_info* info, size_t,

@@ -7,6 +7,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -23,6 +26,11 @@ void operator delete(void* pointer) noexcept {
 }
 void operator delete(void* pointer, size_t) noexcept {
   free(pointer);
+}
+
+// Musl has it from 1.2.4 on.
+extern "C" int statx(int fd, const char* path, int flags, unsigned mask, struct statx* out) {
+  return static_cast<int>(syscall(SYS_statx, fd, path, flags, mask, out));
 }
 
 namespace std {

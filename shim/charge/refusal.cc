@@ -61,12 +61,12 @@ void report_runtime_refusal(Process& process, int device_index, const char* api)
 
 void report_fault(Process& process, const char* api) {
   unsigned held_back = 0;
+  UpperCall::note_refusal_reported();
   if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
+  // These stay, and have had their line when they came to be.
+  if (!process.fault().empty() || !process.device_fault().empty()) return;
   if (!logs(Level::error) || !process.refusal_rate.pass(held_back)) return;
-  std::string_view why = process.fault().view();
-  if (why.empty()) why = process.device_fault().view();
-  report(Level::error, "{} refused: {}", api,
-         why.empty() ? "the driver does not tell whose memory it would be" : why);
+  report(Level::error, "{} refused: the driver does not tell whose memory it would be", api);
 }
 
 }  // namespace fracgpu

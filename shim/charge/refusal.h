@@ -11,7 +11,8 @@ namespace fracgpu {
 // joined process; `device_index` may be negative: not known. Sets `refusal.reason` where the ledger
 // failed. Takes `Process::counting`.
 void report_refusal(Process& process, int device_index, const char* api, Refusal& refusal);
-// The same when nothing can be allocated at all (Process::fault).
+// The same when nothing can be allocated at all (Process::fault), which had its line when it came
+// to be: here is none.
 void report_fault(Process& process, const char* api);
 
 // The same when the driver has not the memory for which `units` are reserved.

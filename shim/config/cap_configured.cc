@@ -1,9 +1,6 @@
 // Looks for the configuration of a cap; see cap_configured.h.
 #include "shim/config/cap_configured.h"
 
-#include <errno.h>
-#include <unistd.h>
-
 #include "shim/base/environment.h"
 #include "shim/config/ceiling.h"
 
@@ -14,8 +11,8 @@ namespace fracgpu {
 std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
 
 bool look_for_cap() {
-  const bool configured = trusted_environment(kLimitVariable) != nullptr ||
-                          access(kCeilingFile, F_OK) == 0 || errno == EACCES;
+  const bool configured =
+      trusted_environment(kLimitVariable) != nullptr || ceiling_is_there(kCeilingFile);
   cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
   return configured;
 }

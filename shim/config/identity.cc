@@ -159,7 +159,7 @@ ProcessName seen_from_inside(uint32_t pid_here) {
 bool tenant_name(TenantName& name, Message& error) {
   const char* const given = trusted_environment(kTenantVariable);
   // Under a ceiling a container is one tenant: a second name would be a second cap of that size.
-  if (given != nullptr && (access(kCeilingFile, F_OK) != 0 || !in_container())) {
+  if (given != nullptr && (!ceiling_is_there(kCeilingFile) || !in_container())) {
     if (!is_tenant_name(given)) {
       error.format(
           "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "

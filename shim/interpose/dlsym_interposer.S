@@ -42,7 +42,7 @@
         lookup_trampoline dlsym
         lookup_trampoline dlvsym
 
-/* Asks with (file, flags) and answers {rax = flags to use, rdx = real}. */
+/* Asks with (file, flags, caller) and answers {rax = flags to use, rdx = real}. */
         .globl  dlopen
         .type   dlopen, @function
         .balign 16
@@ -53,6 +53,7 @@ dlopen:
         .cfi_adjust_cfa_offset 8
         subq    $16, %rsp
         .cfi_adjust_cfa_offset 16
+        movq    24(%rsp), %rdx          /* the return address */
         call    fracgpu_answer_dlopen
         addq    $16, %rsp
         .cfi_adjust_cfa_offset -16
@@ -107,6 +108,7 @@ dlopen:
         stp     x29, x30, [sp, #-32]!
         .cfi_adjust_cfa_offset 32
         str     x0, [sp, #16]
+        mov     x2, x30
         bl      fracgpu_answer_dlopen
         mov     x16, x1
         mov     x1, x0

@@ -16,6 +16,7 @@
 
 #include "shim/base/real_dlfcn.h"
 #include "shim/config/cap_configured.h"
+#include "shim/interpose/deepbind.h"
 #include "shim/vendor/backend.h"
 
 namespace fracgpu {
@@ -79,10 +80,14 @@ extern "C" {
 }
 
 // RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it
-// the real driver to our hooks. The flag is removed only where a cap is configured.
-[[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char*, int flags) {
+// the real driver to our hooks. Where a cap is configured it is taken from those libraries that
+// could get past us so, and from no others: programs use it to keep theirs apart.
+[[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char* file, int flags,
+                                                               const void* caller) {
   static std::atomic<void*> real{nullptr};
-  if ((flags & RTLD_DEEPBIND) != 0 && cap_is_configured()) flags &= ~RTLD_DEEPBIND;
+  if ((flags & RTLD_DEEPBIND) != 0 && cap_is_configured() && would_bind_past_us(file, caller)) {
+    flags &= ~RTLD_DEEPBIND;
+  }
   return {static_cast<uint64_t>(flags), cached(real, "dlopen")};
 }
 

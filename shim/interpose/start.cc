@@ -1,4 +1,5 @@
-// What happens when the library is loaded: next to nothing, since it is loaded into everything.
+// What happens when the library is loaded, and when the program exits: next to nothing, since it is
+// loaded into everything.
 //
 // Only a process of a capped launch tree does something: the first one names the tree and exports
 // the name, because its children must find it in their environment; and each remembers what its
@@ -10,6 +11,7 @@
 #include "shim/base/stderr.h"
 #include "shim/config/cap_configured.h"
 #include "shim/config/identity.h"
+#include "shim/process/process.h"
 
 namespace {
 
@@ -17,6 +19,11 @@ namespace {
   if (!fracgpu::look_for_cap()) return;
   fracgpu::export_launch_tree();
   fracgpu::remember_stderr();
+}
+
+// At exit, when the program's own handlers have run. Programs without a cap touch nothing more.
+[[gnu::destructor, gnu::cold]] void end() {
+  if (fracgpu::cap_is_configured()) fracgpu::Process::leave();
 }
 
 }  // namespace

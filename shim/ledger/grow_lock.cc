@@ -44,7 +44,8 @@ bool GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout) {
   struct flock lock = byte_lock(F_WRLCK, byte);
   const long most = timeout == LockTimeout::full    ? kLockTimeout_ms * 1'000'000
                     : timeout == LockTimeout::brief ? kBriefTimeout_ns
-                                                    : kLeastTimeout_ns;
+                    : timeout == LockTimeout::least ? kLeastTimeout_ns
+                                                    : 0;
   long waited = 0, pause = 2'000;
   while (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) {

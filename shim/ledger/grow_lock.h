@@ -16,9 +16,10 @@ class GrowLock {
   // Long beside the microseconds that a running holder needs, short beside what a person waits for
   // a program that starts. Chosen, not measured.
   static constexpr long kLockTimeout_ms = 5000;
-  // How long to wait: as long as that; as long as a holder that runs may take; or just long enough
-  // to distinguish a busy lock from one whose holder has not moved since we last waited.
-  enum class LockTimeout { full, brief, least };
+  // How long to wait: as long as that; as long as a holder that runs may take; just long enough to
+  // distinguish a busy lock from one whose holder has not moved since we last waited; or not at
+  // all.
+  enum class LockTimeout { full, brief, least, none };
 
   explicit GrowLock(const LedgerFile& file, LockTimeout timeout = LockTimeout::full);
   // For a thread that wants more than its lease: first takes its turn among its process's threads.

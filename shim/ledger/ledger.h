@@ -98,6 +98,21 @@ class Ledger {
   // Ends that, as death would; the slot is for others to reap.
   void leave() { file_.close(); }
 
+  // For a process that exits: removes the file when nobody else lives in it and neither this
+  // process nor the dead hold anything. What is left stays for a sweep. Never waits. The ledger
+  // stays open, but where the file was removed it grants nothing more.
+  void leave_for_good(uint64_t now_s);
+
+  // Removes the files of other tenants that ended: a few, within milliseconds. For the process that
+  // made a file, so that as many go as come. Needs a ledger that was joined.
+  void sweep() const;
+  bool has_made_file() const { return file_.is_made(); }
+
+  // Removes one such file: nobody lives in it, the driver has released what the dead held, and ten
+  // minutes have passed (`now_s` is unix time) since a refusal, or, under a name that somebody
+  // chose, since it was made or joined. True if it did. Never waits for a lock.
+  static bool remove_ended(const char* tenant, ReleaseProbe release_probe, uint64_t now_s);
+
   // Opens an existing ledger for looking only. `absent` when there is none.
   LedgerFile::Result observe(const char* tenant, Message& error);
 
@@ -242,6 +257,9 @@ class Ledger {
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
   bool driver_released(int fd, uint32_t slot);
+  // Distinguishes the process that claimed a slot from the next one; not 0.
+  static uint32_t owner_of(const layout::Slot& slot);
+  bool nobody_holds_anything() const;
   void note_peak(int device) const;
   bool is_damaged(int device) const;
   void describe_damage(Message& error) const;

@@ -152,6 +152,7 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
     }
     if (errno != ENOENT) return fail(error, "open", path_.view(), errno);
     const int code = make_file(path_.c_str(), tenant);
+    made_ = made_ || code == 0;
     if (code != 0 && code != EEXIST) return fail(error, "create", path_.view(), code);
   }
   return fail(error, "open", path_.view(), EAGAIN);

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/text.h"
@@ -36,6 +37,9 @@ class LedgerFile {
 
   layout::Ledger* map() const { return map_; }
   const char* path() const { return path_.c_str(); }
+  std::string_view tenant() const { return path_.view().substr(sizeof layout::kFilePrefix - 1); }
+  // Whether open_or_create has made the file.
+  bool is_made() const { return made_; }
 
   // Opens the mapped file again, close-on-exec. -1 with `error` set when the path no longer leads
   // to the mapped file or no descriptor can be had. The caller closes it.
@@ -61,6 +65,7 @@ class LedgerFile {
   dev_t device_ = 0;
   ino_t inode_ = 0;
   uint64_t root_inode_ = 0;  // of "/" when the file was opened
+  bool made_ = false;
 };
 
 }  // namespace fracgpu

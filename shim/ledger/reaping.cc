@@ -30,12 +30,11 @@ void unmark(layout::Ledger& ledger, uint32_t slot) {
   ledger.unclaimed[slot / 64].fetch_or(bit, std::memory_order_release);
 }
 
-// Distinguishes the process that claimed a slot from the next one; not 0.
-uint32_t owner_of(const layout::Slot& slot) {
+}  // namespace
+
+uint32_t Ledger::owner_of(const layout::Slot& slot) {
   return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
 }
-
-}  // namespace
 
 bool Ledger::driver_released(int fd, uint32_t slot) {
   const layout::Ledger& ledger = *file_.map();

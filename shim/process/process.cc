@@ -116,7 +116,15 @@ bool Process::join() {
   }
   if (ok) report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
   joined_.store(ok ? 1 : -1, std::memory_order_release);
+  if (ok && ledger.has_made_file()) ledger.sweep();
   return ok;
+}
+
+void Process::leave() {
+  Process* const process = known();
+  if (process != nullptr && process->has_joined()) {
+    process->ledger.leave_for_good(unix_now_ms() / 1000);
+  }
 }
 
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {

@@ -158,6 +158,9 @@ class Process {
   // kReapInterval_ms, since looking for them costs system calls.
   uint64_t tenant_held(int device_index);
 
+  // When the process exits: ends its membership of the tenant.
+  [[gnu::cold]] static void leave();
+
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
   // What a tool may see of a device; see Observation. False when the device is not capped.

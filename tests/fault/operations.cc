@@ -9,6 +9,7 @@ namespace fracgpu::fault {
 namespace {
 
 constexpr uint64_t kHeld = 20000;
+constexpr uint64_t kMuchLater_s = UINT64_MAX / 2;  // when nothing of now is remembered any more
 
 void settled(World& world) {
   world.settle(kHeld);
@@ -61,6 +62,11 @@ void be_refused(World& world) {
 void joined_with_1000(World& world) {
   joined(world);
   reserve(world, 1000);
+}
+
+void joined_and_gave_all_back(World& world) {
+  joined_with_1000(world);
+  world.victim().release(world.device(), 1000);
 }
 
 void joined_beside_two_dead(World& world) {
@@ -158,6 +164,24 @@ std::vector<Operation> comings_and_goings() {
        joined},
       {"join that finds only dead", two_die, {}, joined},
       {"leave", settled, joined_with_1000, [](World& world) { world.leave(); }},
+      {"leave for good as the last one",
+       {},
+       joined_and_gave_all_back,
+       [](World& world) { world.victim().leave_for_good(kMuchLater_s); }},
+      {"leave for good beside another", settled, joined_and_gave_all_back,
+       [](World& world) { world.victim().leave_for_good(kMuchLater_s); }},
+      {"leave for good with memory",
+       {},
+       joined_with_1000,
+       [](World& world) { world.victim().leave_for_good(kMuchLater_s); }},
+      {"remove what ended",
+       two_die,
+       {},
+       [](World& world) { Ledger::remove_ended(world.name(), nullptr, kMuchLater_s); }},
+      {"remove nothing of the living",
+       settled,
+       {},
+       [](World& world) { Ledger::remove_ended(world.name(), nullptr, kMuchLater_s); }},
       {"a foreign importer comes and goes", settled, joined,
        [](World& world) {
          Message error;

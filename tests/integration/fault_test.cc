@@ -18,6 +18,8 @@ class BadInputTest : public Rig {
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << outcome.out;
     EXPECT_NE(outcome.err.find(reason), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1)
+        << "one line for one cause: " << outcome.err;
     EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
     EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u) << "memory was taken without a cap";
   }

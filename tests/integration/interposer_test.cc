@@ -69,6 +69,26 @@ TEST_F(InterposerTest, InterposersBeforeAndAfterNeitherRecurseNorBypass) {
       << "an interposer in front must still be called";
 }
 
+// RTLD_DEEPBIND binds a library to its own dependencies first, also to the real dlsym.
+TEST_F(InterposerTest, DeepbindIsLeftToLibrariesThatCannotGetPast) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer's runtime ends whoever asks for RTLD_DEEPBIND";
+  const Environment in_folder = {
+      {"LD_LIBRARY_PATH", bare().at("LD_LIBRARY_PATH") + ":" TEST_DEEPBIND}};
+  const auto probe = [&](const std::string& library) {
+    return run({TEST_DEEPBIND "deepbind_probe", library}, capped("1GiB") + in_folder);
+  };
+  for (const char* folder : {TEST_DEEPBIND, ""}) {
+    const std::string prefix = std::string(folder) + "libdeepbind_";
+    Outcome outcome = probe(prefix + "plain.so");
+    EXPECT_NE(outcome.out.find("who is=plugin"), std::string::npos) << outcome.out << outcome.err;
+    for (const char* plugin : {"lookup.so", "needing.so"}) {
+      outcome = probe(prefix + plugin);
+      EXPECT_EQ(field(line_of(outcome.out, "alloc"), "rc="), 2) << plugin << ": not capped";
+    }
+  }
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), kGiB);
+}
+
 // Their wrappers look the real functions up through us, and may not be called meanwhile.
 TEST_F(InterposerTest, WrappersThatLookUpWhatWeUse) {
   if (sanitized()) GTEST_SKIP() << "the sanitizer's runtime is such a wrapper itself";

@@ -129,6 +129,51 @@ TEST_F(ProcessLifeTest, LaunchTreeSharesOneTenant) {
   unlink((layout::kFilePrefix + name).c_str());
 }
 
+// A launch tree's name comes once, so its file is nobody's when the tree has ended.
+TEST_F(ProcessLifeTest, LedgersOfLaunchesThatEndedGoAway) {
+  const auto tree = [&](int number) {
+    return Environment{{"FRACGPU_TENANT", "tree-" + tenant_ + "-" + std::to_string(number)}};
+  };
+  const auto exists = [&](int number) {
+    return access((layout::kFilePrefix + tree(number).at("FRACGPU_TENANT")).c_str(), F_OK) == 0;
+  };
+  // Who has given all back leaves nothing.
+  client("8GiB", words("init retain alloc 1GiB free 0 release"), tree(0));
+  EXPECT_FALSE(exists(0));
+  // Who ends with memory leaves the file, since the driver has the memory for a while longer, and
+  // the next launch sweeps. (It looks at some of the files: other tests may have many.)
+  auto living = start_client("8GiB", words("init retain alloc 1GiB wait"), tree(1));
+  living->read_until_ready();
+  client("8GiB", words("init retain alloc 1GiB"), tree(2));
+  int last = 3;
+  do {
+    client("8GiB", words("init retain alloc 1GiB"), tree(last));
+  } while (exists(2) && ++last < 50);
+  EXPECT_FALSE(exists(2)) << "after " << last << " launches";
+  EXPECT_TRUE(exists(1)) << "its process lives";
+  living->finish();
+  for (int i = 1; i <= last; ++i) {
+    unlink((layout::kFilePrefix + tree(i).at("FRACGPU_TENANT")).c_str());
+  }
+}
+
+TEST_F(ProcessLifeTest, WhatTheDriverStillHoldsIsSweptLater) {
+  const Environment ended = {{"FRACGPU_TENANT", "tree-" + tenant_ + "-ended"}};
+  const std::string path = layout::kFilePrefix + ended.at("FRACGPU_TENANT");
+  // The device files of who dies close that much later.
+  node_->file()->header.linger_ns = 2'000'000'000;
+  auto victim = start_client("8GiB", words("init retain alloc 4GiB wait"), ended);
+  victim->read_until_ready();
+  victim->kill(SIGKILL);
+  victim->finish();
+  client("8GiB", words("init retain"), {{"FRACGPU_TENANT", "tree-" + tenant_ + "-next"}});
+  // The launch tree goes on: a process of it starts while the driver has the dead one's memory.
+  const Outcome next = client("8GiB", words("init retain alloc 6GiB"), ended);
+  EXPECT_EQ(field(line_of(next.out, "alloc"), "rc="), 2) << "the sweep forgot what is still held";
+  unlink(path.c_str());
+  unlink((layout::kFilePrefix + ("tree-" + tenant_ + "-next")).c_str());
+}
+
 TEST_F(ProcessLifeTest, AChangedCapTakesEffectWhenTheTenantHasEnded) {
   auto running = start_client("4GiB", words("init retain wait"));
   running->read_until_ready();

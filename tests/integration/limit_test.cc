@@ -2,6 +2,8 @@
 // cannot be trusted refuses.
 #include <unistd.h>
 
+#include <utility>
+
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
@@ -55,6 +57,52 @@ TEST_F(CeilingTest, MalformedOrUntrustedRefuses) {
     const Outcome outcome = with_ceiling("4GiB\\n", capped("2GiB"), spoil);
     EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << spoil << outcome.err;
     EXPECT_NE(outcome.err.find("/etc/fracgpu/limit.conf"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
+}
+
+// Kubernetes shows a ConfigMap as links to links, which it exchanges when the map changes.
+constexpr char kConfigMap[] =
+    "mkdir /etc/fracgpu/..2026_01_01 && mv /etc/fracgpu/limit.conf /etc/fracgpu/..2026_01_01 && "
+    "ln -s ..2026_01_01 /etc/fracgpu/..data && ln -s ..data/limit.conf /etc/fracgpu/limit.conf";
+
+TEST_F(CeilingTest, AConfigMapsLinksAreFollowed) {
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", without_limit(), kConfigMap)), 4 * kGiB);
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", capped("8GiB"), kConfigMap)), 4 * kGiB);
+  // A folder that is a link is what it leads to.
+  EXPECT_EQ(total(with_ceiling("4GiB\\n", without_limit(),
+                               "mv /etc/fracgpu /etc/f && ln -s f /etc/fracgpu")),
+            4 * kGiB);
+}
+
+TEST_F(CeilingTest, WhatLeadsNowhereOrCannotBeReadIsClosedAndNotOpen) {
+  const std::string configmap = std::string(kConfigMap) + " && ";
+  const std::pair<std::string, const char*> spoilt[] = {
+      {"rm /etc/fracgpu/limit.conf && ln -s gone /etc/fracgpu/limit.conf", "leads nowhere"},
+      {configmap + "rm -r /etc/fracgpu/..2026_01_01", "leads nowhere"},
+      {configmap + "rm /etc/fracgpu/..data", "leads nowhere"},
+      {"rm -r /etc/fracgpu && ln -s gone /etc/fracgpu", "leads nowhere"},
+      {"rm /etc/fracgpu/limit.conf && ln -s limit.conf /etc/fracgpu/limit.conf", "too many links"},
+      {"mv /etc/fracgpu/limit.conf /etc/x && ln -s ../x /etc/fracgpu/limit.conf",
+       "leads out of its folder"},
+      {configmap + "mv /etc/fracgpu/..2026_01_01 /etc/d && rm /etc/fracgpu/..data && "
+                   "ln -s /etc/d /etc/fracgpu/..data",
+       "leads out of its folder"},
+      {"rm -r /etc/fracgpu && echo 4GiB > /etc/fracgpu", "not a folder"},
+  };
+  for (const auto& [spoil, why] : spoilt) {
+    const Outcome outcome = with_ceiling("4GiB\\n", without_limit(), spoil);
+    EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << spoil << outcome.err;
+    EXPECT_NE(outcome.err.find(why), std::string::npos) << spoil << outcome.err;
+  }
+  // For a user whom permissions hold off.
+  for (const char* const spoil : {"chmod 700 /etc/fracgpu", "chmod 600 /etc/fracgpu/limit.conf"}) {
+    const Outcome outcome =
+        with_ceiling("4GiB\\n", without_limit(),
+                     std::string(spoil) + " && exec setpriv --reuid 4711 --clear-groups " +
+                         TEST_CLIENT + " init retain total");
+    EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << spoil << outcome.err;
+    EXPECT_NE(outcome.err.find("permission denied"), std::string::npos) << spoil << outcome.err;
   }
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
 }

@@ -1,6 +1,7 @@
 """Ledgers made by the published layout alone, for whatever reads them."""
 import fcntl
 import struct
+import time
 
 UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 16, 1024, 64, 2048
 DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
@@ -16,7 +17,7 @@ GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 def ledger(processes, key=b"GPU-test"):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 7, SIZE, DEVICES, SLOTS, 1700000000, b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 7, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
     data[256:384] = b"\xff" * 128
     struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
     struct.pack_into("<QQQQ", data, COUNTS_AT, 2, 1, 0, 0)

@@ -13,9 +13,9 @@ namespace fracgpu {
 
 class ScratchTenant {
  public:
-  ScratchTenant() {
+  explicit ScratchTenant(const char* start = "") {
     static std::atomic<int> count{0};
-    snprintf(name_, sizeof name_, "unit-test-%07d-%07d", getpid(), ++count);
+    snprintf(name_, sizeof name_, "%sunit-test-%07d-%07d", start, getpid(), ++count);
     remove();
   }
   ~ScratchTenant() { remove(); }
@@ -29,7 +29,7 @@ class ScratchTenant {
 
  private:
   // Always as long, and inside: traced children must take one way through the string functions.
-  char name_[32];
+  char name_[40];
 };
 
 }  // namespace fracgpu

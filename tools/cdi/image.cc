@@ -74,8 +74,8 @@ void check_image(const std::string& state) {
     if (matches("/lib/ld-musl-*.so.1").empty()) return;  // nothing that a loader would load
     throw std::runtime_error(
         "this image's C library is musl (Alpine Linux, for one), whose programs the cap would not "
-        "hold: musl does not read /etc/ld.so.preload, and the library needs glibc 2.31 or later; "
-        "use an image with glibc, or leave the fracgpu.dev device out");
+        "hold: musl does not read /etc/ld.so.preload; use an image with glibc, or leave the "
+        "fracgpu.dev device out");
   }
   for (const std::string& library : libraries) {
     if (whole(library).find(kOldestVersion) != std::string::npos) continue;

@@ -71,10 +71,11 @@ Findings check_library(const Setup& setup) {
   constexpr const char* kCheck = "library";
   Findings findings;
   if (has_musl()) {
-    findings.push_back({State::fail, kCheck,
-                        "the programs of this system are linked to musl, which cannot load a "
-                        "library for glibc",
-                        "take a base image with glibc 2.31 or newer (Debian, Ubuntu, RHEL …)"});
+    findings.push_back({State::warn, kCheck,
+                        "the programs of this system are linked to musl, which does not read "
+                        "/etc/ld.so.preload, and for which no vendor makes libraries",
+                        "name the library in LD_PRELOAD, or take a base image with glibc 2.31 or "
+                        "newer (Debian, Ubuntu, RHEL …)"});
   }
   std::string path;
   try {

@@ -121,7 +121,7 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus) : all_(g
   if (!text.fraction.empty()) read_fraction(text.fraction);
   if (!text.count.empty()) read_count(text.count);
   if (kinds == 0) {
-    if (getenv("FRACGPU_MEMORY_LIMIT") == nullptr && access(kCeilingFile, F_OK) != 0) {
+    if (getenv("FRACGPU_MEMORY_LIMIT") == nullptr && !ceiling_is_there(kCeilingFile)) {
       refuse("how much may it have? Give --memory, --fraction or --count");
     }
     asked_ = "the environment's caps";

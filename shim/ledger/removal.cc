@@ -1,0 +1,147 @@
+// Removal: how the file of a ledger that nobody needs any more goes away; see ledger.h.
+//
+// A file is removed under its lock, when no slot's owner lives. Who has opened the file and has no
+// slot yet finds it gone when it takes one, and begins again with a new file (slots.cc). What the
+// driver has not released of the dead stays charged to their tenant, so such a file stays, too.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/byte_lock.h"
+#include "shim/base/clock.h"
+#include "shim/ledger/ledger.h"
+#include "shim/ledger/ledger_path.h"
+
+namespace fracgpu {
+namespace {
+
+using layout::for_each_live;
+using layout::kMaxDevices;
+using layout::kMaxSlots;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// How long what a dead tenant was refused may be explained, and a name that somebody chose is
+// expected to come again. Chosen, not measured.
+constexpr uint64_t kRemembered_s = 600;
+
+// A sweep looks at so many ledgers and stops after so long, since a program waits for it. One look
+// takes some 15 us, and up to milliseconds where the driver has to be asked.
+constexpr int kSweepLooks = 32;
+constexpr uint64_t kSweepTime_ms = 2;
+
+// The names of launch trees, containers and `fracgpu run`, which come once.
+bool is_made_up(std::string_view tenant) {
+  for (const std::string_view start : {"tree-", "container-", "run-"}) {
+    if (tenant.substr(0, start.size()) == start) return true;
+  }
+  return false;
+}
+
+bool is_remembered(const LedgerFile& file, uint64_t now_s) {
+  const layout::Ledger& ledger = *file.map();
+  uint64_t last_s = 0;
+  layout::RefusalRecord record;
+  for (const auto& place : ledger.refused) {
+    if (layout::read_refusal(place, record)) last_s = std::max(last_s, record.unix_ms / 1000);
+  }
+  if (!is_made_up(file.tenant())) {
+    last_s = std::max(last_s, ledger.header.created_unix_s);
+    for (const layout::Slot& slot : ledger.slots) last_s = std::max(last_s, slot.claimed_unix_s);
+  }
+  return now_s < last_s + kRemembered_s;
+}
+
+// Whether a process lives in one of the slots from `first` to before `end`.
+bool is_any_alive(int fd, uint32_t first, uint32_t end) {
+  if (first == end) return false;  // a length of 0 would mean: to the end of the file
+  struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(first));
+  locks.l_len = end - first;
+  return fcntl(fd, F_OFD_GETLK, &locks) != 0 || locks.l_type != F_UNLCK;
+}
+
+// The folder is sticky.
+bool may_remove(int fd) {
+  struct statx status;
+  const uid_t user = geteuid();
+  return user == 0 ||
+         (statx(fd, "", AT_EMPTY_PATH, STATX_UID, &status) == 0 && status.stx_uid == user);
+}
+
+}  // namespace
+
+bool Ledger::nobody_holds_anything() const {
+  const layout::Ledger& ledger = *file_.map();
+  bool nothing = true;
+  for_each_live(ledger, [&](uint32_t slot) {
+    for (uint32_t i = 0; i < kMaxDevices; ++i) {
+      nothing =
+          nothing && layout::held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
+          layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0;
+    }
+  });
+  return nothing;
+}
+
+void Ledger::leave_for_good(uint64_t now_s) {
+  // First without the lock: most processes end with what they hold.
+  if (!nobody_holds_anything() || is_remembered(file_, now_s)) return;
+  const GrowLock lock(file_, GrowLock::LockTimeout::none);
+  if (!lock || !may_remove(lock.fd()) || is_any_alive(lock.fd(), 0, slot_) ||
+      is_any_alive(lock.fd(), slot_ + 1, kMaxSlots)) {
+    return;
+  }
+  // Other threads of this process may be reserving within its leases still.
+  for (auto& cells : file_.map()->cells) {
+    uint64_t word = cells[slot_].held_and_lease.load(kRelaxed);
+    while (layout::held_of(word) == 0 &&
+           !cells[slot_].held_and_lease.compare_exchange_weak(word, 0, kRelaxed)) {
+    }
+  }
+  if (nobody_holds_anything() && file_.is_current()) unlink(file_.path());
+}
+
+bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64_t now_s) {
+  Message ignored;
+  Ledger ledger;
+  if (ledger.manage(tenant, ignored) != LedgerFile::Result::ok) return false;
+  ledger.release_probe_ = release_probe;
+  const LedgerFile& file = ledger.file_;
+  const layout::Ledger& map = *file.map();
+  const int fd = file.reopen(ignored);
+  if (fd < 0) return false;
+  bool ended = may_remove(fd) && !LedgerFile::any_slot_is_alive(fd) && !is_remembered(file, now_s);
+  // Asking the driver takes long, so it is done without the lock. Who is dead holds no more later.
+  uint32_t dead[kMaxSlots] = {};
+  for_each_live(map, [&](uint32_t slot) {
+    dead[slot] = owner_of(map.slots[slot]);
+    ended = ended && ledger.driver_released(fd, slot);
+  });
+  ::close(fd);
+  if (!ended) return false;
+  const GrowLock lock(file, GrowLock::LockTimeout::none);
+  if (!lock || LedgerFile::any_slot_is_alive(lock.fd())) return false;
+  for_each_live(map,
+                [&](uint32_t slot) { ended = ended && dead[slot] == owner_of(map.slots[slot]); });
+  return ended && file.is_current() && unlink(file.path()) == 0;
+}
+
+void Ledger::sweep() const {
+  int count = 0;
+  find_ledger([&](const char*) { return ++count < 0; });
+  const uint64_t begun_ms = unix_now_ms();
+  // Begun anywhere, so that each has its turn where there are more than one sweep looks at.
+  int skip = count <= kSweepLooks
+                 ? 0
+                 : static_cast<int>(begun_ms % static_cast<uint64_t>(count - kSweepLooks + 1));
+  int looks = kSweepLooks;
+  find_ledger([&](const char* tenant) {
+    if (skip-- > 0) return false;
+    const uint64_t now_ms = unix_now_ms();
+    if (file_.tenant() != tenant) remove_ended(tenant, release_probe_, now_ms / 1000);
+    return --looks == 0 || now_ms - begun_ms > kSweepTime_ms;
+  });
+}
+
+}  // namespace fracgpu
