@@ -141,11 +141,16 @@ void PoolTable::put_back(const Pool& pool) {
   count_.store(pools_.size(), std::memory_order_relaxed);
 }
 
-size_t PoolTable::keys(int device_index, uint64_t* keys, size_t capacity) {
+size_t PoolTable::keys(int device_index, size_t seen, uint64_t* keys, size_t capacity) {
   Locked<SpinLock> lock(lock_);
   size_t count = 0;
   pools_.for_each([&](const Pool& pool) {
-    if (pool.device_index == device_index && count < capacity) keys[count++] = pool.key;
+    if (pool.device_index != device_index) return;
+    if (seen > 0) {
+      --seen;
+    } else if (count < capacity) {
+      keys[count++] = pool.key;
+    }
   });
   return count;
 }
