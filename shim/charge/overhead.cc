@@ -150,7 +150,7 @@ bool OverheadReservation::made(const void* handle) {
   charge(lock, outcome);
   if (process_.ledger.within_cap(device_index_)) {
     if (guessed && outcome.grown() > 0 && handle != nullptr) {
-      process_.guessed_modules.enter({.handle = handle,
+      process_.guessed_modules.enter({.key = GuessedModules::key_of(handle),
                                       .units = outcome.grown(),
                                       .device_index = device_index_,
                                       .context = image_.context});

@@ -47,7 +47,7 @@ namespace {
 
 // Nothing where a reading has told meanwhile what the process holds: then it has seen this too.
 void release_guessed(const OverheadLock& lock, const GuessedModules::Entry& module) {
-  if (module.handle == nullptr) return;
+  if (module.key == 0) return;
   const Overhead& overhead = lock.process().overhead[module.device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
   if (overhead.untold)
@@ -144,8 +144,8 @@ void forget_code(Process& process, uint16_t context) {
   process.libraries.forget_context(context);
   const OverheadLock lock(process);
   process.modules.forget_context(context);
-  for (GuessedModules::Entry module; (module = process.guessed_modules.take_of(context)).handle;)
-    release_guessed(lock, module);
+  process.guessed_modules.take_of(
+      context, [&](const GuessedModules::Entry& module) { release_guessed(lock, module); });
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {
