@@ -58,9 +58,9 @@ class ModuleTable {
   // another one at once.
   static constexpr char kLeaving = 0;
 
-  // Programs that go round more images than this have two readings for each pair, those that go
-  // round fewer have four for each image in all (16 to 1,024 tried). A walk over 256 entries takes
-  // 80 ns, over 1,024 0.4 us, and there are three of them in a load.
+  // Programs that go round more images than this have two readings for each pair of load and
+  // unload, those that go round fewer two for each image in all (16 to 1,024 tried). A walk takes
+  // 80 ns, over 1,024 entries 0.4 us.
   static constexpr int kMax = 256;
 
   // The instance lives from now on. A handle that the driver gives out again means a new one.
