@@ -72,6 +72,29 @@ void revoke(Cell& cell) {
   }
 }
 
+// What the live slots of some words of the bitmap hold, encoded: the upper half of an encoded pair
+// is its first number encoded, so that one decoding serves a sum. Of the slots claimed first, one
+// to a cache line, several in a word are summed without looking which are live: the cells of the
+// others are zero.
+constexpr uint32_t kWordsAtOnce = 4;
+[[gnu::noinline]] uint64_t encoded_held(const std::atomic<uint64_t>* words, const Cell* cells) {
+  constexpr uint64_t kFirst = 0x1111111111111111;
+  static_assert(layout::kCellsPerLine == 4);
+  uint64_t sum = 0;
+  const auto add = [&](const Cell& cell) { sum += cell.held_and_lease.load(kRelaxed) >> 32; };
+  for (uint32_t i = 0; i < kWordsAtOnce; ++i, cells += 64) {
+    uint64_t live = words[i].load(kRelaxed);
+    if (live == 0) continue;
+    if (const uint64_t first = live & kFirst; (first & (first - 1)) != 0) {
+#pragma GCC unroll 4
+      for (uint32_t j = 0; j < 64; j += 4) add(cells[j]);
+      live &= ~kFirst;
+    }
+    for (; live != 0; live &= live - 1) add(cells[std::countr_zero(live)]);
+  }
+  return sum;
+}
+
 uint64_t encoded_cap(uint64_t bytes) {
   return layout::encode(std::max<uint64_t>(bytes / layout::kUnit, 1));
 }
@@ -323,42 +346,41 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
   return true;
 }
 
-uint64_t Ledger::held(int device, bool alive_only) const {
+uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const Cell* const cells = ledger.cells[device];
-  uint64_t sum = 0;
-  if (!alive_only) {
-    // Programs ask this often. The slots claimed first, one to a cache line, are summed without
-    // looking which are live: the cells of the others are zero. The upper half of an encoded pair
-    // is its first number encoded, so that one decoding serves all.
-    uint64_t encoded = 0;
-    const auto add = [&](const Cell& cell) { encoded += cell.held_and_lease.load(kRelaxed) >> 32; };
-    constexpr uint64_t kFirst = 0x1111111111111111;
-    static_assert(layout::kCellsPerLine == 4);
-    for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
-      const uint64_t live = ledger.live[i].load(kRelaxed);
-      const Cell* const group = cells + i * 64;
-      const uint64_t first = live & kFirst;
-      if ((first & (first - 1)) == 0) {
-        if (first != 0) add(group[std::countr_zero(first)]);
-      } else {
-        for (uint32_t j = 0; j < 64; j += 4) add(group[j]);
-      }
-      for (uint64_t bits = live & ~kFirst; bits != 0; bits &= bits - 1) {
-        add(group[std::countr_zero(bits)]);
-      }
+  uint64_t encoded = 0;
+  // Programs ask this often, and most words of the bitmap are zero.
+  static_assert(kMaxSlots / 64 % kWordsAtOnce == 0 && kWordsAtOnce == 4);
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < kMaxSlots / 64; i += kWordsAtOnce) {
+    const std::atomic<uint64_t>* const words = ledger.live + i;
+    if ((words[0].load(kRelaxed) | words[1].load(kRelaxed) | words[2].load(kRelaxed) |
+         words[3].load(kRelaxed)) != 0) {
+      encoded += encoded_held(words, cells + i * 64);
     }
-    if (layout::is_codeword(encoded)) return layout::decode(encoded);
-    for_each_live(
-        ledger, [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
-    return sum;
   }
+  if (layout::is_codeword(encoded)) return layout::decode(encoded);
+  return held_one_by_one(cells);
+}
+
+// Where the sum is no codeword, some cell is damaged, and counts as kDamaged.
+uint64_t Ledger::held_one_by_one(const Cell* cells) const {
+  uint64_t sum = 0;
+  for_each_live(*file_.map(),
+                [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
+  return sum;
+}
+
+uint64_t Ledger::held_by_living(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
     const bool orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
     if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
-    sum += held_of(cells[slot].held_and_lease.load(kRelaxed));
+    sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
   });
   if (fd >= 0) ::close(fd);
   return sum;

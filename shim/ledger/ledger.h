@@ -165,7 +165,9 @@ class Ledger {
 
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
-  uint64_t held(int device, bool alive_only = false) const;
+  uint64_t held(int device, bool alive_only = false) const {
+    return alive_only ? held_by_living(device) : held_by_all(device);
+  }
   bool any_alive() const;
 
   // The slot of the tenant's living process of this name, or -1; and what is held there.
@@ -244,6 +246,9 @@ class Ledger {
   bool driver_released(int fd, uint32_t slot);
   void note_peak(int device) const;
   bool is_damaged(int device) const;
+  uint64_t held_by_all(int device) const;
+  uint64_t held_by_living(int device) const;
+  [[gnu::cold]] uint64_t held_one_by_one(const layout::Cell* cells) const;
   void describe_damage(Message& error) const;
 
   LedgerFile file_;
