@@ -72,26 +72,20 @@ void revoke(Cell& cell) {
   }
 }
 
-// What the live slots of some words of the bitmap hold, encoded: the upper half of an encoded pair
-// is its first number encoded, so that one decoding serves a sum. Of the slots claimed first, one
-// to a cache line, several in a word are summed without looking which are live: the cells of the
-// others are zero.
-constexpr uint32_t kWordsAtOnce = 4;
-[[gnu::noinline]] uint64_t encoded_held(const std::atomic<uint64_t>* words, const Cell* cells) {
+// What the live slots of a word of the bitmap hold, encoded: the upper half of an encoded pair is
+// its first number encoded, so that one decoding serves a sum. Several of those claimed first, one
+// to a cache line, are summed without looking which are live: the cells of the others are zero.
+[[gnu::noinline]] uint64_t encoded_held(uint64_t live, const Cell* cells) {
   constexpr uint64_t kFirst = 0x1111111111111111;
   static_assert(layout::kCellsPerLine == 4);
   uint64_t sum = 0;
   const auto add = [&](const Cell& cell) { sum += cell.held_and_lease.load(kRelaxed) >> 32; };
-  for (uint32_t i = 0; i < kWordsAtOnce; ++i, cells += 64) {
-    uint64_t live = words[i].load(kRelaxed);
-    if (live == 0) continue;
-    if (const uint64_t first = live & kFirst; (first & (first - 1)) != 0) {
+  if (const uint64_t first = live & kFirst; (first & (first - 1)) != 0) {
 #pragma GCC unroll 4
-      for (uint32_t j = 0; j < 64; j += 4) add(cells[j]);
-      live &= ~kFirst;
-    }
-    for (; live != 0; live &= live - 1) add(cells[std::countr_zero(live)]);
+    for (uint32_t i = 0; i < 64; i += 4) add(cells[i]);
+    live &= ~kFirst;
   }
+  for (; live != 0; live &= live - 1) add(cells[std::countr_zero(live)]);
   return sum;
 }
 
@@ -350,15 +344,11 @@ uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const Cell* const cells = ledger.cells[device];
   uint64_t encoded = 0;
-  // Programs ask this often, and most words of the bitmap are zero.
-  static_assert(kMaxSlots / 64 % kWordsAtOnce == 0 && kWordsAtOnce == 4);
-#pragma GCC unroll 4
-  for (uint32_t i = 0; i < kMaxSlots / 64; i += kWordsAtOnce) {
-    const std::atomic<uint64_t>* const words = ledger.live + i;
-    if ((words[0].load(kRelaxed) | words[1].load(kRelaxed) | words[2].load(kRelaxed) |
-         words[3].load(kRelaxed)) != 0) {
-      encoded += encoded_held(words, cells + i * 64);
-    }
+  // Programs ask this often, and most words are zero.
+#pragma GCC unroll 16
+  for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
+    const uint64_t live = ledger.live[i].load(kRelaxed);
+    if (live != 0) encoded += encoded_held(live, cells + i * 64);
   }
   if (layout::is_codeword(encoded)) return layout::decode(encoded);
   return held_one_by_one(cells);
@@ -489,14 +479,6 @@ void Ledger::describe_damage(Message& error) const {
       "the ledger {} is damaged: something else wrote into it; no GPU memory is given out until "
       "all processes of the tenant have ended, then it is made anew",
       file_.path());
-}
-
-uint64_t Ledger::held_by_self(int device) const {
-  return held_of(own_cell(device).held_and_lease.load(kRelaxed));
-}
-
-uint64_t Ledger::cap(int device) const {
-  return layout::cap_units(file_.map()->devices[device].cap.load(kRelaxed));
 }
 
 uint64_t Ledger::context_size(int device) const {

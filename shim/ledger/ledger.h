@@ -161,7 +161,9 @@ class Ledger {
   void set_overhead(int device, uint64_t units);
   // Publishes how many allocations of this process live on the device just now.
   void set_allocations(int device, uint64_t number);
-  uint64_t held_by_self(int device) const;
+  uint64_t held_by_self(int device) const {
+    return layout::held_of(own_cell(device).held_and_lease.load(std::memory_order_relaxed));
+  }
 
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
@@ -183,7 +185,10 @@ class Ledger {
   bool set_cap(int device, uint64_t cap_bytes, Message& error);
 
   bool within_cap(int device) const { return held(device) <= cap(device); }
-  uint64_t cap(int device) const;  // units, or layout::kNoCap
+  // Units, or layout::kNoCap.
+  uint64_t cap(int device) const {
+    return layout::cap_units(file_.map()->devices[device].cap.load(std::memory_order_relaxed));
+  }
   // The largest context seen on the device, in units; 0: none yet.
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);
