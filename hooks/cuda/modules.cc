@@ -14,7 +14,9 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Reserved for the first module of a process; for later ones, the most that one took. An estimate.
+// Reserved for the first module of a process; for later ones, the most that one took. A first one
+// that takes more is over the cap for a moment, where there is no more room. What modules take
+// nobody has published: tests/hardware.sh measures one, as context.module_bytes.
 constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
 constexpr auto kNoModule = [] { return static_cast<const void*>(nullptr); };

@@ -115,7 +115,8 @@ struct PoolRequest {
 // Waits for everything that was freed in stream order and that nothing was said of since: the
 // driver, too, does so before it is out of memory. False where there is nothing to wait for.
 [[gnu::cold]] bool wait_for_frees(Process& process, const PoolRequest& request) {
-  constexpr size_t kMostStreams = 16;
+  // 2 KiB of stack. With 16, what 32 streams had freed did not serve an allocation of as much.
+  constexpr size_t kMostStreams = 256;
   if (process.pool_blocks.empty()) return false;
   uint64_t streams[kMostStreams];
   const size_t count = process.pool_blocks.streams(key_of(request.pool), process.contexts.epoch(),

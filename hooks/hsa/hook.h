@@ -15,7 +15,7 @@ enum class Place {
 };
 
 // The runtime's overhead on a device where no usage has been observed yet: heaps and queues of a
-// HIP process. An estimate, not a measurement.
+// HIP process. Corrected by KFD's count; tests/hardware.sh measures it, as amd.runtime_bytes.
 inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
 
 // Enters a device on which the runtime's overhead is charged already.

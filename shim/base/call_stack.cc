@@ -16,6 +16,7 @@
 namespace fracgpu {
 namespace {
 
+// Frames that are walked, the library's own too, for the six that are shown.
 constexpr unsigned kMaxFrames = 32;
 
 std::string_view object_of(uint64_t address) {

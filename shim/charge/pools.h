@@ -9,7 +9,8 @@
 namespace fracgpu {
 
 // Pools and graph memory grow by chunks of this size, or by what is asked for where that is more.
-// (Public behaviour, not documented and not measured.)
+// Public behaviour that is not documented: tests/hardware.sh measures it, as
+// sweep.pool_chunk_bytes.
 inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
 
 // Where the driver cannot be asked about a pool, its growth is left to the driver-reported usage,

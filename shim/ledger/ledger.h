@@ -176,11 +176,15 @@ class Ledger {
   void set_overhead(int device, uint64_t units);
   // Publishes how many allocations of this process live on the device just now.
   void set_allocations(int device, uint64_t number);
-  uint64_t held_by_self(int device) const;
+  uint64_t held_by_self(int device) const {
+    return layout::held_of(own_cell(device).held_and_lease.load(std::memory_order_relaxed));
+  }
 
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
-  uint64_t held(int device, bool alive_only = false) const;
+  uint64_t held(int device, bool alive_only = false) const {
+    return alive_only ? held_by_living(device) : held_by_all(device);
+  }
   bool any_alive() const;
 
   // The slot of the tenant's living process of this name, or -1; and what is held there.
@@ -196,7 +200,10 @@ class Ledger {
   bool set_cap(int device, uint64_t cap_bytes, Message& error);
 
   bool within_cap(int device) const { return held(device) <= cap(device); }
-  uint64_t cap(int device) const;  // units, or layout::kNoCap
+  // Units, or layout::kNoCap.
+  uint64_t cap(int device) const {
+    return layout::cap_units(file_.map()->devices[device].cap.load(std::memory_order_relaxed));
+  }
   // The largest context seen on the device, in units; 0: none yet.
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);
@@ -262,6 +269,9 @@ class Ledger {
   bool nobody_holds_anything() const;
   void note_peak(int device) const;
   bool is_damaged(int device) const;
+  uint64_t held_by_all(int device) const;
+  uint64_t held_by_living(int device) const;
+  [[gnu::cold]] uint64_t held_one_by_one(const layout::Cell* cells) const;
   void describe_damage(Message& error) const;
 
   LedgerFile file_;

@@ -197,7 +197,8 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
 
 uint64_t Process::tenant_held(int device_index) {
   // Looking for the dead costs a system call for each living process, and programs ask for the free
-  // memory in loops. 10 ms is sooner than a person or a scheduler notices; chosen, not measured.
+  // memory in loops: 17 us beside one process, 105 us beside 63. At 10 ms that is 1 % of a core;
+  // with 1 to 1,000 ms the mean call took the same.
   constexpr uint64_t kReapInterval_ms = 10;
   const uint64_t held = ledger.held(device_index);
   // Only what other processes hold may belong to dead ones.

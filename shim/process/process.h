@@ -44,7 +44,10 @@ class UnreadCalls {
   }
 
  private:
-  static constexpr uint32_t kFirst = 8, kMost = 1u << 16;  // chosen, not measured
+  // 100,000 pairs of loads and unloads take 17 readings. Each halving of the first adds one (1 to
+  // 64 tried); with a most of 512 they are 396, of 2^20 16. The larger the most, the later it is
+  // seen that a call takes something else than before.
+  static constexpr uint32_t kFirst = 8, kMost = 1u << 16;
 
   uint32_t left_ = 0, next_ = kFirst;
 };

@@ -21,7 +21,7 @@ class Imports {
   // An exporter's number: the own tenant, and from 2 on others. 0 is no exporter at all.
   static constexpr uint8_t kOwn = 1;
   // Of how many other tenants a process can be a foreign importer at once; those of more count as
-  // the own. Programs share memory with one or two; chosen, not measured.
+  // the own, so that no cap is exceeded. A place takes 360 bytes.
   static constexpr uint8_t kMaxForeignTenants = 16;
 
   // Who exported the memory of a handle; the exporter's ledger then knows of a call that may import

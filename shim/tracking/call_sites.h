@@ -22,6 +22,8 @@ class CallSites {
   void report(LiveMap& map, int device_index);
 
  private:
+  // What a person reads of them: three places, of six frames each. That 32 allocations are kept
+  // bounds the walk over them, by each allocation while FRACGPU_LOG asks for it.
   static constexpr int kSites = 32, kFrames = 6, kReported = 3;
 
   struct Site {

@@ -47,6 +47,8 @@ class ContextTable {
   bool several() const { return several_.load(std::memory_order_relaxed); }
 
  private:
+  // Follows from what contexts take: by public reports 150 MiB at least, so that as many would need
+  // 150 GiB of a device.
   static constexpr int kMax = 1024;
 
   SpinLock lock_;

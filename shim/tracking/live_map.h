@@ -112,6 +112,9 @@ class LiveMap {
   };
 
  private:
+  // The longest stall while a million allocations are added is 20 ms with 64 tables, when one
+  // grows; 216 ms with one, 56 with 16, 12 with 256. A reading locks all of them: 0.4 us, 3.7 us
+  // with 256. Adding and finding takes the same with 1 to 1,024.
   static constexpr int kShardBits = 6;
 
   friend struct TableCorrupter;  // a unit test, which breaks each invariant

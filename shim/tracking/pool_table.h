@@ -73,8 +73,9 @@ class PoolTable {
   bool remove(uint64_t key, Pool& pool);
   void put_back(const Pool& pool);
 
-  // Copies at most `capacity` keys of pools on the device index; returns how many.
-  size_t keys(int device_index, uint64_t* keys, size_t capacity);
+  // Copies the keys of at most `capacity` pools on the device index, without the first `seen` of
+  // them; returns how many.
+  size_t keys(int device_index, size_t seen, uint64_t* keys, size_t capacity);
 
   // Whether there is any pool; costs one comparison.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }

@@ -19,7 +19,7 @@ class StreamTable {
   // A capture begins in this stream: to be called before the driver is, so that whoever comes after
   // the capture sees it.
   void begin_capture(uint64_t stream) {
-    // Those who ask about a stream are in a short call of the driver. Chosen, not measured.
+    // Those who ask about a stream are in a short call of the driver. How long: see pool_table.cc.
     constexpr int kMostYields = 100'000;
     for (int yields = 0;; ++yields, sched_yield()) {
       Locked<SpinLock> lock(lock_);

@@ -15,6 +15,7 @@
 //
 // Prints "allocated=N refused=N bad=RC shrunk=N": how often the pool became smaller from one round
 // to the next, how many allocations were out of memory, and the first other result.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -52,7 +53,7 @@ struct Counts {
 
 class Loop {
  public:
-  explicit Loop(const Options& options) : options_(options) {
+  Loop(const Options& options, size_t streams) : options_(options), streams_(streams) {
     if (options_.pool == "own") {
       CUmemPoolProps properties = {};
       properties.allocType = 1;
@@ -74,7 +75,7 @@ class Loop {
     if (pattern == "chain") return chain(sizes);
     for (size_t i = 0; i < sizes.size(); ++i) {
       const bool by_turns = pattern == "handover" || pattern == "follow";
-      const CUstream stream = streams_[pattern == "streams" ? i % 2 : by_turns ? number % 2 : 0];
+      const CUstream stream = streams_[pattern == "streams" ? i : by_turns ? number % 2 : 0];
       if (pattern == "handover" && number > 0) {
         counts_.count(call("cuStreamWaitEvent", stream, event_, 0u));
       }
@@ -151,7 +152,7 @@ class Loop {
 
   const Options options_;
   CUmemoryPool pool_ = nullptr;
-  CUstream streams_[2] = {};
+  std::vector<CUstream> streams_;
   void *module_ = nullptr, *kernel_ = nullptr, *event_ = nullptr;
   uint64_t reserved_ = 0;
 };
@@ -187,7 +188,7 @@ int run(int argc, char** argv) {
   for (int i = next + 2; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10) << 20);
   World world;
   if (!api.begin(world)) return 3;
-  Loop loop(options);
+  Loop loop(options, std::max<size_t>(sizes.size(), 2));
   std::mutex one_round;
   const auto rounds_of_thread = [&] {
     api.begin_thread(world);

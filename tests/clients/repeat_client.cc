@@ -100,6 +100,12 @@ int allocate(uint64_t bytes) {
   return call("cuMemAlloc_v2", &address, size_t{bytes});
 }
 
+int allocate_and_free(size_t bytes) {
+  CUdeviceptr address = 0;
+  const int rc = call("cuMemAlloc_v2", &address, bytes);
+  return rc == 0 ? call("cuMemFree_v2", address) : rc;
+}
+
 int run(const std::string& name, const std::string& argument) {
   if (name == "modules") return repeat(number(argument), [] { return load("any") | unload(); });
   if (name == "load") return load(argument);
@@ -116,6 +122,10 @@ int run(const std::string& name, const std::string& argument) {
   if (name == "droparrays") return repeat(number(argument), destroy_array);
   if (name == "globals") return repeat(number(argument), find_global);
   if (name == "looks") return repeat(number(argument), look);
+  if (name == "smallpairs")
+    return repeat(number(argument), [] { return allocate_and_free(4u << 10); });
+  if (name == "wholepairs")
+    return repeat(number(argument), [] { return allocate_and_free(2u << 20); });
   if (name == "launch") return launch();
   if (name == "alloc") return allocate(number(argument) << 20);
   if (name == "toomuch") return allocate(uint64_t{1} << 50);

@@ -66,6 +66,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Legacy", "--stream=legacy turn 5 5120 3000 1"},
                     Case{"PerThread", "--stream=unnamed turn 5 5120 3000 1"},
                     Case{"Synchronised", "--wait=stream turn 5 5120 3000 1"},
+                    Case{
+                        "FortyStreams",
+                        "streams 2 150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 "
+                        "150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 150 "
+                        "150 150 150 150 150 150 6400"},
                     Case{"AfterAnEvent", "--wait=event --pool=own turn 5 5120 3000 1"},
                     Case{"FourStreamsOfThreads", "--threads=4 --stream=unnamed turn 5 5120 3000"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -38,17 +38,43 @@ TEST(ModuleTableTest, AHandleThatIsGivenOutAgainMeansTheNewOne) {
 
 TEST(ModuleTableTest, TheOldestWithoutAnInstanceMakesPlace) {
   ModuleTable table;
-  for (uint64_t image = 1; image <= 64; ++image)
+  constexpr uint64_t kMost = ModuleTable::kMax;
+  for (uint64_t image = 1; image <= kMost; ++image)
     table.enter(table.of_image(image, 1), handle(image));
-  EXPECT_EQ(table.of_image(65, 1), nullptr) << "all live";
+  EXPECT_EQ(table.of_image(kMost + 1, 1), nullptr) << "all live";
   table.of_handle(handle(40))->handle = nullptr;
   table.of_handle(handle(20))->handle = nullptr;
-  KnownModule* const place = table.of_image(65, 1);
+  KnownModule* const place = table.of_image(kMost + 1, 1);
   ASSERT_NE(place, nullptr);
-  table.enter(place, handle(65));
+  table.enter(place, handle(kMost + 1));
   EXPECT_EQ(table.of_image(40, 1)->used, 40u) << "the younger one stayed";
   table.forget_context(1);
-  EXPECT_EQ(table.of_handle(handle(65)), nullptr);
+  EXPECT_EQ(table.of_handle(handle(kMost + 1)), nullptr);
+}
+
+// Programs load their modules by the thousand, and what is not entered stays charged.
+TEST(GuessedModulesTest, EachIsGivenBack) {
+  constexpr uint64_t kModules = 3000;
+  GuessedModules modules;
+  for (uint64_t i = 1; i <= kModules; ++i) {
+    modules.enter({.key = GuessedModules::key_of(handle(i)),
+                   .units = i,
+                   .device_index = 0,
+                   .context = static_cast<uint16_t>(1 + i % 2)});
+  }
+  EXPECT_EQ(modules.take(handle(kModules)).units, kModules);
+  EXPECT_EQ(modules.take(handle(kModules)).key, 0u) << "taken once";
+  EXPECT_EQ(modules.take(handle(kModules + 1)).key, 0u);
+  EXPECT_EQ(modules.take(nullptr).key, 0u);
+  uint64_t odd = 0, count = 0;
+  modules.take_of(2, [&](const GuessedModules::Entry& module) {
+    odd += module.units;
+    ++count;
+  });
+  EXPECT_EQ(count, kModules / 2);
+  EXPECT_EQ(odd, kModules / 2 * (kModules / 2)) << "the sum of the odd numbers below it";
+  EXPECT_EQ(modules.take(handle(1)).key, 0u);
+  EXPECT_EQ(modules.take(handle(2)).units, 2u);
 }
 
 TEST(LibraryTableTest, IsLoadedByContext) {

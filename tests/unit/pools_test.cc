@@ -36,8 +36,8 @@ bool grows_and_falls_silent(uint64_t key, uint64_t& bytes) {
 constexpr PoolDriver kDriver = {.reserved = grows_and_falls_silent, .trim = [](uint64_t) {}};
 
 // Runs `body(process, device_index)` in a child, which has a Process of its own and is killed if it
-// does not come to an end.
-void in_a_process(const std::function<void(Process&, int)>& body) {
+// does not come to an end. What it returns is 0 if all is well.
+void in_a_process_of_its_own(const std::function<int(Process&, int)>& body) {
   const ScratchTenant tenant;
   const pid_t child = fork();
   if (child == 0) {
@@ -48,16 +48,22 @@ void in_a_process(const std::function<void(Process&, int)>& body) {
     Process* const process = Process::self();
     const int device_index =
         process != nullptr ? process->index_of_device(0, "GPU-test", 1u << 30) : -1;
-    if (device_index < 0 || !process->pools.add(kKey, device_index, kDriver)) _exit(2);
-    body(*process, device_index);
-    const uint64_t overhead = process->overhead[device_index].units;
-    const uint64_t held = process->ledger.held_by_self(device_index);
-    _exit(overhead == kGrownUnits && held == overhead ? 0 : 3);
+    _exit(device_index >= 0 ? body(*process, device_index) : 2);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_FALSE(WIFSIGNALED(status)) << "killed by signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+void in_a_process(const std::function<void(Process&, int)>& body) {
+  in_a_process_of_its_own([&](Process& process, int device_index) {
+    if (!process.pools.add(kKey, device_index, kDriver)) return 2;
+    body(process, device_index);
+    const uint64_t overhead = process.overhead[device_index].units;
+    const uint64_t held = process.ledger.held_by_self(device_index);
+    return overhead == kGrownUnits && held == overhead ? 0 : 3;
+  });
 }
 
 TEST(PoolsTest, ReadingTheUsageWithoutAnAnswerCharges) {
@@ -73,6 +79,29 @@ TEST(PoolsTest, RefusingAContextWithoutAnAnswerCharges) {
 
 TEST(PoolsTest, SettlingWithoutAnAnswerCharges) {
   in_a_process([](Process& process, int) { settle_pool(process, kKey, nullptr); });
+}
+
+// Pools of which each holds a little that it does not use.
+constexpr uint64_t kManyPools = 1000;
+bool is_trimmed[kManyPools + 1];
+
+constexpr PoolDriver kUnused = {.reserved =
+                                    [](uint64_t key, uint64_t& bytes) {
+                                      bytes = is_trimmed[key] ? 0 : layout::kUnit;
+                                      return true;
+                                    },
+                                .trim = [](uint64_t key) { is_trimmed[key] = true; }};
+
+TEST(PoolsTest, EveryPoolIsTrimmed) {
+  in_a_process_of_its_own([](Process& process, int device_index) {
+    for (uint64_t key = 1; key <= kManyPools; ++key) {
+      if (!process.pools.add(key, device_index, kUnused)) return 2;
+    }
+    settle_pools(process, device_index);
+    if (process.ledger.held_by_self(device_index) != kManyPools) return 3;
+    return trim_pools(process, device_index) && process.ledger.held_by_self(device_index) == 0 ? 0
+                                                                                               : 4;
+  });
 }
 
 }  // namespace
