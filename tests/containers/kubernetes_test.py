@@ -1,11 +1,15 @@
 """kubernetes_test.py BUILD: the policies, overlays and examples, judged by a real API server."""
+import base64
 import copy
 import functools
 import glob
+import http.server
 import json
 import os
 import re
+import ssl
 import sys
+import threading
 
 import yaml
 
@@ -86,7 +90,7 @@ def test_examples_are_admitted_and_capped():
 
 def test_every_file_is_of_the_api_and_says_its_version():
     cluster().kubectl("create", "namespace", "nvidia-device-plugin")
-    for below in ("base", "v1beta1", "pods", "plugins"):
+    for below in ("base", "v1beta1", "demand", "pods", "plugins"):
         files = glob.glob(f"{KUBERNETES}/{below}/*.yaml")
         assert files, below
         for file in files:
@@ -247,6 +251,15 @@ def change(kind, path, content):
     return status, said if status == 200 else said["message"]
 
 
+def debug(name, **container):
+    return change("strategic-merge", f"{name}/ephemeralcontainers",
+                  {"spec": {"ephemeralContainers": [{"name": "hostile", "image": "x", **container}]}})
+
+
+def delete(name):
+    assert cluster().send("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")[0] == 200
+
+
 def test_a_cap_is_not_changed_afterwards():
     for given in (pod({MEMORY: "8GiB"}), pod({"app": "x"})):
         assert cluster().make(given, really=True)[0] == 201
@@ -258,7 +271,7 @@ def test_a_cap_is_not_changed_afterwards():
             assert status == 422 and "a pod's cap is set when it is made: delete the pod" in said, f"{labels}: {said}"
         status, said = change("merge", "p", {"metadata": {"annotations": {MEMORY: "9GiB"}}})
         assert status == 422 and "a cap is a label" in said, said
-        assert cluster().send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")[0] == 200
+        delete("p")
 
 
 def test_debugging_containers_have_the_cap_too():
@@ -266,14 +279,10 @@ def test_debugging_containers_have_the_cap_too():
     # Nobody can lower the guard between: the cap is what the pod was made with.
     assert change("merge", "p", {"metadata": {"annotations": {"gpu-fraction": None}}})[0] == 200
 
-    def debug(**container):
-        return change("strategic-merge", "p/ephemeralcontainers",
-                      {"spec": {"ephemeralContainers": [{"name": "hostile", "image": "x", **container}]}})
-
     for container, reason in (({"env": [{"name": LIMIT, "value": "1.0"}]}, f"container hostile: take {LIMIT}"),
                               ({"volumeMounts": [{"name": "fracgpu-preload", "mountPath": "/x"}]}, "are the cap's"),
                               ({"volumeMounts": [{"name": "fracgpu-library", "mountPath": "/etc/ld.so.preload"}]}, "are the cap's")):
-        status, said = debug(**container)
+        status, said = debug("p", **container)
         assert status == 422 and reason in said, f"{container}: {said}"
     for name in ("first", "second"):
         status, out, err = cluster().kubectl("debug", "p", "--image=x", "-c", name, "--attach=false", "--profile=general")
@@ -281,11 +290,11 @@ def test_debugging_containers_have_the_cap_too():
     made = cluster().send("GET", f"{PODS}/p")[1]
     assert [each["name"] for each in made["spec"]["ephemeralContainers"]] == ["first", "second"]
     expect_capped(made, "0.5")
-    assert cluster().send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")[0] == 200
+    delete("p")
     assert cluster().make(pod(), really=True)[0] == 201
-    assert debug()[0] == 200, "a pod without a cap is none of ours"
+    assert debug("p")[0] == 200, "a pod without a cap is none of ours"
     assert not variables(cluster().send("GET", f"{PODS}/p")[1]["spec"]["ephemeralContainers"][0], LIMIT)
-    assert cluster().send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")[0] == 200
+    delete("p")
 
 
 def workload(kind, labels=None, inner=None, annotations=None):
@@ -366,6 +375,100 @@ def test_pod_security():
     status, said = cluster().make({"kind": "Pod", "apiVersion": "v1", "spec": daemon["spec"], "metadata": {
         "name": "p", "namespace": "fracgpu", "labels": daemon["metadata"]["labels"]}})
     assert status == 201, said
+
+
+def test_a_cap_is_demanded_where_that_is_wanted():
+    server = cluster()
+
+    def asking(resource, labels=None, **more):
+        return pod(labels, resources={"limits": {resource: 1}}, **more)
+
+    assert server.make(asking("nvidia.com/gpu"))[0] == 201, "it is off until it is applied"
+    status, out, err = server.kubectl("apply", "-k", f"{KUBERNETES}/demand")
+    assert status == 0, f"{out} {err}"
+    wait_until(lambda: server.make(asking("nvidia.com/gpu"))[0] != 201, "the policy is in force")
+    said = "container a asks for a GPU that others share: say how much of its memory by the pod's label fracgpu.dev/memory, as"
+    refused(asking("nvidia.com/gpu"), said)
+    refused(asking("nvidia.com/gpu.shared"), said)
+    refused(pod(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), said)
+    refused(pod(None, {"gpu-fraction": "0.5"}, resources={"limits": {"nvidia.com/gpu": 1}}), said)
+    refused(pod(spec={"initContainers": [{"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+                      "containers": [{"name": "b", "image": "x"}]}), said)
+    admitted(asking("nvidia.com/gpu", {MEMORY: "8Gi"}), "8GiB")
+    admitted(kai({"gpu-fraction": "0.5"}), "0.5")
+    for given in (pod(), asking("nvidia.com/mig-1g.10gb"), asking("cpu"),
+                  pod(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}])):
+        assert server.make(given)[0] == 201, given
+    refused(pod(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}]), said)
+    assert server.make(pod(), really=True)[0] == 201
+    all_of_them = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    status, why = debug("p", env=all_of_them)
+    assert status == 422 and "container hostile asks for a GPU that others share" in why, why
+    assert debug("p")[0] == 200
+    delete("p")
+    assert server.make(asking("nvidia.com/gpu", {MEMORY: "8Gi"}), really=True)[0] == 201
+    assert debug("p", env=all_of_them)[0] == 200, "it has the cap"
+    delete("p")
+    path = f"{POLICIES}/validatingadmissionpolicies/fracgpu-demand"
+    (shared,) = [i for i, each in enumerate(server.send("GET", path)[1]["spec"]["variables"]) if each["name"] == "shared"]
+    status, said_then = server.send("PATCH", path, [{"op": "replace", "path": f"/spec/variables/{shared}/expression",
+                                                     "value": "['nvidia.com/mig-*', 'amd.com/*']"}],
+                                    kind="application/json-patch+json")
+    assert status == 200, said_then
+    for resource in ("nvidia.com/mig-1g.10gb", "amd.com/cpx_nps4", "amd.com/gpu"):
+        wait_until(lambda name=resource: server.make(asking(name))[0] != 201, f"{resource} is in force")
+        refused(asking(resource), said)
+    assert server.make(asking("nvidia.com/gpu"))[0] == 201
+    server.send("POST", "/api/v1/namespaces", {"metadata": {"name": "images", "labels": {"fracgpu.dev/uncapped": "true"}}})
+    server.send("POST", "/api/v1/namespaces/images/serviceaccounts", {"metadata": {"name": "default"}})
+    given = asking("amd.com/gpu")
+    given["metadata"]["namespace"] = "images"
+    assert server.make(given)[0] == 201
+    status, out, err = server.kubectl("delete", "-k", f"{KUBERNETES}/demand")
+    assert status == 0, err
+    wait_until(lambda: server.make(asking("amd.com/gpu"))[0] == 201, "the policy is gone")
+
+
+class Injector(http.server.BaseHTTPRequestHandler):
+    """A webhook that adds a sidecar, as a service mesh does."""
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sidecar = {"op": "add", "path": "/spec/containers/-", "value": {"name": "mesh", "image": "x"}}
+        there = any(each["name"] == "mesh" for each in review["request"]["object"]["spec"]["containers"])
+        answer = {"uid": review["request"]["uid"], "allowed": True, **({} if there else {
+            "patchType": "JSONPatch", "patch": base64.b64encode(json.dumps([sidecar]).encode()).decode()})}
+        text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        pass
+
+
+def test_sidecars_that_others_add_have_the_cap():
+    api = cluster()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Injector) as hook:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{api.folder}/certificate", f"{api.folder}/key")
+        hook.socket = context.wrap_socket(hook.socket, server_side=True)
+        threading.Thread(target=hook.serve_forever, daemon=True).start()
+        with open(f"{api.folder}/certificate", "rb") as file:
+            bundle = base64.b64encode(file.read()).decode()
+        hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        status, said = api.send("POST", hooks, {"metadata": {"name": "mesh"}, "webhooks": [{
+            "name": "mesh.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": f"https://127.0.0.1:{hook.server_address[1]}/", "caBundle": bundle},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]})
+        assert status == 201, said
+        given = pod({MEMORY: "8GiB"})
+        wait_until(lambda: len(api.make(given)[1]["spec"]["containers"]) == 2, "the webhook is called")
+        assert len(admitted(given, "8GiB")["spec"]["containers"]) == 2
+        assert api.send("DELETE", f"{hooks}/mesh")[0] == 200
+        wait_until(lambda: len(api.make(given)[1]["spec"]["containers"]) == 1, "the webhook is gone")
+        hook.shutdown()
 
 
 def test_without_its_mutation_no_pod_is_uncapped():
