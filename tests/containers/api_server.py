@@ -141,7 +141,7 @@ class ApiServer:
                 return True
             try:
                 return self.send("GET", "/readyz")[0] == 200
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 return False
 
         wait_until(ready, "the API server answers")
@@ -198,12 +198,19 @@ class ApiServer:
         """Applies an overlay of containers/kubernetes and waits until its policies are in force."""
         status, out, err = self.kubectl("apply", "-k", f"{KUBERNETES}/{overlay}")
         assert status == 0, f"{out} {err}"
-        capped, wrong, open_to = (pod({"fracgpu.dev/memory": "8GiB"}), pod({"fracgpu.dev/unknown": "x"}),
-                                  pod({"fracgpu.dev/memory": "8GiB"}, env=[{"name": "FRACGPU_TENANT", "value": "x"}]))
-        wait_until(lambda: self.make(wrong)[0] != 201 and self.make(open_to)[0] != 201 and
-                   self.make(capped)[0] == 201 and "env" in self.make(capped)[1]["spec"]["containers"][0],
-                   f"the policies of {overlay} are in force")
-        return out
+        self.wait_for_policies()
+
+    def wait_for_policies(self):
+        """Until all three are in force, which is some time after they were made."""
+        capped, wrong = pod({"fracgpu.dev/memory": "8GiB"}), pod({"fracgpu.dev/unknown": "x"})
+        open_to = pod({"fracgpu.dev/memory": "8GiB"}, env=[{"name": "FRACGPU_TENANT", "value": "x"}])
+
+        def in_force():
+            status, made = self.make(capped)
+            return (status == 201 and "env" in made["spec"]["containers"][0] and
+                    self.make(wrong)[0] != 201 and self.make(open_to)[0] != 201)
+
+        wait_until(in_force, "the policies are in force")
 
     def controllers(self, *names):
         """Starts these controllers; skips where there are none."""

@@ -13,8 +13,8 @@ import threading
 
 import yaml
 
-from api_server import KUBERNETES, ApiServer, pod
-from rig import GIB, Machine, Skipped, main, wait_until
+from api_server import KUBERNETES, ApiServer, pod, programs
+from rig import GIB, Machine, Skipped, finished, main, wait_until
 
 LIMIT, TENANT = "FRACGPU_MEMORY_LIMIT", "FRACGPU_TENANT"
 MEMORY, FRACTION, CLEARML = "fracgpu.dev/memory", "fracgpu.dev/fraction", "clearml-injector/fraction"
@@ -23,9 +23,17 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1"
 PODS = "/api/v1/namespaces/default/pods"
 
 
+def oldest_emulated():
+    """The oldest version that this server can act as."""
+    major, minor = re.match(r"Kubernetes v(\d+)\.(\d+)", finished([f"{programs()}/kube-apiserver", "--version"])[1]).groups()
+    return f"kube={major}.{int(minor) - 3}"
+
+
 @functools.lru_cache
 def cluster():
-    server = ApiServer("--runtime-config=admissionregistration.k8s.io/v1beta1=true")
+    # Expressions may use what CEL had in that version, so that the overlay for older clusters is judged too.
+    server = ApiServer("--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+                       f"--min-compatibility-version={oldest_emulated()}")
     print("Kubernetes", server.version, flush=True)
     server.apply("base")
     return server
@@ -225,7 +233,8 @@ def test_what_undoes_the_cap_is_refused():
         refused(pod(labels, volumeMounts=[{"name": "fracgpu-preload", **mount}]), "are the cap's; mount yours elsewhere")
     refused(pod(labels, None, {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]},
                 volumeDevices=[{"name": "d", "devicePath": "/etc//ld.so.preload"}]), "are the cap's; mount yours elsewhere")
-    for source in ({"emptyDir": {}}, {"hostPath": {"path": "/etc/hostname"}}, {"configMap": {"name": "x"}}):
+    for source in ({"emptyDir": {}}, {"hostPath": {"path": "/etc/hostname"}}, {"configMap": {"name": "x"}},
+                   {"hostPath": {"path": "/var/lib/fracgpu/ld.so.preload"}}):
         refused(pod(labels, None, {"volumes": [{"name": "fracgpu-preload", **source}]}),
                 "the volumes fracgpu-library and fracgpu-preload are the cap's: give yours other names")
     # Each with a ledger of its own would have the whole cap for itself.
@@ -464,10 +473,10 @@ def test_sidecars_that_others_add_have_the_cap():
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]})
         assert status == 201, said
         given = pod({MEMORY: "8GiB"})
-        wait_until(lambda: len(api.make(given)[1]["spec"]["containers"]) == 2, "the webhook is called")
+        wait_until(lambda: "'mesh'" in str(api.make(given)[1]), "the webhook is called")
         assert len(admitted(given, "8GiB")["spec"]["containers"]) == 2
         assert api.send("DELETE", f"{hooks}/mesh")[0] == 200
-        wait_until(lambda: len(api.make(given)[1]["spec"]["containers"]) == 1, "the webhook is gone")
+        wait_until(lambda: "'mesh'" not in str(api.make(given)[1]), "the webhook is gone")
         hook.shutdown()
 
 
@@ -485,24 +494,34 @@ def test_without_its_mutation_no_pod_is_uncapped():
 
 def test_the_overlay_for_older_clusters():
     server = cluster()
-    status, out, err = server.kubectl("delete", "-k", f"{KUBERNETES}/base", "--wait=false")
+    kinds = [f"{each}admission{what}" for each in ("mutating", "validating") for what in ("policies", "policybindings")]
+    status, _, err = server.kubectl("delete", ",".join(kinds), "--all")
     assert status == 0, err
-    wait_until(lambda: server.make(pod({"fracgpu.dev/unknown": "x"}))[0] == 201 and
-               not variables(server.make(pod({MEMORY: "8GiB"}))[1]["spec"]["containers"][0], LIMIT), "base is gone")
-    server.send("DELETE", "/api/v1/namespaces/fracgpu")
+
+    def gone():
+        status, made = server.make(pod({MEMORY: "8GiB"}))
+        return (status == 201 and not variables(made["spec"]["containers"][0], LIMIT) and
+                server.make(pod({"fracgpu.dev/unknown": "x"}))[0] == 201)
+
+    wait_until(gone, "base is gone")
+    server.apply("v1beta1")
     status, out, err = server.kubectl("kustomize", f"{KUBERNETES}/v1beta1")
     assert status == 0, err
-    kinds = {each["kind"]: each["apiVersion"] for each in yaml.safe_load_all(out)}
-    assert kinds["MutatingAdmissionPolicy"] == kinds["MutatingAdmissionPolicyBinding"] == "admissionregistration.k8s.io/v1beta1"
-    policies = [each for each in yaml.safe_load_all(out) if "Polic" in each["kind"]]
-    for each in policies:
-        group, plural = each["apiVersion"], each["kind"].lower().replace("policy", "policies") if each["kind"].endswith(
-            "Policy") else each["kind"].lower() + "s"
-        status, said = server.send("POST", f"/apis/{group}/{plural}?fieldValidation=Strict", each)
-        assert status == 201, said
-    wait_until(lambda: server.make(pod({"fracgpu.dev/unknown": "x"}))[0] != 201 and
-               "env" in server.make(pod({MEMORY: "8GiB"}))[1]["spec"]["containers"][0], "v1beta1 is in force")
+    versions = {each["kind"]: each["apiVersion"] for each in yaml.safe_load_all(out) if each["kind"].startswith("Mutating")}
+    assert set(versions.values()) == {"admissionregistration.k8s.io/v1beta1"} and len(versions) == 2, versions
     examples_hold()
+
+
+def test_a_cluster_that_cannot_mutate_refuses():
+    with ApiServer(f"--emulated-version={oldest_emulated()}") as server:
+        status, _, err = server.kubectl("apply", "-k", f"{KUBERNETES}/v1beta1")
+        assert status != 0 and 'no matches for kind "MutatingAdmissionPolicy"' in err, err
+        assert server.kubectl("apply", "-k", f"{KUBERNETES}/demand")[0] == 0
+        for given, reason in ((pod({MEMORY: "8Gi"}), "this pod asks for a cap and did not get one"),
+                              (pod({"fracgpu.dev/memroy": "8GiB"}), "a label of fracgpu.dev is unknown"),
+                              (pod(resources={"limits": {"nvidia.com/gpu": 1}}), "asks for a GPU that others share")):
+            wait_until(lambda one=given, said=reason: said in str(server.make(one)[1]), reason)
+        assert server.make(pod())[0] == 201
 
 
 try:
