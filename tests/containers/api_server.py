@@ -42,11 +42,11 @@ def programs():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(f"{where}/unpacked"):
             fresh = tempfile.mkdtemp(dir=where)
-            status, _, err = finished(["tar", "-C", fresh, "-xf", archives[-1], "--wildcards", "*kube-apiserver",
-                                       "*kube-controller-manager"])
-            if status != 0:
+            wanted = [f"*{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")]
+            _, _, err = finished(["tar", "-C", fresh, "-xf", archives[-1], "--wildcards", *wanted])
+            if not glob.glob(f"{fresh}/**/kube-apiserver", recursive=True):
                 shutil.rmtree(fresh)
-                raise Skipped(f"{os.path.basename(archives[-1])} does not unpack: {err.strip().splitlines()[0]}")
+                raise Skipped(f"{os.path.basename(archives[-1])} holds no kube-apiserver: {err.strip().splitlines()[0]}")
             os.rename(fresh, f"{where}/unpacked")
     return os.path.dirname(glob.glob(f"{where}/unpacked/**/kube-apiserver", recursive=True)[0])
 
@@ -212,15 +212,21 @@ class ApiServer:
 
         wait_until(in_force, "the policies are in force")
 
-    def controllers(self, *names):
-        """Starts these controllers; skips where there are none."""
-        if not os.access(f"{self.programs}/kube-controller-manager", os.X_OK):
-            raise Skipped("no kube-controller-manager beside kube-apiserver")
+    def run(self, name, *arguments):
+        """Starts another program of the release with the administrator's rights; skips where it is not there."""
+        if not os.access(f"{self.programs}/{name}", os.X_OK):
+            raise Skipped(f"no {name} beside kube-apiserver")
+        return self.child(name, f"{self.programs}/{name}", "--kubeconfig", self.kubeconfig(), *arguments)
+
+    def loop(self, name, *arguments):
+        """Starts the controllers' or the scheduler's loop."""
         config = self.kubeconfig()
-        self.child("kube-controller-manager", f"{self.programs}/kube-controller-manager", "--kubeconfig", config,
-                   "--authentication-kubeconfig", config, "--authorization-kubeconfig", config,
-                   "--bind-address", "127.0.0.1", "--secure-port", str(free_ports(1)[0]), "--leader-elect=false",
-                   "--cert-dir", f"{self.folder}/controllers", "--controllers", ",".join(names))
+        return self.run(name, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config, "--bind-address",
+                        "127.0.0.1", "--secure-port", str(free_ports(1)[0]), "--leader-elect=false",
+                        "--cert-dir", f"{self.folder}/{name}", *arguments)
+
+    def controllers(self, *names):
+        return self.loop("kube-controller-manager", "--controllers", ",".join(names))
 
 
 PATHS = {"Pod": ("api/v1", "pods"), "Deployment": ("apis/apps/v1", "deployments"), "Job": ("apis/batch/v1", "jobs"),
