@@ -31,8 +31,11 @@ def start(machine, name, labels, *commands, volumes=(), mounts=()):
 
 def told(name, container, pattern):
     """Waits until the container has written that."""
-    wait_until(lambda: re.search(pattern, cluster().logs(name, container)),
-               f"{name} {container} writes {pattern}: {cluster().kubectl('describe', 'pod', name)[1][-600:]}")
+    try:
+        wait_until(lambda: re.search(pattern, cluster().logs(name, container)), f"{name} {container} writes {pattern}")
+    except AssertionError:
+        print(cluster().kubectl("describe", "pod", name)[1][-1500:])
+        raise
     return re.search(pattern, cluster().logs(name, container))
 
 
