@@ -43,7 +43,7 @@ def apart():
                   'ip link set lo up && mount --make-rshared / && exec "$@"')
         child = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
                                 "--propagation", "private", "sh", "-c", script, "sh", sys.executable, *sys.argv],
-                               env={**os.environ, MARK: folder}, check=False,
+                               env={**os.environ, MARK: folder, "TMPDIR": folder}, check=False,
                                preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
     finally:
         for group in glob.glob(f"/sys/fs/cgroup/{os.path.basename(folder)}") + glob.glob(
