@@ -36,6 +36,8 @@ tests="git python3-pyte python3-yaml libbenchmark-dev libamdhip64-dev libdrm-dev
 tests="$tests groff-base mandoc zsh fish libcap2-bin"
 # What makes and runs real containers and packages.
 tests="$tests debootstrap buildah podman runc musl rpm"
+# What makes the keys of a Kubernetes API server, unpacks its archive, and gives its node a network of its own.
+tests="$tests openssl zstd iproute2"
 # What looks at every access to memory.
 tests="$tests valgrind"
 

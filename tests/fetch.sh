@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
   exit 2
 }
 
@@ -53,6 +53,9 @@ case $part in
   hip-7.2.4) suite=experimental component=main base=sid packages=libamdhip64-7 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.7.2*' ;;
   nvtop-3.0) suite=bookworm component='contrib main' base=bookworm packages=nvtop proof=usr/bin/nvtop ;;
   nvtop-3.2) suite=trixie component=main base=trixie packages=nvtop proof=usr/bin/nvtop ;;
+  etcd-3.5) suite=sid component=main packages=etcd-server proof=usr/bin/etcd ;;
+  containerd-2) suite=sid component=main packages='containerd containernetworking-plugins' proof=usr/bin/containerd ;;
+  kubectl-1.36) suite=sid component=main packages=kubectl proof=usr/bin/kubectl ;;
   hip-headers-5.7) suite=trixie component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;
   hip-headers-6.4) suite=sid component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;
   hip-headers-7.2) suite=experimental component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;

@@ -1,21 +1,28 @@
 """cluster_test.py BUILD: what Kubernetes would run on a node, run by podman: the installation and a labelled pod."""
+import functools
 import json
 import os
 import shutil
 import tempfile
 
-from rig import (BUILD, GIB, PODMAN, RUN, SOURCE, Host, Skipped, binaries, build, debian, finished, main, needs, output)
+from api_server import ApiServer, pod
+from rig import GIB, PODMAN, RUN, SOURCE, Host, binaries, build, debian, main, needs, output
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+
+@functools.lru_cache
+def cluster():
+    server = ApiServer()
+    server.apply("base")
+    return server
 
 
-def admitted(**labels):
-    # The same script that the policies' own test calls fetches what evaluates them.
-    status, out, _ = finished([f"{HERE}/kubernetes/run.sh", BUILD, "admitted.cjs", json.dumps(labels)])
-    if status == 77:
-        raise Skipped(out.strip())
-    assert status == 0, out
-    return json.loads(out)
+def admitted(labels):
+    """A pod of two containers as a real API server stores it, and how the DaemonSet there installs the node's part."""
+    given = pod(labels, None, {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]})
+    status, made = cluster().make(given)
+    assert status == 201, made
+    daemon = cluster().send("GET", "/apis/apps/v1/namespaces/fracgpu/daemonsets/fracgpu-node")[1]
+    return {"pod": made["spec"], "install": daemon["spec"]["template"]["spec"]["initContainers"][0]}
 
 
 class ClusterNode:
@@ -44,11 +51,13 @@ class ClusterNode:
     def __exit__(self, *_):
         shutil.rmtree(self.folder)
 
-    def options(self, pod, container, uid):
+    def options(self, spec, container, uid):
         """podman's, for what the kubelet would do."""
-        paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+        paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
         options = []
         for mount in container["volumeMounts"]:
+            if mount["name"] not in paths:
+                continue  # the API server's own
             assert mount["readOnly"] and os.path.isfile(self.at(paths[mount["name"]])), mount
             options += ["-v", f"{self.at(paths[mount['name']])}:{mount['mountPath']}:ro"]
         for variable in container["env"]:
@@ -58,7 +67,7 @@ class ClusterNode:
 
 
 def test_labelled_pod_is_capped_as_one():
-    sound = admitted(**{"fracgpu.dev/memory": "8GiB"})
+    sound = admitted({"fracgpu.dev/memory": "8Gi"})
     with ClusterNode(sound["install"]) as node, Host("a100-40gb") as host:
         assert sorted(os.listdir(node.at("/etc/cdi"))) == ["fracgpu.dev-fraction.json", "fracgpu.dev-memory.json"]
         assert sorted(os.listdir(node.at("/var/lib/fracgpu"))) == ["fracgpu", "ld.so.preload", "libfracgpu.so", "limits"]
@@ -79,7 +88,7 @@ def test_labelled_pod_is_capped_as_one():
 
 
 def test_fraction_and_host_namespaces():
-    made = admitted(**{"fracgpu.dev/fraction": "0.250", "fracgpu.dev/host-namespaces": "true"})
+    made = admitted({"fracgpu.dev/fraction": "0.250", "fracgpu.dev/host-namespaces": "true"})
     assert made["pod"]["hostPID"] and made["pod"]["hostIPC"]
     with ClusterNode(made["install"]) as node, Host("a100-40gb") as host:
         tenant = host.tenant("pod")
