@@ -291,9 +291,9 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
                         Reservation::Unasked{});
     if (!*reservation && !make_room(process, run, device, *reservation)) return kOutOfMemory;
   }
-  process.graphs.runs(run.exec, device, stream, kept.falls());
+  const GraphTable::Run begun = process.graphs.begin_run(run.exec, device, stream, kept.falls());
   const CUresult result = run_on(process, run, others, call);
-  if (result != kSuccess) process.graphs.forget_last(device);
+  process.graphs.end_run(device, begun, result == kSuccess);
   // Otherwise another device's cap may have refused.
   if (result == kOutOfMemory && others == 0) reservation->refused_by_driver();
   kept.end();

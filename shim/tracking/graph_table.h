@@ -14,6 +14,14 @@ namespace fracgpu {
 // Any thread may call any function; each takes the lock, and none calls out with it held. `stream`
 // is a number that stands for a stream, and is not 0.
 class GraphTable {
+  // Who ran last on a device.
+  struct Last {
+    const void* exec = nullptr;
+    uint64_t stream = 0;
+    uint64_t shared = 0;  // units that graphs in the stream have in common
+    uint64_t falls = 0;
+  };
+
  public:
   static constexpr int kMaxDevices = 64;
 
@@ -28,6 +36,7 @@ class GraphTable {
     Entry* entry = graphs_.find(key);
     if (entry != nullptr && entry->units == units && entry->contained == contained) return;
     if (last_[device].exec == exec) last_[device].exec = nullptr;
+    ++changes_;
     if (units == 0) {
       if (entry != nullptr) graphs_.erase(entry);
       return;
@@ -62,24 +71,41 @@ class GraphTable {
     return entry->units - shared;
   }
 
-  // It is about to run there.
-  void runs(const void* exec, int device, uint64_t stream, uint64_t falls) {
+  // A run, from before the driver is asked for it.
+  class Run {
+    friend class GraphTable;
+    Last last_;
+    uint64_t number_ = 0;  // 0: it takes no memory there
+    bool alone_ = false;
+  };
+
+  // It is about to run there. The driver may not do it, so that until `end_run` no other run can
+  // count on its memory.
+  Run begin_run(const void* exec, int device, uint64_t stream, uint64_t falls) {
     Locked<SpinLock> lock(lock_);
+    Run run;
     const Entry* entry = graphs_.find(key_of(exec, device));
-    if (entry == nullptr) return;
+    if (entry == nullptr) return run;
     Last& last = last_[device];
     const bool goes_on = last.stream == stream && last.falls == falls;
     // What one leaves behind is not there for the others.
     const uint64_t shared = !entry->contained ? 0
                             : goes_on         ? std::max(last.shared, entry->units)
                                               : entry->units;
-    last = {exec, stream, shared, falls};
+    run.last_ = {exec, stream, shared, falls};
+    run.number_ = ++changes_;
+    run.alone_ = running_[device]++ == 0;
+    last = {nullptr, stream, 0, falls};
+    return run;
   }
 
-  // It did not.
-  void forget_last(int device) {
+  // Once for each of those. `done`: the driver has done it. If there was another run at the same
+  // time, nobody knows which of them came last.
+  void end_run(int device, const Run& run, bool done) {
+    if (run.number_ == 0) return;
     Locked<SpinLock> lock(lock_);
-    last_[device] = {};
+    --running_[device];
+    if (done && run.alone_ && run.number_ == changes_) last_[device] = run.last_;
   }
 
   // The stream in which a graph with memory on the device ran last, or 0.
@@ -91,6 +117,7 @@ class GraphTable {
   void forget_stream(uint64_t stream) {
     if (devices() == 0) return;
     Locked<SpinLock> lock(lock_);
+    ++changes_;
     for (Last& last : last_) {
       if (last.stream == stream) last = {};
     }
@@ -102,12 +129,6 @@ class GraphTable {
     uint64_t units;
     bool contained;
   };
-  struct Last {
-    const void* exec = nullptr;
-    uint64_t stream = 0;
-    uint64_t shared = 0;  // units that graphs in the stream have in common
-    uint64_t falls = 0;
-  };
 
   // Handles are pointers, of less than 57 bits.
   static uint64_t key_of(const void* exec, int device) {
@@ -117,6 +138,8 @@ class GraphTable {
   SpinLock lock_;
   HashTable<Entry, 16> graphs_;
   Last last_[kMaxDevices];
+  uint32_t running_[kMaxDevices] = {};  // runs that have begun and not ended
+  uint64_t changes_ = 0;                // of who ran last, on any device
   std::atomic<uint64_t> devices_{0};
 };
 
