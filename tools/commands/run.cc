@@ -28,6 +28,8 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu run --fraction 0.25 --dry-run                 says where it would go
   fracgpu run --memory 8GiB --explain -- ./job          says at the end why memory was refused
 
+GPUs that CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides are not chosen, and
+not to be named; numbers are those of nvidia-smi or rocm-smi all the same.
 Exit status: the command's own, and a signal that ended it ends this too; 75 no room now; 125 wrong
 usage, or fracgpu itself failed; 126 the command cannot be run; 127 there is no such command.)";
 
