@@ -71,8 +71,10 @@ bool ClaimFile::exists() {
   return access(book_path().c_str(), F_OK) == 0;
 }
 
-ClaimFile::ClaimFile()
-    : path_(book_path()), table_(std::make_unique<claim_table_layout::ClaimTable>()) {
+ClaimFile::ClaimFile(const std::string& path)
+    : path_(path), table_(std::make_unique<claim_table_layout::ClaimTable>()) {}
+
+ClaimFile::ClaimFile() : ClaimFile(book_path()) {
   if (exists()) return;
   const claim_table_layout::Header header = good_header();
   const int code = make_shared_file(path_.c_str(), sizeof(claim_table_layout::ClaimTable), &header,

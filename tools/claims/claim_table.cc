@@ -280,6 +280,33 @@ void ClaimTable::leave(Claim claim) {
   serve_waiting(lock);
 }
 
+Launch ClaimTable::launch_of(const Row& claim) const {
+  Launch launch{
+      .waiting = claim.state == State::waiting,
+      .pid = claim.pid,
+      .uid = claim.uid,
+      .priority = claim.priority,
+      .since_unix_s = claim.since_unix_s,
+      .tenant = clean(claim.tenant, sizeof claim.tenant),
+      .command = clean(claim.command, sizeof claim.command),
+      .asked = clean(claim.asked, sizeof claim.asked),
+      .shares = {},
+  };
+  Shares eighths;
+  std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
+  if (!launch.waiting) launch.shares = shares_of(eighths);
+  return launch;
+}
+
+std::optional<Launch> ClaimTable::launch_in(uint32_t row) {
+  const Lock lock(file_);
+  file_.load(lock);
+  if (row >= table_.counters.claims_in_use || table_.claims[row].state != State::held) {
+    return std::nullopt;
+  }
+  return launch_of(table_.claims[row]);
+}
+
 std::vector<Launch> ClaimTable::launches() {
   const Lock lock(file_);
   file_.load(lock);
@@ -291,22 +318,7 @@ std::vector<Launch> ClaimTable::launches() {
   std::vector<Launch> found;
   for (const uint32_t row : rows) {
     if (!is_alive(lock, row)) continue;
-    const Row& claim = table_.claims[row];
-    Launch launch{
-        .waiting = claim.state == State::waiting,
-        .pid = claim.pid,
-        .uid = claim.uid,
-        .priority = claim.priority,
-        .since_unix_s = claim.since_unix_s,
-        .tenant = clean(claim.tenant, sizeof claim.tenant),
-        .command = clean(claim.command, sizeof claim.command),
-        .asked = clean(claim.asked, sizeof claim.asked),
-        .shares = {},
-    };
-    Shares eighths;
-    std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
-    if (!launch.waiting) launch.shares = shares_of(eighths);
-    found.push_back(std::move(launch));
+    found.push_back(launch_of(table_.claims[row]));
   }
   return found;
 }

@@ -9,6 +9,7 @@
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
+#include "tools/launch/outer_cap.h"
 #include "tools/launch/queue_agent.h"
 
 namespace fracgpu::tools {
@@ -80,6 +81,12 @@ std::vector<std::string> names_of(const std::vector<Queue>& queues) {
 bool run_queues(const QueueOptions& options) {
   const std::vector<Gpu> gpus = list_gpus();
   std::vector<Queue> queues = queues_of(options, gpus);
+  if (const auto outer = find_outer_cap(gpus)) {
+    throw std::runtime_error(
+        fmt::format("this is inside tenant {}, whose cap is that of all that is started there, so "
+                    "that no command could have a share of its own; start the queue outside",
+                    outer->tenant));
+  }
   JobSource source(options.file, options.null_separated, names_of(queues));
   return QueueAgent(std::move(queues), gpus, std::move(source), options.json).run();
 }

@@ -131,9 +131,6 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
   if (!text.fraction.empty()) read_fraction(text.fraction);
   if (!text.count.empty()) read_count(text.count);
   if (kinds == 0) {
-    if (getenv("FRACGPU_MEMORY_LIMIT") == nullptr && access(kCeilingFile, F_OK) != 0) {
-      refuse("how much may it have? Give --memory, --fraction or --count");
-    }
     asked_ = "the environment's caps";
   }
   if (!restricted_) return;
@@ -241,6 +238,15 @@ void Request::read_count(const std::string& text) {
   }
 }
 
+void Request::check_capped() const {
+  const bool capped = claims_ || general_ ||
+                      std::any_of(amounts_.begin(), amounts_.end(),
+                                  [](const auto& each) { return each.has_value(); });
+  if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr && access(kCeilingFile, F_OK) != 0) {
+    refuse("how much may it have? Give --memory, --fraction or --count");
+  }
+}
+
 ClaimRequest Request::claim_request() const {
   ClaimRequest wanted;
   wanted.asked = asked_;
@@ -252,6 +258,19 @@ ClaimRequest Request::claim_request() const {
     wanted.exact.push_back(exact_[place]);
   }
   return wanted;
+}
+
+std::optional<std::vector<Share>> Request::shares_of(const std::vector<Gpu>& gpus) const {
+  std::vector<Share> shares;
+  for (const size_t place : claims_ ? usable_ : std::vector<size_t>()) {
+    const bool there = std::any_of(gpus.begin(), gpus.end(),
+                                   [&](const Gpu& gpu) { return gpu.key == all_[place].key; });
+    if (!there && count_ == 0) return std::nullopt;
+    if (!there || (count_ != 0 && shares.size() == count_)) continue;
+    shares.push_back({all_[place].key, count_ != 0 ? each_ : exact_[place]});
+  }
+  if (shares.size() < count_) return std::nullopt;
+  return shares;
 }
 
 std::vector<Gpu> Request::candidates() const {

@@ -31,11 +31,18 @@ class Request {
   // The same among those for which `hidden` has no reason; see hidden_by_environment.
   Request(const RequestText& text, const std::vector<Gpu>& gpus, std::vector<std::string> hidden);
 
+  // Throws where neither it nor the environment says how much it may have.
+  void check_capped() const;
+
   // The same in one form, to tell whether two launches ask for the same.
   const std::string& asked() const { return asked_; }
 
   // What of it goes into the claim table.
   ClaimRequest claim_request() const;
+
+  // What a claim gets if these GPUs are all it can have, and they are free; none where they are too
+  // few. Empty for caps without a claim.
+  std::optional<std::vector<Share>> shares_of(const std::vector<Gpu>& gpus) const;
 
   // The GPUs that could serve it.
   std::vector<Gpu> candidates() const;

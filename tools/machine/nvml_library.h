@@ -1,5 +1,6 @@
 // NVML as this command calls it: found while it runs, initialised once, never closed, because the
-// process ends soon and a driver's library may not like it.
+// process ends soon and a driver's library may not like it. Where this command runs under a cap,
+// its functions are found past the preloaded library, which would show the cap for the GPU.
 #pragma once
 
 #include <dlfcn.h>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "hooks/smi/nvml/abi.h"
+#include "shim/base/real_dlfcn.h"
 
 namespace fracgpu::tools {
 
@@ -24,7 +26,9 @@ class NvmlLibrary {
   // Null where the library has no such function.
   template <typename Function>
   Function* find(const char* name) const {
-    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+    static const auto real_dlsym = real_dl_function<void* (*)(void*, const char*)>("dlsym");
+    const auto look_up = real_dlsym != nullptr ? real_dlsym : dlsym;
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(look_up(library_, name));
   }
 
  private:
