@@ -74,7 +74,8 @@ class ClaimTable {
   Claim enter(const ClaimRequest& wanted);
 
   // Whether the launch has been served, and with what. Serves all who wait now and then, because
-  // nobody tells when a launch was killed.
+  // nobody tells when a launch was killed. To be called at least once a second by who waits: who
+  // does not is passed over until it does again.
   bool served(const Claim& claim, std::vector<Share>& shares);
 
   // Gives up the place, or gives back the share of a launch that has ended, unless another launch
@@ -102,9 +103,10 @@ class ClaimTable {
   };
 
   bool is_alive(const Lock& lock, uint32_t row) const;
+  static bool is_awake(const Row& claim);
   int drop_dead(const Lock& lock);
   Shares free_eighths() const;
-  std::vector<uint32_t> waiting_in_order() const;
+  std::vector<uint32_t> waiting_in_order(bool asleep_too) const;
   std::vector<Served> plan() const;
   void serve_waiting(const Lock& lock);
   uint32_t gpu_row(const std::string& key, uint64_t taken);

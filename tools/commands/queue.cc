@@ -105,9 +105,11 @@ void add_queue_command(Command program) {
   command.add_option("FILE", options->file, "The commands; standard input when it is - or missing");
   command.add_option("--gpus", options->gpus,
                      "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
-  command.add_option("--priority", options->priority,
-                     "Of the last queue, beside other launches that wait; each one before it has "
-                     "one more");
+  command
+      .add_option("--priority", options->priority,
+                  "Of the last queue, beside other launches that wait; each one before it has "
+                  "one more")
+      .range(-kHighestPriority, kHighestPriority);
   command.add_flag("-0,--null", options->null_separated, "Commands end with NUL, not with a line");
   command.add_flag("--json", options->json, "A summary for programs on standard output");
   command.set_footer(kExamples);

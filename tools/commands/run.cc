@@ -203,8 +203,10 @@ void add_run_command(Command program) {
                      "Name of those who share the cap; one of its own when none is given");
   command.add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
                    "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
-  command.add_option("--priority", options->priority,
-                     "Of those that wait, the highest is served first, then the oldest");
+  command
+      .add_option("--priority", options->priority,
+                  "Of those that wait, the highest is served first, then the oldest")
+      .range(-kHighestPriority, kHighestPriority);
   command.add_flag("--explain", options->explain,
                    "At the end say why memory was refused, if any was, as fracgpu explain does");
   command.add_flag("--dry-run", options->dry_run, "Only say where it would go");

@@ -14,6 +14,8 @@ namespace fracgpu::tools {
 
 class Command;
 
+inline constexpr int kHighestPriority = 1'000'000;  // and its negative the lowest
+
 // As written; empty where it was not.
 struct RequestText {
   std::string memory, fraction, count, gpus;
