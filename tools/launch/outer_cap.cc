@@ -2,6 +2,7 @@
 #include "tools/launch/outer_cap.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #include "shim/config/cap_configured.h"
 #include "shim/config/ceiling.h"
 #include "shim/config/identity.h"
+#include "tools/cli/descriptor.h"
 #include "tools/cli/text_list.h"
 #include "tools/launch/launch_tree.h"
 
@@ -39,7 +41,9 @@ struct HeldRow {
 std::optional<uint32_t> locked_row(const std::string& fdinfo) {
   std::ifstream file(fdinfo);
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("lock:") || line.find("OFDLCK") == line.npos) continue;
+    const bool held = line.starts_with("lock:") && line.find("OFDLCK") != line.npos &&
+                      line.find("READ") != line.npos;
+    if (!held) continue;
     const size_t last = line.find_last_not_of(" \t");
     const size_t start = line.find_last_of(" \t", last);
     const unsigned long long at = strtoull(line.c_str() + start, nullptr, 10);
@@ -51,11 +55,20 @@ std::optional<uint32_t> locked_row(const std::string& fdinfo) {
   return std::nullopt;
 }
 
+// Other files have locks too.
+bool is_claim_table(const std::string& file) {
+  const Descriptor book(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  uint64_t magic = 0;
+  return pread(book.get(), &magic, sizeof magic, 0) == sizeof magic &&
+         magic == claim_table_layout::kMagic;
+}
+
 std::optional<HeldRow> row_held_by(const std::string& process) {
   std::error_code error;
   for (const auto& each : std::filesystem::directory_iterator(process + "/fd", error)) {
     const std::string number = each.path().filename().string();
-    if (const auto row = locked_row(process + "/fdinfo/" + number)) {
+    const auto row = locked_row(process + "/fdinfo/" + number);
+    if (row && is_claim_table(each.path().string())) {
       return HeldRow{each.path().string(), *row};
     }
   }
