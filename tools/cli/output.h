@@ -12,7 +12,11 @@ namespace fracgpu::tools {
 
 // A line, or a line and a list below it, for stderr. Where nobody reads it, it is lost, and no
 // signal ends the command for it.
-inline void complain(const std::string& text) {
+// What could steer a terminal, and came from others, becomes '?'.
+inline void complain(std::string text) {
+  for (char& c : text) {
+    if ((c < ' ' && c != '\n') || c > '~') c = '?';
+  }
   const HeldSignals held;
   const bool ended = !text.empty() && text.back() == '\n';
   fprintf(stderr, "fracgpu: %s%s", text.c_str(), ended ? "" : "\n");

@@ -59,7 +59,8 @@ std::vector<Queue> queues_of(const QueueOptions& options, const std::vector<Gpu>
     Queue queue = queue_of(text, options.gpus, gpus);
     for (const Queue& other : queues) {
       if (other.name == queue.name) {
-        throw std::runtime_error(fmt::format("queue {} is given twice", queue.name));
+        throw std::runtime_error(
+            fmt::format("queue {} is given twice", fracgpu::quoted(queue.name).view()));
       }
     }
     queues.push_back(std::move(queue));

@@ -14,6 +14,7 @@
 
 #include "shim/base/text.h"
 #include "tools/cli/output.h"
+#include "tools/cli/plain_text.h"
 #include "tools/cli/text_list.h"
 
 namespace fracgpu::tools {
@@ -25,7 +26,7 @@ constexpr size_t kMostSkipped = 16 << 20;    // of one that is longer
 }  // namespace
 
 JobSource::JobSource(const std::string& file, bool null_separated, std::vector<std::string> queues)
-    : file_(file == "-" ? "standard input" : file),
+    : file_(file == "-" ? "standard input" : clean(file.c_str(), file.size())),
       separator_(null_separated ? '\0' : '\n'),
       queues_(std::move(queues)),
       input_(file == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
