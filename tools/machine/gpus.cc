@@ -27,9 +27,9 @@ std::vector<Gpu> list_nvidia() {
   const auto pci_of =
       library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
   const auto memory_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-  const auto split_memory_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>("nvmlDeviceGetMemoryInfo_v2");
+      library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  const auto split_memory_of = library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>(
+      "nvmlDeviceGetMemoryInfo_v2");
   const auto name_of =
       library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetName");
   unsigned count = 0;

@@ -1,6 +1,5 @@
 // NVML as this command calls it: found while it runs, initialised once, never closed, because the
-// process ends soon and a driver's library may not like it. Where this command runs under a cap,
-// its functions are found past the preloaded library, which would show the cap for the GPU.
+// process ends soon and a driver's library may not like it.
 #pragma once
 
 #include <dlfcn.h>
@@ -26,9 +25,16 @@ class NvmlLibrary {
   // Null where the library has no such function.
   template <typename Function>
   Function* find(const char* name) const {
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+  // The same past the preloaded library, where this command runs under a cap, which that would show
+  // for the GPU.
+  template <typename Function>
+  Function* find_uncapped(const char* name) const {
     static const auto real_dlsym = real_dl_function<void* (*)(void*, const char*)>("dlsym");
-    const auto look_up = real_dlsym != nullptr ? real_dlsym : dlsym;
-    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(look_up(library_, name));
+    if (real_dlsym == nullptr) return find<Function>(name);
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(real_dlsym(library_, name));
   }
 
  private:
