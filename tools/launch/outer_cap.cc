@@ -65,12 +65,13 @@ bool is_claim_table(const std::string& file) {
 
 std::optional<HeldRow> row_held_by(const std::string& process) {
   std::error_code error;
-  for (const auto& each : std::filesystem::directory_iterator(process + "/fd", error)) {
-    const std::string number = each.path().filename().string();
-    const auto row = locked_row(process + "/fdinfo/" + number);
-    if (row && is_claim_table(each.path().string())) {
-      return HeldRow{each.path().string(), *row};
-    }
+  // One that ends meanwhile, or may not be looked at, has none.
+  for (std::filesystem::directory_iterator entry(process + "/fd", error), end; entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path path = entry->path();
+    const std::string number = path.filename().string();
+    const auto row = locked_row(fmt::format("{}/fdinfo/{}", process, number));
+    if (row && is_claim_table(path.string())) return HeldRow{path.string(), *row};
   }
   return std::nullopt;
 }

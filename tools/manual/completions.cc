@@ -58,7 +58,7 @@ std::string bash_cases(const std::string& command, const std::vector<Argument>& 
     if (!argument.is_option() || (argument.is_flag && argument.kind == Kind::none)) continue;
     std::string pattern;
     for (const std::string& name : argument.names) {
-      const std::string key = command + ":" + name;
+      const std::string key = fmt::format("{}:{}", command, name);
       if (!pattern.empty()) pattern += "|";
       if (!argument.is_flag) pattern += quoted_for_sh(key) + "|";
       pattern += quoted_for_sh(key + "=");
@@ -75,7 +75,7 @@ std::string names_with_values(const std::vector<Argument>& arguments, const std:
   for (const Argument& argument : arguments) {
     if (!argument.is_option() || argument.is_flag) continue;
     for (const std::string& name : argument.names) {
-      out += (out.empty() ? "" : separator) + before + name;
+      out += fmt::format("{}{}{}", out.empty() ? "" : separator, before, name);
     }
   }
   return out;
