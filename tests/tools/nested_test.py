@@ -1,5 +1,8 @@
 """nested_test.py BUILD: what a launch starts in its turn is charged to the same cap, or refused, whatever it is called."""
-from machine import CLIENT, COMMAND, GIB, LIBRARY, Machine, main, one_line
+import os
+import subprocess
+
+from machine import CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, main, one_line
 
 
 def inside(m, outer, script, extra=None):
@@ -97,6 +100,30 @@ def test_a_capped_environment():
         # With nothing preloaded the variable alone is a wish, not a cap.
         status, out, err = m.fracgpu("run", "--memory", "2GiB", "--", "sh", "-c", "echo $FRACGPU_MEMORY_LIMIT", extra={"FRACGPU_MEMORY_LIMIT": "4GiB"})
         assert (status, out) == (0, "2GiB\n"), (status, out, err)
+
+
+def test_a_container_with_a_ceiling_is_one_tenant():
+    if os.geteuid() != 0:
+        raise Skipped("needs root for namespaces")
+    with Machine("a100-40gb") as m:
+        def container(script):
+            image = "mount -t tmpfs none /etc && mkdir /etc/fracgpu && echo 4GiB > /etc/fracgpu/limit.conf && "
+            done = subprocess.run(["unshare", "--mount", "--uts", "bash", "-c", image + script], capture_output=True, text=True,
+                                  timeout=120, check=False, env=m.environment)
+            return done.stdout, done.stderr
+        out, err = container(f"{COMMAND} run --memory 8GiB --tenant other -- echo ran; echo status=$?")
+        assert out == "status=125\n" and one_line(err) and "inside tenant container-" in err, (out, err)
+        out, err = container(f"echo 'echo ran' | {COMMAND} queue --queue a=1; echo status=$?")
+        assert out == "status=1\n" and one_line(err), (out, err)
+        # The environment may lower the ceiling, and never raise it; the sum is one tenant's.
+        out, err = container(f"{COMMAND} run --memory 2GiB -- {CLIENT} init retain total")
+        assert f"bytes={2 * GIB}" in out, (out, err)
+        out, err = container(f"{COMMAND} run --memory 8GiB -- {CLIENT} init retain total")
+        assert f"bytes={4 * GIB}" in out, (out, err)
+        out, err = container(f"mkfifo {m.folder}/hold; exec 3<>{m.folder}/hold; {COMMAND} run --memory 4GiB -- {CLIENT} init retain alloc 3GiB wait <&3 >{m.folder}/first & "
+                             f"for i in {{1..500}}; do grep -q ready {m.folder}/first 2>/dev/null && break; sleep 0.01; done; "
+                             f"{COMMAND} run --memory 4GiB -- {CLIENT} init retain alloc 3GiB; echo >{m.folder}/hold; wait; cat {m.folder}/first")
+        assert sorted(line.split("rc=")[1][0] for line in out.splitlines() if line.startswith("alloc")) == ["0", "2"], (out, err)
 
 
 main([value for name, value in list(globals().items()) if name.startswith("test_")])
