@@ -72,7 +72,11 @@ struct Claim {
   char tenant[layout::kNameBytes];
   char command[32];
   char asked[240];  // caps and GPUs in one form, to tell whether two launches ask for the same
-  char reserved[64];
+  // Who waits says again and again that it does: what is stopped shall not keep others waiting, and
+  // loses what it was given and has not taken. 0: an older program, which does not say.
+  uint64_t seen_ms;  // since boot
+  uint32_t taken;    // 1: the launch knows that it has it
+  char reserved[52];
 };
 static_assert(sizeof(Claim) == 512);
 static_assert(offsetof(Claim, eighths) == 48);

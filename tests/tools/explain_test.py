@@ -31,6 +31,21 @@ def refusals(m, name):
     return json.loads(out)["tenants"][0]
 
 
+def test_the_dead_hold_nothing():
+    with Machine("a100-40gb") as m:
+        for name in ("a", "b"):
+            client = m.client(name, "1GiB", "init retain alloc 2GiB alloc 100MiB wait")
+            client.kill()
+            client.wait()
+        said = words(told(m, "a"))
+        assert f"Now 0 bytes of 40.0 GiB on GPU 0 ({m.uuids()[0]}) are in use. What would" in said, said
+        assert "held by PID" not in said and m.tenant("b") not in said, said
+        # Those that live are still shown, of every tenant.
+        living = m.client("c", "1GiB", "init retain alloc 100MiB wait")
+        said = words(told(m, "a"))
+        assert "are in use, held by PID" in said and f"{living.pid} root" in said and m.tenant("b") not in said, said
+
+
 def test_the_advice_is_good():
     with Machine("a100-40gb") as m:
         outsider = m.client("", None, "init retain alloc 10GiB wait")
@@ -277,7 +292,7 @@ def test_in_a_container_only_its_own_tenant():
 
 main([
     test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
-    test_nothing_can_be_granted, test_amd_refusals_have_the_name_that_the_program_called,
+    test_nothing_can_be_granted, test_the_dead_hold_nothing, test_amd_refusals_have_the_name_that_the_program_called,
     test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,
     test_status_marks_whom_the_driver_has_not_let_go_of, test_sixteen_gpus_and_two_hundred_tenants,
     test_without_permission, test_in_a_container_only_its_own_tenant,

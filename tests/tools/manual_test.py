@@ -16,11 +16,18 @@ def run(*command, **more):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **more)
 
 
+def commands_in(text):
+    found = text.split("Subcommands:")[1].split("\n\n")[0] if "Subcommands:" in text else ""
+    return re.findall(r"^  ([\w-]+)  ", found, re.M)
+
+
 def helps():
     """{subcommand: its --help}; "" is that of the command itself."""
     told = {"": run(COMMAND, "--help").stdout}
-    for name in re.findall(r"^  (\w+)  ", told[""].split("Subcommands:")[1].split("\n\n")[0], re.M):
+    for name in commands_in(told[""]):
         told[name] = run(COMMAND, name, "--help").stdout
+        for inner in commands_in(told[name]):
+            told[f"{name} {inner}"] = run(COMMAND, name, inner, "--help").stdout
     return told
 
 
@@ -41,7 +48,7 @@ def test_every_help_teaches():
     assert {"run", "queue", "status", "limit", "gc", "doctor", "metrics"} <= set(told), told.keys()
     for name, text in told.items():
         assert "Exit status" in text, f"{name} --help does not say its exit statuses"
-        assert name in ("", "status") or "Examples:\n  fracgpu " + name in text, f"{name} --help has no example"
+        assert name in ("", "status", "cdi check-image") or "Examples:\n  fracgpu " + name in text, f"{name} --help has no example"
     statuses = re.findall(r"^  (\d+) +\S", told[""].split("Exit status")[1], re.M)
     assert statuses == ["0", "1", "2", "75", "125", "126", "127"], statuses
 
@@ -59,7 +66,7 @@ def test_the_man_page_says_what_help_says():
         told = helps()
         for name, told_text in told.items():
             section = text if name == "" else re.split(rf"^ +fracgpu {name}$", text, maxsplit=1, flags=re.M)[1]
-            section = re.split(r"^ +fracgpu \w+$|^EXIT STATUS$", section, maxsplit=1, flags=re.M)[0]
+            section = re.split(r"^ +fracgpu \w+(?: [a-z-]+)?$|^EXIT STATUS$", section, maxsplit=1, flags=re.M)[0]
             for option in options(told_text):
                 assert re.search(rf"^ +(-\w, )?{option}\b", section, re.M), f"{name} {option} is not in the man page"
             for line in told_text.splitlines():
@@ -74,6 +81,10 @@ def test_the_man_page_says_what_help_says():
             assert done.returncode == 0, done.stdout
         else:
             print("skipped: there is no mandoc here")
+
+
+def top_level(told):
+    return {name for name in told if name and " " not in name}
 
 
 BASH = """source {script}
@@ -93,10 +104,12 @@ def bash_offers(words):
 
 def test_bash_offers():
     told = helps()
-    assert bash_offers(["fracgpu", ""]) == set(told) - {""}
+    assert bash_offers(["fracgpu", ""]) == top_level(told)
+    assert bash_offers(["fracgpu", "cdi", ""]) == {"generate", "check-image"}
+    assert bash_offers(["fracgpu", "cdi", "gen"]) == {"generate"}
     assert bash_offers(["fracgpu", "me"]) == {"metrics"}
     for name, text in told.items():
-        words = ["fracgpu", name, "-"] if name else ["fracgpu", "-"]
+        words = ["fracgpu", *name.split(), "-"]
         assert bash_offers(words) == options(text), name
     assert bash_offers(["fracgpu", "run", "--fraction", "0.12"]) == {"0.125"}
     assert bash_offers(["fracgpu", "run", "--fraction", "=", "0.12"]) == {"0.125"}
@@ -105,6 +118,18 @@ def test_bash_offers():
     assert "true" in bash_offers(["fracgpu", "run", "--memory", "1GiB", "--", "tru"])
     assert bash_offers(["fracgpu", "run", "--", "cat", "/etc/passw"]) >= {"/etc/passwd"}
     assert bash_offers(["fracgpu", "queue", "/etc/passw"]) >= {"/etc/passwd"}
+    # The command begins with its first word, behind -- or not.
+    assert "true" in bash_offers(["fracgpu", "run", "--memory", "1GiB", "tru"])
+    assert "true" in bash_offers(["fracgpu", "run", "--memory", "=", "1GiB", "--json", "tru"])
+    assert bash_offers(["fracgpu", "run", "cat", "/etc/passw"]) >= {"/etc/passwd"}
+    assert bash_offers(["fracgpu", "run", "cat", "--mem"]) == set()
+    assert bash_offers(["fracgpu", "run", "--tenant", "run", "--mem"]) == {"--memory"}
+    # Values.
+    assert bash_offers(["fracgpu", "run", "--gpus", ""]) == {"all"}
+    assert "30s" in bash_offers(["fracgpu", "run", "--wait", "=", ""])
+    assert "30s" not in bash_offers(["fracgpu", "run", "--wait", ""])
+    assert bash_offers(["fracgpu", "cdi", "generate", "--output", "/et"]) == {"/etc"}
+    assert bash_offers(["fracgpu", "cdi", "generate", "--library", "/etc/passw"]) >= {"/etc/passwd"}
     prefix = f"completed-{os.getpid()}"
     names = [f"/dev/shm/fracgpu-{prefix}-{end}" for end in ("a", "$(touch x)", "b;c", "d e")]
     for name in names:
@@ -160,14 +185,19 @@ def test_zsh_and_fish():
         def offers(line):
             done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
-            return {each.split("\t")[0] for each in done.stdout.splitlines()}
+            return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
         told = helps()
-        assert offers("fracgpu ") == set(told) - {""}
+        assert offers("fracgpu ") == top_level(told)
+        assert offers("fracgpu cdi ") == {"generate", "check-image"}
         for name, text in told.items():
             words = f"fracgpu {name} --" if name else "fracgpu --"
             assert offers(words) == {option for option in options(text) if option.startswith("--")}, name
         assert offers("fracgpu run --fraction 0.12") == {"0.125"}
         assert "true" in offers("fracgpu run --memory 1GiB -- tru")
+        assert "true" in offers("fracgpu run --memory 1GiB tru")
+        assert "--memory" not in offers("fracgpu run --memory 1GiB cat --mem")
+        assert offers("fracgpu run --gpus a") == {"all"}
+        assert "--wait=30s" in offers("fracgpu run --wait=")
     else:
         print("skipped: there is no fish here")
 

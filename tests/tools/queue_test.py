@@ -1,9 +1,12 @@
 """queue_test.py BUILD: `fracgpu queue`, end to end on simulated machines."""
 import json
 import os
+import resource
 import signal
+import struct
+import subprocess
 
-from machine import Machine, main, one_line, wait_until
+from machine import CLAIM_BYTES, CLAIMS_AT, COMMAND, Machine, main, one_line, wait_until
 
 
 def test_all_run_and_what_failed_is_said():
@@ -109,6 +112,90 @@ def test_a_killed_agent_takes_nothing_along():
         open(f"{m.folder}/go", "w", encoding="ascii").close()
         wait_until(lambda: os.path.exists(f"{m.folder}/end"), "the command ends by itself")
         wait_until(lambda: m.fracgpu("run", "--fraction", "1", "--", "true")[0] == 0, "its share is free")
+
+
+def test_what_is_no_list_of_commands_is_refused():
+    with Machine("a100-40gb") as m:
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", m.folder)
+        assert (status, out) == (1, "") and one_line(err) and "folder" in err, (status, out, err)
+        folder = os.open(m.folder, os.O_RDONLY)
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", stdin=folder)
+        os.close(folder)
+        assert (status, out) == (1, "") and one_line(err) and "folder" in err, (status, out, err)
+        # Bytes that no command can have are not cut off in silence.
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", input="echo one\0 echo two\necho three\n")
+        assert (status, out) == (1, "three\n") and "command 1" in err and "NUL" in err and "1 not understood" in err, (status, out, err)
+        # Nor are lines longer than the kernel runs, also where no end of a line comes.
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", input="echo " + "x" * 200000 + "\necho next\n")
+        assert (status, out) == (1, "next\n") and "command 1" in err and "too long" in err, (status, out, err)
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", "/dev/zero", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+        assert status == 1 and out == "" and "too long" in err and "does not end" in err, (status, out, err)
+        status, out, err = m.fracgpu("queue", "-0", "--queue", "a=1", input="x" * 200000 + "\0echo next")
+        assert (status, out) == (1, "next\n") and "too long" in err, (status, out, err)
+
+
+def test_its_status_is_one_that_is_documented():
+    with Machine("a100-40gb") as m:
+        # Nobody reads what it says, or it cannot be said.
+        for stdout, wanted in ((None, 0), ("/dev/full", 1)):
+            for _ in range(3):
+                read_end, write_end = os.pipe()
+                with open(stdout or "/dev/null", "w", encoding="ascii") as out:
+                    child = subprocess.Popen([COMMAND, "queue", "--queue", "a=1", "--json"], stdin=subprocess.PIPE, stdout=out,
+                                             stderr=write_end, env=m.environment, restore_signals=True)
+                os.close(write_end)
+                os.close(read_end)
+                child.communicate(f"touch {m.folder}/done\ntrue\n".encode(), timeout=60)
+                assert child.returncode == wanted and os.path.exists(f"{m.folder}/done"), child.returncode
+                os.unlink(f"{m.folder}/done")
+        # Its commands have the signals as they were.
+        status, out, err = m.fracgpu("queue", "--queue", "a=1", input="grep SigIgn /proc/self/status\n")
+        assert status == 0 and int(out.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0, (status, out, err)
+        for words in (("--priority", "2147483647"), ("--priority", "-2147483648"), ("--priority", "99999999999")):
+            status, out, err = m.fracgpu("queue", "--queue", "a=1", "--queue", "b=1", *words, input="a: echo ran\n")
+            assert (status, out) == (2, "") and one_line(err), (words, status, out, err)
+
+
+def said(m):
+    """When those that wait last said so, by the published layout."""
+    with open(m.claim_table, "rb") as file:
+        data = file.read()
+    rows = [data[at:at + CLAIM_BYTES] for at in range(CLAIMS_AT, len(data), CLAIM_BYTES)]
+    return [struct.unpack_from("<Q", row, 448)[0] for row in rows if struct.unpack_from("<I", row)[0] == 1]
+
+
+def test_who_is_stopped_does_not_keep_what_others_could_use():
+    with Machine("a100-40gb") as m:
+        order = f"{m.folder}/order"
+
+        def begun():
+            return open(order, encoding="ascii").read().split() if os.path.exists(order) else []
+        holder = m.start("run", "--fraction", "1", "--", "sh", "-c", "echo ready; read x")
+        assert holder.stdout.readline() == "ready\n"
+        first = m.start("run", "--fraction", "1", "--wait", "--priority", "9", "--", "sh", "-c", f"echo first >>{order}; read x")
+        assert "waiting" in first.stderr.readline()
+        agent = m.start("queue", "--queue", "q=1", "--priority", "8")
+        agent.stdin.write(f"echo agent >>{order}\n")
+        agent.stdin.close()
+        wait_until(lambda: m.claims().count(1) == 2, "both wait")
+        for stopped in (first, agent):
+            stopped.send_signal(signal.SIGSTOP)
+        last = m.start("run", "--fraction", "1", "--wait", "--", "sh", "-c", f"echo last >>{order}; read x")
+        assert "waiting" in last.stderr.readline()
+        holder.communicate("\n", timeout=60)
+        wait_until(lambda: begun() == ["last"], "who is awake is served")
+        # They have kept their places.
+        before = said(m)
+        assert len(before) == 2
+        for stopped in (first, agent):
+            stopped.send_signal(signal.SIGCONT)
+        wait_until(lambda: not set(said(m)) & set(before), "both say that they wait")
+        last.communicate("\n", timeout=60)
+        wait_until(lambda: begun() == ["last", "first"], "then by priority")
+        first.communicate("\n", timeout=60)
+        wait_until(lambda: begun() == ["last", "first", "agent"], "then the agent")
+        assert agent.wait(60) == 0
+        assert m.claims() == []
 
 
 def test_wrong_usage():

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <memory>
 
+#include "shim/base/text.h"
 #include "tools/cdi/image.h"
 #include "tools/cdi/spec.h"
 #include "tools/cdi/trusted_file.h"
@@ -43,8 +44,9 @@ std::string this_program() {
 
 void check_path(const std::string& path, const char* option) {
   if (!path.empty() && path.front() == '/') return;
-  throw std::runtime_error(fmt::format(
-      "{} '{}' is not understood; accepted: a path from the root folder on", option, path));
+  throw std::runtime_error(
+      fmt::format("{} {} is not understood; accepted: a path from the root folder on", option,
+                  fracgpu::quoted(path).view()));
 }
 
 void generate(const GenerateOptions& options) {

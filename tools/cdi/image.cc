@@ -8,12 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <vector>
 
 #include "tools/cli/json.h"
+#include "tools/cli/judged_file.h"
 
 namespace fracgpu::tools::cdi {
 namespace {
@@ -21,9 +20,11 @@ namespace {
 // glibc 2.31, which the library may need, added no version of its own: this one tells both.
 constexpr char kOldestVersion[] = "GLIBC_2.30";
 
+// More than any C library or configuration has.
+constexpr size_t kLargest = 64 << 20;
+
 std::string whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return read_judged(path, kLargest, Links::followed);
 }
 
 std::vector<std::string> matches(const char* pattern) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "shim/base/text.h"
 #include "shim/config/ceiling.h"
 #include "shim/config/limits.h"
 
@@ -68,7 +69,8 @@ void check_device(const std::string& class_name, const std::string& device) {
   });
   if (understood && nameable && share == (class_name == "fraction")) return;
   throw std::runtime_error(fmt::format(
-      "'{}' cannot be a device of {}/{}; accepted: {}", device, kVendor, class_name,
+      "{} cannot be a device of {}/{}; accepted: {}", fracgpu::quoted(device).view(), kVendor,
+      class_name,
       class_name == "fraction" ? "a share of a GPU as 0.5 or 0.125" : "a size as 8gb or 512MiB"));
 }
 

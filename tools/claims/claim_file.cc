@@ -16,6 +16,7 @@
 #include "shim/base/byte_lock.h"
 #include "shim/base/clock.h"
 #include "shim/base/shared_file.h"
+#include "tools/cli/judged_file.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -68,11 +69,15 @@ ClaimFile::Lock::Lock(const ClaimFile& file) : file_(file.open_checked()) {
 }
 
 bool ClaimFile::exists() {
-  return access(book_path().c_str(), F_OK) == 0;
+  // A link to nowhere is something too.
+  struct stat status;
+  return lstat(book_path().c_str(), &status) == 0;
 }
 
-ClaimFile::ClaimFile()
-    : path_(book_path()), table_(std::make_unique<claim_table_layout::ClaimTable>()) {
+ClaimFile::ClaimFile(const std::string& path)
+    : path_(path), table_(std::make_unique<claim_table_layout::ClaimTable>()) {}
+
+ClaimFile::ClaimFile() : ClaimFile(book_path()) {
   if (exists()) return;
   const claim_table_layout::Header header = good_header();
   const int code = make_shared_file(path_.c_str(), sizeof(claim_table_layout::ClaimTable), &header,
@@ -81,11 +86,10 @@ ClaimFile::ClaimFile()
 }
 
 Descriptor ClaimFile::open_checked() const {
-  Descriptor file(open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) fail("open", errno);
+  Descriptor file = open_judged(path_, O_RDWR);
   claim_table_layout::Header header = good_header(), found = {};
   struct stat status = {};
-  const bool whole = fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+  const bool whole = fstat(file.get(), &status) == 0 &&
                      status.st_size == sizeof(claim_table_layout::ClaimTable) &&
                      pread(file.get(), &found, sizeof found, 0) == sizeof found;
   header.created_unix_s = found.created_unix_s;
@@ -98,9 +102,7 @@ Descriptor ClaimFile::open_checked() const {
 }
 
 Descriptor ClaimFile::open_for_life() const {
-  Descriptor file = moved_up(Descriptor(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)));
-  if (file.get() < 0) fail("open", errno);
-  return file;
+  return moved_up(open_judged(path_, O_RDONLY));
 }
 
 void ClaimFile::lock_row(int fd, uint32_t row) const {

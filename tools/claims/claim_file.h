@@ -17,6 +17,8 @@ class ClaimFile {
   // Finds the file, making it when there is none. Throws std::runtime_error, as everything here
   // does, when it cannot be had.
   ClaimFile();
+  // This one, which must be there.
+  explicit ClaimFile(const std::string& path);
 
   // Whether there is one.
   static bool exists();

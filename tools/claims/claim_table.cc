@@ -23,6 +23,10 @@ using claim_table_layout::kMaxGpus;
 using claim_table_layout::State;
 // How often somebody who waits looks for launches that were killed.
 constexpr uint64_t kLookInterval_ms = 200;
+// How often it says that it still waits, and how long that is believed. A machine so busy that a
+// waiter does not run for that long costs it a turn, no more.
+constexpr uint64_t kSayInterval_ms = 1000;
+constexpr uint64_t kBelieved_ms = 3000;
 
 // Whether the tenant has a process that uses a GPU.
 bool tenant_uses_gpu(const std::string& tenant) {
@@ -52,22 +56,34 @@ bool ClaimTable::is_alive(const Lock& lock, uint32_t row) const {
          tenant_uses_gpu(std::string(claim.tenant, strnlen(claim.tenant, sizeof claim.tenant)));
 }
 
+bool ClaimTable::is_awake(const Row& claim) {
+  return claim.seen_ms == 0 || coarse_now_ms() < claim.seen_ms + kBelieved_ms;
+}
+
 int ClaimTable::drop_dead(const Lock& lock) {
   int dropped = 0;
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
     Row& claim = table_.claims[row];
-    if (claim.state == State::free || is_alive(lock, row)) continue;
-    claim.state = State::free;
+    if (claim.state == State::free) continue;
+    if (!is_alive(lock, row)) {
+      claim.state = State::free;
+      ++dropped;
+    } else if (claim.state == State::held && claim.taken == 0 && !is_awake(claim)) {
+      claim.state = State::waiting;
+      if (claim.count != 0) memset(claim.eighths, 0, sizeof claim.eighths);
+    } else {
+      continue;
+    }
     file_.write(lock, &claim, sizeof claim);
-    ++dropped;
   }
   return dropped;
 }
 
-std::vector<uint32_t> ClaimTable::waiting_in_order() const {
+std::vector<uint32_t> ClaimTable::waiting_in_order(bool asleep_too) const {
   std::vector<uint32_t> rows;
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
-    if (table_.claims[row].state == State::waiting) rows.push_back(row);
+    const Row& claim = table_.claims[row];
+    if (claim.state == State::waiting && (asleep_too || is_awake(claim))) rows.push_back(row);
   }
   std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) {
     const Row &first = table_.claims[a], &second = table_.claims[b];
@@ -92,7 +108,7 @@ Shares ClaimTable::free_eighths() const {
 
 // Who of those that wait can be served now, and with what.
 std::vector<ClaimTable::Served> ClaimTable::plan() const {
-  const std::vector<uint32_t> rows = waiting_in_order();
+  const std::vector<uint32_t> rows = waiting_in_order(false);
   std::vector<PlacementRequest> requests;
   for (const uint32_t row : rows) {
     const Row& claim = table_.claims[row];
@@ -199,6 +215,7 @@ Claim ClaimTable::enter(const ClaimRequest& wanted) {
   entry.priority = wanted.priority;
   entry.ticket = table_.counters.next_ticket++;
   entry.since_unix_s = static_cast<uint64_t>(time(nullptr));
+  entry.seen_ms = std::max<uint64_t>(coarse_now_ms(), 1);
   copy_text(entry.tenant, sizeof entry.tenant, wanted.tenant);
   copy_text(entry.command, sizeof entry.command, wanted.command);
   copy_text(entry.asked, sizeof entry.asked, asked);
@@ -237,12 +254,20 @@ bool ClaimTable::served(const Claim& claim, std::vector<Share>& shares) {
   // Whether something has changed is seen without the lock, and what it is only with it.
   Row& row = table_.claims[claim.row];
   file_.look(claim.life.get(), &table_.counters, sizeof table_.counters);
-  file_.look(claim.life.get(), &row.state, sizeof row.state);
-  if (row.state != State::waiting ||
-      coarse_now_ms() >= table_.counters.scheduled_ms + kLookInterval_ms) {
-    tidy();
+  file_.look(claim.life.get(), &row, sizeof row);
+  if (row.state == State::waiting && coarse_now_ms() < row.seen_ms + kSayInterval_ms &&
+      coarse_now_ms() < table_.counters.scheduled_ms + kLookInterval_ms) {
+    return false;
   }
+  const Lock lock(file_);
+  file_.load(lock);
+  row.seen_ms = std::max<uint64_t>(coarse_now_ms(), 1);
+  file_.write(lock, &row, sizeof row);
+  drop_dead(lock);
+  serve_waiting(lock);
   if (row.state != State::held) return false;
+  row.taken = 1;
+  file_.write(lock, &row, sizeof row);
   Shares eighths;
   std::copy_n(row.eighths, kMaxGpus, eighths.begin());
   shares = shares_of(eighths);
@@ -280,6 +305,33 @@ void ClaimTable::leave(Claim claim) {
   serve_waiting(lock);
 }
 
+Launch ClaimTable::launch_of(const Row& claim) const {
+  Launch launch{
+      .waiting = claim.state == State::waiting,
+      .pid = claim.pid,
+      .uid = claim.uid,
+      .priority = claim.priority,
+      .since_unix_s = claim.since_unix_s,
+      .tenant = clean(claim.tenant, sizeof claim.tenant),
+      .command = clean(claim.command, sizeof claim.command),
+      .asked = clean(claim.asked, sizeof claim.asked),
+      .shares = {},
+  };
+  Shares eighths;
+  std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
+  if (!launch.waiting) launch.shares = shares_of(eighths);
+  return launch;
+}
+
+std::optional<Launch> ClaimTable::launch_in(uint32_t row) {
+  const Lock lock(file_);
+  file_.load(lock);
+  if (row >= table_.counters.claims_in_use || table_.claims[row].state != State::held) {
+    return std::nullopt;
+  }
+  return launch_of(table_.claims[row]);
+}
+
 std::vector<Launch> ClaimTable::launches() {
   const Lock lock(file_);
   file_.load(lock);
@@ -287,26 +339,11 @@ std::vector<Launch> ClaimTable::launches() {
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
     if (table_.claims[row].state == State::held) rows.push_back(row);
   }
-  for (const uint32_t row : waiting_in_order()) rows.push_back(row);
+  for (const uint32_t row : waiting_in_order(true)) rows.push_back(row);
   std::vector<Launch> found;
   for (const uint32_t row : rows) {
     if (!is_alive(lock, row)) continue;
-    const Row& claim = table_.claims[row];
-    Launch launch{
-        .waiting = claim.state == State::waiting,
-        .pid = claim.pid,
-        .uid = claim.uid,
-        .priority = claim.priority,
-        .since_unix_s = claim.since_unix_s,
-        .tenant = clean(claim.tenant, sizeof claim.tenant),
-        .command = clean(claim.command, sizeof claim.command),
-        .asked = clean(claim.asked, sizeof claim.asked),
-        .shares = {},
-    };
-    Shares eighths;
-    std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
-    if (!launch.waiting) launch.shares = shares_of(eighths);
-    found.push_back(std::move(launch));
+    found.push_back(launch_of(table_.claims[row]));
   }
   return found;
 }

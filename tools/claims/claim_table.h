@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,8 @@ class ClaimTable {
   // Opens the machine's claim table, making it when there is none; FRACGPU_BOOK names another one.
   // Throws std::runtime_error, as everything here does, when it cannot be had or trusted.
   ClaimTable() = default;
+  // Another one, which is there.
+  explicit ClaimTable(const std::string& path) : file_(path) {}
 
   // Whether there is a claim table at all.
   static bool exists() { return ClaimFile::exists(); }
@@ -71,7 +74,8 @@ class ClaimTable {
   Claim enter(const ClaimRequest& wanted);
 
   // Whether the launch has been served, and with what. Serves all who wait now and then, because
-  // nobody tells when a launch was killed.
+  // nobody tells when a launch was killed. To be called at least once a second by who waits: who
+  // does not is passed over until it does again.
   bool served(const Claim& claim, std::vector<Share>& shares);
 
   // Gives up the place, or gives back the share of a launch that has ended, unless another launch
@@ -83,6 +87,9 @@ class ClaimTable {
 
   // Drops the rows of the dead and serves those who wait. The number of rows dropped.
   int tidy();
+
+  // The launch that has this row, if it has been served.
+  std::optional<Launch> launch_in(uint32_t row);
 
   // The living, those that have something first, then by the order in which they are served.
   std::vector<Launch> launches();
@@ -96,14 +103,16 @@ class ClaimTable {
   };
 
   bool is_alive(const Lock& lock, uint32_t row) const;
+  static bool is_awake(const Row& claim);
   int drop_dead(const Lock& lock);
   Shares free_eighths() const;
-  std::vector<uint32_t> waiting_in_order() const;
+  std::vector<uint32_t> waiting_in_order(bool asleep_too) const;
   std::vector<Served> plan() const;
   void serve_waiting(const Lock& lock);
   uint32_t gpu_row(const std::string& key, uint64_t taken);
   void fill_request(const ClaimRequest& wanted, Row& row);
   std::vector<Share> shares_of(const Shares& eighths) const;
+  Launch launch_of(const Row& claim) const;
 
   ClaimFile file_;
   claim_table_layout::ClaimTable& table_ = file_.table();

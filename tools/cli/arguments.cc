@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tools/cli/plain_text.h"
 #include "tools/cli/spelling.h"
 
 namespace fracgpu::tools {
@@ -41,6 +42,14 @@ std::vector<CLI::App*> subcommands_of(CLI::App& app) {
 // Takes no word behind it: a flag, also one that may have a value behind "=".
 bool is_flag(const CLI::Option& option) {
   return option.get_items_expected_max() == 0 || option.get_expected_min() == 0;
+}
+
+// The words in it are the user's, or of whoever wrote what a script passes on: they must not steer
+// a terminal, nor fill it.
+std::string plain_line(const std::string& text) {
+  constexpr size_t kShown = 300;
+  const std::string shown = clean(text.c_str(), std::min(text.size(), kShown));
+  return text.size() > kShown ? shown + "..." : shown;
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& words) {
@@ -219,7 +228,7 @@ Program::Program(const std::string& name, const std::string& about, const std::s
     : app_(std::make_unique<CLI::App>(about, name)) {
   app_->set_version_flag("--version", version);
   app_->failure_message([name](const CLI::App*, const CLI::Error& error) {
-    return name + ": " + error.what() + "; see " + name + " --help\n";
+    return name + ": " + plain_line(error.what()) + "; see " + name + " --help\n";
   });
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <fstream>
+#include <map>
 
 namespace fracgpu::tools {
 
@@ -24,8 +25,15 @@ std::string command_of(uint32_t pid) {
 }
 
 std::string user_name(uint32_t uid) {
-  const passwd* user = getpwuid(uid);
-  return user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
+  // Asking may mean reading files, or a server elsewhere.
+  static thread_local std::map<uint32_t, std::string> known;
+  const auto [place, is_new] = known.try_emplace(uid);
+  if (is_new) {
+    const passwd* const user = getpwuid(uid);
+    place->second =
+        user == nullptr ? std::to_string(uid) : clean(user->pw_name, strlen(user->pw_name));
+  }
+  return place->second;
 }
 
 }  // namespace fracgpu::tools

@@ -14,6 +14,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "shim/base/text.h"
 #include "shim/config/ceiling.h"
 #include "shim/ledger/ledger.h"
 #include "tools/claims/claim_table.h"
@@ -175,7 +176,8 @@ void limit(const LimitOptions& options) {
   const TenantUse tenant = read_tenant(options.tenant);
   Ledger ledger;
   if (ledger.manage(options.tenant.c_str(), error) != LedgerFile::Result::ok) {
-    refuse(error.empty() ? fmt::format("no tenant '{}'", options.tenant) : error.c_str());
+    refuse(error.empty() ? fmt::format("no tenant {}", fracgpu::quoted(options.tenant).view())
+                         : error.c_str());
   }
   check_permission(ledger, options.tenant);
   if (!ledger.any_alive()) {

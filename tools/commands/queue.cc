@@ -9,6 +9,7 @@
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
+#include "tools/launch/outer_cap.h"
 #include "tools/launch/queue_agent.h"
 
 namespace fracgpu::tools {
@@ -58,7 +59,8 @@ std::vector<Queue> queues_of(const QueueOptions& options, const std::vector<Gpu>
     Queue queue = queue_of(text, options.gpus, gpus);
     for (const Queue& other : queues) {
       if (other.name == queue.name) {
-        throw std::runtime_error(fmt::format("queue {} is given twice", queue.name));
+        throw std::runtime_error(
+            fmt::format("queue {} is given twice", fracgpu::quoted(queue.name).view()));
       }
     }
     queues.push_back(std::move(queue));
@@ -80,6 +82,12 @@ std::vector<std::string> names_of(const std::vector<Queue>& queues) {
 bool run_queues(const QueueOptions& options) {
   const std::vector<Gpu> gpus = list_gpus();
   std::vector<Queue> queues = queues_of(options, gpus);
+  if (const auto outer = find_outer_cap(gpus)) {
+    throw std::runtime_error(
+        fmt::format("this is inside tenant {}, whose cap is that of all that is started there, so "
+                    "that no command could have a share of its own; start the queue outside",
+                    outer->tenant));
+  }
   JobSource source(options.file, options.null_separated, names_of(queues));
   return QueueAgent(std::move(queues), gpus, std::move(source), options.json).run();
 }
@@ -98,9 +106,11 @@ void add_queue_command(Command program) {
   command.add_option("FILE", options->file, "The commands; standard input when it is - or missing");
   command.add_option("--gpus", options->gpus,
                      "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
-  command.add_option("--priority", options->priority,
-                     "Of the last queue, beside other launches that wait; each one before it has "
-                     "one more");
+  command
+      .add_option("--priority", options->priority,
+                  "Of the last queue, beside other launches that wait; each one before it has "
+                  "one more")
+      .range(-kHighestPriority, kHighestPriority);
   command.add_flag("-0,--null", options->null_separated, "Commands end with NUL, not with a line");
   command.add_flag("--json", options->json, "A summary for programs on standard output");
   command.set_footer(kExamples);

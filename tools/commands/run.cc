@@ -13,6 +13,7 @@
 #include "tools/cli/output.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
+#include "tools/launch/outer_cap.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -28,6 +29,10 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu run --fraction 0.25 --dry-run                 says where it would go
   fracgpu run --memory 8GiB --explain -- ./job          says at the end why memory was refused
 
+Inside a launch or a capped container it joins: the cap around it holds for both together, a lower one
+and another name are refused.
+GPUs that CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides are not chosen, and
+not to be named; numbers are those of nvidia-smi or rocm-smi all the same.
 Exit status: the command's own, and a signal that ended it ends this too; 75 no room now; 125 wrong
 usage, or fracgpu itself failed; 126 the command cannot be run; 127 there is no such command.)";
 
@@ -122,13 +127,40 @@ bool wait_for(ClaimTable& table, const Claim& claim, uint64_t timeout_ms,
   return true;
 }
 
+int show_inside(const RunOptions& options, const OuterCap& outer, const Inside& inside) {
+  Json gpus = Json::array();
+  std::string text;
+  for (const Gpu& gpu : inside.gpus) {
+    const uint64_t cap = outer.on(gpu).value_or(UINT64_MAX);
+    const bool capped = cap != UINT64_MAX;
+    gpus.push_back({{"index", gpu.index},
+                    {"key", gpu.key},
+                    {"fraction", nullptr},
+                    {"cap_bytes", capped ? Json(cap) : Json(nullptr)}});
+    text += fmt::format("{}: inside tenant {}, cap {}\n", gpu.label(), outer.tenant,
+                        capped ? human_bytes(cap).c_str() : "none");
+  }
+  print(options.json ? Json{{"fits", true}, {"gpus", gpus}}.dump() + "\n" : text);
+  return 0;
+}
+
 int run(const RunOptions& options) {
   const uint64_t timeout_ms = duration_of(options.wait);
   check_command(options);
   const std::vector<Gpu> gpus = list_gpus();
   const Request request(options.request, gpus);
+  const std::optional<OuterCap> outer = find_outer_cap(gpus);
+  if (outer) {
+    const Inside inside = place_inside(*outer, options.tenant, request);
+    if (!outer->may_be_lowered) {
+      if (!inside.notice.empty()) complain(inside.notice);
+      if (options.dry_run) return show_inside(options, *outer, inside);
+      end_like(run_inside(*outer, inside, options.command, gpus, options.explain));
+    }
+  }
+  request.check_capped();
   ClaimRequest wanted = request.claim_request();
-  wanted.tenant = tenant_or_new(options.tenant);
+  wanted.tenant = outer ? outer->tenant : tenant_or_new(options.tenant);
   wanted.priority = options.priority;
   if (!options.command.empty()) wanted.command = options.command[0];
   if (options.dry_run) return show_placement(options, request, wanted);
@@ -171,8 +203,10 @@ void add_run_command(Command program) {
                      "Name of those who share the cap; one of its own when none is given");
   command.add_flag(fmt::format("--wait{{{}}}", kForEver), options->wait,
                    "Wait for room, for ever or as long as --wait=30s, 10m, 2h or 1d says");
-  command.add_option("--priority", options->priority,
-                     "Of those that wait, the highest is served first, then the oldest");
+  command
+      .add_option("--priority", options->priority,
+                  "Of those that wait, the highest is served first, then the oldest")
+      .range(-kHighestPriority, kHighestPriority);
   command.add_flag("--explain", options->explain,
                    "At the end say why memory was refused, if any was, as fracgpu explain does");
   command.add_flag("--dry-run", options->dry_run, "Only say where it would go");

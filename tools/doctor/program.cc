@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "shim/base/text.h"
+#include "tools/cli/judged_file.h"
 #include "tools/cli/plain_text.h"
 #include "tools/cli/text_list.h"
 #include "tools/doctor/elf_file.h"
@@ -31,10 +31,8 @@ constexpr const char* kRemedyForPrivileges =
 
 // The first line of a script, without "#!"; empty where it is none.
 std::string interpreter_line(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char start[256] = "";
-  file.read(start, sizeof start - 1);
-  const std::string_view text(start, static_cast<size_t>(file.gcount()));
+  const std::string start = read_judged(path, 255, Links::followed);
+  const std::string_view text = start;
   if (!text.starts_with("#!")) return {};
   return std::string(trim(text.substr(2, text.find('\n') - 2)));
 }

@@ -30,8 +30,10 @@ class JobSource {
 
   int jobs() const { return jobs_; }        // so far
   int refused() const { return refused_; }  // not understood
+  bool failed() const { return failed_; }   // not read to its end
 
  private:
+  void refuse(const std::string& why);
   void take_line(std::string_view line, std::vector<Job>& jobs);
 
   std::string file_;
@@ -39,7 +41,9 @@ class JobSource {
   std::vector<std::string> queues_;
   Descriptor input_;
   std::string unread_{};
-  bool ended_ = false;
+  bool skipping_ = false;  // the rest of a command that is too long
+  size_t skipped_ = 0;
+  bool ended_ = false, failed_ = false;
   int lines_ = 0, jobs_ = 0, refused_ = 0;
 };
 

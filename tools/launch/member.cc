@@ -109,6 +109,24 @@ int run_member(const std::string& tenant, const std::vector<std::string>& comman
   return status;
 }
 
+int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<std::string>& command,
+               const std::vector<Gpu>& all, bool explain) {
+  Changes changes = tenant_environment(outer.tenant, outer.limit.value_or(""), all,
+                                       inside.hides_others ? &inside.gpus : nullptr);
+  Claim claim;
+  if (!outer.book.empty()) {
+    // Who closes every descriptor must not leave it, nor whoever it starts look into another table.
+    changes["FRACGPU_BOOK"] = outer.book;
+    ClaimRequest wanted;
+    wanted.tenant = outer.tenant;
+    wanted.asked = outer.asked;
+    claim = ClaimTable(outer.book).enter(wanted);
+  }
+  const int status = run_tree(command, changes, claim.life.get());
+  if (explain) complain_of_refusals(outer.tenant);
+  return status;
+}
+
 std::string placement_text(const Request& request, const std::vector<Share>& shares) {
   std::string text;
   for (const Gpu& gpu : request.granted(shares)) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/claims/claim_table.h"
+#include "tools/launch/outer_cap.h"
 #include "tools/launch/request.h"
 
 namespace fracgpu::tools {
@@ -24,6 +25,10 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
                const Request& request, const std::vector<Gpu>& all, Claim claim,
                const std::vector<Share>& shares, bool explain = false);
+
+// The same inside an outer cap: as another part of its tenant, which gives nothing back.
+int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<std::string>& command,
+               const std::vector<Gpu>& all, bool explain = false);
 
 // Where it goes, a GPU a line: "GPU 0 (GPU-…): 0.5, cap 20.0 GiB".
 std::string placement_text(const Request& request, const std::vector<Share>& shares);

@@ -165,7 +165,7 @@ bool QueueAgent::run() {
     if (reads && sources[1].revents != 0) take_jobs();
   }
   summarise();
-  return source_.jobs() == done_ && source_.refused() == 0;
+  return source_.jobs() == done_ && source_.refused() == 0 && !source_.failed();
 }
 
 void QueueAgent::summarise() const {

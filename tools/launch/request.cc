@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
+#include "tools/machine/visible_gpus.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -103,7 +103,12 @@ std::string fraction_text(uint32_t eighths) {
   return fmt::format("{}", static_cast<double>(eighths) / kEighths);
 }
 
-Request::Request(const RequestText& text, const std::vector<Gpu>& gpus) : all_(gpus) {
+Request::Request(const RequestText& text, const std::vector<Gpu>& gpus)
+    : Request(text, gpus, hidden_by_environment(gpus)) {}
+
+Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
+                 std::vector<std::string> hidden)
+    : all_(gpus), hidden_(std::move(hidden)) {
   if (gpus.empty()) {
     refuse(
         "this machine shows no GPU: neither NVIDIA's driver (libnvidia-ml.so.1) nor AMD's "
@@ -111,19 +116,21 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus) : all_(g
   }
   const int kinds = !text.memory.empty() + !text.fraction.empty() + !text.count.empty();
   if (kinds > 1) refuse("--memory, --fraction and --count exclude each other; give one");
-  usable_.resize(all_.size());
-  std::iota(usable_.begin(), usable_.end(), 0);
   restricted_ = !text.gpus.empty() && text.gpus != "all";
-  if (!text.gpus.empty()) usable_ = choose_gpus(text.gpus, all_);
+  if (restricted_) {
+    usable_ = choose_gpus(text.gpus, all_);
+    for (const size_t place : usable_) check_usable("--gpus", place);
+  } else {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (hidden_[i].empty()) usable_.push_back(i);
+    }
+  }
   amounts_.resize(all_.size());
   exact_.resize(all_.size());
   if (!text.memory.empty()) read_memory(text.memory);
   if (!text.fraction.empty()) read_fraction(text.fraction);
   if (!text.count.empty()) read_count(text.count);
   if (kinds == 0) {
-    if (getenv("FRACGPU_MEMORY_LIMIT") == nullptr && !ceiling_is_there(kCeilingFile)) {
-      refuse("how much may it have? Give --memory, --fraction or --count");
-    }
     asked_ = "the environment's caps";
   }
   if (!restricted_) return;
@@ -131,35 +138,48 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus) : all_(g
   for (const size_t place : usable_) asked_ += " " + all_[place].key;
 }
 
+// Refuses what the options name and may not be had.
+void Request::check_usable(const char* option, size_t place) const {
+  if (!hidden_[place].empty()) {
+    refuse(fmt::format("{} names {}, but {}", option, all_[place].label(), hidden_[place]));
+  }
+  if (std::find(usable_.begin(), usable_.end(), place) == usable_.end()) {
+    refuse(fmt::format("{} names {}, which --gpus leaves out", option, all_[place].label()));
+  }
+}
+
+void Request::check_any_usable() const {
+  if (usable_.empty()) {
+    refuse(fmt::format("there is no GPU to choose from; of {}: {}", all_[0].label(), hidden_[0]));
+  }
+}
+
 void Request::read_memory(const std::string& text) {
-  std::optional<Amount> general;
   std::vector<size_t> named;
   asked_ = "memory";
   for (const Item& item : items_of(text)) {
     const Amount amount = amount_of(item.value);
     if (item.selector.empty()) {
-      if (general) refuse("--memory gives two amounts for all GPUs; name the GPU: 0=8GiB,1=4GiB");
-      general = amount;
+      if (general_) refuse("--memory gives two amounts for all GPUs; name the GPU: 0=8GiB,1=4GiB");
+      general_ = amount;
       continue;
     }
     for (const size_t place : choose_gpu(item.selector, all_)) {
       if (amounts_[place]) refuse(fmt::format("--memory names {} twice", all_[place].label()));
-      if (std::find(usable_.begin(), usable_.end(), place) == usable_.end()) {
-        refuse(fmt::format("--memory names {}, which --gpus leaves out", all_[place].label()));
-      }
+      check_usable("--memory", place);
       amounts_[place] = amount;
       named.push_back(place);
     }
   }
-  if (!general) {
+  if (!general_) {
     restricted_ = true;
     std::sort(named.begin(), named.end());
     usable_ = named;
   }
   for (const size_t place : usable_) {
-    if (!amounts_[place]) amounts_[place] = general;
+    if (!amounts_[place]) amounts_[place] = general_;
   }
-  if (general) asked_ += " " + amount_text(*general);
+  if (general_) asked_ += " " + amount_text(*general_);
   for (const size_t place : named) {
     asked_ += fmt::format(" {}={}", all_[place].key, amount_text(*amounts_[place]));
   }
@@ -170,6 +190,7 @@ void Request::read_fraction(const std::string& text) {
   asked_ = "fraction";
   const std::vector<Item> items = items_of(text);
   if (items.size() == 1 && items[0].selector.empty()) {
+    check_any_usable();
     each_ = eighths_of(items[0].value);
     count_ = 1;
     asked_ += " " + fraction_text(each_);
@@ -182,9 +203,7 @@ void Request::read_fraction(const std::string& text) {
     }
     for (const size_t place : choose_gpu(item.selector, all_)) {
       if (exact_[place] != 0) refuse(fmt::format("--fraction names {} twice", all_[place].label()));
-      if (std::find(usable_.begin(), usable_.end(), place) == usable_.end()) {
-        refuse(fmt::format("--fraction names {}, which --gpus leaves out", all_[place].label()));
-      }
+      check_usable("--fraction", place);
       exact_[place] = static_cast<uint8_t>(eighths);
     }
   }
@@ -205,9 +224,26 @@ void Request::read_count(const std::string& text) {
   each_ = kEighths;
   count_ = static_cast<uint32_t>(std::stoul(text));
   asked_ = "count " + text;
+  check_any_usable();
   if (usable_.size() < count_) {
-    refuse(fmt::format("{} GPUs are asked for, and there {} only {} to choose from", count_,
-                       usable_.size() == 1 ? "is" : "are", usable_.size()));
+    const auto hidden = std::find_if(hidden_.begin(), hidden_.end(),
+                                     [](const std::string& why) { return !why.empty(); });
+    refuse(fmt::format(
+        "{} GPUs are asked for, and there {} only {} to choose from{}", count_,
+        usable_.size() == 1 ? "is" : "are", usable_.size(),
+        hidden == hidden_.end() || restricted_
+            ? ""
+            : fmt::format("; of {}: {}",
+                          all_[static_cast<size_t>(hidden - hidden_.begin())].label(), *hidden)));
+  }
+}
+
+void Request::check_capped() const {
+  const bool capped = claims_ || general_ ||
+                      std::any_of(amounts_.begin(), amounts_.end(),
+                                  [](const auto& each) { return each.has_value(); });
+  if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr && !ceiling_is_there(kCeilingFile)) {
+    refuse("how much may it have? Give --memory, --fraction or --count");
   }
 }
 
@@ -222,6 +258,19 @@ ClaimRequest Request::claim_request() const {
     wanted.exact.push_back(exact_[place]);
   }
   return wanted;
+}
+
+std::optional<std::vector<Share>> Request::shares_of(const std::vector<Gpu>& gpus) const {
+  std::vector<Share> shares;
+  for (const size_t place : claims_ ? usable_ : std::vector<size_t>()) {
+    const bool there = std::any_of(gpus.begin(), gpus.end(),
+                                   [&](const Gpu& gpu) { return gpu.key == all_[place].key; });
+    if (!there && count_ == 0) return std::nullopt;
+    if (!there || (count_ != 0 && shares.size() == count_)) continue;
+    shares.push_back({all_[place].key, count_ != 0 ? each_ : exact_[place]});
+  }
+  if (shares.size() < count_) return std::nullopt;
+  return shares;
 }
 
 std::vector<Gpu> Request::candidates() const {
@@ -254,6 +303,7 @@ std::optional<Amount> Request::cap_on(const Gpu& gpu, const std::vector<Share>& 
 
 std::string Request::limit(const std::vector<Share>& shares) const {
   const std::vector<Gpu> gpus = granted(shares);
+  if (gpus.empty()) return general_ ? amount_text(*general_) : "";  // the environment hides all
   std::vector<std::string> caps;
   for (const Gpu& gpu : gpus) {
     const auto cap = cap_on(gpu, shares);
@@ -262,7 +312,7 @@ std::string Request::limit(const std::vector<Share>& shares) const {
   }
   const bool alike = std::count(caps.begin(), caps.end(), caps[0]) == std::ssize(caps);
   const bool all = gpus.size() == all_.size();
-  if (alike && (all || gpus.size() >= kMaxLimitItems)) return caps[0];
+  if (alike && (all || !hides_others() || gpus.size() >= kMaxLimitItems)) return caps[0];
   if (gpus.size() >= kMaxLimitItems) {
     refuse(fmt::format("caps can differ on {} GPUs at most", kMaxLimitItems - 1));
   }

@@ -14,6 +14,8 @@ namespace fracgpu::tools {
 
 class Command;
 
+inline constexpr int kHighestPriority = 1'000'000;  // and its negative the lowest
+
 // As written; empty where it was not.
 struct RequestText {
   std::string memory, fraction, count, gpus;
@@ -26,13 +28,23 @@ void add_request_options(Command command, RequestText& text);
 class Request {
  public:
   // Throws std::runtime_error with one line for what is not understood or names no GPU here.
+  // Chooses among the GPUs that the environment shows.
   Request(const RequestText& text, const std::vector<Gpu>& gpus);
+  // The same among those for which `hidden` has no reason; see hidden_by_environment.
+  Request(const RequestText& text, const std::vector<Gpu>& gpus, std::vector<std::string> hidden);
+
+  // Throws where neither it nor the environment says how much it may have.
+  void check_capped() const;
 
   // The same in one form, to tell whether two launches ask for the same.
   const std::string& asked() const { return asked_; }
 
   // What of it goes into the claim table.
   ClaimRequest claim_request() const;
+
+  // What a claim gets if these GPUs are all it can have, and they are free; none where they are too
+  // few. Empty for caps without a claim.
+  std::optional<std::vector<Share>> shares_of(const std::vector<Gpu>& gpus) const;
 
   // The GPUs that could serve it.
   std::vector<Gpu> candidates() const;
@@ -48,16 +60,20 @@ class Request {
   std::string limit(const std::vector<Share>& shares) const;
 
  private:
+  void check_usable(const char* option, size_t place) const;
+  void check_any_usable() const;
   void read_memory(const std::string& text);
   void read_fraction(const std::string& text);
   void read_count(const std::string& text);
 
   std::vector<Gpu> all_;
-  std::vector<size_t> usable_;  // places in `all_`
-  bool restricted_ = false;     // GPUs were named
+  std::vector<std::string> hidden_;  // why, by place; empty: visible
+  std::vector<size_t> usable_;       // places in `all_`
+  bool restricted_ = false;          // GPUs were named
   bool claims_ = false;
   uint32_t each_ = 0, count_ = 0;               // a claim on any
   std::vector<uint8_t> exact_;                  // a claim on certain ones; by place
+  std::optional<Amount> general_;               // a cap on all that are not named
   std::vector<std::optional<Amount>> amounts_;  // caps; by place
   std::string asked_;
 };

@@ -27,9 +27,11 @@ std::vector<Gpu> list_nvidia() {
   const auto pci_of =
       library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
   const auto memory_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-  const auto split_memory_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>("nvmlDeviceGetMemoryInfo_v2");
+      library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  const auto split_memory_of = library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>(
+      "nvmlDeviceGetMemoryInfo_v2");
+  const auto name_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetName");
   unsigned count = 0;
   if (!library.ready() || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
       count_of(&count) != kSuccess) {
@@ -45,7 +47,12 @@ std::vector<Gpu> list_nvidia() {
     if (handle_of(index, &device) != kSuccess || uuid_of(device, uuid, sizeof uuid) != kSuccess) {
       continue;
     }
-    Gpu gpu{.index = static_cast<int>(index), .key = uuid, .visible_name = uuid};
+    Gpu gpu{.index = static_cast<int>(index),
+            .key = uuid,
+            .visible_name = uuid,
+            .runtime_number = static_cast<int>(gpus.size())};
+    char model[kUuidBytes] = "";
+    if (name_of != nullptr && name_of(device, model, sizeof model) == kSuccess) gpu.model = model;
     if (pci_of(device, &pci) == kSuccess) {
       gpu.bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
     }
@@ -84,6 +91,7 @@ std::vector<Gpu> list_amd() {
                     .key = gpu.key().c_str(),
                     .visible_name = telling ? fmt::format("GPU-{:016x}", gpu.unique_id)
                                             : std::to_string(number),
+                    .runtime_number = gpu.has_render_node() ? static_cast<int>(number) : -1,
                     .bus_id = gpu.bus_id,
                     .physical = gpu.physical_bytes()});
   }

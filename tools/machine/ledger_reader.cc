@@ -1,4 +1,4 @@
-// Copies a ledger and makes plain values of it; see ledger_reader.h.
+// Reads parts of a ledger and makes plain values of them; see ledger_reader.h.
 //
 // The file is read and not mapped: a mapping would be SIGBUS if somebody cut the file meanwhile.
 // Numbers may move while they are read, so a sum can be of slightly different moments.
@@ -37,38 +37,91 @@ uint64_t to_bytes(uint64_t units) {
   return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
 }
 
-// Reads exactly a ledger of this version, or throws.
-std::unique_ptr<layout::Ledger> copy_ledger(const Descriptor& file, const std::string& path) {
-  struct stat status;
-  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw std::runtime_error(path + " is not a ledger: it is not a file");
+// Of one ledger after another what is wanted of it, each part at its place; the rest is what others
+// had there. A whole one is 0.6 MiB, and a machine may have thousands.
+class LedgerParts {
+ public:
+  const layout::Ledger& ledger() const { return *ledger_; }
+
+  // The head, with the devices, of a ledger of this version; else throws.
+  void read_head(const Descriptor& file, const std::string& path) {
+    struct stat status;
+    if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+      throw std::runtime_error(path + " is not a ledger: it is not a file");
+    }
+    const layout::Header& header = ledger_->header;
+    const size_t size = read_bytes(file, 0, offsetof(layout::Ledger, slots));
+    if (size < sizeof header || header.magic != layout::kMagic) {
+      throw std::runtime_error(path + " is not a ledger, or was overwritten");
+    }
+    if (header.version != layout::kVersion) {
+      throw std::runtime_error(fmt::format("{} has layout version {} and this command speaks {}",
+                                           path, header.version, layout::kVersion));
+    }
+    if (size != offsetof(layout::Ledger, slots) || status.st_size != sizeof *ledger_ ||
+        header.file_bytes != sizeof *ledger_ || header.max_devices != layout::kMaxDevices ||
+        header.max_slots != layout::kMaxSlots) {
+      throw std::runtime_error(
+          fmt::format("{} is damaged: {} bytes instead of {}, or a wrong header", path,
+                      static_cast<uint64_t>(status.st_size), sizeof *ledger_));
+    }
   }
-  auto ledger = std::make_unique<layout::Ledger>();
-  char* const bytes = reinterpret_cast<char*>(ledger.get());
-  size_t size = 0;
-  while (size < sizeof *ledger) {
-    const ssize_t got = pread(file.get(), bytes + size, sizeof *ledger - size, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    size += static_cast<size_t>(got);
+
+  // What the claimed slots have, in all tables that count: those lie near each other. And what was
+  // refused, if anything was.
+  void read_rest(const Descriptor& file, const std::string& path) {
+    uint32_t first = layout::kMaxSlots, last = 0;
+    layout::for_each_live(*ledger_, [&](uint32_t slot) {
+      first = std::min(first, slot);
+      last = std::max(last, slot);
+    });
+    bool whole = true;
+    if (first <= last) {
+      const uint32_t count = last - first + 1;
+      whole = read_part(file, ledger_->slots + first, count);
+      for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
+        if (ledger_->devices[row].cap.load() == 0) continue;
+        whole = whole && read_part(file, ledger_->cells[row] + first, count) &&
+                read_part(file, ledger_->sharing[row] + first, count) &&
+                read_part(file, ledger_->allocations[row] + first, count);
+      }
+    }
+    constexpr size_t kCounts = offsetof(layout::Ledger, refusals);
+    constexpr size_t kRecords = offsetof(layout::Ledger, refused);
+    whole = whole && read_bytes(file, kCounts, kRecords - kCounts) == kRecords - kCounts;
+    const auto* const words = &ledger_->refusals[0][0];
+    any_refused_ = ledger_->refusal_number.load() != 0 ||
+                   std::any_of(words, words + (layout::kMaxDevices + 1) * layout::kReasons,
+                               [](const auto& count) { return count.load() != 0; });
+    if (any_refused_) whole = whole && read_part(file, ledger_->refused, layout::kMaxRefusals);
+    if (!whole) throw std::runtime_error(path + " is damaged: it was cut while it was read");
   }
-  const layout::Header& header = ledger->header;
-  if (size < sizeof header || header.magic != layout::kMagic) {
-    throw std::runtime_error(path + " is not a ledger, or was overwritten");
+
+  bool any_refused() const { return any_refused_; }
+
+ private:
+  template <typename Item>
+  bool read_part(const Descriptor& file, const Item* items, size_t count) {
+    const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(items) -
+                                            reinterpret_cast<const char*>(ledger_.get()));
+    return read_bytes(file, offset, count * sizeof(Item)) == count * sizeof(Item);
   }
-  if (header.version != layout::kVersion) {
-    throw std::runtime_error(fmt::format("{} has layout version {} and this command speaks {}",
-                                         path, header.version, layout::kVersion));
+
+  size_t read_bytes(const Descriptor& file, size_t offset, size_t wanted) {
+    size_t size = 0;
+    while (size < wanted) {
+      const ssize_t got = pread(file.get(), reinterpret_cast<char*>(ledger_.get()) + offset + size,
+                                wanted - size, static_cast<off_t>(offset + size));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) break;
+      size += static_cast<size_t>(got);
+    }
+    return size;
   }
-  if (size != sizeof *ledger || status.st_size != sizeof *ledger ||
-      header.file_bytes != sizeof *ledger || header.max_devices != layout::kMaxDevices ||
-      header.max_slots != layout::kMaxSlots) {
-    throw std::runtime_error(fmt::format("{} is damaged: {} bytes instead of {}, or a wrong header",
-                                         path, static_cast<uint64_t>(status.st_size),
-                                         sizeof *ledger));
-  }
-  return ledger;
-}
+
+  const std::unique_ptr<layout::Ledger> ledger_ = std::make_unique<layout::Ledger>();
+  bool any_refused_ = false;
+};
 
 // The slots that are claimed, by whom, and whether those are alive. Amounts are left at 0.
 std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
@@ -250,7 +303,11 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     const char* const why = errno == ELOOP ? "a symbolic link is in its place" : strerror(errno);
     throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
   }
-  const auto ledger = copy_ledger(file, tenant.path);
+  // Used again and again: the memory for one is all that many need.
+  static thread_local LedgerParts parts;
+  parts.read_head(file, tenant.path);
+  parts.read_rest(file, tenant.path);
+  const layout::Ledger* const ledger = &parts.ledger();
   struct stat status = {};
   fstat(file.get(), &status);
   tenant.owner_uid = status.st_uid;
@@ -272,7 +329,7 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
   }
   tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);
-  tenant.refused = read_refusals(*ledger, host_pids);
+  if (parts.any_refused()) tenant.refused = read_refusals(*ledger, host_pids);
   return tenant;
 }
 

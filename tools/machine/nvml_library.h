@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hooks/smi/nvml/abi.h"
+#include "shim/base/real_dlfcn.h"
 
 namespace fracgpu::tools {
 
@@ -25,6 +26,15 @@ class NvmlLibrary {
   template <typename Function>
   Function* find(const char* name) const {
     return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+  // The same past the preloaded library, where this command runs under a cap, which that would show
+  // for the GPU.
+  template <typename Function>
+  Function* find_uncapped(const char* name) const {
+    static const auto real_dlsym = real_dl_function<void* (*)(void*, const char*)>("dlsym");
+    if (real_dlsym == nullptr) return find<Function>(name);
+    return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(real_dlsym(library_, name));
   }
 
  private:

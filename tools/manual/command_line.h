@@ -2,6 +2,7 @@
 // they always say what --help says.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,18 @@ struct Argument : ArgumentText {
   bool is_option() const { return names[0][0] == '-'; }
 };
 
+// A command inside of another follows it, as "cdi generate".
 struct Subcommand {
   std::string name, description, footer;
   std::vector<Argument> arguments;
+
+  bool is_inner() const { return name.find(' ') != std::string::npos; }
+  std::string own_name() const { return name.substr(name.find(' ') + 1); }
+  bool contains(const Subcommand& other) const { return other.name.starts_with(name + " "); }
+  bool runs_command() const {
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [](const Argument& each) { return each.kind == Kind::command; });
+  }
 };
 
 struct CommandLine {

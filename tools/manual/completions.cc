@@ -51,17 +51,42 @@ std::string bash_offer(const Argument& argument) {
   return "return";
 }
 
+// A flag has a value behind "=" alone.
 std::string bash_cases(const std::string& command, const std::vector<Argument>& arguments) {
   std::string out;
   for (const Argument& argument : arguments) {
-    if (!argument.is_option() || argument.is_flag) continue;
+    if (!argument.is_option() || (argument.is_flag && argument.kind == Kind::none)) continue;
     std::string pattern;
     for (const std::string& name : argument.names) {
-      pattern += fmt::format("{}{}:{}", pattern.empty() ? "" : "|", command, name);
+      const std::string key = fmt::format("{}:{}", command, name);
+      if (!pattern.empty()) pattern += "|";
+      if (!argument.is_flag) pattern += quoted_for_sh(key) + "|";
+      pattern += quoted_for_sh(key + "=");
     }
     out += fmt::format("    {}) {} ;;\n", pattern, bash_offer(argument));
   }
   return out;
+}
+
+// The names of the options that take the next word, each behind `before`.
+std::string names_with_values(const std::vector<Argument>& arguments, const std::string& before,
+                              const char* separator) {
+  std::string out;
+  for (const Argument& argument : arguments) {
+    if (!argument.is_option() || argument.is_flag) continue;
+    for (const std::string& name : argument.names) {
+      out += fmt::format("{}{}{}", out.empty() ? "" : separator, before, name);
+    }
+  }
+  return out;
+}
+
+std::string names_inside(const Subcommand& outer, const CommandLine& line) {
+  std::string names;
+  for (const Subcommand& each : line.subcommands) {
+    if (outer.contains(each)) names += (names.empty() ? "" : " ") + each.own_name();
+  }
+  return names;
 }
 
 std::string zsh_action(const Argument& argument) {
@@ -92,11 +117,16 @@ std::string zsh_spec(const Argument& argument) {
   std::string specs;
   for (const std::string& name : argument.names) {
     const char* const equals = name.starts_with("--") ? "=" : "+";
+    const bool optional = argument.is_flag && argument.kind != Kind::none;
     const std::string value =
-        argument.is_flag ? "" : fmt::format(":{}:{}", argument.placeholder, zsh_action(argument));
-    specs +=
-        (specs.empty() ? "" : " ") +
-        quoted_for_sh(fmt::format("{}{}[{}]{}", name, argument.is_flag ? "" : equals, text, value));
+        optional           ? fmt::format("::value:{}", zsh_action(argument))
+        : argument.is_flag ? ""
+                           : fmt::format(":{}:{}", argument.placeholder, zsh_action(argument));
+    specs += (specs.empty() ? "" : " ") + quoted_for_sh(fmt::format("{}{}[{}]{}", name,
+                                                                    optional           ? "=-"
+                                                                    : argument.is_flag ? ""
+                                                                                       : equals,
+                                                                    text, value));
   }
   return specs;
 }
@@ -141,19 +171,31 @@ std::string fish_lines(const std::string& condition, const std::vector<Argument>
 }  // namespace
 
 std::string bash_completion(const CommandLine& line) {
-  std::string names, values = bash_cases("", line.arguments), words;
+  std::string names, values = bash_cases("", line.arguments), words, inner;
+  std::string takes = "    " + names_with_values(line.arguments, ":", "|");
   for (const Subcommand& each : line.subcommands) {
-    names += (names.empty() ? "" : " ") + each.name;
+    const std::string inside = names_inside(each, line), options = option_names(each.arguments);
+    if (!each.is_inner()) names += (names.empty() ? "" : " ") + each.name;
     values += bash_cases(each.name, each.arguments);
-    std::string offer;
+    const std::string valued =
+        names_with_values(each.arguments, quoted_for_sh(each.name) + ":", "|");
+    if (!valued.empty()) takes += "|\\\n    " + valued;
+    if (!inside.empty()) {
+      inner += fmt::format("      {0}) command=\"{0} ${{COMP_WORDS[i]}}\" ;;\n", each.name);
+    }
+    if (each.runs_command()) inner += fmt::format("      {}) behind=$i; break 2 ;;\n", each.name);
+    std::string offer = inside.empty() ? "" : fmt::format("offer=\"{}\"", inside);
     for (const Argument& argument : each.arguments) {
       if (argument.is_option() || argument.kind == Kind::command) continue;
       if (offer.empty()) offer = bash_offer(argument);
     }
-    words += fmt::format(
-        "    {}:-*) offer=\"{}\" ;;\n    {}:*) {} ;;\n", each.name, option_names(each.arguments),
-        each.name,
-        offer.empty() ? fmt::format("offer=\"{}\"", option_names(each.arguments)) : offer);
+    if (offer.empty()) offer = fmt::format("offer=\"{}\"", options);
+    if (each.runs_command()) {
+      words += fmt::format("    {}:[!-]*) COMPREPLY=($(compgen -c -- \"$word\")); return ;;\n",
+                           each.name);
+    }
+    words += fmt::format("    {0}:-*) offer=\"{1}\" ;;\n    {0}:*) {2} ;;\n",
+                         quoted_for_sh(each.name), options, offer);
   }
   return fmt::format(R"(# bash completion for fracgpu, as `fracgpu --completion bash` prints it.
 _fracgpu_tenants() {{
@@ -164,28 +206,44 @@ _fracgpu_tenants() {{
   done
 }}
 
+# Whether the word behind this option of this command is its value.
+_fracgpu_takes_word() {{
+  case $1 in
+{}) return 0 ;;
+  esac
+  return 1
+}}
+
 _fracgpu() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command='' offer='' i
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
+  local command='' offer='' behind='' i
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${{COMP_WORDS[i]}} in
-    --) # A command of its own
-      if ((i + 1 == COMP_CWORD)); then
-        COMPREPLY=($(compgen -c -- "$word"))
-      else
-        compopt -o filenames
-        COMPREPLY=($(compgen -f -- "$word"))
-      fi
-      return ;;
-    -*) ;;
-    *) [[ $command ]] || command=${{COMP_WORDS[i]}} ;;
+    --) behind=$((i + 1)); break ;;
+    =) ((i++)) ;;
+    -*) [[ ${{COMP_WORDS[i+1]}} != = ]] && _fracgpu_takes_word "$command:${{COMP_WORDS[i]}}" && ((i++)) ;;
+    *)
+      case $command in
+      '') command=${{COMP_WORDS[i]}} ;;
+{}      esac ;;
     esac
   done
+  if [[ $behind ]]; then # A command of its own
+    if ((behind == COMP_CWORD)); then
+      COMPREPLY=($(compgen -c -- "$word"))
+    else
+      compopt -o filenames
+      COMPREPLY=($(compgen -f -- "$word"))
+    fi
+    return
+  fi
   # bash makes three words of --option=value.
   if [[ $word == = ]]; then
     word=''
+    before+==
   elif [[ $before == = ]]; then
-    before=${{COMP_WORDS[COMP_CWORD-2]}}
+    before=${{COMP_WORDS[COMP_CWORD-2]}}=
   fi
   case $command:$before in
 {}  esac
@@ -199,16 +257,32 @@ _fracgpu() {{
 }}
 complete -F _fracgpu fracgpu
 )",
-                     kTenantPattern, values, option_names(line.arguments), names, words);
+                     kTenantPattern, takes, inner, values, option_names(line.arguments), names,
+                     words);
 }
 
 std::string zsh_completion(const CommandLine& line) {
   std::string commands, cases;
   for (const Subcommand& each : line.subcommands) {
+    if (each.is_inner()) continue;
     commands += fmt::format(
         "        {}\n", quoted_for_sh(each.name + ":" + replaced(each.description, ":", "\\:")));
-    cases += fmt::format("      {})\n        _arguments{}\n        ;;\n", each.name,
-                         zsh_arguments(each.arguments));
+    const std::string inside = names_inside(each, line);
+    if (inside.empty()) {
+      cases += fmt::format("      {})\n        _arguments{}\n        ;;\n", each.name,
+                           zsh_arguments(each.arguments));
+      continue;
+    }
+    cases += fmt::format(
+        "      {})\n        _arguments -C{} \\\n        '1:command:({})' '*::argument:->inner'\n"
+        "        case $state:$line[1] in\n",
+        each.name, zsh_arguments(each.arguments), inside);
+    for (const Subcommand& inner : line.subcommands) {
+      if (!each.contains(inner)) continue;
+      cases += fmt::format("        inner:{})\n        _arguments{}\n        ;;\n",
+                           inner.own_name(), zsh_arguments(inner.arguments));
+    }
+    cases += "        esac\n        ;;\n";
   }
   return fmt::format(R"(#compdef fracgpu
 # zsh completion for fracgpu, as `fracgpu --completion zsh` prints it.
@@ -248,6 +322,12 @@ fi
 }
 
 std::string fish_completion(const CommandLine& line) {
+  std::string runners, valued;
+  for (const Subcommand& each : line.subcommands) {
+    if (!each.runs_command()) continue;
+    runners += " " + each.name;
+    valued += names_with_values(each.arguments, " ", "");
+  }
   std::string out =
       fmt::format(R"(# fish completion for fracgpu, as `fracgpu --completion fish` prints it.
 function __fracgpu_tenants
@@ -256,22 +336,49 @@ function __fracgpu_tenants
     end
 end
 
-# Behind --, a command of its own.
+# In a command of its own: behind --, or behind its first word.
 function __fracgpu_at_command
-    contains -- -- (commandline -opc)
+    set -l words (commandline -opc)
+    contains -- -- $words; and return 0
+    test (count $words) -ge 3; and contains -- $words[2]{}; or return 1
+    set -l is_value 0
+    for word in $words[3..-1]
+        if test $is_value = 1
+            set is_value 0
+        else if contains -- $word{}
+            set is_value 1
+        else if not string match -q -- '-*' $word
+            return 0
+        end
+    end
+    return 1
 end
 
 complete -c fracgpu -f
 complete -c fracgpu -n __fracgpu_at_command -xa '(__fish_complete_command)'
 )",
-                  kTenantPattern);
+                  kTenantPattern, runners, valued);
   out += fish_lines("__fish_use_subcommand", line.arguments);
   for (const Subcommand& each : line.subcommands) {
-    out += fmt::format("complete -c fracgpu -n __fish_use_subcommand -a {} -d {}\n", each.name,
-                       quoted_for_fish(each.description));
-    out += fish_lines(
-        fmt::format("__fish_seen_subcommand_from {}; and not __fracgpu_at_command", each.name),
-        each.arguments);
+    const std::string inside = names_inside(each, line);
+    const std::string seen = fmt::format("__fish_seen_subcommand_from {}", each.own_name());
+    if (!each.is_inner()) {
+      out += fmt::format("complete -c fracgpu -n __fish_use_subcommand -a {} -d {}\n", each.name,
+                         quoted_for_fish(each.description));
+    }
+    const std::string here =
+        inside.empty() ? seen + "; and not __fracgpu_at_command"
+                       : fmt::format("{}; and not __fish_seen_subcommand_from {}", seen, inside);
+    if (!inside.empty()) {
+      out += fmt::format("complete -c fracgpu -n {} -a {}\n", quoted_for_fish(here),
+                         quoted_for_fish(inside));
+    }
+    if (each.runs_command()) {
+      out += fmt::format(
+          "complete -c fracgpu -n {} -a '(__fish_complete_command)'\n",
+          quoted_for_fish(here + "; and not string match -q -- '-*' (commandline -ct)"));
+    }
+    out += fish_lines(here, each.arguments);
   }
   return out;
 }

@@ -21,6 +21,12 @@ constexpr Value kValues[] = {
     {"COMMAND", Kind::command, ""},
     {"--fraction", Kind::words, "0.125 0.25 0.375 0.5 0.625 0.75 0.875 1"},
     {"--count", Kind::words, "1 2 4"},
+    {"--gpus", Kind::words, "all"},
+    {"--wait", Kind::words, "forever 30s 10m 2h 1d"},
+    {"--output", Kind::file, ""},
+    {"--files", Kind::file, ""},
+    {"--library", Kind::file, ""},
+    {"--command", Kind::file, ""},
     {"--listen", Kind::words, "127.0.0.1:9400"},
     {"--completion", Kind::words, "bash zsh fish"},
 };
@@ -46,6 +52,10 @@ CommandLine command_line_of(const CommandText& text) {
   for (const CommandText& each : text.subcommands) {
     line.subcommands.push_back(
         {each.name, each.description, each.footer, arguments_of(each.arguments)});
+    for (const CommandText& inner : each.subcommands) {
+      line.subcommands.push_back({each.name + " " + inner.name, inner.description, inner.footer,
+                                  arguments_of(inner.arguments)});
+    }
   }
   return line;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -19,73 +20,127 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr size_t kMostConnections = 32;
+// A scraper has one or two. When there are more, the oldest must go: who only connects and waits
+// shall not keep out who asks.
+constexpr size_t kMostConnections = 256;
 constexpr size_t kLongestRequest = 16 * 1024;
+
+using Body = std::shared_ptr<const std::string>;
 
 struct Connection {
   Descriptor socket;
   uint64_t until_ms = 0;
-  std::string request{}, answer{};
+  std::string request{}, head{};
+  Body body{};  // the same for all who asked for it at once
   size_t sent = 0;
+  bool answered() const { return !head.empty(); }
 };
 
-std::string answer_of(const char* status, const char* type, const std::string& body,
-                      bool with_body) {
-  return fmt::format(
-      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-      status, type, body.size(), with_body ? body : "");
+void answer(Connection& connection, const char* status, Body body, const char* type) {
+  connection.head = fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", status,
+      type, body->size());
+  connection.body = std::move(body);
 }
 
-std::string answer_to(const std::string& request, const std::function<std::string()>& page) {
-  constexpr const char* kText = "text/plain; version=0.0.4; charset=utf-8";
-  const std::string line = request.substr(0, request.find("\r\n"));
-  const size_t first = line.find(' '), last = line.rfind(' ');
-  if (first == line.npos || last <= first || !line.substr(last + 1).starts_with("HTTP/1.")) {
-    return answer_of("400 Bad Request", kText, "this is no HTTP request\n", true);
+// Makes the page once for all who ask for it in one round: many of them cost no more than one.
+class Page {
+ public:
+  explicit Page(const std::function<std::string()>& make) : make_(make) {}
+
+  void answer_to(Connection& connection) {
+    constexpr const char* kText = "text/plain; version=0.0.4; charset=utf-8";
+    const auto text = [](const char* line) { return std::make_shared<const std::string>(line); };
+    const std::string line = connection.request.substr(0, connection.request.find("\r\n"));
+    const size_t first = line.find(' '), last = line.rfind(' ');
+    if (first == line.npos || last <= first || !line.substr(last + 1).starts_with("HTTP/1.")) {
+      answer(connection, "400 Bad Request", text("this is no HTTP request\n"), kText);
+      return;
+    }
+    const std::string method = line.substr(0, first);
+    const std::string target = line.substr(first + 1, last - first - 1);
+    const std::string path = target.substr(0, target.find('?'));
+    if (method != "HEAD" && method != "GET") {
+      answer(connection, "405 Method Not Allowed", text("only GET and HEAD\n"), kText);
+      return;
+    }
+    if (path == "/") {
+      answer(connection, "200 OK", text("<title>fracgpu</title><a href=\"/metrics\">metrics</a>\n"),
+             "text/html; charset=utf-8");
+    } else if (path != "/metrics") {
+      answer(connection, "404 Not Found", text("there is /metrics\n"), kText);
+    } else {
+      if (body_ == nullptr) make();
+      answer(connection, status_, body_, kText);
+    }
+    if (method == "HEAD") connection.body = text("");
   }
-  const std::string method = line.substr(0, first);
-  const std::string target = line.substr(first + 1, last - first - 1);
-  const std::string path = target.substr(0, target.find('?'));
-  const bool head = method == "HEAD";
-  if (!head && method != "GET") {
-    return answer_of("405 Method Not Allowed", kText, "only GET and HEAD\n", true);
+
+ private:
+  void make() {
+    try {
+      body_ = std::make_shared<const std::string>(make_());
+    } catch (const std::exception& error) {
+      status_ = "500 Internal Server Error";
+      body_ = std::make_shared<const std::string>(std::string(error.what()) + "\n");
+    }
   }
-  if (path == "/") {
-    return answer_of("200 OK", "text/html; charset=utf-8",
-                     "<title>fracgpu</title><a href=\"/metrics\">metrics</a>\n", !head);
-  }
-  if (path != "/metrics") return answer_of("404 Not Found", kText, "there is /metrics\n", !head);
-  try {
-    return answer_of("200 OK", kText, page(), !head);
-  } catch (const std::exception& error) {
-    return answer_of("500 Internal Server Error", kText, std::string(error.what()) + "\n", !head);
-  }
+
+  const std::function<std::string()>& make_;
+  const char* status_ = "200 OK";
+  Body body_{};
+};
+
+// Reads what has come; false when the connection is over.
+bool read_request(Connection& connection, Page& page) {
+  char bytes[4096];
+  const ssize_t size = recv(connection.socket.get(), bytes, sizeof bytes, 0);
+  if (size < 0) return errno == EAGAIN || errno == EINTR;
+  if (size == 0) return false;
+  connection.request.append(bytes, static_cast<size_t>(size));
+  const bool whole = connection.request.find("\r\n\r\n") != std::string::npos;
+  if (!whole && connection.request.size() < kLongestRequest) return true;
+  if (!whole) connection.request.clear();
+  page.answer_to(connection);
+  connection.request = std::string();
+  return true;
 }
 
-// Goes on as far as it can without waiting; false when the connection is over.
-bool advance(Connection& connection, const std::function<std::string()>& page) {
-  const int fd = connection.socket.get();
-  if (connection.answer.empty()) {
-    char bytes[4096];
-    const ssize_t size = recv(fd, bytes, sizeof bytes, 0);
-    if (size < 0) return errno == EAGAIN || errno == EINTR;
-    if (size == 0) return false;
-    connection.request.append(bytes, static_cast<size_t>(size));
-    const bool whole = connection.request.find("\r\n\r\n") != std::string::npos;
-    if (!whole && connection.request.size() < kLongestRequest) return true;
-    const uint64_t before = coarse_now_ms();
-    connection.answer = answer_to(whole ? connection.request : "", page);
-    connection.until_ms += coarse_now_ms() - before;
-  }
-  while (connection.sent < connection.answer.size()) {
-    const ssize_t size = send(fd, connection.answer.data() + connection.sent,
-                              connection.answer.size() - connection.sent, MSG_NOSIGNAL);
+// Sends as much as it can without waiting; false when the connection is over.
+bool send_answer(Connection& connection) {
+  for (;;) {
+    const bool in_head = connection.sent < connection.head.size();
+    const std::string& from = in_head ? connection.head : *connection.body;
+    const size_t at = connection.sent - (in_head ? 0 : connection.head.size());
+    if (at == from.size()) break;
+    const ssize_t size =
+        send(connection.socket.get(), from.data() + at, from.size() - at, MSG_NOSIGNAL);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     connection.sent += static_cast<size_t>(size);
   }
   // What the other side still sends would otherwise reset the connection before it has read.
-  shutdown(fd, SHUT_WR);
+  shutdown(connection.socket.get(), SHUT_WR);
   return false;
+}
+
+// Accepts who waits. The oldest give way, but none that came in the same round: what those have
+// sent is looked at before they can be asked to go.
+void accept_all(int listener, uint64_t deadline_ms, std::deque<Connection>& connections) {
+  for (size_t taken = 0; taken < kMostConnections; ++taken) {
+    Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() < 0) {
+      const bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+      if (!full) return;
+      if (connections.size() <= taken) {
+        sleep_ms(50);  // for descriptors to come back
+        return;
+      }
+      connections.pop_front();
+      continue;
+    }
+    if (connections.size() == kMostConnections) connections.pop_front();
+    connections.push_back({std::move(socket), coarse_now_ms() + deadline_ms});
+  }
 }
 
 }  // namespace
@@ -127,33 +182,31 @@ HttpServer::HttpServer(const std::string& address, uint64_t deadline_ms)
   url_ = fmt::format("http://{}:{}", address.substr(0, colon), ntohs(number));
 }
 
-void HttpServer::serve(const std::function<std::string()>& page) {
-  std::vector<Connection> connections;
+void HttpServer::serve(const std::function<std::string()>& make_page) {
+  std::deque<Connection> connections;  // the oldest first
   for (;;) {
-    // Who comes when all places are taken waits in the kernel's queue.
-    const bool room = connections.size() < kMostConnections;
-    std::vector<pollfd> sources = {{room ? listener_.get() : -1, POLLIN, 0}};
+    std::vector<pollfd> sources = {{listener_.get(), POLLIN, 0}};
     for (const Connection& each : connections) {
-      const auto wanted = static_cast<short>(each.answer.empty() ? POLLIN : POLLOUT);
+      const auto wanted = static_cast<short>(each.answered() ? POLLOUT : POLLIN);
       sources.push_back({each.socket.get(), wanted, 0});
     }
     poll(sources.data(), sources.size(), connections.empty() ? -1 : 1000);
+    Page page(make_page);
     const uint64_t now = coarse_now_ms();
-    std::vector<Connection> kept;
+    std::deque<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       // What has come is looked at first: it may have waited for the page of another connection.
+      Connection& each = connections[i];
       const bool ready = sources[i + 1].revents != 0;
-      if (ready && !advance(connections[i], page)) continue;
-      if (now < connections[i].until_ms) kept.push_back(std::move(connections[i]));
+      bool goes_on = !ready || each.answered() || read_request(each, page);
+      goes_on = goes_on && (!each.answered() || send_answer(each));
+      if (goes_on && now < each.until_ms) kept.push_back(std::move(each));
     }
     connections = std::move(kept);
-    if (sources[0].revents == 0) continue;
-    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.get() >= 0) {
-      connections.push_back({std::move(socket), coarse_now_ms() + deadline_ms_});
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-      sleep_ms(50);  // for descriptors to come back
-    }
+    // What the page took is nobody's fault.
+    const uint64_t took = coarse_now_ms() - now;
+    for (Connection& each : connections) each.until_ms += took;
+    if (sources[0].revents != 0) accept_all(listener_.get(), deadline_ms_, connections);
   }
 }
 

@@ -15,15 +15,16 @@ class HttpServer {
   // Listens on "127.0.0.1:9400", "[::1]:9400" or "0.0.0.0:9400"; port 0 means any that is free.
   // Throws std::runtime_error with one line for what is no such address, or cannot be had. Who has
   // not sent a whole request and taken its answer by `deadline_ms` after the connection was
-  // accepted is cut off, however often a byte of it comes; what `page` takes does not count.
+  // accepted is cut off, however often a byte of it comes; what a page takes does not count.
   static constexpr uint64_t kDeadline_ms = 10'000;
   explicit HttpServer(const std::string& address, uint64_t deadline_ms = kDeadline_ms);
 
   // "http://127.0.0.1:9400"
   const std::string& url() const { return url_; }
 
-  // Answers GET and HEAD of /metrics by what `page` makes, until the process ends.
-  [[noreturn]] void serve(const std::function<std::string()>& page);
+  // Answers GET and HEAD of /metrics by what `make_page` makes, until the process ends. Who asks
+  // while a page is made shares the next one. Of more than 256 connections the oldest are closed.
+  [[noreturn]] void serve(const std::function<std::string()>& make_page);
 
  private:
   const uint64_t deadline_ms_;

@@ -61,7 +61,9 @@ std::string holders(const MachineState& machine, const std::string& tenant, cons
   for (const TenantOnGpu& each : gpu.tenants) {
     if (!each.use) continue;
     for (const ProcessUse& process : each.use->processes) {
-      if (process.used == 0) continue;
+      // What the dead had counts no more, unless others still have it or the driver says so.
+      const bool holds = process.alive || process.orphaned || process.driver_used.value_or(0) != 0;
+      if (process.used == 0 || !holds) continue;
       rows.push_back(
           {process.used, holder_row(pid_text(process.host_pid, process.pid), process.user,
                                     process.command, each.name == tenant ? "(this one)" : each.name,
