@@ -55,6 +55,16 @@ struct ProcessIdentity {
   static ProcessIdentity of_self();
 };
 
+// A process that is gone, of whose memory on one device the driver is asked.
+struct DeadProcess {
+  uint32_t host_pid = 0;  // 0: not known
+  uint32_t pid = 0;       // in the namespace beside it
+  uint64_t pid_namespace = 0;
+  uint64_t start_time = 0;
+  uint64_t held = 0;            // units that are charged for it on the device
+  uint64_t held_by_living = 0;  // and for the tenant's living processes
+};
+
 // A process as a driver's list names it: matches a slot that has either of its PIDs.
 struct ProcessName {
   uint32_t host_pid = 0;  // 0: not known
@@ -77,14 +87,13 @@ struct Refusal {
 
 class Ledger {
  public:
-  // Asked before what a dead process held is given out again: whether the driver has released the
-  // memory on the device of the process with this host PID and start time. Called without any lock
-  // held. What is unknown counts as yes, unless the driver has answered for that device before:
-  // then it could not be asked just now. `reused`: the PID is another process's, so the driver is
-  // not asked.
-  enum class DriverRelease { held, released, unknown, pid_reused };
-  using ReleaseProbe = DriverRelease (*)(uint32_t host_pid, uint64_t start_time,
-                                         const char* device_key);
+  // Asked before what a dead process held is given out again: whether the driver has released its
+  // memory on the device. Called without any lock held. What is unknown counts as yes, unless the
+  // driver has answered for that device before: then it could not be asked just now. `reused`: the
+  // PID is another process's, so the driver is not asked. `awaited`: the driver does not tell, and
+  // the memory may still be held; it is asked for again, and not for ever.
+  enum class DriverRelease { held, released, unknown, pid_reused, awaited };
+  using ReleaseProbe = DriverRelease (*)(const DeadProcess& dead, const char* device_key);
 
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
   // other process of the tenant is alive, what earlier ones wrote is wiped first. False with
@@ -241,7 +250,7 @@ class Ledger {
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
-  bool driver_released(int fd, uint32_t slot);
+  bool driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);
   void note_peak(int device) const;
   bool is_damaged(int device) const;
   void describe_damage(Message& error) const;

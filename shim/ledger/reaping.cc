@@ -37,29 +37,40 @@ uint32_t owner_of(const layout::Slot& slot) {
 
 }  // namespace
 
-bool Ledger::driver_released(int fd, uint32_t slot) {
+// `living`: what living processes hold of each device, or kMaxUnits while that was not counted.
+bool Ledger::driver_released(int fd, uint32_t slot, uint64_t (&living)[kMaxDevices]) {
   const layout::Ledger& ledger = *file_.map();
-  const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
-  if (release_probe_ == nullptr || host_pid == 0) return true;
+  const layout::Slot& owner = ledger.slots[slot];
+  const uint32_t host_pid = owner.host_pid.load(kRelaxed);
+  if (release_probe_ == nullptr) return true;
   // A PID that lives in another slot was used again, or its program replaced: what the driver says
   // of it is about the new one, and the old one's descriptors were closed before it came to be.
   bool is_replaced = false;
   for_each_live(ledger, [&](uint32_t other) {
-    is_replaced =
-        is_replaced || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
-                        LedgerFile::slot_is_alive(fd, other));
+    is_replaced = is_replaced || (other != slot && host_pid != 0 &&
+                                  ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
+                                  LedgerFile::slot_is_alive(fd, other));
   });
   if (is_replaced) return true;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     // What it imported lives as long as the rest of what it has.
-    if (held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
+    const uint64_t held_here = held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed));
+    if (held_here == 0 &&
         layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0) {
       continue;
     }
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
-    const DriverRelease answer = release_probe_(host_pid, ledger.slots[slot].start_time, key);
+    if (living[i] == kMaxUnits) living[i] = held(static_cast<int>(i), true);
+    const DeadProcess dead{.host_pid = host_pid,
+                           .pid = owner.pid,
+                           .pid_namespace = owner.pid_namespace,
+                           .start_time = owner.start_time,
+                           .held = held_here,
+                           .held_by_living = living[i]};
+    const DriverRelease answer = release_probe_(dead, key);
+    if (answer == DriverRelease::awaited) return false;
     if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed)) return false;
     if (answer == DriverRelease::held || answer == DriverRelease::released)
       driver_reports_[i].store(true, kRelaxed);
@@ -96,11 +107,13 @@ bool Ledger::reap_dead() {
   const int fd = file_.reopen(ignored);
   if (fd < 0) return false;
   uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
+  uint64_t living[kMaxDevices];
+  std::fill(std::begin(living), std::end(living), kMaxUnits);
   bool any = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {
     const uint32_t owner = owner_of(ledger.slots[slot]);
-    if (LedgerFile::slot_is_alive(fd, slot) || !driver_released(fd, slot)) return;
+    if (LedgerFile::slot_is_alive(fd, slot) || !driver_released(fd, slot, living)) return;
     gone[slot] = owner;
     any = true;
   });

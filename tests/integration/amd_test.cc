@@ -299,40 +299,6 @@ TEST_F(Amd, BlocksThatAreGoneAreNotTakenFromAnotherPool) {
   program->finish();
 }
 
-// Processes at their cap with random kills: never above it, and in the end all of it can be had.
-TEST_F(Amd, KilledAtRandomNothingIsLostAndTheCapHolds) {
-  constexpr int kProcesses = 5;
-  const int kills = getenv("FRACGPU_CAMPAIGN") != nullptr ? 500 : 30;
-  const unsigned seed = std::random_device{}();
-  std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
-  const auto start_random = [&] {
-    return std::make_unique<Program>(
-        std::vector<std::string>{TEST_RANDOM_HIP, std::to_string(random()), "2", "1000", "100000",
-                                 "24", "linear", "hsa", "vmem"},
-        capped("256MiB") + watched(256 * kMiB) + Environment{{"FRACGPU_LOG", "off"}});
-  };
-  std::vector<std::unique_ptr<Program>> programs;
-  for (int i = 0; i < kProcesses; ++i) programs.push_back(start_random());
-  for (int i = 0; i < kills; ++i) {
-    auto& victim = programs[random() % programs.size()];
-    // At the cap a newcomer may find no room even for its first block; it then ends by itself.
-    if (victim->read_line() == "up") victim->go_on();
-    for (unsigned spin = random() % 3000; spin > 0; --spin) sched_yield();
-    expect_all_is_charged(*victim);
-    victim->kill(SIGKILL);
-    victim->finish();
-    victim = start_random();
-  }
-  programs.clear();
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), 256 * kMiB) << evidence();
-  EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
-  auto last = start("256MiB", "init fill 4MiB wait");
-  const auto lines = last->read_until_ready();
-  EXPECT_GE(field(lines.back(), "count="), 62) << "something leaked";
-  EXPECT_EQ(ledger().total_held(key()), node_->tenant_used(0, tenant_));
-}
-
 TEST_F(Amd, UnderALimitThatIsNotUnderstoodNothingIsTaken) {
   const Outcome outcome = run({TEST_HIP_PROGRAM, "init", "malloc", "1MiB"}, capped("much"));
   EXPECT_NE(field(line_of(outcome.out, "malloc"), "rc="), 0) << outcome.out;

@@ -226,7 +226,7 @@ TEST(LedgerTest, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   int device = -1;
   static int answers_left;
   answers_left = 3;
-  const auto let_go = [](uint32_t, uint64_t, const char* key) {
+  const auto let_go = [](const DeadProcess&, const char* key) {
     EXPECT_STREQ(key, kKey);
     return --answers_left < 0 ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
   };
@@ -242,7 +242,7 @@ TEST(LedgerTest, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
 TEST(LedgerTest, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
-  auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) {
+  auto survivor = member(tenant, 100 * kMiB, &device, [](const DeadProcess&, const char*) {
     return Ledger::DriverRelease::held;
   });
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
@@ -261,7 +261,7 @@ TEST(LedgerTest, WhetherTheDriverLetGoMayBeUnknown) {
     static Ledger::DriverRelease answer;
     answer = told ? Ledger::DriverRelease::held : Ledger::DriverRelease::unknown;
     auto survivor =
-        member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return answer; });
+        member(tenant, 100 * kMiB, &device, [](const DeadProcess&, const char*) { return answer; });
     auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
     Refusal refusal;
     ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
@@ -297,8 +297,8 @@ TEST(LedgerTest, TheDeadHaveNoAllocations) {
 
 // What the driver has not let go of yet: all of the process with this host PID.
 uint32_t lingering = 0;
-Ledger::DriverRelease unless_lingering(uint32_t host_pid, uint64_t, const char*) {
-  return host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
+Ledger::DriverRelease unless_lingering(const DeadProcess& dead, const char*) {
+  return dead.host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
 }
 
 class LedgerOrphanTest : public testing::Test {
