@@ -113,8 +113,9 @@ class Ledger {
   // The same for changing caps: without a slot, which only a process that holds memory needs.
   LedgerFile::Result manage(const char* tenant, Message& error);
 
-  // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new,
-  // or when no other process is there to hold on to the old cap. -1 with `error` set when full.
+  // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new.
+  // A process that joined when no other was alive sets the cap anew: there is nobody to hold on to
+  // the old one. -1 with `error` set when full.
   int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);
 
   // The index of a device that is already known, or -1. For observers.
@@ -153,6 +154,7 @@ class Ledger {
   // Of what this process holds, `units` more may outlive it in others, or no longer do.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
+  uint64_t exported_by_self(int device) const;
   // The most of the tenant's memory that processes have imported, in units. Counts what was
   // imported twice twice, and imports of what is not freed.
   uint64_t imported_by_all(int device) const;
@@ -257,6 +259,7 @@ class Ledger {
 
   LedgerFile file_;
   uint32_t slot_ = 0;
+  bool joined_alone_ = false;  // only the dead had slots
   ReleaseProbe release_probe_ = nullptr;
   std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
       {};                                                       // see `release`; as a cell's word
