@@ -27,6 +27,12 @@ constinit const VendorBackend amd = {
     .index_of = kfd::index_of,
     .physical_bytes = kfd::physical_bytes,
     .bus_id_of = kfd::bus_id_of,
+    .is_partition =
+        [](const char* device_key) {
+          Text<64> uuid;
+          return kfd::uuid_of(device_key, uuid);
+        },
+    .parent_of = kfd::uuid_of,
     .device_may_exist = kfd::device_may_exist,
     .describe = kfd::describe,
 };

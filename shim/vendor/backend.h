@@ -75,8 +75,8 @@ struct VendorBackend {
     return false;
   };
 
-  // Whether the device is a partition of a GPU that has a key of its own, as MIG instances are, and
-  // that key. AMD's partitions are known by their bus ids and numbers alone.
+  // Whether the device has another name, which it may share: MIG instances that of their GPU, AMD's
+  // devices the UUID, which on some kernels is the whole GPU's; and that name.
   bool (*is_partition)(const char* device_key) = [](const char*) { return false; };
   bool (*parent_of)(const char* device_key, Text<64>& parent_key) = [](const char*, Text<64>&) {
     return false;

@@ -17,12 +17,14 @@ struct Gpu {
   int index = 0;               // as nvidia-smi or rocm-smi number it
   std::string key{};           // as in the ledger
   std::string visible_name{};  // for CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
+  std::string uuid{};          // of AMD's, which partitions may share; may be empty
   BusId bus_id{};
   uint64_t physical = 0;           // bytes that programs can have; 0: not known
   std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
 
   DeviceName name() const {
-    return {.key = key, .whole = {}, .index = index, .has_bus_id = true, .bus_id = bus_id};
+    return {
+        .key = key, .whole = Text<64>(uuid), .index = index, .has_bus_id = true, .bus_id = bus_id};
   }
   std::string label() const;  // "GPU 0 (GPU-…)"
 };
