@@ -221,6 +221,53 @@ TEST_F(Amd, InAPrivatePidNamespaceWhatTheRuntimeHasMappedIsCharged) {
   sim::Node::remove(node);
 }
 
+// Managed memory is pages of the host's; HIP makes no block of the device's for it.
+TEST_F(Amd, SmallManagedMemoryTakesPages) {
+  std::string commands = "init malloc 1MiB managed 1KiB";
+  for (int i = 0; i < 63; ++i) commands += " managed 100";
+  auto program = start("16MiB", commands + " managed 4097 wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 67u) << program->finish().err;
+  EXPECT_EQ(field(lines.back(), "rc="), 0);
+  EXPECT_EQ(ledger().held(key(), program->pid()),
+            node_->used_by_pid(0, program->pid()) + 66 * 4096);
+  program->finish();
+}
+
+// The line has what the program asked for, and what that takes where it differs.
+TEST_F(Amd, ARefusalSaysWhatWasAskedFor) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"malloc 18446744073709551615", "asked 15.9 EiB, in use"},
+      {"malloc 9223372036854775809", "asked 8.0 EiB, in use"},
+      {"malloc 67MiB", "asked 67.0 MiB (which takes 68.0 MiB), in use"},
+      {"malloc 66MiB", "asked 66.0 MiB, in use"},
+      {"malloc 60MiB malloc 1MiB malloc 1MiB malloc 1MiB", "asked 1.0 MiB (which takes 2.0 MiB), "},
+      {"managed 18446744073709551615", "asked 15.9 EiB, in use"},
+      {"managed 65MiB", "asked 65.0 MiB, in use"}};
+  for (const auto& [commands, said] : cases) {
+    const Outcome outcome = hip("64MiB", std::string("init ") + commands);
+    EXPECT_NE(outcome.err.find(said), std::string::npos) << commands << ": " << outcome.err;
+  }
+  const std::string explained = run({TEST_FRACGPU, "explain", tenant_}, bare()).out;
+  EXPECT_EQ(explained.find("asked for 0 bytes"), std::string::npos) << explained;
+}
+
+// What was exported and is freed is free again at once, as far as nobody has imported it.
+TEST_F(Amd, FreedExportsComeBack) {
+  for (const char* size : {"40MiB", "1MiB"}) {
+    auto program = start("64MiB", std::string("init malloc 2MiB malloc ") + size +
+                                      " export 1 wait free 1 wait meminfo wait");
+    ASSERT_EQ(field(program->read_until_ready().back(), "rc="), 0);
+    program->go_on();
+    ASSERT_EQ(field(program->read_until_ready().back(), "rc="), 0);
+    EXPECT_EQ(ledger().held(key(), program->pid()), node_->used_by_pid(0, program->pid())) << size;
+    program->go_on();
+    EXPECT_EQ(field(program->read_until_ready().back(), "free="),
+              static_cast<long long>(64 * kMiB - node_->used_by_pid(0, program->pid())));
+    program->finish();
+  }
+}
+
 // What others have imported stays charged after its exporter has freed it, and no longer.
 TEST_F(Amd, InAPrivatePidNamespaceFreedExportsComeBack) {
   if (run({"unshare", "--pid", "--fork", "true"}, bare()).status != 0) {
