@@ -52,6 +52,7 @@ bool Ledger::driver_released(int fd, uint32_t slot, uint64_t (&living)[kMaxDevic
                                   LedgerFile::slot_is_alive(fd, other));
   });
   if (is_replaced) return true;
+  bool is_awaited = false;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     // What it imported lives as long as the rest of what it has.
     const uint64_t held_here = held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed));
@@ -70,13 +71,14 @@ bool Ledger::driver_released(int fd, uint32_t slot, uint64_t (&living)[kMaxDevic
                            .held = held_here,
                            .held_by_living = living[i]};
     const DriverRelease answer = release_probe_(dead, key);
-    if (answer == DriverRelease::awaited) return false;
+    // All devices are asked, so that they are waited for at the same time.
+    is_awaited = is_awaited || answer == DriverRelease::awaited;
     if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed)) return false;
     if (answer == DriverRelease::held || answer == DriverRelease::released)
       driver_reports_[i].store(true, kRelaxed);
     if (answer == DriverRelease::held) return false;
   }
-  return true;
+  return !is_awaited;
 }
 
 // Lowers what a dead process is charged for to what it exported and others have imported, and takes

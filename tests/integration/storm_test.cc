@@ -96,6 +96,8 @@ void StormRig::rage(const std::string& init, int seconds, int least_kills) {
     victim = start();
   }
   for (auto& program : programs) {
+    // Until it is up, `unshare` may die without its child.
+    if (own_namespaces_) program->read_line();
     program->kill(SIGKILL);
     program->finish();
   }
