@@ -253,6 +253,25 @@ TEST(LedgerTest, MemoryTheDriverKeepsIsNotGivenOut) {
   EXPECT_TRUE(survivor->reserve(device, units(20 * kMiB), refusal));
 }
 
+// The dead keep their slots while their memory is held, and nobody to the cap that they had.
+TEST(LedgerTest, WhoJoinsTheDeadAloneSetsTheCap) {
+  ScratchTenant tenant;
+  int device = -1;
+  const auto held = [](const DeadProcess&, const char*) { return Ledger::DriverRelease::awaited; };
+  const Ledger another;
+  auto dead = member(tenant, 100 * kMiB, &device, held, &another);
+  Refusal refusal;
+  ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
+  dead.reset();
+  auto first = member(tenant, 90 * kMiB, &device, held);
+  EXPECT_EQ(first->cap(device), units(90 * kMiB));
+  EXPECT_EQ(first->held(device), units(80 * kMiB));
+  EXPECT_FALSE(first->reserve(device, units(11 * kMiB), refusal));
+  EXPECT_TRUE(first->reserve(device, units(10 * kMiB), refusal));
+  auto second = member(tenant, 200 * kMiB, &device, held);
+  EXPECT_EQ(second->cap(device), units(90 * kMiB));
+}
+
 // Where the driver never tells, the dead are gone; where it has told once, it could not be asked.
 TEST(LedgerTest, WhetherTheDriverLetGoMayBeUnknown) {
   for (const bool told : {false, true}) {
