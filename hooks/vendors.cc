@@ -21,9 +21,18 @@ constinit const VendorBackend amd = {
     .usage_of_self = kfd::bytes_of_self,
     .usage_of = kfd::bytes_of,
     .mapped_by_self = kfd::mapped_by_self,
+    .usage_of_all = kfd::used_bytes,
+    .most_held_by_dead = kfd::most_held_by_dead,
+    .frees_after_the_end = true,
     .index_of = kfd::index_of,
     .physical_bytes = kfd::physical_bytes,
     .bus_id_of = kfd::bus_id_of,
+    .is_partition =
+        [](const char* device_key) {
+          Text<64> uuid;
+          return kfd::uuid_of(device_key, uuid);
+        },
+    .parent_of = kfd::uuid_of,
     .device_may_exist = kfd::device_may_exist,
     .describe = kfd::describe,
 };

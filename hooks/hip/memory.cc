@@ -12,7 +12,13 @@
 namespace fracgpu::hip {
 namespace {
 
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
+
+// Managed memory is whole pages of the host's, of which the kernel moves as many to the device.
+uint64_t managed_units(uint64_t bytes) {
+  return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
+}
 
 uint64_t block_units(uint64_t bytes) {
   return (bytes / kBlock + (bytes % kBlock != 0)) * BlockCache::kBlockUnits;
@@ -28,6 +34,7 @@ uint64_t product(uint64_t a, uint64_t b) {
 template <typename Allocate>
 hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
+  hook.call().note_asked(bytes);
   if (bytes <= kBlock || !hook.active()) return hook.finish(allocate());
   Process& process = hook.process();
   const int device_index = current_device_index(process);
@@ -117,7 +124,8 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
     report_fault(process, "hipMallocManaged");
     return kOutOfMemory;
   }
-  if (!hook.call().reserve(process, device_index, block_units(size))) return kOutOfMemory;
+  hook.call().note_asked(size);
+  if (!hook.call().reserve(process, device_index, managed_units(size))) return kOutOfMemory;
   void* const before = *pointer;
   const hipError_t result = allocate();
   // Where the kernel cannot move memory, HIP may take device memory, which HSA has charged.

@@ -1,6 +1,7 @@
 // Virtual memory management: memory is charged when a handle is made, and given back when the last
 // reference to it and the last mapping of it are gone. ROCm has it since 6.1.
 #include "hooks/hsa/hook.h"
+#include "shim/charge/overhead.h"
 #include "shim/charge/reservation.h"
 #include "shim/charge/upper_call.h"
 #include "shim/charge/vmm_calls.h"
@@ -56,7 +57,10 @@ hsa_status_t hsa_amd_vmem_handle_create(hsa_amd_memory_pool_t pool, size_t size,
 hsa_status_t hsa_amd_vmem_handle_release(hsa_amd_vmem_alloc_handle_t handle) {
   Hook hook;
   const auto release = [&] { return real::hsa_amd_vmem_handle_release(handle); };
-  return hook.active() ? release_physical(hook.process(), handle.handle, release) : release();
+  if (!hook.active()) return release();
+  const hsa_status_t result = release_physical(hook.process(), handle.handle, release);
+  settle_freed_exports(hook.process());
+  return result;
 }
 
 hsa_status_t hsa_amd_vmem_map(void* address, size_t size, size_t offset,
@@ -71,9 +75,11 @@ hsa_status_t hsa_amd_vmem_map(void* address, size_t size, size_t offset,
 hsa_status_t hsa_amd_vmem_unmap(void* address, size_t size) {
   Hook hook;
   const auto unmap = [&] { return real::hsa_amd_vmem_unmap(address, size); };
-  return hook.active()
-             ? unmap_physical(hook.process(), reinterpret_cast<uint64_t>(address), size, unmap)
-             : unmap();
+  if (!hook.active()) return unmap();
+  const hsa_status_t result =
+      unmap_physical(hook.process(), reinterpret_cast<uint64_t>(address), size, unmap);
+  settle_freed_exports(hook.process());
+  return result;
 }
 
 hsa_status_t hsa_amd_vmem_retain_alloc_handle(hsa_amd_vmem_alloc_handle_t* handle, void* address) {

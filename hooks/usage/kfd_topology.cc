@@ -108,6 +108,21 @@ GpuList::GpuList() {
     for (; at > 0 && place_of(gpus_[at - 1]) > place_of(found); --at) gpus_[at] = gpus_[at - 1];
     gpus_[at] = found;
   }
+  tell_partitions();
+}
+
+// Kernels before mid-2024 make partitions functions of one device. Functions of a device that are
+// GPUs of their own, as virtual ones are, do not share a UUID.
+void GpuList::tell_partitions() {
+  for (int i = 0; i < count_; ++i) {
+    Gpu& gpu = gpus_[i];
+    const uint64_t place = place_of(gpu) - gpu.bus_id.function;
+    gpu.bus_id.function_is_partition = std::any_of(begin(), end(), [&](const Gpu& other) {
+      return gpu.unique_id != 0 && other.unique_id == gpu.unique_id &&
+             other.bus_id.function != gpu.bus_id.function &&
+             place_of(other) - other.bus_id.function == place;
+    });
+  }
 }
 
 const Gpu* GpuList::find(uint64_t gpu_id) const {
@@ -122,11 +137,13 @@ const Gpu* GpuList::find(const char* device_key) const {
 }
 
 bool owns(const char* device_key) {
-  return strncmp(device_key, kPrefix, strlen(kPrefix)) == 0;
+  constexpr size_t kUuidLength = 20;
+  return strncmp(device_key, kPrefix, strlen(kPrefix)) == 0 ||
+         (strncmp(device_key, "GPU-", 4) == 0 && strlen(device_key) == kUuidLength);
 }
 
 bool gpu_id_of(const char* device_key, uint64_t& gpu_id) {
-  if (!owns(device_key)) return false;
+  if (strncmp(device_key, kPrefix, strlen(kPrefix)) != 0) return false;
   char* end = nullptr;
   gpu_id = strtoull(device_key + strlen(kPrefix), &end, 10);
   return *end == '\0' && gpu_id != 0;
@@ -153,6 +170,14 @@ bool key_of_bdf(uint64_t bdf, Key& key) {
     key = gpu.key();
   }
   return matches == 1;
+}
+
+bool uuid_of(const char* device_key, Text<64>& uuid) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  if (gpu == nullptr || gpu->unique_id == 0) return false;
+  uuid = gpu->uuid();
+  return true;
 }
 
 bool index_of(const char* device_key, int& index) {
@@ -185,7 +210,9 @@ bool device_may_exist(const Selector& selector) {
     case Selector::Kind::index:
       return selector.index < gpus.count();
     case Selector::Kind::key:
-      return gpus.find(selector.key.c_str()) != nullptr;
+      return gpus.find(selector.key.c_str()) != nullptr ||
+             std::any_of(gpus.begin(), gpus.end(),
+                         [&](const Gpu& gpu) { return gpu.uuid().view() == selector.key.view(); });
     case Selector::Kind::bus_id:
       return std::any_of(gpus.begin(), gpus.end(),
                          [&](const Gpu& gpu) { return selector.bus_id.selects(gpu.bus_id); });

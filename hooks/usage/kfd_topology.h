@@ -30,6 +30,12 @@ struct Gpu {
     text.format("AMD-{}", gpu_id);
     return text;
   }
+  // "GPU-" and 16 digits; empty where it has none.
+  Text<64> uuid() const {
+    Text<64> text;
+    if (unique_id != 0) text.format("GPU-{:016x}", unique_id);
+    return text;
+  }
   // Bytes, by the kernel's description of its memory; 0 where there is none.
   uint64_t physical_bytes() const;
   // Whether the runtime can open it. Containers without a device cgroup show more than that.
@@ -52,11 +58,13 @@ class GpuList {
   const Gpu* find(const char* device_key) const;
 
  private:
+  void tell_partitions();
+
   int count_ = 0;
   Gpu gpus_[kMost];
 };
 
-// Whether a key of the ledger names an AMD device, and KFD's number in it.
+// Whether a key of the ledger, or a UUID, names an AMD device; and KFD's number in the key.
 bool owns(const char* device_key);
 bool gpu_id_of(const char* device_key, uint64_t& gpu_id);
 
@@ -68,6 +76,9 @@ bool key_of_gpu_id(uint64_t gpu_id, Key& key);
 // older kernels do. False unless exactly one device is meant.
 bool key_of_bdf(uint64_t bdf, Key& key);
 
+// As the runtime names it, "GPU-" and 16 digits; partitions may share it. False on generations
+// without one.
+bool uuid_of(const char* device_key, Text<64>& uuid);
 bool index_of(const char* device_key, int& index);
 bool physical_bytes(const char* device_key, uint64_t& bytes);
 bool bus_id_of(const char* device_key, BusId& bus_id);

@@ -2,7 +2,9 @@
 //
 //   proc/<host pid>/vram_<gpu_id>    bytes that the process holds there
 //
-// And of this process's own descriptors, what /proc/self/fdinfo tells.
+// The process's folder goes before its memory does (kfd_process_wq_release removes it first). What
+// all have of a GPU, amdgpu tells beside its PCI device: mem_info_vram_used. And of this process's
+// own descriptors, what /proc/self/fdinfo tells.
 #include "hooks/usage/kfd_usage.h"
 
 #include <errno.h>
@@ -31,10 +33,10 @@ bool read_number(const Path& path, uint64_t& value) {
   return errno == 0 && end != text;
 }
 
-// Calls visit(name) for every open descriptor; without the heap, unlike opendir.
+// Calls visit(name) for every entry of a folder; without the heap, unlike opendir.
 template <typename Visit>
-void for_each_descriptor(Visit visit) {
-  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+void for_each_entry(const char* path, Visit visit) {
+  const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   alignas(8) char entries[4096];
   constexpr size_t kNameAt = 19;  // of struct linux_dirent64: inode, offset, length, type, name
@@ -92,7 +94,7 @@ bool mapped_by_self(const char* device_key, uint64_t& bytes) {
   // Descriptors of one opening tell the same, and the most is enough: the runtime has one opening.
   bool found = false;
   bytes = 0;
-  for_each_descriptor([&](const char* number) {
+  for_each_entry("/proc/self/fd", [&](const char* number) {
     Path link;
     link.format("/proc/self/fd/{}", number);
     char file[64];
@@ -114,6 +116,39 @@ bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
   list.format("{}/proc", kRoot);
   bytes = 0;
   return access(list.c_str(), F_OK) == 0;
+}
+
+bool used_bytes(const char* device_key, uint64_t& bytes) {
+  BusId at;
+  if (!bus_id_of(device_key, at)) return false;
+  // Older kernels have the partition in the function, and only the GPU itself has the file.
+  for (const uint32_t function : {at.function, 0u}) {
+    Path path;
+    path.format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.{:x}/mem_info_vram_used", at.domain,
+                at.bus, at.device, function);
+    if (read_number(path, bytes)) return true;
+  }
+  return false;
+}
+
+bool most_held_by_dead(const char* device_key, uint64_t& bytes) {
+  const GpuList gpus;
+  const Gpu* const gpu = gpus.find(device_key);
+  if (gpu == nullptr || !in_host_pid_namespace() || !used_bytes(device_key, bytes)) return false;
+  Path list;
+  list.format("{}/proc", kRoot);
+  for_each_entry(list.c_str(), [&](const char* name) {
+    const auto pid = static_cast<uint32_t>(strtoul(name, nullptr, 10));
+    if (has_ended(pid)) return;
+    for (const Gpu& part : gpus) {
+      const bool same = part.bus_id.domain == gpu->bus_id.domain &&
+                        part.bus_id.bus == gpu->bus_id.bus &&
+                        part.bus_id.device == gpu->bus_id.device;
+      if (uint64_t held = 0; same && read_vram(pid, part.key().c_str(), held))
+        bytes -= std::min(bytes, held);
+    }
+  });
+  return true;
 }
 
 }  // namespace fracgpu::kfd

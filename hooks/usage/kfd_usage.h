@@ -16,4 +16,10 @@ bool bytes_of_self(const char* device_key, uint64_t& bytes);
 bool mapped_by_self(const char* device_key, uint64_t& bytes);
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes);
 
+// What is in use on the whole GPU that the device is or is a part of, by amdgpu's own sum: with
+// what the dead still hold, and what the kernel keeps for itself.
+bool used_bytes(const char* device_key, uint64_t& bytes);
+// Of that, what KFD counts for no living process.
+bool most_held_by_dead(const char* device_key, uint64_t& bytes);
+
 }  // namespace fracgpu::kfd

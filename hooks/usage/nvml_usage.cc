@@ -115,6 +115,13 @@ constexpr uint64_t kPatience_ms = 200;
 // that find no place are not waited for.
 constinit std::atomic<uint64_t> awaited[64];
 
+// Whether the machine may have devices of this vendor, where no program of this process asked for
+// one: what its kernel driver shows, or that of WSL.
+bool is_driver_here() {
+  return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
+         access("/dev/dxg", F_OK) == 0;
+}
+
 bool may_still_be_listed(uint32_t pid) {
   if (!has_ended(pid)) return true;
   const auto now = static_cast<uint32_t>(coarse_now_ms());
@@ -253,6 +260,7 @@ bool gpu_of(const char* uuid, Text<64>& gpu_uuid) {
 
 bool device_may_exist(const Selector& selector) {
   HookScope scope;
+  if (state.load(std::memory_order_acquire) == State::not_started) return is_driver_here();
   if (!ready()) return true;
   nvmlDevice_t device = nullptr;
   if (selector.kind == Selector::Kind::index) {

@@ -134,8 +134,11 @@ void Release::done_in_block() {
   const bool block = found_ && in_chunk();
   const uint64_t units = finish(false);
   if (units == 0) return;
-  if (!block || taken_.exported)
-    return give_back(process_, taken_.device_index, units, taken_.exported);
+  if (!block || taken_.exported) {
+    give_back(process_, taken_.device_index, units, taken_.exported);
+    if (taken_.exported) settle_freed_exports(process_);
+    return;
+  }
   if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
     give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits, false);
   }

@@ -138,6 +138,10 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
 // does not report any.
 bool settle_overhead(Process& process, int device_index);
 
+// What was exported and freed may be gone: reads the usage of the devices where such memory is
+// still charged, unless that was looked at a moment ago. Takes `cold_paths`.
+void settle_freed_exports(Process& process);
+
 // Lowers the overhead by `units`, by the caller's own knowledge.
 void release_overhead(Process& process, int device_index, uint64_t units);
 

@@ -38,6 +38,18 @@ bool settle_overhead(Process& process, int device_index) {
   return reconcile_overhead(lock, device_index) != Reading::unknown;
 }
 
+void settle_freed_exports(Process& process) {
+  const auto is_due = [&](int device_index) {
+    return coarse_now_ms() >=
+           process.overhead[device_index].read_again_ms.load(std::memory_order_relaxed);
+  };
+  for (int i = 0; i < static_cast<int>(layout::kMaxDevices); ++i) {
+    if (process.ledger.exported_by_self(i) == 0 || !is_due(i)) continue;
+    const OverheadLock lock(process);
+    if (process.overhead[i].exported > 0 && is_due(i)) reconcile_overhead(lock, i);
+  }
+}
+
 void release_overhead(Process& process, int device_index, uint64_t units) {
   const OverheadLock lock(process);
   const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);

@@ -13,9 +13,25 @@ namespace fracgpu {
 using layout::kUnit;
 using layout::Reason;
 
+namespace {
+
+// What the program asked for, and what that takes where it says more to a person.
+void append_asked(Message& line, uint64_t taken) {
+  const uint64_t asked = UpperCall::asked_bytes();
+  const Text<24> in_words = human_bytes(asked), rounded = human_bytes(taken);
+  if (asked == 0 || asked >= taken || in_words.view() == rounded.view()) {
+    line.append("asked {}, ", rounded.view());
+  } else {
+    line.append("asked {} (which takes {}), ", in_words.view(), rounded.view());
+  }
+}
+
+}  // namespace
+
 void report_refusal(Process& process, int device_index, const char* api, Refusal& refusal) {
   unsigned held_back = 0;
   UpperCall::note_refusal_reported();
+  refusal.asked = std::min(refusal.asked, UINT64_MAX / kUnit);
   if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
   process.ledger.record(device_index, api, refusal);
   if (device_index >= 0) publish_allocation_count(process, device_index);
@@ -29,7 +45,7 @@ void report_refusal(Process& process, int device_index, const char* api, Refusal
     if (refusal.reason == Reason::runtime) {
       line.append("the runtime is out of memory by its own count, ");
     } else {
-      line.append("asked {}, ", human_bytes(refusal.asked * kUnit).view());
+      append_asked(line, refusal.asked * kUnit);
     }
     if (refusal.reason == Reason::driver) line.append("which the driver does not have; ");
     line.append("in use {} of cap {}", human_bytes(refusal.held * kUnit).view(),

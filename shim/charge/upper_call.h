@@ -30,6 +30,11 @@ class UpperCall {
   bool outermost() const { return current_ == this; }
   const char* api() const { return api_; }
 
+  // What the program asks for, in bytes: less than what that takes.
+  void note_asked(uint64_t bytes) { asked_bytes_ = bytes; }
+  // The same of the call that is under way on this thread; 0 where that is not known.
+  static uint64_t asked_bytes() { return current_ != nullptr ? current_->asked_bytes_ : 0; }
+
   // Makes room for `units` that the call will take on a device. At most once in a call, and only in
   // the outermost. False: refused, and reported.
   bool reserve(Process& process, int device_index, uint64_t units) {
@@ -82,6 +87,7 @@ class UpperCall {
   Process* process_ = nullptr;
   int device_index_ = -1;
   uint64_t remaining_ = 0;  // units
+  uint64_t asked_bytes_ = 0;
   bool lease_grew_ = false;
   bool touched_ = false;
   bool refusal_reported_ = false;

@@ -1,7 +1,10 @@
 // Parses and compares names of devices; see device_name.h.
 #include "shim/config/device_name.h"
 
+#include <ctype.h>
 #include <strings.h>
+
+#include <algorithm>
 
 namespace fracgpu {
 namespace {
@@ -45,10 +48,25 @@ bool is_uuid(std::string_view text) {
   return true;
 }
 
+// As rocminfo prints it: the unique_id of KFD's properties.
+bool is_amd_uuid(std::string_view text) {
+  return text.size() == 16 && std::all_of(text.begin(), text.end(), is_hex);
+}
+
+// Drivers write the prefix in capitals and the digits small.
+Text<64> normalized(std::string_view name) {
+  char text[64];
+  const size_t size = std::min(name.size(), sizeof text);
+  for (size_t i = 0; i < size; ++i)
+    text[i] = static_cast<char>(i < 4 ? toupper(name[i]) : tolower(name[i]));
+  return Text<64>(std::string_view(text, size));
+}
+
 bool is_key(std::string_view text) {
   const std::string_view prefix = text.substr(0, 4);
   if (equal_ignoring_case(prefix, "GPU-") || equal_ignoring_case(prefix, "MIG-")) {
-    return is_uuid(text.substr(4));
+    return is_uuid(text.substr(4)) ||
+           (equal_ignoring_case(prefix, "GPU-") && is_amd_uuid(text.substr(4)));
   }
   uint32_t gpu_id = 0;
   std::string_view rest = text.substr(prefix.size());
@@ -82,7 +100,8 @@ bool BusId::parse(std::string_view text) {
 
 bool BusId::selects(const BusId& there) const {
   if (domain != there.domain || bus != there.bus || device != there.device) return false;
-  if (partition < 0) return function == there.function;
+  if (partition < 0)
+    return function == there.function || (there.function_is_partition && function == 0);
   const auto wanted = static_cast<uint32_t>(partition);
   if (there.partition > 0) return partition == there.partition;
   return there.function == wanted;
@@ -97,7 +116,7 @@ bool Selector::parse(std::string_view name) {
     index = static_cast<int>(number);
   } else if (name.size() > 4 && is_key(name)) {
     kind = Kind::key;
-    key.assign(name);
+    key = normalized(name);
   } else if (bus_id.parse(name)) {
     kind = Kind::bus_id;
   } else {

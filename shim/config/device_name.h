@@ -15,6 +15,8 @@ namespace fracgpu {
 struct BusId {
   uint32_t domain = 0, bus = 0, device = 0, function = 0;
   int partition = -1;  // -1: none given
+  // Of a device: its function is the partition's number, as older kernels have it.
+  bool function_is_partition = false;
 
   // Reads "0000:0c:00.0", "0c:00.0", and either with "/3" behind it for a partition.
   bool parse(std::string_view text);
@@ -27,8 +29,10 @@ struct BusId {
 // A device that exists.
 struct DeviceName {
   std::string_view key;
-  Text<64> whole{};  // of a MIG instance: its GPU's key; empty where that is not known
-  int index = -1;    // of the GPU; -1: not known
+  // The other name that it can be known by: of a MIG instance its GPU's key, of AMD's devices the
+  // UUID, which partitions may share. Empty where there is none.
+  Text<64> whole{};
+  int index = -1;  // of the GPU; -1: not known
   bool has_bus_id = false;
   BusId bus_id{};
 };
@@ -44,7 +48,8 @@ struct Selector {
 
   Kind kind = Kind::any;
   int index = -1;
-  Text<64> key;  // "GPU-<uuid>", "MIG-<uuid>" or "AMD-<gpu_id>"
+  Text<64>
+      key;  // "GPU-<uuid>" of either vendor, "MIG-<uuid>" or "AMD-<gpu_id>", as drivers write it
   BusId bus_id{};
   Text<64> text;  // as written
 };

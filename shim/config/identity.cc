@@ -92,6 +92,23 @@ bool has_ended(uint32_t pid) {
   return (*state == 'Z' || *state == 'X') && (threads == nullptr || atoi(threads) <= 1);
 }
 
+Ending ending_of(uint32_t pid, uint64_t pid_namespace, uint64_t start_time) {
+  Text<32> path;
+  const auto started = [&](uint32_t whose) {
+    path.format("/proc/{}/stat", whose);
+    return start_time_in(path.c_str());
+  };
+  if (pid_namespace == 0 || pid_namespace != own_pid_namespace() ||
+      started(static_cast<uint32_t>(getpid())) != own_start_time()) {
+    return Ending::unseen;
+  }
+  if (started(pid) != start_time || has_ended(pid)) return Ending::done;
+  // With address space it is alive: it has closed the ledger, or runs another program by now.
+  Stat stat;
+  const char* const size = stat_field(path.c_str(), 23, stat);
+  return size != nullptr && strtoull(size, nullptr, 10) == 0 ? Ending::under_way : Ending::done;
+}
+
 uint64_t start_time_on_host(uint32_t host_pid) {
   if (!in_host_pid_namespace()) return 0;
   Text<32> path;

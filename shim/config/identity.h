@@ -45,6 +45,11 @@ ProcessName seen_from_inside(uint32_t pid_here);
 // Whether this process sees the host's PIDs, so that getpid() is the host PID.
 bool in_host_pid_namespace();
 
+// How far the end of a process has come that has no memory of its own any more: its descriptors are
+// closed after that. `unseen`: of another PID namespace, or /proc is not of this one.
+enum class Ending { unseen, under_way, done };
+Ending ending_of(uint32_t pid, uint64_t pid_namespace, uint64_t start_time);
+
 // Whether nothing of the process runs any more, so that the kernel has closed what it had open. Its
 // PID is of this process's own namespace; where /proc does not tell, it has ended.
 bool has_ended(uint32_t pid);

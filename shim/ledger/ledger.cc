@@ -90,6 +90,7 @@ void revoke(Cell& cell) {
 }
 
 uint64_t encoded_cap(uint64_t bytes) {
+  if (bytes == UINT64_MAX) return layout::kNoCap;
   return layout::encode(std::max<uint64_t>(bytes / layout::kUnit, 1));
 }
 
@@ -112,7 +113,10 @@ int Ledger::free_device_rows() const {
 }
 
 int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
-  if (const int known = find_device(key); known >= 0) return known;
+  if (const int known = find_device(key); known >= 0) {
+    if (joined_alone_ && !set_cap(known, cap_bytes, error)) return -1;
+    return known;
+  }
   layout::Ledger& ledger = *file_.map();
   GrowLock lock(file_);
   if (!lock) {
@@ -133,8 +137,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
     strncpy(row.key, key, sizeof row.key - 1);
     row.key_check = layout::check_of(row.key);
     row.physical_bytes = physical_bytes;
-    row.cap.store(cap_bytes == UINT64_MAX ? layout::kNoCap : encoded_cap(cap_bytes),
-                  std::memory_order_release);
+    row.cap.store(encoded_cap(cap_bytes), std::memory_order_release);
     return static_cast<int>(i);
   }
   error.format("the ledger {} has no row left for device {}: a tenant may use {} devices",
@@ -415,6 +418,11 @@ void Ledger::add_exported(int device, uint64_t units) {
 
 void Ledger::drop_exported(int device, uint64_t units) {
   file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
+}
+
+uint64_t Ledger::exported_by_self(int device) const {
+  return layout::exported_of(
+      file_.map()->sharing[device][slot_].exported_and_imported.load(kRelaxed));
 }
 
 uint64_t Ledger::imported_by_all(int device) const {

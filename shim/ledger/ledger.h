@@ -55,6 +55,16 @@ struct ProcessIdentity {
   static ProcessIdentity of_self();
 };
 
+// A process that is gone, of whose memory on one device the driver is asked.
+struct DeadProcess {
+  uint32_t host_pid = 0;  // 0: not known
+  uint32_t pid = 0;       // in the namespace beside it
+  uint64_t pid_namespace = 0;
+  uint64_t start_time = 0;
+  uint64_t held = 0;            // units that are charged for it on the device
+  uint64_t held_by_living = 0;  // and for the tenant's living processes
+};
+
 // A process as a driver's list names it: matches a slot that has either of its PIDs.
 struct ProcessName {
   uint32_t host_pid = 0;  // 0: not known
@@ -77,14 +87,13 @@ struct Refusal {
 
 class Ledger {
  public:
-  // Asked before what a dead process held is given out again: whether the driver has released the
-  // memory on the device of the process with this host PID and start time. Called without any lock
-  // held. What is unknown counts as yes, unless the driver has answered for that device before:
-  // then it could not be asked just now. `reused`: the PID is another process's, so the driver is
-  // not asked.
-  enum class DriverRelease { held, released, unknown, pid_reused };
-  using ReleaseProbe = DriverRelease (*)(uint32_t host_pid, uint64_t start_time,
-                                         const char* device_key);
+  // Asked before what a dead process held is given out again: whether the driver has released its
+  // memory on the device. Called without any lock held. What is unknown counts as yes, unless the
+  // driver has answered for that device before: then it could not be asked just now. `reused`: the
+  // PID is another process's, so the driver is not asked. `awaited`: the driver does not tell, and
+  // the memory may still be held; it is asked for again, and not for ever.
+  enum class DriverRelease { held, released, unknown, pid_reused, awaited };
+  using ReleaseProbe = DriverRelease (*)(const DeadProcess& dead, const char* device_key);
 
   // Opens or makes the tenant's ledger and claims a slot in it for the calling process. When no
   // other process of the tenant is alive, what earlier ones wrote is wiped first. False with
@@ -119,8 +128,9 @@ class Ledger {
   // The same for changing caps: without a slot, which only a process that holds memory needs.
   LedgerFile::Result manage(const char* tenant, Message& error);
 
-  // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new,
-  // or when no other process is there to hold on to the old cap. -1 with `error` set when full.
+  // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new.
+  // A process that joined when no other was alive sets the cap anew: there is nobody to hold on to
+  // the old one. -1 with `error` set when full.
   int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);
 
   // The index of a device that is already known, or -1. For observers.
@@ -159,6 +169,7 @@ class Ledger {
   // Of what this process holds, `units` more may outlive it in others, or no longer do.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
+  uint64_t exported_by_self(int device) const;
   // The most of the tenant's memory that processes have imported, in units. Counts what was
   // imported twice twice, and imports of what is not freed.
   uint64_t imported_by_all(int device) const;
@@ -263,7 +274,9 @@ class Ledger {
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
-  bool driver_released(int fd, uint32_t slot);
+  // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or
+  // kMaxUnits while that was not counted.
+  DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);
   // Distinguishes the process that claimed a slot from the next one; not 0.
   static uint32_t owner_of(const layout::Slot& slot);
   bool nobody_holds_anything() const;
@@ -276,6 +289,7 @@ class Ledger {
 
   LedgerFile file_;
   uint32_t slot_ = 0;
+  bool joined_alone_ = false;  // only the dead had slots
   ReleaseProbe release_probe_ = nullptr;
   std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
       {};                                                       // see `release`; as a cell's word

@@ -36,35 +36,49 @@ uint32_t Ledger::owner_of(const layout::Slot& slot) {
   return (slot.pid ^ static_cast<uint32_t>(slot.start_time)) << 1 | 1;
 }
 
-bool Ledger::driver_released(int fd, uint32_t slot) {
+Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
+                                              uint64_t (&living)[kMaxDevices]) {
   const layout::Ledger& ledger = *file_.map();
-  const uint32_t host_pid = ledger.slots[slot].host_pid.load(kRelaxed);
-  if (release_probe_ == nullptr || host_pid == 0) return true;
+  const layout::Slot& owner = ledger.slots[slot];
+  const uint32_t host_pid = owner.host_pid.load(kRelaxed);
+  if (release_probe_ == nullptr) return DriverRelease::released;
   // A PID that lives in another slot was used again, or its program replaced: what the driver says
   // of it is about the new one, and the old one's descriptors were closed before it came to be.
   bool is_replaced = false;
   for_each_live(ledger, [&](uint32_t other) {
-    is_replaced =
-        is_replaced || (other != slot && ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
-                        LedgerFile::slot_is_alive(fd, other));
+    is_replaced = is_replaced || (other != slot && host_pid != 0 &&
+                                  ledger.slots[other].host_pid.load(kRelaxed) == host_pid &&
+                                  LedgerFile::slot_is_alive(fd, other));
   });
-  if (is_replaced) return true;
+  if (is_replaced) return DriverRelease::released;
+  bool is_awaited = false;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     // What it imported lives as long as the rest of what it has.
-    if (held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
+    const uint64_t held_here = held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed));
+    if (held_here == 0 &&
         layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0) {
       continue;
     }
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
-    const DriverRelease answer = release_probe_(host_pid, ledger.slots[slot].start_time, key);
-    if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed)) return false;
+    if (living[i] == kMaxUnits) living[i] = held(static_cast<int>(i), true);
+    const DeadProcess dead{.host_pid = host_pid,
+                           .pid = owner.pid,
+                           .pid_namespace = owner.pid_namespace,
+                           .start_time = owner.start_time,
+                           .held = held_here,
+                           .held_by_living = living[i]};
+    const DriverRelease answer = release_probe_(dead, key);
+    // All devices are asked, so that they are waited for at the same time.
+    is_awaited = is_awaited || answer == DriverRelease::awaited;
+    if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed))
+      return DriverRelease::held;
     if (answer == DriverRelease::held || answer == DriverRelease::released)
       driver_reports_[i].store(true, kRelaxed);
-    if (answer == DriverRelease::held) return false;
+    if (answer == DriverRelease::held) return answer;
   }
-  return true;
+  return is_awaited ? DriverRelease::awaited : DriverRelease::released;
 }
 
 // Lowers what a dead process is charged for to what it exported and others have imported, and takes
@@ -95,11 +109,16 @@ bool Ledger::reap_dead() {
   const int fd = file_.reopen(ignored);
   if (fd < 0) return false;
   uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
+  uint64_t living[kMaxDevices];
+  std::fill(std::begin(living), std::end(living), kMaxUnits);
   bool any = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {
     const uint32_t owner = owner_of(ledger.slots[slot]);
-    if (LedgerFile::slot_is_alive(fd, slot) || !driver_released(fd, slot)) return;
+    if (LedgerFile::slot_is_alive(fd, slot) ||
+        driver_released(fd, slot, living) != DriverRelease::released) {
+      return;
+    }
     gone[slot] = owner;
     any = true;
   });

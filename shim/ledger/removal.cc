@@ -114,9 +114,11 @@ bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64
   bool ended = may_remove(fd) && !LedgerFile::any_slot_is_alive(fd) && !is_remembered(file, now_s);
   // Asking the driver takes long, so it is done without the lock. Who is dead holds no more later.
   uint32_t dead[kMaxSlots] = {};
+  uint64_t living[kMaxDevices] = {};
   for_each_live(map, [&](uint32_t slot) {
     dead[slot] = owner_of(map.slots[slot]);
-    ended = ended && ledger.driver_released(fd, slot);
+    // Nobody comes again for what is only awaited, so nothing is lost with it.
+    ended = ended && ledger.driver_released(fd, slot, living) != DriverRelease::held;
   });
   ::close(fd);
   if (!ended) return false;

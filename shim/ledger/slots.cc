@@ -88,7 +88,11 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
   }
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   bool alone = true;
-  for_each_live(ledger, [&](uint32_t) { alone = false; });
+  joined_alone_ = true;
+  for_each_live(ledger, [&](uint32_t slot) {
+    alone = false;
+    joined_alone_ = joined_alone_ && !LedgerFile::slot_is_alive(lock.fd(), slot);
+  });
   if (alone) {
     // Nobody relies any more on what is written here, so nothing of it is worth trusting.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);

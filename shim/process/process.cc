@@ -10,6 +10,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/config/identity.h"
+#include "shim/process/memory_of_the_dead.h"
 #include "shim/process/tenant_view.h"
 #include "shim/vendor/backend.h"
 
@@ -22,21 +23,6 @@ void* map_anonymous(size_t size) {
 }
 
 constinit StaticSpinLock making;
-
-Ledger::DriverRelease driver_released(uint32_t host_pid, uint64_t start_time,
-                                      const char* device_key) {
-  // What the driver reports for a PID that is used again is about its new owner.
-  const uint64_t now = start_time_on_host(host_pid);
-  if (now != 0 && start_time != 0 && now != start_time) return Ledger::DriverRelease::pid_reused;
-  // A driver's first answer may fail; a second failure is taken to be permanent.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    uint64_t bytes = 0;
-    if (backend_of(device_key).usage_of(host_pid, device_key, bytes)) {
-      return bytes == 0 ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
-    }
-  }
-  return Ledger::DriverRelease::unknown;
-}
 
 }  // namespace
 

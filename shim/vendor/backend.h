@@ -55,6 +55,16 @@ struct VendorBackend {
     return false;
   };
 
+  // No more than this do dead processes still hold of the device, in bytes, by the driver's own
+  // counts.
+  bool (*most_held_by_dead)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
+    return false;
+  };
+
+  // Whether memory may still be in use when its process is gone, and not listed any more. NVIDIA's
+  // driver frees it when the descriptors are closed, as a part of the process's end.
+  bool frees_after_the_end = false;
+
   // The device's number as the vendor's tool prints it, its memory in bytes without what the driver
   // is known to keep of it, and where it is.
   bool (*index_of)(const char* device_key, int& index) = [](const char*, int&) { return false; };
@@ -65,8 +75,8 @@ struct VendorBackend {
     return false;
   };
 
-  // Whether the device is a partition of a GPU that has a key of its own, as MIG instances are, and
-  // that key. AMD's partitions are known by their bus ids and numbers alone.
+  // Whether the device has another name, which it may share: MIG instances that of their GPU, AMD's
+  // devices the UUID, which on some kernels is the whole GPU's; and that name.
   bool (*is_partition)(const char* device_key) = [](const char*) { return false; };
   bool (*parent_of)(const char* device_key, Text<64>& parent_key) = [](const char*, Text<64>&) {
     return false;

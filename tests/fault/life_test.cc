@@ -300,7 +300,7 @@ TEST(Life, PidsUsedAgain) {
 
 // The driver as it is seen by PID alone: it says of a PID that it holds memory, whoever that is
 // now.
-Ledger::DriverRelease driver_never_lets_go(uint32_t, uint64_t, const char*) {
+Ledger::DriverRelease driver_never_lets_go(const DeadProcess&, const char*) {
   return Ledger::DriverRelease::held;
 }
 

@@ -30,7 +30,7 @@ MIB = 1 << 20
 KNOWN_WRONG = set()
 # What a simulated node cannot tell, besides the frameworks, which are not installed.
 CANNOT_TELL = {"context.cublas_bytes", "context.cublas_undercharged_bytes", "driver.module_flavour",
-               "graph.chain_reserved_links", "amd.death_in_use_unlisted_ms"}
+               "graph.chain_reserved_links"}
 PATHS = ["alloc", "thread", "managed", "pool", "vmm", "array", "graph", "module", "amd_hsa", "amd_vmm"]
 
 

@@ -18,6 +18,9 @@ class StormRig : public Rig {
   using Rig::Rig;
   // `init`: the client's command by which a process opens the driver.
   void rage(const std::string& init, int seconds, int least_kills);
+
+  // Each process in a PID namespace of its own, where it dies with the one that is killed.
+  bool own_namespaces_ = false;
 };
 
 class Storm : public StormRig {};
@@ -41,7 +44,7 @@ class DriverStorm : public StormRig, public testing::WithParamInterface<Weather>
 // In PID namespaces where every process is listed twice.
 class NamespaceStorm : public StormRig {
  protected:
-  NamespaceStorm() : StormRig("a100-40gb", 256, {"595.45.04", true}) {}
+  NamespaceStorm() : StormRig("a100-40gb", 256, {"595.45.04", true}) { own_namespaces_ = true; }
 };
 
 int campaign_seconds() {
@@ -62,9 +65,14 @@ void StormRig::rage(const std::string& init, int seconds, int least_kills) {
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
   const auto start = [&] {
-    return start_client(
-        "6GiB", {"--threads=2", init, "retain", "storm", "600", std::to_string(random()), "400MiB"},
-        watched(kCap));
+    std::vector<std::string> command = {
+        TEST_CLIENT, "--threads=2", init, "retain", "storm", "600", std::to_string(random()),
+        "400MiB"};
+    if (own_namespaces_) {
+      const std::vector<std::string> around = {"unshare", "--pid", "--fork", "--kill-child"};
+      command.insert(command.begin(), around.begin(), around.end());
+    }
+    return std::make_unique<Program>(command, capped("6GiB") + watched(kCap));
   };
   std::vector<std::unique_ptr<Program>> programs;
   for (int i = 0; i < 8; ++i) programs.push_back(start());
@@ -78,7 +86,7 @@ void StormRig::rage(const std::string& init, int seconds, int least_kills) {
     // At the cap a newcomer may find no room even for its context; it then ends by itself.
     const bool refused = field(victim->read_line(), "rc=") == 2;
     for (unsigned spin = random() % 3000; spin > 0; --spin) sched_yield();
-    expect_all_is_charged(*victim);
+    if (!own_namespaces_) expect_all_is_charged(*victim);
     victim->kill(SIGKILL);
     const int status = victim->finish().status;
     if (!refused) {
@@ -88,6 +96,8 @@ void StormRig::rage(const std::string& init, int seconds, int least_kills) {
     victim = start();
   }
   for (auto& program : programs) {
+    // Until it is up, `unshare` may die without its child.
+    if (own_namespaces_) program->read_line();
     program->kill(SIGKILL);
     program->finish();
   }
@@ -96,6 +106,8 @@ void StormRig::rage(const std::string& init, int seconds, int least_kills) {
               static_cast<unsigned long long>(kCap));
   EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap) << evidence();
   EXPECT_GT(node_->tenant_high_water(0, tenant_), kCap * 9 / 10) << "the storm must reach the cap";
+  const auto gone = Clock::now() + std::chrono::seconds(30);
+  while (node_->tenant_used(0, tenant_) > 0 && Clock::now() < gone) sched_yield();
   EXPECT_EQ(node_->tenant_used(0, tenant_), 0u);
 
   auto last = start_client("6GiB", words("init retain fill 64MiB wait"));
@@ -118,6 +130,18 @@ INSTANTIATE_TEST_SUITE_P(Driver, DriverStorm,
                                          Weather{"R550Closed", {"550.163.01", false}, "initbeside"},
                                          Weather{"R570Beside", {"570.124.06", true}, "initbeside"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(NamespaceStorm, EightProcessesWithKills) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  rage("init", campaign_seconds(), least_kills());
+}
+
+// As a driver does that leaves the freeing to a worker.
+TEST_F(NamespaceStorm, EightProcessesWithKillsAndMemoryThatLingers) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  node_->file()->header.linger_ns = 100'000'000;
+  rage("init", campaign_seconds(), least_kills());
+}
 
 TEST_F(NamespaceStorm, EightProcessesAtRestAgreeWithTheNode) {
   if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";

@@ -226,7 +226,7 @@ TEST(LedgerTest, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
   int device = -1;
   static int answers_left;
   answers_left = 3;
-  const auto let_go = [](uint32_t, uint64_t, const char* key) {
+  const auto let_go = [](const DeadProcess&, const char* key) {
     EXPECT_STREQ(key, kKey);
     return --answers_left < 0 ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
   };
@@ -242,7 +242,7 @@ TEST(LedgerTest, DyingProcessIsWaitedForUntilTheDriverLetsGo) {
 TEST(LedgerTest, MemoryTheDriverKeepsIsNotGivenOut) {
   ScratchTenant tenant;
   int device = -1;
-  auto survivor = member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) {
+  auto survivor = member(tenant, 100 * kMiB, &device, [](const DeadProcess&, const char*) {
     return Ledger::DriverRelease::held;
   });
   auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
@@ -253,6 +253,25 @@ TEST(LedgerTest, MemoryTheDriverKeepsIsNotGivenOut) {
   EXPECT_TRUE(survivor->reserve(device, units(20 * kMiB), refusal));
 }
 
+// The dead keep their slots while their memory is held, and nobody to the cap that they had.
+TEST(LedgerTest, WhoJoinsTheDeadAloneSetsTheCap) {
+  ScratchTenant tenant;
+  int device = -1;
+  const auto held = [](const DeadProcess&, const char*) { return Ledger::DriverRelease::awaited; };
+  const Ledger another;
+  auto dead = member(tenant, 100 * kMiB, &device, held, &another);
+  Refusal refusal;
+  ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
+  dead.reset();
+  auto first = member(tenant, 90 * kMiB, &device, held);
+  EXPECT_EQ(first->cap(device), units(90 * kMiB));
+  EXPECT_EQ(first->held(device), units(80 * kMiB));
+  EXPECT_FALSE(first->reserve(device, units(11 * kMiB), refusal));
+  EXPECT_TRUE(first->reserve(device, units(10 * kMiB), refusal));
+  auto second = member(tenant, 200 * kMiB, &device, held);
+  EXPECT_EQ(second->cap(device), units(90 * kMiB));
+}
+
 // Where the driver never tells, the dead are gone; where it has told once, it could not be asked.
 TEST(LedgerTest, WhetherTheDriverLetGoMayBeUnknown) {
   for (const bool told : {false, true}) {
@@ -261,7 +280,7 @@ TEST(LedgerTest, WhetherTheDriverLetGoMayBeUnknown) {
     static Ledger::DriverRelease answer;
     answer = told ? Ledger::DriverRelease::held : Ledger::DriverRelease::unknown;
     auto survivor =
-        member(tenant, 100 * kMiB, &device, [](uint32_t, uint64_t, const char*) { return answer; });
+        member(tenant, 100 * kMiB, &device, [](const DeadProcess&, const char*) { return answer; });
     auto dead = member(tenant, 100 * kMiB, &device, nullptr, survivor.get());
     Refusal refusal;
     ASSERT_TRUE(dead->reserve(device, units(80 * kMiB), refusal));
@@ -297,8 +316,8 @@ TEST(LedgerTest, TheDeadHaveNoAllocations) {
 
 // What the driver has not let go of yet: all of the process with this host PID.
 uint32_t lingering = 0;
-Ledger::DriverRelease unless_lingering(uint32_t host_pid, uint64_t, const char*) {
-  return host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
+Ledger::DriverRelease unless_lingering(const DeadProcess& dead, const char*) {
+  return dead.host_pid == lingering ? Ledger::DriverRelease::held : Ledger::DriverRelease::released;
 }
 
 class LedgerOrphanTest : public testing::Test {

@@ -88,15 +88,17 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
   for (const auto& each : gpus.told["gpus"]) {
     const std::string key = each.value("key", "");
     const std::string label = fmt::format("GPU {}", each.value("index", 0));
-    DeviceName name{.key = key,
-                    .whole = {},
-                    .index = each.value("index", -1),
-                    .has_bus_id = true,
-                    .bus_id = {.domain = each.value("domain", 0U),
-                               .bus = each.value("bus", 0U),
-                               .device = each.value("device", 0U),
-                               .function = each.value("function", 0U),
-                               .partition = each.value("partition", -1)}};
+    DeviceName name{
+        .key = key,
+        .whole = Text<64>(each.value("uuid", "")),
+        .index = each.value("index", -1),
+        .has_bus_id = true,
+        .bus_id = {.domain = each.value("domain", 0U),
+                   .bus = each.value("bus", 0U),
+                   .device = each.value("device", 0U),
+                   .function = each.value("function", 0U),
+                   .partition = each.value("partition", -1),
+                   .function_is_partition = each.value("function_is_partition", false)}};
     const Json& instances = each["instances"];
     if (!instances.is_array()) {
       all.push_back(known(each, name, fmt::format("{} ({})", label, key),

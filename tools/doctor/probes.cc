@@ -60,6 +60,8 @@ int probe_gpus(ProbeTeller& teller) {
                     {"bus", gpu.bus_id.bus},
                     {"device", gpu.bus_id.device},
                     {"function", gpu.bus_id.function},
+                    {"function_is_partition", gpu.bus_id.function_is_partition},
+                    {"uuid", gpu.uuid},
                     {"partition", gpu.bus_id.partition},
                     {"physical", gpu.physical},
                     {"instances", instances_of(gpu)},

@@ -2,7 +2,6 @@
 #include "tools/machine/gpus.h"
 
 #include <fmt/core.h>
-#include <strings.h>
 
 #include <algorithm>
 #include <charconv>
@@ -92,14 +91,11 @@ std::vector<Gpu> list_amd() {
                     .visible_name = telling ? fmt::format("GPU-{:016x}", gpu.unique_id)
                                             : std::to_string(number),
                     .runtime_number = gpu.has_render_node() ? static_cast<int>(number) : -1,
+                    .uuid = gpu.uuid().c_str(),
                     .bus_id = gpu.bus_id,
                     .physical = gpu.physical_bytes()});
   }
   return gpus;
-}
-
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
 // What there is, for who named what there is not.
@@ -139,11 +135,7 @@ std::vector<size_t> choose_gpu(std::string_view item, const std::vector<Gpu>& gp
   const bool understood = selector.parse(item);
   std::vector<size_t> found;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    // AMD's UUIDs have a form of their own.
-    if (understood ? selector.selects(gpus[i].name())
-                   : equal_ignoring_case(item, gpus[i].visible_name)) {
-      found.push_back(i);
-    }
+    if (understood && selector.selects(gpus[i].name())) found.push_back(i);
   }
   if (found.empty()) {
     throw std::runtime_error(

@@ -2,6 +2,7 @@
 // /sys/devices/virtual/kfd/kfd.
 #include "sim/kfd/paths.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -58,6 +59,20 @@ bool number_behind(const char* text, const char* prefix, uint32_t* number) {
   return true;
 }
 
+// A GPU has the file at its own function, and no partition of it has one.
+bool read_used_name(KfdName* name) {
+  unsigned domain = 0, bus = 0, device = 0;
+  int end = 0;
+  if (std::sscanf(name->path, "/sys/bus/pci/devices/%4x:%2x:%2x.0/mem_info_vram_used%n", &domain,
+                  &bus, &device, &end) != 3 ||
+      end == 0 || name->path[end] != '\0')
+    return false;
+  name->pci_domain = domain;
+  name->pci_bus = bus;
+  name->pci_device = device;
+  return true;
+}
+
 }  // namespace
 
 bool may_be_kfd(const char* path) {
@@ -73,6 +88,7 @@ KfdKind read_kfd_name(const char* path, KfdName* name) {
     return name->kind = KfdKind::kRender;
   if (number_behind(name->path, "/proc/self/fdinfo/", &name->number))
     return name->kind = KfdKind::kFdInfo;
+  if (read_used_name(name)) return name->kind = KfdKind::kUsed;
   const char* driver = below(name->path, "/sys/class/kfd/kfd");
   if (driver == nullptr) driver = below(name->path, "/sys/devices/virtual/kfd/kfd");
   if (driver == nullptr) {

@@ -18,7 +18,8 @@ enum class KfdKind {
   kFdInfo,     // /proc/self/fdinfo of a descriptor, perhaps of a render node
   kProcesses,  // the folder of all processes
   kProcess,    // something of one process
-  kVram        // how much a process holds on a device
+  kVram,       // how much a process holds on a device
+  kUsed        // how much everybody holds on a GPU: mem_info_vram_used of its PCI device
 };
 
 struct KfdName {
@@ -26,6 +27,7 @@ struct KfdName {
   int pid = -1;         // kProcess and kVram; -1: no number
   uint32_t number = 0;  // kNode: which; kRender: its minor number; kFdInfo: the descriptor
   uint32_t gpu_id = 0;  // kVram
+  uint32_t pci_domain = 0, pci_bus = 0, pci_device = 0;  // kUsed
   char path[kPathBytes];
 };
 

@@ -59,7 +59,8 @@ class Place {
 
   // For calls that look at it without opening it, or open something else.
   const char* path() {
-    if (name_.kind == KfdKind::kProcesses || name_.kind == KfdKind::kProcess || vram()) {
+    if (name_.kind == KfdKind::kProcesses || name_.kind == KfdKind::kProcess ||
+        name_.kind == KfdKind::kVram) {
       const int before = errno;
       name_.kind == KfdKind::kProcesses ? files_->show_processes()
                                         : files_->show_process(name_.pid);
@@ -68,7 +69,9 @@ class Place {
     return path_;
   }
   // Answered here, and not by the tree.
-  bool vram() const { return name_.kind == KfdKind::kVram || fdinfo_ >= 0; }
+  bool vram() const {
+    return name_.kind == KfdKind::kVram || name_.kind == KfdKind::kUsed || fdinfo_ >= 0;
+  }
   // May be opened and not read.
   bool forbidden() const {
     return name_.kind == KfdKind::kNode && files_->forbids_node(name_.number);
@@ -76,7 +79,9 @@ class Place {
   int open_vram(int flags) const {
     const int before = errno;
     const int fd = fdinfo_ >= 0 ? files_->open_fdinfo(static_cast<uint32_t>(fdinfo_), flags)
-                                : files_->open_vram(name_.pid, name_.gpu_id, flags);
+                   : name_.kind == KfdKind::kUsed
+                       ? files_->open_used(name_, flags)
+                       : files_->open_vram(name_.pid, name_.gpu_id, flags);
     if (fd >= 0) errno = before;
     return fd;
   }

@@ -133,6 +133,26 @@ int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
   return sealed_file(std::to_string(bytes) + "\n", flags);
 }
 
+// As amdgpu_mem_info_vram_used_show prints it: of the whole GPU, whose partitions share a memory
+// manager, and with what dead processes still hold.
+int KfdProcessFiles::open_used(const KfdName& gpu, int flags) {
+  uint64_t bytes = 0;
+  bool found = false;
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    const DeviceRow& device = node_->device(dev);
+    if (device.pci_domain != gpu.pci_domain || device.pci_bus != gpu.pci_bus ||
+        device.pci_device != gpu.pci_device)
+      continue;
+    found = true;
+    bytes += node_->used(dev);
+  }
+  if (!found || (flags & O_ACCMODE) != O_RDONLY) {
+    errno = found ? EACCES : ENOENT;
+    return -1;
+  }
+  return sealed_file(std::to_string(bytes) + "\n", flags);
+}
+
 // As amdgpu_show_fdinfo prints it (ROCm's kernel driver 6.x and Linux 6.x), less the engines.
 int KfdProcessFiles::open_fdinfo(uint32_t descriptor, int flags) {
   const std::string folder = tree_ + "/dev/dri/renderD";
@@ -185,6 +205,9 @@ void KfdProcessFiles::show_processes() {
   std::set<int> pids;
   for (const ProcessInfo& process : node_->processes()) {
     if (process.vendor == Vendor::kAmd) pids.insert(process.pid);
+  }
+  for (const StaleRow& row : node_->file()->stale) {
+    if (row.until_ns.load() != 0) pids.insert(row.pid.load());
   }
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(tree_ + kKfdProcesses, error))

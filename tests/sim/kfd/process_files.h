@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "sim/kfd/paths.h"
 #include "sim/node/node.h"
 
 namespace sim {
@@ -21,6 +22,8 @@ class KfdProcessFiles {
   // A descriptor of "<bytes>\n" as they are now; -1 and errno when there is no such process or
   // device, or it is opened for writing.
   int open_vram(int pid, uint32_t gpu_id, int flags);
+  // The same of what everybody holds on the GPU at a place on the PCI bus, with all its partitions.
+  int open_used(const KfdName& gpu, int flags);
   // The same of what fdinfo tells of a descriptor; -2 when it is of no render node.
   int open_fdinfo(uint32_t descriptor, int flags);
   // Whether a container keeps the device of a node of the topology, or of a render node, from this

@@ -3,6 +3,7 @@
 #include "sim/kfd/topology_files.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace sim {
 namespace {
@@ -272,6 +273,13 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
     const Chip& chip = chip_of(*device);
     const uint32_t minor = render_minor(file, static_cast<int>(device - file.device));
     files.emplace_back("/dev/dri/renderD" + std::to_string(minor), "\n");
+    if (device->partition == 0) {
+      char place[32];
+      std::snprintf(place, sizeof place, "%04x:%02x:%02x.0", device->pci_domain, device->pci_bus,
+                    device->pci_device);
+      // Answered when it is opened.
+      files.emplace_back("/sys/bus/pci/devices/" + std::string(place) + "/mem_info_vram_used", "");
+    }
     std::vector<Link> links{{kPcie, 0, 20}};
     for (const DeviceRow* other : devices) {
       if (other == device || !chip.linked || !chip_of(*other).linked) continue;

@@ -231,6 +231,11 @@ bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
     *bytes += use.context_bytes.load() + use.allocation_bytes.load() + shared_by(row.serial, dev) -
               use.host_freed.load();
   }
+  for (const StaleRow& row : file_->stale) {
+    if (row.pid.load() != pid || row.until_ns.load() <= monotonic_ns()) continue;
+    found = true;
+    *bytes += row.bytes[dev].load();
+  }
   return found;
 }
 

@@ -11,7 +11,7 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr uint32_t kLayoutVersion = 6;
 inline constexpr int kMaxDevices = 64;  // of a node of eight MI300X in CPX
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
@@ -28,7 +28,12 @@ using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 // How a kernel's KFD differs, as bits of the node's header: see profiles.cc.
-enum KfdQuirk : uint32_t { kReversedProbe = 1, kUnderflow = 2, kUnlistsFirst = 4 };
+enum KfdQuirk : uint32_t {
+  kReversedProbe = 1,
+  kUnderflow = 2,
+  kUnlistsFirst = 4,
+  kUnlistsLate = 8
+};
 
 enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
 
@@ -161,12 +166,21 @@ struct alignas(64) Header {
   alignas(64) std::atomic<uint32_t> freeze;  // somebody is counting again: no update may begin
 };
 
+// What a KFD that unlists late goes on telling of a process whose memory is free.
+struct alignas(64) StaleRow {
+  Counter until_ns;  // CLOCK_MONOTONIC
+  std::atomic<int32_t> pid;
+  Counter bytes[kMaxDevices];
+};
+inline constexpr int kMaxStale = 64;
+
 struct NodeFile {
   Header header;
   DeviceRow device[kMaxDevices];
   TenantRow tenant[kMaxTenants];
   ProcessRow process[kMaxProcesses];
   ObjectRow object[kMaxObjects];
+  StaleRow stale[kMaxStale];  // written by who reaps
 };
 
 }  // namespace sim

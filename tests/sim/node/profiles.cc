@@ -16,6 +16,9 @@
 //                  without a sign
 //   unlists-first  a process that ends is not listed any more before its memory is freed
 //                  (kfd_process_wq_release)
+//   unlists-late   its memory is free at once, and it stays listed, with what it had, for as long
+//   as
+//                  memory would linger
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -256,8 +259,10 @@ void reverse_probe(NodeFile* file) {
 }
 
 bool set_quirks(NodeFile* file, std::string_view list) {
-  constexpr std::pair<std::string_view, KfdQuirk> kQuirks[] = {
-      {"reversed", kReversedProbe}, {"underflow", kUnderflow}, {"unlists-first", kUnlistsFirst}};
+  constexpr std::pair<std::string_view, KfdQuirk> kQuirks[] = {{"reversed", kReversedProbe},
+                                                               {"underflow", kUnderflow},
+                                                               {"unlists-first", kUnlistsFirst},
+                                                               {"unlists-late", kUnlistsLate}};
   for (;;) {
     const size_t comma = list.find(',');
     const auto* const found = std::ranges::find(kQuirks, list.substr(0, comma),

@@ -103,13 +103,29 @@ uint64_t monotonic_ns() {
 namespace {
 
 // Dead, and its memory due back.
-bool due(const NodeDescriptor& file, ProcessRow& row, int index) {
+bool due(const NodeDescriptor& file, const Header& header, ProcessRow& row, int index) {
   if (file.held_elsewhere(kRowLockBase + index)) return false;
-  if (row.linger_ns == 0) return true;
+  if (row.linger_ns == 0 || (header.kfd_quirks & kUnlistsLate) != 0) return true;
   const uint64_t now = monotonic_ns();
   uint64_t noticed = 0;
   if (row.dead_since.compare_exchange_strong(noticed, now)) noticed = now;
   return now - noticed >= row.linger_ns;
+}
+
+// Of a process that is buried now, for KFD to tell a while longer.
+void keep_listed(NodeFile& file, const ProcessRow& row) {
+  if ((file.header.kfd_quirks & kUnlistsLate) == 0 || row.vendor != Vendor::kAmd) return;
+  const uint64_t now = monotonic_ns();
+  for (StaleRow& stale : file.stale) {
+    if (stale.until_ns.load() > now) continue;
+    for (int dev = 0; dev < kMaxDevices; ++dev) {
+      const ProcessDevice& use = row.device[dev];
+      stale.bytes[dev].store(use.context_bytes.load() + use.allocation_bytes.load());
+    }
+    stale.pid.store(row.pid);
+    stale.until_ns.store(now + row.linger_ns);
+    return;
+  }
 }
 
 bool contains(const std::vector<int>& list, int number) {
@@ -147,7 +163,7 @@ bool Node::any_dead(int tenant, int except_row) {
     ProcessRow& row = file_->process[i];
     if (i == except_row || !in_use(row)) continue;
     if (tenant >= 0 && row.tenant != static_cast<uint32_t>(tenant)) continue;
-    if (due(file, row, i)) return true;
+    if (due(file, file_->header, row, i)) return true;
   }
   for (int i = 0; objects && i < kMaxObjects; ++i) {
     if (tenant >= 0 && file_->object[i].tenant != static_cast<uint32_t>(tenant)) continue;
@@ -161,7 +177,8 @@ bool Node::find_dead(const NodeDescriptor& file, int except_row, Dead* dead) {
   const size_t before = dead->rows.size() + dead->objects.size();
   for (int i = 0; i < kMaxProcesses; ++i) {
     ProcessRow& row = file_->process[i];
-    if (i != except_row && in_use(row) && !contains(dead->rows, i) && due(file, row, i))
+    if (i != except_row && in_use(row) && !contains(dead->rows, i) &&
+        due(file, file_->header, row, i))
       dead->rows.push_back(i);
   }
   for (int i = 0; file_->header.objects.load() != 0 && i < kMaxObjects; ++i) {
@@ -223,6 +240,7 @@ int Node::reap(int tenant, int except_row) {
 
   for (const int i : dead.rows) {
     ProcessRow& row = file_->process[i];
+    keep_listed(*file_, row);
     for (ProcessDevice& use : row.device) {
       use.context_bytes.store(0);
       use.allocation_bytes.store(0);

@@ -60,6 +60,10 @@ std::string vram(TestNode& node, int dev, int pid) {
          std::to_string(node->device(dev).kfd_gpu_id);
 }
 
+std::string used_file(TestNode& node, int dev) {
+  return "/sys/bus/pci/devices/" + node->bus_id(dev) + "/mem_info_vram_used";
+}
+
 TEST(SimKfd, TopologyIsTheNodes) {
   for (const char* profile :
        {"tiny+mi300x-cpx-nps4", "mi300x-qpx-fn", "2xmi210", "mi300x-dpx-xcp"}) {
@@ -232,6 +236,49 @@ TEST(SimKfd, OneThatHasEndedIsListedUntilItsMemoryIsFreed) {
     node->file()->process[0].linger_ns = 1;
     EXPECT_EQ(node->used(0), 0u);
     EXPECT_EQ(read("open=" + path), "error 2");
+  }
+}
+
+TEST(SimKfd, OneThatHasEndedMayBeListedWhenItsMemoryIsFree) {
+  sim::NodeOptions options;
+  options.linger_ms = 24ULL * 3600 * 1000;
+  TestNode node("tiny-amd@unlists-late", options);
+  Child child([](Child& parent) {
+    std::string error;
+    const auto account = sim::Account::open(&error, Vendor::kAmd);
+    ASSERT_NE(account, nullptr) << error;
+    EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
+    parent.say(1);
+    parent.hear();
+  });
+  child.hear();
+  const Lines both{"open=" + vram(node, 0, child.pid()), "open=" + used_file(node, 0)};
+  EXPECT_EQ(read(both), (Lines{std::to_string(kMiB) + ";", std::to_string(kMiB) + ";"}));
+  child.kill();
+  EXPECT_EQ(read(both), (Lines{std::to_string(kMiB) + ";", "0;"}));
+}
+
+// The GPU's own sum has what the dead still hold, and is all partitions'.
+TEST(SimKfd, AGpusSumHasTheDeadAndAllPartitions) {
+  for (const char* profile : {"tiny-amd@unlists-first", "tiny-cpx@unlists-first"}) {
+    sim::NodeOptions options;
+    options.linger_ms = 24ULL * 3600 * 1000;
+    TestNode node(profile, options);
+    const int last = node->device_count() - 1;
+    Child child([&](Child& parent) {
+      std::string error;
+      const auto account = sim::Account::open(&error, Vendor::kAmd);
+      ASSERT_NE(account, nullptr) << error;
+      EXPECT_TRUE(account->reserve(last, kMiB, sim::Kind::kAllocation));
+      parent.say(1);
+      parent.hear();
+    });
+    child.hear();
+    child.kill();
+    const std::string file = used_file(node, 0);
+    EXPECT_EQ(read(Lines{"open=" + vram(node, last, child.pid()), "open=" + file}),
+              (Lines{"error 2", std::to_string(kMiB) + ";"}));
+    EXPECT_EQ(read("write=" + file), "error 13");
   }
 }
 

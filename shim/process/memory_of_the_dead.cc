@@ -1,0 +1,123 @@
+// Asks about the dead, and waits for those of whom nobody tells; see memory_of_the_dead.h.
+#include "shim/process/memory_of_the_dead.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "shim/base/clock.h"
+#include "shim/base/static_spin_lock.h"
+#include "shim/config/identity.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu {
+namespace {
+
+using Release = Ledger::DriverRelease;
+
+// How long a process is waited for of which nothing is told. What the kernel leaves to a worker at
+// a process's end is done by then, and a refusal waits longer than this. Chosen, not measured.
+constexpr uint64_t kLeast_ms = 200;
+// How long at most without the device's use falling: other tenants may have taken what was freed,
+// or have held so much all along. Chosen, not measured.
+constexpr uint64_t kMost_ms = 1000;
+// Of what it had, so much may be in use by the kernel itself when all of it is free.
+constexpr uint64_t kRest = 8;  // an eighth; chosen, not measured
+// An entry that was not asked for so long is of an earlier process.
+constexpr uint64_t kForget_ms = 60'000;
+
+// A process that is waited for on a device.
+struct Awaited {
+  uint64_t who = 0;       // 0: free
+  uint64_t seen_ms = 0;   // first
+  uint64_t asked_ms = 0;  // last
+  uint64_t fell_ms = 0;   // when `least` fell last
+  uint64_t least = 0;     // bytes that the dead had at most
+  bool is_over = false;
+};
+constexpr int kMostAwaited = 256;
+constinit Awaited awaited[kMostAwaited];
+constinit StaticSpinLock awaiting;
+
+uint64_t name_of(const DeadProcess& dead, const char* device_key) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const char c : std::string_view(device_key)) mix(static_cast<unsigned char>(c));
+  mix(dead.pid);
+  mix(dead.pid_namespace);
+  mix(dead.start_time);
+  return hash | 1;
+}
+
+// The most that dead processes still have of the device, in bytes, with what no process has and, in
+// a private PID namespace, what other tenants have. UINT64_MAX where nothing tells.
+uint64_t most_held(const DeadProcess& dead, const char* device_key) {
+  const VendorBackend& backend = backend_of(device_key);
+  uint64_t bytes = 0;
+  if (backend.most_held_by_dead(device_key, bytes)) return bytes;
+  if (!backend.usage_of_all(device_key, bytes)) return UINT64_MAX;
+  return bytes - std::min(bytes, dead.held_by_living * layout::kUnit);
+}
+
+// The process's entry, perhaps a fresh one; null when there is no place.
+Awaited* entry_of(uint64_t who, uint64_t now) {
+  Awaited* free = nullptr;
+  for (Awaited& each : awaited) {
+    const bool is_old = now - each.asked_ms > kForget_ms;
+    if (each.who == who && !is_old) return &each;
+    if (free == nullptr && (each.who == 0 || is_old || each.is_over)) free = &each;
+  }
+  if (free != nullptr) *free = {.who = who, .seen_ms = now, .fell_ms = now, .least = UINT64_MAX};
+  return free;
+}
+
+// Whether the process must be taken to hold its memory, of which no list tells. `is_closed`: the
+// kernel has closed what it had open, by which the driver frees it.
+bool may_hold(const DeadProcess& dead, const char* device_key, bool is_closed) {
+  const uint64_t most = most_held(dead, device_key), now = coarse_now_ms();
+  const Locked<StaticSpinLock> lock(awaiting);
+  Awaited* const entry = entry_of(name_of(dead, device_key), now);
+  if (entry == nullptr) return true;  // until there is
+  entry->asked_ms = now;
+  // It goes piece by piece.
+  if (most < entry->least) {
+    entry->least = most;
+    entry->fell_ms = now;
+  }
+  const bool shown_free = most < dead.held * layout::kUnit / kRest;
+  const bool unknown = most == UINT64_MAX || dead.held == 0;
+  const bool waited = now - entry->seen_ms >= kLeast_ms;
+  const bool stands = now - entry->fell_ms >= kMost_ms;
+  entry->is_over = entry->is_over ||
+                   (is_closed ? shown_free || waited : waited && (shown_free || unknown || stands));
+  return !entry->is_over;
+}
+
+}  // namespace
+
+Release driver_released(const DeadProcess& dead, const char* device_key) {
+  const Ending ending = ending_of(dead.pid, dead.pid_namespace, dead.start_time);
+  if (ending == Ending::under_way) return Release::awaited;
+  const VendorBackend& backend = backend_of(device_key);
+  const bool is_named = dead.host_pid != 0 && in_host_pid_namespace();
+  // What the driver reports for a PID that is used again is about its new owner.
+  const uint64_t now = is_named ? start_time_on_host(dead.host_pid) : 0;
+  if (now != 0 && dead.start_time != 0 && now != dead.start_time) return Release::pid_reused;
+  // A driver's first answer may fail; a second failure is taken to be permanent.
+  uint64_t bytes = 0;
+  const bool is_told = is_named && (backend.usage_of(dead.host_pid, device_key, bytes) ||
+                                    backend.usage_of(dead.host_pid, device_key, bytes));
+  if (is_told && bytes > 0) {
+    // Listed still, but not there any more.
+    uint64_t most = 0;
+    const bool is_late = backend.most_held_by_dead(device_key, most) && most < bytes;
+    if (!is_late) return Release::held;
+  }
+  if (!backend.frees_after_the_end) {
+    if (is_told) return Release::released;
+    if (is_named) return Release::unknown;
+  }
+  const bool is_closed = ending == Ending::done && !backend.frees_after_the_end;
+  return may_hold(dead, device_key, is_closed) ? Release::awaited : Release::released;
+}
+
+}  // namespace fracgpu
