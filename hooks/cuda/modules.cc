@@ -182,7 +182,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
   if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
-  if (value <= before) {
+  if (value == before) return set();
+  if (value < before) {
     const CUresult result = set();
     if (result == kSuccess && context.device_index >= 0)
       settle_overhead(process, context.device_index);
