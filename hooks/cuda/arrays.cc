@@ -171,7 +171,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
       return result;
     }
   }
-  destroy(*out);
+  on_own_account(process, [&] { destroy(*out); });
   settle_overhead(process, context.device_index);
   *out = before;
   return kOutOfMemory;

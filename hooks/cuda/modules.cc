@@ -5,8 +5,8 @@
 // hooked; it is then found when usage is read next.
 #include <algorithm>
 
-#include "hooks/cuda/hook.h"
 #include "hooks/cuda/image.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
@@ -34,7 +34,7 @@ CUresult load_under(Process& process, int device_index, const char* api, Reserve
   const CUresult result = load();
   if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess || reservation.made(handle())) return result;
-  unload();
+  on_own_account(process, unload);
   settle_overhead(process, device_index);
   return kOutOfMemory;
 }
@@ -103,6 +103,7 @@ CUresult drop_here(const Hook& hook, Drop drop) {
 // What raising a limit of the current context makes the driver take, in bytes.
 uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
   if (limit != kLimitStack) return value - before;
+  const OwnCalls own_calls;
   int multiprocessors = 0, threads = 0;
   real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
   real::cuDeviceGetAttribute(&threads, kThreadsPerMultiprocessor, device);
@@ -181,7 +182,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   // What it takes is computed from the old limit, so no other thread may change that meanwhile.
   const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
-  if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
+  if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
+    return set();
   if (value == before) return set();
   if (value < before) {
     const CUresult result = set();

@@ -180,7 +180,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     process.pool_blocks.forget_holes(pool);
     if (result == kSuccess) {
       process.pool_blocks.forget(*request.out);
-      free(*request.out);
+      on_own_account(process, [&] { free(*request.out); });
       trim_pool(pool);
       settle_pool(process, pool, nullptr);
     }

@@ -185,9 +185,14 @@ extern thread_local ThreadState thread_state __attribute__((tls_model("initial-e
 // One byte of a page that forked children see as zero: 1 after cuInit.
 extern const volatile unsigned char* initialised;
 
+// Set when the library is loaded: FRACGPU_SIM_UNSAFE names functions; see capture_table.h.
+extern const bool names_unsafe_calls;
+CUresult refused_if_named_unsafe(const char* function);
+
 inline CUresult enter(const char* function) {
   if (const int result = ordered(function)) return result;
-  return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  if (*initialised == 0) return CUDA_ERROR_NOT_INITIALIZED;
+  return names_unsafe_calls ? refused_if_named_unsafe(function) : CUDA_SUCCESS;
 }
 
 inline Context* current() {
