@@ -155,6 +155,7 @@ inline constexpr int kFreeNode = 11;   // CU_GRAPH_NODE_TYPE_MEM_FREE
 inline constexpr int kLimitStack = 0;   // CU_LIMIT_STACK_SIZE
 inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr int kLimitHeap = 2;    // CU_LIMIT_MALLOC_HEAP_SIZE
+inline constexpr int kLimitDepth = 3;   // CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
 
 inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kThreadsPerMultiprocessor =

@@ -39,14 +39,16 @@ uint64_t room_if_alone(Process& process, int device_index) {
 }  // namespace
 
 OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
-                                         const char* api, Kind kind, const ModuleImage& image)
+                                         const char* api, Kind kind, const ModuleImage& image,
+                                         const ContextLimit& limit)
     : process_(process),
       device_index_(device_index),
       api_(api),
       kind_(kind),
       image_(image),
+      limit_(limit),
       units_(units),
-      foreseen_(kind == Kind::given || kind == Kind::array) {
+      foreseen_(kind == Kind::given || kind == Kind::array || kind == Kind::limit) {
   const OverheadLock lock(process);
   Refusal refusal;
   if (kind == Kind::module) foresee_module(lock);
@@ -108,6 +110,12 @@ OverheadReservation OverheadReservation::for_module(Process& process, int device
   return OverheadReservation(process, device_index, estimate, api, Kind::module, image);
 }
 
+OverheadReservation OverheadReservation::for_limit(Process& process, int device_index,
+                                                   const char* api, uint64_t units,
+                                                   const ContextLimit& limit) {
+  return OverheadReservation(process, device_index, units, api, Kind::limit, {}, limit);
+}
+
 OverheadReservation OverheadReservation::for_context(Process& process, int device_index,
                                                      const char* api, uint64_t estimate) {
   const uint64_t seen = process.ledger.context_size(device_index);
@@ -144,17 +152,13 @@ bool OverheadReservation::made(const void* handle) {
   const Outcome outcome = read_outcome(lock);
   if (outcome.reading != Reading::in_flight)
     process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
-  const bool guessed = kind_ == Kind::module && outcome.reading == Reading::unknown;
+  const bool guessed =
+      (kind_ == Kind::module || kind_ == Kind::limit) && outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
   if (process_.ledger.within_cap(device_index_)) {
-    if (guessed && outcome.grown() > 0 && handle != nullptr) {
-      process_.guessed_modules.enter({.handle = handle,
-                                      .units = outcome.grown(),
-                                      .device_index = device_index_,
-                                      .context = image_.context});
-    }
+    if (guessed && outcome.grown() > 0) enter_guess(lock, handle, outcome.grown());
     return true;
   }
   report_excess(outcome);
@@ -164,6 +168,20 @@ bool OverheadReservation::made(const void* handle) {
   if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
     known->handle = nullptr;
   return false;
+}
+
+void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, uint64_t units) {
+  uint64_t earlier = 0;
+  if (kind_ == Kind::limit && limit_.context != kUntrackedContext) {
+    handle = GuessedCharges::handle_of_limit(limit_.context, limit_.limit);
+    earlier = process_.guessed_charges.find(handle).units;
+  }
+  if (handle == nullptr) return;
+  process_.guessed_charges.enter({.handle = handle,
+                                  .units = earlier + units,
+                                  .device_index = device_index_,
+                                  .context = kind_ == Kind::limit ? limit_.context : image_.context,
+                                  .value = limit_.value});
 }
 
 // The reservation becomes overhead as it is.
@@ -209,6 +227,7 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
     case Reading::unknown:
       outcome.after = outcome.before + (is_context()            ? estimate_context()
                                         : kind_ == Kind::module ? guess_module()
+                                        : kind_ == Kind::limit  ? units_
                                                                 : 0);
       outcome.after = std::max(outcome.after, least_overhead(process_, device_index_, units_));
   }
@@ -303,6 +322,12 @@ void OverheadReservation::report_excess(const Outcome& outcome) {
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
   report_refusal(process_, device_index_, api_, refusal);
+}
+
+uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit) {
+  const OverheadLock lock(process);
+  if (!process.overhead[device_index].untold || context == kUntrackedContext) return 0;
+  return process.guessed_charges.find(GuessedCharges::handle_of_limit(context, limit)).value;
 }
 
 void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {

@@ -78,29 +78,43 @@ class ModuleTable {
   uint64_t loads_ = 0;
 };
 
-// Modules that are charged by what the device's use grew by when they were loaded, where the driver
-// does not tell what this process holds. Has no lock of its own: whoever uses it holds
-// `Process::cold_paths`.
-class GuessedModules {
+// What is charged by a guess, where the driver does not tell what this process holds: modules, by
+// what the device's use grew by when they were loaded, and limits. Has no lock of its own: whoever
+// uses it holds `Process::cold_paths`.
+class GuessedCharges {
  public:
   struct Entry {
     const void* handle = nullptr;  // null: a free entry
     uint64_t units = 0;
     int device_index = -1;
     uint16_t context = 0;
+    uint64_t value = 0;  // of a limit: the highest that `units` are for
   };
 
+  // A limit of a context stands here under this in place of a handle: no pointer is so small.
+  static const void* handle_of_limit(uint16_t context, int limit) {
+    return reinterpret_cast<const void*>(uintptr_t{context} << 4 | static_cast<uintptr_t>(limit));
+  }
+
   // False where there is no room for it: it stays charged then.
-  bool enter(const Entry& module) {
+  bool enter(const Entry& charge) {
     for (Entry& entry : entries_) {
-      if (entry.handle != nullptr && entry.handle != module.handle) continue;
-      entry = module;
+      if (entry.handle != nullptr && entry.handle != charge.handle) continue;
+      entry = charge;
       return true;
     }
     return false;
   }
 
-  // Removes the module; an empty entry where it is not known.
+  // An empty entry where it is not known.
+  Entry find(const void* handle) const {
+    for (const Entry& entry : entries_) {
+      if (handle != nullptr && entry.handle == handle) return entry;
+    }
+    return {};
+  }
+
+  // Removes it; an empty entry where it is not known.
   Entry take(const void* handle) {
     for (Entry& entry : entries_) {
       if (handle != nullptr && entry.handle == handle) return std::exchange(entry, {});
@@ -108,8 +122,7 @@ class GuessedModules {
     return {};
   }
 
-  // Removes one module of the context, which the driver has destroyed; an empty entry when none is
-  // left.
+  // Removes one of the context, which the driver has destroyed; an empty entry when none is left.
   Entry take_of(uint16_t context) {
     for (Entry& entry : entries_) {
       if (entry.handle != nullptr && entry.context == context) return std::exchange(entry, {});

@@ -49,7 +49,13 @@ struct Range {
 };
 
 // The limits of a context that say how much memory it takes beyond its fixed cost.
-enum : int { kStackSize = 0, kPrintfFifoSize = 1, kMallocHeapSize = 2, kLimits = 8 };
+enum : int {
+  kStackSize = 0,
+  kPrintfFifoSize = 1,
+  kMallocHeapSize = 2,
+  kSyncDepth = 3,  // of the device runtime
+  kLimits = 8
+};
 inline constexpr int kResidentThreads = 2048;  // of one multiprocessor
 inline constexpr size_t kDefaultLimits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
 
