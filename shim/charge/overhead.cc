@@ -239,7 +239,9 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
 uint64_t OverheadReservation::estimate_context() {
   const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
   if (grown != 0) note_context_size(process_, device_index_, grown);
-  const uint64_t estimate = grown != 0 ? grown : units_;
+  // Another process may have found out meanwhile.
+  const uint64_t seen = process_.ledger.context_size(device_index_);
+  const uint64_t estimate = grown != 0 ? grown : seen != 0 ? seen : units_;
   report(Level::info,
          "the driver does not tell what this process holds on {}: a context is "
          "charged by {}, {}, and modules by what its use grows by, if that is told",
@@ -322,6 +324,11 @@ void OverheadReservation::report_excess(const Outcome& outcome) {
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
   report_refusal(process_, device_index_, api_, refusal);
+}
+
+bool usage_is_told(Process& process, int device_index) {
+  const OverheadLock lock(process);
+  return !process.overhead[device_index].untold;
 }
 
 uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit) {
