@@ -112,10 +112,23 @@ struct PoolRequest {
   Stream stream;
 };
 
+constexpr size_t kMostStreams = 16;
+
+// Whether the driver has done all that was freed from the pool in stream order and is still known.
+// Waits for it.
+[[gnu::cold]] bool frees_are_done(Process& process, uint64_t pool) {
+  uint64_t streams[kMostStreams];
+  const size_t count =
+      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  for (size_t i = 0; i < count; ++i) {
+    if (!wait_for(process, stream_of(streams[i]), false)) return false;
+  }
+  return count < kMostStreams;
+}
+
 // Waits for everything that was freed in stream order and that nothing was said of since: the
 // driver, too, does so before it is out of memory. False where there is nothing to wait for.
 [[gnu::cold]] bool wait_for_frees(Process& process, const PoolRequest& request) {
-  constexpr size_t kMostStreams = 16;
   if (process.pool_blocks.empty()) return false;
   uint64_t streams[kMostStreams];
   const size_t count = process.pool_blocks.streams(key_of(request.pool), process.contexts.epoch(),
@@ -350,6 +363,13 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   {
     const OwnCalls own_calls(hook.process());
     in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
+  }
+  // What is freed but not yet done stays the driver's. Where nobody tells when it is gone, it must
+  // be done before.
+  Pool living;
+  if (!in_use && hook.process().pools.find(key_of(pool), living) && living.device_index >= 0 &&
+      !usage_is_told(hook.process(), living.device_index)) {
+    in_use = !frees_are_done(hook.process(), key_of(pool));
   }
   // Removed before it is destroyed: other threads read every pool in the table.
   Pool forgotten;

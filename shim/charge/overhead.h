@@ -41,6 +41,9 @@ struct ContextLimit {
   uint64_t value = 0;
 };
 
+// Whether the last reading told what this process holds. Takes `cold_paths`.
+bool usage_is_told(Process& process, int device_index);
+
 // The highest value that the context's limit is charged for by a guess; 0 where the driver tells
 // what this process holds. Takes `cold_paths`.
 uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit);

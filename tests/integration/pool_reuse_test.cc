@@ -70,6 +70,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"FourStreamsOfThreads", "--threads=4 --stream=unnamed turn 5 5120 3000"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// A pool that ends keeps what its streams have not freed yet, and without NVML nobody tells how
+// long.
+TEST_F(PoolLoop, APoolThatEndsWithoutNvmlIsStillUnderTheCap) {
+  const Outcome outcome = Program({TEST_REPEAT_CLIENT, "pools", "5120"},
+                                  capped("8GiB") + Environment{{"FRACGPU_NVML", "off"},
+                                                               {"FRACGPU_SIM_KERNEL_MS", "20"}})
+                              .finish();
+  EXPECT_EQ(outcome.out, "pools rc=0\n") << outcome.err;
+  expect_within_cap();
+}
+
 // A stream that is never done is not waited for for ever, and what was asked for is refused.
 TEST_F(PoolLoop, AStreamThatIsNotDoneIsGivenUp) {
   const Outcome outcome = loop("turn 1 5120 7000", {{"FRACGPU_SIM_FAIL", "cuStreamQuery:1+=600"}});
