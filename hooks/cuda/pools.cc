@@ -1,8 +1,8 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
-// that may make it grow. No room is asked for memory that the call's own stream has freed, which
-// the driver takes again (pool_blocks.h). When a free takes effect, and when the driver gives
-// memory of a pool back, is found out when the pool is read next; streams are waited for only
-// before an allocation is refused.
+// that may make it grow. No room is asked for memory that the call's own stream has freed, or that
+// another one has which it comes after by an event: the driver takes it again (pool_blocks.h). When
+// a free takes effect, and when the driver gives memory of a pool back, is found out when the pool
+// is read next; streams are waited for only before an allocation is refused.
 //
 // Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
 // the pool counts in full on the device that it prefers, or else on the one that was current when
@@ -155,6 +155,23 @@ constexpr size_t kMostStreams = 16;
   return false;
 }
 
+// Whether the driver is sure to take memory again that the stream has freed, or that another one
+// has which it comes after by an event, unless the program has forbidden that.
+[[gnu::cold]] bool begin_reuse(Process& process, const PoolRequest& request, PoolUse& use) {
+  const uint64_t stream = number_of(process, request.stream);
+  if (use.begin_reuse(stream, request.bytes)) return true;
+  if (!use.begin_reuse_after_event(stream, request.bytes)) return false;
+  const OwnCalls own_calls(process);
+  int follows = 0;
+  if (real::cuMemPoolGetAttribute(request.pool, kPoolFollowsEvents, &follows) == kSuccess &&
+      follows != 0) {
+    return true;
+  }
+  use.end();
+  use.begin();
+  return false;
+}
+
 // Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
 // grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
 // fit under the cap, `free(pointer)` undoes it.
@@ -172,8 +189,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   Reservation reservation(process, device_index, linear_size(growth).units, request.api,
                           Reservation::Unasked{});
   const CUdeviceptr before = *request.out;
-  bool reuse = !reservation && !process.pool_blocks.empty() &&
-               use.begin_reuse(number_of(process, request.stream), request.bytes);
+  bool reuse = !reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
   for (;; reuse = false) {
     if (!reservation && !reuse) {
       use.end();
@@ -249,7 +265,7 @@ CUresult free_async(CUdeviceptr pointer, const Stream& stream, const Real& real)
   if (!hook.active()) return real(pointer, stream.handle);
   Process& process = hook.process();
   const auto call = [&] { return real(pointer, stream.handle); };
-  const uint32_t number = process.pool_blocks.begin_free(pointer);
+  const uint64_t number = process.pool_blocks.begin_free(pointer);
   if (number == 0) {
     return free_address(process, pointer, call, [](Release& release) { release.defer(); });
   }

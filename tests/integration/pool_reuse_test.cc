@@ -63,6 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
     Of, PoolWait,
     testing::Values(Case{"Growing", "turn 5 3000 5120 7000"}, Case{"Pieces", "turn 5 5120 3000 1"},
                     Case{"TwoStreams", "follow 10 5120"}, Case{"Handover", "handover 10 5120"},
+                    Case{"EarlyEvent", "early 10 5120"},
+                    Case{"NoHandover", "--alone handover 10 5120"},
                     Case{"Legacy", "--stream=legacy turn 5 5120 3000 1"},
                     Case{"PerThread", "--stream=unnamed turn 5 5120 3000 1"},
                     Case{"Synchronised", "--wait=stream turn 5 5120 3000 1"},
@@ -93,6 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"OneSize", "turn 20 5120"}, Case{"Chain", "chain 20 3000 4000"},
                     Case{"Many", "chain 20 900 800 700 1000 2000 2400"},
                     Case{"TwoStreams", "streams 20 3500 3500"},
+                    Case{"Handover", "handover 20 5120"},
+                    Case{"HandoverOfOwnPool", "--pool=own handover 20 5120"},
 
                     Case{"Legacy", "--stream=legacy turn 20 5120"},
                     Case{"PerThread", "--stream=thread turn 20 5120"},

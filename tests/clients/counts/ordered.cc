@@ -9,6 +9,7 @@ namespace {
 CUdeviceptr pointer;
 CUmemoryPool pool, other_pool;
 CUstream stream;
+CUevent event;
 CUgraph graph;
 CUgraphExec exec;
 
@@ -210,6 +211,18 @@ void measure_streams(AllCounts& all) {
         .step(free + " (captured)", [=] { call(free.c_str(), pointer, shared.stream); })
         .unmeasured([=] { call(end.c_str(), shared.stream, &graph); })
         .unmeasured(discard)
+        .run(all);
+  }
+  for (const std::string suffix : {"", "_ptsz"}) {
+    const std::string record = "cuEventRecord" + suffix, wait = "cuStreamWaitEvent" + suffix;
+    const std::string with_flags = "cuEventRecordWithFlags" + suffix;
+    const std::string destroy = suffix.empty() ? "cuEventDestroy_v2" : "cuEventDestroy";
+    Measurement()
+        .unmeasured([] { call("cuEventCreate", &event, 0u); })
+        .step(record, [=] { call(record.c_str(), event, shared.stream); })
+        .step(with_flags, [=] { call(with_flags.c_str(), event, shared.stream, 0u); })
+        .step(wait, [=] { call(wait.c_str(), shared.stream, event, 0u); })
+        .step(destroy, [=] { call(destroy.c_str(), event); })
         .run(all);
   }
   for (const char* name : {"cuStreamDestroy_v2", "cuStreamDestroy"}) {
