@@ -16,6 +16,7 @@ using CUdeviceptr_v1 = unsigned int;  // of the API before CUDA 3.2
 using CUcontext = struct ContextHandle*;
 
 using CUstream = struct StreamHandle*;
+using CUevent = struct EventHandle*;
 using CUmemoryPool = struct PoolHandle*;
 using CUmemGenericAllocationHandle = unsigned long long;
 using CUarray = struct ArrayHandle*;
@@ -64,14 +65,15 @@ struct CUmemPoolPtrExportData {
 struct CUmemFabricHandle {
   unsigned char data[64];
 };
-inline constexpr int kPosixDescriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-inline constexpr int kFabric = 8;           // CU_MEM_HANDLE_TYPE_FABRIC
-inline constexpr int kManaged = 2;          // CU_MEM_ALLOCATION_TYPE_MANAGED
-inline constexpr int kPoolReserved = 5;     // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-inline constexpr int kPoolUsed = 7;         // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-inline constexpr int kPointerDevice = 9;    // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-inline constexpr int kPointerMapping = 18;  // CU_POINTER_ATTRIBUTE_MAPPING_SIZE
-inline constexpr int kGraphReserved = 2;    // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+inline constexpr int kPosixDescriptor = 1;    // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+inline constexpr int kFabric = 8;             // CU_MEM_HANDLE_TYPE_FABRIC
+inline constexpr int kManaged = 2;            // CU_MEM_ALLOCATION_TYPE_MANAGED
+inline constexpr int kPoolFollowsEvents = 1;  // CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+inline constexpr int kPoolReserved = 5;       // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+inline constexpr int kPoolUsed = 7;           // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+inline constexpr int kPointerDevice = 9;      // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+inline constexpr int kPointerMapping = 18;    // CU_POINTER_ATTRIBUTE_MAPPING_SIZE
+inline constexpr int kGraphReserved = 2;      // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
 
 inline constexpr int kNotCapturing = 0;    // CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr int kCaptureRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
@@ -155,6 +157,7 @@ inline constexpr int kFreeNode = 11;   // CU_GRAPH_NODE_TYPE_MEM_FREE
 inline constexpr int kLimitStack = 0;   // CU_LIMIT_STACK_SIZE
 inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr int kLimitHeap = 2;    // CU_LIMIT_MALLOC_HEAP_SIZE
+inline constexpr int kLimitDepth = 3;   // CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
 
 inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kThreadsPerMultiprocessor =

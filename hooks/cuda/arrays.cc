@@ -9,7 +9,7 @@
 // is found in driver-reported usage, as overhead.
 #include <algorithm>
 
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
@@ -71,10 +71,31 @@ bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR& form) {
   return (form.Flags & (kArraySparse | kArrayDeferred)) != 0;
 }
 
+// What the driver has said last in this thread: programs make many arrays of one form.
+struct Remembered {
+  const Process* process = nullptr;
+  CUdevice device = -1;
+  unsigned int levels = 0;
+  CUDA_ARRAY3D_DESCRIPTOR form = {};
+  uint64_t bytes = 0;
+};
+[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
+
+bool is_remembered(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
+  return remembered.process == Process::known() && remembered.device == device &&
+         remembered.levels == levels && remembered.form.Width == form.Width &&
+         remembered.form.Height == form.Height && remembered.form.Depth == form.Depth &&
+         remembered.form.Format == form.Format && remembered.form.NumChannels == form.NumChannels &&
+         remembered.form.Flags == form.Flags;
+}
+
 // `create(array, form)` makes an array, `ask(needs, array)` and `destroy(array)` are the driver's.
+// `levels`: 0 for one that is no mipmap.
 template <typename Array, typename Create, typename Ask, typename Destroy>
-uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels, Create create, Ask ask,
-                 Destroy destroy) {
+uint64_t size_of(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels,
+                 Create create, Ask ask, Destroy destroy) {
+  if (is_remembered(device, form, levels)) return remembered.bytes;
+  const OwnCalls own_calls;
   CUDA_ARRAY3D_DESCRIPTOR deferred = form;
   deferred.Flags |= kArrayDeferred;
   Array array = nullptr;
@@ -82,12 +103,14 @@ uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels, Creat
   if (create(&array, &deferred) != kSuccess) return estimate(form, levels);
   const CUresult result = ask(&needs, array);
   destroy(array);
-  return result == kSuccess ? needs.size : estimate(form, levels);
+  if (result != kSuccess) return estimate(form, levels);
+  remembered = {Process::known(), device, levels, form, needs.size};
+  return needs.size;
 }
 
 uint64_t size_of_plain(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form) {
   return size_of<CUarray>(
-      form, 1, real::cuArray3DCreate_v2,
+      device, form, 0, real::cuArray3DCreate_v2,
       [&](auto* needs, CUarray array) {
         return real::cuArrayGetMemoryRequirements(needs, array, device);
       },
@@ -97,7 +120,7 @@ uint64_t size_of_plain(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form) {
 uint64_t size_of_mipmapped(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form,
                            unsigned int levels) {
   return size_of<CUmipmappedArray>(
-      form, levels,
+      device, form, levels,
       [&](CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
         return real::cuMipmappedArrayCreate(array, wanted, levels);
       },
@@ -148,7 +171,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
       return result;
     }
   }
-  destroy(*out);
+  on_own_account(process, [&] { destroy(*out); });
   settle_overhead(process, context.device_index);
   *out = before;
   return kOutOfMemory;

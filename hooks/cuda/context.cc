@@ -4,7 +4,7 @@
 // A context takes hundreds of MiB that no call asks for. Its size is known only afterwards, from
 // what the driver counts for this process; when it then turns out not to fit under the cap, the
 // context is destroyed again and the caller sees an ordinary out-of-memory error.
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -18,10 +18,16 @@ namespace {
 // from 150 to 600 MiB. tests/hardware.sh measures them, as context.first_bytes.
 constexpr uint64_t kEstimatedContext = (512u << 20) / layout::kUnit;
 
-bool primary_is_active(CUdevice device) {
+bool primary_is_active(const Process& process, CUdevice device) {
+  const OwnCalls own_calls(process);
   unsigned int flags = 0;
   int active = 0;
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == kSuccess && active != 0;
+}
+
+CUresult release_primary(CUdevice device) {
+  return real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
+                                                     : real::cuDevicePrimaryCtxRelease(device);
 }
 
 // Calls `make()`, which makes a context on the device; `unmake()` undoes it.
@@ -44,7 +50,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
   if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess) return result;
   if (!reservation.made()) {
-    unmake();
+    on_own_account(process, unmake);
     settle_after_destroy(process, device_index, kEstimatedContext);
     *out = before;
     return kOutOfMemory;
@@ -92,15 +98,16 @@ CUresult destroy_context(CUcontext context, const Real& real) {
 template <typename Real>
 CUresult drop_primary(CUdevice device, const Real& real) {
   Hook hook;
-  if (!hook.active() || !primary_is_active(device)) return real(device);
+  if (!hook.active() || !primary_is_active(hook.process(), device)) return real(device);
+  Process& process = hook.process();
   CUcontext handle = nullptr;
-  if (real::cuDevicePrimaryCtxRetain(&handle, device) == kSuccess) {
-    real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
-                                                : real::cuDevicePrimaryCtxRelease(device);
-  }
-  return end_context(hook.process(), handle, [&](bool& ended) {
+  on_own_account(process, [&] {
+    return real::cuDevicePrimaryCtxRetain(&handle, device) == kSuccess ? release_primary(device)
+                                                                       : kInvalidValue;
+  });
+  return end_context(process, handle, [&](bool& ended) {
     const CUresult result = real(device);
-    ended = result == kSuccess && !primary_is_active(device);
+    ended = result == kSuccess && !primary_is_active(process, device);
     return result;
   });
 }
@@ -112,11 +119,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
   // Only the first retain makes it. Should another thread make it first, driver-reported usage is
   // still charged once.
-  if (!hook.active() || primary_is_active(device)) return retain();
-  return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain, [&] {
-    real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
-                                                : real::cuDevicePrimaryCtxRelease(device);
-  });
+  if (!hook.active() || primary_is_active(hook.process(), device)) return retain();
+  return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain,
+                      [&] { release_primary(device); });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {

@@ -293,11 +293,14 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
   }
   const GraphTable::Run begun = process.graphs.begin_run(run.exec, device, stream, kept.falls());
   const CUresult result = run_on(process, run, others, call);
-  process.graphs.end_run(device, begun, result == kSuccess);
   // Otherwise another device's cap may have refused.
   if (result == kOutOfMemory && others == 0) reservation->refused_by_driver();
   kept.end();
   settle_pool(process, key, &*reservation);
+  // What the driver has given back by now was never charged, and is not there for the next run.
+  Pool pool;
+  const bool is_there = result == kSuccess && process.pools.find(key, pool) && pool.units >= units;
+  process.graphs.end_run(device, begun, is_there);
   return result;
 }
 

@@ -87,7 +87,10 @@ bool current_context(Process& process, Context& context) {
   if (result == kSuccess && known_context(process, handle, context)) return true;
   // Made by a function that is not hooked, such as those of the graphics interoperation.
   CUdevice device = 0;
-  if (result == kSuccess) result = real::cuCtxGetDevice(&device);
+  if (result == kSuccess) {
+    const OwnCalls own_calls(process);
+    result = real::cuCtxGetDevice(&device);
+  }
   if (is_unusable(result)) return false;
   context = result == kSuccess
                 ? process.contexts.enter(handle, device, device_index_of(process, device))

@@ -3,7 +3,7 @@
 // One body allocates and one frees; the variants differ in the width of their arguments. Managed
 // memory is charged in full when it is made: it could become resident at any later moment without
 // passing any function, and a cap that holds only until the first touch is none.
-#include "hooks/cuda/hook.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
 #include "shim/charge/reservation.h"
@@ -46,7 +46,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
   if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess) return result;
   const auto undo = [&] {
-    real::cuMemFree_v2(*out);
+    on_own_account(process, [&] { real::cuMemFree_v2(*out); });
     *out = before;
     return kOutOfMemory;
   };

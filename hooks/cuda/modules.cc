@@ -5,8 +5,8 @@
 // hooked; it is then found when usage is read next.
 #include <algorithm>
 
-#include "hooks/cuda/hook.h"
 #include "hooks/cuda/image.h"
+#include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
@@ -36,7 +36,7 @@ CUresult load_under(Process& process, int device_index, const char* api, Reserve
   const CUresult result = load();
   if (result == kOutOfMemory) reservation.refused_by_driver();
   if (result != kSuccess || reservation.made(handle())) return result;
-  unload();
+  on_own_account(process, unload);
   settle_overhead(process, device_index);
   return kOutOfMemory;
 }
@@ -102,9 +102,22 @@ CUresult drop_here(const Hook& hook, Drop drop) {
   return result;
 }
 
-// What raising a limit of the current context makes the driver take, in bytes.
+bool takes_memory(int limit) {
+  return limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap ||
+         limit == kLimitDepth;
+}
+
+// What raising a limit of the current context makes the driver take at most, in bytes. Printf's
+// buffer and the heap are as large as the limit says, and each thread that can be resident has a
+// stack; a level of synchronisation takes up to 150 MB (CUDA programming guide, "Memory Footprint"
+// of dynamic parallelism).
 uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
+  constexpr uint64_t kLevel = 150'000'000;
+  uint64_t levels = 0;
+  if (limit == kLimitDepth)
+    return __builtin_mul_overflow(value - before, kLevel, &levels) ? ~uint64_t{0} : levels;
   if (limit != kLimitStack) return value - before;
+  const OwnCalls own_calls;
   int multiprocessors = 0, threads = 0;
   real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
   real::cuDeviceGetAttribute(&threads, kThreadsPerMultiprocessor, device);
@@ -173,8 +186,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   Hook hook;
   Context context;
   const auto set = [&] { return real::cuCtxSetLimit(limit, value); };
-  const bool takes_memory = limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap;
-  if (!hook.active() || !takes_memory || !current_context(hook.process(), context) ||
+  if (!hook.active() || !takes_memory(limit) || !current_context(hook.process(), context) ||
       context.device_index == Process::kNotCapped) {
     return set();
   }
@@ -183,18 +195,28 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   // What it takes is computed from the old limit, so no other thread may change that meanwhile.
   const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
-  if (real::cuCtxGetLimit(&before, limit) != kSuccess) return set();
-  if (value <= before) {
+  if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
+    return set();
+  if (value == before) return set();
+  const int device_index = context.device_index;
+  if (value < before) {
     const CUresult result = set();
-    if (result == kSuccess && context.device_index >= 0)
-      settle_overhead(process, context.device_index);
+    if (result == kSuccess && device_index >= 0) settle_overhead(process, device_index);
     return result;
   }
-  const uint64_t growth = linear_size(growth_of_limit(limit, before, value, context.device)).units;
+  const uint64_t charged =
+      device_index >= 0 ? charged_limit(process, device_index, context.id, limit) : 0;
+  if (value <= charged) return set();
+  const uint64_t bytes =
+      growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
   return load_under(
-      process, context.device_index, kApi,
-      [&] { return OverheadReservation(process, context.device_index, growth, kApi); }, set,
-      [&] { real::cuCtxSetLimit(limit, before); });
+      process, device_index, kApi,
+      [&] {
+        return OverheadReservation::for_limit(
+            process, device_index, kApi, linear_size(bytes).units,
+            {.context = context.id, .limit = limit, .value = value});
+      },
+      set, [&] { real::cuCtxSetLimit(limit, before); });
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice device,

@@ -1,8 +1,8 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
-// that may make it grow. No room is asked for memory that the call's own stream has freed, which
-// the driver takes again (pool_blocks.h). When a free takes effect, and when the driver gives
-// memory of a pool back, is found out when the pool is read next; streams are waited for only
-// before an allocation is refused.
+// that may make it grow. No room is asked for memory that the call's own stream has freed, or that
+// another one has which it comes after by an event: the driver takes it again (pool_blocks.h). When
+// a free takes effect, and when the driver gives memory of a pool back, is found out when the pool
+// is read next; streams are waited for only before an allocation is refused.
 //
 // Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
 // the pool counts in full on the device that it prefers, or else on the one that was current when
@@ -112,11 +112,25 @@ struct PoolRequest {
   Stream stream;
 };
 
+// Streams that are waited for: 2 KiB of stack. With 16, what 32 streams had freed did not serve an
+// allocation of as much.
+constexpr size_t kMostStreams = 256;
+
+// Whether the driver has done all that was freed from the pool in stream order and is still known.
+// Waits for it.
+[[gnu::cold]] bool frees_are_done(Process& process, uint64_t pool) {
+  uint64_t streams[kMostStreams];
+  const size_t count =
+      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  for (size_t i = 0; i < count; ++i) {
+    if (!wait_for(process, stream_of(streams[i]), false)) return false;
+  }
+  return count < kMostStreams;
+}
+
 // Waits for everything that was freed in stream order and that nothing was said of since: the
 // driver, too, does so before it is out of memory. False where there is nothing to wait for.
 [[gnu::cold]] bool wait_for_frees(Process& process, const PoolRequest& request) {
-  // 2 KiB of stack. With 16, what 32 streams had freed did not serve an allocation of as much.
-  constexpr size_t kMostStreams = 256;
   if (process.pool_blocks.empty()) return false;
   uint64_t streams[kMostStreams];
   const size_t count = process.pool_blocks.streams(key_of(request.pool), process.contexts.epoch(),
@@ -143,6 +157,23 @@ struct PoolRequest {
   return false;
 }
 
+// Whether the driver is sure to take memory again that the stream has freed, or that another one
+// has which it comes after by an event, unless the program has forbidden that.
+[[gnu::cold]] bool begin_reuse(Process& process, const PoolRequest& request, PoolUse& use) {
+  const uint64_t stream = number_of(process, request.stream);
+  if (use.begin_reuse(stream, request.bytes)) return true;
+  if (!use.begin_reuse_after_event(stream, request.bytes)) return false;
+  const OwnCalls own_calls(process);
+  int follows = 0;
+  if (real::cuMemPoolGetAttribute(request.pool, kPoolFollowsEvents, &follows) == kSuccess &&
+      follows != 0) {
+    return true;
+  }
+  use.end();
+  use.begin();
+  return false;
+}
+
 // Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
 // grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
 // fit under the cap, `free(pointer)` undoes it.
@@ -160,8 +191,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   Reservation reservation(process, device_index, linear_size(growth).units, request.api,
                           Reservation::Unasked{});
   const CUdeviceptr before = *request.out;
-  bool reuse = !reservation && !process.pool_blocks.empty() &&
-               use.begin_reuse(number_of(process, request.stream), request.bytes);
+  bool reuse = !reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
   for (;; reuse = false) {
     if (!reservation && !reuse) {
       use.end();
@@ -181,7 +211,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     process.pool_blocks.forget_holes(pool);
     if (result == kSuccess) {
       process.pool_blocks.forget(*request.out);
-      free(*request.out);
+      on_own_account(process, [&] { free(*request.out); });
       trim_pool(pool);
       settle_pool(process, pool, nullptr);
     }
@@ -237,7 +267,7 @@ CUresult free_async(CUdeviceptr pointer, const Stream& stream, const Real& real)
   if (!hook.active()) return real(pointer, stream.handle);
   Process& process = hook.process();
   const auto call = [&] { return real(pointer, stream.handle); };
-  const uint32_t number = process.pool_blocks.begin_free(pointer);
+  const uint64_t number = process.pool_blocks.begin_free(pointer);
   if (number == 0) {
     return free_address(process, pointer, call, [](Release& release) { release.defer(); });
   }
@@ -351,6 +381,13 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   {
     const OwnCalls own_calls(hook.process());
     in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
+  }
+  // What is freed but not yet done stays the driver's. Where nobody tells when it is gone, it must
+  // be done before.
+  Pool living;
+  if (!in_use && hook.process().pools.find(key_of(pool), living) && living.device_index >= 0 &&
+      !usage_is_told(hook.process(), living.device_index)) {
+    in_use = !frees_are_done(hook.process(), key_of(pool));
   }
   // Removed before it is destroyed: other threads read every pool in the table.
   Pool forgotten;

@@ -70,4 +70,11 @@ class OwnCalls {
   int mode_ = kCaptureRelaxed;
 };
 
+// Calls `call()` so.
+template <typename Call>
+auto on_own_account(const Process& process, Call call) {
+  const OwnCalls own_calls(process);
+  return call();
+}
+
 }  // namespace fracgpu::cuda

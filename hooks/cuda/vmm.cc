@@ -109,7 +109,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   return make_physical(
       process, reservation, units, kOutOfMemory, create, [&] { return *handle; },
       [&] {
-        real::cuMemRelease(*handle);
+        on_own_account(process, [&] { real::cuMemRelease(*handle); });
         *handle = before;
       });
 }
@@ -206,6 +206,7 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multi
                                     flags);
   };
   return bind(multicast, multicast_offset, size, call, [&](Process& process, CUdevice& device) {
+    const OwnCalls own_calls(process);
     CUmemAllocationProp properties;
     if (real::cuMemGetAllocationPropertiesFromHandle(&properties, memory) != kSuccess) {
       return uint64_t{0};

@@ -92,10 +92,22 @@ bool read_list(nvmlDevice_t device, const Visit& visit) {
 }
 
 // Without a frame buffer of its own, as on GB10, a device's list sums what a process has of the
-// machine's memory, pinned host memory too.
+// machine's memory, pinned host memory too. NVML is asked once for each handle, of which a device
+// has one and a MIG instance another.
 bool has_frame_buffer(nvmlDevice_t device) {
+  static constinit std::atomic<nvmlDevice_t> known[64];
+  std::atomic<nvmlDevice_t>* free = nullptr;
+  for (auto& each : known) {
+    const nvmlDevice_t with = each.load(std::memory_order_relaxed);
+    if (with == device) return true;
+    if (with != nullptr) continue;
+    free = &each;
+    break;
+  }
   nvmlMemory_t memory = {};
-  return real::nvmlDeviceGetMemoryInfo(device, &memory) != kNotSupported;
+  const int result = real::nvmlDeviceGetMemoryInfo(device, &memory);
+  if (result == kSuccess && free != nullptr) free->store(device, std::memory_order_relaxed);
+  return result != kNotSupported;
 }
 
 bool memory_of(const char* uuid, nvmlMemory_t& memory) {

@@ -1,7 +1,7 @@
 // Makes the page and counts generations; see fork_page.h.
 #include "shim/base/fork_page.h"
 
-#include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 namespace fracgpu {
@@ -9,6 +9,14 @@ namespace {
 
 // Not wiped, so that a child counts on from what its parent was.
 std::atomic<uint32_t> last_generation{0};
+
+// In a child, where the kernel has not done it.
+void wipe() {
+  ForkPage* const page = fork_page.load(std::memory_order_relaxed);
+  if (page == nullptr) return;
+  page->process.store(nullptr, std::memory_order_relaxed);
+  page->generation.store(0, std::memory_order_relaxed);
+}
 
 }  // namespace
 
@@ -20,10 +28,9 @@ ForkPage* make_fork_page() {
   void* const bytes =
       mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == MAP_FAILED) return nullptr;
-  if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0) {
-    const int error = errno;
+  // A second handler, of a thread that is here at the same time, does no harm.
+  if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0 && pthread_atfork(nullptr, nullptr, wipe) != 0) {
     munmap(bytes, kPage);
-    errno = error;
     return nullptr;
   }
   auto* const page = static_cast<ForkPage*>(bytes);

@@ -40,14 +40,16 @@ uint64_t room_if_alone(Process& process, int device_index) {
 }  // namespace
 
 OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
-                                         const char* api, Kind kind, const ModuleImage& image)
+                                         const char* api, Kind kind, const ModuleImage& image,
+                                         const ContextLimit& limit)
     : process_(process),
       device_index_(device_index),
       api_(api),
       kind_(kind),
       image_(image),
+      limit_(limit),
       units_(units),
-      foreseen_(kind == Kind::given || kind == Kind::array) {
+      foreseen_(kind == Kind::given || kind == Kind::array || kind == Kind::limit) {
   const OverheadLock lock(process);
   Refusal refusal;
   if (kind == Kind::module) foresee_module(lock);
@@ -109,6 +111,12 @@ OverheadReservation OverheadReservation::for_module(Process& process, int device
   return OverheadReservation(process, device_index, estimate, api, Kind::module, image);
 }
 
+OverheadReservation OverheadReservation::for_limit(Process& process, int device_index,
+                                                   const char* api, uint64_t units,
+                                                   const ContextLimit& limit) {
+  return OverheadReservation(process, device_index, units, api, Kind::limit, {}, limit);
+}
+
 OverheadReservation OverheadReservation::for_context(Process& process, int device_index,
                                                      const char* api, uint64_t estimate) {
   const uint64_t seen = process.ledger.context_size(device_index);
@@ -145,17 +153,13 @@ bool OverheadReservation::made(const void* handle) {
   const Outcome outcome = read_outcome(lock);
   if (outcome.reading != Reading::in_flight)
     process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
-  const bool guessed = kind_ == Kind::module && outcome.reading == Reading::unknown;
+  const bool guessed =
+      (kind_ == Kind::module || kind_ == Kind::limit) && outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
   if (process_.ledger.within_cap(device_index_)) {
-    if (guessed && outcome.grown() > 0 && handle != nullptr) {
-      process_.guessed_modules.enter({.key = GuessedModules::key_of(handle),
-                                      .units = outcome.grown(),
-                                      .device_index = device_index_,
-                                      .context = image_.context});
-    }
+    if (guessed && outcome.grown() > 0) enter_guess(lock, handle, outcome.grown());
     return true;
   }
   report_excess(outcome);
@@ -165,6 +169,19 @@ bool OverheadReservation::made(const void* handle) {
   if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
     known->handle = nullptr;
   return false;
+}
+
+void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, uint64_t units) {
+  const bool is_limit = kind_ == Kind::limit && limit_.context != kUntrackedContext;
+  const uint64_t key = is_limit ? GuessedCharges::key_of_limit(limit_.context, limit_.limit)
+                                : GuessedCharges::key_of(handle);
+  if (key == 0) return;
+  const uint64_t earlier = is_limit ? process_.guessed_charges.find(key).units : 0;
+  process_.guessed_charges.enter({.key = key,
+                                  .units = earlier + units,
+                                  .device_index = device_index_,
+                                  .context = kind_ == Kind::limit ? limit_.context : image_.context,
+                                  .value = limit_.value});
 }
 
 // The reservation becomes overhead as it is.
@@ -210,6 +227,7 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
     case Reading::unknown:
       outcome.after = outcome.before + (is_context()            ? estimate_context()
                                         : kind_ == Kind::module ? guess_module()
+                                        : kind_ == Kind::limit  ? units_
                                                                 : 0);
       outcome.after = std::max(outcome.after, least_overhead(process_, device_index_, units_));
   }
@@ -221,7 +239,9 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
 uint64_t OverheadReservation::estimate_context() {
   const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
   if (grown != 0) note_context_size(process_, device_index_, grown);
-  const uint64_t estimate = grown != 0 ? grown : units_;
+  // Another process may have found out meanwhile.
+  const uint64_t seen = process_.ledger.context_size(device_index_);
+  const uint64_t estimate = grown != 0 ? grown : seen != 0 ? seen : units_;
   report(Level::info,
          "the driver does not tell what this process holds on {}: a context is "
          "charged by {}, {}, and modules by what its use grows by, if that is told",
@@ -308,6 +328,17 @@ void OverheadReservation::report_excess(const Outcome& outcome) {
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
   report_refusal(process_, device_index_, api_, refusal);
+}
+
+bool usage_is_told(Process& process, int device_index) {
+  const OverheadLock lock(process);
+  return !process.overhead[device_index].untold;
+}
+
+uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit) {
+  const OverheadLock lock(process);
+  if (!process.overhead[device_index].untold || context == kUntrackedContext) return 0;
+  return process.guessed_charges.find(GuessedCharges::key_of_limit(context, limit)).value;
 }
 
 void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {

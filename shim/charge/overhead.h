@@ -34,22 +34,41 @@ struct ModuleImage {
   uint16_t context = kUntrackedContext;
 };
 
+// A limit of a context, and the value that it is raised to.
+struct ContextLimit {
+  uint16_t context = kUntrackedContext;
+  int limit = 0;
+  uint64_t value = 0;
+};
+
+// Whether the last reading told what this process holds. Takes `cold_paths`.
+bool usage_is_told(Process& process, int device_index);
+
+// The highest value that the context's limit is charged for by a guess; 0 where the driver tells
+// what this process holds. Takes `cold_paths`.
+uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit);
+
 // Memory that a call makes the driver take without naming a size: reserved by an estimate before
 // the call, and corrected by the driver-reported usage after it. All amounts are units. Every
 // function takes `cold_paths`, so no caller may hold it.
 class OverheadReservation {
  public:
-  enum class Kind { given, context, runtime, module, array };
+  enum class Kind { given, context, runtime, module, array, limit };
 
   // `units`: the most that the call takes, or for a module an estimate.
   OverheadReservation(Process& process, int device_index, uint64_t units, const char* api,
-                      Kind kind = Kind::given, const ModuleImage& image = {});
+                      Kind kind = Kind::given, const ModuleImage& image = {},
+                      const ContextLimit& limit = {});
   // For a context or a module: by the largest that was seen, or by what is known of the image.
   // `estimate`: units, while none was seen.
   static OverheadReservation for_context(Process& process, int device_index, const char* api,
                                          uint64_t estimate);
   static OverheadReservation for_module(Process& process, int device_index, const char* api,
                                         uint64_t estimate, const ModuleImage& image = {});
+  // For a limit that is raised. What `units` are for stays charged until the context ends, where
+  // the driver does not tell.
+  static OverheadReservation for_limit(Process& process, int device_index, const char* api,
+                                       uint64_t units, const ContextLimit& limit);
   ~OverheadReservation();
   OverheadReservation(const OverheadReservation&) = delete;
   OverheadReservation& operator=(const OverheadReservation&) = delete;
@@ -80,6 +99,7 @@ class OverheadReservation {
   void learn_module(const OverheadLock& lock, const Outcome& outcome, const void* handle);
   void charge(const OverheadLock& lock, const Outcome& outcome);
   void report_excess(const Outcome& outcome);
+  void enter_guess(const OverheadLock& lock, const void* handle, uint64_t units);
 
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
 
@@ -88,6 +108,7 @@ class OverheadReservation {
   const char* api_;
   Kind kind_;
   ModuleImage image_;
+  ContextLimit limit_;
   uint64_t units_;
   // Before the call, for contexts and guessed modules: units of all processes on the device.
   uint64_t used_before_ = UINT64_MAX;

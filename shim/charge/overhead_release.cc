@@ -59,7 +59,7 @@ void release_overhead(Process& process, int device_index, uint64_t units) {
 namespace {
 
 // Nothing where a reading has told meanwhile what the process holds: then it has seen this too.
-void release_guessed(const OverheadLock& lock, const GuessedModules::Entry& module) {
+void release_guessed(const OverheadLock& lock, const GuessedCharges::Entry& module) {
   if (module.key == 0) return;
   const Overhead& overhead = lock.process().overhead[module.device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
@@ -95,7 +95,7 @@ KnownModule* ModuleRelease::living(const OverheadLock&) {
 
 void ModuleRelease::done(int device_index) {
   const OverheadLock lock(process_);
-  release_guessed(lock, process_.guessed_modules.take(handle_));
+  release_guessed(lock, process_.guessed_charges.take(GuessedCharges::key_of(handle_)));
   KnownModule* const known = living(lock);
   known_ = nullptr;
   if (known != nullptr) {
@@ -157,8 +157,8 @@ void forget_code(Process& process, uint16_t context) {
   process.libraries.forget_context(context);
   const OverheadLock lock(process);
   process.modules.forget_context(context);
-  process.guessed_modules.take_of(
-      context, [&](const GuessedModules::Entry& module) { release_guessed(lock, module); });
+  process.guessed_charges.take_of(
+      context, [&](const GuessedCharges::Entry& charge) { release_guessed(lock, charge); });
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {

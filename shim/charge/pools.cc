@@ -129,17 +129,28 @@ void PoolUse::end() {
   used_ = false;
 }
 
-bool PoolUse::begin_reuse(uint64_t stream, uint64_t bytes) {
+template <typename Fits>
+bool PoolUse::begin_reuse_if(Fits fits) {
   // What an exported pool has released unseen, an importer may hold: it is not free to be taken
   // again.
-  if (!used_ || pool_.exported || !process_.pool_blocks.fits(key_, stream, bytes)) return false;
+  if (!used_ || pool_.exported || !fits()) return false;
   end();
   used_ = process_.pools.begin_reuse(key_, pool_);
   // Others may have taken it meanwhile.
-  if (used_ && !pool_.exported && process_.pool_blocks.fits(key_, stream, bytes)) return true;
+  if (used_ && !pool_.exported && fits()) return true;
   end();
   begin();
   return false;
+}
+
+bool PoolUse::begin_reuse(uint64_t stream, uint64_t bytes) {
+  return begin_reuse_if([&] { return process_.pool_blocks.fits(key_, stream, bytes); });
+}
+
+bool PoolUse::begin_reuse_after_event(uint64_t stream, uint64_t bytes) {
+  return begin_reuse_if([&] {
+    return process_.pool_blocks.fits_after_event(key_, stream, bytes, process_.contexts.epoch());
+  });
 }
 
 PoolUse::Outcome PoolUse::settle(Reservation* reservation) {

@@ -44,6 +44,8 @@ class PoolUse {
   // The charge has not fallen since the hole was made. So even where the driver has given its
   // memory back unseen, and has to take it again, that is charged.
   [[gnu::cold]] bool begin_reuse(uint64_t stream, uint64_t bytes);
+  // The same of a hole that the stream comes after by an event.
+  [[gnu::cold]] bool begin_reuse_after_event(uint64_t stream, uint64_t bytes);
 
   // Between these others may do with the pool what they like.
   void end();
@@ -58,6 +60,9 @@ class PoolUse {
   Outcome settle(Reservation* reservation);
 
  private:
+  template <typename Fits>
+  bool begin_reuse_if(Fits fits);
+
   Process& process_;
   const uint64_t key_;
   Pool pool_;

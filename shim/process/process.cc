@@ -30,9 +30,7 @@ Process* Process::make_self() {
   ForkPage* const page = make_fork_page();
   if (page == nullptr) {
     // A child that cannot be distinguished from its parent would use the parent's charges.
-    return make_refusing(
-        "no page can be had that is wiped in forked children: out of host memory, or a kernel "
-        "without MADV_WIPEONFORK (Linux 4.14)");
+    return make_refusing("no page can be had that is wiped in forked children: out of host memory");
   }
   const auto made = [&] {
     return static_cast<Process*>(page->process.load(std::memory_order_acquire));

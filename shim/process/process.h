@@ -140,7 +140,7 @@ class Process {
   ContextTable contexts;
   LibraryTable libraries;
   ModuleTable modules;             // used with `cold_paths` held
-  GuessedModules guessed_modules;  // the same
+  GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
   Configuration configuration;  // written by the constructor alone

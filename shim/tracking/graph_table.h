@@ -99,13 +99,13 @@ class GraphTable {
     return run;
   }
 
-  // Once for each of those. `done`: the driver has done it. If there was another run at the same
-  // time, nobody knows which of them came last.
-  void end_run(int device, const Run& run, bool done) {
+  // Once for each of those. `is_there`: the driver has done it, and what it needs is charged. If
+  // there was another run at the same time, nobody knows which of them came last.
+  void end_run(int device, const Run& run, bool is_there) {
     if (run.number_ == 0) return;
     Locked<SpinLock> lock(lock_);
     --running_[device];
-    if (done && run.alone_ && run.number_ == changes_) last_[device] = run.last_;
+    if (is_there && run.alone_ && run.number_ == changes_) last_[device] = run.last_;
   }
 
   // The stream in which a graph with memory on the device ran last, or 0.

@@ -82,36 +82,45 @@ class ModuleTable {
   uint64_t loads_ = 0;
 };
 
-// Modules that are charged by what the device's use grew by when they were loaded, where the driver
-// does not tell what this process holds. Has no lock of its own: whoever uses it holds
-// `Process::cold_paths`.
-class GuessedModules {
+// What is charged by a guess, where the driver does not tell what this process holds: modules, by
+// what the device's use grew by when they were loaded, and limits. Has no lock of its own: whoever
+// uses it holds `Process::cold_paths`.
+class GuessedCharges {
  public:
   struct Entry {
-    uint64_t key = 0;  // the module's handle; 0: no module
+    uint64_t key = 0;  // 0: nothing
     uint64_t units = 0;
     int device_index = -1;
     uint16_t context = 0;
+    uint64_t value = 0;  // of a limit: the highest that `units` are for
   };
 
+  // Of a module, by its handle; 0 for none.
   static uint64_t key_of(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+  // Of a limit of a context. No handle is so large.
+  static uint64_t key_of_limit(uint16_t context, int limit) {
+    return uint64_t{1} << 63 | uint64_t{context} << 8 | static_cast<uint64_t>(limit);
+  }
 
   // Out of host memory it is not entered, and stays charged.
-  void enter(const Entry& module) {
-    if (Entry* const entry = entries_.insert(module.key); entry != nullptr) *entry = module;
+  void enter(const Entry& charge) {
+    if (Entry* const entry = entries_.insert(charge.key); entry != nullptr) *entry = charge;
   }
 
-  // Removes the module; an empty entry where it is not known.
-  Entry take(const void* handle) {
-    Entry* const entry = handle != nullptr ? entries_.find(key_of(handle)) : nullptr;
-    if (entry == nullptr) return {};
-    const Entry module = *entry;
-    entries_.erase(entry);
-    return module;
+  // An empty entry where it is not known.
+  Entry find(uint64_t key) {
+    const Entry* const entry = key != 0 ? entries_.find(key) : nullptr;
+    return entry != nullptr ? *entry : Entry{};
   }
 
-  // Removes the modules of the context, which the driver has destroyed, and calls visit(entry) for
-  // each.
+  // The same, and removes it.
+  Entry take(uint64_t key) {
+    const Entry charge = find(key);
+    if (charge.key != 0) entries_.erase(entries_.find(key));
+    return charge;
+  }
+
+  // Removes what the context has, which the driver has destroyed, and calls visit(entry) for each.
   template <typename Visit>
   void take_of(uint16_t context, Visit visit) {
     entries_.erase_if([&](const Entry& entry) {

@@ -87,29 +87,29 @@ void PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint
   count();
 }
 
-uint32_t PoolBlocks::begin_free(uint64_t address) {
+uint64_t PoolBlocks::begin_free(uint64_t address) {
   if (empty()) return 0;
   Locked<SpinLock> lock(lock_);
   Block* const block = blocks_.find(address);
   if (block == nullptr || block->state != State::used) return 0;
-  if (++last_free_ == 0) ++last_free_;
   block->state = State::leaving;
-  block->number = last_free_;
+  block->number = ++last_free_;
   return block->number;
 }
 
-void PoolBlocks::end_free(uint64_t address, uint32_t number, uint64_t stream, uint64_t epoch) {
+void PoolBlocks::end_free(uint64_t address, uint64_t number, uint64_t stream, uint64_t epoch) {
   Locked<SpinLock> lock(lock_);
   Block* const block = blocks_.find(address);
   // Somebody else may have been given it meanwhile.
   if (block == nullptr || block->state != State::leaving || block->number != number) return;
   block->state = State::hole;
   block->stream = stream;
+  block->number = ++last_free_;  // only now the driver knows of it
   block->epoch = static_cast<uint32_t>(epoch);
   link(*block);
 }
 
-void PoolBlocks::cancel_free(uint64_t address, uint32_t number) {
+void PoolBlocks::cancel_free(uint64_t address, uint64_t number) {
   Locked<SpinLock> lock(lock_);
   Block* const block = blocks_.find(address);
   if (block != nullptr && block->state == State::leaving && block->number == number)
@@ -126,7 +126,8 @@ void PoolBlocks::forget(uint64_t address) {
   }
 }
 
-bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
+template <typename Condition>
+bool PoolBlocks::any_hole(uint64_t pool, uint64_t bytes, Condition condition) {
   // Of as many as this the newest are looked at, 3 ns each, and 0.2 us with the lock held where
   // none fits. A hole that is passed over only makes the allocation ask for room.
   constexpr int kMostOfClass = 64;
@@ -136,12 +137,37 @@ bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
     uint64_t address = holes->newest[size];
     for (int looked_at = 0; address != 0 && looked_at < kMostOfClass; ++looked_at) {
       const Block* const block = blocks_.find(address);
-      if (block->state == State::hole && block->stream == stream && block->bytes >= bytes)
-        return true;
+      if (block->state == State::hole && block->bytes >= bytes && condition(*block)) return true;
       address = block->older;
     }
   }
   return false;
+}
+
+bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
+  return any_hole(pool, bytes, [&](const Block& hole) { return hole.stream == stream; });
+}
+
+bool PoolBlocks::fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch) {
+  return any_hole(pool, bytes, [&](const Block& hole) {
+    return hole.epoch == static_cast<uint32_t>(epoch) &&
+           order_.comes_after(stream, hole.stream, hole.number, epoch);
+  });
+}
+
+void PoolBlocks::record(uint64_t event, uint64_t stream, uint64_t moment, uint64_t epoch) {
+  Locked<SpinLock> lock(lock_);
+  order_.record(event, stream, moment, epoch);
+}
+
+void PoolBlocks::wait(uint64_t stream, uint64_t event, uint64_t epoch) {
+  Locked<SpinLock> lock(lock_);
+  order_.wait(stream, event, epoch);
+}
+
+void PoolBlocks::forget_event(uint64_t event) {
+  Locked<SpinLock> lock(lock_);
+  order_.forget_event(event);
 }
 
 size_t PoolBlocks::streams(uint64_t pool, uint64_t epoch, uint64_t* streams, size_t capacity) {
@@ -182,6 +208,8 @@ void PoolBlocks::forget_stream(uint64_t stream) {
   if (empty()) return;
   erase_if(
       [&](const Block& block) { return block.state == State::hole && block.stream == stream; });
+  Locked<SpinLock> lock(lock_);
+  order_.forget_stream(stream);
 }
 
 void PoolBlocks::forget_pool(uint64_t pool) {

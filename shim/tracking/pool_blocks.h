@@ -1,12 +1,14 @@
 // The blocks that pools have handed out, and those that were freed in stream order: the holes.
 //
-// A driver takes a hole again for the next allocation on the stream that freed it, at once (CUDA
-// programming guide, "Stream Ordered Memory Allocator"). That is the only memory of a pool which an
-// allocation is sure to get without the pool growing: pools with gigabytes unused were seen to fail
-// to serve some hundred MiB (rapidsai/rmm#1245, pytorch/pytorch#110194). So holes are known by
-// their addresses. An allocation which lands where none is known, in a pool that has not grown, may
-// have been made of any of them, since drivers remap unused memory: all holes of the pool are then
-// forgotten, as they are whenever the pool may have shrunk.
+// A driver takes a hole again for the next allocation on the stream that freed it, at once, and on
+// one that comes after the free by an event before it takes more memory (CUDA programming guide,
+// "Stream Ordered Memory Allocator"; cudaMemPoolReuseFollowEventDependencies). That is the only
+// memory of a pool which an allocation is sure to get without the pool growing: pools with
+// gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
+// pytorch/pytorch#110194). So holes are known by their addresses. An allocation which lands where
+// none is known, in a pool that has not grown, may have been made of any of them, since drivers
+// remap unused memory: all holes of the pool are then forgotten, as they are whenever the pool may
+// have shrunk.
 #pragma once
 
 #include <atomic>
@@ -16,6 +18,7 @@
 
 #include "shim/base/hash_table.h"
 #include "shim/base/spin_lock.h"
+#include "shim/tracking/stream_order.h"
 
 namespace fracgpu {
 
@@ -29,16 +32,24 @@ class PoolBlocks {
 
   // The block at this address is about to be freed in stream order. Returns the number of this
   // free, for one of the two that follow, or 0 where no block is known there.
-  uint32_t begin_free(uint64_t address);
+  uint64_t begin_free(uint64_t address);
   // It was: there is a hole. `epoch` says how long the stream is sure to live; see `streams`.
-  void end_free(uint64_t address, uint32_t number, uint64_t stream, uint64_t epoch);
-  void cancel_free(uint64_t address, uint32_t number);
+  void end_free(uint64_t address, uint64_t number, uint64_t stream, uint64_t epoch);
+  void cancel_free(uint64_t address, uint64_t number);
 
   // What is at this address is freed at once, or by somebody else: it becomes no hole.
   void forget(uint64_t address);
 
   // Whether a hole of the stream holds as much.
   bool fits(uint64_t pool, uint64_t stream, uint64_t bytes);
+  // The same of a hole that the stream comes after by an event.
+  bool fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch);
+
+  // Events; see StreamOrder. All frees up to `moment` are told to the driver already.
+  uint64_t moment() const { return last_free_.load(std::memory_order_acquire); }
+  void record(uint64_t event, uint64_t stream, uint64_t moment, uint64_t epoch);
+  void wait(uint64_t stream, uint64_t event, uint64_t epoch);
+  void forget_event(uint64_t event);
 
   // Copies at most `capacity` streams with holes in the pool, those of `epoch` alone; returns how
   // many.
@@ -66,7 +77,7 @@ class PoolBlocks {
     uint64_t stream = 0;  // that freed it
     // Holes and tails of a pool that are about as large are a list: addresses, or 0.
     uint64_t newer = 0, older = 0;
-    uint32_t number = 0;  // of its last free
+    uint64_t number = 0;  // of its last free: as it began, and of a hole as it ended
     uint32_t epoch = 0;
     State state = State::used;
 
@@ -82,6 +93,8 @@ class PoolBlocks {
   };
 
   // All with the lock held.
+  template <typename Condition>
+  bool any_hole(uint64_t pool, uint64_t bytes, Condition condition);
   void enter_free(const Block& block);
   void link(Block& block);
   void unlink(const Block& block);
@@ -95,7 +108,8 @@ class PoolBlocks {
   HashTable<Block, 16> blocks_;
   HashTable<Holes, 4> holes_;  // an entry for each pool that had any
   std::atomic<size_t> count_{0};
-  uint32_t last_free_ = 0;
+  StreamOrder order_;
+  std::atomic<uint64_t> last_free_{0};  // written with the lock held
 };
 
 }  // namespace fracgpu

@@ -118,7 +118,7 @@ int end_context_beside(Session& session, size_t bytes, size_t& most) {
     of_other = api.context_destroy(other);
     ended = true;
   });
-  for (int i = 0; i < 3 && rc == 0; ++i) rc = api.set_limit(2, 8 << 20);
+  for (int i = 1; i <= 3 && rc == 0; ++i) rc = api.set_limit(2, (8 - i) << 20);  // lower each time
   while (!ended) {
     size_t free = 0, total = 0;
     rc = std::max(rc, api.memory_info(&free, &total));
@@ -242,6 +242,13 @@ int memory_command(Session& session, const std::string& name, char** args, int c
     const int rc = api.set_limit(2, bytes);  // CU_LIMIT_MALLOC_HEAP_SIZE
     std::printf("heap %zu rc=%d\n", bytes, rc);
     return 1;
+  }
+  if (name == "limit") {
+    need(2);
+    const int limit = std::atoi(args[0]);
+    const size_t value = size_of(args[1]);
+    std::printf("limit %d %zu rc=%d\n", limit, value, api.set_limit(limit, value));
+    return 2;
   }
   if (name == "heaps") {
     need(1);

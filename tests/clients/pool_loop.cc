@@ -6,10 +6,12 @@
 //   chain     allocates all sizes, then frees them in the same order
 //   streams   as `turn`, each size on a stream of its own
 //   handover  as `turn`, on two streams by turns; each waits for an event of the one before
+//   early     the same, but the event is recorded before what is freed
 //   follow    as `turn`, on two streams by turns, without any event
 //
 //   --stream=new|legacy|thread|unnamed   `thread`, `unnamed`: the per-thread stream, by name or 0
 //   --pool=own|default  --keep           `keep`: release threshold without end
+//   --alone                              streams do not take over what others freed before an event
 //   --wait=stream|event                  waits after each round
 //   --threads=N                          as many threads make the rounds, all on one stream
 //
@@ -28,11 +30,11 @@
 namespace client {
 namespace {
 
-constexpr int kReleaseThreshold = 4, kReserved = 5;  // CU_MEMPOOL_ATTR_…
+constexpr int kFollowsEvents = 1, kReleaseThreshold = 4, kReserved = 5;  // CU_MEMPOOL_ATTR_…
 
 struct Options {
   std::string stream = "new", pool = "default", wait;
-  bool keep = false;
+  bool keep = false, alone = false;
   int threads = 1;
 };
 
@@ -66,6 +68,9 @@ class Loop {
     uint64_t threshold = options_.keep ? ~uint64_t{0} : 0;
     void* const value = &threshold;
     counts_.count(call("cuMemPoolSetAttribute", pool_, kReleaseThreshold, value));
+    int none = 0;
+    void* const off = &none;
+    if (options_.alone) counts_.count(call("cuMemPoolSetAttribute", pool_, kFollowsEvents, off));
     for (CUstream& stream : streams_) stream = new_stream();
     counts_.count(call("cuModuleLoadData", &module_, static_cast<const void*>("any")));
     counts_.count(call("cuModuleGetFunction", &kernel_, module_, static_cast<const char*>("any")));
@@ -74,14 +79,16 @@ class Loop {
   void round(const std::string& pattern, int number, const std::vector<size_t>& sizes) {
     if (pattern == "chain") return chain(sizes);
     for (size_t i = 0; i < sizes.size(); ++i) {
-      const bool by_turns = pattern == "handover" || pattern == "follow";
+      const bool early = pattern == "early", waits = pattern == "handover" || early;
+      const bool by_turns = waits || pattern == "follow";
       const CUstream stream = streams_[pattern == "streams" ? i : by_turns ? number % 2 : 0];
-      if (pattern == "handover" && number > 0) {
+      if (waits && number > 0) {
         counts_.count(call("cuStreamWaitEvent", stream, event_, 0u));
       }
       CUdeviceptr address = 0;
       if (!allocate(&address, sizes[i], stream)) continue;
       launch(stream);
+      if (early) record(stream);
       free(address, stream);
       if (pattern == "handover") record(stream);
     }
@@ -173,6 +180,8 @@ int run(int argc, char** argv) {
       options.keep = true;
     } else if (value("threads", &threads)) {
       options.threads = std::atoi(threads.c_str());
+    } else if (option == "--alone") {
+      options.alone = true;
     } else if (!value("stream", &options.stream) && !value("pool", &options.pool) &&
                !value("wait", &options.wait)) {
       argc = 0;

@@ -90,6 +90,33 @@ int launch() {
   return rc;
 }
 
+// A pool of its own, used by a kernel on a stream of its own and left at once.
+int use_pool(uint64_t bytes) {
+  static void* function = nullptr;
+  static CUstream stream = nullptr;
+  CUmodule module = nullptr;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr address = 0;
+  void* const none = nullptr;
+  CUmemPoolProps properties = {};
+  properties.allocType = 1;
+  properties.location = {.type = kLocationDevice, .id = 0};
+  const CUmemPoolProps* const wanted = &properties;
+  int rc = 0;
+  if (stream == nullptr) {
+    rc = call("cuStreamCreate", &stream, 1u) | load("any");
+    module = modules.empty() ? nullptr : modules.back();
+    rc |= call("cuModuleGetFunction", &function, module, static_cast<const char*>("kernel"));
+  }
+  if (rc == 0) rc = call("cuMemPoolCreate", &pool, wanted);
+  if (rc == 0) rc = call("cuMemAllocFromPoolAsync", &address, size_t{bytes}, pool, stream);
+  if (rc == 0)
+    rc = call("cuLaunchKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+  if (rc == 0) rc = call("cuMemFreeAsync", address, stream);
+  if (pool != nullptr) rc |= call("cuMemPoolDestroy", pool);
+  return rc;
+}
+
 int look() {
   size_t free = 0, total = 0;
   return call("cuMemGetInfo_v2", &free, &total);
@@ -128,6 +155,7 @@ int run(const std::string& name, const std::string& argument) {
     return repeat(number(argument), [] { return allocate_and_free(2u << 20); });
   if (name == "launch") return launch();
   if (name == "alloc") return allocate(number(argument) << 20);
+  if (name == "pools") return repeat(3, [&] { return use_pool(number(argument) << 20); });
   if (name == "toomuch") return allocate(uint64_t{1} << 50);
   std::fprintf(stderr, "repeat_client: unknown command '%s'\n", name.c_str());
   std::exit(2);

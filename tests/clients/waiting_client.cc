@@ -129,6 +129,7 @@ int main(int argc, char** argv) {
   call("cuMemAlloc_v2", &first, size_t{64} << 20);
   call("cuMemFree_v2", first);  // leaves a lease that is large enough
   constexpr int kHeap = 2;
+  static std::atomic<size_t> heap{size_t{8} << 20};  // lower each time: another value is set
   return together(
-      threads, [] { return call("cuCtxSetLimit", kHeap, size_t{8} << 20); }, true, world.context);
+      threads, [] { return call("cuCtxSetLimit", kHeap, heap -= 4096); }, true, world.context);
 }

@@ -19,14 +19,16 @@ class NvmlPidsTest : public NvmlRig {
     }
     std::vector<std::string> args = {"unshare", "--pid", "--fork", TEST_CLIENT};
     for (const std::string& word : words("init retain alloc 3GiB pid wait")) args.push_back(word);
+    // One after the other: NVML does not tell what the first one holds, whose context is charged by
+    // what the device's use grows by, all others' too.
     inside_ = std::make_unique<Program>(args, capped("8GiB"));
-    outside_ = start_client("8GiB", words("init retain alloc 1GiB wait"));
-    stranger_ = start_client("8GiB", words("init retain alloc 1GiB wait"),
-                             {{"FRACGPU_TENANT", tenant_ + "-other"}});
     for (const std::string& line : inside_->read_until_ready()) {
       if (line.rfind("pid ", 0) == 0) inner_pid_ = std::stoi(line.substr(4));
     }
+    outside_ = start_client("8GiB", words("init retain alloc 1GiB wait"));
     outside_->read_until_ready();
+    stranger_ = start_client("8GiB", words("init retain alloc 1GiB wait"),
+                             {{"FRACGPU_TENANT", tenant_ + "-other"}});
     stranger_->read_until_ready();
     for (const sim::ProcessInfo& process : node_->processes()) {
       if (process.pid == inner_pid_) outer_pid_ = process.host_pid;

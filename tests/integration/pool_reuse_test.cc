@@ -63,6 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
     Of, PoolWait,
     testing::Values(Case{"Growing", "turn 5 3000 5120 7000"}, Case{"Pieces", "turn 5 5120 3000 1"},
                     Case{"TwoStreams", "follow 10 5120"}, Case{"Handover", "handover 10 5120"},
+                    Case{"EarlyEvent", "early 10 5120"},
+                    Case{"NoHandover", "--alone handover 10 5120"},
                     Case{"Legacy", "--stream=legacy turn 5 5120 3000 1"},
                     Case{"PerThread", "--stream=unnamed turn 5 5120 3000 1"},
                     Case{"Synchronised", "--wait=stream turn 5 5120 3000 1"},
@@ -74,6 +76,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"AfterAnEvent", "--wait=event --pool=own turn 5 5120 3000 1"},
                     Case{"FourStreamsOfThreads", "--threads=4 --stream=unnamed turn 5 5120 3000"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// A pool that ends keeps what its streams have not freed yet, and without NVML nobody tells how
+// long.
+TEST_F(PoolLoop, APoolThatEndsWithoutNvmlIsStillUnderTheCap) {
+  const Outcome outcome = Program({TEST_REPEAT_CLIENT, "pools", "5120"},
+                                  capped("8GiB") + Environment{{"FRACGPU_NVML", "off"},
+                                                               {"FRACGPU_SIM_KERNEL_MS", "20"}})
+                              .finish();
+  EXPECT_EQ(outcome.out, "pools rc=0\n") << outcome.err;
+  expect_within_cap();
+}
 
 // A stream that is never done is not waited for for ever, and what was asked for is refused.
 TEST_F(PoolLoop, AStreamThatIsNotDoneIsGivenUp) {
@@ -87,6 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"OneSize", "turn 20 5120"}, Case{"Chain", "chain 20 3000 4000"},
                     Case{"Many", "chain 20 900 800 700 1000 2000 2400"},
                     Case{"TwoStreams", "streams 20 3500 3500"},
+                    Case{"Handover", "handover 20 5120"},
+                    Case{"HandoverOfOwnPool", "--pool=own handover 20 5120"},
 
                     Case{"Legacy", "--stream=legacy turn 20 5120"},
                     Case{"PerThread", "--stream=thread turn 20 5120"},

@@ -152,9 +152,9 @@ TEST_F(LedgerRemovalTest, WhatTheDriverHoldsOfTheDeadKeepsIt) {
   member->hold(1000);
   member.reset();
   using Release = Ledger::DriverRelease;
-  EXPECT_FALSE(remove_ended([](uint32_t, uint64_t, const char*) { return Release::held; }));
+  EXPECT_FALSE(remove_ended([](const DeadProcess&, const char*) { return Release::held; }));
   EXPECT_TRUE(exists());
-  EXPECT_TRUE(remove_ended([](uint32_t, uint64_t, const char*) { return Release::released; }));
+  EXPECT_TRUE(remove_ended([](const DeadProcess&, const char*) { return Release::released; }));
 }
 
 TEST_F(LedgerRemovalTest, NobodyIsWaitedFor) {

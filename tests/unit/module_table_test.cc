@@ -53,28 +53,28 @@ TEST(ModuleTableTest, TheOldestWithoutAnInstanceMakesPlace) {
 }
 
 // Programs load their modules by the thousand, and what is not entered stays charged.
-TEST(GuessedModulesTest, EachIsGivenBack) {
+TEST(GuessedChargesTest, EachIsGivenBack) {
   constexpr uint64_t kModules = 3000;
-  GuessedModules modules;
+  GuessedCharges modules;
   for (uint64_t i = 1; i <= kModules; ++i) {
-    modules.enter({.key = GuessedModules::key_of(handle(i)),
+    modules.enter({.key = GuessedCharges::key_of(handle(i)),
                    .units = i,
                    .device_index = 0,
                    .context = static_cast<uint16_t>(1 + i % 2)});
   }
-  EXPECT_EQ(modules.take(handle(kModules)).units, kModules);
-  EXPECT_EQ(modules.take(handle(kModules)).key, 0u) << "taken once";
-  EXPECT_EQ(modules.take(handle(kModules + 1)).key, 0u);
-  EXPECT_EQ(modules.take(nullptr).key, 0u);
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(kModules))).units, kModules);
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(kModules))).key, 0u) << "taken once";
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(kModules + 1))).key, 0u);
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(nullptr)).key, 0u);
   uint64_t odd = 0, count = 0;
-  modules.take_of(2, [&](const GuessedModules::Entry& module) {
+  modules.take_of(2, [&](const GuessedCharges::Entry& module) {
     odd += module.units;
     ++count;
   });
   EXPECT_EQ(count, kModules / 2);
   EXPECT_EQ(odd, kModules / 2 * (kModules / 2)) << "the sum of the odd numbers below it";
-  EXPECT_EQ(modules.take(handle(1)).key, 0u);
-  EXPECT_EQ(modules.take(handle(2)).units, 2u);
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(1))).key, 0u);
+  EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(2))).units, 2u);
 }
 
 TEST(LibraryTableTest, IsLoadedByContext) {

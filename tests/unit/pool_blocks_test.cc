@@ -17,7 +17,7 @@ class PoolBlocksTest : public testing::Test {
   void TearDown() override { EXPECT_EQ(blocks_.check_invariants(), ""); }
 
   void free(uint64_t address, uint64_t stream) {
-    const uint32_t number = blocks_.begin_free(address);
+    const uint64_t number = blocks_.begin_free(address);
     ASSERT_NE(number, 0u);
     blocks_.end_free(address, number, stream, 1);
   }
@@ -34,6 +34,55 @@ TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
   EXPECT_FALSE(blocks_.fits(kPool, kStream, 10 * kMiB + 1));
   EXPECT_FALSE(blocks_.fits(kPool, kSecond, 1)) << "another stream may come before the free";
   EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
+}
+
+TEST_F(PoolBlocksTest, AStreamThatComesAfterAFreeMayHaveTheHole) {
+  constexpr uint64_t kEvent = 0x30, kEpoch = 1;
+  const auto fits = [&] { return blocks_.fits_after_event(kPool, kSecond, 10 * kMiB, kEpoch); };
+  const auto record = [&](uint64_t event, uint64_t stream) {
+    blocks_.record(event, stream, blocks_.moment(), kEpoch);
+  };
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  record(kEvent, kStream);
+  free(100 * kMiB, kStream);
+  blocks_.wait(kSecond, kEvent, kEpoch);
+  EXPECT_FALSE(fits()) << "it was freed after the event";
+  record(kEvent, kStream);
+  EXPECT_FALSE(fits()) << "nobody waits for the event as it is now";
+  blocks_.wait(kSecond, kEvent, kEpoch);
+  EXPECT_TRUE(fits());
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, kSecond, 11 * kMiB, kEpoch));
+  EXPECT_FALSE(blocks_.fits_after_event(kOther, kSecond, 1, kEpoch));
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, 0x40, 1, kEpoch)) << "another stream waits";
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, kSecond, 1, kEpoch + 1)) << "a context has ended";
+  EXPECT_FALSE(blocks_.fits(kPool, kSecond, 1)) << "the hole is not its own";
+  // An event of an earlier place takes nothing back.
+  record(0x50, kStream);
+  blocks_.wait(kSecond, 0x50, kEpoch);
+  EXPECT_TRUE(fits());
+  blocks_.forget_stream(kSecond);
+  EXPECT_FALSE(fits()) << "the handle means another stream now";
+}
+
+TEST_F(PoolBlocksTest, AFreeThatIsUnderWayIsBeforeNoEvent) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  const uint64_t number = blocks_.begin_free(100 * kMiB);
+  blocks_.record(0x30, kStream, blocks_.moment(), 1);
+  blocks_.end_free(100 * kMiB, number, kStream, 1);
+  blocks_.wait(kSecond, 0x30, 1);
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, kSecond, 1, 1)) << "the driver may know it later";
+}
+
+TEST_F(PoolBlocksTest, AnEventThatIsGoneMeansNothing) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  free(100 * kMiB, kStream);
+  blocks_.record(0x30, kStream, blocks_.moment(), 1);
+  blocks_.forget_event(0x30);
+  blocks_.wait(kSecond, 0x30, 1);
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, kSecond, 1, 1));
+  blocks_.record(0x30, kStream, blocks_.moment(), 1);
+  blocks_.wait(kSecond, 0x30, 2);
+  EXPECT_FALSE(blocks_.fits_after_event(kPool, kSecond, 1, 2)) << "it went with its context";
 }
 
 TEST_F(PoolBlocksTest, WhatIsTakenOfAHoleLeavesTheRest) {
@@ -77,10 +126,10 @@ TEST_F(PoolBlocksTest, TheRestOfAChunkIsPromisedToNobody) {
 
 TEST_F(PoolBlocksTest, AFreeThatIsOvertakenMakesNoHole) {
   blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
-  const uint32_t late = blocks_.begin_free(100 * kMiB);
+  const uint64_t late = blocks_.begin_free(100 * kMiB);
   EXPECT_EQ(blocks_.begin_free(100 * kMiB), 0u) << "it is being freed already";
   blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 0);
-  const uint32_t second = blocks_.begin_free(100 * kMiB);
+  const uint64_t second = blocks_.begin_free(100 * kMiB);
   blocks_.end_free(100 * kMiB, late, kStream, 1);
   EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
   blocks_.cancel_free(100 * kMiB, second);

@@ -29,7 +29,7 @@ inline DriverVersion version_in(const char* text) {
   return version;
 }
 
-// Reads the version from NVML, which must be initialised.
+// From NVML, which must be initialised. Asks until it is told once: no process outlives its driver.
 DriverVersion driver_version();
 
 // Whether the third generation of the lists has the entries that nvml.h describes. Some drivers in

@@ -2,6 +2,8 @@
 #include "sim/cuda/capture_table.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "sim/cuda/driver.h"
@@ -143,6 +145,21 @@ CUresult refused_in_any_capture() {
     if (counts) result = invalidate(capture.get(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   }
   return result;
+}
+
+const bool names_unsafe_calls = std::getenv("FRACGPU_SIM_UNSAFE") != nullptr;
+
+CUresult refused_if_named_unsafe(const char* function) {
+  if (captures_under_way.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  std::string_view rest = std::getenv("FRACGPU_SIM_UNSAFE");
+  while (!rest.empty()) {
+    const std::string_view name = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    if (name != function) continue;
+    const Guard guard(Driver::get().lock());
+    return refused_in_any_capture();
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult capture_allocation(CUstream stream, const CUmemPoolProps& props, uint64_t bytes,

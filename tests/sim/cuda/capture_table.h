@@ -39,7 +39,8 @@ CUresult refused_in_capture(const Context& context);
 // (CUDA driver API, cuThreadExchangeStreamCaptureMode). There is no public list. Known to fail are
 // allocations and cudaEventQuery (the documentation's examples), attributes of pools
 // (NVIDIA/cuda-python#2834, NVIDIA/cccl#11360) and loading modules. The others that are refused
-// here change, wait for, or report what the device has, as those do.
+// here change, wait for, or report what the device has, as those do. Since nobody knows which a
+// driver counts among them, a test may name more: FRACGPU_SIM_UNSAFE="cuCtxGetLimit,…".
 CUresult refused_in_any_capture();
 inline CUresult refused_as_unsafe() {
   if (captures_under_way.load(std::memory_order_relaxed) != 0) [[unlikely]]

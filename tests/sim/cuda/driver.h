@@ -49,7 +49,13 @@ struct Range {
 };
 
 // The limits of a context that say how much memory it takes beyond its fixed cost.
-enum : int { kStackSize = 0, kPrintfFifoSize = 1, kMallocHeapSize = 2, kLimits = 8 };
+enum : int {
+  kStackSize = 0,
+  kPrintfFifoSize = 1,
+  kMallocHeapSize = 2,
+  kSyncDepth = 3,  // of the device runtime
+  kLimits = 8
+};
 inline constexpr int kResidentThreads = 2048;  // of one multiprocessor
 inline constexpr size_t kDefaultLimits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
 
@@ -185,9 +191,14 @@ extern thread_local ThreadState thread_state __attribute__((tls_model("initial-e
 // One byte of a page that forked children see as zero: 1 after cuInit.
 extern const volatile unsigned char* initialised;
 
+// Set when the library is loaded: FRACGPU_SIM_UNSAFE names functions; see capture_table.h.
+extern const bool names_unsafe_calls;
+CUresult refused_if_named_unsafe(const char* function);
+
 inline CUresult enter(const char* function) {
   if (const int result = ordered(function)) return result;
-  return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  if (*initialised == 0) return CUDA_ERROR_NOT_INITIALIZED;
+  return names_unsafe_calls ? refused_if_named_unsafe(function) : CUDA_SUCCESS;
 }
 
 inline Context* current() {

@@ -95,6 +95,14 @@ SIM_API CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
   SIM_CALL(cuEventRecord_ptsz);
   return record(event, stream, true);
 }
+SIM_API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+  SIM_CALL(cuEventRecordWithFlags);
+  return record(event, stream, false);
+}
+SIM_API CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned) {
+  SIM_CALL(cuEventRecordWithFlags_ptsz);
+  return record(event, stream, true);
+}
 SIM_API CUresult cuEventQuery(CUevent event) {
   SIM_UNSAFE_CALL(cuEventQuery);
   return observe(event, false);

@@ -1,5 +1,7 @@
-// The limits of contexts. Three of them are paid with device memory when they are raised above what
-// the context's fixed cost includes, and give it back when they are lowered.
+// The limits of contexts. Four of them are paid with device memory when they are raised above what
+// the context's fixed cost includes, and give it back when they are lowered. A level of
+// synchronisation takes up to 150 MB, and two are there from the start (CUDA programming guide,
+// dynamic parallelism, "Memory Footprint"); the real driver may take it as late as at a launch.
 #include "sim/cuda/driver.h"
 
 using sim::Context;
@@ -11,11 +13,12 @@ namespace {
 
 // What a value takes beyond the fixed cost, in whole pages; UINT64_MAX for what no device has.
 uint64_t price(const sim::DeviceRow& row, int which, size_t value) {
-  if (which > sim::kMallocHeapSize || value <= sim::kDefaultLimits[which]) return 0;
+  if (which > sim::kSyncDepth || value <= sim::kDefaultLimits[which]) return 0;
   uint64_t bytes = value - sim::kDefaultLimits[which];
+  uint64_t copies = 1;
   // Every thread that can be resident has a stack.
-  const uint64_t copies =
-      which == sim::kStackSize ? uint64_t{row.multiprocessors} * sim::kResidentThreads : 1;
+  if (which == sim::kStackSize) copies = uint64_t{row.multiprocessors} * sim::kResidentThreads;
+  if (which == sim::kSyncDepth) copies = 150'000'000;
   if (__builtin_mul_overflow(bytes, copies, &bytes) || bytes > row.total) return UINT64_MAX;
   return (bytes + kPage - 1) / kPage * kPage;
 }

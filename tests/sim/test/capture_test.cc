@@ -1,6 +1,11 @@
 // Tests of stream capture: what becomes a node and takes no memory, what is refused meanwhile, and
 // what makes a capture worthless. A context costs 64 MiB here.
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "sim/test/graph_calls.h"
 
@@ -172,6 +177,179 @@ TEST(SimCapture, WaitsAndUnsafeCallsEndIt) {
     ASSERT_EQ(begin_capture(stream), 0);
     ASSERT_EQ(cuda<int(CUstream)>("cuStreamDestroy_v2")(stream), 0);
     EXPECT_EQ(alloc(), 0);
+  });
+}
+
+// In another thread of the context.
+int in_thread(const std::function<int()>& call) {
+  int result = -1;
+  std::thread([&] {
+    CUcontext context = nullptr;
+    cuda<int(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+    cuda<int(CUcontext)>("cuCtxSetCurrent")(context);
+    result = call();
+  }).join();
+  return result;
+}
+
+struct Beside {
+  const char* name;
+  bool unsafe;
+  std::function<int()> call;
+};
+
+std::vector<Beside> calls_beside(CUstream other) {
+  static uint64_t value = 0;
+  static Pointer pointer = 0;
+  static CUmemoryPool pool = nullptr;
+  static void* module = nullptr;
+  static size_t free = 0, total = 0;
+  return {
+      {"cuMemPoolGetAttribute", true, [] { return pool_get(default_pool(), 5, &value); }},
+      {"cuMemPoolTrimTo", true, [] { return pool_trim(default_pool(), 0); }},
+      {"cuMemPoolCreate", true, [] { return pool_create(&pool); }},
+      {"cuDeviceGraphMemTrim", true, [] { return graph_trim(); }},
+      {"cuEventQuery", true, [] { return cuda<int(CUevent)>("cuEventQuery")(event_create()); }},
+      {"cuStreamQuery", true, [=] { return cuda<int(CUstream)>("cuStreamQuery")(other); }},
+      {"cuModuleLoadData", true,
+       [] { return cuda<int(void**, const void*)>("cuModuleLoadData")(&module, "any"); }},
+      {"cuMemGetInfo_v2", true,
+       [] { return cuda<int(size_t*, size_t*)>("cuMemGetInfo_v2")(&free, &total); }},
+      {"cuMemAlloc_v2", true, [] { return cu_alloc(&pointer, kMiB); }},
+      // What a stream is told, and questions that no source calls unsafe.
+      {"cuMemAllocAsync", false, [=] { return alloc_async(&pointer, kMiB, other); }},
+      {"cuMemFreeAsync", false,
+       [=] {
+         const int result = alloc_async(&pointer, kMiB, other);
+         return result == 0 ? free_async(pointer, other) : result;
+       }},
+      {"cuStreamIsCapturing", false, [=] { return capturing(other); }},
+      {"cuCtxGetCurrent", false,
+       [] {
+         CUcontext context = nullptr;
+         return cuda<int(CUcontext*)>("cuCtxGetCurrent")(&context);
+       }},
+  };
+}
+
+TEST(SimCapture, EachUnsafeCallEndsItAndNoOther) {
+  TestNode node;
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create(), other = stream_create();
+    for (const Beside& beside : calls_beside(other)) {
+      for (int mode = CU_STREAM_CAPTURE_MODE_GLOBAL; mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
+           ++mode) {
+        for (const bool own : {true, false}) {
+          for (const bool relaxed : {false, true}) {
+            const auto call = [&] {
+              int thread_mode = relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED : 0;
+              cuda<int(int*)>("cuThreadExchangeStreamCaptureMode")(&thread_mode);
+              const int result = beside.call();
+              cuda<int(int*)>("cuThreadExchangeStreamCaptureMode")(&thread_mode);
+              return result;
+            };
+            CUgraph graph = nullptr;
+            ASSERT_EQ(begin_capture(stream, mode), 0);
+            const int result = own ? call() : in_thread(call);
+            const int ended = end_capture(stream, &graph);
+            const bool seen = own ? mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                                  : mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+            const bool ends = beside.unsafe && seen && !relaxed;
+            EXPECT_EQ(ended, ends ? 901 : 0) << beside.name << mode << own << relaxed;
+            EXPECT_EQ(result, ends ? 900 : 0) << beside.name << mode << own << relaxed;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(SimCapture, NamedCallsAreUnsafeToo) {
+  TestNode node;
+  in_child([&] {
+    setenv("FRACGPU_SIM_UNSAFE", "cuCtxGetLimit,cuCtxGetFlags", 1);
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create();
+    size_t limit = 0;
+    unsigned flags = 0;
+    CUgraph graph = nullptr;
+    const auto ask = [&] { return cuda<int(size_t*, int)>("cuCtxGetLimit")(&limit, 0); };
+    const auto ask_flags = [&] { return cuda<int(unsigned*)>("cuCtxGetFlags")(&flags); };
+    EXPECT_EQ(ask(), 0);
+    ASSERT_EQ(begin_capture(stream), 0);
+    EXPECT_EQ(in_thread(ask), 900);
+    EXPECT_EQ(end_capture(stream, &graph), 901);
+    ASSERT_EQ(begin_capture(stream), 0);
+    EXPECT_EQ(ask_flags(), 900);
+    EXPECT_EQ(end_capture(stream, &graph), 901);
+    ASSERT_EQ(begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+    EXPECT_EQ(ask(), 0);
+    EXPECT_EQ(end_capture(stream, &graph), 0);
+  });
+}
+
+// With FRACGPU_SIM_KERNEL_MS a kernel keeps its stream, and what waits for that, busy for so long.
+TEST(SimKernelTime, KeepsAStreamBusy) {
+  TestNode node;
+  in_child([&] {
+    setenv("FRACGPU_SIM_KERNEL_MS", "200", 1);
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create(), follower = stream_create(), other = stream_create();
+    const CUevent event = event_create();
+    auto* const query = cuda<int(CUstream)>("cuStreamQuery");
+    const auto launch_kernel = [](CUstream on) {
+      int word = 0;
+      return cuda<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      CUstream, void*, void*)>("cuLaunchKernel")(&word, 1, 1, 1, 1, 1, 1, 0, on,
+                                                                 nullptr, nullptr);
+    };
+    EXPECT_EQ(query(stream), 0);
+    const auto before = std::chrono::steady_clock::now();
+    ASSERT_EQ(launch_kernel(stream), 0);
+    ASSERT_EQ(event_record(event, stream), 0);
+    ASSERT_EQ((cuda<int(CUstream, CUevent, unsigned)>("cuStreamWaitEvent")(follower, event, 0)), 0);
+    EXPECT_EQ(query(other), 0) << "nothing was told to it";
+    EXPECT_EQ(query(stream), 600);
+    EXPECT_EQ(query(follower), 600);
+    EXPECT_EQ(cuda<int(CUevent)>("cuEventQuery")(event), 600);
+    ASSERT_EQ(stream_sync(follower), 0);
+    EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(200));
+    EXPECT_EQ(query(stream), 0);
+    EXPECT_EQ(cuda<int(CUevent)>("cuEventQuery")(event), 0);
+  });
+}
+
+// Memory that waits for a kernel is nobody's: a pool neither gives it back nor hands it to a stream
+// that does not come after it.
+TEST(SimKernelTime, KeepsWhatWasFreedAfterIt) {
+  TestNode node;
+  in_child([&] {
+    setenv("FRACGPU_SIM_KERNEL_MS", "200", 1);
+    ASSERT_EQ(cu_start(), 0);
+    const CUstream stream = stream_create(), other = stream_create();
+    CUmemoryPool pool = nullptr;
+    Pointer first = 0, again = 0, second = 0;
+    int word = 0;
+    ASSERT_EQ(pool_create(&pool), 0);
+    ASSERT_EQ(pool_alloc(&first, 32 * kMiB, pool, stream), 0);
+    ASSERT_EQ((cuda<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        CUstream, void*, void*)>("cuLaunchKernel")(&word, 1, 1, 1, 1, 1, 1, 0,
+                                                                   stream, nullptr, nullptr)),
+              0);
+    ASSERT_EQ(free_async(first, stream), 0);
+    ASSERT_EQ(pool_trim(pool, 0), 0);
+    EXPECT_EQ(reserved(pool), 32u);
+    ASSERT_EQ(pool_alloc(&second, 32 * kMiB, pool, other), 0);
+    EXPECT_EQ(reserved(pool), 64u);
+    ASSERT_EQ(pool_alloc(&again, 32 * kMiB, pool, stream), 0);  // it comes after its own free
+    EXPECT_EQ(again, first);
+    ASSERT_EQ(free_async(again, stream), 0);
+    ASSERT_EQ(pool_destroy(pool), 0);
+    EXPECT_EQ(mib(node), kContext + 64) << "a pool that ended lost what was not free yet";
+    ASSERT_EQ(free_async(second, other), 0);
+    ASSERT_EQ(context_sync(), 0);
+    EXPECT_EQ(mib(node), kContext);
   });
 }
 

@@ -10,6 +10,20 @@ using namespace simtest;
 
 namespace {
 
+TEST(SimLimit, LevelsOfSynchronisationArePaid) {
+  TestNode node;
+  in_child([&] {
+    ASSERT_EQ(cu_start(), 0);
+    const uint64_t before = node->used(0);
+    ASSERT_EQ(set_limit(3, 2), 0);  // as it was
+    EXPECT_EQ(node->used(0), before);
+    ASSERT_EQ(set_limit(3, 3), 0);
+    EXPECT_EQ(node->used(0), before + 144 * kMiB);  // 150 MB in whole pages
+    ASSERT_EQ(set_limit(3, 2), 0);
+    EXPECT_EQ(node->used(0), before);
+  });
+}
+
 TEST(SimLimit, RaisedAboveTheDefaultIsPaid) {
   TestNode node;
   in_child([&] {
