@@ -19,7 +19,7 @@ struct Gpu {
   std::string visible_name{};  // for CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
   int runtime_number = -1;  // as these lists count, by PCI address; -1: CUDA or ROCr cannot use it
   std::string model{};      // empty: not asked for, or not told
-  std::string uuid{};          // of AMD's, which partitions may share; may be empty
+  std::string uuid{};       // of AMD's, which partitions may share; may be empty
   BusId bus_id{};
   uint64_t physical = 0;           // bytes that programs can have; 0: not known
   std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
