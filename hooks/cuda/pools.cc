@@ -198,6 +198,12 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       if (!make_room(process, request, reservation)) return kOutOfMemory;
       use.begin();
     }
+    if (use.is_refused()) {
+      Refusal refusal;
+      refusal.fault.assign("another thread allocates from the pool, and is not done after 10 s");
+      reservation.refuse(refusal);
+      return kOutOfMemory;
+    }
     const CUresult result = allocate();
     if (result == kOutOfMemory && !reuse) reservation.refused_by_driver();
     const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &reservation);

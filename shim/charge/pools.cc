@@ -121,7 +121,9 @@ bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
 }
 
 void PoolUse::begin() {
-  used_ = process_.pools.begin_use(key_, pool_);
+  const PoolTable::Access access = process_.pools.begin_allocation(key_, pool_);
+  used_ = access == PoolTable::Access::granted;
+  refused_ = access == PoolTable::Access::refused;
 }
 
 void PoolUse::end() {

@@ -50,6 +50,9 @@ class PoolUse {
   // Between these others may do with the pool what they like.
   void end();
   void begin();
+  // The driver may not be asked: another thread has been in it for too long, sure of what the pool
+  // has.
+  bool is_refused() const { return refused_; }
 
   struct Outcome {
     bool foreseen = true;  // it has not grown by more than was reserved
@@ -66,7 +69,7 @@ class PoolUse {
   Process& process_;
   const uint64_t key_;
   Pool pool_;
-  bool used_ = false;
+  bool used_ = false, refused_ = false;
 };
 
 // The pool may be imported by other processes from now on. Once per pool is enough.

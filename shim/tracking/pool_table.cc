@@ -5,6 +5,8 @@
 
 #include <climits>
 
+#include "shim/base/clock.h"
+
 namespace fracgpu {
 namespace {
 
@@ -60,6 +62,34 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
     if (known->reusing) ++pool.keepers;
     pool.reusing = false;
     return true;
+  }
+}
+
+PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
+  // A call of the driver that allocates takes microseconds, or what the work before it takes; with
+  // a thread that does not come back from one, the driver itself is of no use to the others.
+  constexpr uint64_t kMost_ms = 10'000;
+  constexpr int kFewYields = 100;
+  uint64_t since_ms = 0;
+  for (int yields = 0;; ++yields) {
+    {
+      Locked<SpinLock> lock(lock_);
+      const InvariantScope scope(*this, timer_);
+      Pool* known = pools_.find(key);
+      if (known == nullptr) return Access::unknown;
+      if (!known->reusing) {
+        ++known->users;
+        pool = *known;
+        return Access::granted;
+      }
+    }
+    if (yields < kFewYields) {
+      sched_yield();
+      continue;
+    }
+    if (since_ms == 0) since_ms = coarse_now_ms();
+    if (coarse_now_ms() - since_ms > kMost_ms) return Access::refused;
+    sleep_ms(1);
   }
 }
 

@@ -47,6 +47,10 @@ class PoolTable {
   // `end_use`. Waits while it is used by one alone.
   bool begin_use(uint64_t key, Pool& pool);
   void end_use(const Pool& known);
+  // The same for an allocation from it, which may get what the one alone is sure of, and may not be
+  // made while that one is in the driver: for ten seconds it waits for its end.
+  enum class Access { granted, unknown, refused };
+  Access begin_allocation(uint64_t key, Pool& pool);
   // And sets the charge, if nobody else has set it since `known` was copied. False: somebody has,
   // or the pool is gone; the use has ended in any case.
   bool end_use(const Pool& known, uint64_t units);
