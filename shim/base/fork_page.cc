@@ -1,8 +1,13 @@
 // Makes the page and counts generations; see fork_page.h.
 #include "shim/base/fork_page.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
+
+// pthread_atfork of glibc, which links a copy of that into each library. musl has another one, and
+// this one's absence must not keep the library from being loaded there.
+extern "C" [[gnu::weak]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
+                                               void* library);
+extern "C" void* __dso_handle;
 
 namespace fracgpu {
 namespace {
@@ -29,7 +34,9 @@ ForkPage* make_fork_page() {
       mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == MAP_FAILED) return nullptr;
   // A second handler, of a thread that is here at the same time, does no harm.
-  if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0 && pthread_atfork(nullptr, nullptr, wipe) != 0) {
+  if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0 &&
+      (__register_atfork == nullptr ||
+       __register_atfork(nullptr, nullptr, wipe, &__dso_handle) != 0)) {
     munmap(bytes, kPage);
     return nullptr;
   }

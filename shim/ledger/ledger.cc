@@ -46,6 +46,10 @@ constexpr uint64_t kSpareFraction = 64;
 // refused, and that much later. No public figure says what drivers take; tests/hardware.sh measures
 // it, as death.listed_ms.
 constexpr uint64_t kReleaseTimeout_ms = 300;
+// The same where nobody tells, and a dead process's memory is taken to be free after a while: a
+// little more than the longest while (process/memory_of_the_dead.cc), so that a program is not
+// refused what the one before it has given back.
+constexpr uint64_t kAwaitedTimeout_ms = 1500;
 
 // How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each
 // see the other's units, at most for as long as one look takes. With one look 10 of 3,681 tries
@@ -213,7 +217,10 @@ Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
         if (reap_dead()) break;
         if (!fits_without_the_dead(device, units)) return Grant::not_enough;
         if (since_ms == 0) since_ms = coarse_now_ms();
-        if (coarse_now_ms() - since_ms >= kReleaseTimeout_ms) return Grant::not_enough;
+        if (coarse_now_ms() - since_ms >=
+            (awaits_dead_.load(kRelaxed) ? kAwaitedTimeout_ms : kReleaseTimeout_ms)) {
+          return Grant::not_enough;
+        }
         sleep_ms(1);
     }
   }

@@ -287,6 +287,8 @@ class Ledger {
   [[gnu::cold]] uint64_t held_one_by_one(const layout::Cell* cells) const;
   void describe_damage(Message& error) const;
 
+  // Whether some dead process's memory is taken to be held for a while, by the last look at them.
+  std::atomic<bool> awaits_dead_{false};
   LedgerFile file_;
   uint32_t slot_ = 0;
   bool joined_alone_ = false;  // only the dead had slots

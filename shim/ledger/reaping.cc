@@ -111,17 +111,18 @@ bool Ledger::reap_dead() {
   uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
   uint64_t living[kMaxDevices];
   std::fill(std::begin(living), std::end(living), kMaxUnits);
-  bool any = false;
+  bool any = false, awaited = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {
     const uint32_t owner = owner_of(ledger.slots[slot]);
-    if (LedgerFile::slot_is_alive(fd, slot) ||
-        driver_released(fd, slot, living) != DriverRelease::released) {
-      return;
-    }
+    if (LedgerFile::slot_is_alive(fd, slot)) return;
+    const DriverRelease answer = driver_released(fd, slot, living);
+    awaited = awaited || answer == DriverRelease::awaited;
+    if (answer != DriverRelease::released) return;
     gone[slot] = owner;
     any = true;
   });
+  awaits_dead_.store(awaited, kRelaxed);
   ::close(fd);
   if (!any) return false;
 

@@ -23,7 +23,8 @@ using layout::kMaxSlots;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // How long what a dead tenant was refused may be explained, and a name that somebody chose is
-// expected to come again. Chosen, not measured.
+// expected to come again: as long as a person takes to ask why. A file that stays costs 612 KiB of
+// host memory.
 constexpr uint64_t kRemembered_s = 600;
 
 // A sweep looks at so many ledgers and stops after so long, since a program waits for it. One look
