@@ -17,6 +17,17 @@ bool view_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
   return process.view(found.key.c_str(), found.physical, view);
 }
 
+// The same of an agent. HIP asks whenever the program asks it for the free memory: a device that
+// the process uses costs no look into the kernel's files.
+bool view_of(Process& process, hsa_agent_t agent, TenantView& view) {
+  const int device_index = known_device_index(process, agent);
+  if (device_index == Process::kNotCapped) return false;
+  if (device_index < 0) return view_of(process, Handle::agent, agent.handle, view);
+  view.cap = process.ledger.cap(device_index) * layout::kUnit;
+  view.used = process.tenant_held(device_index);
+  return true;
+}
+
 template <typename Size>
 void lower(void* value, uint64_t bytes) {
   auto* const size = static_cast<Size*>(value);
@@ -30,7 +41,7 @@ hsa_status_t hsa_agent_get_info(hsa_agent_t agent, int attribute, void* value) {
   const hsa_status_t result = real::hsa_agent_get_info(agent, attribute, value);
   TenantView view;
   if (result == kSuccess && attribute == kAgentMemoryAvailable && hook.active() &&
-      value != nullptr && view_of(hook.process(), Handle::agent, agent.handle, view)) {
+      value != nullptr && view_of(hook.process(), agent, view)) {
     lower<uint64_t>(value, view.cap - std::min(view.cap, view.used));
   }
   return result;
