@@ -206,4 +206,13 @@ int device_index_of(Process& process, int number) {
   return process.index_of_device(found.slot, found.key.c_str(), found.physical);
 }
 
+int known_device_index(const Process& process, hsa_agent_t agent) {
+  const int count = table.device_count.load(std::memory_order_acquire);
+  for (int i = 0; i < count; ++i) {
+    if (table.agents[i].load(std::memory_order_acquire) != agent.handle) continue;
+    return process.cached_device_index(table.slots[i].load(std::memory_order_acquire));
+  }
+  return Process::kUnknownDevice;
+}
+
 }  // namespace fracgpu::hsa

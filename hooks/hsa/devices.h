@@ -56,4 +56,8 @@ inline constexpr int kMostOfMachine = Process::kSlotsOfVendor / 2;
 // The ledger's device index of a device, or Process::kNotCapped / kFault.
 int device_index_of(Process& process, int number);
 
+// The same of an agent, or Process::kUnknownDevice where no call has needed it yet: joins nothing,
+// makes no system call and takes no lock.
+int known_device_index(const Process& process, hsa_agent_t agent);
+
 }  // namespace fracgpu::hsa

@@ -9,12 +9,27 @@
 namespace fracgpu::hsa {
 namespace {
 
-// The device of a handle as the tenant may see it; false when it is not capped.
-bool view_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
+// The device of a handle as the tenant may see it; false when it is not capped. HIP asks for each
+// pool when it starts, so `used` is only looked up where the process does not use the device yet.
+bool cap_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
   const int number = owner_of(kind, handle).device;
   if (number < 0) return false;
   const Device found = device(number);
-  return process.view(found.key.c_str(), found.physical, view);
+  const int device_index = process.cached_device_index(found.slot);
+  if (device_index < 0) return process.view(found.key.c_str(), found.physical, view);
+  view.cap = process.ledger.cap(device_index) * layout::kUnit;
+  return true;
+}
+
+// The same of an agent, always with `used`. HIP asks whenever the program asks it for the free
+// memory: a device that the process uses costs no look into the kernel's files.
+bool view_of(Process& process, hsa_agent_t agent, TenantView& view) {
+  const int device_index = known_device_index(process, agent);
+  if (device_index == Process::kNotCapped) return false;
+  if (device_index < 0) return cap_of(process, Handle::agent, agent.handle, view);
+  view.cap = process.ledger.cap(device_index) * layout::kUnit;
+  view.used = process.tenant_held(device_index);
+  return true;
 }
 
 template <typename Size>
@@ -30,7 +45,7 @@ hsa_status_t hsa_agent_get_info(hsa_agent_t agent, int attribute, void* value) {
   const hsa_status_t result = real::hsa_agent_get_info(agent, attribute, value);
   TenantView view;
   if (result == kSuccess && attribute == kAgentMemoryAvailable && hook.active() &&
-      value != nullptr && view_of(hook.process(), Handle::agent, agent.handle, view)) {
+      value != nullptr && view_of(hook.process(), agent, view)) {
     lower<uint64_t>(value, view.cap - std::min(view.cap, view.used));
   }
   return result;
@@ -42,7 +57,7 @@ hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, int attrib
   const bool size = attribute == kPoolSize || attribute == kPoolLargestAllocation;
   TenantView view;
   if (result == kSuccess && size && hook.active() && value != nullptr &&
-      view_of(hook.process(), Handle::pool, pool.handle, view)) {
+      cap_of(hook.process(), Handle::pool, pool.handle, view)) {
     lower<size_t>(value, view.cap);
   }
   return result;
@@ -54,7 +69,7 @@ hsa_status_t hsa_region_get_info(hsa_region_t region, int attribute, void* value
   const bool size = attribute == kRegionSize || attribute == kRegionLargestAllocation;
   TenantView view;
   if (result == kSuccess && size && hook.active() && value != nullptr &&
-      view_of(hook.process(), Handle::region, region.handle, view)) {
+      cap_of(hook.process(), Handle::region, region.handle, view)) {
     lower<size_t>(value, view.cap);
   }
   return result;

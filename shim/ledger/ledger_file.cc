@@ -242,6 +242,16 @@ bool LedgerFile::slot_is_alive(int fd, uint32_t slot) {
   return lock.l_type != F_UNLCK;
 }
 
+bool LedgerFile::is_lived_in(const char* tenant) {
+  Text<128> path;
+  path.format("{}{}", layout::kFilePrefix, tenant);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool alive = any_slot_is_alive(fd);
+  ::close(fd);
+  return alive;
+}
+
 bool LedgerFile::any_slot_is_alive(int fd) {
   struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(0));
   locks.l_len = layout::kMaxSlots;

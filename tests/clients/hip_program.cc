@@ -315,6 +315,23 @@ std::map<std::string, Command> others() {
     const int rc = call("hipMemGetInfo", &free, &total);
     std::printf("meminfo rc=%d free=%zu total=%zu\n", rc, free, total);
   };
+  // The last answer of so many calls, without a word in between.
+  all["meminfos"] = [](Session& s) {
+    size_t free = 0, total = 0;
+    int rc = 0;
+    for (size_t left = s.size(); left > 0; --left) rc += call("hipMemGetInfo", &free, &total);
+    std::printf("meminfos rc=%d free=%zu total=%zu\n", rc, free, total);
+  };
+  // The same by HSA: what it says is available (0xa015) of the first GPU, since 5.7.
+  all["available"] = [](Session& s) {
+    uint64_t bytes = 0;
+    int rc = 0;
+    const Agent agent = gpu_agent(0);
+    for (size_t left = s.size(); left > 0; --left) {
+      rc += call("hsa_agent_get_info", agent, 0xa015, static_cast<void*>(&bytes));
+    }
+    std::printf("available rc=%d bytes=%llu\n", rc, static_cast<unsigned long long>(bytes));
+  };
   all["total"] = [](Session& s) {
     size_t bytes = 0;
     const int rc = call("hipDeviceTotalMem", &bytes, static_cast<int>(s.size()));

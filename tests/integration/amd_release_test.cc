@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tests/integration/amd_rig.h"
+#include "tests/integration/system_calls.h"
 
 namespace fracgpu::test {
 namespace {
@@ -60,6 +61,38 @@ TEST_P(HipRelease, TheCappedDeviceIsShownEverywhere) {
   }
   EXPECT_EQ(field(line_of(outcome.out, "hsainfo"), "size="), 512 * kMiB) << outcome.out;
   EXPECT_EQ(field(line_of(outcome.out, "ptrinfo"), "bytes="), 64 * kMiB) << outcome.out;
+}
+
+// HIP asks HSA what is available, which is hooked, too.
+TEST_P(HipRelease, AskingForTheFreeMemoryMakesNoSystemCalls) {
+  auto program = start("256MiB", "init malloc 1MiB meminfos 10 available 10 wait");
+  program->read_until_ready();
+  for (const std::string ask : {"meminfos ", "available "}) {
+    const int few = system_calls_of(*program, ask + "1 wait");
+    EXPECT_EQ(system_calls_of(*program, ask + "1001 wait"), few) << ask;
+  }
+  EXPECT_EQ(field(program->read_until_ready()[0], "rc="), 0);
+  program->finish();
+}
+
+// The dead among them are looked for now and then, and not at each call.
+TEST_P(HipRelease, AskingBesideAnotherMakesFewSystemCalls) {
+  auto other = start("256MiB", "init malloc 100MiB wait");
+  other->read_until_ready();
+  constexpr int kCalls = 5'000;
+  int counts[2] = {};
+  const Environment without = {{"LD_PRELOAD", TEST_SIM_DIR "/libsimkfd.so"}};
+  for (const bool capped : {false, true}) {
+    auto program =
+        start("256MiB", "init malloc 1MiB meminfos 10 wait", capped ? Environment() : without);
+    program->read_until_ready();
+    counts[capped] = system_calls_of(*program, "meminfos " + std::to_string(kCalls) + " wait");
+    const std::string said = program->read_until_ready()[0];
+    EXPECT_EQ(static_cast<uint64_t>(field(said, "free=")) <= 155 * kMiB, capped) << said;
+    program->finish();
+  }
+  EXPECT_LT(counts[true] - counts[false], kCalls / 10);
+  other->finish();
 }
 
 TEST_P(HipRelease, EveryDoorIsHooked) {
