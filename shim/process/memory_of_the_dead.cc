@@ -24,8 +24,8 @@ constexpr uint64_t kLeast_ms = 200;
 // kernel never gives back is refused for so long (1.2 s with 1,000, 5.2 s with 5,000).
 constexpr uint64_t kMost_ms = 1000;
 // Of what it had, so much may be in use by the kernel itself when all of it is free.
-// Nothing differs in storms with a half, an eighth and a 64th. Page tables of 2 MiB pages are less than a
-// hundredth; a larger rest would take a large process's last piece to be free early.
+// Nothing differs in storms with a half, an eighth and a 64th. Page tables of 2 MiB pages are less
+// than a hundredth; a larger rest would take a large process's last piece to be free early.
 constexpr uint64_t kRest = 8;  // an eighth
 // An entry that was not asked for so long is of an earlier process.
 constexpr uint64_t kForget_ms = 60'000;
