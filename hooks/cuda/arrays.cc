@@ -145,10 +145,11 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     report_fault(process, api);
     return kOutOfMemory;
   }
-  const LinearSize needed = linear_size(size(context.device));
+  const uint64_t bytes = size(context.device);
+  const LinearSize needed = linear_size(bytes);
   const Array before = *out;
   if (needed.shares_chunk) {
-    OverheadReservation reservation(process, context.device_index, needed.units, api,
+    OverheadReservation reservation(process, context.device_index, needed.units, {api, bytes},
                                     OverheadReservation::Kind::array);
     if (!reservation) return kOutOfMemory;
     process.small_arrays.fetch_add(1, std::memory_order_relaxed);
@@ -162,7 +163,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
     if (result != kSuccess) return result;
   } else {
-    Reservation reservation(process, context.device_index, needed.units, api);
+    Reservation reservation(process, context.device_index, needed.units, {api, bytes});
     if (!reservation) return kOutOfMemory;
     const CUresult result = create();
     if (result == kOutOfMemory) reservation.refused_by_driver();

@@ -282,13 +282,13 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
   const uint64_t growth = process.graphs.growth(run.exec, device, stream, kept.falls());
   std::optional<Reservation> reservation;
   reservation.emplace(process, device_index, growth == 0 ? 0 : std::max(growth, kChunkUnits),
-                      run.api, Reservation::Unasked{});
+                      AskingCall(run.api, growth * layout::kUnit), Reservation::Unasked{});
   Refusal refusal;
   if (!*reservation && (growth == units || !reservation->ask(refusal))) {
     // There is room at best for all of it, when nothing of it is there.
     kept.end();
-    reservation.emplace(process, device_index, std::max(units, kChunkUnits), run.api,
-                        Reservation::Unasked{});
+    reservation.emplace(process, device_index, std::max(units, kChunkUnits),
+                        AskingCall(run.api, units * layout::kUnit), Reservation::Unasked{});
     if (!*reservation && !make_room(process, run, device, *reservation)) return kOutOfMemory;
   }
   const GraphTable::Run begun = process.graphs.begin_run(run.exec, device, stream, kept.falls());

@@ -20,10 +20,10 @@ LinearSize managed_size(uint64_t bytes) {
   return size;
 }
 
-// Calls `allocate()` (the driver) under a reservation of `bytes`. `actual_bytes()` is called after
-// success, for functions that round the size up by themselves.
+// Calls `allocate()` (the driver) for `call` under a reservation of `bytes`. `actual_bytes()` is
+// called after success, for functions that round the size up by themselves.
 template <typename Pointer, typename Allocate, typename ActualBytes>
-CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate allocate,
+CUresult allocate_linear(const AskingCall& call, Pointer* out, uint64_t bytes, Allocate allocate,
                          ActualBytes actual_bytes, LinearSize (*size_of)(uint64_t) = linear_size) {
   Hook hook;
   Context context;
@@ -33,12 +33,12 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
   if (!current_context(process, context)) return allocate();
   if (context.device_index == Process::kNotCapped) return allocate();
   if (context.device_index == Process::kFault) {
-    report_fault(process, api);
+    report_fault(process, call.api);
     return kOutOfMemory;
   }
 
   LinearSize size = size_of(bytes);
-  Reservation reservation(process, context.device_index, size.units, api);
+  Reservation reservation(process, context.device_index, size.units, call);
   if (!reservation) return kOutOfMemory;
 
   const Pointer before = *out;
@@ -58,7 +58,7 @@ CUresult allocate_linear(const char* api, Pointer* out, uint64_t bytes, Allocate
     return record_linear(process, reservation, context, *out, size) ? result : undo();
   }
   // The driver took more than was foreseen: make room for all of it, or give it back.
-  Reservation rest(process, context.device_index, actual.units - size.units, api);
+  Reservation rest(process, context.device_index, actual.units - size.units, call.api);
   if (!rest || !record_linear(process, reservation, context, *out, actual)) return undo();
   rest.keep(actual.units - size.units);
   return result;
@@ -69,20 +69,23 @@ CUresult allocate_pitched(Pointer* out, Size* pitch, Size width, Size height,
                           unsigned int element_bytes, const Real& real) {
   // Rows are padded to 512 bytes on current devices; what the driver really chose is charged.
   constexpr uint64_t kPitchAlignment = 512;
-  uint64_t row_bytes = 0, bytes = 0;
+  uint64_t row_bytes = 0, bytes = 0, asked = 0;
+  if (__builtin_mul_overflow(uint64_t{width}, uint64_t{height}, &asked)) asked = ~0ull;
   if (__builtin_add_overflow(uint64_t{width}, kPitchAlignment - 1, &row_bytes)) row_bytes = ~0ull;
   row_bytes -= row_bytes % kPitchAlignment;
   if (__builtin_mul_overflow(row_bytes, uint64_t{height}, &bytes)) bytes = ~0ull;
   if (pitch == nullptr) bytes = 0;
   return allocate_linear(
-      "cuMemAllocPitch", out, bytes, [&] { return real(out, pitch, width, height, element_bytes); },
+      {"cuMemAllocPitch", asked}, out, bytes,
+      [&] { return real(out, pitch, width, height, element_bytes); },
       [&] { return uint64_t{*pitch} * height; });
 }
 
 template <typename Pointer, typename Size, typename Real>
 CUresult allocate_plain(Pointer* out, Size bytes, const Real& real) {
   return allocate_linear(
-      "cuMemAlloc", out, bytes, [&] { return real(out, bytes); }, [&] { return uint64_t{bytes}; });
+      {"cuMemAlloc", bytes}, out, bytes, [&] { return real(out, bytes); },
+      [&] { return uint64_t{bytes}; });
 }
 
 template <typename Pointer, typename Real>
@@ -117,7 +120,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pitch, unsigned int
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
   return allocate_linear(
-      "cuMemAllocManaged", dptr, bytesize,
+      {"cuMemAllocManaged", bytesize}, dptr, bytesize,
       [&] { return real::cuMemAllocManaged(dptr, bytesize, flags); }, [&] { return bytesize; },
       managed_size);
 }

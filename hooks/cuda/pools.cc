@@ -188,8 +188,8 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   const uint64_t pool = key_of(request.pool);
   const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
   PoolUse use(process, pool);
-  Reservation reservation(process, device_index, linear_size(growth).units, request.api,
-                          Reservation::Unasked{});
+  Reservation reservation(process, device_index, linear_size(growth).units,
+                          {request.api, request.bytes}, Reservation::Unasked{});
   const CUdeviceptr before = *request.out;
   bool reuse = !reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
   for (;; reuse = false) {

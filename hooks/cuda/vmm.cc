@@ -103,7 +103,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     return kOutOfMemory;
   }
   const uint64_t units = layout::units_for(size);
-  Reservation reservation(process, device_index, units, "cuMemCreate");
+  Reservation reservation(process, device_index, units, {"cuMemCreate", size});
   if (!reservation) return kOutOfMemory;
   const CUmemGenericAllocationHandle before = *handle;
   return make_physical(

@@ -76,7 +76,7 @@ hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate alloc
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
   const int device_index = request.context.device_index;
-  Reservation reservation(request.process, device_index, units, request.api,
+  Reservation reservation(request.process, device_index, units, {request.api, request.bytes},
                           UpperCall::take(device_index, units));
   return allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
     return record_linear(request.process, reservation, request.context, address, {units, false});
@@ -90,7 +90,7 @@ hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
   const BlockCache::Ticket begun = blocks.begin(request.bytes > kBlock - kPage);
-  Reservation reservation(request.process, device_index, kUnits, request.api,
+  Reservation reservation(request.process, device_index, kUnits, {request.api, request.bytes},
                           begun.from_empty ? kUnits : UpperCall::take(device_index, kUnits));
   const hsa_status_t result =
       allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {

@@ -42,7 +42,7 @@ hsa_status_t hsa_amd_vmem_handle_create(hsa_amd_memory_pool_t pool, size_t size,
       break;
   }
   const uint64_t units = page_units(size);
-  Reservation reservation(process, context.device_index, units, UpperCall::name_or(api),
+  Reservation reservation(process, context.device_index, units, {UpperCall::name_or(api), size},
                           UpperCall::take(context.device_index, units));
   if (!reservation) return kOutOfResources;
   const hsa_amd_vmem_alloc_handle_t before = *handle;

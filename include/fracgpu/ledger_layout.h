@@ -128,7 +128,7 @@ struct RefusalRecord {
   uint64_t check;    // `check_of` all bytes behind it: one that is being written does not have it
   uint64_t number;   // of the refusal in this file, from 1
   uint64_t unix_ms;  // wall clock
-  uint64_t asked;    // units; 0: not known
+  uint64_t asked;    // units that it would have taken; 0: not known
   uint64_t own;      // units that the asking process held on the device
   uint64_t held;     // units that all processes of the tenant held there
   uint64_t cap;      // units, or kNoCap
@@ -147,7 +147,8 @@ struct RefusalRecord {
 
   char api[40];          // the function that was called, NUL-terminated
   char key[kNameBytes];  // of the device; empty: not known
-  uint64_t reserved_too[2];
+  uint64_t asked_bytes;  // what was asked for, where that is less than `asked`; 0: as `asked`
+  uint64_t reserved_too;
 };
 static_assert(sizeof(RefusalRecord) == 256);
 static_assert(offsetof(RefusalRecord, reason) == 64);

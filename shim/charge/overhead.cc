@@ -40,11 +40,11 @@ uint64_t room_if_alone(Process& process, int device_index) {
 }  // namespace
 
 OverheadReservation::OverheadReservation(Process& process, int device_index, uint64_t units,
-                                         const char* api, Kind kind, const ModuleImage& image,
-                                         const ContextLimit& limit)
+                                         const AskingCall& call, Kind kind,
+                                         const ModuleImage& image, const ContextLimit& limit)
     : process_(process),
       device_index_(device_index),
-      api_(api),
+      call_(call),
       kind_(kind),
       image_(image),
       limit_(limit),
@@ -83,7 +83,7 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
     if (kind_ == Kind::context || guessed) used_before_ = use_by_all(process, device_index);
     if (guessed) held_before_ = process.ledger.held(device_index);
   } else {
-    report_refusal(process, device_index, api, refusal);
+    report_refusal(process, device_index, call, refusal);
   }
 }
 
@@ -132,7 +132,7 @@ OverheadReservation::~OverheadReservation() {
 }
 
 void OverheadReservation::refused_by_driver() const {
-  report_driver_refusal(process_, device_index_, api_, units_);
+  report_driver_refusal(process_, device_index_, call_, units_);
 }
 
 // What the call has made of the overhead.
@@ -327,7 +327,7 @@ void OverheadReservation::report_excess(const Outcome& outcome) {
   refusal.asked = outcome.grown();
   refusal.held = process_.ledger.held(device_index_) - refusal.asked;
   refusal.cap = process_.ledger.cap(device_index_);
-  report_refusal(process_, device_index_, api_, refusal);
+  report_refusal(process_, device_index_, call_, refusal);
 }
 
 bool usage_is_told(Process& process, int device_index) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "shim/charge/refusal.h"
 #include "shim/process/process.h"
 
 namespace fracgpu {
@@ -56,7 +57,7 @@ class OverheadReservation {
   enum class Kind { given, context, runtime, module, array, limit };
 
   // `units`: the most that the call takes, or for a module an estimate.
-  OverheadReservation(Process& process, int device_index, uint64_t units, const char* api,
+  OverheadReservation(Process& process, int device_index, uint64_t units, const AskingCall& call,
                       Kind kind = Kind::given, const ModuleImage& image = {},
                       const ContextLimit& limit = {});
   // For a context or a module: by the largest that was seen, or by what is known of the image.
@@ -105,7 +106,7 @@ class OverheadReservation {
 
   Process& process_;
   int device_index_;
-  const char* api_;
+  AskingCall call_;
   Kind kind_;
   ModuleImage image_;
   ContextLimit limit_;

@@ -15,11 +15,17 @@ using layout::Reason;
 
 namespace {
 
+// What the program asked for where that is less than `taken` bytes; else 0.
+uint64_t asked_if_less(const AskingCall& call, uint64_t taken) {
+  const uint64_t above = UpperCall::asked_bytes(), asked = above != 0 ? above : call.bytes;
+  return asked < taken ? asked : 0;
+}
+
 // What the program asked for, and what that takes where it says more to a person.
-void append_asked(Message& line, uint64_t taken) {
-  const uint64_t asked = UpperCall::asked_bytes();
-  const Text<24> in_words = human_bytes(asked), rounded = human_bytes(taken);
-  if (asked == 0 || asked >= taken || in_words.view() == rounded.view()) {
+void append_asked(Message& line, const Refusal& refusal) {
+  const Text<24> in_words = human_bytes(refusal.asked_bytes);
+  const Text<24> rounded = human_bytes(refusal.asked * kUnit);
+  if (refusal.asked_bytes == 0 || in_words.view() == rounded.view()) {
     line.append("asked {}, ", rounded.view());
   } else {
     line.append("asked {} (which takes {}), ", in_words.view(), rounded.view());
@@ -28,10 +34,12 @@ void append_asked(Message& line, uint64_t taken) {
 
 }  // namespace
 
-void report_refusal(Process& process, int device_index, const char* api, Refusal& refusal) {
+void report_refusal(Process& process, int device_index, const AskingCall& call, Refusal& refusal) {
+  const char* const api = call.api;
   unsigned held_back = 0;
   UpperCall::note_refusal_reported();
   refusal.asked = std::min(refusal.asked, UINT64_MAX / kUnit);
+  refusal.asked_bytes = asked_if_less(call, refusal.asked * kUnit);
   if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
   process.ledger.record(device_index, api, refusal);
   if (device_index >= 0) publish_allocation_count(process, device_index);
@@ -45,7 +53,7 @@ void report_refusal(Process& process, int device_index, const char* api, Refusal
     if (refusal.reason == Reason::runtime) {
       line.append("the runtime is out of memory by its own count, ");
     } else {
-      append_asked(line, refusal.asked * kUnit);
+      append_asked(line, refusal);
     }
     if (refusal.reason == Reason::driver) line.append("which the driver does not have; ");
     line.append("in use {} of cap {}", human_bytes(refusal.held * kUnit).view(),
@@ -61,11 +69,12 @@ void report_refusal(Process& process, int device_index, const char* api, Refusal
   if (device_index >= 0) process.call_sites.report(process.allocations, device_index);
 }
 
-void report_driver_refusal(Process& process, int device_index, const char* api, uint64_t units) {
+void report_driver_refusal(Process& process, int device_index, const AskingCall& call,
+                           uint64_t units) {
   Refusal refusal{.reason = Reason::driver};
   process.ledger.explain(device_index, units, refusal);
   refusal.held -= std::min(refusal.held, units);
-  report_refusal(process, device_index, api, refusal);
+  report_refusal(process, device_index, call, refusal);
 }
 
 void report_runtime_refusal(Process& process, int device_index, const char* api) {

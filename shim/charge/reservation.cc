@@ -40,11 +40,11 @@ bool Reservation::ask(Refusal& refusal) {
 }
 
 void Reservation::refuse(Refusal& refusal) const {
-  report_refusal(process_, device_index_, api_, refusal);
+  report_refusal(process_, device_index_, call_, refusal);
 }
 
 void Reservation::refused_by_driver() const {
-  report_driver_refusal(process_, device_index_, api_, units_);
+  report_driver_refusal(process_, device_index_, call_, units_);
 }
 
 void publish_allocation_count(Process& process, int device_index) {

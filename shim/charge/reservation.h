@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "shim/charge/refusal.h"
 #include "shim/process/process.h"
 
 namespace fracgpu {
@@ -22,16 +23,15 @@ namespace fracgpu {
 // take `Process::cold_paths`, which the caller must not hold.
 class Reservation {
  public:
-  // Reserves `units` on the device for the function `api` (a string that outlives this), of which
-  // `charged` (at most `units`) are charged already and become part of the reservation. When the
-  // cap has no room, one line on stderr says so (rate-limited), `charged` is given back, and this
-  // is false.
-  Reservation(Process& process, int device_index, uint64_t units, const char* api,
+  // Reserves `units` on the device for the call, of which `charged` (at most `units`) are charged
+  // already and become part of the reservation. When the cap has no room, one line on stderr says
+  // so (rate-limited), `charged` is given back, and this is false.
+  Reservation(Process& process, int device_index, uint64_t units, const AskingCall& call,
               uint64_t charged = 0)
       : process_(process),
         device_index_(device_index),
         units_(units),
-        api_(api),
+        call_(call),
         granted_(units == charged ||
                  process.ledger.reserve_within_lease(device_index, units - charged)) {
     if (!granted_) reserve_slow(charged);
@@ -40,11 +40,11 @@ class Reservation {
   // The same, but only of what this process may hold unasked: where that is too little, nothing is
   // said, and `ask` goes on.
   struct Unasked {};
-  Reservation(Process& process, int device_index, uint64_t units, const char* api, Unasked)
+  Reservation(Process& process, int device_index, uint64_t units, const AskingCall& call, Unasked)
       : process_(process),
         device_index_(device_index),
         units_(units),
-        api_(api),
+        call_(call),
         granted_(units == 0 || process.ledger.reserve_within_lease(device_index, units)) {}
   // Makes room, as the first form does. False says why in `refusal`, for `refuse`, which says it to
   // people; or this may be called again when there may be more room.
@@ -86,7 +86,7 @@ class Reservation {
   Process& process_;
   int device_index_;
   uint64_t units_;
-  const char* api_;
+  AskingCall call_;
   bool granted_;
   bool lease_grew_ = false;
 };

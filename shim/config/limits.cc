@@ -13,7 +13,7 @@ namespace fracgpu {
 namespace {
 
 constexpr std::string_view kAccepted =
-    "accepted: 8GiB, 8gb, 512MiB, 50%, 0.5, per device 0=8GiB,1=25%, GPU-<uuid>=8GiB, "
+    "accepted: 8GiB, 8gb, 8Gi, 512MiB, 50%, 0.5, per device 0=8GiB,1=25%, GPU-<uuid>=8GiB, "
     "MIG-<uuid>=8GiB, AMD-<gpu_id>=8GiB or 0000:0c:00.0=8GiB";
 constexpr uint64_t kBillion = 1000000000;
 
@@ -60,14 +60,16 @@ bool take_number(std::string_view& text, uint64_t& whole, uint64_t& billionths) 
   return whole_digits > 0 || fraction_digits > 0;
 }
 
-// The power of two of a unit's name, or -1. GB and GiB are the same here, as in the image tags.
+// The power of two of a unit's name, or -1. GB and GiB are the same here, as in the image tags, and
+// so is Kubernetes' Gi.
 int shift_of(std::string_view unit) {
   if (equal_ignoring_case(unit, "b")) return 0;
   constexpr std::string_view kLetters = "kmgt";
   const size_t at = unit.empty() ? kLetters.npos : kLetters.find(lower(unit[0]));
   if (at == kLetters.npos) return -1;
   const std::string_view rest = unit.substr(1);
-  if (!rest.empty() && !equal_ignoring_case(rest, "b") && !equal_ignoring_case(rest, "ib")) {
+  if (!rest.empty() && !equal_ignoring_case(rest, "b") && !equal_ignoring_case(rest, "ib") &&
+      !equal_ignoring_case(rest, "i")) {
     return -1;
   }
   return static_cast<int>(10 * (at + 1));

@@ -7,7 +7,7 @@
 //                                     ("GPU-" and index of a GPU in MIG mode: each of its
 //                                     instances)
 //            | [domain ":"] bus ":" device "." function ["/" partition]
-//   amount   = number unit          8GiB 8gb 1.5G 512MiB   (all units are powers of 1024)
+//   amount   = number unit          8GiB 8gb 8Gi 1.5G 512MiB (all units are powers of 1024)
 //            | number "%"           50%  12.5%             of the device's own memory
 //            | fraction             0.5  0.125  1.0        of the device's own memory
 // A fraction is written with a point; a bare integer is refused, because 8

@@ -75,7 +75,8 @@ struct ProcessName {
 // Why a reservation was refused, for the line a person reads. All amounts in units.
 struct Refusal {
   uint64_t asked = 0;
-  uint64_t held = 0;  // by all processes of the tenant
+  uint64_t asked_bytes = 0;  // what the program asked for, where that is less; 0: as `asked`
+  uint64_t held = 0;         // by all processes of the tenant
   uint64_t cap = 0;
   uint64_t largest_held = 0;
   uint32_t largest_pid = 0;  // host PID where known, else the PID in its own namespace

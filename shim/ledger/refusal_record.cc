@@ -39,6 +39,7 @@ void Ledger::record(int device, const char* api, const Refusal& refusal) const {
   record.number = ledger.refusal_number.fetch_add(1, kRelaxed) + 1;
   record.unix_ms = unix_now_ms();
   record.asked = refusal.asked;
+  record.asked_bytes = refusal.asked_bytes;
   record.own = known ? held_by_self(device) : 0;
   record.held = refusal.held;
   record.cap = refusal.cap;

@@ -33,6 +33,34 @@ TEST_F(CapTest, FillsUpToTheCapAndIsThenOutOfMemory) {
       << outcome.err;
 }
 
+// The line has what the program asked for, and what that takes where it differs; and so has the
+// ledger's record, for `explain`.
+TEST_F(CapTest, ARefusalSaysWhatWasAskedFor) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"alloc 64MiB", "asked 64.0 MiB, "},
+      {"alloc 33MiB", "asked 33.0 MiB (which takes 34.0 MiB), "},
+      {"alloc 32MiB alloc 100", "asked 100 bytes (which takes 2.0 MiB), "},
+      {"alloc 18446744073709551615", "asked 15.9 EiB, "},
+      {"alloc 9223372036854775809", "asked 8.0 EiB, "},
+      {"managed 33MiB", "asked 33.0 MiB (which takes 34.0 MiB), "},
+      {"managed 18446744073709551615", "asked 15.9 EiB, "},
+      {"pitch 100 512KiB 4", "asked 50.0 MiB (which takes 256.0 MiB), "},
+      {"pitch 4294967296 4294967296 4", "asked 15.9 EiB, "},
+      {"alloc 4MiB pooled 3MiB", "asked 3.0 MiB (which takes 32.0 MiB), "},
+      {"alloc 4MiB pooled 33MiB", "asked 33.0 MiB (which takes 34.0 MiB), "},
+      {"pooled 18446744073709551615", "asked 15.9 EiB, "}};
+  const std::string cap = std::to_string(256 + 32) + "MiB";
+  for (const auto& [commands, said] : cases) {
+    const Outcome outcome = client(cap, words(std::string("init retain ") + commands));
+    EXPECT_NE(outcome.err.find(said), std::string::npos) << commands << ": " << outcome.err;
+  }
+  const std::string explained = run({TEST_FRACGPU, "explain", tenant_}, bare()).out;
+  EXPECT_NE(explained.find("asked for 15.9 EiB."), std::string::npos) << explained;
+  client(cap, words("init retain alloc 4MiB pooled 3MiB"));
+  const std::string last = run({TEST_FRACGPU, "explain", tenant_}, bare()).out;
+  EXPECT_NE(last.find("asked for 3.0 MiB (which"), std::string::npos) << last;
+}
+
 TEST_F(CapTest, TotalMemoryIsTheCap) {
   const Outcome outcome = client("8GiB", words("init total"));
   EXPECT_EQ(field(line_of(outcome.out, "total"), "bytes="), 8 * kGiB) << outcome.out;

@@ -44,10 +44,12 @@ def check_of(data):
 
 
 def record(number, asked=3 * GIB, reason=0, api=b"cuMemAlloc", command=b"train", key=b"GPU-test",
-           largest=(3999, b"big")):
-    """One refusal by PID 4000, which held 1 GiB itself; a process that held 4 GiB held the most."""
-    text = struct.pack("<7QIIIIQQII16s16s40s64s16x", number, (1700000000123 + number) % 2**64, asked, GIB, 6 * GIB,
-                       8 * GIB, 4 * GIB, reason, 0, 4000, 7, 1, 1, largest[0], 0, largest[1], command, api, key)
+           largest=(3999, b"big"), exactly=0):
+    """One refusal by PID 4000, which held 1 GiB itself; a process that held 4 GiB held the most. `exactly`: the
+    bytes that it asked for, where that is less."""
+    text = struct.pack("<7QIIIIQQII16s16s40s64sQ8x", number, (1700000000123 + number) % 2**64, asked, GIB, 6 * GIB,
+                       8 * GIB, 4 * GIB, reason, 0, 4000, 7, 1, 1, largest[0], 0, largest[1], command, api, key,
+                       exactly)
     return struct.pack("<Q", check_of(text)) + text
 
 

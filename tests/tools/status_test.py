@@ -7,8 +7,8 @@ import struct
 import subprocess
 import sys
 
-from made_ledger import (ALLOCATIONS_AT, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, SIZE, SLOT_AT, check_of, ledger, live_in,
-                         record, with_records)
+from made_ledger import (ALLOCATIONS_AT, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
+                         live_in, record, with_records)
 
 PREFIX = f"status-test-{os.getpid()}-"
 
@@ -87,7 +87,7 @@ def test_records_of_refusals():
     last = dict(refused[0])
     assert last == {
         "number": 65, "unix_ms": 1700000000188, "reason": "cap", "device": "GPU-test", "api": "cuMemCreate",
-        "host_pid": 4000, "pid": 7, "uid": 0, "user": "root", "command": "train", "asked_bytes": 3 << 30,
+        "host_pid": 4000, "pid": 7, "uid": 0, "user": "root", "command": "train", "asked_bytes": 3 << 30, "needed_bytes": 3 << 30,
         "cap_bytes": 8 << 30, "used_bytes": 6 << 30, "own_bytes": 1 << 30, "largest_bytes": 4 << 30,
         "largest_pid": 3999, "largest_command": "big"}, last
     assert json.loads(explain(name, "--json")[1])["tenants"][0]["refused"][0].items() >= last.items()
@@ -101,6 +101,11 @@ def test_records_of_refusals():
                  "- a request of at most 2.0 GiB", "- waiting for big (PID 3999) to free some of it"):
         assert said in words, (said, out)
     assert [line.split()[1:4] for line in out.splitlines()[-2:]] == [["4000", "train", "cuMemAlloc"]] * 2, out
+
+    write("records", with_records(ledger([]), {0: record(1, asked=4 * MIB, exactly=3 << 20)}))
+    last = json.loads(status(name, "--json")[1])["tenants"][0]["refused"][0]
+    assert (last["asked_bytes"], last["needed_bytes"]) == (3 << 20, 4 << 20), last
+    assert "It asked for 3.0 MiB (which takes 4.0 MiB)." in " ".join(explain(name)[1].split()), explain(name)
 
     write("records", ledger([]))
     assert "was refused 3 times, of which no record can be read." in explain(name)[1]

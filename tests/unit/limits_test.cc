@@ -25,6 +25,10 @@ TEST(LimitsTest, AbsoluteAmounts) {
   EXPECT_EQ(cap("8GiB"), 8 * kGiB);
   EXPECT_EQ(cap("8gb"), 8 * kGiB);  // as in the image tags, not 8e9
   EXPECT_EQ(cap("8G"), 8 * kGiB);
+  EXPECT_EQ(cap("8Gi"), 8 * kGiB);  // as Kubernetes writes it
+  EXPECT_EQ(cap("512mi"), kGiB / 2);
+  EXPECT_EQ(cap("1048576Ki"), kGiB);
+  EXPECT_EQ(cap("0.0625Ti"), 64 * kGiB);
   EXPECT_EQ(cap(" 8 GiB "), 8 * kGiB);
   EXPECT_EQ(cap("512MiB"), kGiB / 2);
   EXPECT_EQ(cap("1.5GiB"), kGiB + kGiB / 2);

@@ -85,6 +85,7 @@ Json json_of(const RefusalUse& refusal) {
       {"user", refusal.user},
       {"command", refusal.command},
       {"asked_bytes", or_null(refusal.asked)},
+      {"needed_bytes", or_null(refusal.needed)},
       {"cap_bytes", or_null(refusal.cap)},
       {"used_bytes", refusal.held},
       {"own_bytes", refusal.own},

@@ -222,7 +222,11 @@ std::optional<RefusalUse> read_refusal(const layout::RefusalPlace& place, HostPi
                      : host_pids.find(record.pid_namespace, record.pid, record.start_time);
   use.pid = record.pid;
   use.start_time = record.start_time;
-  if (record.asked != 0) use.asked = to_bytes(record.asked);
+  if (record.asked != 0) {
+    use.needed = to_bytes(record.asked);
+    const bool exact = record.asked_bytes != 0 && record.asked_bytes < *use.needed;
+    use.asked = exact ? record.asked_bytes : *use.needed;
+  }
   if (record.cap != layout::kNoCap) use.cap = to_bytes(record.cap);
   use.own = to_bytes(record.own);
   use.held = to_bytes(record.held);

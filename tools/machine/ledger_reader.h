@@ -78,7 +78,8 @@ struct RefusalUse {
   uint32_t host_pid = 0;  // 0: not known
   uint32_t pid = 0;
   uint64_t start_time = 0;
-  std::optional<uint64_t> asked;  // none: not known
+  std::optional<uint64_t> asked;   // exactly what the program asked for; none: not known
+  std::optional<uint64_t> needed;  // what that takes: at least as much
   std::optional<uint64_t> cap;
   uint64_t own = 0;   // held by the asking process
   uint64_t held = 0;  // by the tenant

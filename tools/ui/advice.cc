@@ -56,21 +56,21 @@ class Advisor {
 
   // It does not matter any more how things stood then.
   bool fits_now() const {
-    return lives_ && now_->cap && refusal_.asked && now_->used <= *now_->cap &&
-           *refusal_.asked <= *now_->cap - now_->used;
+    return lives_ && now_->cap && refusal_.needed && now_->used <= *now_->cap &&
+           *refusal_.needed <= *now_->cap - now_->used;
   }
 
   void of_cap() {
-    if (!refusal_.asked || !refusal_.cap) return;
-    const uint64_t cap = *refusal_.cap, asked = *refusal_.asked;
+    if (!refusal_.needed || !refusal_.cap) return;
+    const uint64_t cap = *refusal_.cap, needed = *refusal_.needed;
     const uint64_t free = cap - std::min(cap, refusal_.held);
     if (fits_now()) {
       say("nothing more: {} are free under the cap now, so that it would be granted",
           bytes(*now_->cap - now_->used));
     }
-    larger_cap(refusal_.held > UINT64_MAX - asked ? UINT64_MAX : refusal_.held + asked);
+    larger_cap(refusal_.held > UINT64_MAX - needed ? UINT64_MAX : refusal_.held + needed);
     if (free > 0) say("a request of at most {}", bytes(free));
-    others(cap, asked);
+    others(cap, needed);
     if (refusal_.own > 0) {
       say("freeing some of the {} that the process itself held (what a framework keeps cached "
           "counts; PyTorch: torch.cuda.empty_cache())",
@@ -112,10 +112,10 @@ class Advisor {
   uint64_t now_used() const { return now_ == nullptr ? 0 : now_->used; }
 
   // Another process that held enough by itself, or the most.
-  void others(uint64_t cap, uint64_t asked) {
+  void others(uint64_t cap, uint64_t needed) {
     if (held_the_most_itself(refusal_) || refusal_.largest == 0) return;
     const bool enough =
-        asked <= cap && refusal_.held - std::min(refusal_.held, refusal_.largest) <= cap - asked;
+        needed <= cap && refusal_.held - std::min(refusal_.held, refusal_.largest) <= cap - needed;
     say("waiting for {} (PID {}) to free {}: it held {}, the most", refusal_.largest_command,
         refusal_.largest_pid, enough ? "some of it" : "what it has and others too",
         bytes(refusal_.largest));

@@ -106,6 +106,13 @@ std::string earlier(const TenantUse& tenant) {
   return text;
 }
 
+// What was asked for, and what that takes where it says more to a person.
+std::string asked_text(const RefusalUse& one) {
+  if (!one.asked) return "memory";
+  const std::string asked = bytes(*one.asked), needed = bytes(*one.needed);
+  return asked == needed ? asked : fmt::format("{} (which takes {})", asked, needed);
+}
+
 }  // namespace
 
 std::string story(const MachineState& machine, const RefusalUse& one) {
@@ -113,12 +120,12 @@ std::string story(const MachineState& machine, const RefusalUse& one) {
       "{}, {} (PID {}, user {}) called {} on {}.", full_moment(one.unix_ms / 1000), one.command,
       pid_text(one.host_pid, one.pid), one.user, one.api, device_text(machine, one.key));
   text[0] = static_cast<char>(toupper(static_cast<unsigned char>(text[0])));
-  const std::string asked = one.asked ? bytes(*one.asked) : "memory";
+  const std::string asked = asked_text(one);
   const std::string cap = one.cap ? bytes(*one.cap) : "no cap";
   switch (one.reason) {
     case Reason::cap: {
       const uint64_t free = one.cap.value_or(0) - std::min(one.cap.value_or(0), one.held);
-      const uint64_t missing = one.asked.value_or(0) - std::min(one.asked.value_or(0), free);
+      const uint64_t missing = one.needed.value_or(0) - std::min(one.needed.value_or(0), free);
       text += fmt::format(" It asked for {}. Of the cap of {}, {} were in use", asked, cap,
                           bytes(one.held));
       if (one.cap && one.held > *one.cap) {
