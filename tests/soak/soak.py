@@ -1,6 +1,6 @@
-"""soak.py BUILD [--seconds N] [--seed N] [--report FILE]: a machine in a bad hour, and what must hold all along.
+"""soak.py BUILD [--seconds N] [--seed N] [--linger-ms N] [--report FILE]: a machine in a bad hour, and what must hold all along.
 
-Tenants of two users run on a simulated node whose dead keep their memory for a while. Processes come, are stopped, go on
+Tenants of two users run on a simulated node, whose dead may keep their memory for a while. Processes come, are stopped, go on
 and are killed at random, some of them in PID namespaces; caps are raised and lowered while they run; launches claim
 fractions of a GPU; /dev/shm fills up and is emptied. INVARIANTS says what must hold; the report, how often each was
 looked at. The judge is the node's own accounting, the kernel, and what programs print.
@@ -25,7 +25,6 @@ import time
 MIB, GIB = 1 << 20, 1 << 30
 NOBODY = 65534
 SHM_BYTES = 256 * MIB
-LINGER_MS = 100
 STEP_S = 90  # what any one step may take, on a machine with much other work
 # Between two looks at the same standing process there may be buffers of the C library and pages of the heap.
 RSS_SLACK = 16 * MIB
@@ -114,7 +113,7 @@ def threads_stand_still(pid):
 
 
 class Soak:
-    def __init__(self, build, seconds, seed):
+    def __init__(self, build, seconds, seed, linger_ms):
         self.build, self.seconds, self.chance, self.told = build, seconds, random.Random(seed), Invariants()
         self.counts, self.clients, self.number = {}, [], 0
         self.folder = tempfile.mkdtemp(prefix="soak-")
@@ -126,7 +125,7 @@ class Soak:
             "PATH": os.environ["PATH"], "LC_ALL": "C", "FRACGPU_SIM_NODE": self.node,
             "LD_LIBRARY_PATH": ":".join([f"{build}/sim", *(os.path.dirname(path) for path in runtimes[-1:])])}
         self.kfd = f"{build}/sim/libsimkfd.so"
-        self.simnode("create", self.node, "--profile", "a100-40gb+mi210", "--context-mib", "64", "--linger-ms", str(LINGER_MS))
+        self.simnode("create", self.node, "--profile", "a100-40gb+mi210", "--context-mib", "64", "--linger-ms", str(linger_ms))
         os.chmod(self.node, 0o666)
         self.has_hip = subprocess.run([f"{build}/tests/clients/hip_program", "init"], check=False, capture_output=True,
                                       env={**self.environment, "LD_PRELOAD": self.kfd}).returncode == 0
@@ -416,8 +415,14 @@ class Soak:
             os.unlink("/dev/shm/filler")
             self.full_until = None
 
+    def notice_deaths(self):
+        """The node counts from when somebody looks how long the memory of the dead stays; a driver, from their death."""
+        while not self.over.wait(0.03):
+            subprocess.run([f"{self.build}/tests/sim/simnode", "show", self.node], check=False, stdout=subprocess.DEVNULL)
+
     def run(self):
-        self.full_until = None
+        self.full_until, self.over = None, threading.Event()
+        threading.Thread(target=self.notice_deaths, daemon=True).start()
         for tenant in self.standing:
             self.start_standing(tenant)
         begin = time.monotonic()
@@ -481,6 +486,7 @@ class Soak:
         self.told.check("left", not left, lambda: ", ".join(left))
 
     def close(self):
+        self.over.set()
         for client in self.clients:
             signal_all(client.pids(), signal.SIGKILL)
             client.process.wait()
@@ -508,6 +514,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--report", help="write the report there, as Markdown; it is printed in any case")
+    parser.add_argument("--linger-ms", type=int, default=0, help="how long the memory of the dead stays theirs")
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("skipped: needs root, for a /dev/shm of its own")
@@ -517,7 +524,7 @@ def main():
         signal.signal(number, signal.SIG_DFL)
     begin = time.monotonic()
     try:
-        soak = Soak(os.path.abspath(options.build), options.seconds, options.seed)
+        soak = Soak(os.path.abspath(options.build), options.seconds, options.seed, options.linger_ms)
     except (OSError, subprocess.CalledProcessError) as reason:
         print("skipped: no /dev/shm of its own can be made:", reason)
         sys.exit(77)
