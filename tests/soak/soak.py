@@ -377,8 +377,9 @@ class Soak:
     def look_at_rest(self, tenant):
         """Stops all of the tenant's processes, and compares."""
         there = [each for each in self.clients if each.tenant is tenant and each.kind != "standing"]
-        stopped = [each for each in there if each.stopped_at is None]
-        if any(each.killed for each in there):
+        stopped = there
+        # Who was stopped before may be let go on meanwhile.
+        if any(each.killed or each.stopped_at is not None for each in there):
             return
         signal_all([pid for each in stopped for pid in each.pids()[-1:]], signal.SIGSTOP)
         begin = time.monotonic()
