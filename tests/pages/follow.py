@@ -26,6 +26,7 @@ NOT_RUN = [
     (r"containers/packages\.sh\b", "installs packages"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),
     (r"(python3 )?tests/containers/start_cost\.py\b", "measures, for minutes"),
+    (r"(python3 )?tests/soak/soak\.py\b", "runs for an hour; the test soak runs it for seconds"),
     (r"(python3 )?bench/run\.py\b", "measures; the test bench_runs runs it"),
     (r"docker buildx bake\b", "needs Docker; tests/containers/dockerfile_test.py builds what it names"),
     (r"docker run --gpus all --pid=host --ipc=host IMAGE$", "needs Docker; tests/containers/image_test.py uses podman"),

@@ -46,6 +46,19 @@ int depth_below_caller(const std::string& proc) {
   return depth;
 }
 
+// Whether the caller is in the outermost namespace that the machine shows.
+bool sees_every_pid() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("NSpid:", 0) != 0) continue;
+    std::istringstream numbers(line.substr(6));
+    int count = 0;
+    for (int pid; numbers >> pid;) ++count;
+    return count == 1;
+  }
+  return true;
+}
+
 }  // namespace
 
 int pid_for_caller(const ProcessInfo& process, const ListRules& rules) {
@@ -53,6 +66,8 @@ int pid_for_caller(const ProcessInfo& process, const ListRules& rules) {
   const int own = rules.thread_pids ? process.tid : process.pid;
   const int host = rules.thread_pids ? process.host_tid : process.host_pid;
   if (process.pid_namespace == own_namespace()) return own;
+  // The kernel's record of a PID keeps its numbers after the process (struct pid, pid_vnr).
+  if (process.lingering && sees_every_pid()) return host;
   const std::string proc = "/proc/" + std::to_string(process.host_pid);
   // A process in a container of its own cannot know its PID farther out: another has that number.
   if (namespace_of(proc) != process.pid_namespace) return 0;
