@@ -46,10 +46,11 @@ constexpr uint64_t kSpareFraction = 64;
 // refused, and that much later. No public figure says what drivers take; tests/hardware.sh measures
 // it, as death.listed_ms.
 constexpr uint64_t kReleaseTimeout_ms = 300;
-// The same where nobody tells, and a dead process's memory is taken to be free after a while: a
-// little more than the longest while (process/memory_of_the_dead.cc), so that a program is not
-// refused what the one before it has given back.
-constexpr uint64_t kAwaitedTimeout_ms = 1500;
+// The same where nobody tells, and the device's own use shows it only after 200 ms
+// (process/memory_of_the_dead.cc): so that a program is not refused on a crowded machine what the
+// one before it has given back. Less than the second after which memory that is there still is
+// taken to be free: with 1,500 such memory was given out by the first refusal.
+constexpr uint64_t kAwaitedTimeout_ms = 600;
 
 // How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each
 // see the other's units, at most for as long as one look takes. With one look 10 of 3,681 tries

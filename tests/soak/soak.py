@@ -120,7 +120,9 @@ class Soak:
         os.chmod(self.folder, 0o777)
         self.own_mounts()
         self.node = f"{self.folder}/memory/node"
-        runtimes = sorted(glob.glob(f"{build}/parts/hip-*/usr/lib/x86_64-linux-gnu/libamdhip64.so"))
+        # Releases that come with a C library of their own run only by its loader.
+        runtimes = [path for path in sorted(glob.glob(f"{build}/parts/hip-*/usr/lib/x86_64-linux-gnu/libamdhip64.so"))
+                    if not os.path.exists(os.path.join(os.path.dirname(path), "libc.so.6"))]
         self.environment = {
             "PATH": os.environ["PATH"], "LC_ALL": "C", "FRACGPU_SIM_NODE": self.node,
             "LD_LIBRARY_PATH": ":".join([f"{build}/sim", *(os.path.dirname(path) for path in runtimes[-1:])])}
