@@ -48,7 +48,8 @@ struct Needs {
 template <typename T>
 class Array {
  public:
-  explicit Array(size_t count) : bytes_(count * sizeof(T)) {
+  // T is a handle in places.
+  explicit Array(size_t count) : bytes_(count * sizeof(T)) {  // NOLINT(bugprone-sizeof-expression)
     if (count == 0) return;
     void* const mapped =
         mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -109,8 +109,9 @@ Release driver_released(const DeadProcess& dead, const char* device_key) {
   if (now != 0 && dead.start_time != 0 && now != dead.start_time) return Release::pid_reused;
   // A driver's first answer may fail; a second failure is taken to be permanent.
   uint64_t bytes = 0;
-  const bool is_told = is_named && (backend.usage_of(dead.host_pid, device_key, bytes) ||
-                                    backend.usage_of(dead.host_pid, device_key, bytes));
+  const auto ask = [&] { return backend.usage_of(dead.host_pid, device_key, bytes); };
+  bool is_told = is_named && ask();
+  if (is_named && !is_told) is_told = ask();
   if (is_told && bytes > 0) {
     // Listed still, but not there any more.
     uint64_t most = 0;
