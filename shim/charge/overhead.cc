@@ -315,7 +315,7 @@ void OverheadReservation::charge(const OverheadLock& lock, const Outcome& outcom
     overhead.read_again_ms.store(0, std::memory_order_relaxed);
   }
   charge_overhead(lock, device_index_, outcome.after, units_);
-  if (outcome.reading == Reading::believed) note_reading(overhead, outcome.exact);
+  if (outcome.reading == Reading::believed) note_reading(lock, device_index_, outcome.exact);
   publish_allocation_count(process_, device_index_);
   overhead.pending.fetch_sub(units_, std::memory_order_relaxed);
   units_ = 0;

@@ -184,7 +184,11 @@ uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) - std::min(units_for(bytes), not_overhead);
 }
 
-void note_reading(Overhead& overhead, bool exact) {
+void note_reading(const OverheadLock& lock, int device_index, bool exact) {
+  // What was guessed is no part of the charge any more, and must not be taken off it when later
+  // readings fail.
+  lock.process().guessed_charges.forget_device(device_index);
+  Overhead& overhead = lock.process().overhead[device_index];
   overhead.unconfirmed = overhead.unread_arrays = 0;
   overhead.arrays_gone = 0;
   if (++overhead.readings == 0) overhead.readings = 1;
@@ -206,7 +210,7 @@ Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t 
                               : measure_overhead(lock, device_index, own, bounds);
   if (reading == Reading::believed) {
     charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
-    note_reading(overhead, bounds.exact());
+    note_reading(lock, device_index, bounds.exact());
   } else if (reading == Reading::unknown) {
     const uint64_t least = least_overhead(process, device_index, own);
     if (least > overhead.units) charge_overhead(lock, device_index, least);

@@ -37,7 +37,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0);
 
 // A reading has told how large the overhead is, and it is charged so.
-void note_reading(Overhead& overhead, bool exact);
+void note_reading(const OverheadLock& lock, int device_index, bool exact);
 
 // The least overhead that this process must have, by what it has mapped; 0 where that tells
 // nothing. `own` units are reserved by the calling thread.

@@ -120,6 +120,11 @@ class GuessedCharges {
     return charge;
   }
 
+  // Removes what is charged on the device without a visit: a reading has told what there is.
+  void forget_device(int device_index) {
+    entries_.erase_if([&](const Entry& entry) { return entry.device_index == device_index; });
+  }
+
   // Removes what the context has, which the driver has destroyed, and calls visit(entry) for each.
   template <typename Visit>
   void take_of(uint16_t context, Visit visit) {

@@ -77,6 +77,17 @@ TEST(GuessedChargesTest, EachIsGivenBack) {
   EXPECT_EQ(modules.take(GuessedCharges::key_of(handle(2))).units, 2u);
 }
 
+// What a reading has told is not given back by a guess.
+TEST(GuessedChargesTest, IsForgottenWhenAReadingTells) {
+  GuessedCharges charges;
+  const uint64_t limit = GuessedCharges::key_of_limit(1, 2);
+  charges.enter({.key = limit, .units = 100, .device_index = 0, .context = 1, .value = 7});
+  charges.enter({.key = GuessedCharges::key_of(handle(1)), .units = 200, .device_index = 3});
+  charges.forget_device(0);
+  EXPECT_EQ(charges.find(limit).units, 0u);
+  EXPECT_EQ(charges.take(GuessedCharges::key_of(handle(1))).units, 200u) << "of another device";
+}
+
 TEST(LibraryTableTest, IsLoadedByContext) {
   LibraryTable table;
   table.enter(handle(1), 1);
