@@ -14,6 +14,7 @@
 #include "shim/base/elf.h"
 #include "shim/base/elf_file.h"
 #include "shim/base/environment.h"
+#include "shim/base/fnv.h"
 #include "shim/base/text.h"
 
 namespace fracgpu {
@@ -61,7 +62,7 @@ class Search {
   // Whether the file, or what it needs, binds past us.
   bool file_does(const char* path, const Link* wanted_by) {
     if (files_ == kMost || ++depth_ == kMostDeep) return true;
-    seen_[files_++] = hash_of(path);
+    seen_[files_++] = Fnv1a().mix(std::string_view(path)).value();
     const elf::File file(path);
     const std::string_view whole = path;
     const size_t slash = whole.rfind('/');
@@ -103,16 +104,11 @@ class Search {
   // The hash table of this library's own names is asked, so that there is no second list of them.
   bool is_ours(const char* name) const { return elf::find_symbol(self_, name) != nullptr; }
 
-  static uint64_t hash_of(std::string_view text) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return hash;
-  }
-
   bool candidate_does(const Path& path, const Link* wanted_by, bool& found) {
     if (access(path.c_str(), F_OK) != 0) return false;
     found = true;
-    if (std::find(seen_, seen_ + files_, hash_of(path.view())) != seen_ + files_) return false;
+    if (std::find(seen_, seen_ + files_, Fnv1a().mix(path.view()).value()) != seen_ + files_)
+      return false;
     return file_does(path.c_str(), wanted_by);
   }
 

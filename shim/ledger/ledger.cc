@@ -46,10 +46,9 @@ constexpr uint64_t kSpareFraction = 64;
 // refused, and that much later. No public figure says what drivers take; tests/hardware.sh measures
 // it, as death.listed_ms.
 constexpr uint64_t kReleaseTimeout_ms = 300;
-// The same where nobody tells, and the device's own use shows it only after 200 ms
-// (process/memory_of_the_dead.cc): so that a program is not refused on a crowded machine what the
-// one before it has given back. Less than the second after which memory that is there still is
-// taken to be free: with 1,500 such memory was given out by the first refusal.
+// The same where nobody tells. The device's own use shows after 200 ms that memory is free
+// (process/memory_of_the_dead.cc), and on a crowded machine it takes longer to look. After a second
+// memory that is still there is taken to be free: with 1,500 the first refusal gave it out.
 constexpr uint64_t kAwaitedTimeout_ms = 600;
 
 // How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each

@@ -252,9 +252,10 @@ bool LedgerFile::is_lived_in(const char* tenant) {
   return alive;
 }
 
-bool LedgerFile::any_slot_is_alive(int fd) {
-  struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(0));
-  locks.l_len = layout::kMaxSlots;
+bool LedgerFile::any_slot_is_alive(int fd, uint32_t first, uint32_t end) {
+  if (first == end) return false;  // a length of 0 would mean: to the end of the file
+  struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(first));
+  locks.l_len = end - first;
   return fcntl(fd, F_OFD_GETLK, &locks) != 0 || locks.l_type != F_UNLCK;
 }
 

@@ -54,7 +54,7 @@ class LedgerFile {
 
   // Whether some live process holds the slot. `fd` comes from reopen().
   static bool slot_is_alive(int fd, uint32_t slot);
-  static bool any_slot_is_alive(int fd);
+  static bool any_slot_is_alive(int fd, uint32_t first = 0, uint32_t end = layout::kMaxSlots);
   // The same of a tenant's file that is not mapped, in three system calls; false when there is
   // none.
   static bool is_lived_in(const char* tenant);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "shim/base/byte_lock.h"
 #include "shim/base/clock.h"
 #include "shim/ledger/ledger.h"
 #include "shim/ledger/ledger_path.h"
@@ -33,7 +32,8 @@ constexpr uint64_t kRemembered_s = 600;
 constexpr int kSweepLooks = 32;
 constexpr uint64_t kSweepTime_ms = 2;
 
-// The names of launch trees, containers and `fracgpu run`, which come once.
+// The names of launch trees, containers (both of config/identity.cc) and `fracgpu run`
+// (tools/launch/member.cc), which come once.
 bool is_made_up(std::string_view tenant) {
   for (const std::string_view start : {"tree-", "container-", "run-"}) {
     if (tenant.substr(0, start.size()) == start) return true;
@@ -53,14 +53,6 @@ bool is_remembered(const LedgerFile& file, uint64_t now_s) {
     for (const layout::Slot& slot : ledger.slots) last_s = std::max(last_s, slot.claimed_unix_s);
   }
   return now_s < last_s + kRemembered_s;
-}
-
-// Whether a process lives in one of the slots from `first` to before `end`.
-bool is_any_alive(int fd, uint32_t first, uint32_t end) {
-  if (first == end) return false;  // a length of 0 would mean: to the end of the file
-  struct flock locks = byte_lock(F_WRLCK, layout::lock_offset(first));
-  locks.l_len = end - first;
-  return fcntl(fd, F_OFD_GETLK, &locks) != 0 || locks.l_type != F_UNLCK;
 }
 
 // The folder is sticky.
@@ -90,8 +82,8 @@ void Ledger::leave_for_good(uint64_t now_s) {
   // First without the lock: most processes end with what they hold.
   if (!nobody_holds_anything() || is_remembered(file_, now_s)) return;
   const GrowLock lock(file_, GrowLock::LockTimeout::none);
-  if (!lock || !may_remove(lock.fd()) || is_any_alive(lock.fd(), 0, slot_) ||
-      is_any_alive(lock.fd(), slot_ + 1, kMaxSlots)) {
+  if (!lock || !may_remove(lock.fd()) || LedgerFile::any_slot_is_alive(lock.fd(), 0, slot_) ||
+      LedgerFile::any_slot_is_alive(lock.fd(), slot_ + 1)) {
     return;
   }
   // Other threads of this process may be reserving within its leases still.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "shim/base/clock.h"
+#include "shim/base/fnv.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/config/identity.h"
 #include "shim/vendor/backend.h"
@@ -44,13 +45,10 @@ constinit Awaited awaited[kMostAwaited];
 constinit StaticSpinLock awaiting;
 
 uint64_t name_of(const DeadProcess& dead, const char* device_key) {
-  uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
-  for (const char c : std::string_view(device_key)) mix(static_cast<unsigned char>(c));
-  mix(dead.pid);
-  mix(dead.pid_namespace);
-  mix(dead.start_time);
-  return hash | 1;
+  Fnv1a hash;
+  hash.mix(std::string_view(device_key));
+  hash.mix(uint64_t{dead.pid}).mix(dead.pid_namespace).mix(dead.start_time);
+  return hash.value() | 1;
 }
 
 // The most that dead processes still have of the device, in bytes, with what no process has and, in

@@ -66,8 +66,8 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
 }
 
 PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
-  // A call of the driver that allocates takes microseconds, or what the work before it takes; with
-  // a thread that does not come back from one, the driver itself is of no use to the others.
+  // An allocation takes the driver microseconds, or as long as the work before it. Where a thread
+  // does not come back from one, the others could do nothing in the driver either.
   constexpr uint64_t kMost_ms = 10'000;
   constexpr int kFewYields = 100;
   uint64_t since_ms = 0;

@@ -46,17 +46,16 @@ int depth_below_caller(const std::string& proc) {
   return depth;
 }
 
-// Whether the caller is in the outermost namespace that the machine shows.
-bool sees_every_pid() {
-  std::ifstream status("/proc/self/status");
+// The numbers of a process or thread from the outermost PID namespace inwards; none if it is gone.
+std::vector<int> numbers_of(const std::string& status_file) {
+  std::ifstream status(status_file);
+  std::vector<int> pids;
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("NSpid:", 0) != 0) continue;
     std::istringstream numbers(line.substr(6));
-    int count = 0;
-    for (int pid; numbers >> pid;) ++count;
-    return count == 1;
+    for (int pid; numbers >> pid;) pids.push_back(pid);
   }
-  return true;
+  return pids;
 }
 
 }  // namespace
@@ -67,17 +66,13 @@ int pid_for_caller(const ProcessInfo& process, const ListRules& rules) {
   const int host = rules.thread_pids ? process.host_tid : process.host_pid;
   if (process.pid_namespace == own_namespace()) return own;
   // The kernel's record of a PID keeps its numbers after the process (struct pid, pid_vnr).
-  if (process.lingering && sees_every_pid()) return host;
+  if (process.lingering && numbers_of("/proc/self/status").size() == 1) return host;
   const std::string proc = "/proc/" + std::to_string(process.host_pid);
   // A process in a container of its own cannot know its PID farther out: another has that number.
   if (namespace_of(proc) != process.pid_namespace) return 0;
   const int depth = depth_below_caller(proc);
-  std::ifstream status("/proc/" + std::to_string(host) + "/status");
-  for (std::string line; depth >= 0 && std::getline(status, line);) {
-    if (line.rfind("NSpid:", 0) != 0) continue;
-    std::istringstream numbers(line.substr(6));
-    std::vector<int> pids;
-    for (int pid; numbers >> pid;) pids.push_back(pid);
+  const std::vector<int> pids = numbers_of("/proc/" + std::to_string(host) + "/status");
+  if (depth >= 0 && !pids.empty()) {
     const auto inner = static_cast<size_t>(depth);
     return inner < pids.size() ? pids[pids.size() - 1 - inner] : 0;
   }

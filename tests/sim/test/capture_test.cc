@@ -19,6 +19,18 @@ uint64_t mib(TestNode& node) {
   return node->used(0) / kMiB;
 }
 
+// In another thread of the context.
+int in_thread(const std::function<int()>& call) {
+  int result = -1;
+  std::thread([&] {
+    CUcontext context = nullptr;
+    cuda<int(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+    cuda<int(CUcontext)>("cuCtxSetCurrent")(context);
+    result = call();
+  }).join();
+  return result;
+}
+
 TEST(SimCapture, AllocationsBecomeNodes) {
   TestNode node;
   in_child([&] {
@@ -144,16 +156,6 @@ TEST(SimCapture, WaitsAndUnsafeCallsEndIt) {
       return result;
     };
     const auto alloc = [&] { return cu_alloc(&a, 512); };
-    const auto in_thread = [](auto&& call) {
-      int result = 0;
-      std::thread([&] {
-        CUcontext context = nullptr;
-        cuda<int(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
-        cuda<int(CUcontext)>("cuCtxSetCurrent")(context);
-        result = call();
-      }).join();
-      return result;
-    };
     EXPECT_EQ(refused(2, [&] { return stream_sync(stream); }), 900);
     EXPECT_EQ(refused(2, [&] { return context_sync(); }), 900);
     EXPECT_EQ(refused(0, alloc), 900);
@@ -178,18 +180,6 @@ TEST(SimCapture, WaitsAndUnsafeCallsEndIt) {
     ASSERT_EQ(cuda<int(CUstream)>("cuStreamDestroy_v2")(stream), 0);
     EXPECT_EQ(alloc(), 0);
   });
-}
-
-// In another thread of the context.
-int in_thread(const std::function<int()>& call) {
-  int result = -1;
-  std::thread([&] {
-    CUcontext context = nullptr;
-    cuda<int(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
-    cuda<int(CUcontext)>("cuCtxSetCurrent")(context);
-    result = call();
-  }).join();
-  return result;
 }
 
 struct Beside {

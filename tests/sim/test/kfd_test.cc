@@ -214,20 +214,23 @@ TEST(SimKfd, FdinfoTellsWhatIsMapped) {
   EXPECT_EQ(text[2].find("drm"), std::string::npos) << text[2];
 }
 
+// In a child: has a MiB of the first GPU until it is let go on.
+void hold_a_mib(Child& parent) {
+  std::string error;
+  const auto account = sim::Account::open(&error, Vendor::kAmd);
+  ASSERT_NE(account, nullptr) << error;
+  EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
+  parent.say(1);
+  parent.hear();
+}
+
 // Kernels differ in which of the two comes first.
 TEST(SimKfd, OneThatHasEndedIsListedUntilItsMemoryIsFreed) {
   for (const bool unlists_first : {false, true}) {
     sim::NodeOptions options;
     options.linger_ms = 24ULL * 3600 * 1000;
     TestNode node(unlists_first ? "tiny-amd@unlists-first" : "tiny-amd", options);
-    Child child([](Child& parent) {
-      std::string error;
-      const auto account = sim::Account::open(&error, Vendor::kAmd);
-      ASSERT_NE(account, nullptr) << error;
-      EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
-      parent.say(1);
-      parent.hear();
-    });
+    Child child(hold_a_mib);
     child.hear();
     const std::string path = vram(node, 0, child.pid());
     child.kill();
@@ -243,14 +246,7 @@ TEST(SimKfd, OneThatHasEndedMayBeListedWhenItsMemoryIsFree) {
   sim::NodeOptions options;
   options.linger_ms = 24ULL * 3600 * 1000;
   TestNode node("tiny-amd@unlists-late", options);
-  Child child([](Child& parent) {
-    std::string error;
-    const auto account = sim::Account::open(&error, Vendor::kAmd);
-    ASSERT_NE(account, nullptr) << error;
-    EXPECT_TRUE(account->reserve(0, kMiB, sim::Kind::kAllocation));
-    parent.say(1);
-    parent.hear();
-  });
+  Child child(hold_a_mib);
   child.hear();
   const Lines both{"open=" + vram(node, 0, child.pid()), "open=" + used_file(node, 0)};
   EXPECT_EQ(read(both), (Lines{std::to_string(kMiB) + ";", std::to_string(kMiB) + ";"}));
