@@ -23,7 +23,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 7;
+inline constexpr uint32_t kVersion = 8;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -160,6 +160,9 @@ struct RefusalPlace {
 
 struct Ledger {
   Header header;
+  // Encoded: behind so many slots in the order of `slot_order` none holds anything, so that a sum
+  // over cells ends there. Written under the file's lock, by what the bitmaps say.
+  std::atomic<uint64_t> slots_used;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
   // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
   alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
@@ -179,6 +182,7 @@ struct Ledger {
   alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
   alignas(64) RefusalPlace refused[kMaxRefusals];    // ... modulo kMaxRefusals
 };
+static_assert(offsetof(Ledger, slots_used) == 96);
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, devices) == 384);
 static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
@@ -191,9 +195,12 @@ static_assert(sizeof(Ledger) < 640 * 1024, "a container's /dev/shm may be 64 MiB
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // The `rank`-th slot to try when claiming one: a new cache line each for the first 256.
+inline constexpr uint32_t kCellLines = kMaxSlots / kCellsPerLine;
 constexpr uint32_t slot_order(uint32_t rank) {
-  constexpr uint32_t kLines = kMaxSlots / kCellsPerLine;
-  return (rank % kLines) * kCellsPerLine + rank / kLines;
+  return (rank % kCellLines) * kCellsPerLine + rank / kCellLines;
+}
+constexpr uint32_t slot_rank(uint32_t slot) {
+  return slot % kCellsPerLine * kCellLines + slot / kCellsPerLine;
 }
 
 // Bytes of the file that carry locks. Locks are advisory and may lie past the end of the file.
@@ -271,6 +278,12 @@ constexpr uint64_t imported_of(uint64_t word) {
 constexpr uint64_t cap_units(uint64_t word) {
   if (word == kNoCap) return kNoCap;
   return is_codeword(word) ? decode(word) : 0;
+}
+
+// How many slots a sum over cells visits, in their order: all of them where that is damaged.
+inline uint32_t slots_used(const Ledger& ledger) {
+  const uint64_t number = decode(ledger.slots_used.load(std::memory_order_relaxed));
+  return number < kMaxSlots ? static_cast<uint32_t>(number) : kMaxSlots;
 }
 
 // FNV-1a.

@@ -57,11 +57,13 @@ std::string_view broken_row(const layout::Ledger& ledger, uint32_t device) {
 std::string_view broken_slot(const layout::Ledger& ledger, uint32_t slot) {
   const bool claimed =
       (layout::claimed_slots(ledger, slot / 64, std::memory_order_seq_cst) >> (slot % 64) & 1) != 0;
+  const bool used = claimed && layout::slot_rank(slot) < layout::slots_used(ledger);
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
     const uint64_t shared = ledger.sharing[device][slot].exported_and_imported.load(kRelaxed);
     if (claimed && !is_codeword(shared)) return "what a claimed slot shares is a codeword";
-    if (!claimed && ledger.cells[device][slot].held_and_lease.load(kRelaxed) != 0) {
-      return "a slot that nobody has claimed holds nothing";
+    if (!used && ledger.cells[device][slot].held_and_lease.load(kRelaxed) != 0) {
+      return claimed ? "a slot behind those used holds nothing"
+                     : "a slot that nobody has claimed holds nothing";
     }
   }
   return {};

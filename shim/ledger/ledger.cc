@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "shim/base/clock.h"
 #include "shim/ledger/invariants.h"
@@ -74,23 +73,6 @@ void revoke(Cell& cell) {
   while (lease_of(word) > 0 &&
          !cell.held_and_lease.compare_exchange_weak(word, pack(held_of(word), 0), kRelaxed)) {
   }
-}
-
-// What the live slots of a word of the bitmap hold, encoded: the upper half of an encoded pair is
-// its first number encoded, so that one decoding serves a sum. Several of those claimed first, one
-// to a cache line, are summed without looking which are live: the cells of the others are zero.
-[[gnu::noinline]] uint64_t encoded_held(uint64_t live, const Cell* cells) {
-  constexpr uint64_t kFirst = 0x1111111111111111;
-  static_assert(layout::kCellsPerLine == 4);
-  uint64_t sum = 0;
-  const auto add = [&](const Cell& cell) { sum += cell.held_and_lease.load(kRelaxed) >> 32; };
-  if (const uint64_t first = live & kFirst; (first & (first - 1)) != 0) {
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 64; i += 4) add(cells[i]);
-    live &= ~kFirst;
-  }
-  for (; live != 0; live &= live - 1) add(cells[std::countr_zero(live)]);
-  return sum;
 }
 
 uint64_t encoded_cap(uint64_t bytes) {
@@ -350,25 +332,33 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
   return true;
 }
 
+// Programs ask this often. Whole words are added, and decoded once: leases add up to less than 2^32
+// units, so that they do not run over into what is held.
 uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
-  const Cell* const cells = ledger.cells[device];
-  uint64_t encoded = 0;
-  // Programs ask this often, and most words are zero.
-#pragma GCC unroll 16
-  for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
-    const uint64_t live = ledger.live[i].load(kRelaxed);
-    if (live != 0) encoded += encoded_held(live, cells + i * 64);
+  const Cell* cells = ledger.cells[device];
+  uint64_t sum = 0;
+  for (uint32_t left = layout::slots_used(ledger); left > 0; ++cells) {
+    const uint32_t count = std::min(left, layout::kCellLines);
+    const Cell* const end = cells + size_t{count} * layout::kCellsPerLine;
+    left -= count;
+#pragma GCC unroll 8
+    for (const Cell* cell = cells; cell != end; cell += layout::kCellsPerLine) {
+      sum += cell->held_and_lease.load(kRelaxed);
+    }
   }
-  if (layout::is_codeword(encoded)) return layout::decode(encoded);
-  return held_one_by_one(cells);
+  if (layout::is_codeword(sum)) [[likely]]
+    return held_of(sum);
+  return held_one_by_one(device);
 }
 
 // Where the sum is no codeword, some cell is damaged, and counts as kDamaged.
-uint64_t Ledger::held_one_by_one(const Cell* cells) const {
+uint64_t Ledger::held_one_by_one(int device) const {
+  const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
-  for_each_live(*file_.map(),
-                [&](uint32_t slot) { sum += held_of(cells[slot].held_and_lease.load(kRelaxed)); });
+  for_each_live(ledger, [&](uint32_t slot) {
+    sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+  });
   return sum;
 }
 

@@ -195,7 +195,13 @@ class Ledger {
   // Sum over all claimed slots. `alive_only` probes each owner (about a microsecond each) and
   // leaves the dead out; without it the dead count until they are reaped.
   uint64_t held(int device, bool alive_only = false) const {
-    return alive_only ? held_by_living(device) : held_by_all(device);
+    if (alive_only) return held_by_living(device);
+    const layout::Ledger& ledger = *file_.map();
+    // Many tenants are one process.
+    const layout::Cell& first = ledger.cells[device][layout::slot_order(0)];
+    return layout::slots_used(ledger) == 1
+               ? layout::held_of(first.held_and_lease.load(std::memory_order_relaxed))
+               : held_by_all(device);
   }
   bool any_alive() const;
 
@@ -225,7 +231,7 @@ class Ledger {
   // - Each device is there once, its key has its check, and devices are appended without a gap.
   // - A device's cap and the cells of claimed slots are codewords.
   // - The sum of the leases is at most the cap. What is held may be above it; see charge_taken.
-  // - A slot that nobody has claimed holds nothing.
+  // - A slot that nobody has claimed, or that lies behind those used, holds nothing.
   std::string_view check_invariants() const;
 
   // The same of this process's own cells, which hold while no thread of it is in a call: the
@@ -274,6 +280,7 @@ class Ledger {
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   void wipe_slot(uint32_t slot);
+  void note_slots_used();
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
   // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or
   // kMaxUnits while that was not counted.
@@ -285,7 +292,7 @@ class Ledger {
   bool is_damaged(int device) const;
   uint64_t held_by_all(int device) const;
   uint64_t held_by_living(int device) const;
-  [[gnu::cold]] uint64_t held_one_by_one(const layout::Cell* cells) const;
+  [[gnu::cold]] uint64_t held_one_by_one(int device) const;
   void describe_damage(Message& error) const;
 
   // Whether some dead process's memory is taken to be held for a while, by the last look at them.

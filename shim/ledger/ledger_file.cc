@@ -142,6 +142,7 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
 
 LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
+  made_ = false;
   // More than two rounds only when the file comes and goes under us.
   for (int attempt = 0; attempt < 4; ++attempt) {
     const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -152,7 +153,7 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
     }
     if (errno != ENOENT) return fail(error, "open", path_.view(), errno);
     const int code = make_file(path_.c_str(), tenant);
-    made_ = made_ || code == 0;
+    made_ = code == 0;
     if (code != 0 && code != EEXIST) return fail(error, "create", path_.view(), code);
   }
   return fail(error, "open", path_.view(), EAGAIN);

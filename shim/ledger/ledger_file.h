@@ -38,7 +38,8 @@ class LedgerFile {
   layout::Ledger* map() const { return map_; }
   const char* path() const { return path_.c_str(); }
   std::string_view tenant() const { return path_.view().substr(sizeof layout::kFilePrefix - 1); }
-  // Whether open_or_create has made the file.
+  // Whether open_or_create has made the file, so that nothing is in it but what other processes
+  // wrote since then.
   bool is_made() const { return made_; }
 
   // Opens the mapped file again, close-on-exec. -1 with `error` set when the path no longer leads

@@ -153,6 +153,7 @@ bool Ledger::reap_dead() {
     unmark(ledger, slot);
     freed = true;
   });
+  note_slots_used();
   return freed;
 }
 

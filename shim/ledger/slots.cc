@@ -93,7 +93,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     alone = false;
     joined_alone_ = joined_alone_ && !LedgerFile::slot_is_alive(lock.fd(), slot);
   });
-  if (alone) {
+  if (alone && !file_.is_made()) {
     // Nobody relies any more on what is written here, so nothing of it is worth trusting.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
     memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
@@ -118,12 +118,22 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memcpy(owner.command, self.command, sizeof owner.command);
     owner.foreign_importer = self.is_foreign_importer ? 1 : 0;
     mark(ledger, slot);
+    note_slots_used();
     slot_ = slot;
     return true;
   }
   error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
                file_.path(), kMaxSlots);
   return false;
+}
+
+// With the lock held, whenever a slot was marked or unmarked. Who dies in between has left a slot
+// out that holds nothing yet, or one in that holds nothing any more.
+void Ledger::note_slots_used() {
+  layout::Ledger& ledger = *file_.map();
+  uint32_t used = 0;
+  for_each_live(ledger, [&](uint32_t slot) { used = std::max(used, layout::slot_rank(slot) + 1); });
+  ledger.slots_used.store(layout::encode(used), std::memory_order_release);
 }
 
 void Ledger::wipe_slot(uint32_t slot) {

@@ -159,7 +159,11 @@ class Process {
 
   // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
   // kReapInterval_ms, since looking for them costs system calls.
-  uint64_t tenant_held(int device_index);
+  uint64_t tenant_held(int device_index) {
+    const uint64_t held = ledger.held(device_index);
+    const bool alone = held == ledger.held_by_self(device_index);
+    return (alone ? held : held_beside_others(device_index, held)) * layout::kUnit;
+  }
 
   // When the process exits: ends its membership of the tenant.
   [[gnu::cold]] static void leave();
@@ -175,6 +179,7 @@ class Process {
   // The one that stands in where none can be made, and refuses everything.
   [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
+  uint64_t held_beside_others(int device_index, uint64_t held);
   void fail(const Message& why);
   void refuse_device(const char* device_key);
 

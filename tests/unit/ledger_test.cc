@@ -396,6 +396,37 @@ TEST(LedgerTest, ObserverLeavesTheDeadOut) {
   EXPECT_FALSE(observer.any_alive());
 }
 
+// A sum visits no slots behind those that are used, so these follow who comes and goes.
+TEST(LedgerTest, SumsReachAsFarAsSlotsAreUsed) {
+  constexpr int kMost = 300;  // more than there are lines of cells
+  ScratchTenant tenant;
+  std::vector<std::unique_ptr<Ledger>> members;
+  int device = -1;
+  Refusal refusal;
+  for (uint64_t i = 1; i <= kMost; ++i) {
+    members.push_back(member(tenant, 1000 * kMiB, &device));
+    ASSERT_TRUE(members.back()->reserve(device, i, refusal));
+    ASSERT_EQ(members.front()->held(device), i * (i + 1) / 2);
+  }
+  const layout::Ledger& map = *members.front()->map();
+  EXPECT_EQ(layout::slots_used(map), kMost);
+  auto& used = const_cast<layout::Ledger&>(map).slots_used;
+  for (int bit = 0; bit < 64; bit += 7) {
+    used ^= uint64_t{1} << bit;
+    EXPECT_EQ(members.front()->held(device), kMost * (kMost + 1) / 2) << "damaged";
+    used ^= uint64_t{1} << bit;
+  }
+  members.erase(members.begin() + 7, members.end() - 1);
+  EXPECT_TRUE(members.front()->reap_dead());
+  EXPECT_EQ(layout::slots_used(map), kMost) << "the last one lives";
+  EXPECT_EQ(members.front()->held(device), 28u + kMost);
+  members.pop_back();
+  EXPECT_TRUE(members.front()->reap_dead());
+  EXPECT_EQ(layout::slots_used(map), 7u);
+  EXPECT_EQ(members.front()->held(device), 28u);
+  EXPECT_EQ(members.front()->check_invariants(), "");
+}
+
 TEST(LedgerTest, EachBrokenInvariantIsFound) {
   using layout::pack;
   const std::map<std::string, std::function<void(layout::Ledger&)>> corruptions = {
@@ -418,6 +449,7 @@ TEST(LedgerTest, EachBrokenInvariantIsFound) {
        [](layout::Ledger& map) { map.sharing[0][0].exported_and_imported = 1; }},
       {"a slot that nobody has claimed holds nothing",
        [](layout::Ledger& map) { map.cells[0][1].held_and_lease = pack(1, 0); }},
+      {"a slot behind those used holds nothing", [](layout::Ledger& map) { map.slots_used = 0; }},
   };
   for (const auto& [broken, corrupt] : corruptions) {
     ScratchTenant tenant;
