@@ -63,8 +63,9 @@ class Release {
   Release(Process& process, uint64_t address, bool likely_suballocation = false)
       : process_(process) {
     found_ = address != 0 &&
-             (likely_suballocation ? begin_suballocation(address) || take_whole(address)
-                                   : take_whole(address) || begin_suballocation(address));
+             (likely_suballocation
+                  ? begin_suballocation(address) || take_whole(address)
+                  : process_.allocations.take_or_begin_drop(address, chunk_key(address), taken_));
   }
   // The driver freed it: give back the charge. Without this call the entry is put back.
   void done();

@@ -27,13 +27,13 @@ bool same_owner(const Allocation& one, const Allocation& other) {
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
   entry = allocation;
   sums[entry.device_index] += sum_of(entry);
-  managed[entry.device_index] += managed_units(entry);
+  if (entry.managed) managed[entry.device_index] += managed_units(entry);
   ++changes;
 }
 
 void LiveMap::Shard::forget(const Allocation& entry) {
   sums[entry.device_index] -= sum_of(entry);
-  managed[entry.device_index] -= managed_units(entry);
+  if (entry.managed) managed[entry.device_index] -= managed_units(entry);
   ++changes;
 }
 
@@ -74,8 +74,28 @@ inline void LiveMap::Shard::abandon_drop(Allocation& entry) {
   ++changes;
 }
 
+inline bool LiveMap::Shard::begin_drop_of(uint64_t key, Allocation& found) {
+  Allocation* const entry = table.find(key);
+  if (entry == nullptr || entry->leaving == entry->users) return false;
+  found = *entry;
+  begin_drop(*entry);
+  return true;
+}
+
+inline bool LiveMap::Shard::take(uint64_t key, Allocation& taken) {
+  Allocation* const entry = table.find(key);
+  if (entry == nullptr) return false;
+  taken = *entry;
+  forget(*entry);
+  table.erase(entry);
+  return true;
+}
+
 LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced) {
   const uint64_t key = allocation.key;
+  if (!Table::is_page(key) && !any_within_page_.load(std::memory_order_relaxed)) {
+    any_within_page_.store(true, std::memory_order_relaxed);
+  }
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   const InvariantScope scope(shard, shard.timer);
@@ -126,11 +146,18 @@ bool LiveMap::begin_drop(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   const InvariantScope scope(shard, shard.timer);
-  Allocation* entry = shard.table.find(key);
-  if (entry == nullptr || entry->leaving == entry->users) return false;
-  found = *entry;
-  shard.begin_drop(*entry);
-  return true;
+  return shard.begin_drop_of(key, found);
+}
+
+bool LiveMap::take_or_begin_drop(uint64_t address, uint64_t chunk, Allocation& found) {
+  if (!Table::is_page(address)) {
+    const bool any = any_within_page_.load(std::memory_order_relaxed);
+    return (any && take(address, found)) || begin_drop(chunk, found);
+  }
+  Shard& shard = shard_of(address);  // of both
+  Locked<SpinLock> lock(shard.lock);
+  const InvariantScope scope(shard, shard.timer);
+  return shard.take(address, found) || shard.begin_drop_of(chunk, found);
 }
 
 uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers) {
@@ -162,12 +189,7 @@ bool LiveMap::take(uint64_t key, Allocation& taken) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
   const InvariantScope scope(shard, shard.timer);
-  Allocation* entry = shard.table.find(key);
-  if (entry == nullptr) return false;
-  taken = *entry;
-  shard.forget(*entry);
-  shard.table.erase(entry);
-  return true;
+  return shard.take(key, taken);
 }
 
 uint64_t LiveMap::count(int device_index) {

@@ -1,20 +1,21 @@
 // The live allocations of this process: what is charged for each, found by its key in O(1).
 //
-// 64 hash tables, each with its own lock, so that growing one stalls nobody for long. Taking a
+// 64 page maps, each with its own lock, so that growing one stalls nobody for long. Taking a
 // whole allocation out before the driver frees it, and putting it back when the driver refuses,
 // keeps the map right even when the driver hands the same address to another thread in between. A
 // chunk is different: a user counts until the driver has freed it, since until then the
 // driver keeps the whole chunk.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
-#include "shim/base/hash_table.h"
 #include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
+#include "shim/tracking/page_map.h"
 
 namespace fracgpu {
 
@@ -73,6 +74,9 @@ class LiveMap {
   // Removes a whole allocation. True with a copy in `taken`.
   bool take(uint64_t key, Allocation& taken);
 
+  // `take` of a whole allocation at the address, or else `begin_drop` of the chunk there.
+  bool take_or_begin_drop(uint64_t address, uint64_t chunk, Allocation& found);
+
   // Takes out every entry of a context and hands it to `visit(const Allocation&)`.
   template <typename Visit>
   void take_context(uint16_t context, Visit visit) {
@@ -112,12 +116,15 @@ class LiveMap {
   };
 
  private:
-  // The longest stall while a million allocations are added is 20 ms with 64 tables, when one
-  // grows; 216 ms with one, 56 with 16, 12 with 256. A reading locks all of them: 0.4 us, 3.7 us
-  // with 256. Adding and finding takes the same with 1 to 1,024.
+  // The longest stall while a million allocations were added was 20 ms with 64 hash tables, when
+  // one grew; 216 ms with one, 56 with 16, 12 with 256. What grows in a page map is a 32nd of that.
+  // A reading locks all of them: 0.4 us, 3.7 us with 256. Adding and finding takes the same with 1
+  // to 1,024.
   static constexpr int kShardBits = 6;
 
   friend struct TableCorrupter;  // a unit test, which breaks each invariant
+
+  using Table = PageMap<Allocation, kShardBits>;
 
   struct alignas(64) Shard {
     // These keep `sums`, `managed` and `changes`.
@@ -129,13 +136,16 @@ class LiveMap {
     void begin_drop(Allocation& entry);
     void finish_drop(Allocation& entry);
     void abandon_drop(Allocation& entry);
+    // As the map's functions of these names, with `lock` held.
+    bool begin_drop_of(uint64_t key, Allocation& found);
+    bool take(uint64_t key, Allocation& taken);
 
     std::string_view find_broken_invariant() const;  // with `lock` held
     size_t slots() const { return table.slots(); }
 
     SpinLock lock;
     uint64_t changes = 0;
-    HashTable<Allocation, 64, kShardBits> table;
+    Table table;
     // Units of the entries that are not leaving, and in the upper half the users of all. One
     // number, so that calls pay for one addition; a process holds less than 2^32 units on a device.
     uint64_t sums[layout::kMaxDevices] = {};
@@ -144,8 +154,13 @@ class LiveMap {
     [[no_unique_address]] InvariantTimer timer;
   };
 
-  Shard& shard_of(uint64_t key) { return shards_[hash_of(key) & ((1 << kShardBits) - 1)]; }
+  Shard& shard_of(uint64_t key) {
+    return shards_[hash_of(Table::neighbourhood(key)) & ((1 << kShardBits) - 1)];
+  }
 
+  // Whether a whole allocation ever began within a page. Nearly none does, so that most addresses
+  // in a chunk need no look for one.
+  std::atomic<bool> any_within_page_{false};
   Shard shards_[1 << kShardBits];
 };
 

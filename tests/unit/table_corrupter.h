@@ -13,6 +13,11 @@ struct TableCorrupter {
 
   static auto& shard_of(LiveMap& map, uint64_t key) { return map.shard_of(key); }
 
+  template <typename Map>
+  static auto& beside(Map& map) {
+    return map.others_;
+  }
+
   static auto& handles(PhysicalTable& table) { return table.handles_; }
   static auto& memories(PhysicalTable& table) { return table.memories_; }
   static auto& mappings(PhysicalTable& table) { return table.mappings_; }
