@@ -159,6 +159,8 @@ inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr int kLimitHeap = 2;    // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr int kLimitDepth = 3;   // CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
 
+inline constexpr int kLazyLoading = 2;  // CU_MODULE_LAZY_LOADING
+
 inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kThreadsPerMultiprocessor =
     39;  // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
@@ -170,7 +172,9 @@ inline constexpr CUresult kNotInitialized = 3;        // CUDA_ERROR_NOT_INITIALI
 inline constexpr CUresult kDeinitialized = 4;         // CUDA_ERROR_DEINITIALIZED
 inline constexpr CUresult kNoDevice = 100;            // CUDA_ERROR_NO_DEVICE
 inline constexpr CUresult kInvalidDevice = 101;       // CUDA_ERROR_INVALID_DEVICE
+inline constexpr CUresult kInvalidContext = 201;      // CUDA_ERROR_INVALID_CONTEXT
 inline constexpr CUresult kNotReady = 600;            // CUDA_ERROR_NOT_READY
+inline constexpr CUresult kContextIsDestroyed = 709;  // CUDA_ERROR_CONTEXT_IS_DESTROYED
 inline constexpr CUresult kNotSupported = 801;        // CUDA_ERROR_NOT_SUPPORTED
 inline constexpr CUresult kCaptureInvalidated = 901;  // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 inline constexpr CUresult kCaptureUnjoined = 904;     // CUDA_ERROR_STREAM_CAPTURE_UNJOINED

@@ -1,16 +1,13 @@
 // Graphs with allocation nodes: their memory appears when they are uploaded or launched, and stays
 // with the device's graph memory until that is trimmed. It is charged as a pool is, by what the
 // driver reports as reserved. A launch of any other graph costs one comparison.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <optional>
 
+#include "hooks/cuda/graph_needs.h"
 #include "hooks/cuda/streams.h"
-#include "shim/charge/graph_peak.h"
-#include "shim/charge/linear.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
 #include "shim/charge/reservation.h"
@@ -38,154 +35,16 @@ constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
 // Set for good when a graph that allocates was seen: the one branch that every launch pays for.
 std::atomic<bool> any_graph_allocates{false};
 
-// What a graph's allocations need at once on each device, in units, and whether it frees them all.
-struct Needs {
-  uint64_t units[GraphTable::kMaxDevices] = {};
-  bool contained = true;
-};
-
-// Arrays of the nodes and edges of one graph. A graph of millions needs memory of its own.
-template <typename T>
-class Array {
- public:
-  // T is a handle in places.
-  explicit Array(size_t count) : bytes_(count * sizeof(T)) {  // NOLINT(bugprone-sizeof-expression)
-    if (count == 0) return;
-    void* const mapped =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped != MAP_FAILED) data_ = static_cast<T*>(mapped);
-  }
-  ~Array() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-
-  T* data() { return data_; }
-  T& operator[](size_t i) { return data_[i]; }
-
- private:
-  size_t bytes_;
-  T* data_ = nullptr;
-};
-
-// By handle, to find a node's place.
-struct Place {
-  CUgraphNode node;
-  uint32_t place;
-};
-
-// The graph's edges as places among its nodes. False where the driver does not say all of them, as
-// with edges that let a node run before the one that it comes after is done.
-bool read_edges(CUgraph graph, Array<CUgraphNode>& nodes, size_t node_count,
-                Array<GraphEdge>& edges, size_t edge_count) {
-  Array<CUgraphNode> from(edge_count), to(edge_count);
-  Array<Place> places(node_count);
-  size_t count = edge_count;
-  if (edge_count == 0) return true;
-  if (from.data() == nullptr || to.data() == nullptr || places.data() == nullptr ||
-      edges.data() == nullptr ||
-      real::cuGraphGetEdges(graph, from.data(), to.data(), &count) != kSuccess ||
-      count != edge_count) {
-    return false;
-  }
-  for (uint32_t i = 0; i < node_count; ++i) places[i] = {nodes[i], i};
-  const auto less = [](const Place& a, const Place& b) { return a.node < b.node; };
-  std::sort(places.data(), places.data() + node_count, less);
-  const auto place_of = [&](CUgraphNode node) {
-    const Place* const found =
-        std::lower_bound(places.data(), places.data() + node_count, Place{node, 0}, less);
-    return found != places.data() + node_count && found->node == node ? found->place : UINT32_MAX;
-  };
-  for (size_t i = 0; i < edge_count; ++i) edges[i] = {place_of(from[i]), place_of(to[i])};
-  return true;
-}
-
-// Whether each of its allocations has its release among the steps.
-bool releases_all(Array<GraphStep>& steps, size_t count, size_t allocations) {
-  Array<uint64_t> released(count);
-  if (released.data() == nullptr) return false;
-  size_t releases = 0, matched = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (steps[i].kind == GraphStep::Kind::release) released[releases++] = steps[i].address;
-  }
-  std::sort(released.data(), released.data() + releases);
-  for (size_t i = 0; i < count; ++i) {
-    matched +=
-        steps[i].kind == GraphStep::Kind::allocation &&
-                std::binary_search(released.data(), released.data() + releases, steps[i].address)
-            ? 1
-            : 0;
-  }
-  return matched == allocations;
-}
-
-void add_needs(CUgraph graph, Needs& needs, int depth) {
-  // Bounds the recursion to 6 KiB of stack, 352 bytes for each graph in another.
-  constexpr int kMaxDepth = 16;
-  size_t count = 0, edge_count = 0;
-  if (depth > kMaxDepth || real::cuGraphGetNodes(graph, nullptr, &count) != kSuccess || count == 0)
-    return;
-  Array<CUgraphNode> nodes(count);
-  Array<GraphStep> steps(count);
-  if (nodes.data() == nullptr || steps.data() == nullptr ||
-      real::cuGraphGetNodes(graph, nodes.data(), &count) != kSuccess) {
-    return;
-  }
-  uint64_t allocations = 0, releases = 0;
-  for (size_t i = 0; i < count; ++i) {
-    int type = -1;
-    CUgraph child = nullptr;
-    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
-    steps[i] = {};
-    if (real::cuGraphNodeGetType(nodes[i], &type) != kSuccess) continue;
-    if (type == kGraphNode && real::cuGraphChildGraphNodeGetGraph(nodes[i], &child) == kSuccess) {
-      // As if it ran beside everything else.
-      add_needs(child, needs, depth + 1);
-    } else if (type == kAllocNode &&
-               real::cuGraphMemAllocNodeGetParams(nodes[i], &parameters) == kSuccess) {
-      const int device = device_of(parameters.poolProps.location);
-      if (device < 0 || device >= GraphTable::kMaxDevices) continue;
-      steps[i] = {.address = parameters.dptr,
-                  .units = linear_size(std::max(parameters.bytesize, kPageBytes)).units,
-                  .device = device,
-                  .kind = GraphStep::Kind::allocation};
-      ++allocations;
-    } else if (CUdeviceptr address = 0; type == kFreeNode && real::cuGraphMemFreeNodeGetParams(
-                                                                 nodes[i], &address) == kSuccess) {
-      steps[i].address = address;
-      steps[i].kind = GraphStep::Kind::release;
-      ++releases;
-    }
-  }
-  if (allocations == 0) return;
-  needs.contained = needs.contained && releases_all(steps, count, allocations);
-  if (allocations > 1 && releases > 0 &&
-      real::cuGraphGetEdges(graph, nullptr, nullptr, &edge_count) == kSuccess) {
-    Array<GraphEdge> edges(edge_count);
-    if (read_edges(graph, nodes, count, edges, edge_count) &&
-        add_graph_peaks(steps.data(), count, edges.data(), edge_count, needs.units,
-                        GraphTable::kMaxDevices)) {
-      return;
-    }
-  }
-  for (size_t i = 0; i < count; ++i) {
-    if (steps[i].kind == GraphStep::Kind::allocation)
-      needs.units[steps[i].device] += steps[i].units;
-  }
-}
-
 constexpr uint64_t kChunkUnits = layout::units_for(kPoolChunkBytes);
 
 void learn(Process& process, CUgraphExec exec, CUgraph graph) {
   const OwnCalls own_calls(process);
-  Needs needs;
-  add_needs(graph, needs, 0);
+  const GraphNeeds needs(graph);
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {
     const uint64_t units = needs.units[device];
     if (units == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
     any_graph_allocates.store(true, std::memory_order_relaxed);
-    process.graphs.set(exec, device, units, needs.contained);
+    process.graphs.set(exec, device, units, needs.frees_all);
     // Instantiation may have uploaded the graph at once.
     const int device_index = units != 0 ? device_index_of(process, device) : Process::kNotCapped;
     if (device_index >= 0 && process.pools.add(key_of(device), device_index, kGraphMemory)) {

@@ -44,14 +44,9 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   return kSuccess;
 }
 
-struct Remembered {
-  const Process* process = nullptr;
-  uint64_t epoch = 0;
-  Context context;
-};
-[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
-
 }  // namespace
+
+constinit thread_local RememberedContext remembered_context;
 
 int device_index_of(Process& process, CUdevice device) {
   if (device < 0 || device >= Process::kSlotsOfVendor) return Process::kNotCapped;
@@ -68,30 +63,23 @@ int device_index_of(Process& process, CUdevice device) {
   return process.index_of_device(slot, result == kSuccess ? key.c_str() : "", physical);
 }
 
-bool known_context(Process& process, CUcontext handle, Context& context) {
+bool look_up_context(Process& process, CUcontext handle, Context& context) {
+  // Before the table is asked: what it says may be old when it is remembered.
   const uint64_t epoch = process.contexts.epoch();
-  Remembered& last = remembered;
-  if (last.context.handle != handle || last.epoch != epoch || last.process != &process) {
-    if (!process.contexts.find(handle, last.context)) return false;
-    last.epoch = epoch;
-    last.process = &process;
-  }
-  context = last.context;
+  if (!process.contexts.find(handle, context)) return false;
+  remembered_context = {&process, epoch, context};
   return true;
 }
 
-bool current_context(Process& process, Context& context) {
-  CUcontext handle = nullptr;
-  CUresult result = real::cuCtxGetCurrent(&handle);
-  if (result == kSuccess && handle == nullptr) return false;
-  if (result == kSuccess && known_context(process, handle, context)) return true;
-  // Made by a function that is not hooked, such as those of the graphics interoperation.
+// One that was made by a function that is not hooked, such as those of the graphics interoperation.
+bool enter_current_context(Process& process, CUresult result, CUcontext handle, Context& context) {
   CUdevice device = 0;
   if (result == kSuccess) {
     const OwnCalls own_calls(process);
     result = real::cuCtxGetDevice(&device);
   }
-  if (is_unusable(result)) return false;
+  if (is_unusable(result) || result == kInvalidContext || result == kContextIsDestroyed)
+    return false;
   context = result == kSuccess
                 ? process.contexts.enter(handle, device, device_index_of(process, device))
                 : Context{.device_index = Process::kFault};

@@ -8,12 +8,40 @@ namespace fracgpu::cuda {
 
 using Hook = LibraryHook<driver_library>;
 
-// The context current on this thread, with its device's index in the ledger: Process::kFault where
-// the driver does not report it. False when there is none: the driver then returns its own error.
-bool current_context(Process& process, Context& context);
+// The context that the calling thread saw last.
+struct RememberedContext {
+  const Process* process = nullptr;
+  uint64_t epoch = 0;  // of the process's contexts
+  Context context;
+
+  bool is(const Process& owner, CUcontext handle) const {
+    return context.handle == handle && process == &owner && epoch == owner.contexts.epoch();
+  }
+};
+[[gnu::tls_model(
+    "initial-exec")]] extern constinit thread_local RememberedContext remembered_context;
 
 // The context of this handle, if it is known.
-bool known_context(Process& process, CUcontext handle, Context& context);
+[[gnu::cold]] bool look_up_context(Process& process, CUcontext handle, Context& context);
+inline bool known_context(Process& process, CUcontext handle, Context& context) {
+  const RememberedContext& last = remembered_context;
+  if (!last.is(process, handle)) return look_up_context(process, handle, context);
+  context = last.context;
+  return true;
+}
+
+// The context current on this thread, with its device's index in the ledger: Process::kFault where
+// the driver does not report it. False when there is none, or a dead one: the driver then returns
+// its own error.
+[[gnu::cold]] bool enter_current_context(Process& process, CUresult result, CUcontext handle,
+                                         Context& context);
+inline bool current_context(Process& process, Context& context) {
+  CUcontext handle = nullptr;
+  const CUresult result = real::cuCtxGetCurrent(&handle);
+  if (result == kSuccess && handle == nullptr) return false;
+  if (result == kSuccess && known_context(process, handle, context)) return true;
+  return enter_current_context(process, result, handle, context);
+}
 
 // The ledger's device index of a device ordinal, or Process::kNotCapped / kFault.
 int device_index_of(Process& process, CUdevice device);

@@ -1,11 +1,14 @@
 // Calls that make the driver take memory whose size they do not name: modules, libraries, limits
 // and green contexts. What they took is found in driver-reported usage.
 //
-// A library's code is loaded when something of it is first used, mostly by a launch, which is not
+// An image tells much of what it will take, so that there is room for that before it is loaded. A
+// library's code is loaded when something of it is first used, mostly by a launch, which is not
 // hooked; it is then found when usage is read next.
 #include <algorithm>
+#include <atomic>
 
 #include "hooks/cuda/image.h"
+#include "hooks/cuda/image_size.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -14,9 +17,10 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Reserved for the first module of a process; for later ones, the most that one took. A first one
-// that takes more is over the cap for a moment, where there is no more room. What modules take
-// nobody has published: tests/hardware.sh measures one, as context.module_bytes.
+// Reserved for the first module of a process, beyond what its image tells; for later ones, the most
+// that one took. A first one that takes more is over the cap for a moment, where there is no more
+// room. What modules take nobody has published: tests/hardware.sh measures one, as
+// context.module_bytes.
 constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
 constexpr auto kNoModule = [] { return static_cast<const void*>(nullptr); };
@@ -41,17 +45,39 @@ CUresult load_under(Process& process, int device_index, const char* api, Reserve
   return kOutOfMemory;
 }
 
+// The driver is asked once: the environment decides.
+Loading loading(const Process& process) {
+  static std::atomic<int> known{0};
+  int mode = known.load(std::memory_order_relaxed);
+  if (mode == 0) {
+    const OwnCalls own_calls(process);
+    if (real::cuModuleGetLoadingMode(&mode) != kSuccess) return Loading::eager;
+    known.store(mode, std::memory_order_relaxed);
+  }
+  return mode == kLazyLoading ? Loading::lazy : Loading::eager;
+}
+
+// Code lies in the driver's pages, which it may share with other code.
+uint64_t code_units(uint64_t bytes) {
+  return bytes != 0 ? linear_size(bytes).units : 0;
+}
+
+// `units`: what the image told, or 0.
 template <typename Load, typename Unload>
-CUresult load_on(Process& process, int device_index, const char* api, Load load, Unload unload) {
+CUresult load_on(Process& process, int device_index, const char* api, uint64_t units, Load load,
+                 Unload unload) {
   return load_under(
       process, device_index, api,
-      [&] { return OverheadReservation::for_module(process, device_index, api, kEstimatedModule); },
+      [&] {
+        return OverheadReservation::for_module(process, device_index, api, kEstimatedModule,
+                                               {.units = units});
+      },
       load, unload);
 }
 
-// `key()` tells the image from others.
-template <typename Key, typename Load>
-CUresult load_module(CUmodule* module, const char* api, Key key, Load load) {
+// `key()` tells the image from others, and `bytes(loading)` its size.
+template <typename Key, typename Bytes, typename Load>
+CUresult load_module(CUmodule* module, const char* api, Key key, Bytes bytes, Load load) {
   Hook hook;
   Context context;
   if (!hook.active() || module == nullptr || !current_context(hook.process(), context))
@@ -61,8 +87,11 @@ CUresult load_module(CUmodule* module, const char* api, Key key, Load load) {
   return load_under(
       process, context.device_index, api,
       [&] {
-        ModuleImage image;
-        if (context.id != kUntrackedContext) image = {.key = key(), .context = context.id};
+        ModuleImage image{.units = code_units(bytes(loading(process)))};
+        if (context.id != kUntrackedContext) {
+          image.key = key();
+          image.context = context.id;
+        }
         return OverheadReservation::for_module(process, context.device_index, api, kEstimatedModule,
                                                image);
       },
@@ -72,6 +101,19 @@ CUresult load_module(CUmodule* module, const char* api, Key key, Load load) {
         *module = before;
       },
       [&] { return static_cast<const void*>(*module); });
+}
+
+// Calls `load()`, which loads nothing yet, and remembers what the image will take.
+template <typename Load, typename Bytes>
+CUresult announce_library(CUlibrary* library, Load load, Bytes bytes) {
+  Hook hook;
+  const CUresult result = load();
+  if (result == kSuccess && hook.active() && library != nullptr) {
+    Process& process = hook.process();
+    process.code_sizes.enter(reinterpret_cast<uint64_t>(*library),
+                             code_units(bytes(loading(process))));
+  }
+  return result;
 }
 
 // What a library has loaded can only be unloaded with the whole library, so there is no undo; and
@@ -84,7 +126,8 @@ CUresult use_library(CUlibrary library, const char* api, Load load) {
   Process& process = hook.process();
   const bool tracked = context.id != kUntrackedContext;
   if (tracked && process.libraries.is_loaded(library, context.id)) return load();
-  const CUresult result = load_on(process, context.device_index, api, load, [] {});
+  const uint64_t units = process.code_sizes.find(reinterpret_cast<uint64_t>(library));
+  const CUresult result = load_on(process, context.device_index, api, units, load, [] {});
   if (result == kSuccess && tracked && context.device_index >= 0)
     process.libraries.enter(library, context.id);
   return result;
@@ -131,12 +174,14 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
   return load_module(
       module, "cuModuleLoad", [&] { return file_key(file); },
+      [&](Loading how) { return file_bytes(file, how); },
       [&] { return real::cuModuleLoad(module, file); });
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return load_module(
       module, "cuModuleLoadData", [&] { return image_key(image); },
+      [&](Loading how) { return image_bytes(image, how); },
       [&] { return real::cuModuleLoadData(module, image); });
 }
 
@@ -145,12 +190,14 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int op
   return load_module(
       module, "cuModuleLoadDataEx",
       [&] { return key_with_options(image_key(image), option_count, options, values); },
+      [&](Loading how) { return image_bytes(image, how); },
       [&] { return real::cuModuleLoadDataEx(module, image, option_count, options, values); });
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
   return load_module(
       module, "cuModuleLoadFatBinary", [&] { return image_key(image); },
+      [&](Loading how) { return image_bytes(image, how); },
       [&] { return real::cuModuleLoadFatBinary(module, image); });
 }
 
@@ -163,6 +210,30 @@ CUresult cuModuleUnload(CUmodule module) {
   Context context;
   release.done(current_context(hook.process(), context) ? context.device_index : -1);
   return result;
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int* jit_options,
+                           void** jit_values, unsigned int jit_count, int* library_options,
+                           void** library_values, unsigned int library_count) {
+  return announce_library(
+      library,
+      [&] {
+        return real::cuLibraryLoadData(library, code, jit_options, jit_values, jit_count,
+                                       library_options, library_values, library_count);
+      },
+      [&](Loading how) { return image_bytes(code, how); });
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file, int* jit_options,
+                               void** jit_values, unsigned int jit_count, int* library_options,
+                               void** library_values, unsigned int library_count) {
+  return announce_library(
+      library,
+      [&] {
+        return real::cuLibraryLoadFromFile(library, file, jit_options, jit_values, jit_count,
+                                           library_options, library_values, library_count);
+      },
+      [&](Loading how) { return file_bytes(file, how); });
 }
 
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
@@ -178,7 +249,10 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
 CUresult cuLibraryUnload(CUlibrary library) {
   Hook hook;
   // Before the call: the driver may give the handle to another library at once.
-  if (hook.active()) hook.process().libraries.forget(library);
+  if (hook.active()) {
+    hook.process().libraries.forget(library);
+    hook.process().code_sizes.forget(reinterpret_cast<uint64_t>(library));
+  }
   return drop_here(hook, [&] { return real::cuLibraryUnload(library); });
 }
 
@@ -225,7 +299,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice devic
   const auto create = [&] { return real::cuGreenCtxCreate(context, description, device, flags); };
   if (!hook.active() || context == nullptr) return create();
   const CUgreenCtx before = *context;
-  return load_on(hook.process(), device_index_of(hook.process(), device), "cuGreenCtxCreate",
+  return load_on(hook.process(), device_index_of(hook.process(), device), "cuGreenCtxCreate", 0,
                  create, [&] {
                    real::cuGreenCtxDestroy(*context);
                    *context = before;

@@ -1,5 +1,5 @@
-// Memory that the runtime takes without being asked for a size: what it starts with, and code.
-// Charged by driver-reported usage, which the kernel has afterwards.
+// Memory that the runtime starts with, without being asked for a size. Charged by driver-reported
+// usage, which the kernel has afterwards.
 #include <optional>
 
 #include "hooks/hsa/overhead_call.h"
@@ -11,14 +11,6 @@
 
 namespace fracgpu::hsa {
 namespace {
-
-// Reserved for the first code object of a process; for later ones, the most that one took. An
-// estimate: those that HIP itself loads are some hundred KiB.
-constexpr uint64_t kEstimatedCode = (2u << 20) / layout::kUnit;
-
-OverheadReservation for_code(Process& process, int device_index, const char* api) {
-  return OverheadReservation::for_module(process, device_index, api, kEstimatedCode);
-}
 
 // Whether each of the devices has a row in the ledger, or finds one. Where they do not, as on a
 // machine of 64, rows are for those that are used: what the runtime takes of another is charged
@@ -90,34 +82,6 @@ hsa_status_t hsa_init() {
     if (charged) enter_device(process, number, device_index);
   }
   return result;
-}
-
-hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t executable, hsa_agent_t agent,
-                                                   hsa_code_object_reader_t reader,
-                                                   const char* options,
-                                                   hsa_loaded_code_object_t* loaded) {
-  // One code object cannot be unloaded: the caller destroys the executable when this fails.
-  return take_overhead(
-      "hsa_executable_load_agent_code_object", agent, for_code,
-      [&] {
-        return real::hsa_executable_load_agent_code_object(executable, agent, reader, options,
-                                                           loaded);
-      },
-      [] {});
-}
-
-hsa_status_t hsa_executable_load_code_object(hsa_executable_t executable, hsa_agent_t agent,
-                                             hsa_code_object_t code_object, const char* options) {
-  return take_overhead(
-      "hsa_executable_load_code_object", agent, for_code,
-      [&] {
-        return real::hsa_executable_load_code_object(executable, agent, code_object, options);
-      },
-      [] {});
-}
-
-hsa_status_t hsa_executable_destroy(hsa_executable_t executable) {
-  return give_overhead_back([&] { return real::hsa_executable_destroy(executable); });
 }
 
 hsa_status_t hsa_shut_down() {

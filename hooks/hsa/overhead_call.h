@@ -8,10 +8,10 @@
 namespace fracgpu::hsa {
 
 // Calls `make()` under `reserve(process, device index, api)`, and `unmake()` where what was made
-// does not fit under the cap.
+// does not fit under the cap. `handle`: of what is made, if a ModuleRelease will end it.
 template <typename Reserve, typename Make, typename Unmake>
 hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
-                           Unmake unmake) {
+                           Unmake unmake, const void* handle = nullptr) {
   Hook hook;
   if (!hook.active()) return make();
   Process& process = hook.process();
@@ -29,7 +29,7 @@ hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, 
   const hsa_status_t result = make();
   if (result == kOutOfResources) reservation.refused_by_driver();
   if (result != kSuccess) return result;
-  if (reservation.made()) return result;
+  if (reservation.made(handle)) return result;
   unmake();
   settle_overhead(process, context.device_index);
   return kOutOfResources;

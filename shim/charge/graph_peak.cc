@@ -1,177 +1,177 @@
 // Finds out which releases each allocation comes after; see graph_peak.h.
 #include "shim/charge/graph_peak.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 namespace fracgpu {
 namespace {
 
-// Zeroed memory straight from the kernel: the shim may sit below the program's malloc.
-template <typename T>
-class Scratch {
- public:
-  explicit Scratch(size_t count) : bytes_(std::max<size_t>(count, 1) * sizeof(T)) {
-    // Reached by 11,000 pairs of an allocation and a release in a row, which take 0.3 s; 1,000 take
-    // 1 ms, 30,000 would take 2.3 s. Beyond it, the sum of all is the answer.
-    constexpr size_t kMostBytes = 64u << 20;
-    if (count > kMostBytes / sizeof(T)) return;
-    void* const mapped =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped != MAP_FAILED) data_ = static_cast<T*>(mapped);
-  }
-  ~Scratch() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+using Kind = GraphStep::Kind;
 
-  explicit operator bool() const { return data_ != nullptr; }
-  T& operator[](size_t i) { return data_[i]; }
+size_t count_of(Kind kind, const GraphStep* steps, size_t count) {
+  return static_cast<size_t>(std::count_if(
+      steps, steps + count, [&](const GraphStep& step) { return step.kind == kind; }));
+}
+
+// The steps that allocate, by what they allocate.
+class Allocators {
+ public:
+  Allocators(const GraphStep* steps, size_t step_count, size_t allocations)
+      : by_address_(allocations, GraphOrder::kMostBytes) {
+    if (!by_address_) return;
+    for (uint32_t i = 0; i < step_count; ++i) {
+      if (steps[i].kind == Kind::allocation) by_address_[count_++] = {steps[i].address, i};
+    }
+    std::sort(by_address_.data(), by_address_.data() + count_, earlier);
+  }
+
+  explicit operator bool() const { return static_cast<bool>(by_address_); }
+
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t step_of(uint64_t address) {
+    const ByAddress* const end = by_address_.data() + count_;
+    const ByAddress* const found = std::lower_bound(by_address_.data(), by_address_.data() + count_,
+                                                    ByAddress{address, 0}, earlier);
+    return found != end && found->key == address ? found->step : kNone;
+  }
 
  private:
-  size_t bytes_;
-  T* data_ = nullptr;
+  struct ByAddress {
+    uint64_t key = 0;
+    uint32_t step = 0;
+  };
+  static bool earlier(const ByAddress& a, const ByAddress& b) { return a.key < b.key; }
+
+  Scratch<ByAddress> by_address_;
+  size_t count_ = 0;
 };
 
-struct ByAddress {
-  uint64_t key = 0;
-  uint32_t step = 0;
+// What is released in a graph, and from which allocation on it may be used again. Allocations and
+// releases have the numbers of their turn.
+class Reuse {
+ public:
+  Reuse(const GraphStep* steps, size_t step_count, const GraphOrder& order)
+      : steps_(steps),
+        step_count_(step_count),
+        order_(order),
+        releases_(count_of(Kind::release, steps, step_count)),
+        allocations_(count_of(Kind::allocation, steps, step_count)),
+        allocators_(steps, step_count, allocations_) {}
+
+  // False where there is not enough host memory.
+  bool find() {
+    if (!after_ || !released_ || !usable_ || !missed_ || !allocation_of_ || !sure_after_ ||
+        !becomes_usable_ || !allocators_) {
+      return false;
+    }
+    for (size_t at = 0; at < step_count_; ++at) {
+      const uint32_t step = order_[at];
+      if (steps_[step].kind == Kind::allocation) pass_allocation(step);
+      if (steps_[step].kind == Kind::release) pass_release(step);
+      order_.for_each_next(step, [&](uint32_t next) {
+        for (size_t word = 0; word < words_; ++word)
+          after_[next * words_ + word] |= after_[step * words_ + word];
+      });
+    }
+    // From the last one on: what is sure of all later ones.
+    sure_after_[allocations_] = UINT32_MAX;
+    for (size_t i = allocations_; i-- > 0;)
+      sure_after_[i] = std::min(sure_after_[i], sure_after_[i + 1]);
+    return true;
+  }
+
+  // What the device's allocations need at once, in units.
+  uint64_t peak_of(int device) {
+    const auto is_of_device = [&](const GraphStep& step) {
+      return step.kind == Kind::allocation && step.device == device;
+    };
+    if (std::none_of(steps_, steps_ + step_count_, is_of_device)) return 0;
+    for (size_t i = 0; i <= allocations_; ++i) becomes_usable_[i] = 0;
+    for (size_t release = 0; release < releases_; ++release) {
+      if (counts(release) && steps_[released_[release]].device == device)
+        becomes_usable_[usable_[release]] += steps_[released_[release]].units;
+    }
+    uint64_t peak = 0, free = 0;
+    for (size_t at = 0; at < step_count_; ++at) {
+      const GraphStep& step = steps_[order_[at]];
+      if (step.kind != Kind::allocation) continue;
+      free += becomes_usable_[allocation_of_[order_[at]]];
+      if (step.device != device) continue;
+      const uint64_t used_again = std::min(free, step.units);
+      free -= used_again;
+      peak += step.units - used_again;
+    }
+    return peak;
+  }
+
+ private:
+  static constexpr size_t kMostBytes = GraphOrder::kMostBytes;
+
+  bool comes_after(uint32_t step, size_t bit) const {
+    return (after_[step * words_ + bit / 64] >> bit % 64 & 1) != 0;
+  }
+  void set_passed(uint32_t step, size_t bit) {
+    after_[step * words_ + bit / 64] |= uint64_t{1} << bit % 64;
+  }
+
+  void pass_allocation(uint32_t step) {
+    // What it does not come after may not be used before the next allocation.
+    for (size_t release = 0; release < releases_; ++release) {
+      if (comes_after(step, release)) continue;
+      usable_[release] = allocation_ + 1;
+      ++missed_[release];
+    }
+    uint32_t& sure = sure_after_[allocation_];
+    while (sure < allocation_ && comes_after(step, first_allocation_ + sure)) ++sure;
+    set_passed(step, first_allocation_ + allocation_);
+    allocation_of_[step] = allocation_++;
+  }
+
+  // Memory of another graph counts for nobody: as if it were never released.
+  void pass_release(uint32_t step) {
+    released_[release_] = allocators_.step_of(steps_[step].address);
+    set_passed(step, release_++);
+  }
+
+  // Any order in which the steps may run is as good as this one for the driver. So a release counts
+  // only where all allocations that may not use it come before all that may, in every order.
+  bool counts(size_t release) const {
+    return released_[release] != Allocators::kNone && missed_[release] == usable_[release] &&
+           sure_after_[usable_[release]] >= usable_[release];
+  }
+
+  const GraphStep* const steps_;
+  const size_t step_count_;
+  const GraphOrder& order_;
+  const size_t releases_, allocations_;
+  Allocators allocators_;
+
+  // For each step a set of what it comes after: a bit for each release, and behind them one for
+  // each allocation.
+  const size_t first_allocation_ = (releases_ + 63) / 64 * 64;
+  const size_t words_ = (first_allocation_ + allocations_ + 63) / 64;
+  Scratch<uint64_t> after_{step_count_ * words_, kMostBytes};
+  Scratch<uint32_t> released_{releases_, kMostBytes};  // the step that allocates what is released
+  Scratch<uint32_t> usable_{releases_, kMostBytes};    // from which allocation on it is used again
+  Scratch<uint32_t> missed_{releases_, kMostBytes};    // by how many allocations it may not be used
+  Scratch<uint32_t> allocation_of_{step_count_, kMostBytes};
+  // How many allocations, from the first one on, each is sure to come after.
+  Scratch<uint32_t> sure_after_{allocations_ + 1, kMostBytes};
+  Scratch<uint64_t> becomes_usable_{allocations_ + 1, kMostBytes};  // at each allocation, in units
+
+  uint32_t allocation_ = 0;  // those that were passed
+  size_t release_ = 0;
 };
 
 }  // namespace
 
 bool add_graph_peaks(const GraphStep* steps, size_t step_count, const GraphEdge* edges,
                      size_t edge_count, uint64_t* peaks, int devices) {
-  using Kind = GraphStep::Kind;
-  // The steps in an order in which they may run, by counting what each still waits for. `next` are
-  // the places of a step's successors: those of step i begin at first[i].
-  Scratch<uint32_t> order(step_count), waits_for(step_count), first(step_count + 1);
-  Scratch<uint32_t> next(edge_count);
-  if (!order || !waits_for || !first || !next) return false;
-  for (size_t i = 0; i < edge_count; ++i) {
-    if (edges[i].from >= step_count || edges[i].to >= step_count) return false;
-    ++waits_for[edges[i].to];
-    ++first[edges[i].from + 1];
-  }
-  for (size_t i = 0; i < step_count; ++i) first[i + 1] += first[i];
-  {
-    Scratch<uint32_t> filled(step_count);
-    if (!filled) return false;
-    for (size_t i = 0; i < edge_count; ++i) {
-      const uint32_t from = edges[i].from;
-      next[first[from] + filled[from]++] = edges[i].to;
-    }
-  }
-  size_t ordered = 0;
-  for (uint32_t i = 0; i < step_count; ++i) {
-    if (waits_for[i] == 0) order[ordered++] = i;
-  }
-  for (size_t at = 0; at < ordered; ++at) {
-    for (uint32_t i = first[order[at]]; i < first[order[at] + 1]; ++i) {
-      if (--waits_for[next[i]] == 0) order[ordered++] = next[i];
-    }
-  }
-  if (ordered != step_count) return false;
-
-  // Releases of what this graph allocates, each with a bit, and for each step a set of those that
-  // it comes after.
-  size_t releases = 0, allocations = 0;
-  for (size_t i = 0; i < step_count; ++i) {
-    releases += steps[i].kind == Kind::release ? 1 : 0;
-    allocations += steps[i].kind == Kind::allocation ? 1 : 0;
-  }
-  const size_t first_allocation = (releases + 63) / 64 * 64;
-  const size_t words = (first_allocation + allocations + 63) / 64;
-  Scratch<uint64_t> after(step_count * words);
-  Scratch<uint32_t> released(releases);  // the step that allocates what is released
-  Scratch<uint32_t> usable(releases);    // from which allocation on it may be used again
-  Scratch<uint32_t> missed(releases);    // by how many allocations it may not be used
-  Scratch<uint32_t> allocation_of(step_count);
-  Scratch<uint32_t> sure_after(allocations + 1);  // see below
-  if (!after || !released || !usable || !missed || !allocation_of || !sure_after) return false;
-  Scratch<ByAddress> by_address(allocations);
-  if (!by_address) return false;
-  size_t known = 0;
-  for (uint32_t i = 0; i < step_count; ++i) {
-    if (steps[i].kind == Kind::allocation) by_address[known++] = {steps[i].address, i};
-  }
-  const auto earlier = [](const ByAddress& a, const ByAddress& b) { return a.key < b.key; };
-  if (known > 0) std::sort(&by_address[0], &by_address[0] + known, earlier);
-  const auto allocation_at = [&](uint64_t address) -> int64_t {
-    const ByAddress* const begin = &by_address[0];
-    const ByAddress* const found =
-        std::lower_bound(begin, begin + known, ByAddress{.key = address}, earlier);
-    return found != begin + known && found->key == address ? found->step : -1;
-  };
-
-  size_t release = 0;
-  uint32_t allocation = 0;
-  for (size_t at = 0; at < step_count; ++at) {
-    const uint32_t step = order[at];
-    if (steps[step].kind == Kind::allocation) {
-      // What it does not come after may not be used before the next allocation.
-      for (size_t bit = 0; bit < releases; ++bit) {
-        if ((after[step * words + bit / 64] >> bit % 64 & 1) != 0) continue;
-        usable[bit] = allocation + 1;
-        ++missed[bit];
-      }
-      // How many allocations, from the first one on, it is sure to come after.
-      uint32_t& sure = sure_after[allocation];
-      const auto comes_after = [&](size_t bit) {
-        return (after[step * words + bit / 64] >> bit % 64 & 1) != 0;
-      };
-      while (sure < allocation && comes_after(first_allocation + sure)) ++sure;
-      const size_t own = first_allocation + allocation;
-      after[step * words + own / 64] |= uint64_t{1} << own % 64;
-      allocation_of[step] = allocation++;
-    } else if (steps[step].kind == Kind::release) {
-      const int64_t made = allocation_at(steps[step].address);
-      // Memory of another graph counts for nobody: as if it were never released.
-      released[release] = made >= 0 ? static_cast<uint32_t>(made) : UINT32_MAX;
-      after[step * words + release / 64] |= uint64_t{1} << release % 64;
-      ++release;
-    }
-    for (uint32_t i = first[step]; i < first[step + 1]; ++i) {
-      for (size_t word = 0; word < words; ++word)
-        after[next[i] * words + word] |= after[step * words + word];
-    }
-  }
-
-  // Any order in which the steps may run is as good as this one for the driver. So a release counts
-  // only where all allocations that may not use it come before all that may, in every order.
-  sure_after[allocations] = UINT32_MAX;
-  for (size_t i = allocations; i-- > 0;) sure_after[i] = std::min(sure_after[i], sure_after[i + 1]);
-  const auto counts = [&](size_t bit) {
-    return released[bit] != UINT32_MAX && missed[bit] == usable[bit] &&
-           sure_after[usable[bit]] >= usable[bit];
-  };
-
-  // What becomes usable at each allocation, device by device.
-  Scratch<uint64_t> becomes_usable(allocations + 1);
-  if (!becomes_usable) return false;
-  for (int device = 0; device < devices; ++device) {
-    bool any = false;
-    for (size_t i = 0; i < step_count && !any; ++i)
-      any = steps[i].kind == Kind::allocation && steps[i].device == device;
-    if (!any) continue;
-    for (size_t i = 0; i <= allocations; ++i) becomes_usable[i] = 0;
-    for (size_t bit = 0; bit < releases; ++bit) {
-      if (counts(bit) && steps[released[bit]].device == device)
-        becomes_usable[usable[bit]] += steps[released[bit]].units;
-    }
-    uint64_t free = 0;
-    for (size_t at = 0; at < step_count; ++at) {
-      const GraphStep& step = steps[order[at]];
-      if (step.kind != Kind::allocation) continue;
-      free += becomes_usable[allocation_of[order[at]]];
-      if (step.device != device) continue;
-      const uint64_t used_again = std::min(free, step.units);
-      free -= used_again;
-      peaks[device] += step.units - used_again;
-    }
-  }
+  const GraphOrder order(step_count, edges, edge_count);
+  if (!order) return false;
+  Reuse reuse(steps, step_count, order);
+  if (!reuse.find()) return false;
+  for (int device = 0; device < devices; ++device) peaks[device] += reuse.peak_of(device);
   return true;
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/charge/graph_order.h"
+
 namespace fracgpu {
 
 // A node of a graph that allocates or frees; all others are only on the way.
@@ -13,11 +15,6 @@ struct GraphStep {
   uint64_t units = 0;    // of an allocation
   int device = -1;
   Kind kind = Kind::other;
-};
-
-// `to` runs after `from`: places among the steps.
-struct GraphEdge {
-  uint32_t from, to;
 };
 
 // Allocations of a graph whose lifetimes do not overlap share memory (CUDA programming guide,

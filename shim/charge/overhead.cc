@@ -49,7 +49,8 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
       image_(image),
       limit_(limit),
       units_(units),
-      foreseen_(kind == Kind::given || kind == Kind::array || kind == Kind::limit) {
+      foreseen_(kind == Kind::given || kind == Kind::code || kind == Kind::array ||
+                kind == Kind::limit) {
   const OverheadLock lock(process);
   Refusal refusal;
   if (kind == Kind::module) foresee_module(lock);
@@ -72,9 +73,7 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
     units_ = seen != 0                                   ? seen
              : known != nullptr && known->seen_once != 0 ? known->seen_once
                                                          : room_if_alone(process, device_index);
-    // Less than what modules were seen to take is no room for one.
-    const uint64_t usual = std::min(process.overhead[device_index].largest_growth, units);
-    if (kind == Kind::module && units_ < usual) units_ = 0;
+    if (kind == Kind::module && units_ < least_room(units)) units_ = 0;
     granted_ = units_ > 0 && process.ledger.reserve(device_index, units_, refusal);
   }
   if (granted_) {
@@ -98,11 +97,24 @@ void OverheadReservation::foresee_module(const OverheadLock& lock) {
     overhead.size_in_doubt = false;  // also where nothing can be learnt now
   }
   foreseen_ = unread_ || (known != nullptr && known->seen > 0);
+  // An image that takes more than there is says nothing: the driver will tell what is wrong.
+  const uint64_t physical = process_.ledger.map()->devices[device_index_].physical_bytes;
+  if (physical != 0 && image_.units > layout::units_for(physical)) image_.units = 0;
   if (foreseen_) {
     units_ = unread_ ? known->units : known->seen;
+  } else if (image_.units != 0) {
+    if (overhead.largest_excess != Overhead::kNoneSeen) units_ = overhead.largest_excess;
+    units_ += image_.units;
   } else if (overhead.largest_growth != 0) {
     units_ = overhead.largest_growth;
   }
+}
+
+// With less room than that, a module is not tried: it would not fit, by its own account or by that
+// of those before it.
+uint64_t OverheadReservation::least_room(uint64_t estimate) const {
+  return image_.units != 0 ? image_.units
+                           : std::min(process_.overhead[device_index_].largest_growth, estimate);
 }
 
 OverheadReservation OverheadReservation::for_module(Process& process, int device_index,
@@ -153,8 +165,8 @@ bool OverheadReservation::made(const void* handle) {
   const Outcome outcome = read_outcome(lock);
   if (outcome.reading != Reading::in_flight)
     process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
-  const bool guessed =
-      (kind_ == Kind::module || kind_ == Kind::limit) && outcome.reading == Reading::unknown;
+  const bool guessed = (kind_ == Kind::module || kind_ == Kind::code || kind_ == Kind::limit) &&
+                       outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
@@ -176,7 +188,9 @@ void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, u
   const uint64_t key = is_limit ? GuessedCharges::key_of_limit(limit_.context, limit_.limit)
                                 : GuessedCharges::key_of(handle);
   if (key == 0) return;
-  const uint64_t earlier = is_limit ? process_.guessed_charges.find(key).units : 0;
+  // A limit may be raised again, and an executable hold several code objects.
+  const bool adds = is_limit || kind_ == Kind::code;
+  const uint64_t earlier = adds ? process_.guessed_charges.find(key).units : 0;
   process_.guessed_charges.enter({.key = key,
                                   .units = earlier + units,
                                   .device_index = device_index_,
@@ -227,8 +241,8 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
     case Reading::unknown:
       outcome.after = outcome.before + (is_context()            ? estimate_context()
                                         : kind_ == Kind::module ? guess_module()
-                                        : kind_ == Kind::limit  ? units_
-                                                                : 0);
+                                        : kind_ == Kind::limit || kind_ == Kind::code ? units_
+                                                                                      : 0);
       outcome.after = std::max(outcome.after, least_overhead(process_, device_index_, units_));
   }
   return outcome;
@@ -267,10 +281,10 @@ uint64_t OverheadReservation::guess_module() const {
 
 // Remembers how large a context or a module was, where nothing else can be in the difference.
 void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome) {
-  // What one huge module took is no reason to refuse all later ones: beside a neighbour, the next
-  // needs as much room as this, however small it is. The price is that a second huge one may be
-  // over the cap for a moment: one of 299 MiB with room for 240 was so with 4 to 128 MiB, and was
-  // refused before with 256.
+  // What one huge module took whose image did not tell is no reason to refuse all later ones:
+  // beside a neighbour, the next needs as much room as this, however small it is. The price is that
+  // a second huge one may be over the cap for a moment: one of 299 MiB with room for 240 was so
+  // with 4 to 128 MiB, and was refused before with 256.
   constexpr uint64_t kMostForeseen = (128u << 20) / kUnit;
   Overhead& overhead = process_.overhead[device_index_];
   if (!outcome.exact || !overhead.exact) return;
@@ -279,10 +293,20 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
     // local memory grow. Read before the next one, then.
-    const uint64_t seen = std::min(outcome.grown(), kMostForeseen);
-    if (read_before_) overhead.largest_growth = std::max(seen, overhead.largest_growth);
-    overhead.size_in_doubt = seen > overhead.largest_growth;
+    const uint64_t seen =
+        std::min(outcome.grown() - std::min(outcome.grown(), image_.units), kMostForeseen);
+    uint64_t& most = image_.units != 0 ? overhead.largest_excess : overhead.largest_growth;
+    if (read_before_) most = most != Overhead::kNoneSeen ? std::max(seen, most) : seen;
+    overhead.size_in_doubt = most == Overhead::kNoneSeen || seen > most;
   }
+}
+
+// Whether modules have been seen to take as much, so that nothing else need be in it.
+bool OverheadReservation::is_usual(uint64_t grown) const {
+  const Overhead& overhead = process_.overhead[device_index_];
+  if (image_.units == 0) return grown <= overhead.largest_growth;
+  return overhead.largest_excess != Overhead::kNoneSeen &&
+         grown <= image_.units + overhead.largest_excess;
 }
 
 // Remembers what loading this image took, for its unloading and its next loading.
@@ -293,7 +317,7 @@ void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outco
   Overhead& overhead = process_.overhead[device_index_];
   known->measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
   known->grown = outcome.grown();
-  if (known->measured && (read_before_ || known->grown <= overhead.largest_growth)) {
+  if (known->measured && (read_before_ || is_usual(known->grown))) {
     // Another thread may have given overhead back in the same moment, so that it seems to be less.
     known->seen = known->seen_once == known->grown ? known->grown : 0;
     known->seen_once = known->grown;

@@ -33,6 +33,7 @@ class OverheadLock {
 struct ModuleImage {
   uint64_t key = 0;
   uint16_t context = kUntrackedContext;
+  uint64_t units = 0;  // what it says that it takes, in whole chunks of the driver; 0: nothing
 };
 
 // A limit of a context, and the value that it is raised to.
@@ -54,14 +55,15 @@ uint64_t charged_limit(Process& process, int device_index, uint16_t context, int
 // function takes `cold_paths`, so no caller may hold it.
 class OverheadReservation {
  public:
-  enum class Kind { given, context, runtime, module, array, limit };
+  // `code`: a module that takes just what it says.
+  enum class Kind { given, context, runtime, module, code, array, limit };
 
   // `units`: the most that the call takes, or for a module an estimate.
   OverheadReservation(Process& process, int device_index, uint64_t units, const AskingCall& call,
                       Kind kind = Kind::given, const ModuleImage& image = {},
                       const ContextLimit& limit = {});
   // For a context or a module: by the largest that was seen, or by what is known of the image.
-  // `estimate`: units, while none was seen.
+  // `estimate`: units, while none was seen; of a module whose image tells a size, beyond that.
   static OverheadReservation for_context(Process& process, int device_index, const char* api,
                                          uint64_t estimate);
   static OverheadReservation for_module(Process& process, int device_index, const char* api,
@@ -91,6 +93,8 @@ class OverheadReservation {
  private:
   struct Outcome;
   void foresee_module(const OverheadLock& lock);
+  uint64_t least_room(uint64_t estimate) const;
+  bool is_usual(uint64_t grown) const;
   // The steps of `made`.
   void charge_unread(const OverheadLock& lock, const void* handle);
   Outcome read_outcome(const OverheadLock& lock);
@@ -134,6 +138,7 @@ class ModuleRelease {
   // The driver has unloaded it; `device_index`: of the current context, may be negative. Takes
   // `cold_paths`.
   void done(int device_index);
+  static constexpr int kNoDevice = -1;  // somebody else looks what is gone
 
  private:
   KnownModule* living(const OverheadLock& lock);

@@ -19,6 +19,7 @@
 #include "shim/sharing/imports.h"
 #include "shim/tracking/block_cache.h"
 #include "shim/tracking/call_sites.h"
+#include "shim/tracking/code_sizes.h"
 #include "shim/tracking/context_table.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
@@ -56,6 +57,8 @@ class UnreadCalls {
 // shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
 // the process's own cell of the ledger.
 struct Overhead {
+  static constexpr uint64_t kNoneSeen = UINT64_MAX;
+
   // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
@@ -67,8 +70,9 @@ struct Overhead {
   uint64_t exported = 0;     // the most of `units` that others may hold
   uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not
   bool exact = true;         // `units` was measured, and nothing was added to it since
-  uint64_t largest_growth = 0;  // the most that a module was seen to take, within reason
-  bool size_in_doubt = true;    // a module seemed larger, but that may have grown before it
+  uint64_t largest_growth = 0;          // the most that a module was seen to take, within reason
+  uint64_t largest_excess = kNoneSeen;  // the same, beyond what its image told
+  bool size_in_doubt = true;            // a module seemed larger, but that may have grown before it
   UnreadCalls unread;
   uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
@@ -139,6 +143,7 @@ class Process {
   Imports imports;
   ContextTable contexts;
   LibraryTable libraries;
+  CodeSizes code_sizes;
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.

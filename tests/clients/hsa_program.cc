@@ -1,6 +1,8 @@
 // A scriptable program over the HSA runtime alone: hsa_program COMMAND ARGS …, run in order on the
 // first GPU. Each command prints one line with its result; what it makes is held under the next
 // number, from 0. "wait" prints "ready" and reads a line from stdin, of commands to run next.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "code_image.h"
 #include "hip_api.h"
 #include "token.h"
 
@@ -50,7 +53,7 @@ struct Held {
 std::vector<std::string> arguments;
 size_t next_argument = 0;
 std::vector<Held> held;
-Handle agent{}, pool{};
+Handle agent{}, processor{}, pool{};
 
 [[noreturn]] void usage(const std::string& reason) {
   std::fprintf(stderr, "hsa_program: %s\n", reason.c_str());
@@ -88,6 +91,7 @@ void start() {
     int type = 0;
     call("hsa_agent_get_info", candidate, 17, static_cast<void*>(&type));
     if (type == 1 && agent.handle == 0) agent = candidate;
+    if (type == 0 && processor.handle == 0) processor = candidate;
     return 0;
   };
   call("hsa_iterate_agents", visit, static_cast<void*>(nullptr));
@@ -194,6 +198,57 @@ void map() {
   keep("map", rc, made);
 }
 
+// Loads code into an executable of its own, from memory or from a file.
+void load_code(const char* what, const std::string& image, int file) {
+  Held made;
+  Handle reader{}, executable{};
+  const char* const no_options = nullptr;
+  int rc = file >= 0 ? call("hsa_code_object_reader_create_from_file", file, &reader)
+                     : call("hsa_code_object_reader_create_from_memory",
+                            static_cast<const void*>(image.data()), image.size(), &reader);
+  if (rc == 0) rc = call("hsa_executable_create_alt", 0, 0, no_options, &executable);
+  if (rc == 0) {
+    rc = call("hsa_executable_load_agent_code_object", executable, agent, reader, no_options,
+              static_cast<Handle*>(nullptr));
+  }
+  if (rc == 0) rc = call("hsa_executable_freeze", executable, no_options);
+  call("hsa_code_object_reader_destroy", reader);
+  made.handle = executable.handle;
+  keep(what, rc, made);
+}
+void code() {
+  load_code("code", client::amd_code_object(size()), -1);
+}
+void code_file() {
+  const std::string image = client::amd_code_object(size());
+  const int file = memfd_create("code", MFD_CLOEXEC);
+  if (write(file, image.data(), image.size()) < 0) usage("no room for a file");
+  load_code("codefile", image, file);
+  close(file);
+}
+// Somebody else's code.
+void code_at() {
+  const int file = open(word().c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) usage("no such file");
+  load_code("codeat", "", file);
+  close(file);
+}
+
+// Plain host memory that is moved to the device, or what is held so, back.
+void prefetch(const char* what, const Held& memory, Handle to) {
+  const int rc = call("hsa_amd_svm_prefetch_async", memory.pointer, memory.bytes, to, 0u,
+                      static_cast<const Handle*>(nullptr), Handle{});
+  print(what, rc);
+}
+void prefetch_new() {
+  Held made;
+  made.bytes = size();
+  made.pointer = mmap(nullptr, made.bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  held.push_back(made);
+  prefetch("prefetch", made, agent);
+}
+
 void wait() {
   std::puts("ready");
   std::fflush(stdout);
@@ -227,6 +282,12 @@ const std::map<std::string, void (*)()> kCommands = {
     {"descriptor", descriptor},
     {"map", map},
     {"unmap", [] { print("unmap", call("hsa_amd_interop_unmap_buffer", that().pointer)); }},
+    {"code", code},
+    {"codefile", code_file},
+    {"codeat", code_at},
+    {"unload", [] { print("unload", call("hsa_executable_destroy", Handle{that().handle})); }},
+    {"prefetch", prefetch_new},
+    {"fetchback", [] { prefetch("fetchback", that(), processor); }},
     {"wait", wait},
 };
 

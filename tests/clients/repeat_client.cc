@@ -8,9 +8,13 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <list>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "code_image.h"
 #include "random/actor.h"
 
 namespace {
@@ -38,6 +42,26 @@ int load(const std::string& image) {
   const int rc = call("cuModuleLoadData", &module, text);
   if (rc == 0) modules.push_back(module);
   return rc;
+}
+
+// The images stay, as those that are linked into a program do.
+int load_image(std::string image) {
+  static std::list<std::string> kept;
+  kept.push_back(std::move(image));
+  CUmodule module = nullptr;
+  const int rc = call("cuModuleLoadData", &module, static_cast<const void*>(kept.back().data()));
+  if (rc == 0) modules.push_back(module);
+  return rc;
+}
+
+// The same as a library, whose code is loaded when its module is asked for.
+int use_library_of(const std::string& image) {
+  CUlibrary made = nullptr;
+  CUmodule module = nullptr;
+  void* const none = nullptr;
+  const int rc = call("cuLibraryLoadData", &made, static_cast<const void*>(image.data()), none,
+                      none, 0u, none, none, 0u);
+  return rc == 0 ? call("cuLibraryGetModule", &module, made) : rc;
 }
 
 int unload() {
@@ -117,6 +141,30 @@ int use_pool(uint64_t bytes) {
   return rc;
 }
 
+// Calls for memory in a context that another thread has ended. Prints one line for each.
+int use_dead_context() {
+  CUcontext context = nullptr;
+  const int rc = call("cuCtxCreate_v2", &context, 0u, 0);
+  if (rc != 0) return rc;
+  std::thread([&] { call("cuCtxDestroy_v2", context); }).join();
+  CUdeviceptr address = 0;
+  size_t pitch = 0, free = 0, total = 0;
+  CUmodule module = nullptr;
+  void* const none = nullptr;
+  const std::pair<const char*, int> answers[] = {
+      {"cuMemAlloc", call("cuMemAlloc_v2", &address, size_t{4096})},
+      {"cuMemAllocManaged", call("cuMemAllocManaged", &address, size_t{4096}, 1u)},
+      {"cuMemAllocPitch", call("cuMemAllocPitch_v2", &address, &pitch, size_t{64}, size_t{64}, 4u)},
+      {"cuMemAllocAsync", call("cuMemAllocAsync", &address, size_t{4096}, none)},
+      {"cuModuleLoadData", call("cuModuleLoadData", &module, static_cast<const void*>("any"))},
+      {"cuArray3DCreate", make_array(4096)},
+      {"cuCtxSetLimit", call("cuCtxSetLimit", kLimitHeap, size_t{64} << 20)},
+      {"cuMemGetInfo", call("cuMemGetInfo_v2", &free, &total)},
+  };
+  for (const auto& [name, answer] : answers) std::printf("%s rc=%d\n", name, answer);
+  return 0;
+}
+
 int look() {
   size_t free = 0, total = 0;
   return call("cuMemGetInfo_v2", &free, &total);
@@ -133,10 +181,42 @@ int allocate_and_free(size_t bytes) {
   return rc == 0 ? call("cuMemFree_v2", address) : rc;
 }
 
+// Frees any of 100,000 allocations of a page and makes another one, as long-lived programs do.
+int replace() {
+  static std::vector<CUdeviceptr> live;
+  static uint64_t random = 0x9e3779b97f4a7c15;
+  constexpr size_t kBytes = 2u << 20;
+  int rc = 0;
+  for (CUdeviceptr address = 0; live.size() < 100'000 && rc == 0; live.push_back(address)) {
+    rc = call("cuMemAlloc_v2", &address, kBytes);
+  }
+  random ^= random << 13;
+  random ^= random >> 7;
+  random ^= random << 17;
+  CUdeviceptr& any = live[random % live.size()];
+  if (rc == 0) rc = call("cuMemFree_v2", any);
+  return rc == 0 ? call("cuMemAlloc_v2", &any, kBytes) : rc;
+}
+
+int allocate_and_free_async() {
+  static CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  int rc = stream == nullptr ? call("cuStreamCreate", &stream, 1u) : 0;
+  if (rc == 0) rc = call("cuMemAllocAsync", &address, size_t{2u << 20}, stream);
+  return rc == 0 ? call("cuMemFreeAsync", address, stream) : rc;
+}
+
 int run(const std::string& name, const std::string& argument) {
   if (name == "modules") return repeat(number(argument), [] { return load("any") | unload(); });
   if (name == "load") return load(argument);
+  if (name == "cubin") return load_image(client::cubin(number(argument) << 10));
+  if (name == "fatbin") {
+    const std::string image = client::cubin(number(argument) << 10);
+    return load_image(client::fatbin(image, image));
+  }
+  if (name == "library") return use_library_of(client::cubin(number(argument) << 10));
   if (name == "unload") return unload();
+  if (name == "dead") return use_dead_context();
   if (name == "arrays") {
     return repeat(number(argument), [] { return make_array(4096) | destroy_array(); });
   }
@@ -153,6 +233,8 @@ int run(const std::string& name, const std::string& argument) {
     return repeat(number(argument), [] { return allocate_and_free(4u << 10); });
   if (name == "wholepairs")
     return repeat(number(argument), [] { return allocate_and_free(2u << 20); });
+  if (name == "replace") return repeat(number(argument), replace);
+  if (name == "asyncpairs") return repeat(number(argument), allocate_and_free_async);
   if (name == "launch") return launch();
   if (name == "alloc") return allocate(number(argument) << 20);
   if (name == "pools") return repeat(3, [&] { return use_pool(number(argument) << 20); });
@@ -175,7 +257,7 @@ int main(int argc, char** argv) {
       if (!std::getline(std::cin, line)) return 0;
       continue;
     }
-    const bool alone = name == "unload" || name == "launch" || name == "toomuch";
+    const bool alone = name == "unload" || name == "dead" || name == "launch" || name == "toomuch";
     const std::string argument = alone || i == argc ? "" : argv[i++];
     std::printf("%s rc=%d\n", name.c_str(), run(name, argument));
     std::fflush(stdout);

@@ -36,6 +36,17 @@ TEST_F(ContextTest, ResetFreesEverythingOnTheDevice) {
   expect_books_agree(program->pid(), "retained again");
 }
 
+// It stays current to the thread that did not destroy it. What the driver says of that is the
+// program's to know: it is no lack of memory.
+TEST_F(ContextTest, ErrorsOfADeadContextAreTheDriversOwn) {
+  const std::vector<std::string> use_dead = {TEST_REPEAT_CLIENT, "dead"};
+  const Outcome without = run(use_dead, bare());
+  const Outcome with = run(use_dead, capped("2GiB"));
+  EXPECT_EQ(field(line_of(without.out, "cuMemAlloc"), "rc="), 709) << without.out;
+  EXPECT_EQ(with.out, without.out);
+  EXPECT_EQ(with.err, "");
+}
+
 TEST_F(ContextTest, RetainedTwiceIsChargedOnce) {
   auto program = start_client("4GiB", words("init retain retain retain wait release release wait "
                                             "release wait"));

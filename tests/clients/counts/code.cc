@@ -15,6 +15,11 @@ void load_library() {
   call("cuLibraryLoadData", &library, static_cast<const void*>("any"), none, none, 0u, none, none,
        0u);
 }
+void load_library_file() {
+  void* const none = nullptr;
+  call("cuLibraryLoadFromFile", &library, static_cast<const char*>("/proc/self/exe"), none, none,
+       0u, none, none, 0u);
+}
 
 void measure_modules(AllCounts& all) {
   const auto loads = [&](const char* name, Measurement::Step load) {
@@ -44,10 +49,12 @@ void measure_libraries(AllCounts& all) {
                    static_cast<const char*>("global"));
             })
       .run(all);
+  const auto unload = [] { call("cuLibraryUnload", library); };
   Measurement()
-      .unmeasured(load_library)
-      .step("cuLibraryUnload (unused)", [] { call("cuLibraryUnload", library); })
+      .step("cuLibraryLoadData", load_library)
+      .step("cuLibraryUnload (unused)", unload)
       .run(all);
+  Measurement().step("cuLibraryLoadFromFile", load_library_file).unmeasured(unload).run(all);
   Measurement()
       .unmeasured(load_library)
       .step("cuLibraryGetModule (first)", [] { call("cuLibraryGetModule", &module, library); })

@@ -19,6 +19,7 @@ struct CUkern_st {
   CUlibrary library;
 };
 struct CUlib_st {
+  uint64_t bytes = 0;             // that a context takes for it
   std::vector<CUmodule> modules;  // by context
   std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
 };
@@ -30,10 +31,11 @@ std::unordered_map<CUlibrary, std::unique_ptr<CUlib_st>>& libraries() {
   return *all;
 }
 
-CUresult load(CUlibrary* out, const void* code) {
+CUresult load(CUlibrary* out, const void* code, uint64_t (*cost)(const void*) = sim::module_cost) {
   if (out == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Guard guard(Driver::get().lock());
   auto library = std::make_unique<CUlib_st>();
+  library->bytes = cost(code);
   *out = library.get();
   libraries()[*out] = std::move(library);
   return CUDA_SUCCESS;
@@ -52,7 +54,7 @@ CUresult module_in(Context* context, CUlibrary library, CUmodule* out) {
     *out = module;
     return CUDA_SUCCESS;
   }
-  const CUresult result = sim::load_module(context, true, nullptr, out);
+  const CUresult result = sim::load_module(context, true, library->bytes, out);
   if (result == CUDA_SUCCESS) library->modules.push_back(*out);
   return result;
 }
@@ -74,7 +76,7 @@ SIM_API CUresult cuLibraryLoadFromFile(CUlibrary* out, const char* path, int*, v
                                        int*, void**, unsigned) {
   SIM_CALL(cuLibraryLoadFromFile);
   if (path != nullptr && access(path, R_OK) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  return load(out, path);
+  return load(out, path, sim::file_cost);
 }
 
 SIM_API CUresult cuLibraryUnload(CUlibrary library) {

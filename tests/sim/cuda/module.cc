@@ -1,10 +1,9 @@
 // Modules and functions: any image loads, any name is found, nothing is ever run.
-// A module takes no device memory but what its global variables take, if it is PTX, unless
-// FRACGPU_SIM_MODULE_MIB is set; then each load takes that much more from the node, as part of what
-// the context holds, so that overhead can be tested. An image that begins with digits, "12 MiB",
-// takes what it says instead. Unloading gives it back, or, with FRACGPU_SIM_MODULES_KEPT, leaves it
-// to the context for its next modules, as a heap does that lets go of no chunk. Globals are
-// addresses inside what the module has taken already.
+// A module takes what its image says, in whole pages, and FRACGPU_SIM_MODULE_MIB more where that is
+// set, from the node and as part of what the context holds. An image that begins with digits, "12
+// MiB", takes just that. Code that is loaded lazily takes nothing. Unloading gives it back, or,
+// with FRACGPU_SIM_MODULES_KEPT, leaves it to the context for its next modules, as a heap does that
+// lets go of no chunk. Globals are addresses inside what the module has taken already.
 #include "sim/cuda/module.h"
 
 #include <unistd.h>
@@ -12,8 +11,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "sim/cuda/capture_table.h"
+#include "sim/cuda/image.h"
+#include "sim/cuda/version.h"
 
 using sim::Context;
 using sim::Driver;
@@ -24,20 +27,23 @@ namespace {
 
 constexpr uint64_t kGlobalBytes = 4096;
 
-uint64_t pages_of_mib(const char* text) {
-  return ((std::strtoull(text, nullptr, 10) << 20) + kPage - 1) / kPage * kPage;
-}
-
-// What the global arrays of a module in PTX take.
-uint64_t ptx_globals(const char* text) {
-  if (std::strncmp(text, ".version", 8) != 0) return 0;
-  uint64_t bytes = 0;
-  while ((text = std::strstr(text, ".global .align")) != nullptr) {
-    text += std::strcspn(text, "[;");
-    if (*text == '[') bytes += std::strtoull(text + 1, nullptr, 10);
-  }
+uint64_t pages(uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
+// As CUDA_MODULE_LOADING says, or else since 12.2.
+bool loads_lazily() {
+  static const bool lazily = [] {
+    const char* const text = std::getenv("CUDA_MODULE_LOADING");
+    return text != nullptr ? std::strcmp(text, "LAZY") == 0 : driver_version() >= 12020;
+  }();
+  return lazily;
+}
+
+uint64_t pages_of_mib(const char* text) {
+  return pages(std::strtoull(text, nullptr, 10) << 20);
+}
+
+}  // namespace
 
 uint64_t module_cost(const void* image) {
   static const uint64_t of_any = [] {
@@ -45,9 +51,18 @@ uint64_t module_cost(const void* image) {
     return text != nullptr ? pages_of_mib(text) : 0;
   }();
   const char* const text = static_cast<const char*>(image);
-  if (text == nullptr) return of_any;
-  return *text >= '0' && *text <= '9' ? pages_of_mib(text) : of_any + ptx_globals(text);
+  return *text >= '0' && *text <= '9' ? pages_of_mib(text)
+                                      : of_any + pages(bytes_on_device(text, loads_lazily()));
 }
+
+uint64_t file_cost(const void* path) {
+  const char* const name = static_cast<const char*>(path);
+  std::ifstream file(name);
+  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  return module_cost(is_image(content.data(), content.size()) ? content.c_str() : name);
+}
+
+namespace {
 
 bool modules_are_kept() {
   static const bool kept = std::getenv("FRACGPU_SIM_MODULES_KEPT") != nullptr;
@@ -56,9 +71,9 @@ bool modules_are_kept() {
 
 }  // namespace
 
-CUresult load_module(Context* context, bool of_library, const void* image, CUmodule* out) {
+CUresult load_module(Context* context, bool of_library, uint64_t bytes, CUmodule* out) {
   context = context->owner();
-  const uint64_t bytes = module_cost(image), of_kept = std::min(context->kept_bytes, bytes);
+  const uint64_t of_kept = std::min(context->kept_bytes, bytes);
   if (!Driver::get().grow(context, bytes - of_kept)) return CUDA_ERROR_OUT_OF_MEMORY;
   context->kept_bytes -= of_kept;
   *out = new CUmod_st{context, context->id, bytes, of_library, {}};
@@ -102,11 +117,11 @@ CUfunction any_function() {
 
 namespace {
 
-CUresult load(CUmodule* out, const void* image) {
+CUresult load(CUmodule* out, const void* image, uint64_t (*cost)(const void*) = sim::module_cost) {
   if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_CONTEXT(context);
   const Guard guard(Driver::get().lock());
-  return sim::load_module(context, false, image, out);
+  return sim::load_module(context, false, cost(image), out);
 }
 
 }  // namespace
@@ -114,7 +129,7 @@ CUresult load(CUmodule* out, const void* image) {
 SIM_API CUresult cuModuleLoad(CUmodule* out, const char* path) {
   SIM_UNSAFE_CALL(cuModuleLoad);
   if (path != nullptr && access(path, R_OK) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  return load(out, path);
+  return load(out, path, sim::file_cost);
 }
 SIM_API CUresult cuModuleLoadData(CUmodule* out, const void* image) {
   SIM_UNSAFE_CALL(cuModuleLoadData);
@@ -134,6 +149,12 @@ SIM_API CUresult cuModuleUnload(CUmodule module) {
   if (module == nullptr || module->of_library) return CUDA_ERROR_INVALID_HANDLE;
   const Guard guard(Driver::get().lock());
   sim::unload_module(module);
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuModuleGetLoadingMode(int* mode) {
+  SIM_CALL(cuModuleGetLoadingMode);
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *mode = sim::loads_lazily() ? 2 : 1;
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {

@@ -20,8 +20,10 @@ struct CUmod_st {
 
 namespace sim {
 
-// `image`: null where it is not at hand.
-CUresult load_module(Context* context, bool of_library, const void* image, CUmodule* out);
+// What loading an image takes, or the image in a file.
+uint64_t module_cost(const void* image);
+uint64_t file_cost(const void* path);
+CUresult load_module(Context* context, bool of_library, uint64_t bytes, CUmodule* out);
 void unload_module(CUmodule module);
 CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
 // Any function will do, because none is ever run.

@@ -48,7 +48,7 @@ hsa_status_t CodeTable::load(Executable* executable, Agent* agent, const Reader&
   loaded.storage = reader.data;
   loaded.storage_bytes = reader.bytes;
   loaded.lowest = object.lowest / kGrain * kGrain;
-  loaded.bytes = round_up(object.end - loaded.lowest, kGrain);
+  loaded.bytes = round_up(object.end, kGrain);
   if (!Runtime::get().take_overhead(*agent, loaded.bytes)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   loaded.base = map_addresses(loaded.bytes, kGrain, true);
   if (loaded.base == 0) {

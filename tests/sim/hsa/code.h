@@ -1,6 +1,7 @@
 // Code objects as programs load them: readers, executables, what of them lies on a device, symbols.
-// A loaded code object takes device memory from the first to the last byte of its loadable
-// segments, in 4 KiB steps, straight from the kernel as the runtime's own.
+// A loaded code object takes device memory from address 0 of the file to the end of its last
+// loadable segment, in 4 KiB steps, straight from the kernel as the runtime's own (LoadSegmentsV2
+// of the real loader, 5.2 to 7).
 #pragma once
 
 #include <list>

@@ -59,8 +59,10 @@ bool parse_code_object(const uint8_t* data, size_t bytes, CodeObject* out) {
         part.p_vaddr > UINT64_MAX / 2 || part.p_memsz > UINT64_MAX / 2)
       return false;
     out->segments.push_back({part.p_vaddr, part.p_offset, part.p_filesz, part.p_memsz});
+    // The loader takes the last one's end for that of all.
+    if (part.p_vaddr + part.p_memsz < out->end) return false;
     out->lowest = std::min(out->lowest, part.p_vaddr);
-    out->end = std::max(out->end, part.p_vaddr + part.p_memsz);
+    out->end = part.p_vaddr + part.p_memsz;
   }
   if (out->segments.empty()) return false;
   for (unsigned i = 0; i < header.e_shnum; ++i) {

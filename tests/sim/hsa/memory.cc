@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "sim/hsa/svm.h"
 #include "sim/hsa/vmem_table.h"
 
 namespace sim {
@@ -24,7 +25,7 @@ bool fragments_disabled() {
 bool trim(const Agent& agent) {
   bool any = false;
   for (const auto& pool : agent.pools) any = pool->heap.trim(Runtime::get().account()) || any;
-  return any;
+  return evict_svm(agent) || any;
 }
 
 }  // namespace
@@ -126,6 +127,7 @@ void Memory::clear() {
   while (!by_address_.empty()) remove(&by_address_.begin()->second);
   for (const auto& agent : Runtime::get().agents()) {
     for (const auto& pool : agent->pools) pool->heap.clear(account);
+    evict_svm(*agent);
   }
 }
 

@@ -222,7 +222,7 @@ TEST(SimHsaQueue, CopiesWaitForTheirTurn) {
   });
 }
 
-// The smallest code object that has a segment of 10000 bytes, a kernel and a variable.
+// The smallest code object that has a segment of 10000 bytes at 0x1000, a kernel and a variable.
 struct CodeFile {
   Elf64_Ehdr header;
   Elf64_Phdr segment;
@@ -276,7 +276,7 @@ TEST(SimHsaCode, LoadingTakesTheSegmentsMemory) {
                   HSA_PROFILE_FULL, HSA_DEFAULT_FLOAT_ROUNDING_MODE_NEAR, nullptr, &executable),
               0);
     ASSERT_EQ(load(executable, machine.gpu[0].agent, reader, nullptr, nullptr), 0);
-    EXPECT_EQ(node->used(0), kContext + 12 * kKiB);
+    EXPECT_EQ(node->used(0), kContext + 16 * kKiB) << "from address 0 to the segment's end";
     EXPECT_EQ(hsa<int(uint64_t, const char*)>("hsa_executable_freeze")(executable, nullptr), 0);
     EXPECT_EQ(find(executable, "nothing", &machine.gpu[0].agent, &symbol),
               HSA_STATUS_ERROR_INVALID_SYMBOL_NAME);

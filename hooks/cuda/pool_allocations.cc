@@ -1,0 +1,205 @@
+// Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
+// that may make it grow. No room is asked for memory that the call's own stream has freed, or that
+// another one has which it comes after by an event: the driver takes it again (pool_blocks.h).
+// Streams are waited for only before an allocation is refused.
+#include <algorithm>
+
+#include "hooks/cuda/pool_frees.h"
+#include "hooks/cuda/pools.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
+#include "shim/charge/vmm_calls.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// An allocation from a pool that the driver is asked for.
+struct PoolRequest {
+  const char* api;
+  CUmemoryPool pool;
+  int device_index;  // of the pool, or Process::kNotCapped / kFault
+  CUdeviceptr* out;
+  size_t bytes;
+  Stream stream;
+};
+
+// Makes room for a pool's growth. Waits for what the program has freed before it refuses: a program
+// that waits a little is better off than one that is out of memory.
+[[gnu::cold]] bool make_room(Process& process, const PoolRequest& request,
+                             Reservation& reservation) {
+  Refusal refusal;
+  if (reservation.ask(refusal)) return true;
+  if (refusal.fault.empty() && wait_for_frees(process, key_of(request.pool), request.stream)) {
+    refusal = Refusal{};
+    if (reservation.ask(refusal)) return true;
+  }
+  reservation.refuse(refusal);
+  return false;
+}
+
+// Whether the driver is sure to take memory again that the stream has freed, or that another one
+// has which it comes after by an event, unless the program has forbidden that.
+[[gnu::cold]] bool begin_reuse(Process& process, const PoolRequest& request, PoolUse& use) {
+  const uint64_t stream = number_of(process, request.stream);
+  if (use.begin_reuse(stream, request.bytes)) return true;
+  if (!use.begin_reuse_after_event(stream, request.bytes)) return false;
+  const OwnCalls own_calls(process);
+  int follows = 0;
+  if (real::cuMemPoolGetAttribute(request.pool, kPoolFollowsEvents, &follows) == kSuccess &&
+      follows != 0) {
+    return true;
+  }
+  use.end();
+  use.begin();
+  return false;
+}
+
+// Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
+// grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
+// fit under the cap, `free(pointer)` undoes it.
+template <typename Allocate, typename Free>
+CUresult allocate_from(Process& process, const PoolRequest& request, Allocate allocate, Free free) {
+  const int device_index = request.device_index;
+  if (device_index == Process::kNotCapped) return allocate();
+  if (device_index == Process::kFault) {
+    report_fault(process, request.api);
+    return kOutOfMemory;
+  }
+  const uint64_t pool = key_of(request.pool);
+  const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
+  PoolUse use(process, pool);
+  Reservation reservation(process, device_index, linear_size(growth).units,
+                          {request.api, request.bytes}, Reservation::Unasked{});
+  const CUdeviceptr before = *request.out;
+  bool reuse = !reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
+  for (;; reuse = false) {
+    if (!reservation && !reuse) {
+      use.end();
+      if (!make_room(process, request, reservation)) return kOutOfMemory;
+      use.begin();
+    }
+    if (use.is_refused()) {
+      Refusal refusal;
+      refusal.fault.assign("another thread allocates from the pool, and is not done after 10 s");
+      reservation.refuse(refusal);
+      return kOutOfMemory;
+    }
+    const CUresult result = allocate();
+    if (result == kOutOfMemory && !reuse) reservation.refused_by_driver();
+    const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &reservation);
+    if (result == kSuccess)
+      process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown);
+    settle_deferred(process, device_index);
+    if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
+      return result;
+    if (result != kSuccess && !(reuse && result == kOutOfMemory)) return result;
+    // The pool took more than was foreseen, or does not have what it was sure to have.
+    process.pool_blocks.forget_holes(pool);
+    if (result == kSuccess) {
+      process.pool_blocks.forget(*request.out);
+      on_own_account(process, [&] { free(*request.out); });
+      trim_pool(pool);
+      settle_pool(process, pool, nullptr);
+    }
+    *request.out = before;
+    if (!reuse) return kOutOfMemory;
+  }
+}
+
+template <typename Real, typename Free>
+CUresult allocate_async(CUdeviceptr* out, size_t bytes, const Stream& stream, const Real& real,
+                        const Free& free) {
+  Hook hook;
+  const auto allocate = [&] { return real(out, bytes, stream.handle); };
+  Context context;
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(hook.process(), stream) ||
+      !context_of(hook.process(), stream, context)) {
+    return allocate();
+  }
+  if (context.device_index == Process::kFault) {
+    report_fault(hook.process(), "cuMemAllocAsync");
+    return kOutOfMemory;
+  }
+  PoolRequest request{"cuMemAllocAsync", nullptr, Process::kNotCapped, out, bytes, stream};
+  if (const CUresult result =
+          current_pool(hook.process(), context.device, request.pool, request.device_index);
+      result != kSuccess) {
+    return result;
+  }
+  return allocate_from(hook.process(), request, allocate,
+                       [&](CUdeviceptr pointer) { free(pointer, stream.handle); });
+}
+
+template <typename Real, typename Free>
+CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, const Stream& stream,
+                            const Real& real, const Free& free) {
+  Hook hook;
+  const auto allocate = [&] { return real(out, bytes, pool, stream.handle); };
+  if (!hook.active() || out == nullptr || bytes == 0 || is_capturing(hook.process(), stream)) {
+    return allocate();
+  }
+  const int device_index = index_of_pool(hook.process(), pool);
+  return allocate_from(hook.process(),
+                       {"cuMemAllocFromPoolAsync", pool, device_index, out, bytes, stream},
+                       allocate, [&](CUdeviceptr pointer) { free(pointer, stream.handle); });
+}
+
+// Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
+// later, which only driver-reported usage shows. An import counts as gone at once: its exporter may
+// not free it before the stream gets there.
+template <typename Real>
+CUresult free_async(CUdeviceptr pointer, const Stream& stream, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(pointer, stream.handle);
+  Process& process = hook.process();
+  const auto call = [&] { return real(pointer, stream.handle); };
+  const uint64_t number = process.pool_blocks.begin_free(pointer);
+  if (number == 0) {
+    return free_address(process, pointer, call, [](Release& release) { release.defer(); });
+  }
+  const CUresult result = call();
+  if (result == kSuccess) {
+    process.pool_blocks.end_free(pointer, number, number_of(process, stream),
+                                 process.contexts.epoch());
+  } else {
+    process.pool_blocks.cancel_free(pointer, number);
+  }
+  return result;
+}
+
+}  // namespace
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
+  return allocate_async(dptr, bytesize, {stream, false}, real::cuMemAllocAsync,
+                        real::cuMemFreeAsync);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
+  return allocate_async(dptr, bytesize, {stream, true}, real::cuMemAllocAsync_ptsz,
+                        real::cuMemFreeAsync_ptsz);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream stream) {
+  return allocate_from_pool(dptr, bytesize, pool, {stream, false}, real::cuMemAllocFromPoolAsync,
+                            real::cuMemFreeAsync);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream stream) {
+  return allocate_from_pool(dptr, bytesize, pool, {stream, true},
+                            real::cuMemAllocFromPoolAsync_ptsz, real::cuMemFreeAsync_ptsz);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
+  return free_async(dptr, {stream, false}, real::cuMemFreeAsync);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
+  return free_async(dptr, {stream, true}, real::cuMemFreeAsync_ptsz);
+}
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,35 @@
+#include "hooks/cuda/pool_frees.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// Streams that are waited for: 2 KiB of stack. With 16, what 32 streams had freed did not serve an
+// allocation of as much.
+constexpr size_t kMostStreams = 256;
+
+}  // namespace
+
+bool frees_are_done(Process& process, uint64_t pool) {
+  uint64_t streams[kMostStreams];
+  const size_t count =
+      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  for (size_t i = 0; i < count; ++i) {
+    if (!wait_for(process, stream_of(streams[i]), false)) return false;
+  }
+  return count < kMostStreams;
+}
+
+bool wait_for_frees(Process& process, uint64_t pool, const Stream& own) {
+  if (process.pool_blocks.empty()) return false;
+  uint64_t streams[kMostStreams];
+  const size_t count =
+      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  const uint64_t own_number = number_of(process, own);
+  for (size_t i = 0; i < count; ++i) {
+    // Threads' own default streams have no name here, but the legacy stream waits for them.
+    if (streams[i] != own_number) wait_for(process, stream_of(streams[i]), false);
+  }
+  return wait_for(process, own, true) || count > 0;
+}
+
+}  // namespace fracgpu::cuda

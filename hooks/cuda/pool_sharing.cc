@@ -1,0 +1,56 @@
+// Pools and their memory that cross processes.
+#include <algorithm>
+
+#include "hooks/cuda/pools.h"
+#include "hooks/cuda/streams.h"
+#include "shim/charge/linear.h"
+#include "shim/charge/pools.h"
+#include "shim/charge/vmm_calls.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+// Enters memory of another process's pool. What is held with it is all of its chunk.
+void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
+  CUdevice device = 0;
+  size_t chunk = 0;
+  const OwnCalls own_calls(process);
+  if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
+  if (real::cuPointerGetAttribute(&chunk, kPointerMapping, pointer) != kSuccess) {
+    real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
+    chunk = std::max<size_t>(chunk, kPoolChunkBytes);
+  }
+  call.imported(pointer, device_index_of(process, device), linear_size(chunk).units);
+}
+
+}  // namespace
+
+CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, int handle_type,
+                                          unsigned long long flags) {
+  Hook hook;
+  const CUresult result =
+      real::cuMemPoolExportToShareableHandle(os_handle, pool, handle_type, flags);
+  if (result == kSuccess && hook.active()) note_exported_pool(hook.process(), key_of(pool));
+  return result;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
+  Hook hook;
+  const CUresult result = real::cuMemPoolExportPointer(data, pointer);
+  if (result == kSuccess && hook.active()) note_handle(hook.process(), data, sizeof *data);
+  return result;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* data) {
+  Hook hook;
+  if (!hook.active() || pointer == nullptr) {
+    return real::cuMemPoolImportPointer(pointer, pool, data);
+  }
+  ImportCall call(hook.process(), data, sizeof *data);
+  const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
+  if (result == kSuccess) enter_imported(hook.process(), call, *pointer);
+  return result;
+}
+
+}  // namespace fracgpu::cuda
