@@ -3,6 +3,7 @@
 
 #include "shim/base/environment.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/trusted_file.h"
 
 namespace fracgpu {
 
@@ -12,7 +13,7 @@ std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
 
 bool look_for_cap() {
   const bool configured =
-      trusted_environment(kLimitVariable) != nullptr || ceiling_is_there(kCeilingFile);
+      trusted_environment(kLimitVariable) != nullptr || trusted_file_is_there(kCeilingFile);
   cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
   return configured;
 }

@@ -11,6 +11,7 @@
 #include "shim/base/environment.h"
 #include "shim/base/small_file.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/trusted_file.h"
 
 namespace fracgpu {
 namespace {
@@ -58,6 +59,20 @@ uint64_t own_start_time() {
 
 void name_of_launch_tree(TenantName& name) {
   name.format("tree-{}-{}", getpid(), own_start_time());
+}
+
+constexpr char kTenantNames[] =
+    "a tenant name; accepted: 1 to 63 letters, digits, '-', '_' or '.', not starting with '.'";
+static_assert(layout::kNameBytes == 64);
+
+bool tenant_of_file(TenantName& name, Message& error) {
+  TrustedText text;
+  if (!read_trusted_file(kTenantFile, text, error)) return false;
+  const std::string_view line = text.view().substr(0, text.view().find('\n'));
+  name.assign(line);
+  if (is_tenant_name(line) && text.size <= line.size() + 1) return true;
+  error.format("{}: {} is not {}", kTenantFile, quoted(text.view()).view(), kTenantNames);
+  return false;
 }
 
 }  // namespace
@@ -174,14 +189,12 @@ ProcessName seen_from_inside(uint32_t pid_here) {
 }
 
 bool tenant_name(TenantName& name, Message& error) {
+  if (trusted_file_is_there(kTenantFile)) return tenant_of_file(name, error);
   const char* const given = trusted_environment(kTenantVariable);
   // Under a ceiling a container is one tenant: a second name would be a second cap of that size.
-  if (given != nullptr && (!ceiling_is_there(kCeilingFile) || !in_container())) {
+  if (given != nullptr && (!trusted_file_is_there(kCeilingFile) || !in_container())) {
     if (!is_tenant_name(given)) {
-      error.format(
-          "{} {} is not a tenant name; accepted: 1 to {} letters, digits, '-', '_' or '.', not "
-          "starting with '.'",
-          kTenantVariable, quoted(given).view(), layout::kNameBytes - 1);
+      error.format("{} {} is not {}", kTenantVariable, quoted(given).view(), kTenantNames);
       return false;
     }
     name.assign(given);

@@ -14,9 +14,13 @@ using TenantName = Text<layout::kNameBytes>;
 // Whether a user may name a tenant so.
 bool is_tenant_name(std::string_view name);
 
-// The tenant's name: FRACGPU_TENANT, else the container, else the launch tree, whose first process
-// takes a name of its own and exports it to its children. A container with a ceiling of its own is
-// one tenant, whatever FRACGPU_TENANT is. False with `error` set when that is malformed.
+// A file of root's that names the tenant, whatever the environment says; see trusted_file.h.
+inline constexpr char kTenantFile[] = "/etc/fracgpu/tenant";
+
+// The tenant's name: what the tenant file says, else FRACGPU_TENANT, else the container, else the
+// launch tree, whose first process takes a name of its own and exports it to its children. A
+// container with a ceiling of its own is one tenant, whatever FRACGPU_TENANT is. False with `error`
+// set when the name is malformed, or the file cannot be trusted.
 bool tenant_name(TenantName& name, Message& error);
 
 // Gives the launch tree its name early, so that children inherit it. Does nothing in a container,

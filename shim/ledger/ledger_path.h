@@ -13,6 +13,10 @@
 
 namespace fracgpu {
 
+// How the tenants of Kubernetes' claims are called (tools/dra). Their ledgers are mounted into
+// containers that may start at any time, so only who made them removes them.
+inline constexpr std::string_view kClaimTenant = "claim-";
+
 // Calls visit(tenant), a NUL-terminated name, for each file that is called as a ledger is, until it
 // returns true; then it does too. Without opendir, which allocates.
 template <typename Visit>

@@ -56,7 +56,8 @@ bool is_remembered(const LedgerFile& file, uint64_t now_s) {
 }
 
 // The folder is sticky.
-bool may_remove(int fd) {
+bool may_remove(const LedgerFile& file, int fd) {
+  if (file.tenant().substr(0, kClaimTenant.size()) == kClaimTenant) return false;
   struct statx status;
   const uid_t user = geteuid();
   return user == 0 ||
@@ -82,7 +83,8 @@ void Ledger::leave_for_good(uint64_t now_s) {
   // First without the lock: most processes end with what they hold.
   if (!nobody_holds_anything() || is_remembered(file_, now_s)) return;
   const GrowLock lock(file_, GrowLock::LockTimeout::none);
-  if (!lock || !may_remove(lock.fd()) || LedgerFile::any_slot_is_alive(lock.fd(), 0, slot_) ||
+  if (!lock || !may_remove(file_, lock.fd()) ||
+      LedgerFile::any_slot_is_alive(lock.fd(), 0, slot_) ||
       LedgerFile::any_slot_is_alive(lock.fd(), slot_ + 1)) {
     return;
   }
@@ -106,7 +108,8 @@ bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64
   const layout::Ledger& map = *file.map();
   const int fd = file.reopen(ignored);
   if (fd < 0) return false;
-  bool ended = may_remove(fd) && !LedgerFile::any_slot_is_alive(fd) && !is_remembered(file, now_s);
+  bool ended =
+      may_remove(file, fd) && !LedgerFile::any_slot_is_alive(fd) && !is_remembered(file, now_s);
   // Asking the driver takes long, so it is done without the lock. Who is dead holds no more later.
   uint32_t dead[kMaxSlots] = {};
   uint64_t living[kMaxDevices] = {};

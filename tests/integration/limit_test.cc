@@ -107,5 +107,44 @@ TEST_F(CeilingTest, WhatLeadsNowhereOrCannotBeReadIsClosedAndNotOpen) {
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
 }
 
+// The tenant's name, likewise.
+std::string tenant_file(const std::string& text) {
+  return "printf '%b' '" + text + "' >/etc/fracgpu/tenant";
+}
+
+TEST_F(CeilingTest, ATenantFileNamesTheTenantWhateverTheEnvironmentSays) {
+  Environment environment = without_limit();
+  environment["FRACGPU_TENANT"] = "another";
+  environment["FRACGPU_LOG"] = "info";
+  for (const std::string& text : {tenant_ + "\\n", tenant_}) {
+    const Outcome outcome = with_ceiling("4GiB\\n", environment, tenant_file(text));
+    EXPECT_EQ(total(outcome), 4 * kGiB);
+    EXPECT_NE(outcome.err.find("joined tenant " + tenant_ + " "), std::string::npos) << outcome.err;
+  }
+  // In a container as well, in which all processes would be one tenant without it.
+  const Outcome inside = with_ceiling(
+      "4GiB\\n", environment,
+      tenant_file(tenant_) + " && exec unshare --uts " TEST_CLIENT " init retain total");
+  EXPECT_NE(inside.err.find("joined tenant " + tenant_ + " "), std::string::npos) << inside.err;
+}
+
+TEST_F(CeilingTest, ATenantFileThatIsMalformedOrUntrustedRefuses) {
+  const std::string spoilt[] = {
+      tenant_file(""),
+      tenant_file("two names"),
+      tenant_file("one\\ntwo\\n"),
+      tenant_file("../x"),
+      tenant_file("x") + " && chmod 666 /etc/fracgpu/tenant",
+      tenant_file("x") + " && chown 1000 /etc/fracgpu/tenant",
+      "ln -s gone /etc/fracgpu/tenant",
+      "mkdir /etc/fracgpu/tenant",
+  };
+  for (const std::string& spoil : spoilt) {
+    const Outcome outcome = with_ceiling("4GiB\\n", without_limit(), spoil);
+    EXPECT_EQ(field(line_of(outcome.out, "retain"), "rc="), 2) << spoil << outcome.err;
+    EXPECT_NE(outcome.err.find("/etc/fracgpu/tenant"), std::string::npos) << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace fracgpu::test

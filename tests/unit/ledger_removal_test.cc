@@ -122,6 +122,16 @@ TEST_F(LedgerRemovalTest, ANameThatWasMadeUpIsNotKept) {
   EXPECT_NE(access(tree.path().c_str(), F_OK), 0);
 }
 
+TEST_F(LedgerRemovalTest, ThatOfAClaimIsLeftToWhoMadeIt) {
+  const ScratchTenant claim("claim-");
+  std::optional<Member> member(std::in_place, claim.name());
+  member->ledger.leave_for_good(much_later_s());
+  EXPECT_EQ(access(claim.path().c_str(), F_OK), 0);
+  member.reset();
+  EXPECT_FALSE(Ledger::remove_ended(claim.name(), nullptr, much_later_s()));
+  EXPECT_EQ(access(claim.path().c_str(), F_OK), 0);
+}
+
 TEST_F(LedgerRemovalTest, ARefusalMayBeExplainedForAWhile) {
   const ScratchTenant tree("tree-");
   std::optional<Member> member(std::in_place, tree.name());

@@ -113,7 +113,8 @@ Findings check_limits(Setup& setup) {
       setup.tenant = name.c_str();
     } else {
       setup.sound = false;
-      findings.push_back({State::fail, kCheck, error.c_str(), "set FRACGPU_TENANT to such a name"});
+      findings.push_back({State::fail, kCheck, error.c_str(),
+                          "set FRACGPU_TENANT to such a name, or repair the file that gives it"});
     }
   }
   if (!findings.empty()) return findings;

@@ -18,6 +18,7 @@
 #include "shim/config/cap_configured.h"
 #include "shim/config/ceiling.h"
 #include "shim/config/identity.h"
+#include "shim/config/trusted_file.h"
 #include "tools/cli/descriptor.h"
 #include "tools/cli/text_list.h"
 #include "tools/launch/launch_tree.h"
@@ -190,7 +191,7 @@ std::optional<OuterCap> find_outer_cap(const std::vector<Gpu>& gpus) {
   if (const auto held = row_of_this_tree()) return cap_of_row(*held, gpus);
   // With a ceiling of its own a container is one tenant, whatever it is called; the environment
   // may lower its cap.
-  const bool one_tenant = in_container() && ceiling_is_there(kCeilingFile);
+  const bool one_tenant = in_container() && trusted_file_is_there(kCeilingFile);
   if (!one_tenant && (!library_is_here() || !look_for_cap())) return std::nullopt;
   TenantName name;
   Message error;

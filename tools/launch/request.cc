@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
+#include "shim/config/trusted_file.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
 #include "tools/machine/visible_gpus.h"
@@ -242,7 +243,8 @@ void Request::check_capped() const {
   const bool capped = claims_ || general_ ||
                       std::any_of(amounts_.begin(), amounts_.end(),
                                   [](const auto& each) { return each.has_value(); });
-  if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr && !ceiling_is_there(kCeilingFile)) {
+  if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr &&
+      !trusted_file_is_there(kCeilingFile)) {
     refuse("how much may it have? Give --memory, --fraction or --count");
   }
 }
