@@ -160,6 +160,10 @@ fetch_closure() { # fetch_closure SUITE BASE COMPONENT DESTINATION PACKAGE
   for folder in lib lib64; do
     [ -e "$4/$folder" ] || ln -s "usr/$folder" "$4/$folder"
   done
+  # An absolute link would lead to this machine's own loader, which may not fit the part's C library.
+  for loader in "$4"/lib64/ld-linux-*; do
+    case $(readlink "$loader") in /*) ln -sf "..$(readlink "$loader")" "$loader" ;; esac
+  done
 }
 
 # CUDA's headers are the first files of a package of 770 MB, so only its first MiB is read. The mirror's signature does

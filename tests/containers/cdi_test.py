@@ -55,7 +55,7 @@ def test_untouched_images_are_capped():
         for device, cap in (("memory=8gb", 8), ("memory=12gb", 12), ("fraction=0.5", 20), ("fraction=0.125", 5)):
             for options in ([], ["--user=1000", "--read-only", "-e", "FRACGPU_MEMORY_LIMIT=39GiB"]):
                 host.forget_marks()
-                status, out, err = node.run(host, f"fracgpu.dev/{device}", debian(12), *client, options=options)
+                status, out, err = node.run(host, f"fracgpu.dev/{device}", debian(), *client, options=options)
                 assert status == 0 and f"total={cap * GIB}" in out, f"{device} {options}: {status} {out} {err}"
                 assert "fill 268435456 rc=2" in out, out
                 mark = host.used()[0][1]
@@ -67,13 +67,13 @@ def test_untouched_images_are_capped():
             " (echo >$f) 2>/dev/null || rm -f $f 2>/dev/null || mv $f /tmp 2>/dev/null || echo kept; done;"
             " echo $GPU_MEM_LIMIT_GB")
         assert (status, out) == (0, "kept\nkept\nkept\n8\n"), f"{status} {out} {err}"
-        status, out, err = node.run(host, "fracgpu.dev/memory=7.5gb", debian(12), "true")
+        status, out, err = node.run(host, "fracgpu.dev/memory=7.5gb", debian(), "true")
         assert status != 0 and "fracgpu.dev/memory=7.5gb" in err, "there is no such device"
         status, _, err = node.generate("--memory", "7.5gb")
         assert status == 0, err
-        status, out, err = node.run(host, "fracgpu.dev/memory=7.5gb", debian(12), *client)
+        status, out, err = node.run(host, "fracgpu.dev/memory=7.5gb", debian(), *client)
         assert status == 0 and f"total={int(7.5 * GIB)}" in out, f"{status} {out} {err}"
-        status, out, err = node.run(host, "fracgpu.dev/fraction=0.5", debian(12), "true")
+        status, out, err = node.run(host, "fracgpu.dev/fraction=0.5", debian(), "true")
         assert status != 0, "devices that are no longer offered are gone"
 
 
@@ -84,14 +84,14 @@ def test_capped_without_root_on_the_host():
     with Node() as node, Host("a100-40gb") as host:
         os.chmod(host.node, 0o666)
         assert node.generate("--memory", "8gb")[0] == 0
-        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(12), *client, options=somebody)
+        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(), *client, options=somebody)
         assert status == 0 and f"total={8 * GIB}" in out, f"{status} {out} {err}"
         # A file of the container's own users, or one that was not put there read-only, is no ceiling.
         ceiling = f"{node.folder}/files/limits/memory-8gb.conf"
         for owner, option, trusted in ((0, "ro", True), (0, "rw", False), (100000, "rw", True), (101000, "ro", False)):
             os.chown(ceiling, owner, owner)
             mount = ["-v", f"{ceiling}:/etc/fracgpu/limit.conf:{option}", "-v", f"{node.library}:/lib.so:ro"]
-            status, out, err = host.container(debian(12), *client,
+            status, out, err = host.container(debian(), *client,
                                               options=[*somebody, *mount, "-e", "LD_PRELOAD=/lib.so"])
             assert (f"total={8 * GIB}" in out) == trusted, f"{owner} {option}: {out} {err}"
             assert ("is not trusted" in err) != trusted, f"{owner} {option}: {out} {err}"
@@ -174,7 +174,7 @@ def check_form(spec):
             assert set(mount) == {"hostPath", "containerPath", "options"} and "ro" in mount["options"]
             assert os.path.isfile(mount["hostPath"]), mount
         for hook in edits.get("hooks", []):
-            assert hook["hookName"] == "createContainer" and os.access(hook["path"], os.X_OK)
+            assert hook["hookName"] == "createRuntime" and os.access(hook["path"], os.X_OK)
     for device in spec["devices"]:
         assert set(device) == {"name", "containerEdits"}
         assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?", device["name"])

@@ -31,8 +31,8 @@ class ClusterNode:
     def __init__(self, install):
         self.folder = tempfile.mkdtemp()
         os.chmod(self.folder, 0o755)
-        status, said = build("localhost/fracgpu:node", f"{SOURCE}/containers/Dockerfile", "--target=node", binaries(),
-                             BUILDER=debian(12))
+        status, said = build("localhost/fracgpu:node", f"{SOURCE}/containers/Dockerfile", "--target=node", *binaries(),
+                             BUILDER=debian())
         assert status == 0, said
         mounts = []
         for mount in install["volumeMounts"]:
@@ -79,7 +79,7 @@ def test_labelled_pod_is_capped_as_one():
         uid = "6f0f7f5e-8d7c-4d4e-9f5a-3b1f0e9c2d11"
         first, second = (node.options(sound["pod"], container, uid) for container in sound["pod"]["containers"])
         # Containers of a pod share /dev/shm.
-        name, _, _ = host.held(debian(12), "/client", "init", "retain", "alloc", "5GiB", "wait",
+        name, _, _ = host.held(debian(), "/client", "init", "retain", "alloc", "5GiB", "wait",
                                options=[*first, "--ipc=shareable"])
         status, out, err = host.container(debian(13), "/client", "init", "retain", "meminfo", "fill", "256MiB",
                                           options=[*second, f"--ipc=container:{name}"])
@@ -93,7 +93,7 @@ def test_fraction_and_host_namespaces():
     with ClusterNode(made["install"]) as node, Host("a100-40gb") as host:
         tenant = host.tenant("pod")
         held = node.options(made["pod"], made["pod"]["containers"][0], tenant)
-        host.held(debian(12), "/client", "init", "retain", "fill", "256MiB", "wait",
+        host.held(debian(), "/client", "init", "retain", "fill", "256MiB", "wait",
                   options=[*held, "--pid=host", "--ipc=host"])
         status, out, err = host.fracgpu("status", tenant, "--json")
         assert status == 0 and json.loads(out)["tenants"][0]["devices"][0]["cap_bytes"] == 10 * GIB, f"{out} {err}"

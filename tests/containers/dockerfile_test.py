@@ -53,12 +53,12 @@ def made(image, dockerfile, *options, **arguments):
 
 
 def library():
-    return made("localhost/fracgpu:library", f"{CONTAINERS}/Dockerfile", "--target=library", binaries())
+    return made("localhost/fracgpu:library", f"{CONTAINERS}/Dockerfile", "--target=library", *binaries())
 
 
 def test_examples_cap():
     library()
-    inherited = made("localhost/fracgpu:u22-cu12.3-8gb", f"{CONTAINERS}/Dockerfile", binaries(), BASE=debian(12),
+    inherited = made("localhost/fracgpu:u22-cu12.3-8gb", f"{CONTAINERS}/Dockerfile", *binaries(), BASE=debian(),
                      MEMORY_GB=8)
     examples = glob.glob(f"{CONTAINERS}/examples/*.Dockerfile")
     names = {os.path.basename(each).removesuffix(".Dockerfile") for each in examples}
@@ -67,7 +67,7 @@ def test_examples_cap():
     with Host("a100-40gb") as host:
         for example in examples:
             inherits = example.endswith("inherit.Dockerfile")
-            image = made("localhost/example:1", example, BASE=inherited if inherits else debian(12))
+            image = made("localhost/example:1", example, BASE=inherited if inherits else debian())
             status, out, err = host.container(image, "init", "retain", "meminfo", options=["--entrypoint", "/client"])
             assert status == 0 and f"total={(6 if inherits else 8) * GIB}" in out, f"{example}: {out} {err}"
             # Without the change of base it is one of the vendors' images.
@@ -78,7 +78,7 @@ def test_examples_cap():
 
 def test_moved_cuda():
     cuda = image_of("cuda", {"usr/local/cuda/lib64/libcudart.so.1": b"x", "usr/local/cuda/bin/nvcc": b"#!/bin/sh\necho here\n"})
-    image = made("localhost/moved-cuda:1", f"{CONTAINERS}/moved-cuda.Dockerfile", UBUNTU=debian(12), CUDA=cuda)
+    image = made("localhost/moved-cuda:1", f"{CONTAINERS}/moved-cuda.Dockerfile", UBUNTU=debian(), CUDA=cuda)
     status, out, err = finished([*PODMAN, "run", "--rm", *RUN, image, "sh", "-c",
                                  "nvcc; echo $NVIDIA_DRIVER_CAPABILITIES; cat /etc/ld.so.conf.d/cuda.conf"])
     assert status == 0 and out.startswith("here\ncompute,utility\n/usr/local/nvidia/lib\n"), f"{out} {err}"

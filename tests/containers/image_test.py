@@ -4,8 +4,8 @@ import os
 import subprocess
 import tempfile
 
-from rig import (COMMAND, GIB, PODMAN, SOURCE, STORAGE, Host, binaries, build, capped, debian, finished, main, needs,
-                 output, part, wait_until)
+from rig import (COMMAND, GIB, PODMAN, RELEASES, SOURCE, STORAGE, Host, binaries, build, capped, debian, finished, main,
+                 needs, output, part, wait_until)
 
 RAISES = [["FRACGPU_MEMORY_LIMIT=16GiB"], ["FRACGPU_MEMORY_LIMIT=100%"], ["FRACGPU_MEMORY_LIMIT=0=39GiB"],
           ["GPU_MEM_LIMIT_GB=32"], ["LD_PRELOAD="], ["LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6"]]
@@ -55,7 +55,7 @@ def test_loads_and_caps_on_every_debian():
 
 
 def test_cap_holds_however_it_is_run():
-    for release in (12, 13):
+    for release in RELEASES:
         image = capped(debian(release), 8)
         with Host("a100-40gb") as host:
             for options in ([], ["--pid=host", "--ipc=host"], ["--pid=host"], ["--ipc=host"], ["--user", "1000:1000"],
@@ -64,7 +64,7 @@ def test_cap_holds_however_it_is_run():
 
 
 def test_environment_cannot_raise_it():
-    image = capped(debian(12), 8)
+    image = capped(debian(), 8)
     with Host("a100-40gb") as host:
         for variables in RAISES:
             fills(host, image, 8 * GIB, [each for variable in variables for each in ("-e", variable)])
@@ -87,7 +87,7 @@ def test_two_sizes_on_one_gpu():
         with Host("a100-40gb") as host:
             held = {}
             for gb in (8, 4):
-                image = capped(debian(12), gb)
+                image = capped(debian(), gb)
                 name, child, _ = host.held(image, "/client", "init", "retain", "wait", "fill", "256MiB", "wait",
                                            options=options)
                 held[gb] = (name, child)
@@ -118,7 +118,7 @@ def test_two_sizes_on_one_gpu():
 
 
 def test_exec_joins_the_tenant():
-    image = capped(debian(12), 8)
+    image = capped(debian(), 8)
     for options in ([], ["--pid=host", "--ipc=host"], ["--user=1000"]):
         with Host("a100-40gb") as host:
             name, _, _ = host.held(image, "/client", "init", "retain", "alloc", "5GiB", "wait", options=options)
@@ -138,7 +138,7 @@ def use_of(status):
 
 
 def test_killed_container_gives_all_back():
-    image = capped(debian(12), 8)
+    image = capped(debian(), 8)
     for options in (["--pid=host", "--ipc=host"], ["--ipc=host"]):
         with Host("a100-40gb") as host:
             name, child, _ = host.held(image, "/client", "init", "retain", "alloc", "7GiB", "wait", options=options)
@@ -156,10 +156,10 @@ def test_killed_container_gives_all_back():
 
 
 def test_image_says_what_it_is():
-    image = capped(debian(12), 12)
+    image = capped(debian(), 12)
     config = json.loads(output([*PODMAN, "image", "inspect", image]))[0]
     assert config["Labels"]["dev.fracgpu.memory"] == "12GiB", config["Labels"]
-    assert config["Labels"]["org.opencontainers.image.base.name"] == debian(12), config["Labels"]
+    assert config["Labels"]["org.opencontainers.image.base.name"] == debian(), config["Labels"]
     assert "GPU_MEM_LIMIT_GB=12" in config["Config"]["Env"], config["Config"]
     assert config["Healthcheck"]["Test"] == ["CMD", "fracgpu", "doctor", "--quiet"], config["Healthcheck"]
     with Host("a100-40gb") as host:
@@ -171,7 +171,7 @@ def test_image_says_what_it_is():
 
 def test_senseless_sizes_are_refused():
     for memory in ("", "8gb", "eight", "-1", "1.2.3", "0", "0.0", ".5", "4 4"):
-        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", binaries(), BASE=debian(12),
+        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", *binaries(), BASE=debian(),
                              MEMORY_GB=memory)
         assert status != 0 and f"MEMORY_GB={memory} is not understood" in said, f"'{memory}': {said}"
 
@@ -184,14 +184,14 @@ def test_base_that_cannot_run_it_is_refused():
             file.write("#!/no/such/loader\n")
         os.chmod(f"{folder}/out/usr/bin/fracgpu", 0o755)
         status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile",
-                             f"--build-context=build={folder}", BASE=debian(12), MEMORY_GB=8)
-        assert status != 0 and f"programs of {debian(12)} cannot be capped" in said, said
+                             f"--build-context=build={folder}", BASE=debian(), MEMORY_GB=8)
+        assert status != 0 and f"programs of {debian()} cannot be capped" in said, said
 
 
 def test_health_check():
     if "doctor" not in output([COMMAND, "--help"]):
         return
-    image = capped(debian(12), 8)
+    image = capped(debian(), 8)
     with Host("a100-40gb") as host:
         status, out, err = host.container(image, "fracgpu", "doctor", "--quiet")
         assert status == 0, f"{status} {out} {err}"

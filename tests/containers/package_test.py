@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 
-from rig import BUILD, GIB, Host, Skipped, debian, finished, main, needs, output
+from rig import BUILD, GIB, RELEASES, Host, Skipped, debian, finished, main, needs, output
 
 # As ls lists them.
 FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-metrics.service",
@@ -27,10 +27,9 @@ def test_deb_on_clean_debians():
         package = packed("DEB", folder)
         assert output(["dpkg-deb", "-f", package, "Depends"]) == "libc6 (>= 2.31)\n"
         for release in (11, 12, 13):
-            # Under the cap by hand, as after a first installation; libcuda is that of the simulated machine, which is
-            # too new for Debian 11.
-            client = "" if release == 11 else ("LD_PRELOAD=libfracgpu.so FRACGPU_MEMORY_LIMIT=8GiB /client init retain"
-                                               " meminfo; fracgpu run --memory 4GiB -- /client init retain meminfo;")
+            # Under the cap by hand, as after a first installation, where the simulated driver runs.
+            client = ("LD_PRELOAD=libfracgpu.so FRACGPU_MEMORY_LIMIT=8GiB /client init retain meminfo;"
+                      " fracgpu run --memory 4GiB -- /client init retain meminfo;") if release in RELEASES else ""
             status, out, err = host.container(
                 debian(release), "sh", "-ec",
                 f"dpkg -i /fracgpu.deb >/dev/null; ls {' '.join(FILES)}; dpkg --verify fracgpu; fracgpu --version;"
@@ -41,7 +40,7 @@ def test_deb_on_clean_debians():
             lines = out.splitlines()
             assert lines[:len(FILES)] == FILES and lines[len(FILES)].startswith("fracgpu "), out
             assert '"/usr/lib/libfracgpu.so"' in lines[-1], out
-            assert release == 11 or f"total={8 * GIB}" in out and f"total={4 * GIB}" in out, out
+            assert release not in RELEASES or f"total={8 * GIB}" in out and f"total={4 * GIB}" in out, out
         # Where the C library is too old, dpkg itself says so.
         status, out, err = host.container(
             debian(11), "sh", "-c", "sed -i 's/^Version: 2.31-/Version: 2.30-/' /var/lib/dpkg/status;"
@@ -54,7 +53,10 @@ def test_rpm():
         raise Skipped("rpmbuild is not on this machine")
     with tempfile.TemporaryDirectory() as folder:
         package = packed("RPM", folder)
-        assert set(FILES) <= set(output(["rpm", "-qpl", package]).split()), package
+        listed = output(["rpm", "-qpl", package]).split()
+        # Some versions of rpmbuild compress what is in a folder of manual pages.
+        files = [f"{file}.gz" if "/man/" in file and file not in listed else file for file in FILES]
+        assert set(files) <= set(listed), listed
         newest = max(tuple(map(int, each.split("GLIBC_")[1].split(")")[0].split(".")))
                      for each in output(["rpm", "-qpR", package]).splitlines() if "GLIBC_" in each)
         assert newest <= (2, 31), newest
@@ -63,12 +65,12 @@ def test_rpm():
         os.mkdir(root)
         rpm = ["rpm", "--root", root, "--dbpath", "/var/lib/rpm"]
         output([*rpm, "--install", "--nodeps", package])
-        for file in FILES:
+        for file in files:
             assert os.path.isfile(root + file), file
         status, out, err = finished([f"{root}/usr/bin/fracgpu", "cdi", "generate", "--output", "-", "--memory=1gb"])
         assert status == 0 and f'"{root}/usr/lib/libfracgpu.so"' in out, f"{status} {out} {err}"
         output([*rpm, "--erase", "fracgpu"])
-        for file in FILES:
+        for file in files:
             assert not os.path.exists(root + file), file
 
 

@@ -10,16 +10,7 @@ import shutil
 import tempfile
 
 from api_server import ApiServer
-from rig import BUD, BUILD, LIBRARY, PODMAN, RUN, SOURCE, Host, binaries, debian, finished, main, needs, part
-
-
-def blocks(heading):
-    """The indented lines of a section, block by block."""
-    with open(f"{SOURCE}/containers/README.md", encoding="utf-8") as file:
-        section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", file.read(), re.DOTALL | re.MULTILINE).group(1)
-    found = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
-    assert found, heading
-    return ["".join(line[4:] + "\n" for line in block.splitlines()) for block in found]
+from rig import BUD, BUILD, LIBRARY, PODMAN, RUN, SOURCE, Host, binaries, blocks, debian, finished, main, needs, part
 
 
 class Desk:
@@ -46,14 +37,15 @@ class Desk:
     def docker(self):
         smi = f"{part('nvidia-smi-535')}/usr/lib/nvidia/current/nvidia-smi"
         gpu = shlex.join([*self.host.gpu(), "-v", f"{smi}:/usr/bin/nvidia-smi:ro"])
-        build = shlex.join([*BUD, binaries()])
+        build = shlex.join([*BUD, *binaries()])
         self.command("docker", f"""
-verb=$1; shift; options=(); base=({shlex.quote('--build-arg=BASE=' + debian(12))} {shlex.quote('--build-arg=BUILDER=' + debian(12))})
+verb=$1; shift; options=(); base=({shlex.quote('--build-arg=BASE=' + debian())} {shlex.quote('--build-arg=BUILDER=' + debian())})
 while [ $# -gt 0 ]; do
   case $verb:$1 in
     build:BASE=*) unset 'options[-1]' ;;
     run:--gpus) [ "$2" = all ]; options+=({gpu}); shift ;;
     run:nvidia.com/gpu=0) unset 'options[-1]'; options+=({gpu}) ;;
+    run:debian:12) options+=({debian()}) ;;
     *) options+=("$1") ;;
   esac
   shift
@@ -88,7 +80,7 @@ def test_in_docker():
 
 
 def test_in_kubernetes():
-    (block,) = blocks("In Kubernetes")
+    (block,) = blocks("In Kubernetes by labels")
     with Host("a100-40gb") as host, ApiServer() as server, Desk(host) as desk:
         desk.docker()
         # The reader is slower than the server, which takes a second to put policies in force.

@@ -30,7 +30,7 @@ class AmdContainer : public AmdTools, public testing::WithParamInterface<Contain
 TEST_P(AmdContainer, TheSecondGpuIsTheSecondGpu) {
   const std::string limit = key(0) + "=64MiB," + key(1) + "=128MiB";
   auto program =
-      start(limit, "init count malloc 100MiB meminfo total 0 props 0 hsainfo 0 wait", inside());
+      start(limit, "init count malloc 90MiB meminfo total 0 props 0 hsainfo 0 wait", inside());
   const auto lines = program->read_until_ready();
   ASSERT_EQ(lines.size(), 7u) << program->finish().err;
   EXPECT_EQ(field(lines[1], "devices="), 1);
@@ -83,7 +83,7 @@ class AmdProbeOrder : public AmdTools {
 
 TEST_F(AmdProbeOrder, ALimitsNumbersAreThoseOfRocmSmi) {
   const std::string limit = "0=64MiB,1=128MiB";
-  auto program = start(limit, "init total 0 total 1 malloc 100MiB wait");
+  auto program = start(limit, "init total 0 total 1 malloc 90MiB wait");
   const auto lines = program->read_until_ready();
   ASSERT_EQ(lines.size(), 4u) << program->finish().err;
   EXPECT_EQ(field(lines[1], "bytes="), 128 * kMiB);
@@ -144,7 +144,7 @@ TEST_F(AmdApuUnderflow, ACountAboveTheDeviceIsNoCharge) {
   EXPECT_GE(held() + kMiB / 4, node_->used_by_pid(0, program->pid()));
   EXPECT_LE(held(), 128 * kMiB);
   program->go_on_with(
-      "malloc 60MiB freeall malloc 100MiB free 0 host 300MiB free 1 malloc 100MiB wait");
+      "malloc 60MiB freeall malloc 90MiB free 0 host 300MiB free 1 malloc 90MiB wait");
   lines = program->read_until_ready();
   EXPECT_NE(field(lines.front(), "rc="), 0) << "above the cap";
   EXPECT_EQ(field(lines[2], "rc="), 0) << lines[2];

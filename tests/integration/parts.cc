@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <gnu/libc-version.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,10 +32,18 @@ bool have_part(const std::string& part, std::string* where, std::string* why) {
 }
 
 std::vector<std::string> with_own_loader(const std::string& where, const std::string& program) {
-  const std::string libraries = first_match(where + "/usr/lib/*-linux-gnu");
-  const std::string older = first_match(where + "/lib/*-linux-gnu");
-  return {first_match(where + "/lib64/ld-linux-*.so.*"), "--library-path",
-          std::string(TEST_SIM_DIR) + ":" + libraries + ":" + older, program};
+  std::string libraries =
+      first_match(where + "/usr/lib/*-linux-gnu") + ":" + first_match(where + "/lib/*-linux-gnu");
+  std::string loader = first_match(where + "/lib64/ld-linux-*.so.*");
+  // "ld.so (Debian GLIBC 2.36-9) stable release version 2.36."
+  const std::string said = run({loader, "--version"}, {}).out;
+  const size_t version = said.find(" version ");
+  if (version == std::string::npos ||
+      strverscmp(said.c_str() + version + 9, gnu_get_libc_version()) < 0) {
+    loader = first_match("/lib64/ld-linux-*.so.*");
+    libraries = first_match("/usr/lib/*-linux-gnu") + ":" + libraries;
+  }
+  return {loader, "--library-path", std::string(TEST_SIM_DIR) + ":" + libraries, program};
 }
 
 }  // namespace fracgpu::test

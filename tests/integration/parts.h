@@ -16,7 +16,8 @@ std::string first_match(const std::string& pattern);
 bool have_part(const std::string& part, std::string* where, std::string* why);
 
 // How to start a part's program with the loader and the libraries that came with it, and with the
-// simulator's libraries, whatever this machine has. The loader preloads what LD_PRELOAD names.
+// simulator's libraries. Where this machine's C library is newer, which the simulator's may need,
+// the machine's own come first. The loader preloads what LD_PRELOAD names.
 std::vector<std::string> with_own_loader(const std::string& where, const std::string& program);
 
 }  // namespace fracgpu::test
