@@ -1,7 +1,7 @@
 #!/bin/sh
-# packages.sh build|demo|tests: installs the Debian packages that building, the demo, or all tests need. This is the one
-# list of them. Where nothing is missing nothing is asked of apt, so a machine without a network works too. Of those
-# for tests alone none has to be there: what needs it is skipped.
+# packages.sh build|demo|node|tests: installs the Debian packages that building, the demo, the image of nodes, or all
+# tests need. This is the one list of them. Where nothing is missing nothing is asked of apt, so a machine without a
+# network works too. Of those for tests alone none has to be there: what needs it is skipped.
 set -eu
 
 is_installed() {
@@ -13,8 +13,8 @@ one_of() {
   for each in "$@"; do
     if is_installed "$each"; then echo "$each" && return; fi
   done
-  # A new container has no lists of packages yet.
-  if [ "$(id -u)" = 0 ] && ! apt-cache show g++ >/dev/null 2>&1; then
+  # A new container has no lists of packages yet. (g++ would be a pattern, which others match.)
+  if [ "$(id -u)" = 0 ] && ! apt-cache show cmake >/dev/null 2>&1; then
     apt-get -qq update >/dev/null 2>&1 </dev/null || true
   fi
   for each in "$@"; do
@@ -29,6 +29,8 @@ libunwind=$(one_of libunwind-14-dev libunwind-15-dev libunwind-16-dev libunwind-
 build="cmake ninja-build g++ libfmt-dev $libunwind libcli11-dev nlohmann-json3-dev libgtest-dev python3"
 # AMD's own HIP runtime, and the headers of the HSA runtime that is simulated under it.
 demo="$(one_of libamdhip64-5 libamdhip64-6 libamdhip64-7) libhsa-runtime-dev"
+# What fracgpu-dra is linked with.
+node="libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcurl4-openssl-dev"
 # Headers to judge our declarations by and what they include, a terminal to read what full-screen programs show and a
 # reader of YAML, the benchmarks, the checker of the ledger's model, and the one version of clang-format that judges.
 tests="git python3-pyte python3-yaml libbenchmark-dev libamdhip64-dev libdrm-dev clang-format-14 spin"
@@ -45,9 +47,10 @@ optional=
 case ${1-} in
   build) wanted=$build ;;
   demo) wanted="$build $demo" ;;
-  tests) wanted=$build optional="$demo $tests" ;;
+  node) wanted="$build $node" ;;
+  tests) wanted=$build optional="$demo $node $tests" ;;
   *)
-    echo "usage: $0 build|demo|tests" >&2
+    echo "usage: $0 build|demo|node|tests" >&2
     exit 2
     ;;
 esac

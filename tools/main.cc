@@ -17,6 +17,7 @@
 #include "tools/commands/status.h"
 #include "tools/commands/top.h"
 #include "tools/doctor/doctor.h"
+#include "tools/dra/command.h"
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
 
@@ -39,6 +40,7 @@ int main(int argc, char** argv) try {
   add_doctor_command(command);
   add_metrics_command(command);
   add_cdi_command(command);
+  add_dra_command(command, [argv](const DraOptions&) -> int { become_dra_driver(argv); });
   add_manual_options(command);
 
   // The command that run would have started has statuses of its own.

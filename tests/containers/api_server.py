@@ -63,6 +63,8 @@ def free_ports(count):
 class ApiServer:
     """A cluster of no nodes, whose namespace `default` pods can be made in. `send` speaks to it as its administrator."""
 
+    address, wanted_port = "127.0.0.1", None  # to listen on; None: any that is free
+
     def __init__(self, *flags):
         self.programs = programs()
         self.etcd, self.kubectl_program = f"{part('etcd-3.5')}/usr/bin/etcd", f"{part('kubectl-1.36')}/usr/bin/kubectl"
@@ -102,7 +104,7 @@ class ApiServer:
 
     def keys(self):
         made = ["-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2", "-subj", "/CN=127.0.0.1"]
-        status, _, err = finished(["openssl", "req", "-x509", *made, "-addext", "subjectAltName=IP:127.0.0.1",
+        status, _, err = finished(["openssl", "req", "-x509", *made, "-addext", "subjectAltName=IP:127.0.0.1,IP:10.0.0.1",
                                    "-keyout", f"{self.folder}/key", "-out", f"{self.folder}/certificate"])
         assert status == 0, err
         with open(f"{self.folder}/tokens", "w", encoding="ascii") as file:
@@ -120,13 +122,14 @@ class ApiServer:
             return file.read()
 
     def start(self, flags, attempt):
-        client, peer, self.port = free_ports(3)
+        client, peer, port = free_ports(3)
+        self.port = self.wanted_port or port
         store, peers = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
         started = [self.child("etcd", self.etcd, "--data-dir", f"{self.folder}/data-{attempt}", "--unsafe-no-fsync",
                               "--listen-client-urls", store, "--advertise-client-urls", store,
                               "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
                               "--initial-cluster", f"default={peers}"),
-                   self.child("kube-apiserver", f"{self.programs}/kube-apiserver", "--etcd-servers", store, "--bind-address", "127.0.0.1",
+                   self.child("kube-apiserver", f"{self.programs}/kube-apiserver", "--etcd-servers", store, "--bind-address", self.address,
                               "--advertise-address", "127.0.0.1", "--secure-port", str(self.port),
                               "--endpoint-reconciler-type", "none", "--service-cluster-ip-range", "10.0.0.0/24",
                               "--tls-cert-file", f"{self.folder}/certificate", "--tls-private-key-file", f"{self.folder}/key",
@@ -226,7 +229,9 @@ class ApiServer:
                         "--cert-dir", f"{self.folder}/{name}", *arguments)
 
     def controllers(self, *names):
-        return self.loop("kube-controller-manager", "--controllers", ",".join(names))
+        # What pods trust the API server by.
+        return self.loop("kube-controller-manager", "--controllers", ",".join(names), "--root-ca-file",
+                         f"{self.folder}/certificate")
 
 
 PATHS = {"Pod": ("api/v1", "pods"), "Deployment": ("apis/apps/v1", "deployments"), "Job": ("apis/batch/v1", "jobs"),

@@ -58,17 +58,21 @@ def images(folder):
     context = f"{folder}/context"
     shutil.copytree(f"{BUILD}/sim", f"{context}/sim")
     shutil.copy(CLIENT, f"{context}/client")
+    # For examples that ask PyTorch how much memory there is.
+    with open(f"{context}/python", "w", encoding="ascii") as file:
+        os.chmod(file.fileno(), 0o755)
+        file.write("#!/bin/sh\nexec /client init retain meminfo\n")
     with open(f"{context}/pause.c", "w", encoding="ascii") as file:
         file.write("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
     output(["cc", "-static", "-o", f"{context}/pause", f"{context}/pause.c"])
-    for name, text in (("app", f"FROM {debian(12)}\nCOPY sim /sim\nCOPY client /client\n"
+    for name, text in (("app", f"FROM {debian()}\nCOPY sim /sim\nCOPY client /client\nCOPY python /usr/bin/python\n"
                                "ENV LD_LIBRARY_PATH=/sim FRACGPU_SIM_NODE=/node\n"),
                        ("pause", "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n")):
         with open(f"{context}/{name}.Dockerfile", "w", encoding="ascii") as file:
             file.write(text)
     for image, dockerfile, options, more in (
             (APP, f"{context}/app.Dockerfile", [], {}), (PAUSE, f"{context}/pause.Dockerfile", [], {}),
-            (NODE_IMAGE, f"{SOURCE}/containers/Dockerfile", ["--target=node", binaries()], {"BUILDER": debian(12)})):
+            (NODE_IMAGE, f"{SOURCE}/containers/Dockerfile", ["--target=node", *binaries()], {"BUILDER": debian()})):
         where = context if dockerfile.startswith(context) else SOURCE
         status, said = build(image, dockerfile, *options, context=where, **more)
         assert status == 0, said
@@ -77,9 +81,12 @@ def images(folder):
 
 
 class Node(ApiServer):
-    """A cluster of one node, on which pods run."""
+    """A cluster of one node, on which pods run. They reach the API server where pods of any cluster do."""
+
+    address, wanted_port = "0.0.0.0", 443
 
     def __init__(self, folder):
+        output(["ip", "address", "add", "10.0.0.1/32", "dev", "lo"])
         super().__init__()
         self.node = folder
         parts = f"{part('containerd-2')}/usr"
@@ -87,7 +94,7 @@ class Node(ApiServer):
         os.makedirs(f"{folder}/net")
         with open(f"{folder}/net/10-pods.conflist", "w", encoding="ascii") as file:
             json.dump({"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "ipMasq": False, "ipam": {
-                "type": "host-local", "ranges": [[{"subnet": "10.254.77.0/24"}]]}}]}, file)
+                "type": "host-local", "ranges": [[{"subnet": "10.254.77.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}, file)
         with open(f"{folder}/containerd.toml", "w", encoding="ascii") as file:
             file.write(f"""version = 3
 root = "{folder}/containerd"
@@ -115,10 +122,23 @@ root = "{folder}/containerd"
                        "podLogsDir": f"{folder}/logs", "localStorageCapacityIsolation": False,
                        "imageGCHighThresholdPercent": 100, "resolvConf": "",
                        "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "1Mi"}}, file)
-        self.run("kubelet", "--config", f"{folder}/kubelet.json", "--root-dir", f"{folder}/kubelet", "--cert-dir",
-                 f"{folder}/kubelet/pki", "--hostname-override", "node", "--node-labels", "fracgpu.dev/node=true")
+        self.kubelet = self.start_kubelet()
         self.loop("kube-scheduler")
         self.controllers("*")
+        self.wait_for_node()
+
+    def start_kubelet(self):
+        return self.run("kubelet", "--config", f"{self.node}/kubelet.json", "--hostname-override", "node", "--node-labels",
+                        "fracgpu.dev/node=true")
+
+    def restart_kubelet(self, meanwhile=lambda: None):
+        """As by a kill of the kernel's. The pods stay; what kubelet had in mind is gone."""
+        self.stop_all([self.kubelet])
+        meanwhile()
+        self.kubelet = self.start_kubelet()
+        self.wait_for_node()
+
+    def wait_for_node(self):
         ready = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}"
         try:
             wait_until(lambda: self.kubectl("get", "nodes", "-o", ready)[1] == "True", "the node is ready")
@@ -126,9 +146,9 @@ root = "{folder}/containerd"
             print(self.log("kubelet")[-2000:])
             raise
 
-    def logs(self, pod, container):
-        """What a container has written so far."""
-        found = glob.glob(f"{self.node}/logs/default_{pod}_*/{container}/0.log")
+    def logs(self, pod, container, namespace="default", start=0):
+        """What a container has written so far, since its start of that number."""
+        found = glob.glob(f"{self.node}/logs/{namespace}_{pod}_*/{container}/{start}.log")
         if not found:
             return ""
         with open(found[0], encoding="utf-8") as file:

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,13 +21,29 @@ from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, main
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 STORAGE = f"{BUILD}/containers"
+DRIVER = f"{BUILD}/fracgpu-dra"
 STORE = ["--root", f"{STORAGE}/store", "--runroot", f"{STORAGE}/run", "--storage-driver", "overlay"]
 # No systemd, no journal and no network are needed. crun refuses machines that have both versions of cgroups.
 PODMAN = ["podman", *STORE, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+# Root may not always raise its own limits (CAP_SYS_RESOURCE), and both raise them to defaults unless told otherwise.
+LIMITS = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
 # Without a cache, so that a build that fails leaves nothing behind.
-BUD = ["buildah", *STORE, "bud", "--isolation", "chroot", "--format", "docker", "--pull-never", "--no-cache", "--force-rm"]
-# runc may not raise its caller's limits.
-RUN = ["--network=none", "--no-healthcheck", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+BUD = ["buildah", *STORE, "bud", "--isolation", "chroot", "--format", "docker", "--pull-never", "--no-cache",
+       "--force-rm", *LIMITS]
+RUN = ["--network=none", "--no-healthcheck", *LIMITS]
+# What podman 5 says about a machine with cgroups of version 1 would be taken for what the program in the container says.
+os.environ["PODMAN_IGNORE_CGROUPSV1_WARNING"] = "1"
+
+
+def at_least(version, wanted):
+    return [int(number) for number in version.split(".")] >= [int(number) for number in wanted.split(".")]
+
+
+# The Debians in whose images the simulated driver and its client run, which need a C library no older than the one they
+# were built with: this machine's. The library and the command need none newer than 2.31.
+RELEASES = [release for release, glibc in ((12, "2.36"), (13, "2.41"))
+            if at_least(glibc, os.confstr("CS_GNU_LIBC_VERSION").split()[1])]
+RELEASE = RELEASES[0] if RELEASES else None
 
 
 def output(command, **more):
@@ -38,6 +55,9 @@ def needs():
     missing = [tool for tool in ("podman", "buildah", "runc") if shutil.which(tool) is None]
     if missing or os.getuid() != 0:
         print("skipped:", f"not on this machine: {missing}" if missing else "only root can make these containers")
+        sys.exit(77)
+    if RELEASE is None:
+        print("skipped: no Debian whose images are known has a C library as new as", os.confstr("CS_GNU_LIBC_VERSION"))
         sys.exit(77)
     os.makedirs(STORAGE, exist_ok=True)
 
@@ -62,8 +82,8 @@ def imported(image, archive, source=None):
     return image
 
 
-def debian(release):
-    """A clean Debian of that release as an image."""
+def debian(release=RELEASE):
+    """A clean Debian of that release as an image; without one, of the oldest in which the client runs."""
     return imported(f"localhost/debian:{release}", f"{part(f'debian-{release}')}/rootfs.tar")
 
 
@@ -83,13 +103,26 @@ def image_of(name, files):
 
 @functools.lru_cache
 def binaries():
-    """The option that puts this build in the place of the Dockerfile's first stage."""
+    """The options that put this build in the place of the Dockerfile's stages that build."""
     folder = tempfile.mkdtemp(dir=STORAGE)
     atexit.register(shutil.rmtree, folder)
     for file, path in ((COMMAND, f"{folder}/out/usr/bin/fracgpu"), (LIBRARY, f"{folder}/out/usr/lib/libfracgpu.so")):
         os.makedirs(os.path.dirname(path))
         output(["strip", "-o", path, file])
-    return f"--build-context=build={folder}"
+    os.makedirs(f"{folder}/driver/usr/bin")
+    if os.path.exists(DRIVER):  # it is not built everywhere
+        output(["strip", "-o", f"{folder}/driver/usr/bin/fracgpu-dra", DRIVER])
+        output([f"{SOURCE}/containers/libraries.sh", DRIVER, f"{folder}/driver/usr/lib/fracgpu"])
+    return [f"--build-context={stage}={folder}" for stage in ("build", "driver")]
+
+
+def blocks(heading):
+    """The indented lines of a section of containers/README.md, block by block."""
+    with open(f"{SOURCE}/containers/README.md", encoding="utf-8") as file:
+        section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", file.read(), re.DOTALL | re.MULTILINE).group(1)
+    found = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
+    assert found, heading
+    return ["".join(line[4:] + "\n" for line in block.splitlines()) for block in found]
 
 
 def build(image, dockerfile, *options, context=SOURCE, **arguments):
@@ -103,7 +136,7 @@ def build(image, dockerfile, *options, context=SOURCE, **arguments):
 def capped(base, memory_gb):
     """An image of containers/Dockerfile over another one."""
     image = f"localhost/fracgpu:{base.rpartition('/')[2].replace(':', '')}-{memory_gb}gb"
-    status, said = build(image, f"{SOURCE}/containers/Dockerfile", binaries(), BASE=base, MEMORY_GB=memory_gb)
+    status, said = build(image, f"{SOURCE}/containers/Dockerfile", *binaries(), BASE=base, MEMORY_GB=memory_gb)
     assert status == 0, said
     return image
 

@@ -36,6 +36,7 @@ LIBRARY = [
 # The command. It lies above the library, of which it takes objects that hook nothing.
 TOOLS = [
     ["tools"],
+    ["tools/dra"],
     ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],

@@ -13,7 +13,9 @@ done
 commands=$(mktemp -d)
 trap 'rm -r "$commands"' EXIT
 sed 's/ -fno-tree-loop-distribute-patterns//' "$2/compile_commands.json" >"$commands/compile_commands.json"
+# Of what is built here: tools/dra needs packages that are not everywhere.
 found=$(find shim hooks tools -name '*.cc' | sort |
+  while read -r file; do ! grep -qF "/$file\"" "$commands/compile_commands.json" || echo "$file"; done |
   xargs -n 4 -P "$(nproc)" "$tool" -p "$commands" --quiet 2>/dev/null | grep -E '(error|warning):' | sort -u || true)
 if [ -n "$found" ]; then
   echo "FAILED: clang-tidy found"

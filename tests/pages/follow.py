@@ -1,4 +1,5 @@
 """Follows the commands that pages show: runs them on a simulated machine, or judges their names and options."""
+import glob
 import json
 import os
 import re
@@ -20,6 +21,7 @@ NOT_RUN = [
     (r"cpack -G (DEB|RPM)$", "tests/containers/package_test.py runs it"),
     (r"ninja\b", "builds"),
     (r"tests/run\.sh\b", "runs this test"),
+    (r"tests/other_release\.sh\b", "runs this test in a root that it makes"),
     (r"tests/hardware\.sh\b", "takes the machine's own GPU if it has one; tests/hardware/hardware_test.py"),
     (r"build/release/tests/sim/simnode profile-from\b", "needs a report; tests/hardware/hardware_test.py"),
     (r"containers/demo\.sh\b", "builds, and takes the machine's own GPU if it has one"),
@@ -30,6 +32,7 @@ NOT_RUN = [
     (r"(python3 )?bench/run\.py\b", "measures; the test bench_runs runs it"),
     (r"docker buildx bake\b", "needs Docker; tests/containers/dockerfile_test.py builds what it names"),
     (r"docker run --gpus all --pid=host --ipc=host IMAGE$", "needs Docker; tests/containers/image_test.py uses podman"),
+    (r"fracgpu dra\b", "needs a cluster; tests/containers/claims_test.py"),
     (r"(apt-get|cd|clang-format-14|git)\b", "changes the machine, the tree or the shell"),
 ]
 
@@ -277,8 +280,11 @@ class Follower:
         return "" if total and int(total.group(1)) == int(limit.group(1)) * GIB else f"{said.stdout}{said.stderr}"
 
     def _followed_elsewhere(self, command):
-        """Whether readme_test.py runs this section of containers/README.md."""
+        """Whether one of tests/containers runs this section of containers/README.md."""
         if command.page != "containers/README.md":
             return False
-        with open(f"{self.root}/tests/containers/readme_test.py", encoding="utf-8") as file:
-            return f'blocks("{command.section}")' in file.read()
+        for path in glob.glob(f"{self.root}/tests/containers/*_test.py"):
+            with open(path, encoding="utf-8") as file:
+                if f'blocks("{command.section}")' in file.read():
+                    return True
+        return False

@@ -27,7 +27,7 @@ class HttpServerTest : public testing::Test {
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     shared_ = new (bytes) Shared{};
     child_ = fork();
-    if (child_ == 0) server_.serve([this] { return page(); });
+    if (child_ == 0) server_.serve({{"/metrics", [this] { return page(); }}});
   }
   ~HttpServerTest() override {
     kill(child_, SIGKILL);

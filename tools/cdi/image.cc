@@ -48,13 +48,9 @@ std::vector<std::string> c_libraries() {
   return all;
 }
 
-std::string root_of(const std::string& state) {
+std::string bundle_of(const std::string& state) {
   try {
-    const std::string bundle = Json::parse(state).at("bundle").text();
-    const Json config = Json::parse(whole(bundle + "/config.json"));
-    const std::string& root = config.at("root").at("path").text();
-    if (root.empty()) throw std::runtime_error("the name of the container's root folder is empty");
-    return root.starts_with('/') ? root : bundle + "/" + root;
+    return Json::parse(state).at("bundle").text();
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format(
         "no state of a container on standard input ({}); container engines call this by themselves",
@@ -62,10 +58,23 @@ std::string root_of(const std::string& state) {
   }
 }
 
+std::string root_in(const std::string& bundle) {
+  try {
+    const Json config = Json::parse(whole(bundle + "/config.json"));
+    const std::string& root = config.at("root").at("path").text();
+    if (root.empty()) throw std::runtime_error("the name is empty");
+    return root.starts_with('/') ? root : bundle + "/" + root;
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format(
+        "{}/config.json does not name the container's root folder, or cannot be read here ({})",
+        bundle, error.what()));
+  }
+}
+
 }  // namespace
 
 void check_image(const std::string& state) {
-  const std::string root = root_of(state);
+  const std::string root = root_in(bundle_of(state));
   if (chroot(root.c_str()) != 0 || chdir("/") != 0) {
     throw std::runtime_error(fmt::format("the container's root folder {} cannot be looked at: {}",
                                          root, strerror(errno)));

@@ -20,12 +20,6 @@ constexpr char kLibraryInside[] = "/usr/lib/libfracgpu.so";
 constexpr char kPreloadInside[] = "/etc/ld.so.preload";
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-Json read_only(const std::string& from, const std::string& to) {
-  return {{"hostPath", from},
-          {"containerPath", to},
-          {"options", Json::array({"ro", "nosuid", "nodev", "bind"})}};
-}
-
 Amount amount_of(const std::string& device) {
   Amount amount;
   Message error;
@@ -99,19 +93,32 @@ std::string spec_file(const std::string& class_name) {
 Json spec_of(const Class& offered, const NodePaths& paths) {
   Json devices = Json::array();
   for (const std::string& device : offered.devices) {
-    Json edits = {{"mounts", Json::array({read_only(ceiling_path(paths, offered.name, device),
-                                                    kCeilingFile)})}};
+    Json edits = {{"mounts", Json::array({mount(ceiling_path(paths, offered.name, device),
+                                                kCeilingFile, Access::ro)})}};
     const Json environment = environment_of(device);
     if (!environment.is_null()) edits["env"] = environment;
     devices.push_back({{"name", device}, {"containerEdits", edits}});
   }
-  const Json hook = {{"hookName", "createContainer"},
+  return spec_of(offered.name, paths, devices);
+}
+
+Json mount(const std::string& from, const std::string& to, Access access) {
+  return {
+      {"hostPath", from},
+      {"containerPath", to},
+      {"options", Json::array({access == Access::ro ? "ro" : "rw", "nosuid", "nodev", "bind"})}};
+}
+
+Json spec_of(const std::string& class_name, const NodePaths& paths, const Json& devices) {
+  // In the engine's namespaces: the root of a container with users of its own may not read what the
+  // engine says of the image.
+  const Json hook = {{"hookName", "createRuntime"},
                      {"path", paths.command},
                      {"args", Json::array({"fracgpu", "cdi", "check-image"})}};
-  const Json mounts = Json::array(
-      {read_only(paths.library, kLibraryInside), read_only(preload_path(paths), kPreloadInside)});
+  const Json mounts = Json::array({mount(paths.library, kLibraryInside, Access::ro),
+                                   mount(preload_path(paths), kPreloadInside, Access::ro)});
   return {{"cdiVersion", kVersion},
-          {"kind", fmt::format("{}/{}", kVendor, offered.name)},
+          {"kind", fmt::format("{}/{}", kVendor, class_name)},
           {"containerEdits", {{"mounts", mounts}, {"hooks", Json::array({hook})}}},
           {"devices", devices}};
 }

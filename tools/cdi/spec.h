@@ -46,4 +46,12 @@ std::string spec_file(const std::string& class_name);
 
 Json spec_of(const Class& offered, const NodePaths& paths);
 
+// The spec of a class whose devices are already written, each with a name and edits of its own;
+// adds the library, its preload file and the hook to all of them.
+Json spec_of(const std::string& class_name, const NodePaths& paths, const Json& devices);
+
+// A file of the node that a device mounts.
+enum class Access { ro, rw };
+Json mount(const std::string& from, const std::string& to, Access access);
+
 }  // namespace fracgpu::tools::cdi

@@ -35,7 +35,10 @@ int write_all(int fd, const std::string& text) {
 }  // namespace
 
 void replace_file(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}.new", path, getpid());
+  replace_file(path, text, fmt::format("{}.{}.new", path, getpid()));
+}
+
+void replace_file(const std::string& path, const std::string& text, const std::string& fresh) {
   const Descriptor file(
       open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (file.get() < 0) fail("make", fresh, errno);

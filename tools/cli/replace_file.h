@@ -9,4 +9,7 @@ namespace fracgpu::tools {
 // the new one, whole. Throws std::runtime_error with one line.
 void replace_file(const std::string& path, const std::string& text);
 
+// The same by a temporary of this name, which must not be there yet.
+void replace_file(const std::string& path, const std::string& text, const std::string& fresh);
+
 }  // namespace fracgpu::tools

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "shim/ledger/ledger_path.h"
 #include "tools/claims/claim_table.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
@@ -21,7 +22,8 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu gc team-a            this tenant's ledger alone
 
 Nothing that lives is touched, and nothing depends on calling it: what the dead held is free at
-once, and only their files stay.
+once, and only their files stay. Ledgers of Kubernetes' claims (claim-UID) are removed only by name:
+that is up to fracgpu dra, while containers may still be started with them.
 Exit status: 0 nothing dead is left; 1 something had to be left, a line says why; 2 wrong usage.)";
 
 struct GcOptions {
@@ -34,6 +36,7 @@ bool gc(const GcOptions& options) {
   std::string text;
   bool all = true;
   for (const std::string& name : options.tenants.empty() ? tenant_names() : options.tenants) {
+    if (options.tenants.empty() && name.starts_with(kClaimTenant)) continue;
     const Removal result = remove_dead_ledger(name);
     if (result.state == Removal::State::removed) {
       removed.push_back(name);

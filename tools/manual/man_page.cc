@@ -26,6 +26,9 @@ constexpr const char* kFiles[][2] = {
     {"/etc/fracgpu/limit.conf",
      "The ceiling: limits, one a line, that the environment can lower and never raise. It counts "
      "only if root owns it and nobody else may write it."},
+    {"/etc/fracgpu/tenant",
+     "The name of the processes that share one cap, whatever FRACGPU_TENANT is. It counts as the "
+     "ceiling does."},
     {"/etc/ld.so.preload",
      "May name the library instead of LD_PRELOAD, for programs with raised "
      "privileges too."},

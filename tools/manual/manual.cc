@@ -27,6 +27,10 @@ constexpr Value kValues[] = {
     {"--files", Kind::file, ""},
     {"--library", Kind::file, ""},
     {"--command", Kind::file, ""},
+    {"--kubeconfig", Kind::file, ""},
+    {"--kubelet-dir", Kind::file, ""},
+    {"--cdi-dir", Kind::file, ""},
+    {"--run-dir", Kind::file, ""},
     {"--listen", Kind::words, "127.0.0.1:9400"},
     {"--completion", Kind::words, "bash zsh fish"},
 };

@@ -43,14 +43,16 @@ void answer(Connection& connection, const char* status, Body body, const char* t
   connection.body = std::move(body);
 }
 
-// Makes the page once for all who ask for it in one round: many of them cost no more than one.
-class Page {
+// Makes a page once for all who ask for it in one round: many of them cost no more than one.
+class Round {
  public:
-  explicit Page(const std::function<std::string()>& make) : make_(make) {}
+  explicit Round(const HttpServer::Pages& pages) : pages_(pages) {}
 
   void answer_to(Connection& connection) {
     constexpr const char* kText = "text/plain; version=0.0.4; charset=utf-8";
-    const auto text = [](const char* line) { return std::make_shared<const std::string>(line); };
+    const auto text = [](std::string_view words) {
+      return std::make_shared<const std::string>(words);
+    };
     const std::string line = connection.request.substr(0, connection.request.find("\r\n"));
     const size_t first = line.find(' '), last = line.rfind(' ');
     if (first == line.npos || last <= first || !line.substr(last + 1).starts_with("HTTP/1.")) {
@@ -65,34 +67,54 @@ class Page {
       return;
     }
     if (path == "/") {
-      answer(connection, "200 OK", text("<title>fracgpu</title><a href=\"/metrics\">metrics</a>\n"),
-             "text/html; charset=utf-8");
-    } else if (path != "/metrics") {
-      answer(connection, "404 Not Found", text("there is /metrics\n"), kText);
+      answer(connection, "200 OK", text(index()), "text/html; charset=utf-8");
+    } else if (const auto page = pages_.find(path); page == pages_.end()) {
+      answer(connection, "404 Not Found", text("there is " + names() + "\n"), kText);
     } else {
-      if (body_ == nullptr) make();
-      answer(connection, status_, body_, kText);
+      const Made& made = made_of(page);
+      answer(connection, made.status, made.body, kText);
     }
     if (method == "HEAD") connection.body = text("");
   }
 
  private:
-  void make() {
+  struct Made {
+    const char* status = "200 OK";
+    Body body{};
+  };
+
+  const Made& made_of(const HttpServer::Pages::const_iterator& page) {
+    Made& made = made_[page->first];
+    if (made.body != nullptr) return made;
     try {
-      body_ = std::make_shared<const std::string>(make_());
+      made.body = std::make_shared<const std::string>(page->second());
     } catch (const std::exception& error) {
-      status_ = "500 Internal Server Error";
-      body_ = std::make_shared<const std::string>(std::string(error.what()) + "\n");
+      made.status = "500 Internal Server Error";
+      made.body = std::make_shared<const std::string>(std::string(error.what()) + "\n");
     }
+    return made;
   }
 
-  const std::function<std::string()>& make_;
-  const char* status_ = "200 OK";
-  Body body_{};
+  std::string index() const {
+    std::string links = "<title>fracgpu</title>";
+    for (const auto& [path, make] : pages_) {
+      links += fmt::format("<a href=\"{}\">{}</a>\n", path, path.substr(1));
+    }
+    return links;
+  }
+
+  std::string names() const {
+    std::string all;
+    for (const auto& [path, make] : pages_) all += (all.empty() ? "" : ", ") + path;
+    return all;
+  }
+
+  const HttpServer::Pages& pages_;
+  std::map<std::string, Made> made_;
 };
 
 // Reads what has come; false when the connection is over.
-bool read_request(Connection& connection, Page& page) {
+bool read_request(Connection& connection, Round& round) {
   char bytes[4096];
   const ssize_t size = recv(connection.socket.get(), bytes, sizeof bytes, 0);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
@@ -101,7 +123,7 @@ bool read_request(Connection& connection, Page& page) {
   const bool whole = connection.request.find("\r\n\r\n") != std::string::npos;
   if (!whole && connection.request.size() < kLongestRequest) return true;
   if (!whole) connection.request.clear();
-  page.answer_to(connection);
+  round.answer_to(connection);
   connection.request = std::string();
   return true;
 }
@@ -182,7 +204,7 @@ HttpServer::HttpServer(const std::string& address, uint64_t deadline_ms)
   url_ = fmt::format("http://{}:{}", address.substr(0, colon), ntohs(number));
 }
 
-void HttpServer::serve(const std::function<std::string()>& make_page) {
+void HttpServer::serve(const Pages& pages) {
   std::deque<Connection> connections;  // the oldest first
   for (;;) {
     std::vector<pollfd> sources = {{listener_.get(), POLLIN, 0}};
@@ -191,14 +213,14 @@ void HttpServer::serve(const std::function<std::string()>& make_page) {
       sources.push_back({each.socket.get(), wanted, 0});
     }
     poll(sources.data(), sources.size(), connections.empty() ? -1 : 1000);
-    Page page(make_page);
+    Round round(pages);
     const uint64_t now = coarse_now_ms();
     std::deque<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       // What has come is looked at first: it may have waited for the page of another connection.
       Connection& each = connections[i];
       const bool ready = sources[i + 1].revents != 0;
-      bool goes_on = !ready || each.answered() || read_request(each, page);
+      bool goes_on = !ready || each.answered() || read_request(each, round);
       goes_on = goes_on && (!each.answered() || send_answer(each));
       if (goes_on && now < each.until_ms) kept.push_back(std::move(each));
     }

@@ -1,9 +1,10 @@
-// A small HTTP server for one page: enough for Prometheus, and bounded in all that others can make
-// it do.
+// A small HTTP server for a few pages: enough for Prometheus and for probes of health, and bounded
+// in all that others can make it do.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "tools/cli/descriptor.h"
@@ -22,9 +23,12 @@ class HttpServer {
   // "http://127.0.0.1:9400"
   const std::string& url() const { return url_; }
 
-  // Answers GET and HEAD of /metrics by what `make_page` makes, until the process ends. Who asks
-  // while a page is made shares the next one. Of more than 256 connections the oldest are closed.
-  [[noreturn]] void serve(const std::function<std::string()>& make_page);
+  // What makes each page, by its path. One that throws is answered with status 500 and the reason.
+  using Pages = std::map<std::string, std::function<std::string()>>;
+
+  // Answers GET and HEAD of these pages until the process ends. Who asks while a page is made
+  // shares the next one. Of more than 256 connections the oldest are closed.
+  [[noreturn]] void serve(const Pages& pages);
 
  private:
   const uint64_t deadline_ms_;

@@ -38,7 +38,7 @@ void metrics(const MetricsOptions& options) {
   if (!options.listen.empty()) {
     HttpServer server(options.listen);
     complain("metrics at " + server.url() + "/metrics");
-    server.serve([&collector] { return collector.collect(); });
+    server.serve({{"/metrics", [&collector] { return collector.collect(); }}});
   }
   if (options.textfile.empty()) {
     print(collector.collect());

@@ -1,0 +1,31 @@
+// `fracgpu dra`: the options of the driver. What it does with them lies in a program of its own,
+// fracgpu-dra, so that this command needs no gRPC.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace fracgpu::tools {
+
+class Command;
+
+struct DraOptions {
+  std::string node;
+  std::string kubeconfig;
+  std::string kubelet = "/var/lib/kubelet";
+  std::string cdi = "/var/run/cdi";
+  std::string files = "/var/lib/fracgpu";
+  std::string run = "/run/fracgpu";
+  std::string listen;
+  int interval_s = 30;
+  bool dry_run = false;
+};
+
+// `body` returns the exit status.
+void add_dra_command(Command program, const std::function<int(const DraOptions&)>& body);
+
+// Makes this process the driver, the program fracgpu-dra beside it, with these arguments. Throws
+// std::runtime_error with one line.
+[[noreturn]] void become_dra_driver(char** arguments);
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,201 @@
+// Lists devices with what NVML and the kernel tell of them; see device.h.
+#include "tools/dra/device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <stdexcept>
+#include <utility>
+
+#include "tools/doctor/probe.h"
+#include "tools/machine/gpus.h"
+#include "tools/machine/nvml_library.h"
+
+namespace fracgpu::tools::dra {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr int kDeadline_s = 30;
+constexpr char kField[] = "devices";
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return text;
+}
+
+std::string text_of(const BusId& id) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", id.domain, id.bus, id.device, id.function);
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string nvidia_driver_version(const NvmlLibrary& library) {
+  const auto version_of =
+      library.find<nvml::nvmlReturn_t(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  char version[nvml::kUuidBytes] = "";
+  const bool known = version_of != nullptr && version_of(version, sizeof version) == nvml::kSuccess;
+  return known ? version : "";
+}
+
+// "1g.5gb" of "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+std::string profile_in(const std::string& product) {
+  const size_t at = product.rfind("MIG ");
+  return at == product.npos ? "" : product.substr(at + 4);
+}
+
+// Of a GPU in MIG mode its instances are offered, and it is not itself: programs cannot use it.
+void add_instances(const NvmlLibrary& library, const Device& gpu,
+                   const std::vector<nvml::nvmlDevice_t>& instances, std::vector<Device>& devices) {
+  using namespace nvml;
+  const auto uuid_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
+  const auto name_of =
+      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetName");
+  const auto memory_of =
+      library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  for (const nvmlDevice_t instance : instances) {
+    char uuid[kUuidBytes] = "", name[kUuidBytes] = "";
+    nvmlMemory_t memory = {};
+    // One that goes just now.
+    if (uuid_of == nullptr || uuid_of(instance, uuid, sizeof uuid) != kSuccess ||
+        memory_of == nullptr || memory_of(instance, &memory) != kSuccess) {
+      continue;
+    }
+    Device device = gpu;
+    device.key = device.uuid = uuid;
+    device.type = "mig";
+    device.memory = memory.total;
+    device.parent = gpu.uuid;
+    if (name_of != nullptr && name_of(instance, name, sizeof name) == kSuccess) {
+      device.product = name;
+    }
+    device.mode = profile_in(device.product);
+    devices.push_back(std::move(device));
+  }
+}
+
+void add_nvidia(const Gpu& gpu, std::vector<Device>& devices) {
+  using namespace nvml;
+  const NvmlLibrary& library = NvmlLibrary::get();
+  Device device{.name = {},
+                .key = gpu.key,
+                .type = "gpu",
+                .cdi = {},
+                .memory = gpu.physical,
+                .vendor = "nvidia",
+                .product = gpu.model,
+                .uuid = gpu.key,
+                .bus_id = text_of(gpu.bus_id),
+                .driver_version = nvidia_driver_version(library),
+                .mode = "full"};
+  const auto handle_of =
+      library.find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
+  nvmlDevice_t handle = nullptr;
+  if (handle_of != nullptr && handle_of(static_cast<unsigned>(gpu.index), &handle) == kSuccess) {
+    if (const auto instances = mig_instances(library, handle)) {
+      return add_instances(library, device, *instances, devices);
+    }
+  }
+  devices.push_back(std::move(device));
+}
+
+void add_amd(const Gpu& gpu, const std::vector<Gpu>& all, std::vector<Device>& devices) {
+  const auto is_of_same_board = [&](const Gpu& other) {
+    return other.vendor == Gpu::Vendor::amd && other.key != gpu.key &&
+           other.bus_id.domain == gpu.bus_id.domain && other.bus_id.bus == gpu.bus_id.bus &&
+           other.bus_id.device == gpu.bus_id.device;
+  };
+  const bool is_part = std::any_of(all.begin(), all.end(), is_of_same_board);
+  const std::string folder = "/sys/bus/pci/devices/" + text_of(gpu.bus_id);
+  devices.push_back({.name = {},
+                     .key = gpu.key,
+                     .type = is_part ? "partition" : "gpu",
+                     .cdi = fmt::format("amd.com/gpu={}", gpu.index),
+                     .memory = gpu.physical,
+                     .vendor = "amd",
+                     .product = gpu.model,
+                     .uuid = gpu.uuid,
+                     .bus_id = text_of(gpu.bus_id),
+                     .driver_version = first_line("/sys/module/amdgpu/version"),
+                     .mode = first_line(folder + "/current_compute_partition")});
+}
+
+}  // namespace
+
+std::vector<Device> list_devices() {
+  const std::vector<Gpu> gpus = list_gpus();
+  std::vector<Device> devices;
+  for (const Gpu& gpu : gpus) {
+    gpu.vendor == Gpu::Vendor::nvidia ? add_nvidia(gpu, devices) : add_amd(gpu, gpus, devices);
+  }
+  // What is of unknown size cannot be shared by it.
+  std::erase_if(devices, [](const Device& device) { return device.memory < kMiB; });
+  for (Device& device : devices) {
+    device.name = lower(device.key);
+    device.memory = device.memory / kMiB * kMiB;
+    if (device.vendor == "nvidia") device.cdi = "nvidia.com/gpu=" + device.key;
+  }
+  std::sort(devices.begin(), devices.end(),
+            [](const Device& a, const Device& b) { return a.name < b.name; });
+  return devices;
+}
+
+std::vector<Device> ask_for_devices() {
+  const ProbeReport report = run_probe(kField, without_library(), kDeadline_s);
+  if (!report.done()) {
+    throw std::runtime_error(fmt::format("the GPUs cannot be listed: looking for them {}{}{}",
+                                         report.trouble(), report.said.empty() ? "" : ": ",
+                                         report.said));
+  }
+  std::vector<Device> devices;
+  for (const Json& each : report.told[kField].items()) devices.push_back(device_of(each));
+  return devices;
+}
+
+int be_devices_probe() {
+  ProbeTeller teller;
+  teller.step("NVML and KFD");
+  Json all = Json::array();
+  for (const Device& device : list_devices()) all.push_back(json_of(device));
+  teller.tell(kField, all);
+  return 0;
+}
+
+Json json_of(const Device& device) {
+  return {{"name", device.name},
+          {"key", device.key},
+          {"type", device.type},
+          {"cdi", device.cdi},
+          {"memory", device.memory},
+          {"vendor", device.vendor},
+          {"product", device.product},
+          {"uuid", device.uuid},
+          {"parent", device.parent},
+          {"bus_id", device.bus_id},
+          {"driver_version", device.driver_version},
+          {"mode", device.mode}};
+}
+
+Device device_of(const Json& json) {
+  return {.name = json.value("name", ""),
+          .key = json.value("key", ""),
+          .type = json.value("type", ""),
+          .cdi = json.value("cdi", ""),
+          .memory = json.value("memory", uint64_t{0}),
+          .vendor = json.value("vendor", ""),
+          .product = json.value("product", ""),
+          .uuid = json.value("uuid", ""),
+          .parent = json.value("parent", ""),
+          .bus_id = json.value("bus_id", ""),
+          .driver_version = json.value("driver_version", ""),
+          .mode = json.value("mode", "")};
+}
+
+}  // namespace fracgpu::tools::dra

@@ -1,0 +1,37 @@
+// What Kubernetes is told to share: the GPUs, MIG instances and AMD partitions of this node.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cli/json.h"
+
+namespace fracgpu::tools::dra {
+
+// The driver's name, under which its devices, attributes and DeviceClasses are known.
+inline constexpr char kDriver[] = "fracgpu.dev";
+
+struct Device {
+  std::string name;     // in Kubernetes: the key, in lower case
+  std::string key;      // in a ceiling: GPU-…, MIG-…, AMD-…
+  std::string type;     // "gpu", or "mig" and "partition" for what is a part of one
+  std::string cdi;      // the vendor's own name for container engines
+  uint64_t memory = 0;  // bytes that claims can have, whole MiB
+  // Attributes; empty: not known.
+  std::string vendor{}, product{}, uuid{}, parent{}, bus_id{}, driver_version{}, mode{};
+};
+
+// Of both vendors. Calls the drivers, which may hang; see ask_for_devices.
+std::vector<Device> list_devices();
+
+// The same by a child with a deadline, so that a driver that hangs or crashes harms nobody. Throws
+// std::runtime_error with one line. The child is this program, started as `PROGRAM doctor --probe
+// devices`: then it must call be_devices_probe and end with its status.
+std::vector<Device> ask_for_devices();
+int be_devices_probe();
+
+Json json_of(const Device& device);
+Device device_of(const Json& json);
+
+}  // namespace fracgpu::tools::dra

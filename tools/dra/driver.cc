@@ -1,0 +1,130 @@
+// See driver.h.
+#include "tools/dra/driver.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "tools/dra/log.h"
+
+namespace fracgpu::tools::dra {
+namespace {
+
+// Kubernetes' names become part of a path of the API.
+void check_name(const std::string& name) {
+  const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  });
+  if (!good) throw std::runtime_error("the claim's name or namespace is not one of Kubernetes'");
+}
+
+}  // namespace
+
+std::vector<Device> Driver::devices() const {
+  const std::lock_guard lock(mutex_);
+  return devices_;
+}
+
+bool Driver::look() {
+  std::string listing, publishing;
+  try {
+    std::vector<Device> found = ask_for_devices();
+    const std::lock_guard lock(mutex_);
+    devices_ = std::move(found);
+    listed_ = true;
+  } catch (const std::exception& error) {
+    listing = error.what();  // what was published stays
+  }
+  try {
+    const std::vector<Device> all = devices();
+    if (listing.empty() && publisher_.publish(all)) {
+      ++published_;
+      log("info", "published devices", {{"devices", all.size()}});
+    }
+  } catch (const std::exception& error) {
+    publishing = error.what();
+  }
+  for (const std::string& fault : {listing, publishing}) {
+    if (!fault.empty()) log("error", fault);
+  }
+  const bool done = listing.empty() && publishing.empty();
+  if (!done) ++failed_looks_;
+  const std::lock_guard lock(mutex_);
+  listing_fault_ = listing;
+  if (listing.empty()) publishing_fault_ = publishing;
+  return done;
+}
+
+bool Driver::knows_devices() const {
+  const std::lock_guard lock(mutex_);
+  return listed_;
+}
+
+Driver::Ready Driver::prepare(const std::string& space, const std::string& name,
+                              const std::string& uid) {
+  try {
+    check_name(space);
+    check_name(name);
+    const Json object = api_.get_again(
+        fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name));
+    Ready ready{.claim = read_claim(object, uid, devices()), .cdi = {}};
+    ready.cdi = claims_.prepare(ready.claim);
+    ++prepared_;
+    Json caps = Json::object();
+    for (const auto& [key, bytes] : ready.claim.caps) caps[key] = bytes;
+    log("info", "prepared", {{"claim", ready.claim.label()}, {"uid", uid}, {"caps_bytes", caps}});
+    return ready;
+  } catch (const std::exception& error) {
+    ++refused_;
+    log("warning", error.what(), {{"claim", space + "/" + name}, {"uid", uid}});
+    throw;
+  }
+}
+
+void Driver::unprepare(const std::string& uid) {
+  try {
+    claims_.unprepare(uid);
+    ++unprepared_;
+    log("info", "unprepared", {{"uid", uid}});
+  } catch (const std::exception& error) {
+    log("error", error.what(), {{"uid", uid}});
+    throw;
+  }
+}
+
+void Driver::set_registered(const std::string& fault) {
+  log(fault.empty() ? "info" : "error",
+      fault.empty() ? "registered with kubelet" : "kubelet refuses this driver: " + fault);
+  const std::lock_guard lock(mutex_);
+  registration_fault_ = fault;
+}
+
+std::string Driver::readiness() const {
+  const std::lock_guard lock(mutex_);
+  for (const std::string* fault : {&listing_fault_, &publishing_fault_, &registration_fault_}) {
+    if (!fault->empty()) throw std::runtime_error(*fault);
+  }
+  return "ok\n";
+}
+
+std::string Driver::metrics() const {
+  std::string text;
+  const auto add = [&](const char* name, const char* kind, const char* help, uint64_t value) {
+    text += fmt::format(
+        "# HELP fracgpu_dra_{0} {2}\n# TYPE fracgpu_dra_{0} {1}\n"
+        "fracgpu_dra_{0} {3}\n",
+        name, kind, help, value);
+  };
+  add("devices", "gauge", "Devices that this node offers.", devices().size());
+  add("claims", "gauge", "Claims that are prepared.", claims_.uids().size());
+  add("prepared_total", "counter", "Claims that were prepared, again and again included.",
+      prepared_);
+  add("refused_total", "counter", "Claims that could not be prepared.", refused_);
+  add("unprepared_total", "counter", "Claims that were unprepared.", unprepared_);
+  add("published_total", "counter", "Times that the published devices were changed.", published_);
+  add("failed_looks_total", "counter", "Looks at devices and slices that failed.", failed_looks_);
+  return text;
+}
+
+}  // namespace fracgpu::tools::dra

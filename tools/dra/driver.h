@@ -1,0 +1,58 @@
+// What the driver does, whoever asks: it knows the node's devices, keeps them published, and
+// prepares claims.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tools/dra/api_client.h"
+#include "tools/dra/prepared_claims.h"
+#include "tools/dra/publisher.h"
+
+namespace fracgpu::tools::dra {
+
+// Any thread.
+class Driver {
+ public:
+  Driver(const ApiClient& api, PreparedClaims claims, const std::string& node)
+      : api_(api), claims_(std::move(claims)), publisher_(api, node) {}
+
+  // Looks at the devices and publishes what changed; what fails is logged and known until it does
+  // not fail any more. Returns whether all of it was done.
+  bool look();
+  bool knows_devices() const;  // they were listed once
+
+  // A claim that is ready for its pods, with the names of all that its containers need.
+  struct Ready {
+    Claim claim;
+    std::string cdi;  // beside those of its devices
+  };
+  // Throws std::runtime_error with one line, for the claim's event.
+  Ready prepare(const std::string& space, const std::string& name, const std::string& uid);
+  void unprepare(const std::string& uid);
+
+  void set_registered(const std::string& fault);  // empty: kubelet knows this driver
+
+  // "ok"; throws, with what is wrong, where pods cannot be served.
+  std::string readiness() const;
+  // Prometheus' text.
+  std::string metrics() const;
+
+ private:
+  std::vector<Device> devices() const;
+
+  const ApiClient& api_;
+  PreparedClaims claims_;
+  const Publisher publisher_;
+  mutable std::mutex mutex_;  // of what stands below it; held for no call
+  bool listed_ = false;
+  std::vector<Device> devices_;
+  std::string listing_fault_ = "the GPUs were not listed yet";
+  std::string publishing_fault_ = "nothing was published yet";
+  std::string registration_fault_ = "kubelet has not registered this driver yet";
+  std::atomic<uint64_t> prepared_{0}, refused_{0}, unprepared_{0}, published_{0}, failed_looks_{0};
+};
+
+}  // namespace fracgpu::tools::dra
