@@ -46,7 +46,8 @@ CUresult find_key(CUdevice device, Text<64>& key) {
 
 }  // namespace
 
-constinit thread_local RememberedContext remembered_context;
+// GCC forgets the model that the declaration has.
+[[gnu::tls_model("initial-exec")]] constinit thread_local RememberedContext remembered_context;
 
 int device_index_of(Process& process, CUdevice device) {
   if (device < 0 || device >= Process::kSlotsOfVendor) return Process::kNotCapped;
