@@ -102,19 +102,21 @@ void OverheadReservation::foresee_module(const OverheadLock& lock) {
   if (physical != 0 && image_.units > layout::units_for(physical)) image_.units = 0;
   if (foreseen_) {
     units_ = unread_ ? known->units : known->seen;
-  } else if (image_.units != 0) {
-    if (overhead.largest_excess != Overhead::kNoneSeen) units_ = overhead.largest_excess;
-    units_ += image_.units;
-  } else if (overhead.largest_growth != 0) {
-    units_ = overhead.largest_growth;
+  } else {
+    units_ = image_.units + seen_of_others().foreseen(units_);
   }
 }
 
-// With less room than that, a module is not tried: it would not fit, by its own account or by that
+// With less room than that, a module is not tried: it would not fit, by its own account and by that
 // of those before it.
 uint64_t OverheadReservation::least_room(uint64_t estimate) const {
-  return image_.units != 0 ? image_.units
-                           : std::min(process_.overhead[device_index_].largest_growth, estimate);
+  return image_.units + std::min(seen_of_others().most(), estimate);
+}
+
+// What such modules took beyond what their images told.
+LargestSeen& OverheadReservation::seen_of_others() const {
+  Overhead& overhead = process_.overhead[device_index_];
+  return image_.units != 0 ? overhead.excess : overhead.growth;
 }
 
 OverheadReservation OverheadReservation::for_module(Process& process, int device_index,
@@ -293,20 +295,16 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
     // local memory grow. Read before the next one, then.
-    const uint64_t seen =
-        std::min(outcome.grown() - std::min(outcome.grown(), image_.units), kMostForeseen);
-    uint64_t& most = image_.units != 0 ? overhead.largest_excess : overhead.largest_growth;
-    if (read_before_) most = most != Overhead::kNoneSeen ? std::max(seen, most) : seen;
-    overhead.size_in_doubt = most == Overhead::kNoneSeen || seen > most;
+    if (outcome.grown() < image_.units) return;
+    const uint64_t seen = std::min(outcome.grown() - image_.units, kMostForeseen);
+    if (read_before_) seen_of_others().see(seen);
+    overhead.size_in_doubt = seen_of_others().in_doubt(seen);
   }
 }
 
 // Whether modules have been seen to take as much, so that nothing else need be in it.
 bool OverheadReservation::is_usual(uint64_t grown) const {
-  const Overhead& overhead = process_.overhead[device_index_];
-  if (image_.units == 0) return grown <= overhead.largest_growth;
-  return overhead.largest_excess != Overhead::kNoneSeen &&
-         grown <= image_.units + overhead.largest_excess;
+  return grown < image_.units || seen_of_others().covers(grown - image_.units);
 }
 
 // Remembers what loading this image took, for its unloading and its next loading.

@@ -94,6 +94,7 @@ class OverheadReservation {
   struct Outcome;
   void foresee_module(const OverheadLock& lock);
   uint64_t least_room(uint64_t estimate) const;
+  LargestSeen& seen_of_others() const;
   bool is_usual(uint64_t grown) const;
   // The steps of `made`.
   void charge_unread(const OverheadLock& lock, const void* handle);

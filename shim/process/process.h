@@ -53,12 +53,32 @@ class UnreadCalls {
   uint32_t left_ = 0, next_ = kFirst;
 };
 
+// The most that modules were seen to take, in units. One sample may be too small, since another
+// thread may give overhead back in the same moment: only the second one lowers the estimate.
+class LargestSeen {
+ public:
+  uint64_t foreseen(uint64_t estimate) const {
+    return samples_ == kEnough ? most_ : std::max(most_, estimate);
+  }
+  uint64_t most() const { return most_; }
+  bool covers(uint64_t units) const { return samples_ != 0 && units <= most_; }
+  bool in_doubt(uint64_t units) const { return samples_ != kEnough || units > most_; }
+  void see(uint64_t units) {
+    most_ = std::max(most_, units);
+    samples_ = std::min(samples_ + 1, kEnough);
+  }
+
+ private:
+  static constexpr int kEnough = 2;
+
+  uint64_t most_ = 0;
+  int samples_ = 0;
+};
+
 // Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
 // shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
 // the process's own cell of the ledger.
 struct Overhead {
-  static constexpr uint64_t kNoneSeen = UINT64_MAX;
-
   // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
@@ -67,12 +87,12 @@ struct Overhead {
   std::atomic<uint64_t> deferred{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Read and written with Process::cold_paths held.
-  uint64_t exported = 0;     // the most of `units` that others may hold
-  uint64_t unconfirmed = 0;  // of `units`: added since the last reading, which confirms it or not
-  bool exact = true;         // `units` was measured, and nothing was added to it since
-  uint64_t largest_growth = 0;          // the most that a module was seen to take, within reason
-  uint64_t largest_excess = kNoneSeen;  // the same, beyond what its image told
-  bool size_in_doubt = true;            // a module seemed larger, but that may have grown before it
+  uint64_t exported = 0;      // the most of `units` that others may hold
+  uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
+  bool exact = true;          // `units` was measured, and nothing was added to it since
+  LargestSeen growth;         // of modules whose images told no size
+  LargestSeen excess;         // of the others, beyond what their images told
+  bool size_in_doubt = true;  // a module seemed larger, but that may have grown before it
   UnreadCalls unread;
   uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged

@@ -123,5 +123,24 @@ TEST(UnreadCallsTest, MoreGoUnreadEachTimeThatAReadingAgrees) {
   EXPECT_EQ(allowed(), first);
 }
 
+TEST(LargestSeenTest, OneSampleMayRaiseTheEstimateAndOnlyTheSecondLowersIt) {
+  LargestSeen seen;
+  EXPECT_EQ(seen.foreseen(100), 100u);
+  EXPECT_TRUE(seen.in_doubt(0)) << "nothing was seen yet";
+  EXPECT_FALSE(seen.covers(0));
+  seen.see(4);
+  EXPECT_EQ(seen.foreseen(100), 100u) << "another thread may have given something back meanwhile";
+  EXPECT_EQ(seen.foreseen(2), 4u);
+  EXPECT_TRUE(seen.in_doubt(4));
+  seen.see(6);
+  EXPECT_EQ(seen.foreseen(100), 6u);
+  EXPECT_FALSE(seen.in_doubt(6));
+  EXPECT_TRUE(seen.in_doubt(7));
+  seen.see(5);
+  EXPECT_EQ(seen.foreseen(100), 6u);
+  EXPECT_TRUE(seen.covers(6));
+  EXPECT_FALSE(seen.covers(7));
+}
+
 }  // namespace
 }  // namespace fracgpu
