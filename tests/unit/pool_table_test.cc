@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <random>
@@ -79,7 +80,9 @@ TEST(PoolTableTest, NobodyAllocatesBesideOneThatIsSure) {
     EXPECT_TRUE(done);
     table.end_use(pool);
   });
-  for (int i = 0; i < kLong; ++i) sched_yield();
+  // The other one waits for ten seconds, which many yields may take on a crowded machine.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+  for (int i = 0; i < kLong && std::chrono::steady_clock::now() < end; ++i) sched_yield();
   done = true;
   table.end_use(sure);
   other.join();
