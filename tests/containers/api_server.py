@@ -186,8 +186,8 @@ class ApiServer:
         return path
 
     def kubectl(self, *arguments):
-        """Runs kubectl: status, stdout, stderr."""
-        return finished([self.kubectl_program, "--kubeconfig", self.kubeconfig(), *arguments],
+        """Runs kubectl at the top of the tree, as the pages do: status, stdout, stderr."""
+        return finished([self.kubectl_program, "--kubeconfig", self.kubeconfig(), *arguments], cwd=SOURCE,
                         env={**os.environ, "HOME": self.folder})
 
     def make(self, what, really=False):
