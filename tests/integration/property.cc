@@ -64,7 +64,11 @@ void PropertyRig::run_phases(int processes, int threads, int moves, const Enviro
     programs.push_back(start(static_cast<size_t>(i), first_seed + static_cast<unsigned>(i), threads,
                              phases, moves, extra + whose));
   }
-  for (auto& program : programs) ASSERT_EQ(program->read_line(), "up") << program->finish().err;
+  for (auto& program : programs) {
+    const std::string line = program->read_line();
+    ASSERT_TRUE(line.starts_with("up ")) << line << program->finish().err;
+    pids_.push_back(static_cast<pid_t>(field(line, "pid=")));
+  }
   for (auto& program : programs) program->go_on();
   long long done = 0, refused = 0;
   std::vector<uint64_t> managed(programs.size());
@@ -116,7 +120,7 @@ void PropertyRig::expect_equal_soon(Program& program, size_t number, uint64_t ma
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   uint64_t charged = 0, real = 0;
   const bool abroad = is_abroad(number);
-  const pid_t pid = pid_of(program, number);
+  const pid_t pid = pids_[number];
   const uint64_t more = leeway(managed);
   do {
     program.go_on_with("look");

@@ -47,19 +47,17 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
   uint64_t leeway(uint64_t managed) const {
     return managed + static_cast<uint64_t>(GetParam().untold_mib) * kMiB;
   }
-  // The PID by which the process knows itself; `number` is which one of the run it is.
-  pid_t pid_of(const Program& program, size_t number) const {
-    return GetParam().in_pid_namespace ? static_cast<pid_t>(2 + number) : program.pid();
-  }
   bool is_abroad(size_t number) const { return GetParam().abroad && number % 2 == 1; }
   void expect_totals(const std::string& when, const std::vector<uint64_t>& managed, bool abroad);
   std::unique_ptr<Program> start(size_t number, unsigned seed, int threads, int phases, int moves,
                                  const Environment& extra);
+  // `number`: which one of the run it is.
   void expect_equal_soon(Program& program, size_t number, uint64_t managed,
                          const std::string& when);
 
   const char* program_;
   int cap_mib_;
+  std::vector<pid_t> pids_;  // by which the processes know themselves
 };
 
 }  // namespace fracgpu::test

@@ -1,11 +1,13 @@
 // random_calls (or random_hip) SEED THREADS PHASES MOVES MAX_MIB FAMILY...
 //
-// RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" and waits for a line.
-// In each phase every thread makes MOVES random moves in each family; then all stand still, the
-// program prints "quiet done=N refused=N free=BYTES managed=BYTES bad=TEXT" and waits for a line:
-// "look" makes the library read the driver's report (by a request that cannot be granted) and
-// answers "looked", anything else lets it go on. After the last phase everything is freed, and it
-// stands still once more.
+// RANDOM_CALLS_ALONE says that no other process is in the tenant. Prints "up" with its PID and
+// waits for a line. In each phase every thread makes MOVES random moves in each family; then all
+// stand still, the program prints "quiet done=N refused=N free=BYTES managed=BYTES bad=TEXT" and
+// waits for a line: "look" makes the library read the driver's report (by a request that cannot be
+// granted) and answers "looked", anything else lets it go on. After the last phase everything is
+// freed, and it stands still once more.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -86,7 +88,7 @@ int run_actors(int argc, char** argv) {
     }
   }
   // Nobody fills the cap before all have their contexts.
-  std::printf("up\n");
+  std::printf("up pid=%d\n", getpid());
   std::fflush(stdout);
   std::string line;
   std::getline(std::cin, line);
