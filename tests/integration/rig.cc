@@ -2,7 +2,9 @@
 #include "tests/integration/rig.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +17,19 @@ namespace fracgpu::test {
 namespace {
 
 constexpr char kEvidence[] = ".seen";
+
+// Tests run beside each other, each with a machine of its own, and their GPUs have the same names:
+// a launch of one would sweep away the ledgers of another whose processes it takes to be gone.
+class OwnSharedMemory : public testing::Environment {
+ public:
+  void SetUp() override {
+    if (unshare(CLONE_NEWNS) != 0) return;  // not root
+    mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777");
+  }
+};
+[[maybe_unused]] const auto* const own_shared_memory =
+    testing::AddGlobalTestEnvironment(new OwnSharedMemory);
 
 }  // namespace
 
