@@ -345,7 +345,7 @@ class Soak:
         self.told.check("signals", client.killed or status == 0 or gives_up, lambda: what)
         if not client.killed:
             self.told.check("results", all(rc in ("0", "2") for rc in re.findall(r"^(?!storm)\S.* rc=(\d+)", out, re.M)) or
-                            gives_up or re.search("hsa_init refused", err), lambda: what)
+                            gives_up or re.search("hsa_init refused|GPU allocations are refused", err), lambda: what)
         if refused:
             self.told.check("lines", LINE.search(err) is not None, lambda: what)
         # unshare itself complains where its child, the shell, was killed, before that had begun the program.
