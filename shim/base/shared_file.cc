@@ -9,12 +9,22 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "shim/base/held_signals.h"
 #include "shim/base/text.h"
 
 namespace fracgpu {
 namespace {
+
+using Name = Text<kLongestSharedPath + 32>;  // with what a temporary's name has behind it
+
+// Where `path` lies: an unnamed file can be given a name on its own file system alone.
+Name folder_of(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return Name(".");
+  return Name(path.substr(0, slash == 0 ? 1 : slash));
+}
 
 int fill(int fd, size_t size, const void* header, size_t header_size) {
   if (fchmod(fd, kSharedFileMode) != 0) return errno;  // the umask must not lock out other users
@@ -27,7 +37,7 @@ int fill(int fd, size_t size, const void* header, size_t header_size) {
 
 // A new file beside `path`, with a name that nobody can know before it is there: /dev/shm is shared
 // by users, and by containers in which every PID may be given once more. -1 with errno.
-int make_named(const char* path, Text<160>& name) {
+int make_named(const char* path, Name& name) {
   for (int attempt = 0; attempt < 4; ++attempt) {
     uint64_t number = 0;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) return -1;
@@ -43,8 +53,9 @@ int make_named(const char* path, Text<160>& name) {
 }  // namespace
 
 int make_shared_file(const char* path, size_t size, const void* header, size_t header_size) {
-  Text<160> temporary;  // empty: the file has no name yet
-  int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
+  if (std::string_view(path).size() > kLongestSharedPath) return ENAMETOOLONG;
+  Name temporary;  // empty: the file has no name yet
+  int fd = open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     fd = make_named(path, temporary);
   }

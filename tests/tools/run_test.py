@@ -410,6 +410,19 @@ def test_a_big_host():
         assert len(set(gpus)) == 16 and m.claims() == []
 
 
+def test_a_claim_table_wherever_it_is_said_to_be():
+    with Machine("a100-40gb") as m:
+        for path in (f"{m.folder}/claims", f"{m.folder}/{'c' * 200}"):  # on another file system than /dev/shm as a rule
+            extra = {"FRACGPU_BOOK": path}
+            assert m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra=extra) == (0, "ran\n", ""), path
+            assert os.stat(path).st_mode & 0o777 == 0o666 and not os.path.exists(m.claim_table), path
+        assert m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra={"FRACGPU_BOOK": "claims"}, cwd=m.folder) == (0, "ran\n", "")
+        assert sorted(os.listdir(m.folder)) == sorted(["claims", "c" * 200]), "a temporary is left"
+        for path, why in ((f"{m.folder}/nowhere/claims", "No such file"), (f"{m.folder}/{'d/' * 200}c", "name too long")):
+            status, out, err = m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra={"FRACGPU_BOOK": path})
+            assert (status, out) == (125, "") and one_line(err) and why in err, err
+
+
 def test_a_hostile_claim_table():
     with Machine("a100-40gb") as m:
         def run():
