@@ -11,12 +11,14 @@ namespace fracgpu {
 // Any thread may call anything at any time. Part of Process, which a forked child replaces.
 class FirstFault {
  public:
-  // Keeps `why` if it is the first.
-  void set(const Message& why) {
+  // Keeps `why` if it is the first. False if that is what the first was told, so that it need not
+  // be said again.
+  bool set(const Message& why) {
     Locked<SpinLock> lock(setting_);
-    if (published_.load(std::memory_order_relaxed) != nullptr) return;
+    if (published_.load(std::memory_order_relaxed) != nullptr) return text_.view() != why.view();
     text_ = why;
     published_.store(&text_, std::memory_order_release);
+    return true;
   }
 
   // What the first `set` was told; empty before. Never changes once it is not empty.

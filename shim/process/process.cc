@@ -70,8 +70,7 @@ Process::Process(const char* fault) {
 }
 
 void Process::fail(const Message& why) {
-  fault_.set(why);
-  report(Level::error, "GPU allocations are refused: {}", why.view());
+  if (fault_.set(why)) report(Level::error, "GPU allocations are refused: {}", why.view());
 }
 
 // The tenant's other devices are none the worse for it.
@@ -150,7 +149,8 @@ int Process::register_device(const char* device_key, uint64_t physical) {
       fail(error);
       return kFault;
     }
-    report(Level::warn, "{}", error.view());
+    if (!told_unknown_selector_) report(Level::warn, "{}", error.view());
+    told_unknown_selector_ = true;
   }
   if (cap == UINT64_MAX && known < 0) return kNotCapped;
   const int device_index = ledger.device(device_key, cap, physical, error);

@@ -213,6 +213,7 @@ class Process {
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SleepLock joining_;
   SleepLock registering_;
+  bool told_unknown_selector_ = false;  // under registering_
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
 };

@@ -1,5 +1,7 @@
 // Names of AMD's devices in limits, on a machine that has no others: what is not there is refused
 // with a line, and each name caps what it means.
+#include <algorithm>
+
 #include "tests/integration/amd_tools.h"
 
 namespace fracgpu::test {
@@ -33,8 +35,15 @@ TEST_F(AmdLimit, ADeviceThatIsNotThereIsNoReasonToLeaveOthersUncapped) {
     EXPECT_NE(field(line_of(outcome.out, "malloc"), "rc="), 0) << name;
     EXPECT_NE(outcome.err.find("the limit names device " + name + ","), std::string::npos)
         << name << ": " << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1)
+        << "one line, however many devices there are: " << outcome.err;
   }
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
+  // Where all that there is has a cap, the slip is only worth a line, and no more than one.
+  const Outcome outcome = hip("256MiB,7=64MiB", "init malloc 1MiB");
+  EXPECT_EQ(field(line_of(outcome.out, "malloc"), "rc="), 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("the limit names device 7,"), std::string::npos) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
 }
 
 TEST_F(AmdLimit, ADeviceIsKnownByItsUuid) {
