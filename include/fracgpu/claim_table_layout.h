@@ -1,4 +1,4 @@
-// The book's layout: what lies in `/dev/shm/fracgpu.book`, byte for byte.
+// The claim table's layout: what lies in `/dev/shm/fracgpu.book`, byte for byte.
 //
 // One file per machine says which launch has how much of which GPU, and who waits. Other tools may
 // read it: check `magic`, `version` and `file_bytes`. A row counts only while its launch lives: as

@@ -95,7 +95,7 @@ TEST_P(HipRelease, AskingBesideAnotherMakesFewSystemCalls) {
   other->finish();
 }
 
-TEST_P(HipRelease, EveryDoorIsHooked) {
+TEST_P(HipRelease, EveryLookupIsHooked) {
   std::vector<std::string> lookups = {"dlsym", "default"};
   if (at_least("6.4")) lookups.push_back("proc");
   for (const std::string& lookup : lookups) {

@@ -129,7 +129,7 @@ TEST_F(Amd, HostMemoryIsNotCharged) {
   expect_books_agree(program->pid(), "host memory");
 }
 
-TEST_F(Amd, EveryDoorIsHooked) {
+TEST_F(Amd, EveryLookupIsHooked) {
   for (const char* lookup : {"dlsym", "default", "link"}) {
     auto program = start("32MiB", std::string("--lookup=") + lookup +
                                       " init malloc 24MiB malloc 24MiB meminfo wait");

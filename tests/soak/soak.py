@@ -43,7 +43,7 @@ INVARIANTS = {
     "descriptors": "long-lived processes have as many descriptors at the end as at the beginning",
     "memory": f"long-lived processes do not grow: at most {RSS_SLACK // MIB} MiB above what the first phases needed",
     "claims": "no claim is left when the launches have ended",
-    "left": "nothing is left in /dev/shm at the end, after `fracgpu gc`, but the book of claims",
+    "left": "nothing is left in /dev/shm at the end, after `fracgpu gc`, but the claim table",
     "room": "when all have ended, the node has all of its memory back, and a newcomer gets its whole cap",
 }
 

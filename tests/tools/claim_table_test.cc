@@ -22,15 +22,15 @@ struct Counters {
   std::atomic<uint32_t> most, served;
 };
 
-class BookRaces : public testing::Test {
+class ClaimTableTest : public testing::Test {
  protected:
-  BookRaces() : path_("/dev/shm/fracgpu-book-" + std::to_string(getpid()) + ".test") {
+  ClaimTableTest() : path_("/dev/shm/fracgpu-book-" + std::to_string(getpid()) + ".test") {
     setenv("FRACGPU_BOOK", path_.c_str(), 1);
     void* bytes =
         mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     counters_ = new (bytes) Counters{};
   }
-  ~BookRaces() override {
+  ~ClaimTableTest() override {
     munmap(counters_, sizeof(Counters));
     unlink(path_.c_str());
   }
@@ -69,7 +69,7 @@ class BookRaces : public testing::Test {
   Counters* counters_;
 };
 
-TEST_F(BookRaces, NeverGiveAGpuTwice) {
+TEST_F(ClaimTableTest, NeverGiveAGpuTwice) {
   constexpr uint32_t kProcesses = 8;
   for (uint32_t seed = 0; seed < kProcesses; ++seed) {
     if (fork() == 0) {

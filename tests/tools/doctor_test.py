@@ -49,7 +49,7 @@ def test_nothing_is_configured():
         page = Page(m)
         assert page.status == 0 and not page.failed(), page.checks
         assert page.of("library", "ok") and page.of("preload", "warn") and page.of("limits", "warn"), page.checks
-        assert not page.of("doors") and not page.of("cap"), "nothing is claimed of a cap that is not there"
+        assert not page.of("lookups") and not page.of("cap"), "nothing is claimed of a cap that is not there"
         assert any("CUDA driver" in text for text in page.of("driver", "ok")), page.checks
         assert m.fracgpu("doctor", "--quiet") == (0, "", "")
 
@@ -59,10 +59,10 @@ def test_a_capped_launch_is_healthy():
         page = Page(m, run=["--memory", "0=8GiB,1=25%"])
         assert page.status == 0 and not page.failed(), page.checks
         assert "by LD_PRELOAD" in page.of("preload", "ok")[0]
-        doors = page.of("doors", "ok")
+        lookups = page.of("lookups", "ok")
         assert any(text.startswith("cuDeviceTotalMem_v2 by link, dlsym, RTLD_DEFAULT, dlvsym, cuGetProcAddress")
-                   for text in doors), doors
-        assert any(text.startswith("nvmlDeviceGetMemoryInfo by link, dlsym, RTLD_DEFAULT") for text in doors), doors
+                   for text in lookups), lookups
+        assert any(text.startswith("nvmlDeviceGetMemoryInfo by link, dlsym, RTLD_DEFAULT") for text in lookups), lookups
         caps = page.of("cap", "ok")
         assert len(caps) == 2 and "cap 8.0 GiB of 40.0 GiB, as shown by CUDA, NVML" in caps[0], caps
         assert "cap 10.0 GiB of 40.0 GiB" in caps[1], caps
@@ -91,7 +91,7 @@ def test_amd_is_healthy():
         assert not page.failed(), page.checks
         caps = page.of("cap", "ok")
         assert len(caps) == 1 and "amd-smi, rocm-smi" in caps[0], page.checks
-        assert any("rsmi_dev_memory_total_get by link, dlsym" in text for text in page.of("doors", "ok")), page.checks
+        assert any("rsmi_dev_memory_total_get by link, dlsym" in text for text in page.of("lookups", "ok")), page.checks
         assert not page.of("limits", "warn"), page.checks
         m.environment["HSA_XNACK"] = "1"
         page = Page(m, run=["--memory", "8GiB"])
@@ -107,7 +107,7 @@ def test_hip_is_healthy():
         page = Page(m, "--contexts", run=["--memory", "8GiB"])
         assert not page.failed(), page.checks
         assert "as shown by HIP, hipMemGetInfo, amd-smi, rocm-smi" in page.of("cap", "ok")[0], page.checks
-        assert any("hipDeviceTotalMem by link, dlsym, RTLD_DEFAULT" in text for text in page.of("doors", "ok"))
+        assert any("hipDeviceTotalMem by link, dlsym, RTLD_DEFAULT" in text for text in page.of("lookups", "ok"))
         assert any(text.startswith("HIP runtime 5.") for text in page.of("driver", "ok")), page.checks
 
 
@@ -164,16 +164,16 @@ def test_a_driver_that_hangs_or_crashes_is_named():
         assert any("hung in loading libcuda.so.1" in text for text in page.of("driver", "fail")), page.checks
 
 
-def test_a_door_that_leads_elsewhere():
+def test_a_lookup_that_leads_elsewhere():
     with Machine("a100-40gb") as m:
         # Preloaded before ours, and so in its way for whoever is linked with the driver.
         source = ("#include <stddef.h>\nint cuDeviceTotalMem_v2(size_t* b, int d) { *b = (size_t)40 << 30; "
                   "(void)d; return 0; }")
         folder = library(m, "libother.so", source)
         page = Page(m, extra={"LD_PRELOAD": f"{folder}/libother.so:{LIBRARY}", "FRACGPU_MEMORY_LIMIT": "8GiB",
-                              "FRACGPU_TENANT": m.tenant("door")})
-        assert page.failed() == {"doors"}, page.checks
-        assert "by link is not ours" in page.of("doors", "fail")[0], page.checks
+                              "FRACGPU_TENANT": m.tenant("lookup")})
+        assert page.failed() == {"lookups"}, page.checks
+        assert "by link is not ours" in page.of("lookups", "fail")[0], page.checks
 
 
 def test_instances_of_a_gpu_in_mig_mode():
@@ -429,7 +429,7 @@ def test_the_page():
 main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_totals_that_are_not_cuda_s,
       test_amd_is_healthy, test_hip_is_healthy,
       test_namespaces_and_shared_memory, test_without_any_driver,
-      test_a_driver_that_hangs_or_crashes_is_named, test_a_door_that_leads_elsewhere,
+      test_a_driver_that_hangs_or_crashes_is_named, test_a_lookup_that_leads_elsewhere,
       test_instances_of_a_gpu_in_mig_mode, test_the_cap_in_force_is_the_ledger_s,
       test_a_tool_that_shows_something_else,
       test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,

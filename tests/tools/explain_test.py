@@ -98,10 +98,10 @@ def test_what_the_dead_exported_and_who_has_it():
         assert (f"- closing what was imported from share_client (PID {maker.pid}), which is dead: 6.0 GiB of it are "
                 f"still in use; importing are share_client (PID {user.pid})") in said, said
         out = m.fracgpu("status", m.tenant("a"))[1]
-        assert re.search(rf"\n +{maker.pid} .* exported\n", out) and re.search(rf"\n +{user.pid} .* guest\n", out), out
+        assert re.search(rf"\n +{maker.pid} .* exported\n", out) and re.search(rf"\n +{user.pid} .* importer\n", out), out
         (tenant,) = json.loads(m.fracgpu("status", m.tenant("a"), "--json")[1])["tenants"]
-        (guest,) = [each for each in tenant["devices"][0]["processes"] if each["guest"]]
-        assert (guest["pid"], guest["used_bytes"], guest["imported_bytes"]) == (user.pid, 0, 6 * GIB), guest
+        (importer,) = [each for each in tenant["devices"][0]["processes"] if each["foreign_importer"]]
+        assert (importer["pid"], importer["used_bytes"], importer["imported_bytes"]) == (user.pid, 0, 6 * GIB), importer
         user.communicate("free\n", timeout=60)
         assert "rc=0" in m.client("a", "8GiB", "init retain alloc 3GiB wait").lines[-2]
 

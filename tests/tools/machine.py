@@ -1,4 +1,4 @@
-"""A simulated machine for tests of the fracgpu command: a node, a book and tenants of its own."""
+"""A simulated machine for tests of the fracgpu command: a node, a claim table and tenants of its own."""
 import os
 import shutil
 import signal
@@ -16,7 +16,7 @@ SHARE_CLIENT = f"{BUILD}/tests/clients/share_client"
 HIP_PROGRAM = f"{BUILD}/tests/clients/hip_program"
 KFD = f"{BUILD}/sim/libsimkfd.so"
 GIB = 1 << 30
-# Of the book, by the published layout.
+# Of the claim table, by the published layout.
 CLAIMS_AT, CLAIM_BYTES, IN_USE_AT = 8192, 512, 64 + 16
 
 
@@ -97,7 +97,7 @@ class Machine:
                               check=True).stdout.split()
 
     def claims(self):
-        """States in the book of the rows that are not free: 1 waits, 2 holds. Looks for the dead first."""
+        """States in the claim table of the rows that are not free: 1 waits, 2 holds. Looks for the dead first."""
         self.fracgpu("run", "--memory", "1GiB", "--tenant", self.tenant("looker"), "--", "true")
         with open(self.claim_table, "rb") as file:
             data = file.read()

@@ -79,7 +79,7 @@ TEST_F(ImportsTest, OfTheOwnTenantAndOfNobodyKnown) {
   EXPECT_EQ(own_.imported(), 0u);
 }
 
-TEST_F(ImportsTest, AGuestAsLongAsAnythingIsImported) {
+TEST_F(ImportsTest, AForeignImporterAsLongAsAnythingIsImported) {
   Member other;
   const uint8_t first = exporter_of(other.hand_out("one"));
   ASSERT_GT(first, Imports::kOwn);

@@ -21,9 +21,10 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr uint64_t kLockTimeout_ms = 30'000;
+constexpr uint64_t kLockTimeout_ms =
+    30'000;  // it is held for microseconds, unless its holder is stopped
 
-std::string book_path() {
+std::string claim_table_path() {
   const char* const other = getenv("FRACGPU_BOOK");
   return other != nullptr && *other != '\0' ? other : claim_table_layout::kPath;
 }
@@ -71,13 +72,13 @@ ClaimFile::Lock::Lock(const ClaimFile& file) : file_(file.open_checked()) {
 bool ClaimFile::exists() {
   // A link to nowhere is something too.
   struct stat status;
-  return lstat(book_path().c_str(), &status) == 0;
+  return lstat(claim_table_path().c_str(), &status) == 0;
 }
 
 ClaimFile::ClaimFile(const std::string& path)
     : path_(path), table_(std::make_unique<claim_table_layout::ClaimTable>()) {}
 
-ClaimFile::ClaimFile() : ClaimFile(book_path()) {
+ClaimFile::ClaimFile() : ClaimFile(claim_table_path()) {
   if (exists()) return;
   const claim_table_layout::Header header = good_header();
   const int code = make_shared_file(path_.c_str(), sizeof(claim_table_layout::ClaimTable), &header,

@@ -15,7 +15,7 @@ constexpr const char* kExamples = R"(Examples:
 
 A GPU's bar shows what is used, what else is claimed (fracgpu run --fraction), what else its tenants
 may take under their caps, and the rest. "dead": its memory is free for others; "dying": the driver
-has not let go of it yet; "exported": dead, but others still hold what it gave them; "guest": of
+has not let go of it yet; "exported": dead, but others still hold what it gave them; "importer": of
 another tenant, with memory of this one imported. In a container only its own tenant is shown; --all
 shows each whose ledger can be seen.
 Exit status: 0 shown; 1 nothing was found, or something could not be read; 2 wrong usage.)";

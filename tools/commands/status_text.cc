@@ -58,8 +58,8 @@ void Page::processes(const DeviceUse& device) {
   if (any(device, "exported")) {
     line("  \"exported\": its process is dead, but others still hold what it gave them.");
   }
-  if (any(device, "guest"))
-    line("  \"guest\": of another tenant, with memory of this one imported.");
+  if (any(device, "importer"))
+    line("  \"importer\": of another tenant, with memory of this one imported.");
 }
 
 void Page::tenant(const GpuState& gpu, const TenantOnGpu& tenant) {

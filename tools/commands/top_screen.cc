@@ -26,7 +26,7 @@ constexpr std::string_view kHelp[] = {
     "A GPU's bar: used, else claimed (fracgpu run --fraction), else under caps, rest.",
     "SINCE says \"dead\" where what is held is free for others, \"dying\" where the",
     "driver has not let go of it yet, \"exported\" where others still hold it, and",
-    "\"guest\" where another tenant's process has memory of this one's imported.",
+    "\"importer\" where another tenant's process has memory of this one's imported.",
     "\"(no cap)\": the driver counts memory for it, and no ledger knows it.",
 };
 

@@ -153,7 +153,7 @@ Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& g
             : fmt::format("{}: cap {} of {}", gpu.label, human(gpu.cap), human(gpu.physical));
     if (!other.empty()) {
       findings.push_back({state, kCheck, fmt::format("{}, but {}", cap, other),
-                          "see the checks of the drivers and of the doors"});
+                          "see the checks of the drivers and of the lookups"});
     } else if (same.empty()) {
       findings.push_back({State::warn, kCheck, cap + ", and no tool here shows it",
                           "is the GPU given to this container, or hidden by "

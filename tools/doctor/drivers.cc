@@ -168,20 +168,20 @@ Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors) {
 }
 
 Findings check_lookups(const VendorReports& vendors, const Setup& setup) {
-  constexpr const char* kCheck = "doors";
+  constexpr const char* kCheck = "lookups";
   Findings findings;
   if (!setup.preloaded()) return findings;
   for (const auto& [probe, report] : vendors) {
-    if (!report.told.contains("doors") || report.told["doors"].empty()) continue;
+    if (!report.told.contains("lookups") || report.told["lookups"].empty()) continue;
     std::vector<std::string> open, answers;
     std::string function;
-    for (const auto& door : report.told["doors"]) {
-      const std::string name = door.value("door", "");
-      function = door.value("function", "");
-      const bool hooked = door.value("hooked", false);
+    for (const auto& lookup : report.told["lookups"]) {
+      const std::string name = lookup.value("lookup", "");
+      function = lookup.value("function", "");
+      const bool hooked = lookup.value("hooked", false);
       // A getter may know nothing of the function; the linker must have found it.
-      if (!hooked && (door.value("found", false) || name == "link")) open.push_back(name);
-      if (!door["total"].is_null()) answers.push_back(door["total"].dump());
+      if (!hooked && (lookup.value("found", false) || name == "link")) open.push_back(name);
+      if (!lookup["total"].is_null()) answers.push_back(lookup["total"].dump());
     }
     const bool differ =
         std::adjacent_find(answers.begin(), answers.end(), std::not_equal_to<>()) != answers.end();
@@ -197,8 +197,8 @@ Findings check_lookups(const VendorReports& vendors, const Setup& setup) {
       continue;
     }
     std::vector<std::string> names;
-    for (const auto& door : report.told["doors"]) {
-      if (door.value("hooked", false)) names.push_back(door.value("door", ""));
+    for (const auto& lookup : report.told["lookups"]) {
+      if (lookup.value("hooked", false)) names.push_back(lookup.value("lookup", ""));
     }
     findings.push_back({State::ok, kCheck, fmt::format("{} by {}", function, list(names))});
   }

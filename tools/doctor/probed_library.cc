@@ -59,14 +59,14 @@ void ProbedLibrary::tell(const std::string& version, const std::function<Total(v
     const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
     const bool hooked = file.substr(file.rfind('/') + 1).starts_with(kLibrary);
     const Total total = lookup.address == nullptr ? Total() : ask(lookup.address);
-    found.push_back({{"door", lookup.name},
+    found.push_back({{"lookup", lookup.name},
                      {"function", lookup.function},
                      {"found", lookup.address != nullptr},
                      {"hooked", hooked},
                      {"total", total ? Json(*total) : Json(nullptr)}});
   }
   teller_.tell("version", version);
-  teller_.tell("doors", found);
+  teller_.tell("lookups", found);
   teller_.tell("totals", totals_);
 }
 

@@ -15,7 +15,7 @@ std::vector<std::string> vendor_probes(bool with_contexts);
 // What it tells: `missing` (why there is no such library), or `error` (a call that failed), or
 //   library   the one that was loaded
 //   version   what it says of itself
-//   doors     [{door, hooked, total}]; `total` is what the function says of the first device
+//   lookups   [{lookup, hooked, total}]; `total` is what the function says of the first device
 //   totals    [{key, total}]: of every device; `key` is empty where it cannot be told apart
 int probe_vendor(const std::string& name, ProbeTeller& teller);
 

@@ -114,13 +114,13 @@ int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<st
   Changes changes = tenant_environment(outer.tenant, outer.limit.value_or(""), all,
                                        inside.hides_others ? &inside.gpus : nullptr);
   Claim claim;
-  if (!outer.book.empty()) {
+  if (!outer.claim_table.empty()) {
     // Who closes every descriptor must not leave it, nor whoever it starts look into another table.
-    changes["FRACGPU_BOOK"] = outer.book;
+    changes["FRACGPU_BOOK"] = outer.claim_table;
     ClaimRequest wanted;
     wanted.tenant = outer.tenant;
     wanted.asked = outer.asked;
-    claim = ClaimTable(outer.book).enter(wanted);
+    claim = ClaimTable(outer.claim_table).enter(wanted);
   }
   const int status = run_tree(command, changes, claim.life.get());
   if (explain) complain_of_refusals(outer.tenant);

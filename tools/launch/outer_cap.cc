@@ -58,9 +58,9 @@ std::optional<uint32_t> locked_row(const std::string& fdinfo) {
 
 // Other files have locks too.
 bool is_claim_table(const std::string& file) {
-  const Descriptor book(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const Descriptor claim_table(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   uint64_t magic = 0;
-  return pread(book.get(), &magic, sizeof magic, 0) == sizeof magic &&
+  return pread(claim_table.get(), &magic, sizeof magic, 0) == sizeof magic &&
          magic == claim_table_layout::kMagic;
 }
 
@@ -137,7 +137,7 @@ OuterCap cap_of_environment(const std::string& tenant) {
   if (!read_ceiling(kCeilingFile, ceiling, error)) refuse(error.c_str());
   return {
       .tenant = tenant,
-      .book = {},
+      .claim_table = {},
       .asked = {},
       .on = [asked = limits_of_environment(), ceiling](const Gpu& gpu) -> std::optional<uint64_t> {
         return std::min(asked.cap_for(gpu.name(), gpu.physical),
@@ -147,27 +147,27 @@ OuterCap cap_of_environment(const std::string& tenant) {
 
 OuterCap cap_of_row(const HeldRow& held, const std::vector<Gpu>& gpus) {
   std::error_code error;
-  const std::string book = std::filesystem::read_symlink(held.file, error).string();
+  const std::string claim_table = std::filesystem::read_symlink(held.file, error).string();
   struct stat open_file = {}, named = {};
   const bool is_there = stat(held.file.c_str(), &open_file) == 0 &&
-                        lstat(book.c_str(), &named) == 0 && open_file.st_ino == named.st_ino &&
-                        open_file.st_dev == named.st_dev;
+                        lstat(claim_table.c_str(), &named) == 0 &&
+                        open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
   const std::optional<Launch> launch =
-      is_there ? ClaimTable(book).launch_in(held.row) : std::optional<Launch>();
+      is_there ? ClaimTable(claim_table).launch_in(held.row) : std::optional<Launch>();
   if (!launch || !is_tenant_name(launch->tenant)) {
     refuse(fmt::format("this is inside a launch that {} does not know any more; start it outside",
-                       fracgpu::quoted(book).view()));
+                       fracgpu::quoted(claim_table).view()));
   }
   if (launch->shares.empty() && launch->asked.starts_with("the environment's caps")) {
     OuterCap cap = cap_of_environment(launch->tenant);
-    cap.book = book;
+    cap.claim_table = claim_table;
     cap.asked = launch->asked;
     return cap;
   }
   const auto request = std::make_shared<Request>(request_of(*launch, gpus));
   const std::vector<Share> shares = launch->shares;
   return {.tenant = launch->tenant,
-          .book = book,
+          .claim_table = claim_table,
           .asked = launch->asked,
           .on = [request, shares](const Gpu& gpu) -> std::optional<uint64_t> {
             const std::vector<Gpu> granted = request->granted(shares);

@@ -18,8 +18,8 @@ namespace fracgpu::tools {
 
 struct OuterCap {
   std::string tenant;
-  std::string book;   // the claim table that it is in; empty: none
-  std::string asked;  // as it stands there
+  std::string claim_table;  // the path of the one that it is in; empty: none
+  std::string asked;        // as it stands there
   // In bytes: UINT64_MAX where there is none, nothing for a GPU that it must not use.
   std::function<std::optional<uint64_t>(const Gpu&)> on;
   std::optional<std::string> limit{};  // FRACGPU_MEMORY_LIMIT for it; none: as it is

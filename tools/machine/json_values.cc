@@ -105,7 +105,7 @@ Json json_of(const ProcessUse& process) {
       {"command", process.command},
       {"alive", process.alive},
       {"orphaned", process.orphaned},
-      {"guest", process.foreign_importer},
+      {"foreign_importer", process.foreign_importer},
       {"used_bytes", process.used},
       {"imported_bytes", process.imported},
       {"leased_bytes", process.leased},

@@ -16,6 +16,8 @@
 namespace fracgpu::tools {
 namespace {
 
+// NVML starts in 10 to 300 ms on eight GPUs, and has been seen to hang (go-nvml#152). Prometheus
+// gives up a scrape after 10 s, of which the ledgers need the rest.
 constexpr int kDriverDeadline_s = 5;
 constexpr uint64_t kLeaveDriverAlone_ms = 60'000;
 
@@ -58,7 +60,7 @@ struct Families {
                  "1 if something else wrote into a tenant's ledger: nothing is granted from it."};
   Family processes{"fracgpu_tenant_processes", kGauge,
                    "Processes of a tenant on a GPU: alive, dead while others still hold what they "
-                   "exported, or guests of other tenants that hold it."};
+                   "exported, or importers of other tenants that hold it."};
   Family process_used{"fracgpu_process_used_bytes", kGauge,
                       "Memory of a GPU that a process holds."};
   Family process_peak{"fracgpu_process_peak_bytes", kGauge,
@@ -150,7 +152,7 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
     }
   }
   for (const auto& [state, number] : {std::pair("alive", alive), std::pair("exported", exported),
-                                      std::pair("guest", importers)}) {
+                                      std::pair("importer", importers)}) {
     Labels of_state = labels;
     of_state.emplace_back("state", state);
     families.processes.add(of_state, number);

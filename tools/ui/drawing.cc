@@ -117,7 +117,7 @@ std::string pid_text(uint32_t host_pid, uint32_t pid) {
 }
 
 std::string standing(const ProcessUse& process) {
-  if (process.alive && process.foreign_importer) return "guest";
+  if (process.alive && process.foreign_importer) return "importer";
   if (process.alive) return moment(process.since_unix_s);
   if (process.orphaned) return "exported";
   return process.driver_used.value_or(0) > 0 ? "dying" : "dead";
