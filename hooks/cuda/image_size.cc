@@ -95,6 +95,8 @@ static_assert(sizeof(FatbinEntry) == 64);
 // The driver loads one of them, which has been compiled for the device, or else compiles the PTX.
 // Which one that will be makes little difference to the size.
 uint64_t bytes_of_fatbin(const ByteSource& image, Loading loading) {
+  // For a damaged image whose entries have no end; libraries have one for each architecture and
+  // file.
   constexpr int kMostEntries = 4096;
   const auto header = image.read<FatbinHeader>(0);
   if (!header) return 0;

@@ -69,7 +69,8 @@ PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
   // An allocation takes the driver microseconds, or as long as the work before it. Where a thread
   // does not come back from one, the others could do nothing in the driver either.
   constexpr uint64_t kMost_ms = 10'000;
-  constexpr int kFewYields = 100;
+  constexpr int kFewYields =
+      100;  // some 0.1 ms; then it sleeps, since the driver has work to wait for
   uint64_t since_ms = 0;
   for (int yields = 0;; ++yields) {
     {

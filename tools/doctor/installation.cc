@@ -17,7 +17,7 @@ namespace {
 
 using State = Finding::State;
 constexpr char kPreloadFile[] = "/etc/ld.so.preload";
-constexpr int kDeadline_s = 10;
+constexpr int kDeadline_s = 10;  // a person waits; a start takes milliseconds
 
 bool is_ours(std::string_view item) {
   return item.substr(item.rfind('/') + 1) == kLibrary;
