@@ -86,6 +86,9 @@ def test_a_word_that_is_wrong_is_named():
                 (("run", "--fraction", "0.5", "--gpus", "", "--", "true"), "--gpus: the value is empty"),
                 (("run", "--fraction", "0.5", "--gpus=", "--", "true"), "--gpus: the value is empty"),
                 (("run", "--memory", "", "--", "true"), "--memory: the value is empty"),
+                (("run", "--memory", "1GiB", "--memory=2GiB", "--", "true"), "--memory is given twice"),
+                (("run", "--memory"), "--memory needs a value behind it"),
+                (("metrics", "--listen"), "--listen needs a value behind it"),
                 (("run", "--memory", "1GiB", "--tenant", "", "--", "true"), "--tenant: the value is empty"),
                 (("cdi", "generate", "--fraction", "2", "--output", "-"), "'2' cannot be a device of fracgpu.dev/fraction")):
             status, out, err = m.fracgpu(*arguments)

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "tools/cli/plain_text.h"
@@ -79,6 +80,7 @@ std::string complaint_about_option(CLI::App& app, const std::string& name) {
 std::string prepare(CLI::App& program, const std::vector<const CLI::App*>& runners,
                     std::vector<std::string>& words) {
   CLI::App* app = &program;
+  std::set<const CLI::Option*> given;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--") return {};
@@ -88,8 +90,12 @@ std::string prepare(CLI::App& program, const std::vector<const CLI::App*>& runne
       const CLI::Option* option = app->get_option_no_throw(name);
       if (option == nullptr) return complaint_about_option(*app, name);
       if (is_flag(*option)) continue;
+      if (!given.insert(option).second && option->get_items_expected_max() == 1) {
+        return name + " is given twice";
+      }
       // A variable of a script that is not set must not be the same as no option.
       const bool in_next_word = name == word;
+      if (in_next_word && i + 1 == words.size()) return name + " needs a value behind it";
       if (in_next_word ? i + 1 < words.size() && words[i + 1].empty()
                        : word.size() == name.size() + 1) {
         return name + ": the value is empty; leave the option out, or give one";
