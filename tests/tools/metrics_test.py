@@ -3,6 +3,7 @@ own tool only what that judges."""
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import struct
@@ -288,6 +289,12 @@ def test_the_file():
             assert m.fracgpu("metrics", "--textfile", path)[0] == 0
             assert os.stat(path).st_ino != before and os.fstat(file.fileno()).st_nlink == 0
         assert os.listdir(m.folder) == ["fracgpu.prom"], os.listdir(m.folder)
+        # Where it may not become so large it stays as it was, and nothing is left beside it.
+        size = os.stat(path).st_size
+        status, out, err = m.fracgpu("metrics", "--textfile", path,
+                                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+        assert status == 1 and out == "" and one_line(err) and "File too large" in err, (status, out, err)
+        assert os.listdir(m.folder) == ["fracgpu.prom"] and os.stat(path).st_size == size, os.listdir(m.folder)
         # Whenever it is looked at, it is there and whole.
         looks, wrong, done = [0], [], threading.Event()
 

@@ -10,6 +10,7 @@
 
 #include <stdexcept>
 
+#include "shim/base/held_signals.h"
 #include "shim/base/text.h"
 #include "tools/cli/descriptor.h"
 
@@ -22,6 +23,7 @@ namespace {
 }
 
 int write_all(int fd, const std::string& text) {
+  const HeldSignals held;  // above RLIMIT_FSIZE a write would end the command, and leave the file
   for (size_t at = 0; at < text.size();) {
     const ssize_t size = write(fd, text.data() + at, text.size() - at);
     if (size < 0 && errno == EINTR) continue;
