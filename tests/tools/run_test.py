@@ -1,6 +1,7 @@
 """run_test.py BUILD: `fracgpu run`, `limit` and `gc`, end to end on simulated machines."""
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -421,6 +422,11 @@ def test_a_claim_table_wherever_it_is_said_to_be():
             assert os.stat(path).st_mode & 0o777 == 0o666 and not os.path.exists(m.claim_table), path
         assert m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra={"FRACGPU_BOOK": "claims"}, cwd=m.folder) == (0, "ran\n", "")
         assert sorted(os.listdir(m.folder)) == sorted(["claims", "c" * 200]), "a temporary is left"
+        # One that is there, and may not be written so far into.
+        for limit in (0, 4096):
+            status, out, err = m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra={"FRACGPU_BOOK": f"{m.folder}/claims"},
+                                         preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            assert (status, out) == (125, "") and one_line(err) and "File too large" in err, (limit, status, err)
         for path, why in ((f"{m.folder}/nowhere/claims", "No such file"), (f"{m.folder}/{'d/' * 200}c", "name too long")):
             status, out, err = m.fracgpu("run", "--fraction", "0.5", "--", "echo", "ran", extra={"FRACGPU_BOOK": path})
             assert (status, out) == (125, "") and one_line(err) and why in err, err

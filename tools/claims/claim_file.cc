@@ -15,6 +15,7 @@
 
 #include "shim/base/byte_lock.h"
 #include "shim/base/clock.h"
+#include "shim/base/held_signals.h"
 #include "shim/base/shared_file.h"
 #include "tools/cli/judged_file.h"
 
@@ -134,8 +135,14 @@ void ClaimFile::look(int fd, void* field, size_t size) const {
 }
 
 void ClaimFile::write(const Lock& lock, const void* field, size_t size) const {
-  const ssize_t written = pwrite(lock.fd(), field, size, offset_of(field));
-  if (written != static_cast<ssize_t>(size)) fail("write", errno);
+  const HeldSignals held;  // above RLIMIT_FSIZE a write would end the command
+  for (size_t at = 0; at < size;) {
+    const ssize_t written = pwrite(lock.fd(), static_cast<const char*>(field) + at, size - at,
+                                   offset_of(field) + static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
+    at += static_cast<size_t>(written);
+  }
 }
 
 }  // namespace fracgpu::tools
