@@ -1,4 +1,6 @@
 // Sets up interruptions and chooses where; see world.h.
+#include <limits.h>
+
 #include <cstdlib>
 #include <unordered_map>
 
@@ -34,12 +36,13 @@ bool is_campaign() {
 }
 
 std::vector<size_t> points_of(const Trace& trace, unsigned passes) {
+  constexpr size_t kLoops = 10'000;
+  if (is_campaign()) passes = trace.size() < kLoops ? UINT_MAX : 50;
   std::vector<size_t> points;
   std::unordered_map<uint64_t, unsigned> seen;
   for (size_t i = 0; i < trace.size(); ++i) {
     const bool beside_call = trace.is_system_call[i] || (i > 0 && trace.is_system_call[i - 1]);
-    if (is_campaign() || trace.size() < kShort || beside_call ||
-        seen[trace.address[i]]++ < passes) {
+    if (trace.size() < kShort || beside_call || seen[trace.address[i]]++ < passes) {
       points.push_back(i);
     }
   }

@@ -92,9 +92,10 @@ struct Interruption {
 // Whether every point is taken, and not only the first passes over each instruction.
 bool is_campaign();
 
-// The places of a trace at which to interrupt: how many instructions are done. All of them in a
-// campaign or when there are few; else those of the first passes over each instruction, which
-// leaves out further turns of loops, and all before and after a system call.
+// The places of a trace at which to interrupt: how many instructions are done. All of them when
+// there are few, in a campaign when there are fewer than 10,000; else those of the first passes
+// over each instruction (50 in a campaign), which leaves out further turns of loops, and all before
+// and after a system call.
 std::vector<size_t> points_of(const Trace& trace, unsigned passes);
 
 }  // namespace fracgpu::fault
