@@ -49,7 +49,9 @@ uint64_t element_bytes(int format, unsigned int channels) {
   }
 }
 
-// An estimate that is not too small: rows padded to the tiles of the hardware.
+// An estimate that is not too small: rows padded to tiles that are larger than those of any
+// hardware that is publicly known (nouveau's: 64 bytes by 8 rows, up to 16 of them high). It only
+// serves where the driver does not tell the size.
 uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   constexpr uint64_t kTileBytes = 512, kTileRows = 128;
   const auto round_up = [](uint64_t value, uint64_t step) {
@@ -59,10 +61,10 @@ uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   const uint64_t width = std::min<uint64_t>(form.Width, 1 << 20);
   const uint64_t height = std::clamp<uint64_t>(form.Height, 1, 1 << 20);
   const uint64_t depth = std::clamp<uint64_t>(form.Depth, 1, 1 << 16);
-  const uint64_t device_index =
+  const uint64_t row_bytes =
       round_up(width * element_bytes(form.Format, form.NumChannels), kTileBytes);
-  const uint64_t device_indices = height == 1 ? 1 : round_up(height, std::min(height, kTileRows));
-  const uint64_t bytes = device_index * device_indices * depth;
+  const uint64_t rows = height == 1 ? 1 : round_up(height, std::min(height, kTileRows));
+  const uint64_t bytes = row_bytes * rows * depth;
   // All further levels of a mipmap together are smaller than the first.
   return levels > 1 ? 2 * bytes : bytes;
 }

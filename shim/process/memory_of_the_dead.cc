@@ -40,6 +40,7 @@ struct Awaited {
   uint64_t least = 0;     // bytes that the dead had at most
   bool is_over = false;
 };
+// Dead processes times devices, of a moment. Who finds no place is awaited until one is free.
 constexpr int kMostAwaited = 256;
 constinit Awaited awaited[kMostAwaited];
 constinit StaticSpinLock awaiting;
