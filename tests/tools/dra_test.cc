@@ -343,6 +343,7 @@ TEST_F(PreparedClaimsTest, ADeviceMountsTheCapTheTenantAndTheLedger) {
   EXPECT_NE(ceiling.find("\nGPU-aa=4294967296B\nGPU-bb=1073741824B\n512B\n"), ceiling.npos)
       << ceiling;
   EXPECT_EQ(whole(here + "/tenant"), "claim-" + claim_.uid + "\n");
+  EXPECT_EQ(whole(here + "/name"), "team/share\n");
   const std::string path = paths_.cdi + "/fracgpu.dev-claim-" + claim_.uid + ".json";
   const Json spec = Json::parse(whole(path));
   EXPECT_EQ(spec["kind"].text(), "fracgpu.dev/claim");

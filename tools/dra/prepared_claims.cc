@@ -106,6 +106,7 @@ std::string PreparedClaims::prepare(const Claim& claim) {
   make_folder(here);
   put(here + "/limit.conf", ceiling_text(claim));
   put(here + "/tenant", tenant + "\n");
+  put(fmt::format("{}/{}", here, kClaimName), claim.label() + "\n");
   LedgerFile ledger;
   Message error;
   if (ledger.open_or_create(tenant.c_str(), error) != LedgerFile::Result::ok) {
@@ -126,6 +127,7 @@ void PreparedClaims::unprepare(const std::string& uid) {
   const Descriptor locked = lock(paths_.run);
   remove_put(spec_path(uid));
   remove_file(layout::kFilePrefix + tenant);
+  remove_put(fmt::format("{}/{}", folder(uid), kClaimName));
   remove_put(folder(uid) + "/tenant");
   remove_put(folder(uid) + "/limit.conf");
   if (rmdir(folder(uid).c_str()) != 0 && errno != ENOENT) fail("remove", folder(uid), errno);
