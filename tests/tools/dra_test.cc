@@ -140,9 +140,6 @@ TEST(ClaimTest, WhatCannotBePreparedIsRefusedInOneLine) {
       {allocated(R"({"driver": "fracgpu.dev", "device": "gpu-aa"})"), "without an amount"},
       {allocated(R"({"driver": "fracgpu.dev", "device": "gpu-aa", "adminAccess": true})"),
        "adminAccess"},
-      {allocated(result("gpu-aa", "4Gi"),
-                 R"(,"config": [{"source": "FromClaim", "opaque": {"driver": "fracgpu.dev"}}])"),
-       "the claim has an opaque configuration"},
       {allocated(result("gpu-aa", "256Mi"), "",
                  R"({"name": "r", "exactly": {"capacity": {"requests": {"memory": "0"}}}})"),
        "request 'r' asks for '0' of memory"},
@@ -155,6 +152,71 @@ TEST(ClaimTest, WhatCannotBePreparedIsRefusedInOneLine) {
   EXPECT_EQ(refusal(allocated(result("gpu-aa", "4Gi"),
                               R"(,"config": [{"opaque": {"driver": "another.example"}}])")),
             "");
+}
+
+// A claim of one device of each request, with these configurations.
+Json configured(const std::string& configurations) {
+  return allocated(result("gpu-aa", "4Gi", "a") + "," + result("gpu-bb", "4Gi", "b/small"),
+                   R"(,"config": [)" + configurations + "]");
+}
+
+std::string configuration(const std::string& parameters, const std::string& source = "FromClaim",
+                          const std::string& requests = "") {
+  return R"({"source": ")" + source + R"(", "requests": [)" + requests +
+         R"(], "opaque": {"driver": "fracgpu.dev", "parameters": )" + parameters + "}}";
+}
+
+std::string parameters(const std::string& more) {
+  return R"({"apiVersion": "fracgpu.dev/v1", "kind": "ClaimParameters")" + more + "}";
+}
+
+TEST(ParametersTest, BecomeTheEnvironmentOfTheContainers) {
+  using Environment = std::map<std::string, std::string>;
+  const auto environment = [](const std::string& configurations) {
+    return read_claim(configured(configurations), "u-1", two_gpus()).environment;
+  };
+  EXPECT_EQ(environment(""), Environment{});
+  EXPECT_EQ(environment(configuration(parameters(""))), Environment{});
+  EXPECT_EQ(environment(configuration(parameters(R"(, "log": "info", "nvml": false)"))),
+            (Environment{{"FRACGPU_LOG", "info"}, {"FRACGPU_NVML", "off"}}));
+  // The claim's word counts more than its class's, wherever it stands.
+  const std::string of_class =
+      configuration(parameters(R"(, "log": "debug", "nvml": true)"), "FromClass", R"("a")");
+  const std::string of_claim =
+      configuration(parameters(R"(, "log": "off")"), "FromClaim", R"("a", "b")");
+  for (const std::string& both : {of_class + "," + of_claim, of_claim + "," + of_class}) {
+    EXPECT_EQ(environment(both), (Environment{{"FRACGPU_LOG", "off"}, {"FRACGPU_NVML", "on"}}));
+  }
+}
+
+TEST(ParametersTest, WhatIsNotUnderstoodIsRefusedWithWhatIs) {
+  const std::pair<std::string, const char*> bad[] = {
+      {configuration("null"), "is not an object"},
+      {configuration("[]"), "is not an object"},
+      {configuration(R"({"kind": "ClaimParameters"})"), "has apiVersion: 'null'"},
+      {configuration(R"({"apiVersion": "fracgpu.dev/v2", "kind": "ClaimParameters"})"),
+       "fracgpu.dev/v2"},
+      {configuration(R"({"apiVersion": "fracgpu.dev/v1", "kind": "X"})"), "has kind:"},
+      {configuration(parameters(R"(, "priority": 3)")), "priority"},
+      {configuration(parameters(R"(, "Log": "info")")), "Log"},
+      {configuration(parameters(R"(, "log": "loud")")), "loud"},
+      {configuration(parameters(R"(, "log": false)")), "has log: 'false'"},
+      {configuration(parameters(R"(, "nvml": "off")")), "neither true nor false"},
+      {configuration(parameters(R"(, "log": "info")"), "FromClaim", R"("a")"),
+       "is not for request"},
+      {configuration(parameters(R"(, "log": "info")")) + "," +
+           configuration(parameters(R"(, "log": "warn")")),
+       "gives FRACGPU_LOG two values, info and warn"},
+      {configuration(parameters(R"(, "nvml": 0)"), "FromClass"), "neither true nor false"},
+  };
+  for (const auto& [configurations, why] : bad) {
+    const std::string said = refusal(configured(configurations));
+    EXPECT_NE(said.find(why), said.npos) << why << ": " << said;
+    EXPECT_NE(said.find("accepted: apiVersion: fracgpu.dev/v1, kind: ClaimParameters, log: "),
+              said.npos)
+        << said;
+    EXPECT_EQ(said.find('\n'), said.npos) << said;
+  }
 }
 
 const Json kOwner = {{"kind", "Node"}, {"name", "node"}, {"uid", "n-1"}};
@@ -355,10 +417,16 @@ TEST_F(PreparedClaimsTest, ADeviceMountsTheCapTheTenantAndTheLedger) {
   EXPECT_EQ(mounts, here + "/limit.conf /etc/fracgpu/limit.conf ro\n" + here +
                         "/tenant /etc/fracgpu/tenant ro\n" + ledger() + " " + ledger() + " rw\n");
   EXPECT_EQ(claims.uids(), std::vector<std::string>{claim_.uid});
+  EXPECT_FALSE(spec["devices"].items().at(0)["containerEdits"].contains("env"));
   claims.unprepare(claim_.uid);
   EXPECT_EQ(state(), empty);
   claims.unprepare(claim_.uid);
   EXPECT_EQ(state(), empty);
+  claim_.environment = {{"FRACGPU_LOG", "info"}, {"FRACGPU_NVML", "off"}};
+  claims.prepare(claim_);
+  EXPECT_EQ(
+      Json::parse(whole(path))["devices"].items().at(0)["containerEdits"]["env"].dump_ascii(-1),
+      R"(["FRACGPU_LOG=info","FRACGPU_NVML=off"])");
 }
 
 TEST_F(PreparedClaimsTest, AgainItChangesNothingButWhatDiffers) {

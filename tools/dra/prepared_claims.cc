@@ -116,7 +116,12 @@ std::string PreparedClaims::prepare(const Claim& claim) {
   const Json mounts = Json::array({cdi::mount(here + "/limit.conf", kCeilingFile, cdi::Access::ro),
                                    cdi::mount(here + "/tenant", kTenantFile, cdi::Access::ro),
                                    cdi::mount(file, file, cdi::Access::rw)});
-  const Json device = {{"name", claim.uid}, {"containerEdits", {{"mounts", mounts}}}};
+  Json edits = {{"mounts", mounts}};
+  for (const auto& [name, value] : claim.environment) {
+    if (!edits.contains("env")) edits["env"] = Json::array();
+    edits["env"].push_back(fmt::format("{}={}", name, value));
+  }
+  const Json device = {{"name", claim.uid}, {"containerEdits", edits}};
   put(spec_path(claim.uid),
       cdi::spec_of("claim", paths_.node, Json::array({device})).dump() + "\n");
   return fmt::format("{}/claim={}", kDriver, claim.uid);
