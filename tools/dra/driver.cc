@@ -27,33 +27,44 @@ std::vector<Device> Driver::devices() const {
 }
 
 bool Driver::look() {
-  std::string listing, publishing;
+  std::string fault;
   try {
     std::vector<Device> found = ask_for_devices();
     const std::lock_guard lock(mutex_);
+    if (found != devices_) stale_ = true;
     devices_ = std::move(found);
     listed_ = true;
   } catch (const std::exception& error) {
-    listing = error.what();  // what was published stays
+    fault = error.what();  // what was published stays
   }
+  note(listing_fault_, fault);
+  return fault.empty() && keep_published();
+}
+
+bool Driver::keep_published() {
+  if (!knows_devices() || !stale_.exchange(false)) return true;
+  std::string fault;
   try {
     const std::vector<Device> all = devices();
-    if (listing.empty() && publisher_.publish(all)) {
+    if (publisher_.publish(all)) {
       ++published_;
       log("info", "published devices", {{"devices", all.size()}});
     }
   } catch (const std::exception& error) {
-    publishing = error.what();
+    fault = error.what();
+    stale_ = true;
   }
-  for (const std::string& fault : {listing, publishing}) {
-    if (!fault.empty()) log("error", fault);
+  note(publishing_fault_, fault);
+  return fault.empty();
+}
+
+void Driver::note(std::string& place, const std::string& fault) {
+  if (!fault.empty()) {
+    ++failed_looks_;
+    log("error", fault);
   }
-  const bool done = listing.empty() && publishing.empty();
-  if (!done) ++failed_looks_;
   const std::lock_guard lock(mutex_);
-  listing_fault_ = listing;
-  if (listing.empty()) publishing_fault_ = publishing;
-  return done;
+  place = fault;
 }
 
 bool Driver::knows_devices() const {
