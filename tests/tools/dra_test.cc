@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tools/dra/claim.h"
+#include "tools/dra/claim_status.h"
 #include "tools/dra/credentials.h"
 #include "tools/dra/prepared_claims.h"
 #include "tools/dra/quantity.h"
@@ -217,6 +218,33 @@ TEST(ParametersTest, WhatIsNotUnderstoodIsRefusedWithWhatIs) {
         << said;
     EXPECT_EQ(said.find('\n'), said.npos) << said;
   }
+}
+
+TEST(ClaimStatusTest, SaysWhatIsCappedOrWhyNot) {
+  Json object =
+      allocated(result("gpu-aa", "4Gi") + R"(,{"driver": "nic.example", "device": "eth0"})");
+  const auto good = status_of(object, "");
+  ASSERT_TRUE(good);
+  EXPECT_EQ((*good)["metadata"].dump_ascii(-1),
+            R"({"name":"share","namespace":"team","uid":"u-1"})");
+  ASSERT_EQ((*good)["status"]["devices"].items().size(), 1u) << "the others are not ours";
+  const Json& device = (*good)["status"]["devices"].items()[0];
+  EXPECT_EQ(device["device"].text() + " " + device["pool"].text() + " " + device["shareID"].text(),
+            "gpu-aa node s");
+  EXPECT_EQ(device["data"].dump_ascii(-1), R"({"memory":"4Gi","tenant":"claim-u-1"})");
+  const Json& condition = device["conditions"].items().at(0);
+  EXPECT_EQ(condition["type"].text() + " " + condition["status"].text(), "Ready True");
+  EXPECT_EQ(condition["message"].text(), "capped at 4Gi of memory, as tenant claim-u-1");
+  // Kubelet has claims prepared again and again.
+  object["status"]["devices"] = (*good)["status"]["devices"];
+  EXPECT_FALSE(status_of(object, ""));
+  const auto bad = status_of(object, "it is broken");
+  ASSERT_TRUE(bad);
+  const Json& fault = (*bad)["status"]["devices"].items().at(0);
+  EXPECT_FALSE(fault.contains("data"));
+  EXPECT_EQ(fault["conditions"].items().at(0)["status"].text(), "False");
+  EXPECT_EQ(fault["conditions"].items().at(0)["message"].text(), "it is broken");
+  EXPECT_FALSE(status_of(allocated(R"({"driver": "nic.example", "device": "eth0"})"), ""));
 }
 
 const Json kOwner = {{"kind", "Node"}, {"name", "node"}, {"uid", "n-1"}};

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
+#include "tools/dra/claim_status.h"
 #include "tools/dra/log.h"
 
 namespace fracgpu::tools::dra {
@@ -74,22 +76,34 @@ bool Driver::knows_devices() const {
 
 Driver::Ready Driver::prepare(const std::string& space, const std::string& name,
                               const std::string& uid) {
+  std::string path;
+  Json object;
   try {
     check_name(space);
     check_name(name);
-    const Json object = api_.get_again(
-        fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name));
+    path = fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name);
+    object = api_.get_again(path);
     Ready ready{.claim = read_claim(object, uid, devices()), .cdi = {}};
     ready.cdi = claims_.prepare(ready.claim);
     ++prepared_;
     Json caps = Json::object();
     for (const auto& [key, bytes] : ready.claim.caps) caps[key] = bytes;
     log("info", "prepared", {{"claim", ready.claim.label()}, {"uid", uid}, {"caps_bytes", caps}});
+    tell(path, object, "");
     return ready;
   } catch (const std::exception& error) {
     ++refused_;
     log("warning", error.what(), {{"claim", space + "/" + name}, {"uid", uid}});
+    if (std::as_const(object)["metadata"].value("uid", "") == uid) tell(path, object, error.what());
     throw;
+  }
+}
+
+void Driver::tell(const std::string& path, const Json& object, const std::string& fault) {
+  try {
+    if (const auto status = status_of(object, fault)) api_.apply(path + "/status", *status);
+  } catch (const ApiError& error) {
+    log("warning", error.what());
   }
 }
 

@@ -47,6 +47,8 @@ class Driver {
   std::vector<Device> devices() const;
   // Keeps, and logs, what is wrong in `place`; empty: nothing.
   void note(std::string& place, const std::string& fault);
+  // Says in a claim's status how it went. It goes without: pods do not wait for it.
+  void tell(const std::string& path, const Json& object, const std::string& fault);
 
   const ApiClient& api_;
   PreparedClaims claims_;
