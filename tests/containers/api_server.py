@@ -179,6 +179,8 @@ class ApiServer:
 
     def kubeconfig(self):
         path = f"{self.folder}/kubeconfig"
+        if os.path.exists(path):
+            return path  # a program may be reading it
         with open(path, "w", encoding="ascii") as file:
             json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "x",
                        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{self.port}",

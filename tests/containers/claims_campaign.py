@@ -111,3 +111,16 @@ def test_200_claims_in_a_row_leave_nothing():
     print("mounts, descriptors and KiB of the driver:", states)
     assert states[-1][0] <= states[0][0] and states[-1][1] <= states[0][1] + 4, states
     assert states[-1][2] < states[0][2] + (8 << 10), states
+
+
+@campaign("kubelet waits half a minute before it takes away what a driver published that is gone")
+def test_uninstalled_it_leaves_nothing():
+    """The last one: there is no driver afterwards."""
+    each = cluster()
+    status, out, err = each.kubectl("delete", "-k", "containers/kubernetes/dra", "--timeout=2m")
+    assert status == 0, f"{out} {err}"
+    assert not each.drivers()
+    wait_until(lambda: not each.send("GET", "/apis/resource.k8s.io/v1/resourceslices")[1]["items"], "its slices are gone", PATIENCE_S)
+    assert not [name for kind in ("deviceclasses.resource.k8s.io", "clusterroles", "validatingadmissionpolicies")
+                for name in each.kubectl("get", kind, "-o", "name")[1].split() if "fracgpu" in name]
+    nothing_is_left()
