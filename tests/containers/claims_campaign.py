@@ -88,7 +88,7 @@ def test_the_driver_may_be_killed_at_any_step():
     nothing_is_left()
 
 
-@campaign("it takes ten minutes")
+@campaign("it takes eight minutes")
 def test_200_claims_in_a_row_leave_nothing():
     each = cluster()
 
