@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
   exit 2
 }
 
@@ -54,6 +54,15 @@ case $part in
   nvtop-3.0) suite=bookworm component='contrib main' base=bookworm packages=nvtop proof=usr/bin/nvtop ;;
   nvtop-3.2) suite=trixie component=main base=trixie packages=nvtop proof=usr/bin/nvtop ;;
   etcd-3.5) suite=sid component=main packages=etcd-server proof=usr/bin/etcd ;;
+  # With the compiler, and what it needs to compile Sprig.
+  sprig-3.2)
+    suite=bookworm component=main proof=usr/lib/go-1.19/bin/go
+    packages="golang-1.19-go golang-1.19-src golang-gopkg-yaml.v3-dev golang-golang-x-crypto-dev"
+    for name in google-uuid huandu-xstrings imdario-mergo masterminds-goutils masterminds-semver masterminds-sprig \
+      mitchellh-copystructure mitchellh-reflectwalk shopspring-decimal spf13-cast; do
+      packages="$packages golang-github-$name-dev"
+    done
+    ;;
   containerd-2) suite=sid component=main packages='containerd containernetworking-plugins' proof=usr/bin/containerd ;;
   kubectl-1.36) suite=sid component=main packages=kubectl proof=usr/bin/kubectl ;;
   hip-headers-5.7) suite=trixie component=main packages='libamdhip64-dev libhsa-runtime-dev' proof=usr/include/hip/hip_runtime_api.h ;;

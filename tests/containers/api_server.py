@@ -164,7 +164,9 @@ class ApiServer:
         context = ssl.create_default_context(cafile=f"{self.folder}/certificate")
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=60)
         try:
-            connection.request(method, path, None if content is None else json.dumps(content),
+            # As kubectl writes it. Of an opaque configuration that is written otherwise the server (1.36) says that it was
+            # changed, when something else in that status is.
+            connection.request(method, path, None if content is None else json.dumps(content, sort_keys=True, separators=(",", ":")),
                                {"Authorization": "Bearer admin", "Content-Type": kind})
             answer = connection.getresponse()
             text = answer.read().decode()
@@ -177,6 +179,8 @@ class ApiServer:
 
     def kubeconfig(self):
         path = f"{self.folder}/kubeconfig"
+        if os.path.exists(path):
+            return path  # a program may be reading it
         with open(path, "w", encoding="ascii") as file:
             json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "x",
                        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{self.port}",

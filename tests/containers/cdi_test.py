@@ -77,6 +77,35 @@ def test_untouched_images_are_capped():
         assert status != 0, "devices that are no longer offered are gone"
 
 
+def test_containers_of_a_tenant_share_one_cap():
+    with Node() as node, Host("a100-40gb") as host:
+        tenant = host.tenant("team")
+        status, out, err = node.generate("--memory", "8gb", "--tenant", f"{tenant},other")
+        assert (status, err) == (0, "") and "2 devices" in out, f"{status} {out} {err}"
+        # As the containers of a pod they share /dev/shm. No environment takes one out of it.
+        devices = ["--ipc=host", "--device", f"fracgpu.dev/tenant={tenant}", "-e", "FRACGPU_TENANT=mine"]
+        first = subprocess.Popen(node.private(*PODMAN, "run", "--rm", "-i", *RUN, *host.gpu(), *devices, "--device",
+                                              "fracgpu.dev/memory=8gb", debian(), "/client", "init", "retain", "alloc",
+                                              "5GiB", "wait"),
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        host.children.append(first)
+        while (line := first.stdout.readline()) != "ready\n":
+            assert line, "ended too early"
+        client = ("/client", "init", "retain", "meminfo", "fill", "256MiB")
+        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(13), *client, options=devices)
+        assert status == 0 and f"total={8 * GIB}" in out and "fill 268435456 rc=2" in out, f"{status} {out} {err}"
+        assert 7.5 * GIB < host.used()[0][1] <= 8 * GIB, host.used()
+        # The name cannot be written, and of another tenant there is another cap.
+        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(), "sh", "-c",
+                                    "cat /etc/fracgpu/tenant; (echo x >/etc/fracgpu/tenant) 2>/dev/null || echo kept",
+                                    options=devices)
+        assert (status, out) == (0, f"{tenant}\nkept\n"), f"{status} {out} {err}"
+        host.forget_marks()
+        status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(), *client,
+                                    options=["--device", "fracgpu.dev/tenant=other"])
+        assert status == 0 and 7.5 * GIB < int(re.search(r"free=(\d+)", out).group(1)), f"{status} {out} {err}"
+
+
 def test_capped_without_root_on_the_host():
     """As an engine without root has it: root in the container is somebody else outside."""
     somebody = ["--uidmap=0:100000:65536", "--gidmap=0:100000:65536"]
@@ -139,9 +168,10 @@ def test_images_that_cannot_be_capped_are_refused():
 def test_specs_are_installed_whole_and_trusted():
     with Node() as node:
         etc, files = f"{node.folder}/etc/cdi", f"{node.folder}/files"
-        status, out, err = node.generate("--memory", "8gb,512MiB", "--fraction", "0.5")
-        assert (status, err) == (0, "") and len(out.splitlines()) == 2, f"{out} {err}"
-        assert sorted(os.listdir(etc)) == ["fracgpu.dev-fraction.json", "fracgpu.dev-memory.json"]
+        status, out, err = node.generate("--memory", "8gb,512MiB", "--fraction", "0.5", "--tenant", "team-a")
+        assert (status, err) == (0, "") and len(out.splitlines()) == 3, f"{out} {err}"
+        assert sorted(os.listdir(etc)) == ["fracgpu.dev-fraction.json", "fracgpu.dev-memory.json",
+                                           "fracgpu.dev-tenant.json"]
         for folder, _, names in (*os.walk(etc), *os.walk(files)):
             for name in names:
                 mode = os.stat(f"{folder}/{name}").st_mode
@@ -184,7 +214,8 @@ def test_wrong_usage():
     with Node() as node:
         for arguments in (["--memory", "8"], ["--memory", "50%"], ["--memory", "0.5"], ["--memory", "0gb"],
                           ["--memory", "8gb,8 gb"], ["--memory", "0=8gb"], ["--fraction", "8gb"], ["--fraction", "50%"],
-                          ["--fraction", "2.0"], ["--fraction", "0.0"], ["--output", "cdi"], 
+                          ["--fraction", "2.0"], ["--fraction", "0.0"], ["--output", "cdi"],
+                          ["--tenant", "../x"], ["--tenant", "a b"], ["--tenant", ".a"], ["--tenant", "a-"], ["--tenant", "a" * 64],
                           ["--library", "/no/such"], ["--library", "/etc"], ["--command", "fracgpu"]):
             status, out, err = node.generate(*arguments)
             assert status == 1 and out == "" and one_line(err), f"{arguments}: {status} {out} {err}"

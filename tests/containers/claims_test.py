@@ -1,198 +1,18 @@
-"""claims_test.py BUILD: the driver for claims on a real kubelet and scheduler, over a simulated GPU.
-
-The cluster is set up by the page's own commands. The GPU comes into containers by a CDI device of the vendor's name, as
-the vendor's toolkit writes them; the driver sees it by two mounts that are patched in, and is otherwise as it is shipped.
-"""
-import functools
+"""claims_test.py BUILD: the driver for claims, as pods and an administrator meet it. FRACGPU_CAMPAIGN adds what takes minutes."""
 import glob
 import json
 import os
 import re
-import shlex
 import signal
 import sys
 import urllib.request
 
+import claims_campaign
 from api_server import KUBERNETES, Skipped
-from kubelet import APP, Node, apart
-from rig import BUILD, DRIVER, GIB, Machine, blocks, main, needs, output, wait_until
+from claims_cluster import APP, CLIENT, PATIENCE_S, RESTRICTED, TEAM, cluster, nothing_is_left
+from rig import BUILD, DRIVER, GIB, main, needs, wait_until
 
-PYTORCH = "docker.io/pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
-RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-TEAM = "team"
-CLIENT = "/client init retain meminfo"
-PATIENCE_S = 240  # a restart is put off by kubelet for up to a minute
-
-
-class Cluster(Node):
-    """With a simulated GPU of 40 GiB and one in MIG mode, and whatever the page installs."""
-
-    def __init__(self, folder):
-        self.machine = Machine("a100-40gb+h100-80gb-mig")
-        self.uuid = self.machine.uuids()[0]
-        status, out, err = self.machine.fracgpu("dra", "--node-name", "node", "--dry-run")
-        assert status == 0, err
-        self.uuids = [device["attributes"]["uuid"]["string"] for device in json.loads(out)["items"][0]["spec"]["devices"]]
-        self.instance = next(uuid for uuid in self.uuids if uuid.startswith("MIG-"))
-        # Each brings in the whole machine, so that what a claim does not name is there, too. Programs take the whole GPU.
-        edits = {"mounts": [{"hostPath": self.machine.node, "containerPath": "/node", "options": ["rw", "bind"]}],
-                 "env": [f"CUDA_VISIBLE_DEVICES={self.uuid}"]}
-        os.makedirs("/etc/cdi", exist_ok=True)
-        with open("/etc/cdi/nvidia.json", "w", encoding="ascii") as file:
-            json.dump({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu",
-                       "devices": [{"name": uuid, "containerEdits": edits} for uuid in self.uuids]}, file)
-        super().__init__(folder)
-        output(["ctr", "-n", "k8s.io", "images", "tag", APP, PYTORCH])
-        self.follow()
-
-    def follow(self):
-        """Does what the page says, word by word; the image was built by its first line already."""
-        (block,) = blocks("In Kubernetes by claims")
-        for line in block.splitlines():
-            if line.startswith("docker build"):
-                assert "--target node -t fracgpu:node" in line, line
-                continue
-            status, out, err = self.kubectl(*shlex.split(line)[1:])
-            assert status == 0, f"{line}: {out} {err}\n{self.trouble()}"
-            if " -k " in line:
-                self.simulate()
-
-    def simulate(self):
-        """Lets the driver see the simulated GPU."""
-        volumes = {"sim": f"{BUILD}/sim", "node": self.machine.node}
-        patch = {"spec": {"template": {"spec": {
-            "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in volumes.items()],
-            "containers": [{
-                "name": "driver", "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in volumes],
-                "env": [{"name": "LD_LIBRARY_PATH", "value": "/sim"}, {"name": "FRACGPU_SIM_NODE", "value": "/node"}]}]}}}}
-        status, out, err = self.kubectl("-n", "fracgpu", "patch", "daemonset", "fracgpu-dra", "--patch", json.dumps(patch))
-        assert status == 0, f"{out} {err}"
-        self.wait_for_driver()
-
-    def wait_for_driver(self):
-        def ready():
-            status = self.send("GET", "/apis/apps/v1/namespaces/fracgpu/daemonsets/fracgpu-dra")[1]["status"]
-            return status.get("updatedNumberScheduled") == 1 and status.get("numberReady") == 1
-        try:
-            wait_until(ready, "the driver is ready", PATIENCE_S)
-        except AssertionError:
-            print(self.trouble())
-            raise
-
-    def trouble(self):
-        """What helps to find out why something does not run."""
-        said = self.kubectl("describe", "pods", "-A")[1][-6000:]
-        for name in ("kube-controller-manager", "kube-scheduler", "kubelet"):
-            said += f"\n{name}\n{self.log(name)[-1500:]}"
-        for path in glob.glob(f"{self.node}/logs/fracgpu_fracgpu-dra-*/*/*.log"):
-            with open(path, encoding="utf-8") as file:
-                said += f"\n{path}\n{file.read()[-3000:]}"
-        return said
-
-    def make_here(self, path, what):
-        status, said = self.send("POST", f"/{path}", what)
-        assert status == 201, said
-
-    def claim(self, name, memory, config=None, template=False, part=None):
-        """Makes a claim for so much of a GPU, and perhaps of an instance, or a template for such."""
-        asked = {"gpu": memory, **({"partition": part} if part else {})}
-        requests = [{"name": kind, "exactly": {"deviceClassName": f"{kind}.fracgpu.dev",
-                                               "capacity": {"requests": {"memory": amount}}}}
-                    for kind, amount in asked.items()]
-        spec = {"devices": {"requests": requests, **({"config": config} if config else {})}}
-        kind = "ResourceClaimTemplate" if template else "ResourceClaim"
-        self.make_here(f"apis/resource.k8s.io/v1/namespaces/{TEAM}/{kind.lower()}s", {
-            "apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name},
-            "spec": {"spec": spec} if template else spec})
-
-    def pod(self, name, *commands, claim=None, template=None, init=(), **more):
-        """Makes a pod as namespaces at "restricted" take them, with a container for each command."""
-        def containers(start, all_commands):
-            return [{"name": f"{start}{i}", "image": APP, "command": ["sh", "-c", command], "securityContext": RESTRICTED,
-                     "resources": {"claims": [{"name": "gpu"}]}, **more.get("container", {})}
-                    for i, command in enumerate(all_commands)]
-        source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
-        self.make_here(f"api/v1/namespaces/{TEAM}/pods", {
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
-                "containers": containers("c", commands), "initContainers": containers("i", init),
-                "restartPolicy": more.get("restart", "Never"), "terminationGracePeriodSeconds": 0, "volumes": more.get("volumes", []),
-                "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
-                "resourceClaims": [{"name": "gpu", **source}]}})
-
-    def phase(self, name):
-        return self.send("GET", f"/api/v1/namespaces/{TEAM}/pods/{name}")[1]["status"]["phase"]
-
-    def told(self, name, pattern, container="c0"):
-        """Waits until the container has written that."""
-        try:
-            wait_until(lambda: re.search(pattern, self.logs(name, container, TEAM)), f"{name} writes {pattern}", PATIENCE_S)
-        except AssertionError:
-            print(self.logs(name, container, TEAM), self.trouble())
-            raise
-        return re.search(pattern, self.logs(name, container, TEAM))
-
-    def total(self, name, container="c0"):
-        return int(self.told(name, r"total=(\d+)", container).group(1))
-
-    def event(self, name, pattern):
-        """Waits for an event about a pod."""
-        def happened():
-            events = self.send("GET", f"/api/v1/namespaces/{TEAM}/events")[1]["items"]
-            return any(each["involvedObject"]["name"] == name and re.search(pattern, each.get("message", ""))
-                       for each in events)
-        try:
-            wait_until(happened, f"an event of {name} says {pattern}", PATIENCE_S)
-        except AssertionError:
-            print(self.trouble())
-            raise
-
-    def delete(self, *pods):
-        for name in pods:
-            self.send("DELETE", f"/api/v1/namespaces/{TEAM}/pods/{name}")
-        wait_until(lambda: all(self.send("GET", f"/api/v1/namespaces/{TEAM}/pods/{name}")[0] == 404 for name in pods),
-                   f"{pods} are gone", PATIENCE_S)
-
-    def drivers(self):
-        """PIDs of the driver's process."""
-        return self.processes(lambda program, words: program.endswith("/fracgpu-dra") and b"dra" in words)
-
-    @staticmethod
-    def processes(wanted):
-        """PIDs of those whose program and arguments are wanted."""
-        found = []
-        for path in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                with open(path, "rb") as file:
-                    words = file.read().split(b"\0")
-                program = os.readlink(path.replace("cmdline", "exe"))
-            except OSError:
-                continue
-            if wanted(program, words):
-                found.append(int(path.split("/")[2]))
-        return found
-
-    def high_water(self):
-        used = json.loads(output([f"{BUILD}/tests/sim/simnode", "show", self.machine.node, "--json"]))["devices"][0]
-        return sum(each["high_water"] for each in used["tenants"].values())
-
-
-@functools.lru_cache
-def cluster():
-    return Cluster(FOLDER)
-
-
-def left():
-    """What is on the node for claims."""
-    return (os.listdir("/run/fracgpu/claims") + glob.glob("/var/run/cdi/fracgpu.dev-claim-*") +
-            glob.glob("/dev/shm/fracgpu-claim-*"))
-
-
-def nothing_is_left():
-    try:
-        wait_until(lambda: not left(), "nothing is left on the node")
-    except AssertionError:
-        print(left(), cluster().trouble())
-        raise
+PARAMETERS = {"apiVersion": "fracgpu.dev/v1", "kind": "ClaimParameters"}
 
 
 def test_the_page_leads_to_a_capped_pod():
@@ -200,9 +20,10 @@ def test_the_page_leads_to_a_capped_pod():
     assert cluster().total("train", "train") == 4 * GIB
     slices = cluster().send("GET", "/apis/resource.k8s.io/v1/resourceslices")[1]["items"]
     (devices,) = [each["spec"]["devices"] for each in slices]
-    (device,) = [each for each in devices if each["attributes"]["type"] == {"string": "gpu"}]
-    assert len(devices) == 5, devices
-    assert device["attributes"]["uuid"] == {"string": cluster().uuid}, device
+    device, other = sorted((each for each in devices if each["attributes"]["type"] == {"string": "gpu"}),
+                           key=lambda each: each["attributes"]["uuid"]["string"] != cluster().uuid)
+    assert len(devices) == 14, devices
+    assert device["attributes"]["uuid"] == {"string": cluster().uuid} != other["attributes"]["uuid"], device
     assert device["attributes"]["productName"]["string"].startswith("NVIDIA A100"), device
     assert slices[0]["metadata"]["ownerReferences"][0]["kind"] == "Node", slices
     cluster().delete("train")
@@ -265,7 +86,12 @@ def test_pods_of_one_claim_share_one_cap():
     status, out, err = each.machine.fracgpu("status", "--all", "--json")
     assert status == 0, err
     (tenant,) = [one for one in json.loads(out)["tenants"] if one["tenant"] == os.path.basename(ledger)[8:]]
-    assert tenant, out
+    assert tenant["claim"] == f"{TEAM}/shared", out
+    assert f"claim {TEAM}/shared" in each.machine.fracgpu("status", "--all")[1]
+    (device,) = each.devices_of("shared")
+    assert device["data"] == {"memory": "8Gi", "tenant": tenant["tenant"]} and device["device"] == each.uuid.lower(), device
+    (condition,) = device["conditions"]
+    assert (condition["type"], condition["status"]) == ("Ready", "True") and "capped at 8Gi" in condition["message"], condition
     each.delete("one", "two")
     nothing_is_left()
 
@@ -283,11 +109,140 @@ def test_containers_of_a_pod_share_one_cap():
     nothing_is_left()
 
 
+def test_init_containers_and_sidecars_share_it():
+    each = cluster()
+    each.pod("sidecar", "until grep -q ready /dev/shm/said; do sleep 0.1; done; /client init retain fill 256MiB meminfo",
+             sidecars=["sleep 600 | /client init retain alloc 5GiB wait >/dev/shm/said"], init=[CLIENT], template="t8")
+    assert each.total("sidecar", "i0") == 8 * GIB
+    assert each.total("sidecar") == 8 * GIB
+    each.told("sidecar", "fill 268435456 rc=2")
+    wait_until(lambda: each.phase("sidecar") == "Succeeded", "the pod ends with its last container", PATIENCE_S)
+    each.delete("sidecar")
+    nothing_is_left()
+
+
+def test_a_deployment_and_a_job():
+    each = cluster()
+    each.claim("t1", "1Gi", template=True)
+
+    def controlled(app, restart, command):
+        return {"metadata": {"labels": {"app": app}}, "spec": each.pod_spec(command, template="t1", restart=restart)}
+    each.make_here(f"apis/apps/v1/namespaces/{TEAM}/deployments", {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "serve"}, "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "serve"}},
+            "template": controlled("serve", "Always", f"{CLIENT}; exec sleep 600")}})
+    each.make_here(f"apis/batch/v1/namespaces/{TEAM}/jobs", {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {
+            "completions": 2, "parallelism": 2, "template": controlled("train", "Never", CLIENT)}})
+    job = f"/apis/batch/v1/namespaces/{TEAM}/jobs/train"
+    wait_until(lambda: each.send("GET", job)[1]["status"].get("succeeded") == 2, "the job is done", PATIENCE_S)
+    assert [each.total(name) for name in each.pods_of("train")] == [GIB, GIB]
+    wait_until(lambda: len(each.pods_of("serve")) == 2, "the Deployment has its pods", PATIENCE_S)
+    first = each.pods_of("serve")
+    assert [each.total(name) for name in first] == [GIB, GIB]
+    # Of one that is lost another takes the place, under a claim of its own.
+    each.delete(first[0])
+    (other,) = set(each.pods_of("serve")) - set(first)
+    assert each.total(other) == GIB
+    for path in (job, f"/apis/apps/v1/namespaces/{TEAM}/deployments/serve"):
+        each.send("DELETE", f"{path}?propagationPolicy=Background")
+    wait_until(lambda: not each.pods_of("serve") + each.pods_of("train"), "their pods are gone", PATIENCE_S)
+    nothing_is_left()
+
+
+def test_a_container_that_is_added_has_no_gpu():
+    each = cluster()
+    each.pod("debugged", f"{CLIENT}; exec sleep 600", template="t4")
+    assert each.total("debugged") == 4 * GIB
+    path = f"/api/v1/namespaces/{TEAM}/pods/debugged/ephemeralcontainers"
+
+    def added(**more):
+        return each.send("PATCH", path, {"spec": {"ephemeralContainers": [{
+            "name": "debug", "image": APP, "securityContext": RESTRICTED, "targetContainerName": "c0",
+            "command": ["sh", "-c", f"{CLIENT}; echo end"], **more}]}}, kind="application/strategic-merge-patch+json")
+    # It can have no claim, and the server itself says so. Without one it is given no device, whatever it says of itself.
+    status, said = added(resources={"claims": [{"name": "gpu"}]})
+    assert status == 422, said
+    status, said = added(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "FRACGPU_MEMORY_LIMIT", "value": "80GiB"}])
+    assert status == 200, said
+    each.told("debugged", "end", "debug")
+    assert not re.search("total=[1-9]", each.logs("debugged", "debug", TEAM)), each.logs("debugged", "debug", TEAM)
+    each.delete("debugged")
+    nothing_is_left()
+
+
+def test_a_partition_of_amd():
+    if not os.path.exists(f"{BUILD}/sim/libhsa-runtime64.so.1"):
+        raise Skipped("AMD's runtime is not simulated in this build")
+    each = cluster()
+    each.claim("amd", amd="4Gi")
+    each.pod("amd", "/hsa_program init alloc 3000MiB alloc 2000MiB alloc 900MiB 2>/dev/null; cat /etc/fracgpu/limit.conf", claim="amd")
+    each.told("amd", r"init rc=0\nalloc rc=0\nalloc rc=[1-9]\d*\nalloc rc=0\n")
+    each.told("amd", f"AMD-[0-9]+={4 * GIB}B")
+    assert each.devices_of("amd")[0]["device"].startswith("amd-"), each.devices_of("amd")
+    each.delete("amd")
+    nothing_is_left()
+
+
+def test_parameters_of_a_claim():
+    each = cluster()
+    status, out, err = each.kubectl("apply", "-f", f"{KUBERNETES}/claims/parameters.yaml")
+    assert status == 0, f"{out} {err}"
+    assert each.total("told", "train") == 4 * GIB
+    each.told("told", "info: joined tenant claim-", "train")
+    (claim,) = each.send("GET", f"/api/v1/namespaces/{TEAM}/pods/told")[1]["status"]["resourceClaimStatuses"]
+    (device,) = each.devices_of(claim["resourceClaimName"])
+    assert device["conditions"][0]["status"] == "True", device
+    each.delete("told")
+    nothing_is_left()
+
+
+def test_pods_that_are_deleted_in_the_middle_leave_nothing():
+    each = cluster()
+    names = [f"brief{i}" for i in range(12)]
+    for name in names:
+        each.pod(name, "while true; do /client init retain fill 64MiB; done", template="t1")
+    # One runs for certain, the others are wherever they are.
+    each.told(names[0], "rc=2")
+    each.delete(*names)
+    nothing_is_left()
+    wait_until(lambda: all(device["used"] == 0 for device in each.shown()), "no memory is used")
+
+
+def test_the_driver_may_be_killed():
+    each = cluster()
+    each.pod("before", f"{CLIENT}; exec sleep 600", template="t4")
+    assert each.total("before") == 4 * GIB
+    (pid,) = each.drivers()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: each.drivers() not in ([], [pid]), "kubelet starts it again", PATIENCE_S)
+    each.wait_for_driver()
+    each.pod("after", CLIENT, template="t4")
+    assert each.total("after") == 4 * GIB
+    each.delete("before", "after")
+    nothing_is_left()
+
+
+NAMED = r"$(sed -n 's/^\([GM][PI][UG]-[^=]*\)=.*/\1/p' /etc/fracgpu/limit.conf)"
+
+
+def test_a_claim_of_two_gpus_has_a_cap_on_each():
+    each = cluster()
+    status, out, err = each.kubectl("apply", "-f", f"{KUBERNETES}/claims/two-gpus.yaml")
+    assert status == 0, f"{out} {err}"
+    assert each.total("twice", "train") == 4 * GIB
+    each.pod("twins", f"for d in {NAMED}; do CUDA_VISIBLE_DEVICES=$d {CLIENT} fill 256MiB; done; echo end", template="four-gib-twice")
+    each.told("twins", "end")
+    said = each.logs("twins", "c0", TEAM)
+    assert re.findall(r"total=(\d+)", said) == [str(4 * GIB)] * 2 and said.count("fill 268435456 rc=2") == 2, said
+    each.delete("twice", "twins")
+    nothing_is_left()
+
+
 def test_a_claim_of_several_devices_has_a_cap_on_each_and_nothing_elsewhere():
     each = cluster()
-    each.claim("both", "4Gi", part="2Gi")
-    named = r"sed -n 's/^\([GM][PI][UG]-[^=]*\)=.*/\1/p' /etc/fracgpu/limit.conf"
-    each.pod("both", f"for d in $({named}); do CUDA_VISIBLE_DEVICES=$d {CLIENT} fill 256MiB; done; echo end", claim="both")
+    each.claim("both", "4Gi", mig="2Gi")
+    each.pod("both", f"for d in {NAMED}; do CUDA_VISIBLE_DEVICES=$d {CLIENT} fill 256MiB; done; echo end", claim="both")
     each.told("both", "end")
     said = each.logs("both", "c0", TEAM)
     assert sorted(map(int, re.findall(r"total=(\d+)", said))) == [2 * GIB, 4 * GIB], said
@@ -299,7 +254,6 @@ def test_a_claim_of_several_devices_has_a_cap_on_each_and_nothing_elsewhere():
 
 def test_many_pods_at_once():
     each = cluster()
-    each.claim("t1", "1Gi", template=True)
     names = [f"many{i}" for i in range(20)]
     for name in names:
         each.pod(name, CLIENT, template="t1")
@@ -313,7 +267,7 @@ def test_many_pods_at_once():
             return answer.read().decode()
     assert page("readyz") == "ok\n"
     metrics = dict(re.findall(r"^fracgpu_dra_(\w+) (\d+)$", page("metrics"), re.MULTILINE))
-    assert metrics["claims"] == "0" and metrics["devices"] == "5" and int(metrics["prepared_total"]) >= 20, metrics
+    assert metrics["claims"] == "0" and metrics["devices"] == "14" and int(metrics["prepared_total"]) >= 20, metrics
 
 
 def test_kubelet_may_be_killed():
@@ -329,30 +283,8 @@ def test_kubelet_may_be_killed():
     nothing_is_left()
 
 
-def test_a_node_that_starts_anew_prepares_its_claims_again():
-    each = cluster()
-    each.pod("stays", f"{CLIENT}; exec sleep 601", template="t4", restart="Always")
-    assert each.total("stays") == 4 * GIB
-
-    def lose_all():
-        """What a node loses that is started anew: every process of a pod, and what lies in memory."""
-        for pid in each.processes(lambda program, words: program == "/pause" or words[:2] == [b"sleep", b"601"]):
-            os.kill(pid, signal.SIGKILL)
-        for pid in each.drivers():
-            os.kill(pid, signal.SIGKILL)
-        for path in (*glob.glob("/run/fracgpu/claims/*/*"), *glob.glob("/var/run/cdi/fracgpu.dev-claim-*"),
-                     *glob.glob("/dev/shm/fracgpu-claim-*")):
-            os.unlink(path)
-        for path in glob.glob("/run/fracgpu/claims/*"):
-            os.rmdir(path)
-    each.restart_kubelet(meanwhile=lose_all)
-    wait_until(lambda: re.search(rf"total={4 * GIB}\b", each.logs("stays", "c0", TEAM, start=1)), "the next one is capped",
-               PATIENCE_S)
-    each.delete("stays")
-    nothing_is_left()
-
-
 def test_slices_that_are_lost_come_again():
+    """At once, by a watch: the driver itself looks twice a minute."""
     each = cluster()
 
     def slices():
@@ -364,41 +296,19 @@ def test_slices_that_are_lost_come_again():
     assert [one["spec"]["devices"] for one in slices()] == [one["spec"]["devices"] for one in before]
 
 
-def test_without_the_driver_no_pod_starts_and_none_is_uncapped():
-    each = cluster()
-    each.pod("before", f"{CLIENT}; exec sleep 600", template="t4")
-    assert each.total("before") == 4 * GIB
-    # Ended as by the kernel, and started again by kubelet: what was prepared stays.
-    (pid,) = each.drivers()
-    os.kill(pid, signal.SIGKILL)
-    each.pod("meanwhile", CLIENT, template="t4")
-    assert each.total("meanwhile") == 4 * GIB
-    # Away for as long as nobody brings it back; pods end in the meantime.
-    status, out, err = each.kubectl("-n", "fracgpu", "delete", "daemonset", "fracgpu-dra", "--wait")
-    assert status == 0, f"{out} {err}"
-    wait_until(lambda: not each.drivers(), "the driver is gone")
-    each.pod("waits", CLIENT, template="t4")
-    each.event("waits", "fracgpu.dev")
-    assert not each.logs("waits", "c0", TEAM) and each.phase("waits") == "Pending"
-    each.send("DELETE", f"/api/v1/namespaces/{TEAM}/pods/before")
-    status, out, err = each.kubectl("apply", "-k", f"{KUBERNETES}/dra")
-    assert status == 0, f"{out} {err}"
-    each.simulate()
-    assert each.total("waits") == 4 * GIB
-    each.delete("before", "meanwhile", "waits")
-    nothing_is_left()
-
-
 def test_bad_claims_are_refused_with_a_reason():
     each = cluster()
     each.claim("zero", "0")
     each.claim("much", "400Gi")
-    each.claim("opaque", "4Gi", [{"opaque": {"driver": "fracgpu.dev", "parameters": {"apiVersion": "x/v1", "kind": "X"}}}])
+    each.claim("opaque", "4Gi", config=[{"opaque": {"driver": "fracgpu.dev", "parameters": {**PARAMETERS, "priority": 3}}}])
     for name in ("zero", "much", "opaque"):
         each.pod(name, CLIENT, claim=name)
     each.event("zero", "request 'gpu' asks for '0' of memory; write an amount as 4Gi")
     each.event("much", "cannot allocate all claims|insufficient")
-    each.event("opaque", "the claim has an opaque configuration for fracgpu.dev, which understands none")
+    each.event("opaque", "has 'priority', which is not understood; accepted: apiVersion: fracgpu.dev/v1, kind: ClaimParameters")
+    (device,) = each.devices_of("opaque")
+    (condition,) = device["conditions"]
+    assert condition["status"] == "False" and "is not understood; accepted:" in condition["message"], condition
     each.delete("zero", "much", "opaque")
     nothing_is_left()
 
@@ -421,9 +331,8 @@ if not os.path.exists(DRIVER):
     print("skipped: fracgpu-dra is not built here (containers/packages.sh node)")
     sys.exit(77)
 try:
-    FOLDER = apart()
     cluster()
 except Skipped as why:
     print("skipped:", why)
     sys.exit(77)
-main([test for name, test in list(globals().items()) if name.startswith("test_")])
+main([test for name, test in [*globals().items(), *vars(claims_campaign).items()] if name.startswith("test_")])

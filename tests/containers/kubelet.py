@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 from api_server import LIBC, PR_SET_PDEATHSIG, ApiServer, Skipped, programs
-from rig import BUILD, CLIENT, PODMAN, SOURCE, STORAGE, binaries, build, debian, finished, output, part, wait_until
+from rig import BUILD, CLIENT, HSA, PODMAN, SOURCE, STORAGE, binaries, build, debian, finished, output, part, wait_until
 
 MARK = "FRACGPU_TEST_NODE"
 # kubelet sets these, and goes on where they are so already.
@@ -58,6 +58,7 @@ def images(folder):
     context = f"{folder}/context"
     shutil.copytree(f"{BUILD}/sim", f"{context}/sim")
     shutil.copy(CLIENT, f"{context}/client")
+    shutil.copy(HSA, f"{context}/hsa_program")
     # For examples that ask PyTorch how much memory there is.
     with open(f"{context}/python", "w", encoding="ascii") as file:
         os.chmod(file.fileno(), 0o755)
@@ -65,7 +66,7 @@ def images(folder):
     with open(f"{context}/pause.c", "w", encoding="ascii") as file:
         file.write("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
     output(["cc", "-static", "-o", f"{context}/pause", f"{context}/pause.c"])
-    for name, text in (("app", f"FROM {debian()}\nCOPY sim /sim\nCOPY client /client\nCOPY python /usr/bin/python\n"
+    for name, text in (("app", f"FROM {debian()}\nCOPY sim /sim\nCOPY client hsa_program /\nCOPY python /usr/bin/python\n"
                                "ENV LD_LIBRARY_PATH=/sim FRACGPU_SIM_NODE=/node\n"),
                        ("pause", "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n")):
         with open(f"{context}/{name}.Dockerfile", "w", encoding="ascii") as file:

@@ -17,11 +17,12 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
-from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, main, wait_until  # pylint: disable=unused-import
+from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, campaign, main, wait_until  # pylint: disable=unused-import
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 STORAGE = f"{BUILD}/containers"
 DRIVER = f"{BUILD}/fracgpu-dra"
+HSA = f"{BUILD}/tests/clients/hsa_program"
 STORE = ["--root", f"{STORAGE}/store", "--runroot", f"{STORAGE}/run", "--storage-driver", "overlay"]
 # No systemd, no journal and no network are needed. crun refuses machines that have both versions of cgroups.
 PODMAN = ["podman", *STORE, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]

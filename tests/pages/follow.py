@@ -283,7 +283,7 @@ class Follower:
         """Whether one of tests/containers runs this section of containers/README.md."""
         if command.page != "containers/README.md":
             return False
-        for path in glob.glob(f"{self.root}/tests/containers/*_test.py"):
+        for path in glob.glob(f"{self.root}/tests/containers/*.py"):
             with open(path, encoding="utf-8") as file:
                 if f'blocks("{command.section}")' in file.read():
                     return True

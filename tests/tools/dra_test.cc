@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tools/dra/claim.h"
+#include "tools/dra/claim_status.h"
 #include "tools/dra/credentials.h"
 #include "tools/dra/prepared_claims.h"
 #include "tools/dra/quantity.h"
@@ -140,9 +141,6 @@ TEST(ClaimTest, WhatCannotBePreparedIsRefusedInOneLine) {
       {allocated(R"({"driver": "fracgpu.dev", "device": "gpu-aa"})"), "without an amount"},
       {allocated(R"({"driver": "fracgpu.dev", "device": "gpu-aa", "adminAccess": true})"),
        "adminAccess"},
-      {allocated(result("gpu-aa", "4Gi"),
-                 R"(,"config": [{"source": "FromClaim", "opaque": {"driver": "fracgpu.dev"}}])"),
-       "the claim has an opaque configuration"},
       {allocated(result("gpu-aa", "256Mi"), "",
                  R"({"name": "r", "exactly": {"capacity": {"requests": {"memory": "0"}}}})"),
        "request 'r' asks for '0' of memory"},
@@ -155,6 +153,98 @@ TEST(ClaimTest, WhatCannotBePreparedIsRefusedInOneLine) {
   EXPECT_EQ(refusal(allocated(result("gpu-aa", "4Gi"),
                               R"(,"config": [{"opaque": {"driver": "another.example"}}])")),
             "");
+}
+
+// A claim of one device of each request, with these configurations.
+Json configured(const std::string& configurations) {
+  return allocated(result("gpu-aa", "4Gi", "a") + "," + result("gpu-bb", "4Gi", "b/small"),
+                   R"(,"config": [)" + configurations + "]");
+}
+
+std::string configuration(const std::string& parameters, const std::string& source = "FromClaim",
+                          const std::string& requests = "") {
+  return R"({"source": ")" + source + R"(", "requests": [)" + requests +
+         R"(], "opaque": {"driver": "fracgpu.dev", "parameters": )" + parameters + "}}";
+}
+
+std::string parameters(const std::string& more) {
+  return R"({"apiVersion": "fracgpu.dev/v1", "kind": "ClaimParameters")" + more + "}";
+}
+
+TEST(ParametersTest, BecomeTheEnvironmentOfTheContainers) {
+  using Environment = std::map<std::string, std::string>;
+  const auto environment = [](const std::string& configurations) {
+    return read_claim(configured(configurations), "u-1", two_gpus()).environment;
+  };
+  EXPECT_EQ(environment(""), Environment{});
+  EXPECT_EQ(environment(configuration(parameters(""))), Environment{});
+  EXPECT_EQ(environment(configuration(parameters(R"(, "log": "info", "nvml": false)"))),
+            (Environment{{"FRACGPU_LOG", "info"}, {"FRACGPU_NVML", "off"}}));
+  // The claim's word counts more than its class's, wherever it stands.
+  const std::string of_class =
+      configuration(parameters(R"(, "log": "debug", "nvml": true)"), "FromClass", R"("a")");
+  const std::string of_claim =
+      configuration(parameters(R"(, "log": "off")"), "FromClaim", R"("a", "b")");
+  for (const std::string& both : {of_class + "," + of_claim, of_claim + "," + of_class}) {
+    EXPECT_EQ(environment(both), (Environment{{"FRACGPU_LOG", "off"}, {"FRACGPU_NVML", "on"}}));
+  }
+}
+
+TEST(ParametersTest, WhatIsNotUnderstoodIsRefusedWithWhatIs) {
+  const std::pair<std::string, const char*> bad[] = {
+      {configuration("null"), "is not an object"},
+      {configuration("[]"), "is not an object"},
+      {configuration(R"({"kind": "ClaimParameters"})"), "has apiVersion: 'null'"},
+      {configuration(R"({"apiVersion": "fracgpu.dev/v2", "kind": "ClaimParameters"})"),
+       "fracgpu.dev/v2"},
+      {configuration(R"({"apiVersion": "fracgpu.dev/v1", "kind": "X"})"), "has kind:"},
+      {configuration(parameters(R"(, "priority": 3)")), "priority"},
+      {configuration(parameters(R"(, "Log": "info")")), "Log"},
+      {configuration(parameters(R"(, "log": "loud")")), "loud"},
+      {configuration(parameters(R"(, "log": false)")), "has log: 'false'"},
+      {configuration(parameters(R"(, "nvml": "off")")), "neither true nor false"},
+      {configuration(parameters(R"(, "log": "info")"), "FromClaim", R"("a")"),
+       "is not for request"},
+      {configuration(parameters(R"(, "log": "info")")) + "," +
+           configuration(parameters(R"(, "log": "warn")")),
+       "gives FRACGPU_LOG two values, info and warn"},
+      {configuration(parameters(R"(, "nvml": 0)"), "FromClass"), "neither true nor false"},
+  };
+  for (const auto& [configurations, why] : bad) {
+    const std::string said = refusal(configured(configurations));
+    EXPECT_NE(said.find(why), said.npos) << why << ": " << said;
+    EXPECT_NE(said.find("accepted: apiVersion: fracgpu.dev/v1, kind: ClaimParameters, log: "),
+              said.npos)
+        << said;
+    EXPECT_EQ(said.find('\n'), said.npos) << said;
+  }
+}
+
+TEST(ClaimStatusTest, SaysWhatIsCappedOrWhyNot) {
+  Json object =
+      allocated(result("gpu-aa", "4Gi") + R"(,{"driver": "nic.example", "device": "eth0"})");
+  const auto good = status_of(object, "");
+  ASSERT_TRUE(good);
+  EXPECT_EQ((*good)["metadata"].dump_ascii(-1),
+            R"({"name":"share","namespace":"team","uid":"u-1"})");
+  ASSERT_EQ((*good)["status"]["devices"].items().size(), 1u) << "the others are not ours";
+  const Json& device = (*good)["status"]["devices"].items()[0];
+  EXPECT_EQ(device["device"].text() + " " + device["pool"].text() + " " + device["shareID"].text(),
+            "gpu-aa node s");
+  EXPECT_EQ(device["data"].dump_ascii(-1), R"({"memory":"4Gi","tenant":"claim-u-1"})");
+  const Json& condition = device["conditions"].items().at(0);
+  EXPECT_EQ(condition["type"].text() + " " + condition["status"].text(), "Ready True");
+  EXPECT_EQ(condition["message"].text(), "capped at 4Gi of memory, as tenant claim-u-1");
+  // Kubelet has claims prepared again and again.
+  object["status"]["devices"] = (*good)["status"]["devices"];
+  EXPECT_FALSE(status_of(object, ""));
+  const auto bad = status_of(object, "it is broken");
+  ASSERT_TRUE(bad);
+  const Json& fault = (*bad)["status"]["devices"].items().at(0);
+  EXPECT_FALSE(fault.contains("data"));
+  EXPECT_EQ(fault["conditions"].items().at(0)["status"].text(), "False");
+  EXPECT_EQ(fault["conditions"].items().at(0)["message"].text(), "it is broken");
+  EXPECT_FALSE(status_of(allocated(R"({"driver": "nic.example", "device": "eth0"})"), ""));
 }
 
 const Json kOwner = {{"kind", "Node"}, {"name", "node"}, {"uid", "n-1"}};
@@ -343,6 +433,7 @@ TEST_F(PreparedClaimsTest, ADeviceMountsTheCapTheTenantAndTheLedger) {
   EXPECT_NE(ceiling.find("\nGPU-aa=4294967296B\nGPU-bb=1073741824B\n512B\n"), ceiling.npos)
       << ceiling;
   EXPECT_EQ(whole(here + "/tenant"), "claim-" + claim_.uid + "\n");
+  EXPECT_EQ(whole(here + "/name"), "team/share\n");
   const std::string path = paths_.cdi + "/fracgpu.dev-claim-" + claim_.uid + ".json";
   const Json spec = Json::parse(whole(path));
   EXPECT_EQ(spec["kind"].text(), "fracgpu.dev/claim");
@@ -354,10 +445,16 @@ TEST_F(PreparedClaimsTest, ADeviceMountsTheCapTheTenantAndTheLedger) {
   EXPECT_EQ(mounts, here + "/limit.conf /etc/fracgpu/limit.conf ro\n" + here +
                         "/tenant /etc/fracgpu/tenant ro\n" + ledger() + " " + ledger() + " rw\n");
   EXPECT_EQ(claims.uids(), std::vector<std::string>{claim_.uid});
+  EXPECT_FALSE(spec["devices"].items().at(0)["containerEdits"].contains("env"));
   claims.unprepare(claim_.uid);
   EXPECT_EQ(state(), empty);
   claims.unprepare(claim_.uid);
   EXPECT_EQ(state(), empty);
+  claim_.environment = {{"FRACGPU_LOG", "info"}, {"FRACGPU_NVML", "off"}};
+  claims.prepare(claim_);
+  EXPECT_EQ(
+      Json::parse(whole(path))["devices"].items().at(0)["containerEdits"]["env"].dump_ascii(-1),
+      R"(["FRACGPU_LOG=info","FRACGPU_NVML=off"])");
 }
 
 TEST_F(PreparedClaimsTest, AgainItChangesNothingButWhatDiffers) {

@@ -122,6 +122,14 @@ class Skipped(Exception):
     """Raised by a test that cannot be tried on this machine, with the reason."""
 
 
+def campaign(why):
+    """Marks a test that costs too much for every day, and why; FRACGPU_CAMPAIGN runs it."""
+    def marked(test):
+        test.campaign = why
+        return test
+    return marked
+
+
 def main(tests):
     """Runs the functions and names those that failed; exit status 77 if none did, but some could not be tried."""
     # Started by nohup or behind an &, a test would hand its children signals that are ignored.
@@ -129,9 +137,13 @@ def main(tests):
         signal.signal(number, signal.SIG_DFL)
     failed, skipped = [], False
     for test in tests:
+        if hasattr(test, "campaign") and not os.environ.get("FRACGPU_CAMPAIGN"):
+            print("not run:", test.__name__, f"{test.campaign}; FRACGPU_CAMPAIGN=1 runs it", flush=True)
+            continue
+        began = time.monotonic()
         try:
             test()
-            print("ok", test.__name__, flush=True)
+            print("ok", test.__name__, f"{time.monotonic() - began:.1f} s", flush=True)
         except Skipped as reason:
             print("skipped:", test.__name__, reason, flush=True)
             skipped = True

@@ -28,6 +28,8 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu cdi generate --memory 8gb,12gb --fraction 0.5
   docker run --device nvidia.com/gpu=0 --device fracgpu.dev/memory=8gb IMAGE
   podman run --device nvidia.com/gpu=0 --device fracgpu.dev/fraction=0.5 IMAGE
+  fracgpu cdi generate --tenant team-a              and a name for containers that share one cap:
+  podman run --pod team --device fracgpu.dev/memory=8gb --device fracgpu.dev/tenant=team-a IMAGE
 
 Containers started afterwards can ask for these devices, whatever their image; where its C library
 is not glibc 2.31 or later they are refused. Run it again after the library was moved.
@@ -35,7 +37,7 @@ Exit status: 0 done; 1 not done, a line says why; 2 wrong usage.)";
 
 struct GenerateOptions {
   std::string output = "/etc/cdi", files = "/var/lib/fracgpu", library, command;
-  std::vector<std::string> memory, fraction;
+  std::vector<std::string> memory, fraction, tenant;
 };
 
 std::string this_program() {
@@ -56,10 +58,11 @@ void generate(const GenerateOptions& options) {
   check_path(paths.library, "--library");
   check_path(paths.command, "--command");
   check_path(paths.files, "--files");
-  Class classes[] = {{"memory", options.memory}, {"fraction", options.fraction}};
+  Class classes[] = {
+      {"memory", options.memory}, {"fraction", options.fraction}, {"tenant", options.tenant}};
   const bool all = options.memory.empty() && options.fraction.empty();
   for (Class& each : classes) {
-    if (all) each = cdi::default_class(each.name);
+    if (all && each.name != "tenant") each = cdi::default_class(each.name);
     for (const std::string& device : each.devices) cdi::check_device(each.name, device);
   }
   if (options.output == "-") {
@@ -75,7 +78,8 @@ void generate(const GenerateOptions& options) {
   cdi::install_file(cdi::preload_path(paths), cdi::preload_text());
   for (const Class& each : classes) {
     for (const std::string& device : each.devices) {
-      cdi::install_file(cdi::ceiling_path(paths, each.name, device), cdi::ceiling_text(device));
+      const cdi::DeviceFile file = cdi::file_of(paths, each.name, device);
+      cdi::install_file(file.path, file.text);
     }
   }
   for (const Class& each : classes) {
@@ -110,6 +114,10 @@ void add_cdi_command(Command program) {
                        "This command, where container engines find it, if that is elsewhere");
   generates.add_option("--memory", options->memory, "Only these sizes: 8gb,12gb").separated_by(',');
   generates.add_option("--fraction", options->fraction, "Only these shares of a GPU: 0.25,0.5")
+      .separated_by(',');
+  generates
+      .add_option("--tenant", options->tenant,
+                  "Also these tenants' names: containers of one that share /dev/shm have one cap")
       .separated_by(',');
   generates.set_footer(kExamples);
   generates.set_body([options] {

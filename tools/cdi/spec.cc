@@ -8,6 +8,7 @@
 
 #include "shim/base/text.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/identity.h"
 #include "shim/config/limits.h"
 
 namespace fracgpu::tools::cdi {
@@ -25,6 +26,19 @@ Amount amount_of(const std::string& device) {
   Message error;
   if (!parse_amount(device, amount, error)) throw std::runtime_error(error.c_str());
   return amount;
+}
+
+// Engines want letters or digits at both ends.
+void check_tenant(const std::string& name) {
+  const auto is_end = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  if (is_tenant_name(name) && is_end(name.front()) && is_end(name.back())) return;
+  throw std::runtime_error(
+      fmt::format("{} cannot be a device of {}/tenant; accepted: 1 to 63 letters, digits, '-', '_' "
+                  "or '.', with "
+                  "a letter or a digit at both ends",
+                  fracgpu::quoted(name).view(), kVendor));
 }
 
 // For programs that look for the size; the cap itself is in the ceiling.
@@ -52,6 +66,7 @@ Class default_class(const std::string& name) {
 }
 
 void check_device(const std::string& class_name, const std::string& device) {
+  if (class_name == "tenant") return check_tenant(device);
   bool share = false, understood = true;
   try {
     share = amount_of(device).billionths != 0;
@@ -68,14 +83,18 @@ void check_device(const std::string& class_name, const std::string& device) {
       class_name == "fraction" ? "a share of a GPU as 0.5 or 0.125" : "a size as 8gb or 512MiB"));
 }
 
-std::string ceiling_path(const NodePaths& paths, const std::string& class_name,
-                         const std::string& device) {
-  return fmt::format("{}/limits/{}-{}.conf", paths.files, class_name, device);
-}
-
-std::string ceiling_text(const std::string& device) {
-  return fmt::format(
-      "# The most GPU memory of a container that was started with this device.\n{}\n", device);
+DeviceFile file_of(const NodePaths& paths, const std::string& class_name,
+                   const std::string& device) {
+  if (class_name == "tenant") {
+    return {.path = fmt::format("{}/tenants/{}", paths.files, device),
+            .inside = kTenantFile,
+            .text = device + "\n"};
+  }
+  return {
+      .path = fmt::format("{}/limits/{}-{}.conf", paths.files, class_name, device),
+      .inside = kCeilingFile,
+      .text = fmt::format(
+          "# The most GPU memory of a container that was started with this device.\n{}\n", device)};
 }
 
 std::string preload_path(const NodePaths& paths) {
@@ -93,9 +112,9 @@ std::string spec_file(const std::string& class_name) {
 Json spec_of(const Class& offered, const NodePaths& paths) {
   Json devices = Json::array();
   for (const std::string& device : offered.devices) {
-    Json edits = {{"mounts", Json::array({mount(ceiling_path(paths, offered.name, device),
-                                                kCeilingFile, Access::ro)})}};
-    const Json environment = environment_of(device);
+    const DeviceFile file = file_of(paths, offered.name, device);
+    Json edits = {{"mounts", Json::array({mount(file.path, file.inside, Access::ro)})}};
+    const Json environment = offered.name == "memory" ? environment_of(device) : Json(nullptr);
     if (!environment.is_null()) edits["env"] = environment;
     devices.push_back({{"name", device}, {"containerEdits", edits}});
   }

@@ -20,22 +20,28 @@ struct NodePaths {
   std::string files;    // the folder for the preload file and the ceilings
 };
 
-// "memory" has sizes ("8gb"), "fraction" shares of a GPU ("0.5").
+// "memory" has sizes ("8gb"), "fraction" shares of a GPU ("0.5"), "tenant" names of tenants. The
+// first two are caps; the third goes beside them, for containers that share /dev/shm to share one
+// cap.
 struct Class {
   std::string name;
   std::vector<std::string> devices;
 };
 
-// Those offered where nothing else is asked for.
+// Those caps that are offered where no others are asked for.
 Class default_class(const std::string& name);
 
 // Throws, with what is accepted, where a device of the class cannot be called so.
 void check_device(const std::string& class_name, const std::string& device);
 
-// The ceiling file of a device, and what stands in it.
-std::string ceiling_path(const NodePaths& paths, const std::string& class_name,
-                         const std::string& device);
-std::string ceiling_text(const std::string& device);
+// The file of a device's own, a ceiling or the name of a tenant.
+struct DeviceFile {
+  std::string path;    // on the node
+  std::string inside;  // where a container finds it
+  std::string text;
+};
+DeviceFile file_of(const NodePaths& paths, const std::string& class_name,
+                   const std::string& device);
 
 // The file that makes a container's loader preload the library, and what stands in it.
 std::string preload_path(const NodePaths& paths);

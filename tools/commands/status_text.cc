@@ -14,7 +14,7 @@ constexpr const char* kRow = "  {:>8.8} {:<9.9} {:<15.15} {:>10} {:>10} {:>10} {
 
 class Page {
  public:
-  explicit Page(const Style& style) : style_(style) {}
+  Page(const MachineState& machine, const Style& style) : machine_(machine), style_(style) {}
 
   void gpu(const GpuState& gpu);
   void without_gpu(const TenantUse& tenant);
@@ -35,6 +35,7 @@ class Page {
                  fmt::format(kRow, "PID", "USER", "COMMAND", "USED", "PEAK", "CONTEXT", "SINCE")));
   }
 
+  const MachineState& machine_;
   Style style_;
   std::string out_;
 };
@@ -64,6 +65,9 @@ void Page::processes(const DeviceUse& device) {
 
 void Page::tenant(const GpuState& gpu, const TenantOnGpu& tenant) {
   std::string facts;
+  if (const TenantUse* const known = machine_.tenant(tenant.name); known && !known->claim.empty()) {
+    facts += fmt::format(", claim {}", known->claim);
+  }
   if (tenant.claimed_eighths > 0) {
     facts += fmt::format(", claims {}", fraction_text(tenant.claimed_eighths));
   }
@@ -117,7 +121,7 @@ void Page::without_gpu(const TenantUse& tenant) {
 }  // namespace
 
 std::string status_text(const MachineState& machine, const Style& style) {
-  Page page(style);
+  Page page(machine, style);
   for (const GpuState& gpu : machine.gpus) page.gpu(gpu);
   for (const TenantUse& tenant : machine.tenants) {
     if (tenant.devices.empty()) page.without_gpu(tenant);

@@ -4,8 +4,10 @@
 #include <curl/curl.h>
 #include <fmt/core.h>
 
+#include <exception>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "shim/base/clock.h"
@@ -16,7 +18,9 @@ namespace fracgpu::tools::dra {
 namespace {
 
 constexpr long kDeadline_s = 10;
+constexpr long kWatch_s = 240;  // then the server ends it, and nothing that is dead stays unnoticed
 constexpr size_t kLargest = 64 << 20;  // a node's slices are some 100 KiB
+constexpr size_t kLongestRefusal = 64 << 10;
 constexpr int kAttempts = 3;
 constexpr uint64_t kFirstPause_ms = 200;
 
@@ -36,15 +40,22 @@ class Headers {
   std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> list_{nullptr, curl_slist_free_all};
 };
 
-size_t take(char* bytes, size_t, size_t size, void* body) noexcept {
-  auto& text = *static_cast<std::string*>(body);
-  if (text.size() + size > kLargest) return 0;
+// What is made of an answer's bytes as they come; nothing may be thrown through libcurl, so what is
+// thrown waits here.
+struct Answer {
+  std::function<void(std::string_view)> take;
+  std::exception_ptr thrown{};
+};
+
+size_t take(char* bytes, size_t, size_t size, void* data) noexcept {
+  auto& answer = *static_cast<Answer*>(data);
   try {
-    text.append(bytes, size);
-  } catch (const std::bad_alloc&) {
+    answer.take({bytes, size});
+    return size;
+  } catch (...) {
+    answer.thrown = std::current_exception();
     return 0;
   }
-  return size;
 }
 
 void set_pem(CURL* handle, CURLoption option, const std::string& pem) {
@@ -64,61 +75,130 @@ std::string reason_in(const std::string& body) {
   return clean(body.c_str(), std::min<size_t>(body.size(), 200));
 }
 
+Json parsed(const std::string& text, const char* method, const std::string& path) {
+  try {
+    return Json::parse(text);
+  } catch (const std::runtime_error& error) {
+    throw ApiError(0, fmt::format("the API server's answer to {} {} is no JSON: {}", method, path,
+                                  error.what()));
+  }
+}
+
 }  // namespace
 
 ApiClient::ApiClient(Credentials credentials) : credentials_(std::move(credentials)) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-Json ApiClient::send(const char* method, const std::string& path, const Json* object) const {
-  const Handle handle(curl_easy_init(), curl_easy_cleanup);
-  if (handle == nullptr) throw std::bad_alloc();
-  CURL* const curl = handle.get();
-  const std::string url = credentials_.server + path;
-  const std::string content = object == nullptr ? "" : object->dump_ascii(-1);
+// One request and its answer.
+class ApiClient::Exchange {
+ public:
+  Exchange(const Credentials& credentials, const char* method, const std::string& path,
+           long deadline_s)
+      : credentials_(credentials), what_(fmt::format("{} {}", method, path)) {
+    if (handle_ == nullptr) throw std::bad_alloc();
+    const std::string url = credentials.server + path;
+    set(CURLOPT_URL, url.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "https,http");
+    set(CURLOPT_CUSTOMREQUEST, method);
+    set(CURLOPT_NOSIGNAL, 1L);  // there are threads
+    set(CURLOPT_TIMEOUT, deadline_s);
+    set(CURLOPT_CONNECTTIMEOUT, kDeadline_s);
+    set(CURLOPT_TCP_KEEPALIVE, 1L);
+    set(CURLOPT_ERRORBUFFER, why_);
+    set_pem(handle_.get(), CURLOPT_CAINFO_BLOB, credentials.authority);
+    set_pem(handle_.get(), CURLOPT_SSLCERT_BLOB, credentials.certificate);
+    set_pem(handle_.get(), CURLOPT_SSLKEY_BLOB, credentials.key);
+    headers_.add("Accept: application/json");
+    std::string token = credentials.token;
+    if (!credentials.token_file.empty()) {
+      token = read_judged(credentials.token_file, kLargest, Links::followed);
+      token = token.substr(0, token.find_first_of("\r\n"));
+    }
+    if (!token.empty()) headers_.add("Authorization: Bearer " + token);
+  }
+
+  void give(const Json& object, const char* type) {
+    headers_.add(fmt::format("Content-Type: {}", type));
+    const std::string content = object.dump_ascii(-1);
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(content.size()));
+    set(CURLOPT_COPYPOSTFIELDS, content.c_str());
+  }
+
+  // By `each` where the server agrees; else this throws what it says.
+  void perform(const std::function<void(std::string_view)>& each) {
+    std::string refusal;
+    Answer answer{.take = [&](std::string_view bytes) {
+      if (status() / 100 == 2) return each(bytes);
+      if (refusal.size() < kLongestRefusal) refusal += bytes;
+    }};
+    set(CURLOPT_HTTPHEADER, headers_.get());
+    set(CURLOPT_WRITEFUNCTION, take);
+    set(CURLOPT_WRITEDATA, &answer);
+    const CURLcode code = curl_easy_perform(handle_.get());
+    if (answer.thrown) std::rethrow_exception(answer.thrown);
+    if (code != CURLE_OK) {
+      throw ApiError(0, fmt::format("the API server {} does not answer: {}", credentials_.server,
+                                    *why_ != '\0' ? why_ : curl_easy_strerror(code)));
+    }
+    if (status() / 100 == 2) return;
+    throw ApiError(status(), fmt::format("the API server refuses {}: {} {}", what_, status(),
+                                         reason_in(refusal)));
+  }
+
+  // When the server has agreed, before anything else comes.
+  void on_headers(Answer& headers) {
+    set(CURLOPT_HEADERFUNCTION, take);
+    set(CURLOPT_HEADERDATA, &headers);
+  }
+
+  long status() const {
+    long number = 0;
+    curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &number);
+    return number;
+  }
+
+ private:
+  template <typename Value>
+  void set(CURLoption option, Value value) {
+    curl_easy_setopt(handle_.get(), option, value);
+  }
+
+  const Credentials& credentials_;
+  const std::string what_;
+  const Handle handle_{curl_easy_init(), curl_easy_cleanup};
+  Headers headers_;
+  char why_[CURL_ERROR_SIZE] = "";
+};
+
+Json ApiClient::send(const char* method, const std::string& path, const Json* object,
+                     const char* type) const {
+  Exchange exchange(credentials_, method, path, kDeadline_s);
+  if (object != nullptr) exchange.give(*object, type);
   std::string body;
-  char why[CURL_ERROR_SIZE] = "";
-  Headers headers;
-  headers.add("Accept: application/json");
-  if (object != nullptr) headers.add("Content-Type: application/json");
-  std::string token = credentials_.token;
-  if (!credentials_.token_file.empty()) {
-    token = read_judged(credentials_.token_file, kLargest, Links::followed);
-    token = token.substr(0, token.find_first_of("\r\n"));
-  }
-  if (!token.empty()) headers.add("Authorization: Bearer " + token);
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https,http");
-  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
-  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // there are threads
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT, kDeadline_s);
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &body);
-  set_pem(curl, CURLOPT_CAINFO_BLOB, credentials_.authority);
-  set_pem(curl, CURLOPT_SSLCERT_BLOB, credentials_.certificate);
-  set_pem(curl, CURLOPT_SSLKEY_BLOB, credentials_.key);
-  if (object != nullptr) {
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, content.c_str());
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(content.size()));
-  }
-  if (const CURLcode code = curl_easy_perform(curl); code != CURLE_OK) {
-    throw ApiError(0, fmt::format("the API server {} does not answer: {}", credentials_.server,
-                                  *why != '\0' ? why : curl_easy_strerror(code)));
-  }
-  long status = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-  if (status / 100 != 2) {
-    throw ApiError(status, fmt::format("the API server refuses {} {}: {} {}", method, path, status,
-                                       reason_in(body)));
-  }
-  try {
-    return Json::parse(body);
-  } catch (const std::runtime_error& error) {
-    throw ApiError(0, fmt::format("the API server's answer to {} {} is no JSON: {}", method, path,
-                                  error.what()));
-  }
+  exchange.perform([&](std::string_view bytes) {
+    if (body.size() + bytes.size() > kLargest) throw ApiError(0, "the answer is too long");
+    body += bytes;
+  });
+  return parsed(body, method, path);
+}
+
+void ApiClient::watch(const std::string& path, const std::function<void()>& started,
+                      const std::function<void(const Json&)>& each) const {
+  const std::string query = fmt::format("{}&watch=true&timeoutSeconds={}", path, kWatch_s);
+  Exchange exchange(credentials_, "GET", query, kWatch_s + kDeadline_s);
+  Answer headers{.take = [&](std::string_view line) {
+    if (line == "\r\n" && exchange.status() / 100 == 2) started();
+  }};
+  exchange.on_headers(headers);
+  std::string begun;  // a line, of which the rest is to come
+  exchange.perform([&](std::string_view bytes) {
+    begun += bytes;
+    if (begun.size() > kLargest) throw ApiError(0, "an event is too long");
+    for (size_t end; (end = begun.find('\n')) != begun.npos; begun.erase(0, end + 1)) {
+      each(parsed(begun.substr(0, end), "GET", query));
+    }
+  });
 }
 
 Json ApiClient::get(const std::string& path) const {
@@ -143,6 +223,11 @@ Json ApiClient::create(const std::string& path, const Json& object) const {
 
 Json ApiClient::replace(const std::string& path, const Json& object) const {
   return send("PUT", path, &object);
+}
+
+Json ApiClient::apply(const std::string& path, const Json& object) const {
+  return send("PATCH", path + "?fieldManager=fracgpu-dra&force=true", &object,
+              "application/apply-patch+yaml");  // of which JSON is a part
 }
 
 void ApiClient::remove(const std::string& path) const {

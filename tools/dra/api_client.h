@@ -1,6 +1,7 @@
 // The Kubernetes API server, by libcurl.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -18,7 +19,7 @@ struct ApiError : std::runtime_error {
   bool is_passing() const { return status == 0 || status == 429 || status >= 500; }
 };
 
-// Any thread: each request is a connection of its own, and takes at most 10 s.
+// Any thread: each request is a connection of its own, and takes at most 10 s, but for a watch.
 class ApiClient {
  public:
   explicit ApiClient(Credentials credentials);
@@ -31,9 +32,17 @@ class ApiClient {
   // Of the version that `object` names; else the status is 409.
   Json replace(const std::string& path, const Json& object) const;
   void remove(const std::string& path) const;
+  // The events of a watch of what is listed at `path`, one by one; `started` when it stands.
+  // Returns when the server ends it, which is after some minutes. What `each` throws, this throws.
+  void watch(const std::string& path, const std::function<void()>& started,
+             const std::function<void(const Json&)>& each) const;
+  // Makes the fields that `object` has what they are there (server-side apply).
+  Json apply(const std::string& path, const Json& object) const;
 
  private:
-  Json send(const char* method, const std::string& path, const Json* object) const;
+  class Exchange;
+  Json send(const char* method, const std::string& path, const Json* object,
+            const char* type = "application/json") const;
 
   Credentials credentials_;
 };

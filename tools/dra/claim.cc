@@ -9,6 +9,7 @@
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/text.h"
+#include "tools/dra/parameters.h"
 #include "tools/dra/quantity.h"
 
 namespace fracgpu::tools::dra {
@@ -37,16 +38,6 @@ void check_requests(const Json& object) {
                       "capacity out for all of the device",
                       shown(request.value("name", "")), shown(amount.text())));
     }
-  }
-}
-
-void check_configuration(const Json& allocation) {
-  for (const Json& each : allocation["devices"]["config"].items()) {
-    if (each["opaque"].value("driver", "") != kDriver) continue;
-    refuse(
-        fmt::format("the {} has an opaque configuration for {}, which understands none; remove "
-                    "it: the amount is said by capacity.requests.memory",
-                    each.value("source", "") == "FromClass" ? "DeviceClass" : "claim", kDriver));
   }
 }
 
@@ -84,7 +75,8 @@ Claim read_claim(const Json& object, const std::string& uid, const std::vector<D
               .name = metadata.value("name", ""),
               .uid = metadata.value("uid", ""),
               .devices = {},
-              .caps = {}};
+              .caps = {},
+              .environment = {}};
   if (claim.uid != uid) {
     refuse(
         fmt::format("there is another claim of that name by now, {} and not {}", claim.uid, uid));
@@ -92,7 +84,7 @@ Claim read_claim(const Json& object, const std::string& uid, const std::vector<D
   const Json& allocation = object["status"]["allocation"];
   if (!allocation.is_object()) refuse("the claim is not allocated");
   check_requests(object);
-  check_configuration(allocation);
+  claim.environment = environment_of(allocation);
   for (const Json& result : allocation["devices"]["results"].items()) {
     if (result.value("driver", "") != kDriver) continue;
     const Device& device = find(devices, result.value("device", ""));

@@ -24,14 +24,15 @@ struct Claim {
   std::vector<Allocated> devices;
   // Bytes by Device::key: what all parts of the device amount to.
   std::map<std::string, uint64_t> caps;
+  std::map<std::string, std::string> environment;  // of its containers; see parameters.h
 
   std::string label() const { return space + "/" + name; }
 };
 
 // What the API server says of a claim. Throws std::runtime_error with one line for the claim's
 // event where it is not what can be prepared: another claim of that name, not allocated, a device
-// that is not in `devices`, an amount of zero or above the device, a configuration that nobody here
-// understands.
+// that is not in `devices`, an amount of zero or above the device, a configuration that is not
+// understood.
 Claim read_claim(const Json& object, const std::string& uid, const std::vector<Device>& devices);
 
 }  // namespace fracgpu::tools::dra

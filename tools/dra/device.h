@@ -20,6 +20,8 @@ struct Device {
   uint64_t memory = 0;  // bytes that claims can have, whole MiB
   // Attributes; empty: not known.
   std::string vendor{}, product{}, uuid{}, parent{}, bus_id{}, driver_version{}, mode{};
+
+  bool operator==(const Device&) const = default;
 };
 
 // Of both vendors. Calls the drivers, which may hang; see ask_for_devices.

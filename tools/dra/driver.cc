@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
+#include "tools/dra/claim_status.h"
 #include "tools/dra/log.h"
 
 namespace fracgpu::tools::dra {
@@ -27,33 +29,44 @@ std::vector<Device> Driver::devices() const {
 }
 
 bool Driver::look() {
-  std::string listing, publishing;
+  std::string fault;
   try {
     std::vector<Device> found = ask_for_devices();
     const std::lock_guard lock(mutex_);
+    if (found != devices_) stale_ = true;
     devices_ = std::move(found);
     listed_ = true;
   } catch (const std::exception& error) {
-    listing = error.what();  // what was published stays
+    fault = error.what();  // what was published stays
   }
+  note(listing_fault_, fault);
+  return fault.empty() && keep_published();
+}
+
+bool Driver::keep_published() {
+  if (!knows_devices() || !stale_.exchange(false)) return true;
+  std::string fault;
   try {
     const std::vector<Device> all = devices();
-    if (listing.empty() && publisher_.publish(all)) {
+    if (publisher_.publish(all)) {
       ++published_;
       log("info", "published devices", {{"devices", all.size()}});
     }
   } catch (const std::exception& error) {
-    publishing = error.what();
+    fault = error.what();
+    stale_ = true;
   }
-  for (const std::string& fault : {listing, publishing}) {
-    if (!fault.empty()) log("error", fault);
+  note(publishing_fault_, fault);
+  return fault.empty();
+}
+
+void Driver::note(std::string& place, const std::string& fault) {
+  if (!fault.empty()) {
+    ++failed_looks_;
+    log("error", fault);
   }
-  const bool done = listing.empty() && publishing.empty();
-  if (!done) ++failed_looks_;
   const std::lock_guard lock(mutex_);
-  listing_fault_ = listing;
-  if (listing.empty()) publishing_fault_ = publishing;
-  return done;
+  place = fault;
 }
 
 bool Driver::knows_devices() const {
@@ -63,22 +76,34 @@ bool Driver::knows_devices() const {
 
 Driver::Ready Driver::prepare(const std::string& space, const std::string& name,
                               const std::string& uid) {
+  std::string path;
+  Json object;
   try {
     check_name(space);
     check_name(name);
-    const Json object = api_.get_again(
-        fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name));
+    path = fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name);
+    object = api_.get_again(path);
     Ready ready{.claim = read_claim(object, uid, devices()), .cdi = {}};
     ready.cdi = claims_.prepare(ready.claim);
     ++prepared_;
     Json caps = Json::object();
     for (const auto& [key, bytes] : ready.claim.caps) caps[key] = bytes;
     log("info", "prepared", {{"claim", ready.claim.label()}, {"uid", uid}, {"caps_bytes", caps}});
+    tell(path, object, "");
     return ready;
   } catch (const std::exception& error) {
     ++refused_;
     log("warning", error.what(), {{"claim", space + "/" + name}, {"uid", uid}});
+    if (std::as_const(object)["metadata"].value("uid", "") == uid) tell(path, object, error.what());
     throw;
+  }
+}
+
+void Driver::tell(const std::string& path, const Json& object, const std::string& fault) {
+  try {
+    if (const auto status = status_of(object, fault)) api_.apply(path + "/status", *status);
+  } catch (const ApiError& error) {
+    log("warning", error.what());
   }
 }
 

@@ -22,6 +22,9 @@ class Driver {
   // Looks at the devices and publishes what changed; what fails is logged and known until it does
   // not fail any more. Returns whether all of it was done.
   bool look();
+  // The second half of it, where somebody has said that the slices may be others.
+  bool keep_published();
+  void slices_changed() { stale_ = true; }
   bool knows_devices() const;  // they were listed once
 
   // A claim that is ready for its pods, with the names of all that its containers need.
@@ -42,6 +45,10 @@ class Driver {
 
  private:
   std::vector<Device> devices() const;
+  // Keeps, and logs, what is wrong in `place`; empty: nothing.
+  void note(std::string& place, const std::string& fault);
+  // Says in a claim's status how it went. It goes without: pods do not wait for it.
+  void tell(const std::string& path, const Json& object, const std::string& fault);
 
   const ApiClient& api_;
   PreparedClaims claims_;
@@ -52,6 +59,7 @@ class Driver {
   std::string listing_fault_ = "the GPUs were not listed yet";
   std::string publishing_fault_ = "nothing was published yet";
   std::string registration_fault_ = "kubelet has not registered this driver yet";
+  std::atomic<bool> stale_{true};  // what is published
   std::atomic<uint64_t> prepared_{0}, refused_{0}, unprepared_{0}, published_{0}, failed_looks_{0};
 };
 

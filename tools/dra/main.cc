@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <thread>
 
+#include "shim/base/clock.h"
 #include "tools/cdi/trusted_file.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
@@ -18,6 +20,7 @@
 #include "tools/dra/command.h"
 #include "tools/dra/kubelet_server.h"
 #include "tools/dra/log.h"
+#include "tools/dra/slice_watch.h"
 #include "tools/metrics/http_server.h"
 
 namespace fracgpu::tools::dra {
@@ -37,19 +40,26 @@ int print_slices(const DraOptions& options) {
   return kOk;
 }
 
-// Blocked in all threads, and waited for in this one.
-sigset_t ending_signals() {
+// Signals are blocked in all threads, and waited for in this one.
+constexpr int kSlicesChanged = SIGUSR1;
+sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
+  for (const int number : signals) sigaddset(&set, number);
   return set;
 }
 
+// The signal that came, or none.
+int wait_for(const sigset_t& set, time_t seconds) {
+  const timespec pause = {.tv_sec = seconds, .tv_nsec = 0};
+  return std::max(sigtimedwait(&set, nullptr, &pause), 0);
+}
+
 int serve(const DraOptions& options) {
-  const sigset_t ending = ending_signals();
+  const sigset_t ending = set_of({SIGTERM, SIGINT});
+  const sigset_t all = set_of({SIGTERM, SIGINT, kSlicesChanged});
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  signal(SIGPIPE, SIG_IGN);
   const ClaimPaths paths{.node = {.library = options.files + "/libfracgpu.so",
                                   .command = options.files + "/fracgpu",
                                   .files = options.files},
@@ -58,7 +68,7 @@ int serve(const DraOptions& options) {
   cdi::check_trusted(paths.node.library);
   cdi::check_trusted(paths.node.command);
   cdi::install_file(cdi::preload_path(paths.node), cdi::preload_text());
-  const ApiClient api(find_credentials(options.kubeconfig));
+  static const ApiClient api(find_credentials(options.kubeconfig));
   static Driver driver(api, PreparedClaims(paths), options.node);  // the server's thread stays
   if (!options.listen.empty()) {
     static HttpServer server(options.listen);
@@ -69,14 +79,30 @@ int serve(const DraOptions& options) {
                     {"/metrics", [] { return driver.metrics(); }}});
     }).detach();
   }
+  std::thread([&options] {
+    watch_slices(api, options.node, [] {
+      driver.slices_changed();
+      kill(getpid(), kSlicesChanged);
+    });
+  }).detach();
   std::optional<KubeletServer> kubelet;
-  for (timespec pause = {};;) {
-    const bool done = driver.look();
+  uint64_t next_look_ms = 0;
+  for (time_t pause = 0;;) {
+    const bool looks = coarse_now_ms() >= next_look_ms;
+    if (looks ? driver.look() : driver.keep_published()) {
+      if (looks) next_look_ms = coarse_now_ms() + 1000 * static_cast<uint64_t>(options.interval_s);
+      const uint64_t now_ms = coarse_now_ms();
+      pause = static_cast<time_t>((std::max(next_look_ms, now_ms) - now_ms) / 1000) + 1;
+    } else {
+      next_look_ms = 0;
+      pause = std::clamp<time_t>(2 * pause, kFirstPause_s, options.interval_s);
+    }
     // Claims cannot be judged before the devices are known.
     if (!kubelet && driver.knows_devices()) kubelet.emplace(driver, options.kubelet);
-    const time_t longest = options.interval_s;
-    pause.tv_sec = done ? longest : std::clamp<time_t>(2 * pause.tv_sec, kFirstPause_s, longest);
-    if (const int got = sigtimedwait(&ending, nullptr, &pause); got > 0) {
+    int got = wait_for(all, pause);
+    // More changes may be on their way, those of this driver itself among them.
+    if (got == kSlicesChanged) got = wait_for(ending, kFirstPause_s);
+    if (got != 0) {
       log("info", "ending", {{"signal", got}});
       return kOk;
     }

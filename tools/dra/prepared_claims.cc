@@ -106,6 +106,7 @@ std::string PreparedClaims::prepare(const Claim& claim) {
   make_folder(here);
   put(here + "/limit.conf", ceiling_text(claim));
   put(here + "/tenant", tenant + "\n");
+  put(fmt::format("{}/{}", here, kClaimName), claim.label() + "\n");
   LedgerFile ledger;
   Message error;
   if (ledger.open_or_create(tenant.c_str(), error) != LedgerFile::Result::ok) {
@@ -115,7 +116,12 @@ std::string PreparedClaims::prepare(const Claim& claim) {
   const Json mounts = Json::array({cdi::mount(here + "/limit.conf", kCeilingFile, cdi::Access::ro),
                                    cdi::mount(here + "/tenant", kTenantFile, cdi::Access::ro),
                                    cdi::mount(file, file, cdi::Access::rw)});
-  const Json device = {{"name", claim.uid}, {"containerEdits", {{"mounts", mounts}}}};
+  Json edits = {{"mounts", mounts}};
+  for (const auto& [name, value] : claim.environment) {
+    if (!edits.contains("env")) edits["env"] = Json::array();
+    edits["env"].push_back(fmt::format("{}={}", name, value));
+  }
+  const Json device = {{"name", claim.uid}, {"containerEdits", edits}};
   put(spec_path(claim.uid),
       cdi::spec_of("claim", paths_.node, Json::array({device})).dump() + "\n");
   return fmt::format("{}/claim={}", kDriver, claim.uid);
@@ -126,6 +132,7 @@ void PreparedClaims::unprepare(const std::string& uid) {
   const Descriptor locked = lock(paths_.run);
   remove_put(spec_path(uid));
   remove_file(layout::kFilePrefix + tenant);
+  remove_put(fmt::format("{}/{}", folder(uid), kClaimName));
   remove_put(folder(uid) + "/tenant");
   remove_put(folder(uid) + "/limit.conf");
   if (rmdir(folder(uid).c_str()) != 0 && errno != ENOENT) fail("remove", folder(uid), errno);

@@ -4,6 +4,7 @@
 //
 // Of a claim there are, in the order in which they are made:
 //   RUN/claims/UID/limit.conf, tenant      the ceiling and the tenant's name, mounted read-only
+//   RUN/claims/UID/name                    the claim's own name, for people
 //   /dev/shm/fracgpu-claim-UID             the ledger, mounted at the same place
 //   CDI/fracgpu.dev-claim-UID.json         the device fracgpu.dev/claim=UID, which names all that
 // and it goes in the opposite order. So a device that an engine finds has all that it mounts, at
@@ -17,13 +18,14 @@
 
 #include "tools/cdi/spec.h"
 #include "tools/dra/claim.h"
+#include "tools/machine/claim_names.h"
 
 namespace fracgpu::tools::dra {
 
 struct ClaimPaths {
   cdi::NodePaths node;  // what is mounted beside: the library and its preload file
   std::string cdi = "/var/run/cdi";
-  std::string run = "/run/fracgpu";
+  std::string run = kClaimsRun;
 };
 
 // Any thread, and several processes: a lock of the kernel's is held for as long as one prepares or

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include "tools/dra/slice_watch.h"
+
 namespace fracgpu::tools::dra {
 namespace {
 
@@ -17,8 +19,7 @@ bool Publisher::publish(const std::vector<Device>& devices) const {
                       {"name", node_},
                       {"uid", node["metadata"].value("uid", "")},
                       {"controller", true}};
-  const Json list = api_.get(fmt::format("{}?fieldSelector=spec.driver%3D{}%2Cspec.nodeName%3D{}",
-                                         kSlices, kDriver, node_));
+  const Json list = api_.get(slices_query(node_));
   const SliceChanges changes = changes_to(list["items"].items(), devices, node_, owner);
   for (const Json& slice : changes.replace) {
     api_.replace(fmt::format("{}/{}", kSlices, slice["metadata"].value("name", "")), slice);

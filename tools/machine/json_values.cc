@@ -20,6 +20,7 @@ Json json_of(const DeviceUse& device) {
 Json json_of(const TenantUse& tenant) {
   return {
       {"tenant", tenant.name},
+      {"claim", tenant.claim.empty() ? Json(nullptr) : Json(tenant.claim)},
       {"path", tenant.path},
       {"created_unix_s", tenant.created_unix_s},
       {"devices", array_of(tenant.devices)},

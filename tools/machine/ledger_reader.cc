@@ -23,6 +23,7 @@
 #include "shim/ledger/ledger_path.h"
 #include "tools/cli/descriptor.h"
 #include "tools/cli/plain_text.h"
+#include "tools/machine/claim_names.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -297,6 +298,7 @@ TenantUse read_tenant(const std::string& name) {
 TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
   TenantUse tenant;
   tenant.name = clean(name.c_str(), name.size());
+  tenant.claim = claim_name_of(tenant.name);
   tenant.path = std::string(kPrefix) + tenant.name;
   if (name.empty() || name.find('/') != std::string::npos) {
     throw std::runtime_error(fmt::format("'{}' is not a tenant's name", tenant.name));

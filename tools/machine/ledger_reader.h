@@ -90,6 +90,7 @@ struct RefusalUse {
 
 struct TenantUse {
   std::string name;
+  std::string claim;  // of Kubernetes, as "namespace/name"; empty: it is none, or not known
   std::string path;
   uint32_t owner_uid = 0;    // of the file
   uint32_t mode = 0;         // its permissions
