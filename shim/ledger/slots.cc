@@ -42,8 +42,10 @@ bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open)
   for (auto& reports : driver_reports_) reports.store(false, kRelaxed);  // an earlier ledger's
   for (int attempt = 0;; ++attempt) {
     if (open() != LedgerFile::Result::ok) return false;
-    reap_dead();
+    const bool reaped = reap_dead_for_all_who_join();
     if (claim_slot(self, error)) return true;
+    // All slots may be those of the dead.
+    if (!reaped && reap_dead() && claim_slot(self, error)) return true;
     // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
     const bool removed = !file_.is_current();
     file_.close();
