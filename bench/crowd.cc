@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -33,7 +34,7 @@ namespace {
 constexpr int kMostWorkers = 64;
 constexpr int kSamples = 128;  // per worker and round
 
-enum class Operation { alloc_free, memory_info, leave };
+enum class Operation { alloc_free, alloc_free_async, memory_info, leave };
 
 struct Worker {
   uint64_t began_ns, ended_ns, cpu_ns;
@@ -59,12 +60,23 @@ uint64_t cpu_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+void* own_stream(const Driver& driver) {
+  static void* stream = nullptr;
+  if (stream == nullptr) driver.create_stream(&stream, 0);
+  return stream;
+}
+
 bool call(const Driver& driver, Operation operation) {
   if (operation == Operation::memory_info) {
     size_t free = 0, total = 0;
     return driver.memory_info(&free, &total) == 0;
   }
   unsigned long long pointer = 0;
+  if (operation == Operation::alloc_free_async) {
+    void* const stream = own_stream(driver);
+    return driver.allocate_async(&pointer, 2u << 20, stream) == 0 &&
+           driver.free_async(pointer, stream) == 0;
+  }
   return driver.allocate(&pointer, 4096) == 0 && driver.free(pointer) == 0;
 }
 
@@ -134,7 +146,9 @@ class Crowd {
     }
     close(descriptor);
     complete_ = static_cast<int>(children_.size()) == processes;
-    if (complete_) wait();  // until all have their context
+    if (!complete_) return;
+    wait();  // until all are loaded
+    wait();  // until all have their context and an allocation
   }
 
   ~Crowd() {
@@ -162,6 +176,11 @@ class Crowd {
     shared_->count = count;
     wait();
     wait();
+    return last_round_ns();
+  }
+
+  // The same of the round before; after construction, of everybody's first call and what it makes.
+  uint64_t last_round_ns() const {
     uint64_t began = UINT64_MAX, ended = 0;
     for (int i = 0; i < processes(); ++i) {
       began = std::min(began, worker(i).began_ns);
@@ -213,15 +232,54 @@ void at_once(benchmark::State& state, Operation operation, int count, bool own_n
   samples.report(state);
 }
 
+// Each process opens the driver and makes its context and its first allocation, all at once; one
+// operation is all of it in all of them. The tenant is a new one, or the same that as many others
+// have left by their ends, with memory that nobody freed. On a common node the simulated NVML would
+// look at all processes several times for each of them.
+void first_call(benchmark::State& state, bool is_new_tenant) {
+  const int processes = static_cast<int>(state.range(0));
+  double wall = 0, cpu = 0;
+  Samples samples;
+  const char* const tenant = getenv("FRACGPU_TENANT");
+  const std::string ledger = std::string("/dev/shm/fracgpu-") + (tenant != nullptr ? tenant : "");
+  crowd.reset();
+  crowd = std::make_unique<Crowd>(processes, true);  // makes the nodes
+  for (auto _ : state) {
+    crowd.reset();
+    if (is_new_tenant && tenant != nullptr) unlink(ledger.c_str());
+    crowd = std::make_unique<Crowd>(processes, true);
+    if (!crowd->good()) {
+      crowd.reset();
+      return state.SkipWithError("a process failed");
+    }
+    const auto ns = static_cast<double>(crowd->last_round_ns());
+    state.SetIterationTime(ns * 1e-9);
+    wall += ns;
+    for (int i = 0; i < processes; ++i) {
+      const Worker& worker = crowd->worker(i);
+      cpu += static_cast<double>(worker.cpu_ns);
+      samples.add(worker.ended_ns - worker.began_ns);
+    }
+  }
+  const auto rounds = static_cast<double>(state.iterations());
+  state.counters["ns_per_op"] = wall / rounds;
+  state.counters["cpu_ns_per_process"] = cpu / rounds / processes;
+  samples.report(state);
+}
+
 void numbers_of_processes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgName("processes")->Arg(1)->Arg(8)->Arg(64)->UseManualTime();
 }
 BENCHMARK_CAPTURE(at_once, alloc_free, Operation::alloc_free, 16384, false)
     ->Apply(numbers_of_processes);
+BENCHMARK_CAPTURE(at_once, alloc_free_async, Operation::alloc_free_async, 16384, false)
+    ->Apply(numbers_of_processes);
 BENCHMARK_CAPTURE(at_once, memory_info, Operation::memory_info, 1024, false)
     ->Apply(numbers_of_processes);
 BENCHMARK_CAPTURE(at_once, memory_info_own_node, Operation::memory_info, 65536, true)
     ->Apply(numbers_of_processes);
+BENCHMARK_CAPTURE(first_call, of_a_new_tenant, true)->Apply(numbers_of_processes);
+BENCHMARK_CAPTURE(first_call, where_others_died, false)->Apply(numbers_of_processes);
 
 }  // namespace
 
@@ -230,15 +288,21 @@ int run_worker(int descriptor, int index) {
   Shared* shared = map_shared(descriptor);
   if (shared == nullptr) return 1;
   close(descriptor);
+  Worker& mine = shared->worker[index];
+  pthread_barrier_wait(&shared->barrier);
+  const uint64_t cpu_before = cpu_ns();
+  mine.began_ns = now_ns();
   const Driver& driver = Driver::get();
   // One allocation stays, as in any real program: the others share its chunk.
   unsigned long long stays = 0;
   if (driver.allocate(&stays, 4096) != 0) shared->failed = true;
+  mine.ended_ns = now_ns();
+  mine.cpu_ns = cpu_ns() - cpu_before;
   pthread_barrier_wait(&shared->barrier);
   for (;;) {
     pthread_barrier_wait(&shared->barrier);
     if (shared->operation == Operation::leave) return 0;
-    run_round(driver, *shared, shared->worker[index]);
+    run_round(driver, *shared, mine);
     pthread_barrier_wait(&shared->barrier);
   }
 }

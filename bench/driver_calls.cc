@@ -244,6 +244,29 @@ BENCHMARK_CAPTURE(process_start, capped, true, {"/bin/true"})->UseRealTime();
 BENCHMARK_CAPTURE(process_start, first_allocation, true, {"/proc/self/exe", kOneAllocation})
     ->UseRealTime();
 
+// From the first posix_spawn to the last end of 16 programs that start at once; a time of all.
+void process_starts_at_once(benchmark::State& state, bool capped) {
+  constexpr int kPrograms = 16;
+  std::vector<char*> environment = environment_of_child(capped);
+  char program[] = "/bin/true";
+  char* const arguments[] = {program, nullptr};
+  for (auto _ : state) {
+    int failed = 0;
+    pid_t children[kPrograms] = {};
+    for (pid_t& child : children) {
+      failed |= posix_spawn(&child, program, nullptr, nullptr, arguments, environment.data());
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      if (child > 0) waitpid(child, &status, 0);
+      failed |= status;
+    }
+    if (failed != 0) return state.SkipWithError("a program failed");
+  }
+}
+BENCHMARK_CAPTURE(process_starts_at_once, no_cap, false)->UseRealTime();
+BENCHMARK_CAPTURE(process_starts_at_once, capped, true)->UseRealTime();
+
 int one_allocation() {
   unsigned long long pointer = 0;
   return Driver::get().allocate(&pointer, kSmall);

@@ -29,6 +29,8 @@ TARGETS = [
     (r"^launch_(kernel|graph/kernel)", "+0 ns"),
     (r"^hip_malloc_free/", "+100 ns"),
     (r"^process_start/(no_cap|capped)", "+150 us"),
+    (r"^first_call/.*:8/", "+1 ms"),
+    (r"^first_call/.*:64/", "+5 ms"),
 ]
 
 

@@ -212,6 +212,8 @@ constexpr int64_t lock_offset(uint32_t slot) {
 constexpr int64_t growing_offset(uint32_t slot) {
   return lock_offset(kMaxSlots) + slot;
 }
+// Held by the one of those who join at once that looks for the dead.
+inline constexpr int64_t kReapLock = growing_offset(kMaxSlots);
 
 // The slots of 64 that are claimed, by both bitmaps.
 inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {

@@ -166,6 +166,15 @@ void* find_symbol(std::string_view soname, const char* name) {
   return found;
 }
 
+uint64_t objects_loaded() {
+  uint64_t count = 0;
+  for_each_object([&](const dl_phdr_info& info) {
+    count = info.dlpi_adds;
+    return true;
+  });
+  return count;
+}
+
 Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* context) {
   Loaded found;
   for_each_object([&](const dl_phdr_info& info) {

@@ -29,6 +29,9 @@ struct Loaded {
   }
 };
 
+// How many objects were ever loaded; costs no walk over them.
+uint64_t objects_loaded();
+
 // The first loaded object, in the order of loading, for which wanted(object) is true; one without a
 // dynamic section where there is none. `wanted` is called under the dynamic linker's lock.
 Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* context);

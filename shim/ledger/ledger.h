@@ -279,6 +279,10 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
+  bool reap_dead(int fd);  // of the file
+  // False, at once, while another one that joins does it: 64 that start where 64 have died would
+  // otherwise ask 64 times about each.
+  bool reap_dead_for_all_who_join();
   void wipe_slot(uint32_t slot);
   void note_slots_used();
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);

@@ -3,11 +3,13 @@
 //
 // A slot's cells are zeroed before it is unmarked: a process that dies in between leaves too much
 // counted, never too little.
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "shim/base/byte_lock.h"
 #include "shim/ledger/invariants.h"
 #include "shim/ledger/ledger.h"
 
@@ -104,10 +106,32 @@ bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bo
 }
 
 bool Ledger::reap_dead() {
-  layout::Ledger& ledger = *file_.map();
   Message ignored;
   const int fd = file_.reopen(ignored);
   if (fd < 0) return false;
+  const bool freed = reap_dead(fd);
+  ::close(fd);
+  return freed;
+}
+
+bool Ledger::reap_dead_for_all_who_join() {
+  Message ignored;
+  const int fd = file_.reopen(ignored);
+  if (fd < 0) return false;
+  struct flock lock = byte_lock(F_WRLCK, layout::kReapLock);
+  const bool mine = fcntl(fd, F_OFD_SETLK, &lock) == 0;
+  if (mine) {
+    reap_dead(fd);
+    // By name: a child forked meanwhile shares the description and would keep the lock.
+    lock.l_type = F_UNLCK;
+    fcntl(fd, F_OFD_SETLK, &lock);
+  }
+  ::close(fd);
+  return mine;
+}
+
+bool Ledger::reap_dead(int fd) {
+  layout::Ledger& ledger = *file_.map();
   uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
   uint64_t living[kMaxDevices];
   std::fill(std::begin(living), std::end(living), kMaxUnits);
@@ -123,7 +147,6 @@ bool Ledger::reap_dead() {
     any = true;
   });
   awaits_dead_.store(awaited, kRelaxed);
-  ::close(fd);
   if (!any) return false;
 
   GrowLock lock(file_);

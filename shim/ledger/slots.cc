@@ -42,8 +42,10 @@ bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open)
   for (auto& reports : driver_reports_) reports.store(false, kRelaxed);  // an earlier ledger's
   for (int attempt = 0;; ++attempt) {
     if (open() != LedgerFile::Result::ok) return false;
-    reap_dead();
+    const bool reaped = reap_dead_for_all_who_join();
     if (claim_slot(self, error)) return true;
+    // All slots may be those of the dead.
+    if (!reaped && reap_dead() && claim_slot(self, error)) return true;
     // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
     const bool removed = !file_.is_current();
     file_.close();
@@ -136,18 +138,17 @@ void Ledger::note_slots_used() {
   ledger.slots_used.store(layout::encode(used), std::memory_order_release);
 }
 
+// With the lock held. A row that no device has is all zero, and on pages of its own: nobody shall
+// wait for the page faults.
 void Ledger::wipe_slot(uint32_t slot) {
   layout::Ledger& ledger = *file_.map();
-  for (auto& cells : ledger.cells) {
-    cells[slot].held_and_lease.store(0, kRelaxed);
-    cells[slot].peak.store(0, kRelaxed);
-    cells[slot].overhead.store(0, kRelaxed);
-  }
-  for (auto& sharing : ledger.sharing) {
-    sharing[slot].exported_and_imported.store(0, kRelaxed);
-  }
-  for (auto& allocations : ledger.allocations) {
-    allocations[slot].time_and_count.store(0, kRelaxed);
+  for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
+    if (ledger.devices[i].cap.load(kRelaxed) == 0) continue;
+    ledger.cells[i][slot].held_and_lease.store(0, kRelaxed);
+    ledger.cells[i][slot].peak.store(0, kRelaxed);
+    ledger.cells[i][slot].overhead.store(0, kRelaxed);
+    ledger.sharing[i][slot].exported_and_imported.store(0, kRelaxed);
+    ledger.allocations[i][slot].time_and_count.store(0, kRelaxed);
   }
   ledger.slots[slot].orphaned.store(0, kRelaxed);
   ledger.slots[slot].importing.store(0, kRelaxed);

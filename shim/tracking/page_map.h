@@ -5,7 +5,7 @@
 // place in a leaf of 32. A hash table finds the leaf, which is one for 64 MiB: calls that go
 // through addresses in their order find what they need in the caches. Other keys, and the second
 // one of a page, lie in a hash table, which in most programs stays empty. Memory comes straight
-// from mmap, but for the first two leaves.
+// from mmap.
 #pragma once
 
 #include <sys/mman.h>
@@ -120,8 +120,7 @@ class PageMap {
 
   static constexpr int kLeafBits = 5;
   static constexpr size_t kLeafEntries = size_t{1} << kLeafBits;
-  static constexpr size_t kFirstLeaves = 2;
-  static constexpr size_t kMoreLeaves = 32;
+  static constexpr size_t kMoreLeaves = 32;  // of 1 KiB each
 
   struct Leaf {
     uint64_t key = 0;  // the `neighbourhood` of its entries
@@ -210,9 +209,8 @@ class PageMap {
   HashTable<Entry, 16, kSkip> others_;
   uint64_t idle_ = 0;          // key of a leaf that became empty; it may be gone or used again
   Entry* recycled_ = nullptr;  // leaves that are free
-  Entry* fresh_ = first_[0];   // leaves that were never used
-  size_t fresh_left_ = kFirstLeaves;
-  Entry first_[kFirstLeaves][kLeafEntries] = {};
+  Entry* fresh_ = nullptr;     // leaves that were never used
+  size_t fresh_left_ = 0;
 };
 
 }  // namespace fracgpu

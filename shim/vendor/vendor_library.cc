@@ -55,8 +55,14 @@ std::string_view VendorLibrary::soname() const {
 }
 
 bool VendorLibrary::resolve_now() {
+  // Before it is looked for: one that comes meanwhile makes it more.
+  const uint64_t objects = elf::objects_loaded();
+  if (objects == absent_among_.load(std::memory_order_relaxed)) return false;
   const elf::Loaded loaded = find_library();
-  if (loaded.dynamic == nullptr) return false;
+  if (loaded.dynamic == nullptr) {
+    absent_among_.store(objects, std::memory_order_relaxed);
+    return false;
+  }
   const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
   if (*loaded.path != '\0' &&
       (real_dlopen == nullptr ||

@@ -120,6 +120,7 @@ class VendorLibrary {
   const FunctionTable& functions_;
   Refusal refusal_;
   std::atomic<bool> resolved_{false};
+  std::atomic<uint64_t> absent_among_{UINT64_MAX};  // so many objects; see elf::objects_loaded
   std::atomic<bool> stands_before_another_{false};
   std::atomic<bool> refusal_said_{false};
   std::atomic<uintptr_t> begin_{0}, end_{0};  // where it lies; written before `resolved_`

@@ -2,8 +2,10 @@
 // so that each answer can be compared with a model to the unit.
 #include "shim/ledger/ledger.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/base/byte_lock.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -312,6 +315,29 @@ TEST(LedgerTest, TheDeadHaveNoAllocations) {
     EXPECT_EQ(map.slots[slot].orphaned.load(), exports ? 1u : 0u);
     EXPECT_EQ(map.allocations[device][slot].time_and_count.load(), 0u);
   }
+}
+
+TEST(LedgerTest, OneOfThoseThatJoinAtOnceLooksForTheDead) {
+  ScratchTenant tenant;
+  int device = -1;
+  auto alive = member(tenant, 100 * kMiB, &device);
+  Refusal refusal;
+  const auto die_with = [&](uint64_t bytes) {
+    auto dead = member(tenant, 100 * kMiB, &device);
+    ASSERT_TRUE(dead->reserve(device, units(bytes), refusal));
+  };
+  die_with(20 * kMiB);
+  const int fd = open(alive->path(), O_RDWR | O_CLOEXEC);
+  struct flock looking = byte_lock(F_WRLCK, layout::kReapLock);
+  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &looking), 0);
+  auto beside = member(tenant, 100 * kMiB, &device);
+  EXPECT_EQ(alive->held(device), units(20 * kMiB));
+  // Who needs what the dead have looks in any case: the other one may be stopped.
+  EXPECT_TRUE(beside->reserve(device, units(90 * kMiB), refusal));
+  close(fd);
+  die_with(5 * kMiB);
+  member(tenant, 100 * kMiB, &device);
+  EXPECT_EQ(alive->held(device), units(90 * kMiB));
 }
 
 // What the driver has not let go of yet: all of the process with this host PID.
