@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs tests/run.sh in a root of another Debian release, with this machine's kernel. The root and what was built in it
-# stay in build/roots, so a second run builds only what has changed. Exit status as of tests/run.sh; 77: no such root
-# can be had here.
+# Runs tests/run.sh in a root of another release of Debian or Ubuntu, with this machine's kernel. The root and what was
+# built in it stay in build/roots, so a second run builds only what has changed. Exit status as of tests/run.sh; 77: no
+# such root can be had here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage="usage: tests/other_release.sh debian-12|debian-13 [ARGUMENT OF tests/run.sh ...]"
+usage="usage: tests/other_release.sh debian-12|debian-13|ubuntu-24.04 [ARGUMENT OF tests/run.sh ...]"
 case ${1-} in
-  debian-12 | debian-13) release=$1 && shift ;;
+  debian-12 | debian-13 | ubuntu-24.04) release=$1 && shift ;;
   -h | --help) echo "$usage" && exit ;;
   *) echo "$usage" >&2 && exit 2 ;;
 esac
