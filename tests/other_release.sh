@@ -29,6 +29,8 @@ find "$root/fracgpu-tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} 
 git ls-files -z --cached --others --exclude-standard |
   tar --null --files-from=- --ignore-failed-read --create | tar -C "$root/fracgpu-tree" --extract
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
+# The mirror is this machine's, and so is the way to it: proxies, and whether a mirror that stands still is good.
+apt-config dump | sed -nE '/^Acquire::(https?::|Check-).*"[^"]/p' >"$root/etc/apt/apt.conf.d/99machine"
 
 # The new root is the root of a mount namespace, and not a chroot, in which no container could be made.
 export root
