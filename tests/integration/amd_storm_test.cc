@@ -83,7 +83,7 @@ TEST_P(AmdStorm, KilledAtRandomNothingIsLostAndTheCapHolds) {
   auto last = start("256MiB", "init fill 4MiB wait");
   const auto lines = last->read_until_ready();
   EXPECT_GE(field(lines.back(), "count="), 62) << "something leaked";
-  EXPECT_EQ(ledger().total_held(key()), node_->tenant_used(0, tenant_));
+  EXPECT_EQ(ledger().total_held(key()), node_->tenant_used(0, tenant_)) << ledger().describe(key());
 }
 
 // The kernel has unlisted the process, and does not come to freeing its memory.
