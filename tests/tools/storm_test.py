@@ -78,7 +78,10 @@ class Storm:
             words = file.read().split()
         # The PID is that of a witness that lives as long as its lock is held.
         if words and is_there(report):
-            os.kill(int(words[0]), signal.SIGKILL)
+            try:
+                os.kill(int(words[0]), signal.SIGKILL)
+            except ProcessLookupError:  # it has ended since
+                return
             self.kills["command"] += 1
             self.killed.add(number)
 
