@@ -10,7 +10,7 @@ usage() {
     "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
-    "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12 or debian-13" >&2
+    "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
   exit 2
 }
 
@@ -85,6 +85,7 @@ case $part in
   debian-11) suite=bullseye packages= proof=rootfs.tar ;;
   debian-12) suite=bookworm packages= proof=rootfs.tar ;;
   debian-13) suite=trixie packages= proof=rootfs.tar ;;
+  ubuntu-24.04) suite=noble packages= proof=rootfs.tar ;;
   *) usage ;;
 esac
 
@@ -115,7 +116,10 @@ mirrors() {
   done
 }
 
-mirror=$(mirrors | awk '$1 ~ /debian\/?$/ && $2 !~ /security/ { print $1; exit }')
+mirror_of() { # mirror_of debian|ubuntu
+  mirrors | awk -v archive="$1" '$1 ~ archive "/?$" && $2 !~ /security/ { print $1; exit }'
+}
+mirror=$(mirror_of debian)
 [ -n "$mirror" ] || skip "no Debian mirror in this machine's apt configuration"
 
 work=$(mktemp -d) || skip "no temporary directory"
@@ -198,13 +202,31 @@ sys.stdout.buffer.write(web.urlopen(request, timeout=60).read(1048576))' "$uri" 
   [ "$found" = "$expected  -" ] || skip "$package has other headers now"
 }
 
+# Where apt here has no mirror of Ubuntu, debootstrap has one. All its suites are made by one script, which is named since
+# debootstrap may be older than the suite. The parts come from Debian in this root too: apt does not use what is disabled,
+# and mirrors() reads it.
+bootstrap_ubuntu() { # bootstrap_ubuntu SUITE ROOT
+  keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+  if [ ! -f "$keys" ]; then
+    fetch trixie main "$work/keys" ubuntu-keyring
+    keys=$work/keys$keys
+  fi
+  debootstrap --variant=minbase --components=main,universe --force-check-gpg --keyring="$keys" "$1" "$2" \
+    "$(mirror_of ubuntu)" gutsy || return 1
+  printf 'Enabled: no\nTypes: deb\nURIs: %s\nSuites: sid\nComponents: main\n' "$mirror" \
+    >"$2/etc/apt/sources.list.d/debian.sources"
+}
+
 # Made beside where it goes, since /tmp may forbid devices; without what only the making needed.
 make_root() { # make_root SUITE DESTINATION
   command -v debootstrap >/dev/null 2>&1 || skip "debootstrap is not on this machine"
   [ "$(id -u)" = 0 ] || skip "only root can make a root filesystem"
   root=$2/root
   rm -rf "$root"
-  debootstrap --variant=minbase "$1" "$root" "$mirror" >"$work/log" 2>&1 || skip "debootstrap cannot make $1"
+  case $part in
+    ubuntu-*) bootstrap_ubuntu "$1" "$root" ;;
+    *) debootstrap --variant=minbase "$1" "$root" "$mirror" ;;
+  esac >"$work/log" 2>&1 || skip "debootstrap cannot make $1"
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb
   tar -C "$root" -cf "$2/rootfs.tar" . || skip "cannot write the archive"
   rm -rf "$root"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs tests/run.sh in a root of another Debian release, with this machine's kernel. The root and what was built in it
-# stay in build/roots, so a second run builds only what has changed. Exit status as of tests/run.sh; 77: no such root
-# can be had here.
+# Runs tests/run.sh in a root of another release of Debian or Ubuntu, with this machine's kernel. The root and what was
+# built in it stay in build/roots, so a second run builds only what has changed. Exit status as of tests/run.sh; 77: no
+# such root can be had here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage="usage: tests/other_release.sh debian-12|debian-13 [ARGUMENT OF tests/run.sh ...]"
+usage="usage: tests/other_release.sh debian-12|debian-13|ubuntu-24.04 [ARGUMENT OF tests/run.sh ...]"
 case ${1-} in
-  debian-12 | debian-13) release=$1 && shift ;;
+  debian-12 | debian-13 | ubuntu-24.04) release=$1 && shift ;;
   -h | --help) echo "$usage" && exit ;;
   *) echo "$usage" >&2 && exit 2 ;;
 esac
@@ -29,6 +29,8 @@ find "$root/fracgpu-tree" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} 
 git ls-files -z --cached --others --exclude-standard |
   tar --null --files-from=- --ignore-failed-read --create | tar -C "$root/fracgpu-tree" --extract
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
+# The mirror is this machine's, and so is the way to it: proxies, and whether a mirror that stands still is good.
+apt-config dump | sed -nE '/^Acquire::(https?::|Check-).*"[^"]/p' >"$root/etc/apt/apt.conf.d/99machine"
 
 # The new root is the root of a mount namespace, and not a chroot, in which no container could be made.
 export root

@@ -5,6 +5,8 @@
 // the library is built without exceptions, and its memory is its own.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,6 +28,15 @@ void operator delete(void* pointer) noexcept {
 }
 void operator delete(void* pointer, size_t) noexcept {
   free(pointer);
+}
+
+// LLVM's libunwind may be built with _FORTIFY_SOURCE; musl has no checked functions.
+extern "C" int __vfprintf_chk(FILE* out, int, const char* format, va_list arguments) {
+  return vfprintf(out, format, arguments);
+}
+extern "C" int __vsnprintf_chk(char* out, size_t size, int, size_t, const char* format,
+                               va_list arguments) {
+  return vsnprintf(out, size, format, arguments);
 }
 
 // Musl has it from 1.2.4 on.

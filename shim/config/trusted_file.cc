@@ -8,6 +8,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cstdint>
+
 namespace fracgpu {
 namespace {
 

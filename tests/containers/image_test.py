@@ -169,11 +169,21 @@ def test_image_says_what_it_is():
                                  "755 0 /usr/lib/libfracgpu.so\n/usr/lib/libfracgpu.so\n"), out
 
 
+def expect_refused(reason, *options, **arguments):
+    """The build fails and says why. On a crowded machine buildah 1.39 now and then loses what the failing command said,
+    whatever is built; then it is asked again."""
+    for _ in range(5):
+        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", *options, BASE=debian(),
+                             **arguments)
+        assert status != 0, f"not refused: {reason}: {said}"
+        if reason in said:
+            return
+    raise AssertionError(f"not said: {reason}: {said}")
+
+
 def test_senseless_sizes_are_refused():
     for memory in ("", "8gb", "eight", "-1", "1.2.3", "0", "0.0", ".5", "4 4"):
-        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile", *binaries(), BASE=debian(),
-                             MEMORY_GB=memory)
-        assert status != 0 and f"MEMORY_GB={memory} is not understood" in said, f"'{memory}': {said}"
+        expect_refused(f"MEMORY_GB={memory} is not understood", *binaries(), MEMORY_GB=memory)
 
 
 def test_base_that_cannot_run_it_is_refused():
@@ -183,9 +193,7 @@ def test_base_that_cannot_run_it_is_refused():
         with open(f"{folder}/out/usr/bin/fracgpu", "w", encoding="ascii") as file:
             file.write("#!/no/such/loader\n")
         os.chmod(f"{folder}/out/usr/bin/fracgpu", 0o755)
-        status, said = build("localhost/fracgpu:refused", f"{SOURCE}/containers/Dockerfile",
-                             f"--build-context=build={folder}", BASE=debian(), MEMORY_GB=8)
-        assert status != 0 and f"programs of {debian()} cannot be capped" in said, said
+        expect_refused(f"programs of {debian()} cannot be capped", f"--build-context=build={folder}", MEMORY_GB=8)
 
 
 def test_health_check():

@@ -1,5 +1,7 @@
 // Every way to look a driver's function up leads to the cap, and every other look-up that passes
 // through the interposer is answered as if the library were not there.
+#include <signal.h>
+
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
@@ -109,6 +111,14 @@ TEST_F(InterposerTest, ProgramsUnderASanitizer) {
     Environment options = {{"LD_PRELOAD", TEST_SHIM},
                            {"ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0"},
                            {"LSAN_OPTIONS", "detect_leaks=0"}};
+    // gcc 13's leak sanitizer and glibc 2.39 call each other for ever once a library with
+    // thread-local variables is opened.
+    Environment alone = bare() + options;
+    alone["LD_PRELOAD"] = "";
+    if (run({"timeout", "--signal=KILL", "30", program}, alone).status == 128 + SIGKILL) {
+      std::printf("left out, as it does not end without the library either: %s\n", program.c_str());
+      continue;
+    }
     if (program.ends_with("_memory")) {
       // Whatever a driver that it did not compile writes is uninitialised to it. So it is started,
       // looks for a driver where there is none, and says so.

@@ -15,6 +15,7 @@ from machine import BUILD, COMMAND, Machine, main
 
 CAMPAIGN = "FRACGPU_CAMPAIGN" in os.environ
 LAUNCHES, AT_ONCE = (1000, 1000) if CAMPAIGN else (200, 100)
+KILLS = 6  # of either kind, at least
 PATIENCE_S = 600
 
 
@@ -77,7 +78,10 @@ class Storm:
             words = file.read().split()
         # The PID is that of a witness that lives as long as its lock is held.
         if words and is_there(report):
-            os.kill(int(words[0]), signal.SIGKILL)
+            try:
+                os.kill(int(words[0]), signal.SIGKILL)
+            except ProcessLookupError:  # it has ended since
+                return
             self.kills["command"] += 1
             self.killed.add(number)
 
@@ -90,9 +94,10 @@ def test_storm():
         daemons, launched = set(), 0
         end = time.monotonic() + PATIENCE_S
         try:
-            while launched < LAUNCHES or storm.running:
+            # How many are killed among so many launches is chance, and depends on the machine.
+            while launched < LAUNCHES or min(storm.kills.values()) < KILLS or storm.running:
                 assert time.monotonic() < end, f"{len(storm.running)} were never served: seed {seed}"
-                while launched < LAUNCHES and len(storm.running) < AT_ONCE:
+                while len(storm.running) < AT_ONCE and (launched < LAUNCHES or min(storm.kills.values()) < KILLS):
                     if storm.launch(launched):
                         daemons.add(launched)
                     launched += 1
@@ -122,7 +127,6 @@ def test_storm():
         assert m.fracgpu("run", "--fraction", everything, "--", "true")[0] == 0
         served = sum(entry.name.startswith("at-") for entry in os.scandir(m.folder))
         print(f"{launched} launches, {served} served, killed: {storm.kills}")
-        assert storm.kills["run"] > 5 and storm.kills["command"] > 5
 
 
 main([test_storm])

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/text.h"
@@ -21,7 +22,7 @@ constexpr char kCapacity[] = "memory";
   throw std::runtime_error(line);
 }
 
-std::string shown(const std::string& text) {
+std::string shown(std::string_view text) {
   return std::string(fracgpu::quoted(text).view());
 }
 
@@ -41,7 +42,7 @@ void check_requests(const Json& object) {
   }
 }
 
-const Device& find(const std::vector<Device>& devices, const std::string& name) {
+const Device& find(const std::vector<Device>& devices, std::string_view name) {
   const auto found = std::find_if(devices.begin(), devices.end(),
                                   [&](const Device& device) { return device.name == name; });
   if (found != devices.end()) return *found;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <string_view>
 
 #include "tools/cli/json.h"
 #include "tools/cli/judged_file.h"
@@ -55,7 +56,7 @@ std::string data_of(const Json& from, const std::string& field, const std::strin
   return whole(path.front() == '/' ? path : folder + "/" + path);
 }
 
-const Json& named(const Json& list, const std::string& name, const char* kind) {
+const Json& named(const Json& list, std::string_view name, const char* kind) {
   for (const Json& each : list.items()) {
     if (each.value("name", "") == name) return each[kind];
   }
