@@ -138,12 +138,10 @@ void Ledger::note_slots_used() {
   ledger.slots_used.store(layout::encode(used), std::memory_order_release);
 }
 
-// With the lock held. A row that no device has is all zero, and on pages of its own: nobody shall
-// wait for the page faults.
+// Also in rows that no device has: what a damaged ledger says there would be this process's.
 void Ledger::wipe_slot(uint32_t slot) {
   layout::Ledger& ledger = *file_.map();
   for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
-    if (ledger.devices[i].cap.load(kRelaxed) == 0) continue;
     ledger.cells[i][slot].held_and_lease.store(0, kRelaxed);
     ledger.cells[i][slot].peak.store(0, kRelaxed);
     ledger.cells[i][slot].overhead.store(0, kRelaxed);
