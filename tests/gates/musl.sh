@@ -30,8 +30,8 @@ for version in musl-1.2.3 musl-1.2.5; do
   "$fetch" $version "$parts/$version" || continue
   loader=$(find "$parts/$version" -name libc.so -type f)
   rm -f "/dev/shm/fracgpu-$tenant"
-  "$cc" -O1 -fPIC -shared -nostdlib -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$here/old_driver.c"
-  "$cc" -O1 -fno-stack-protector -nodefaultlibs -Wl,--dynamic-linker="$loader" -o "$work/client" "$here/old_client.c" \
+  "$cc" -O1 -U_FORTIFY_SOURCE -fPIC -shared -nostdlib -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$here/old_driver.c"
+  "$cc" -O1 -U_FORTIFY_SOURCE -fno-stack-protector -nodefaultlibs -Wl,--dynamic-linker="$loader" -o "$work/client" "$here/old_client.c" \
     "$loader"
   run $version "without a cap" FRACGPU_TENANT=$tenant <<'EXPECTED'
 no glibc
