@@ -168,12 +168,16 @@ class Soak:
             self.count("rests in which the driver itself was held")
             return None
 
-    def fracgpu(self, *arguments, user=0):
-        """Its output, or None when it failed; it says why in a line."""
+    def fracgpu(self, *arguments, user=0, at_rest=False):
+        """Its output, or None when it failed; it says why in a line. `at_rest`: as in `shown_at_rest`."""
         try:
             done = subprocess.run([f"{self.build}/fracgpu", *arguments], capture_output=True, text=True, check=False,
-                                  timeout=STEP_S, env=self.environment, user=user, group=user, extra_groups=[])
+                                  timeout=5 if at_rest else STEP_S, env=self.environment, user=user, group=user,
+                                  extra_groups=[])
         except subprocess.TimeoutExpired:
+            if at_rest:
+                self.count("rests in which the driver itself was held")
+                return None
             self.told.check("hangs", False, lambda: f"fracgpu {' '.join(arguments)}")
             return None
         self.told.check("hangs", True, str)
@@ -201,11 +205,11 @@ class Soak:
         except OSError:
             return ""
 
-    def ledger_use(self, name, alive=False):
+    def ledger_use(self, name, alive=False, at_rest=False):
         """Bytes that the tenant's ledger counts; 0 without one, None where it cannot be told."""
         if not os.path.exists(f"/dev/shm/fracgpu-{name}"):
             return 0
-        out = self.fracgpu("status", name, "--json")
+        out = self.fracgpu("status", name, "--json", at_rest=at_rest)
         if out is None:
             return None
         devices = [device for tenant in json.loads(out)["tenants"] for device in tenant["devices"]]
@@ -394,7 +398,7 @@ class Soak:
                 break
         shown = self.shown_at_rest() if ready else None
         if shown is not None:
-            ledger = self.ledger_use(tenant.name, alive=True)
+            ledger = self.ledger_use(tenant.name, alive=True, at_rest=True)
             node = sum(use["context_bytes"] + use["allocation_bytes"] for process in shown["processes"]
                        if process["tenant"] == tenant.name and not process["lingering"] for use in process["devices"])
             if ledger is not None:
