@@ -143,8 +143,11 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
 LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
   made_ = false;
-  // More than two rounds only when the file comes and goes under us.
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  // More than two rounds only when the file comes and goes under us. Where four processes joined
+  // and left as fast as they could and a fifth removed their file, four rounds were too few for one
+  // of some 10,000 joins.
+  constexpr int kRounds = 64;
+  for (int attempt = 0; attempt < kRounds; ++attempt) {
     const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
       const Result result = map_file(fd, true, error);

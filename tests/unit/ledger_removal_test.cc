@@ -211,7 +211,10 @@ TEST_F(LedgerRemovalTest, JoiningAndRemovingMeet) {
       for (int round = 0; round < kRounds; ++round) {
         Ledger ledger;
         Message error;
-        if (!ledger.join(tenant_.name(), ProcessIdentity::of_self(), nullptr, error)) _exit(1);
+        if (!ledger.join(tenant_.name(), ProcessIdentity::of_self(), nullptr, error)) {
+          dprintf(STDERR_FILENO, "%s\n", error.c_str());
+          _exit(1);
+        }
         const int device = ledger.device(kKey, kCap, kCap, error);
         if (device < 0) _exit(2);
         struct stat status;
