@@ -1,6 +1,7 @@
 // Opens a library and looks a function of it up in every way; see probed_library.h.
 #include "tools/doctor/probed_library.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "tools/doctor/mapped_library.h"
@@ -50,20 +51,36 @@ void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
   totals_.push_back({{"key", key}, {"total", bytes}});
 }
 
-void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
-  Json found = Json::array();
+// By each lookup, in their order.
+std::vector<ProbedLibrary::Total> ProbedLibrary::ask_all(const std::function<Total(void*)>& ask) {
+  std::vector<Total> totals;
   for (const Lookup& lookup : lookups_) {
     teller_.step(fmt::format("{} by {}", lookup.function, lookup.name));
+    totals.push_back(lookup.address == nullptr ? Total() : ask(lookup.address));
+  }
+  return totals;
+}
+
+void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
+  std::vector<Total> totals = ask_all(ask);
+  // The tenant's last process may have ended in between, and its cap in percent with it.
+  if (std::adjacent_find(totals.begin(), totals.end(), [](const Total& one, const Total& other) {
+        return one && other && *one != *other;
+      }) != totals.end()) {
+    totals = ask_all(ask);
+  }
+  Json found = Json::array();
+  for (size_t i = 0; i < lookups_.size(); ++i) {
+    const Lookup& lookup = lookups_[i];
     Dl_info info = {};
     const bool known = lookup.address != nullptr && dladdr(lookup.address, &info) != 0;
     const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
     const bool hooked = file.substr(file.rfind('/') + 1).starts_with(kLibrary);
-    const Total total = lookup.address == nullptr ? Total() : ask(lookup.address);
     found.push_back({{"lookup", lookup.name},
                      {"function", lookup.function},
                      {"found", lookup.address != nullptr},
                      {"hooked", hooked},
-                     {"total", total ? Json(*total) : Json(nullptr)}});
+                     {"total", totals[i] ? Json(*totals[i]) : Json(nullptr)}});
   }
   teller_.tell("version", version);
   teller_.tell("lookups", found);

@@ -60,6 +60,9 @@ class ProbedLibrary {
     const char* function;
     void* address;
   };
+
+  std::vector<Total> ask_all(const std::function<Total(void*)>& ask);
+
   ProbeTeller& teller_;
   void* handle_ = nullptr;
   std::vector<Lookup> lookups_{};
