@@ -23,7 +23,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 8;
+inline constexpr uint32_t kVersion = 9;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 16;
@@ -62,10 +62,13 @@ struct alignas(64) Device {
   char key[kNameBytes];                // vendor's stable id, e.g. "GPU-…"
   std::atomic<uint64_t> cap;           // encoded units; kNoCap = not capped; 0 = row unused
   uint64_t physical_bytes;             // of the real device
-  std::atomic<uint64_t> context_size;  // units that the last new context took; 0 = not yet seen
+  std::atomic<uint64_t> context_size;  // units that a new context takes; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
   uint64_t key_check;                  // `check_of(key)`
-  uint64_t reserved[3];
+  // Units that the device's use grew by when a context was made last, where nothing else tells;
+  // two equal ones in a row become `context_size`.
+  std::atomic<uint64_t> context_sample;
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Device) == 128);
 

@@ -12,21 +12,35 @@ namespace {
 
 using layout::kUnit;
 
+// By public reports contexts take from 150 to 600 MiB; the bounds leave room on both sides, and
+// what is outside of them is no context's size. tests/hardware.sh measures contexts, as
+// context.first_bytes.
+constexpr uint64_t kLeastContext = (32u << 20) / kUnit, kMostContext = (1u << 30) / kUnit;
+
 // The size of a context by what the device's use has grown by since, where the driver does not tell
 // what this process holds; 0 where that is no context's size, because somebody else came or went
-// meanwhile. By public reports contexts take from 150 to 600 MiB; the bounds leave room on both
-// sides, and what is outside of them is charged by the estimate. tests/hardware.sh measures
-// contexts, as context.first_bytes.
+// meanwhile.
 uint64_t grown_by_context(const Process& process, int device_index, uint64_t used_before) {
-  constexpr uint64_t kLeast = (32u << 20) / kUnit, kMost = (1u << 30) / kUnit;
   const uint64_t used = used_before != kNotTold ? use_by_all(process, device_index) : kNotTold;
-  if (used == kNotTold || used < used_before + kLeast || used > used_before + kMost) return 0;
+  if (used == kNotTold || used < used_before + kLeastContext || used > used_before + kMostContext) {
+    return 0;
+  }
   return used - used_before;
 }
 
 void note_context_size(Process& process, int device_index, uint64_t units) {
   process.ledger.set_context_size(device_index,
                                   std::max(units, process.ledger.context_size(device_index)));
+}
+
+// A context seemed to take so much. Somebody else's allocations and frees are in it, so it counts
+// once the next one seems to take just the same.
+void note_context_sample(Process& process, int device_index, uint64_t units) {
+  if (units == 0) return;
+  if (process.ledger.context_sample(device_index) == units) {
+    note_context_size(process, device_index, units);
+  }
+  process.ledger.set_context_sample(device_index, units);
 }
 
 // The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
@@ -250,21 +264,28 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   return outcome;
 }
 
-// In units, where the driver does not report what this process holds: what everybody's use of the
-// device has grown by, or else what was reserved.
+// In units, where the driver does not report what this process holds: what contexts of the tenant
+// were seen to take, or else what was reserved. Less than that only where all of the device's use
+// is less: another tenant that frees while the context is made lets it seem too small.
 uint64_t OverheadReservation::estimate_context() {
   const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
-  if (grown != 0) note_context_size(process_, device_index_, grown);
+  note_context_sample(process_, device_index_, grown);
   // Another process may have found out meanwhile.
   const uint64_t seen = process_.ledger.context_size(device_index_);
-  const uint64_t estimate = grown != 0 ? grown : seen != 0 ? seen : units_;
+  const uint64_t estimate = seen != 0 ? seen : std::max(grown, units_);
+  const uint64_t before = process_.overhead[device_index_].units.load(std::memory_order_relaxed);
+  const uint64_t most =
+      kind_ == Kind::context ? most_overhead(process_, device_index_, units_) : kNotTold;
+  const bool is_bound =
+      most != kNotTold && most >= before + kLeastContext && most < before + estimate;
+  const uint64_t charged = is_bound ? most - before : estimate;
   report(Level::info,
          "the driver does not tell what this process holds on {}: a context is "
          "charged by {}, {}, and modules by what its use grows by, if that is told",
          process_.ledger.map()->devices[device_index_].key,
-         grown != 0 ? "what the GPU's use grew by" : "estimate",
-         human_bytes(estimate * kUnit).view());
-  return estimate;
+         charged == grown || is_bound ? "what the GPU's use grew by" : "estimate",
+         human_bytes(charged * kUnit).view());
+  return charged;
 }
 
 // In units, where the driver does not report what this process holds: what everybody's use of the

@@ -184,6 +184,18 @@ uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) - std::min(units_for(bytes), not_overhead);
 }
 
+uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  AskedFor before, after;
+  uint64_t bytes = 0;
+  const bool stood_still =
+      at_rest(process, device_index, own, before) && backend_of(key).usage_of_all(key, bytes) &&
+      at_rest(process, device_index, own, after) && before.changes == after.changes;
+  if (!stood_still) return kNotTold;
+  const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed);
+  return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
+}
+
 void note_reading(const OverheadLock& lock, int device_index, bool exact) {
   // What was guessed is no part of the charge any more, and must not be taken off it when later
   // readings fail.

@@ -43,8 +43,14 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact);
 // nothing. `own` units are reserved by the calling thread.
 uint64_t least_overhead(Process& process, int device_index, uint64_t own);
 
-// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
 inline constexpr uint64_t kNotTold = UINT64_MAX;
+
+// The most overhead that this process can have: what all processes have on the device, less what
+// its calls asked for. kNotTold where that is not told, or another thread allocates meanwhile.
+// `own` units are reserved by the calling thread.
+uint64_t most_overhead(Process& process, int device_index, uint64_t own);
+
+// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
 uint64_t use_by_all(const Process& process, int device_index);
 
 // Small arrays that are charged a chunk each, until a reading tells how many they share: 32 MiB,

@@ -494,4 +494,12 @@ void Ledger::set_context_size(int device, uint64_t units) {
   file_.map()->devices[device].context_size.store(units, kRelaxed);
 }
 
+uint64_t Ledger::context_sample(int device) const {
+  return file_.map()->devices[device].context_sample.load(kRelaxed);
+}
+
+void Ledger::set_context_sample(int device, uint64_t units) {
+  file_.map()->devices[device].context_sample.store(units, kRelaxed);
+}
+
 }  // namespace fracgpu

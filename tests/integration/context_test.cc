@@ -1,4 +1,9 @@
 // Contexts are charged by what the driver counts, and everything made in one goes with it.
+#include <unistd.h>
+
+#include <thread>
+
+#include "sim/node/calls.h"
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
@@ -92,6 +97,41 @@ TEST_F(ContextTest, WithoutTheListOfProcessesAContextIsMeasured) {
       << outcome.out;
   EXPECT_NE(outcome.err.find("charged by what the GPU's use grew by, 256.0 MiB"), std::string::npos)
       << outcome.err;
+}
+
+// Another tenant frees while a context is made, so that the GPU's use grows by less than it takes.
+TEST_F(ContextTest, WhoFreesMeanwhileLetsNoContextSeemSmaller) {
+  const std::string path = node_path_ + ".calls";
+  for (int i = 0; i < 3; ++i) {
+    Program neighbour(
+        {TEST_CLIENT, "init", "retain", "alloc", "100MiB", "wait", "free", "0", "wait"},
+        bare() + abroad());
+    neighbour.read_until_ready();
+    auto program = start_client("4GiB", words("init retain wait"),
+                                {{"FRACGPU_SIM_FAIL", kNoList},
+                                 {"FRACGPU_SIM_DELAY_US", "cuDevicePrimaryCtxRetain=300000"},
+                                 {sim::kCallsVariable, path}});
+    const auto calls = sim::CallCounts::open(path);
+    while (calls->beginning_with("cuDevicePrimaryCtxRetain") == 0) std::this_thread::yield();
+    neighbour.go_on();
+    neighbour.read_until_ready();
+    program->read_until_ready();
+    unlink(path.c_str());
+    EXPECT_GE(ledger().total_held(uuid()), 256 * kMiB) << "of context " << i;
+  }
+}
+
+// The use of other tenants hides how small a context is, until two have seemed just as large.
+TEST_F(ContextTest, BesideOthersTheEstimateStandsUntilTwoContextsAgree) {
+  Program neighbour({TEST_CLIENT, "init", "retain", "alloc", "2GiB", "wait"}, bare() + abroad());
+  neighbour.read_until_ready();
+  const Environment no_list = {{"FRACGPU_SIM_FAIL", kNoList}};
+  auto first = start_client("4GiB", words("init retain wait"), no_list);
+  first->read_until_ready();
+  EXPECT_EQ(ledger().held(uuid(), first->pid()), 512 * kMiB);
+  auto second = start_client("4GiB", words("init retain wait"), no_list);
+  second->read_until_ready();
+  EXPECT_EQ(ledger().held(uuid(), second->pid()), 256 * kMiB);
 }
 
 TEST_F(ContextTest, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
