@@ -7,10 +7,6 @@
 #include "sim/cuda/driver.h"
 
 namespace sim {
-namespace {
-constexpr uint64_t kStep = 32ULL << 20;
-}
-
 GraphAllocation::~GraphAllocation() {
   Driver::get().graph_memory.forget(*this);
 }
@@ -84,10 +80,10 @@ bool GraphMemory::prepare(int device, uint64_t bytes, uint64_t stream) {
   const uint64_t free = reserve.reserved - std::min(taken, reserve.reserved);
   if (bytes <= free) return true;
   Account& account = Driver::get().account();
-  uint64_t growth = std::max(bytes - free, kStep);
+  uint64_t growth = std::max(bytes - free, kPoolGrowth);
   if (!account.reserve(device, growth, Kind::kAllocation)) {
     growth = bytes - free;
-    if (growth >= kStep || !account.reserve(device, growth, Kind::kAllocation)) return false;
+    if (growth >= kPoolGrowth || !account.reserve(device, growth, Kind::kAllocation)) return false;
   }
   reserve.reserved += growth;
   reserve.reserved_high = std::max(reserve.reserved_high, reserve.reserved);

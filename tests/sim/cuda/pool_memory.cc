@@ -11,7 +11,6 @@
 namespace sim {
 namespace {
 
-constexpr uint64_t kStep = 32ULL << 20;
 constexpr uint64_t kPartUnit = 512;
 constexpr uint64_t kMostOnHost = 1ULL << 40;
 
@@ -51,7 +50,7 @@ Pools::Parts::iterator Pools::grow(Pool* pool, uint64_t bytes) {
   const uint64_t needed = round_up(bytes, kPage);
   const uint64_t most = pool->props.maxSize != 0 ? pool->props.maxSize : UINT64_MAX;
   auto chunk = std::make_unique<PoolChunk>();
-  for (const uint64_t size : {std::max(needed, kStep), needed}) {
+  for (const uint64_t size : {std::max(needed, kPoolGrowth), needed}) {
     if (pool->reserved > most || size > most - pool->reserved ||
         !Driver::get().account().take(pool->device, size, &chunk->physical))
       continue;

@@ -22,6 +22,9 @@
 
 namespace sim {
 
+// The least that a pool, and the reserve of graphs, grows by.
+inline constexpr uint64_t kPoolGrowth = 32ULL << 20;
+
 struct Found;
 struct Pool;
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "sim/hsa/vendor_headers.h"
 
@@ -96,5 +97,12 @@ struct FabricHandle {
 struct SdmaQueue {
   uint64_t handle;
 };
+
+// Gives an attribute to who asked for it, in whatever memory that one has for it.
+template <typename Value>
+hsa_status_t answer(void* out, Value value) {
+  std::memcpy(out, &value, sizeof value);
+  return HSA_STATUS_SUCCESS;
+}
 
 }  // namespace sim

@@ -12,15 +12,10 @@
 #include "sim/hsa/signal.h"
 
 using sim::Agent;
+using sim::answer;
 using sim::Runtime;
 
 namespace {
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
-}
 
 // Texts have room for 64 characters, and the real runtime clears all of it (UUIDs have 21).
 hsa_status_t text(void* out, const char* value, size_t room = 64) {

@@ -4,18 +4,13 @@
 #include "sim/hsa/runtime.h"
 
 using sim::Agent;
+using sim::answer;
 using sim::Runtime;
 
 namespace {
 
 constexpr uint64_t kLevels = 2;
 static_assert(alignof(Agent) > kLevels);
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
-}
 
 }  // namespace
 

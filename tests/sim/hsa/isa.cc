@@ -7,6 +7,7 @@
 #include <cstring>
 
 using sim::Agent;
+using sim::answer;
 using sim::Runtime;
 
 namespace sim {
@@ -35,12 +36,6 @@ std::string isa_name(const Agent& agent) {
 const Agent* agent_of(hsa_isa_t isa) {
   const Agent* agent = Runtime::get().find({isa.handle});
   return agent != nullptr && agent->gpu() ? agent : nullptr;
-}
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
 }
 
 hsa_status_t info(const Agent& agent, uint32_t attribute, void* value) {

@@ -8,6 +8,7 @@
 
 #include "sim/hsa/code.h"
 
+using sim::answer;
 using sim::code;
 using sim::Executable;
 using sim::Guard;
@@ -82,12 +83,6 @@ hsa_status_t iterate_loaded(hsa_executable_t given,
     const hsa_status_t result = callback(given, loaded, data);
     if (result != HSA_STATUS_SUCCESS) return result;
   }
-  return HSA_STATUS_SUCCESS;
-}
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
   return HSA_STATUS_SUCCESS;
 }
 

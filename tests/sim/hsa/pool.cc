@@ -2,12 +2,11 @@
 // name. A GPU's pools offer the whole device each; how large the processor's are is the machine's.
 #include <unistd.h>
 
-#include <cstring>
-
 #include "sim/hsa/memory.h"
 
 using sim::Agent;
 using sim::Allocation;
+using sim::answer;
 using sim::Guard;
 using sim::Pool;
 using sim::Runtime;
@@ -15,12 +14,6 @@ using sim::Runtime;
 namespace {
 
 constexpr uint64_t kGroupBytes = 64 << 10;  // the local memory of one compute unit
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
-}
 
 hsa_amd_memory_pool_t handle(const Pool& pool) {
   return {reinterpret_cast<uint64_t>(&pool)};

@@ -5,6 +5,7 @@
 #include "sim/hsa/code.h"
 
 using sim::Agent;
+using sim::answer;
 using sim::code;
 using sim::Executable;
 using sim::Guard;
@@ -18,12 +19,6 @@ struct KernelDescriptor {
   uint32_t private_bytes;
   uint32_t kernarg_bytes;
 };
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
-}
 
 hsa_executable_symbol_t handle(const Symbol& symbol) {
   return {reinterpret_cast<uint64_t>(&symbol)};

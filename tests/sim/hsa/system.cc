@@ -6,15 +6,10 @@
 #include "sim/hsa/code.h"
 #include "sim/hsa/signal.h"
 
+using sim::answer;
 using sim::Runtime;
 
 namespace {
-
-template <typename Value>
-hsa_status_t answer(void* out, Value value) {
-  std::memcpy(out, &value, sizeof value);
-  return HSA_STATUS_SUCCESS;
-}
 
 struct StatusName {
   uint32_t status;
