@@ -60,6 +60,7 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   Allocation allocation =
       entry_of(context, size.shares_chunk ? chunk_key(address) : address, size.units);
   allocation.managed = size.managed;
+  allocation.lingers = size.shares_chunk && process.lingering.may_have(allocation.key);
   Allocation displaced;
   const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
                                        : process.allocations.add(allocation, displaced);
@@ -107,6 +108,7 @@ uint64_t Release::finish(bool lingers) {
   done_ = true;
   if (!found_) return 0;
   if (in_chunk()) {
+    if (lingers || taken_.exported) process_.lingering.add(taken_.key);
     taken_.units = process_.allocations.finish_drop(taken_, &taken_, lingers);
   }
   return taken_.units;

@@ -23,6 +23,7 @@
 #include "shim/tracking/context_table.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
+#include "shim/tracking/lingering_chunks.h"
 #include "shim/tracking/live_map.h"
 #include "shim/tracking/module_table.h"
 #include "shim/tracking/physical_table.h"
@@ -168,6 +169,7 @@ class Process {
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
   BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
+  LingeringChunks lingering;
   Configuration configuration;  // written by the constructor alone
   Overhead overhead[layout::kMaxDevices];
   // Counters that any thread changes, without a lock.

@@ -206,6 +206,18 @@ int allocate_and_free_async() {
   return rc == 0 ? call("cuMemFreeAsync", address, stream) : rc;
 }
 
+// Two small allocations in one chunk. The first is freed in stream order, and nobody waits for it;
+// then the driver's report is read, and the second is freed.
+int leave_lingering() {
+  CUdeviceptr first = 0, second = 0, none = 0;
+  const CUstream of_all = nullptr;
+  int rc = call("cuMemAlloc_v2", &first, size_t{4096});
+  if (rc == 0) rc = call("cuMemFreeAsync", first, of_all);
+  if (rc == 0) rc = call("cuMemAlloc_v2", &second, size_t{4096});
+  call("cuMemAlloc_v2", &none, size_t{1} << 50);
+  return rc == 0 ? call("cuMemFree_v2", second) : rc;
+}
+
 int run(const std::string& name, const std::string& argument) {
   if (name == "modules") return repeat(number(argument), [] { return load("any") | unload(); });
   if (name == "load") return load(argument);
@@ -238,6 +250,7 @@ int run(const std::string& name, const std::string& argument) {
   if (name == "launch") return launch();
   if (name == "alloc") return allocate(number(argument) << 20);
   if (name == "pools") return repeat(3, [&] { return use_pool(number(argument) << 20); });
+  if (name == "lingering") return leave_lingering();
   if (name == "toomuch") return allocate(uint64_t{1} << 50);
   std::fprintf(stderr, "repeat_client: unknown command '%s'\n", name.c_str());
   std::exit(2);
@@ -257,7 +270,8 @@ int main(int argc, char** argv) {
       if (!std::getline(std::cin, line)) return 0;
       continue;
     }
-    const bool alone = name == "unload" || name == "dead" || name == "launch" || name == "toomuch";
+    const bool alone = name == "unload" || name == "dead" || name == "launch" ||
+                       name == "lingering" || name == "toomuch";
     const std::string argument = alone || i == argc ? "" : argv[i++];
     std::printf("%s rc=%d\n", name.c_str(), run(name, argument));
     std::fflush(stdout);

@@ -78,6 +78,15 @@ TEST_F(OverheadTest, ManagedMemoryOnTheHostHidesNoContext) {
   expect_books_agree(program->pid(), "on the device");
 }
 
+// What is freed in stream order keeps its chunk for a while, whoever else was in it.
+TEST_F(OverheadTest, AChunkThatLingersStaysCharged) {
+  Program program({TEST_REPEAT_CLIENT, "lingering", "wait"}, capped("1GiB"));
+  const auto lines = program.read_until_ready();
+  EXPECT_EQ(field(lines[0], "rc="), 0) << lines[0];
+  const uint64_t used = node_->used_by_pid(0, program.pid());
+  EXPECT_GE(ledger().held(uuid(), program.pid()), used);
+}
+
 TEST_F(OverheadTest, SmallManagedAllocationsShareAPage) {
   std::string commands = "init retain";
   for (int i = 0; i < 300; ++i) commands += " managed 4KiB";
