@@ -65,10 +65,9 @@ struct alignas(64) Device {
   std::atomic<uint64_t> context_size;  // units that a new context takes; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
   uint64_t key_check;                  // `check_of(key)`
-  // Units that the device's use grew by when a context was made last, where nothing else tells;
-  // two equal ones in a row become `context_size`.
-  std::atomic<uint64_t> context_sample;
-  uint64_t reserved[2];
+  // Units that the device's use grew by when contexts were made, where nothing else tells; the last
+  // first. What is there twice becomes `context_size`.
+  std::atomic<uint64_t> context_samples[3];
 };
 static_assert(sizeof(Device) == 128);
 

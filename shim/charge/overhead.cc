@@ -17,30 +17,9 @@ using layout::kUnit;
 // context.first_bytes.
 constexpr uint64_t kLeastContext = (32u << 20) / kUnit, kMostContext = (1u << 30) / kUnit;
 
-// The size of a context by what the device's use has grown by since, where the driver does not tell
-// what this process holds; 0 where that is no context's size, because somebody else came or went
-// meanwhile.
-uint64_t grown_by_context(const Process& process, int device_index, uint64_t used_before) {
-  const uint64_t used = used_before != kNotTold ? use_by_all(process, device_index) : kNotTold;
-  if (used == kNotTold || used < used_before + kLeastContext || used > used_before + kMostContext) {
-    return 0;
-  }
-  return used - used_before;
-}
-
 void note_context_size(Process& process, int device_index, uint64_t units) {
   process.ledger.set_context_size(device_index,
                                   std::max(units, process.ledger.context_size(device_index)));
-}
-
-// A context seemed to take so much. Somebody else's allocations and frees are in it, so it counts
-// once the next one seems to take just the same.
-void note_context_sample(Process& process, int device_index, uint64_t units) {
-  if (units == 0) return;
-  if (process.ledger.context_sample(device_index) == units) {
-    note_context_size(process, device_index, units);
-  }
-  process.ledger.set_context_sample(device_index, units);
 }
 
 // The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
@@ -93,8 +72,10 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
   if (granted_) {
     process.overhead[device_index].pending.fetch_add(units_, std::memory_order_relaxed);
     const bool guessed = kind_ == Kind::module && process.overhead[device_index].untold;
-    if (kind_ == Kind::context || guessed) used_before_ = use_by_all(process, device_index);
-    if (guessed) held_before_ = process.ledger.held(device_index);
+    if (kind_ == Kind::context || guessed) {
+      used_before_ = use_by_all(process, device_index);
+      held_before_ = process.ledger.held(device_index);
+    }
   } else {
     report_refusal(process, device_index, call, refusal);
   }
@@ -265,11 +246,15 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
 }
 
 // In units, where the driver does not report what this process holds: what contexts of the tenant
-// were seen to take, or else what was reserved. Less than that only where all of the device's use
-// is less: another tenant that frees while the context is made lets it seem too small.
+// were seen to take, or else what was reserved. Somebody else's allocations and frees are in what
+// the device's use grows by, so two contexts must have seemed to take just the same. Less is
+// charged only where all of the device's use is less.
 uint64_t OverheadReservation::estimate_context() {
-  const uint64_t grown = grown_by_context(process_, device_index_, used_before_);
-  note_context_sample(process_, device_index_, grown);
+  const uint64_t seemed = grown_by_all();
+  const uint64_t grown = seemed >= kLeastContext && seemed <= kMostContext ? seemed : 0;
+  if (grown != 0 && process_.ledger.add_context_sample(device_index_, grown)) {
+    note_context_size(process_, device_index_, grown);
+  }
   // Another process may have found out meanwhile.
   const uint64_t seen = process_.ledger.context_size(device_index_);
   const uint64_t estimate = seen != 0 ? seen : std::max(grown, units_);
@@ -289,16 +274,22 @@ uint64_t OverheadReservation::estimate_context() {
 }
 
 // In units, where the driver does not report what this process holds: what everybody's use of the
-// device has grown by, less what the tenant was given meanwhile. Another tenant that allocates in
-// that moment makes it too large; more than modules take is certainly that. What modules take,
-// nobody has published: tests/hardware.sh measures one, as context.module_bytes.
+// device has grown by, but for what the tenant was given or gave back meanwhile. Another tenant
+// that allocates in that moment makes it too large, and one that frees too small. 0 where nothing
+// tells.
+uint64_t OverheadReservation::grown_by_all() const {
+  const uint64_t used = used_before_ != kNotTold ? use_by_all(process_, device_index_) : kNotTold;
+  if (used == kNotTold) return 0;
+  const uint64_t before = used_before_ + process_.ledger.held(device_index_);
+  const uint64_t after = used + held_before_;
+  return after > before ? after - before : 0;
+}
+
+// More than modules take is certainly somebody else's. What modules take, nobody has published:
+// tests/hardware.sh measures one, as context.module_bytes.
 uint64_t OverheadReservation::guess_module() const {
   constexpr uint64_t kMost = (1u << 30) / kUnit;
-  const uint64_t used = used_before_ != kNotTold ? use_by_all(process_, device_index_) : kNotTold;
-  if (used == kNotTold || used <= used_before_) return 0;
-  const uint64_t held = process_.ledger.held(device_index_);
-  const uint64_t given = held - std::min(held, held_before_);
-  const uint64_t grown = used - used_before_ - std::min(used - used_before_, given);
+  const uint64_t grown = grown_by_all();
   return grown <= kMost ? grown : 0;
 }
 

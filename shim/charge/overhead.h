@@ -100,6 +100,7 @@ class OverheadReservation {
   void charge_unread(const OverheadLock& lock, const void* handle);
   Outcome read_outcome(const OverheadLock& lock);
   uint64_t estimate_context();
+  uint64_t grown_by_all() const;
   uint64_t guess_module() const;
   void learn_from(const OverheadLock& lock, const Outcome& outcome);
   void learn_module(const OverheadLock& lock, const Outcome& outcome, const void* handle);
@@ -118,7 +119,7 @@ class OverheadReservation {
   uint64_t units_;
   // Before the call, for contexts and guessed modules: units of all processes on the device.
   uint64_t used_before_ = UINT64_MAX;
-  uint64_t held_before_ = 0;  // and for guessed modules: those that the tenant held
+  uint64_t held_before_ = 0;  // and those that the tenant held
   bool granted_ = false;
   bool foreseen_ = true;  // `units_` is what it takes, no estimate
   bool unread_ = false;   // so that no reading is needed after it

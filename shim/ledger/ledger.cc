@@ -494,12 +494,16 @@ void Ledger::set_context_size(int device, uint64_t units) {
   file_.map()->devices[device].context_size.store(units, kRelaxed);
 }
 
-uint64_t Ledger::context_sample(int device) const {
-  return file_.map()->devices[device].context_sample.load(kRelaxed);
-}
-
-void Ledger::set_context_sample(int device, uint64_t units) {
-  file_.map()->devices[device].context_sample.store(units, kRelaxed);
+// Two processes that do so at once may lose one; then a later one tells.
+bool Ledger::add_context_sample(int device, uint64_t units) {
+  auto& samples = file_.map()->devices[device].context_samples;
+  const bool known = std::any_of(std::begin(samples), std::end(samples),
+                                 [&](const auto& each) { return each.load(kRelaxed) == units; });
+  for (size_t i = std::size(samples) - 1; i > 0; --i) {
+    samples[i].store(samples[i - 1].load(kRelaxed), kRelaxed);
+  }
+  samples[0].store(units, kRelaxed);
+  return known;
 }
 
 }  // namespace fracgpu

@@ -225,9 +225,9 @@ class Ledger {
   // The largest context seen on the device, in units; 0: none yet.
   uint64_t context_size(int device) const;
   void set_context_size(int device, uint64_t units);
-  // What the device's use grew by around the last context of which nothing else told; 0: none yet.
-  uint64_t context_sample(int device) const;
-  void set_context_sample(int device, uint64_t units);
+  // A context of which nothing else tells seemed to take `units`. True where one of the last ones
+  // seemed to take just the same.
+  bool add_context_sample(int device, uint64_t units);
 
   // The first invariant of the tenant's ledger that does not hold, in words, or nothing. Takes the
   // file's lock, and asks for what holds whenever that is held, whatever other processes do:
