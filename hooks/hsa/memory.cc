@@ -83,25 +83,66 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
   });
 }
 
+// Calls `allocate()`, where there is no room for a block, if it will take a hole of one in use.
+// Ends what has begun. False: there is no memory.
+template <typename Allocate, typename Free>
+bool allocate_in_hole(const Request& request, BlockCache& blocks, BlockCache::Ticket& begun,
+                      Allocate allocate, Free free) {
+  const uint64_t units = page_units(request.bytes);
+  const bool enters = blocks.enter_hole(begun, units);
+  bool done = false;
+  if (enters) {
+    void* const before = *request.out;
+    const bool made = allocate() == kSuccess;
+    done = made && record_in_hole(request.process, request.context, request.pool,
+                                  reinterpret_cast<uint64_t>(*request.out), begun, units);
+    if (made && !done) {
+      free(*request.out);
+      *request.out = before;
+    }
+  }
+  if (!done) blocks.cancel(begun);
+  if (enters) blocks.leave_hole();
+  return done;
+}
+
 // Calls `allocate()`, which suballocates from a block, and makes a new block if none has room.
 template <typename Allocate, typename Free>
 hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
-  const BlockCache::Ticket begun = blocks.begin(request.bytes > kBlock - kPage);
-  Reservation reservation(request.process, device_index, kUnits, {request.api, request.bytes},
-                          begun.from_empty ? kUnits : UpperCall::take(device_index, kUnits));
-  const hsa_status_t result =
-      allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
-        return record_suballocation(request.process, reservation, request.context, request.pool,
-                                    address, begun);
-      });
-  if (result != kSuccess) {
-    if (begun.from_empty) reservation.take();
-    blocks.cancel(begun);
+  const bool whole = request.bytes > kBlock - kPage;
+  BlockCache::Ticket begun = blocks.begin(whole);
+  const AskingCall asking{request.api, request.bytes};
+  const auto take = [&](Reservation& reservation) {
+    const hsa_status_t result =
+        allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
+          return record_suballocation(request.process, reservation, request.context, request.pool,
+                                      address, begun, page_units(request.bytes));
+        });
+    if (result != kSuccess) {
+      if (begun.from_empty) reservation.take();
+      blocks.cancel(begun);
+    }
+    return result;
+  };
+  const uint64_t charged = begun.from_empty ? kUnits : UpperCall::take(device_index, kUnits);
+  if (charged > 0) {
+    Reservation reservation(request.process, device_index, kUnits, asking, charged);
+    return take(reservation);
   }
-  return result;
+  Reservation reservation(request.process, device_index, kUnits, asking, Reservation::Unasked{});
+  Refusal refusal;
+  if (reservation || reservation.ask(refusal)) [[likely]]
+    return take(reservation);
+  if (whole || !refusal.fault.empty()) {
+    blocks.cancel(begun);
+  } else if (allocate_in_hole(request, blocks, begun, allocate, free)) {
+    return kSuccess;
+  }
+  reservation.refuse(refusal);
+  return kOutOfResources;
 }
 
 // Calls `allocate()`, which asks the runtime for that memory; `free(address)` undoes it.

@@ -19,7 +19,7 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
 // runtime's, that has one less in use. (An exported one was not counted any more.)
 void discard_block(Process& process, const Allocation& entry) {
   if ((entry.key & 1) != 0 && !entry.exported) {
-    process.blocks[entry.device_index][entry.pool].discarded();
+    process.blocks[entry.device_index][entry.pool].discarded(entry.key);
   }
 }
 
@@ -86,10 +86,20 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
   return true;
 }
 
-bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
-                          int pool, uint64_t address, const BlockCache::Ticket& begun) {
+namespace {
+
+Allocation block_of(const Context& context, int pool, uint64_t address) {
   Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
   block.pool = static_cast<uint8_t>(pool);
+  return block;
+}
+
+}  // namespace
+
+bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
+                          int pool, uint64_t address, const BlockCache::Ticket& begun,
+                          uint64_t units) {
+  const Allocation block = block_of(context, pool, address);
   Allocation displaced;
   const auto added = process.allocations.add_user(block, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
@@ -101,6 +111,27 @@ bool record_suballocation(Process& process, Reservation& reservation, const Cont
   } else if (blocks.shared(begun)) {
     reservation.take();
   }
+  blocks.placed(block.key, units, added == LiveMap::Added::fresh);
+  return true;
+}
+
+bool record_in_hole(Process& process, const Context& context, int pool, uint64_t address,
+                    const BlockCache::Ticket& begun, uint64_t units) {
+  const Allocation block = block_of(context, pool, address);
+  Allocation displaced;
+  const auto added = process.allocations.add_user(block, displaced);
+  if (added == LiveMap::Added::out_of_memory) return false;
+  give_back_displaced(process, displaced);
+  BlockCache& blocks = process.blocks[context.device_index][pool];
+  if (added == LiveMap::Added::shared) {
+    blocks.shared(begun);
+  } else if (!blocks.take_empty()) {
+    // A free under way has emptied it, and has not given back its charge yet.
+    Allocation taken;
+    if (process.allocations.begin_drop(block.key, taken)) process.allocations.finish_drop(taken);
+    return false;
+  }
+  blocks.placed(block.key, units, added == LiveMap::Added::fresh);
   return true;
 }
 
@@ -141,7 +172,8 @@ void Release::done_in_block() {
     if (taken_.exported) settle_freed_exports(process_);
     return;
   }
-  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
+  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(taken_.key);
+      gone > 0) {
     give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits, false);
   }
 }

@@ -49,9 +49,16 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
 
 // The same for a suballocation of a block that the runtime keeps when it is empty (block_cache.h).
 // Only a block's first suballocation is charged. The caller has called BlockCache::begin, which
-// returned `begun`, and cancels that where this is false.
+// returned `begun`, and cancels that where this is false. `units`: what it takes of the block.
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
-                          int pool, uint64_t address, const BlockCache::Ticket& begun);
+                          int pool, uint64_t address, const BlockCache::Ticket& begun,
+                          uint64_t units);
+
+// The same of one for which BlockCache::enter_hole was true, and nothing is reserved. False also
+// where the block turns out not to be charged.
+[[gnu::cold]] bool record_in_hole(Process& process, const Context& context, int pool,
+                                  uint64_t address, const BlockCache::Ticket& begun,
+                                  uint64_t units);
 
 // What a free is about to give back. A whole allocation is taken before the driver is called,
 // since afterwards the driver may hand the same address to another thread; a suballocation is

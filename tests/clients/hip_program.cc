@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -309,6 +310,18 @@ std::map<std::string, Command> others() {
       s.held.push_back({p, [p] { return call("hipFree", p); }});
     }
     std::printf("fill %zu rc=%d count=%d\n", bytes, rc, count);
+  };
+  all["fillthreads"] = [](Session& s) {
+    std::vector<std::thread> threads(s.size());
+    const size_t bytes = s.size();
+    std::atomic<int> count{0};
+    for (std::thread& thread : threads) {
+      thread = std::thread([&] {
+        for (void* p = nullptr; call("hipMalloc", &p, bytes) == 0;) ++count;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::printf("fillthreads %zu count=%d\n", bytes, count.load());
   };
   all["meminfo"] = [](Session&) {
     size_t free = 0, total = 0;

@@ -359,6 +359,41 @@ TEST_F(Amd, ABlockThatAnotherPoolHasNowIsThatPools) {
   }
 }
 
+// Under a full cap the rest of the last block is still there for small allocations, as on a card of
+// that size.
+TEST_F(Amd, TheRestOfABlockIsUsedUpUnderAFullCap) {
+  auto program = start("64MiB", "init malloc 64KiB fill 2MiB fill 4KiB wait");
+  // Of 496 that the block has room for, the runtime itself takes some: 256 in 5.2.3.
+  const std::string line = program->read_until_ready().back();
+  EXPECT_GE(field(line, "count="), 200) << line;
+  EXPECT_LE(field(line, "count="), 496) << line;
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
+  EXPECT_GT(node_->used_by_pid(0, program->pid()), 60 * kMiB);
+  expect_enough_is_charged(*program, "all is taken");
+  program->finish();
+}
+
+// The runtime puts nothing more into a block of which a part was exported.
+TEST_F(Amd, TheRestOfAnExportedBlockIsNotUsed) {
+  auto program = start("64MiB", "init malloc 64KiB export 0 fill 2MiB fill 4KiB wait");
+  const std::string line = program->read_until_ready().back();
+  EXPECT_EQ(field(line, "count="), 0) << line;
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
+  program->finish();
+}
+
+// The same for several threads; each ends when it is refused.
+TEST_F(Amd, ThreadsThatUseUpTheRestOfABlockStayUnderTheCap) {
+  for (int i = 0; i < 4; ++i) {
+    auto program = start("64MiB", "init fillthreads 4 100KiB wait");
+    const std::string line = program->read_until_ready().back();
+    EXPECT_GE(field(line, "count="), 20 * 25) << line;
+    EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
+    expect_enough_is_charged(*program, "all is taken");
+    program->finish();
+  }
+}
+
 // When the driver reports less than was thought, it does not tell which pool's blocks are gone.
 TEST_F(Amd, BlocksThatAreGoneAreNotTakenFromAnotherPool) {
   auto program = start("64MiB", "init malloc 1MiB free 0 swapblocks 1 thread wait");
