@@ -167,12 +167,12 @@ class Cluster(Node):
     def total(self, name, container="c0"):
         return int(self.told(name, r"total=(\d+)", container).group(1))
 
-    def event(self, name, pattern):
-        """Waits for an event about a pod."""
+    def event(self, name, pattern, kind="Pod"):
+        """Waits for an event about a pod, or what `kind` is; it reads "type reason message"."""
         def happened():
             events = self.send("GET", f"/api/v1/namespaces/{TEAM}/events")[1]["items"]
-            return any(each["involvedObject"]["name"] == name and re.search(pattern, each.get("message", ""))
-                       for each in events)
+            return any((each["involvedObject"]["kind"], each["involvedObject"]["name"]) == (kind, name) and
+                       re.search(pattern, f"{each['type']} {each['reason']} {each.get('message', '')}") for each in events)
         try:
             wait_until(happened, f"an event of {name} says {pattern}", PATIENCE_S)
         except AssertionError:

@@ -92,6 +92,7 @@ def test_pods_of_one_claim_share_one_cap():
     assert device["data"] == {"memory": "8Gi", "tenant": tenant["tenant"]} and device["device"] == each.uuid.lower(), device
     (condition,) = device["conditions"]
     assert (condition["type"], condition["status"]) == ("Ready", "True") and "capped at 8Gi" in condition["message"], condition
+    each.event("shared", f"Normal Capped {each.uuid.lower()}: capped at 8Gi of memory", kind="ResourceClaim")
     each.delete("one", "two")
     nothing_is_left()
 
@@ -305,6 +306,7 @@ def test_bad_claims_are_refused_with_a_reason():
         each.pod(name, CLIENT, claim=name)
     each.event("zero", "request 'gpu' asks for '0' of memory; write an amount as 4Gi")
     each.event("much", "cannot allocate all claims|insufficient")
+    each.event("opaque", "Warning Refused .*has 'priority', which", kind="ResourceClaim")
     each.event("opaque", "has 'priority', which is not understood; accepted: apiVersion: fracgpu.dev/v1, kind: ClaimParameters")
     (device,) = each.devices_of("opaque")
     (condition,) = device["conditions"]

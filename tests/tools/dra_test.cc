@@ -248,6 +248,26 @@ TEST(ClaimStatusTest, SaysWhatIsCappedOrWhyNot) {
   EXPECT_FALSE(status_of(allocated(R"({"driver": "nic.example", "device": "eth0"})"), ""));
 }
 
+TEST(ClaimStatusTest, AnEventSaysTheSameOnce) {
+  const Json object = allocated(result("gpu-aa", "4Gi") + "," + result("gpu-bb", "2Gi"));
+  const Json event = event_of(object, *status_of(object, ""), "node-a");
+  EXPECT_EQ(event["message"].text(),
+            "gpu-aa: capped at 4Gi of memory, as tenant claim-u-1; "
+            "gpu-bb: capped at 2Gi of memory, as tenant claim-u-1");
+  EXPECT_EQ(event["type"].text() + " " + event["reason"].text(), "Normal Capped");
+  EXPECT_EQ(event["involvedObject"].dump_ascii(-1),
+            R"({"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim",)"
+            R"("name":"share","namespace":"team","uid":"u-1"})");
+  const Json bad = event_of(object, *status_of(object, "it is broken"), "node-a");
+  EXPECT_EQ(bad["type"].text() + " " + bad["reason"].text() + " " + bad["message"].text(),
+            "Warning Refused it is broken");
+  const auto name = [](const Json& of) { return of["metadata"]["name"].text(); };
+  EXPECT_EQ(name(event), name(event_of(object, *status_of(object, ""), "node-a")));
+  EXPECT_NE(name(event), name(event_of(object, *status_of(object, ""), "node-b")));
+  EXPECT_NE(name(event), name(bad));
+  EXPECT_EQ(name(event).rfind("share.", 0), 0u);
+}
+
 const Json kOwner = {{"kind", "Node"}, {"name", "node"}, {"uid", "n-1"}};
 
 // What the server keeps of what is made: a name, and defaults of its own.

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <time.h>
 
+#include "shim/base/fnv.h"
 #include "shim/ledger/ledger_path.h"
 #include "tools/dra/device.h"
 
@@ -75,6 +76,47 @@ std::optional<Json> status_of(const Json& object, const std::string& fault) {
                 {"namespace", metadata.value("namespace", "")},
                 {"uid", metadata.value("uid", "")}}},
               {"status", {{"devices", devices}}}};
+}
+
+Json event_of(const Json& object, const Json& status, const std::string& node) {
+  const Json& metadata = object["metadata"];
+  const std::string space = metadata.value("namespace", ""), name = metadata.value("name", "");
+  std::string told;
+  bool is_ready = true;
+  for (const Json& device : status["status"]["devices"].items()) {
+    const Json& condition = device["conditions"].items().at(0);
+    is_ready = is_ready && condition.value("status", "") == "True";
+    const std::string message = condition.value("message", "");
+    if (!is_ready) {
+      told = message;  // which is one for all of them
+    } else {
+      if (!told.empty()) told += "; ";
+      told += device.value("device", "") + ": " + message;
+    }
+  }
+  // A name has 253 characters at most.
+  constexpr size_t kMostOfName = 236;
+  const std::string uid = metadata.value("uid", ""), moment = now();
+  Fnv1a hash;
+  hash.mix(uid).mix(node).mix(told);
+  return {{"apiVersion", "v1"},
+          {"kind", "Event"},
+          {"metadata",
+           {{"name", fmt::format("{}.{:016x}", name.substr(0, kMostOfName), hash.value())},
+            {"namespace", space}}},
+          {"involvedObject",
+           {{"apiVersion", "resource.k8s.io/v1"},
+            {"kind", "ResourceClaim"},
+            {"name", name},
+            {"namespace", space},
+            {"uid", uid}}},
+          {"type", is_ready ? "Normal" : "Warning"},
+          {"reason", is_ready ? "Capped" : "Refused"},
+          {"message", told},
+          {"source", {{"component", kDriver}, {"host", node}}},
+          {"firstTimestamp", moment},
+          {"lastTimestamp", moment},
+          {"count", 1}};
 }
 
 }  // namespace fracgpu::tools::dra

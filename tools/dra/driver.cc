@@ -100,10 +100,21 @@ Driver::Ready Driver::prepare(const std::string& space, const std::string& name,
 }
 
 void Driver::tell(const std::string& path, const Json& object, const std::string& fault) {
+  const auto status = status_of(object, fault);
+  if (!status) return;
   try {
-    if (const auto status = status_of(object, fault)) api_.apply(path + "/status", *status);
+    api_.apply(path + "/status", *status);
   } catch (const ApiError& error) {
     log("warning", error.what());
+  }
+  try {
+    const Json event = event_of(object, *status, node_);
+    api_.create(
+        fmt::format("/api/v1/namespaces/{}/events", event["metadata"].value("namespace", "")),
+        event);
+  } catch (const ApiError& error) {
+    constexpr long kConflict = 409;  // it is there
+    if (error.status != kConflict) log("warning", error.what());
   }
 }
 

@@ -17,7 +17,7 @@ namespace fracgpu::tools::dra {
 class Driver {
  public:
   Driver(const ApiClient& api, PreparedClaims claims, const std::string& node)
-      : api_(api), claims_(std::move(claims)), publisher_(api, node) {}
+      : api_(api), node_(node), claims_(std::move(claims)), publisher_(api, node) {}
 
   // Looks at the devices and publishes what changed; what fails is logged and known until it does
   // not fail any more. Returns whether all of it was done.
@@ -47,10 +47,12 @@ class Driver {
   std::vector<Device> devices() const;
   // Keeps, and logs, what is wrong in `place`; empty: nothing.
   void note(std::string& place, const std::string& fault);
-  // Says in a claim's status how it went. It goes without: pods do not wait for it.
+  // Says in a claim's status, and by an event, how it went. It goes without: pods do not wait for
+  // it.
   void tell(const std::string& path, const Json& object, const std::string& fault);
 
   const ApiClient& api_;
+  const std::string node_;
   PreparedClaims claims_;
   const Publisher publisher_;
   mutable std::mutex mutex_;  // of what stands below it; held for no call
