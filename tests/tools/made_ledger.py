@@ -17,7 +17,7 @@ GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 def ledger(processes, key=b"GPU-test"):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 8, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 9, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
     struct.pack_into("<Q", data, 96, 3 * SLOTS)
     data[256:384] = b"\xff" * 128
     struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)

@@ -163,7 +163,7 @@ def test_what_is_no_ledger():
     good = ledger([(0, GIB, b"a")])
     write("short", good[:-1])
     write("empty", b"")
-    write("version", good[:8] + b"\x09" + good[9:])
+    write("version", good[:8] + b"\xff" + good[9:])
     write("magic", b"x" + good[1:])
     os.symlink("/etc/passwd", path("link"))
     os.mkfifo(path("fifo"))
