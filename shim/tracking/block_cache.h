@@ -74,6 +74,7 @@ class alignas(64) BlockCache {
   // `leave_hole`, after `cancel` or `placed`; until then no other one begins. Waits for those under
   // way, which may wait a second for the memory of the dead.
   [[gnu::cold]] bool enter_hole(Ticket& begun, uint64_t units) {
+    if (!has_hole(units)) return false;
     count_under_way(-1);  // others who want the same wait for it too
     alone_.lock();
     set_alone(true);
