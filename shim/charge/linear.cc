@@ -94,16 +94,21 @@ Allocation block_of(const Context& context, int pool, uint64_t address) {
   return block;
 }
 
+LiveMap::Added add_user_of(Process& process, const Allocation& block) {
+  Allocation displaced;
+  const auto added = process.allocations.add_user(block, displaced);
+  give_back_displaced(process, displaced);
+  return added;
+}
+
 }  // namespace
 
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
                           int pool, uint64_t address, const BlockCache::Ticket& begun,
                           uint64_t units) {
   const Allocation block = block_of(context, pool, address);
-  Allocation displaced;
-  const auto added = process.allocations.add_user(block, displaced);
+  const auto added = add_user_of(process, block);
   if (added == LiveMap::Added::out_of_memory) return false;
-  give_back_displaced(process, displaced);
   BlockCache& blocks = process.blocks[context.device_index][pool];
   if (added == LiveMap::Added::fresh) {
     reservation.keep(BlockCache::kBlockUnits);
@@ -118,10 +123,8 @@ bool record_suballocation(Process& process, Reservation& reservation, const Cont
 bool record_in_hole(Process& process, const Context& context, int pool, uint64_t address,
                     const BlockCache::Ticket& begun, uint64_t units) {
   const Allocation block = block_of(context, pool, address);
-  Allocation displaced;
-  const auto added = process.allocations.add_user(block, displaced);
+  const auto added = add_user_of(process, block);
   if (added == LiveMap::Added::out_of_memory) return false;
-  give_back_displaced(process, displaced);
   BlockCache& blocks = process.blocks[context.device_index][pool];
   if (added == LiveMap::Added::shared) {
     blocks.shared(begun);
