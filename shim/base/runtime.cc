@@ -70,6 +70,13 @@ void terminate() noexcept {
 
 extern "C" {
 
+// Ubuntu's archive of libunwind calls it, and musl does not have it.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+void* __memcpy_chk(void* to, const void* from, size_t bytes, size_t room) {
+  if (bytes > room) abort();
+  return memcpy(to, from, bytes);
+}
+
 // The base of fmt::format_error, which is compiled in but never made: fmt is built without
 // exceptions. Under their mangled names, since defining std::runtime_error itself would bring in
 // the static libstdc++ with its emergency heap for exceptions.
