@@ -104,7 +104,7 @@ def test_containers_of_a_tenant_share_one_cap():
         status, out, err = node.run(host, "fracgpu.dev/memory=8gb", debian(), *client,
                                     options=["--device", "fracgpu.dev/tenant=other"])
         # Beside the other tenant a context is charged by estimate, 512 MiB.
-        assert status == 0 and 7.5 * GIB <= int(re.search(r"free=(\d+)", out).group(1)), f"{status} {out} {err}"
+        assert status == 0 and 7.5 * GIB == int(re.search(r"free=(\d+)", out).group(1)), f"{status} {out} {err}"
 
 
 def test_capped_without_root_on_the_host():
