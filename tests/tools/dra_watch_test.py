@@ -1,4 +1,5 @@
-"""dra_watch_test.py BUILD: the driver for Kubernetes keeps what it publishes, before an API server that misbehaves.
+"""dra_watch_test.py BUILD: the driver for Kubernetes keeps what it publishes and only the claims that there are, before an
+API server that misbehaves.
 
 The server is a stand-in: a real one does not end its watches when a test wants it. On a real one
 tests/containers/claims_test.py deletes slices.
@@ -17,6 +18,7 @@ from machine import BUILD, COMMAND, LIBRARY, Machine, main, wait_until
 
 DRIVER = f"{BUILD}/fracgpu-dra"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/"
 
 
 class Api(http.server.ThreadingHTTPServer):
@@ -27,6 +29,7 @@ class Api(http.server.ThreadingHTTPServer):
     def __init__(self, *watches):
         super().__init__(("127.0.0.1", 0), Handler)
         self.slices, self.made, self.watches, self.streams, self.asked = {}, 0, list(watches), [], []
+        self.claims = {}  # what is answered to a question for one, by its name
         self.guard = threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -73,6 +76,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition("?")
         query = urllib.parse.parse_qs(query)
+        if path.startswith(CLAIMS):
+            return self.answer(*self.server.claims[path.removeprefix(CLAIMS)])
         if path != SLICES:
             return self.answer(200, {"metadata": {"name": "n", "uid": "node-uid"}})
         assert query["fieldSelector"] == ["spec.driver=fracgpu.dev,spec.nodeName=n"], query
@@ -103,10 +108,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, self.server.change(self.path.rpartition("/")[2], None))
 
 
-class Running:
-    """The driver, which looks at the GPUs once an hour: what it notices, it was told."""
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
-    def __init__(self, machine, api):
+
+class Running:
+    """The driver, which looks at the GPUs once an hour: what it notices, it was told; or as often as the test wants."""
+
+    def __init__(self, machine, api, interval=3600):
         files = f"{machine.folder}/files"
         os.makedirs(files)
         os.chmod(machine.folder, 0o755)
@@ -118,7 +129,7 @@ class Running:
                        "users": [{"name": "u", "user": {"token": "t"}}]}, file)
         self.log = open(f"{machine.folder}/log", "w+", encoding="utf-8")
         self.child = subprocess.Popen(
-            [DRIVER, "dra", "--node-name", "n", "--interval", "3600", "--kubeconfig", f"{machine.folder}/kubeconfig",
+            [DRIVER, "dra", "--node-name", "n", "--interval", str(interval), "--kubeconfig", f"{machine.folder}/kubeconfig",
              "--files", files, *(f"--{name}-dir={machine.folder}/{name}" for name in ("kubelet", "cdi", "run"))],
             env=machine.environment, stderr=self.log)
         machine.children.append(self.child)
@@ -154,6 +165,29 @@ def test_slices_that_are_lost_are_published_again():
         wait_until(lambda: api.slices, "it looks when a new watch stands")
         driver.child.terminate()
         assert driver.child.wait(60) == 0, driver.said()
+
+
+def test_claims_that_kubelet_forgot_are_removed():
+    api = Api()
+    api.claims = {"there": (200, {"metadata": {"uid": "1"}}), "gone": (404, {"kind": "Status", "message": "not found"}),
+                  "another": (200, {"metadata": {"uid": "new"}}), "unknown": (500, {"kind": "Status", "message": "etcd is away"}),
+                  "strange": (200, {})}
+    names = {"1": "there", "2": "gone", "3": "another", "4": "unknown", "5": "strange"}
+    with Machine("a100-40gb") as machine:
+        for uid, name in names.items():
+            write(f"{machine.folder}/run/claims/{uid}/name", f"a/{name}\n")
+            write(f"{machine.folder}/run/claims/{uid}/limit.conf", "1GiB\n")
+            write(f"{machine.folder}/cdi/fracgpu.dev-claim-{uid}.json", "{}")
+        os.makedirs(f"{machine.folder}/run/claims/6")  # whoever made it was killed
+        write(f"{machine.folder}/run/claims/7/name", "of nobody\n")
+        driver = Running(machine, api, interval=1)
+        here = f"{machine.folder}/run/claims"
+        wait_until(lambda: driver.said().count("does not say whose") > 1, "all were judged twice")
+        assert sorted(os.listdir(here)) == ["1", "4", "5", "7"], driver.said()
+        assert sorted(os.listdir(f"{machine.folder}/cdi")) == [f"fracgpu.dev-claim-{uid}.json" for uid in "145"]
+        assert "etcd is away" in driver.said()
+        api.claims["unknown"] = api.claims["gone"]
+        wait_until(lambda: not os.path.exists(f"{here}/4"), "it goes on asking")
 
 
 if not os.path.exists(DRIVER):

@@ -1,8 +1,13 @@
 """Ledgers made by the published layout alone, for whatever reads them."""
 import fcntl
+import os
+import re
 import struct
 import time
 
+LAYOUT = os.path.join(os.path.dirname(__file__), "../../include/fracgpu/ledger_layout.h")
+with open(LAYOUT, encoding="utf-8") as _file:
+    VERSION = int(re.search(r"kVersion = (\d+);", _file.read())[1])
 UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 16, 1024, 64, 2048
 DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
 ALLOCATIONS_AT = CELL_AT + (16 + 8) * DEVICES * SLOTS
@@ -17,7 +22,7 @@ GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 def ledger(processes, key=b"GPU-test"):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
-    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", 9, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
+    struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", VERSION, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
     struct.pack_into("<Q", data, 96, 3 * SLOTS)
     data[256:384] = b"\xff" * 128
     struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "shim/base/clock.h"
 #include "tools/dra/claim_status.h"
 #include "tools/dra/log.h"
 
@@ -20,6 +21,15 @@ void check_name(const std::string& name) {
   });
   if (!good) throw std::runtime_error("the claim's name or namespace is not one of Kubernetes'");
 }
+
+std::string path_of(const std::string& space, const std::string& name) {
+  check_name(space);
+  check_name(name);
+  return fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name);
+}
+
+// Kubelet seldom forgets, and each question is one for the API server.
+constexpr uint64_t kSweep_ms = 3600'000;
 
 }  // namespace
 
@@ -40,7 +50,38 @@ bool Driver::look() {
     fault = error.what();  // what was published stays
   }
   note(listing_fault_, fault);
-  return fault.empty() && keep_published();
+  const bool published = fault.empty() && keep_published();
+  if (published && coarse_now_ms() >= next_sweep_ms_ && remove_forgotten()) {
+    next_sweep_ms_ = coarse_now_ms() + kSweep_ms;
+  }
+  return published;
+}
+
+bool Driver::remove_forgotten() {
+  bool all = true;
+  for (const std::string& uid : claims_.uids()) {
+    try {
+      if (is_gone(claims_.label(uid), uid)) unprepare(uid);
+    } catch (const std::exception& error) {
+      log("warning", error.what(), {{"uid", uid}});
+      all = false;
+    }
+  }
+  return all;
+}
+
+bool Driver::is_gone(const std::string& label, const std::string& uid) const {
+  if (label.empty()) return true;  // only begun, by a driver that was killed
+  const size_t slash = label.find('/');
+  if (slash == label.npos) throw std::runtime_error("its file \"name\" does not say whose it is");
+  constexpr long kNotFound = 404;
+  try {
+    const Json object = api_.get(path_of(label.substr(0, slash), label.substr(slash + 1)));
+    return object.at("metadata").at("uid").text() != uid;
+  } catch (const ApiError& error) {
+    if (error.status != kNotFound) throw;
+    return true;
+  }
 }
 
 bool Driver::keep_published() {
@@ -79,9 +120,7 @@ Driver::Ready Driver::prepare(const std::string& space, const std::string& name,
   std::string path;
   Json object;
   try {
-    check_name(space);
-    check_name(name);
-    path = fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name);
+    path = path_of(space, name);
     object = api_.get_again(path);
     Ready ready{.claim = read_claim(object, uid, devices()), .cdi = {}};
     ready.cdi = claims_.prepare(ready.claim);

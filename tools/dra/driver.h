@@ -19,8 +19,9 @@ class Driver {
   Driver(const ApiClient& api, PreparedClaims claims, const std::string& node)
       : api_(api), node_(node), claims_(std::move(claims)), publisher_(api, node) {}
 
-  // Looks at the devices and publishes what changed; what fails is logged and known until it does
-  // not fail any more. Returns whether all of it was done.
+  // Looks at the devices and publishes what changed, and now and then removes claims that are
+  // forgotten; what fails is logged and known until it does not fail any more. Returns whether the
+  // devices are published. One thread.
   bool look();
   // The second half of it, where somebody has said that the slices may be others.
   bool keep_published();
@@ -45,6 +46,10 @@ class Driver {
 
  private:
   std::vector<Device> devices() const;
+  // Unprepares the claims that the API server has no more: kubelet, which does so, may have lost
+  // what it knew of them. What runs in them keeps its files. False where not all could be judged.
+  bool remove_forgotten();
+  bool is_gone(const std::string& label, const std::string& uid) const;
   // Keeps, and logs, what is wrong in `place`; empty: nothing.
   void note(std::string& place, const std::string& fault);
   // Says in a claim's status, and by an event, how it went. It goes without: pods do not wait for
@@ -62,6 +67,7 @@ class Driver {
   std::string publishing_fault_ = "nothing was published yet";
   std::string registration_fault_ = "kubelet has not registered this driver yet";
   std::atomic<bool> stale_{true};  // what is published
+  uint64_t next_sweep_ms_ = 0;
   std::atomic<uint64_t> prepared_{0}, refused_{0}, unprepared_{0}, published_{0}, failed_looks_{0};
 };
 

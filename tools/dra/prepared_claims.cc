@@ -104,9 +104,9 @@ std::string PreparedClaims::prepare(const Claim& claim) {
   const std::string tenant = tenant_of(claim.uid), here = folder(claim.uid);
   const Descriptor locked = lock(paths_.run);
   make_folder(here);
+  put(fmt::format("{}/{}", here, kClaimName), claim.label() + "\n");
   put(here + "/limit.conf", ceiling_text(claim));
   put(here + "/tenant", tenant + "\n");
-  put(fmt::format("{}/{}", here, kClaimName), claim.label() + "\n");
   LedgerFile ledger;
   Message error;
   if (ledger.open_or_create(tenant.c_str(), error) != LedgerFile::Result::ok) {
@@ -132,10 +132,17 @@ void PreparedClaims::unprepare(const std::string& uid) {
   const Descriptor locked = lock(paths_.run);
   remove_put(spec_path(uid));
   remove_file(layout::kFilePrefix + tenant);
-  remove_put(fmt::format("{}/{}", folder(uid), kClaimName));
   remove_put(folder(uid) + "/tenant");
   remove_put(folder(uid) + "/limit.conf");
+  remove_put(fmt::format("{}/{}", folder(uid), kClaimName));
   if (rmdir(folder(uid).c_str()) != 0 && errno != ENOENT) fail("remove", folder(uid), errno);
+}
+
+std::string PreparedClaims::label(const std::string& uid) const {
+  const Descriptor locked = lock(paths_.run);  // else it may be about to be written
+  const std::string text =
+      read_judged(fmt::format("{}/{}", folder(uid), kClaimName), kLargest, Links::refused);
+  return text.substr(0, text.find('\n'));
 }
 
 std::vector<std::string> PreparedClaims::uids() const {

@@ -3,8 +3,8 @@
 // API and of gRPC.
 //
 // Of a claim there are, in the order in which they are made:
-//   RUN/claims/UID/limit.conf, tenant      the ceiling and the tenant's name, mounted read-only
 //   RUN/claims/UID/name                    the claim's own name, for people
+//   RUN/claims/UID/limit.conf, tenant      the ceiling and the tenant's name, mounted read-only
 //   /dev/shm/fracgpu-claim-UID             the ledger, mounted at the same place
 //   CDI/fracgpu.dev-claim-UID.json         the device fracgpu.dev/claim=UID, which names all that
 // and it goes in the opposite order. So a device that an engine finds has all that it mounts, at
@@ -42,6 +42,9 @@ class PreparedClaims {
 
   // The UIDs of those that are there, whole or in part.
   std::vector<std::string> uids() const;
+
+  // "namespace/name"; empty where a prepare was cut short before it was written.
+  std::string label(const std::string& uid) const;
 
  private:
   std::string folder(const std::string& uid) const;
