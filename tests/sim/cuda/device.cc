@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "sim/cuda/driver.h"
 #include "sim/cuda/version.h"
@@ -131,10 +132,14 @@ int attribute(const DeviceRow& row, int which) {
 CUresult copy_uuid(CUuuid* uuid, CUdevice dev, bool of_instance) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  const int parent = Driver::get().node().mig_parent(Driver::get().physical(dev));
-  const DeviceRow& row =
-      of_instance || parent < 0 ? Driver::get().row(dev) : Driver::get().node().device(parent);
-  std::memcpy(uuid->bytes, row.uuid, sizeof uuid->bytes);
+  const MigDevice& mig = Driver::get().mig_device();
+  const Node& node = Driver::get().node();
+  const unsigned char* bytes = Driver::get().row(dev).uuid;
+  if (mig.dev >= 0) {
+    bytes =
+        of_instance ? compute_instance(node, mig).uuid : node.device(node.mig_parent(mig.dev)).uuid;
+  }
+  std::memcpy(uuid->bytes, bytes, sizeof uuid->bytes);
   return CUDA_SUCCESS;
 }
 
@@ -173,7 +178,10 @@ SIM_API CUresult cuDeviceGetName(char* name, int length, CUdevice dev) {
   SIM_CALL(cuDeviceGetName);
   if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  std::snprintf(name, static_cast<size_t>(length), "%s", Driver::get().row(dev).name);
+  const sim::MigDevice& mig = Driver::get().mig_device();
+  const std::string text = mig.dev >= 0 ? sim::mig_name(Driver::get().node(), mig)
+                                        : std::string(Driver::get().row(dev).name);
+  std::snprintf(name, static_cast<size_t>(length), "%s", text.c_str());
   return CUDA_SUCCESS;
 }
 
@@ -192,6 +200,9 @@ SIM_API CUresult cuDeviceGetAttribute(int* value, int which, CUdevice dev) {
   if (value == nullptr || which <= 0 || which > 250) return CUDA_ERROR_INVALID_VALUE;
   if (!Driver::get().valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   *value = sim::attribute(Driver::get().row(dev), which);
+  const sim::MigDevice& mig = Driver::get().mig_device();
+  if (which == 16 && mig.dev >= 0)
+    *value = static_cast<int>(sim::mig_multiprocessors(Driver::get().node(), mig));
   return CUDA_SUCCESS;
 }
 

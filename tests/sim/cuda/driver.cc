@@ -18,13 +18,13 @@ const volatile unsigned char never = 0;
 bool ever_initialised = false;
 constexpr uint64_t kGreenBytes = kPage;  // what a green context adds to its primary one
 
-int mig_instance_of(Node& node, const std::string& uuid) {
-  for (int dev = 0; dev < node.device_count(); ++dev) {
-    if (node.mig_parent(dev) >= 0 && strcasecmp(node.uuid(dev).c_str(), uuid.c_str()) == 0) {
-      return dev;
+MigDevice mig_device_of(const Node& node, const std::string& uuid) {
+  for (const int gpu : node.devices(Vendor::kNvidia)) {
+    for (const MigDevice& device : mig_devices(node, gpu)) {
+      if (strcasecmp(mig_uuid(node, device).c_str(), uuid.c_str()) == 0) return device;
     }
   }
-  return -1;
+  return {};
 }
 }  // namespace
 
@@ -56,16 +56,25 @@ CUresult Driver::init() {
   return CUDA_SUCCESS;
 }
 
-// As the real driver does where MIG is on: a GPU in that mode stands for its first instance, and a
-// process has one instance and nothing beside it.
-void Driver::settle_for_one_instance() {
-  for (int& dev : visible_) {
-    Node& physical = account_->node();
-    if (const auto instances = physical.mig_instances(dev); !instances.empty()) dev = instances[0];
-    if (physical.mig_parent(dev) < 0) continue;
-    visible_ = {dev};
-    return;
+// As the real driver does where MIG is on: a GPU in that mode stands for its first instance, or for
+// nothing if it has none, and a process has one instance and nothing beside it.
+bool Driver::settle_for_one_instance() {
+  Node& physical = account_->node();
+  const MigLock lock(physical);
+  std::erase_if(visible_, [&](int dev) {
+    return physical.mig_parent(dev) < 0 && mig_is_on(physical, dev) &&
+           mig_devices(physical, dev).empty();
+  });
+  for (const int dev : visible_) {
+    if (physical.mig_parent(dev) < 0 && !mig_is_on(physical, dev)) continue;
+    if (physical.mig_parent(dev) < 0) mig_device_ = mig_devices(physical, dev).front();
+    // It may have been taken away since it was chosen.
+    if (!is_there(physical, mig_device_)) return false;
+    account_->use_mig_device(mig_device_.serial);
+    visible_ = {mig_device_.dev};
+    break;
   }
+  return !visible_.empty();
 }
 
 bool Driver::choose_devices() {
@@ -86,8 +95,9 @@ bool Driver::choose_devices() {
       while (!item.empty() && item.front() == ' ') item.erase(0, 1);
       while (!item.empty() && item.back() == ' ') item.pop_back();
       int found = -1;
-      if (const int instance = mig_instance_of(physical, item); instance >= 0) {
-        visible_.push_back(instance);
+      if (const MigDevice device = mig_device_of(physical, item); device.dev >= 0) {
+        if (mig_device_.dev < 0) mig_device_ = device;
+        visible_.push_back(device.dev);
         continue;
       }
       if (strncasecmp(item.c_str(), "GPU-", 4) == 0 && item.size() > 4) {
@@ -108,13 +118,13 @@ bool Driver::choose_devices() {
       visible_.push_back(found);
     }
   }
-  settle_for_one_instance();
+  if (!settle_for_one_instance()) return false;
   for (size_t i = 0; i < visible_.size(); ++i) {
     primary_[i].primary = true;
     primary_[i].ordinal = static_cast<int>(i);
     primary_[i].device = visible_[i];
   }
-  return !visible_.empty();
+  return true;
 }
 
 bool Driver::known(const Context* context) const {

@@ -20,6 +20,7 @@
 #include "sim/cuda/vmm.h"
 #include "sim/node/account.h"
 #include "sim/node/inject.h"
+#include "sim/node/mig.h"
 
 namespace sim {
 
@@ -109,6 +110,8 @@ class Driver {
   bool valid(CUdevice dev) const { return dev >= 0 && dev < device_count(); }
   int physical(CUdevice dev) const { return visible_[static_cast<size_t>(dev)]; }
   const DeviceRow& row(CUdevice dev) { return account_->node().device(physical(dev)); }
+  // The MIG device that the process has; none where `dev` is negative.
+  const MigDevice& mig_device() const { return mig_device_; }
   Account& account() { return *account_; }
   Node& node() { return account_->node(); }
 
@@ -158,7 +161,7 @@ class Driver {
  private:
   Driver() = default;
   bool choose_devices();
-  void settle_for_one_instance();
+  bool settle_for_one_instance();
   AddressSpace& space(bool low) { return low ? low_ : high_; }
   Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low,
                    bool takes_memory = true);
@@ -169,6 +172,7 @@ class Driver {
   std::mutex mutex_;
   std::unique_ptr<Account> account_;
   std::vector<int> visible_;
+  MigDevice mig_device_;
   Context primary_[kMaxDevices];
   std::deque<Context> created_;
   uint64_t next_id_ = 1;

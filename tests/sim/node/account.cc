@@ -129,6 +129,7 @@ bool Account::enroll(std::string* error, Vendor vendor) {
   row_->linger_ns = linger != nullptr && *linger != '\0'
                         ? std::strtoull(linger, nullptr, 10) * 1000000ULL
                         : file->header.linger_ns;
+  row_->mig_device.store(0);
   row_->dead_since.store(0);
   row_->busy.store(0);
   own_command(row_->command, sizeof row_->command);

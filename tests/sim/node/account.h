@@ -35,6 +35,8 @@ class Account {
   Node& node() { return *node_; }
   uint64_t serial() const { return row_->serial; }
   int pid() const { return row_->pid; }
+  // This process uses the MIG device from now on; the caller holds the MIG lock.
+  void use_mig_device(uint64_t serial) { row_->mig_device.store(serial); }
 
   // Takes physical memory, a whole number of grains, or nothing and false when the device is full.
   // Rounding to the vendor's page is the caller's.

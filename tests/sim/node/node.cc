@@ -19,6 +19,7 @@
 #include <fstream>
 
 #include "sim/kfd/tree.h"
+#include "sim/node/mig.h"
 #include "sim/node/reap.h"
 
 namespace sim {
@@ -161,12 +162,18 @@ int Node::mig_parent(int dev) const {
 
 std::vector<int> Node::mig_instances(int dev) const {
   std::vector<int> found;
-  for (int i = 1; i <= static_cast<int>(device(dev).mig_instances); ++i) found.push_back(dev + i);
+  for (int i = 0; i < device_count(); ++i) {
+    if (mig_parent(i) == dev && is_there(i)) found.push_back(i);
+  }
+  std::ranges::sort(found, {}, [this](int i) { return device(i).gpu_instance; });
   return found;
 }
 
 int Node::ordinal(int dev) const {
-  if (mig_parent(dev) >= 0) return dev - mig_parent(dev) - 1;
+  if (mig_parent(dev) >= 0) {
+    const std::vector<int> instances = mig_instances(mig_parent(dev));
+    return static_cast<int>(std::ranges::find(instances, dev) - instances.begin());
+  }
   int before = 0;
   for (int i = 0; i < dev; ++i) {
     before += device(i).vendor == device(dev).vendor && mig_parent(i) < 0 ? 1 : 0;
@@ -175,17 +182,14 @@ int Node::ordinal(int dev) const {
 }
 
 std::string Node::uuid(int dev) const {
-  const unsigned char* u = file_->device[dev].uuid;
-  char text[64];
   if (device(dev).vendor == Vendor::kAmd) {
+    char text[64];
     std::snprintf(text, sizeof text, "GPU-%016" PRIx64, device(dev).unique_id);
     return text;
   }
-  std::snprintf(text, sizeof text,
-                "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                mig_parent(dev) < 0 ? "GPU" : "MIG", u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7],
-                u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-  return text;
+  if (mig_parent(dev) < 0) return uuid_text("GPU", device(dev).uuid);
+  const std::vector<MigDevice> made = compute_instances(*this, dev);
+  return made.empty() ? "" : mig_uuid(*this, made.front());
 }
 
 std::string Node::bus_id(int dev) const {
@@ -321,6 +325,7 @@ std::vector<ProcessInfo> Node::processes() {
     info.vendor = row.vendor;
     info.tenant = file_->tenant[row.tenant].tag;
     info.command = row.command;
+    info.mig_device = row.mig_device.load();
     info.lingering = row.dead_since.load() != 0;
     for (int dev = 0; dev < device_count(); ++dev) {
       info.device.push_back({row.device[dev].context_bytes.load(),

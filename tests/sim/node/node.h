@@ -41,6 +41,7 @@ struct ProcessInfo {
   int tid = 0, host_tid = 0;  // of the thread that opened the driver
   int clients = 1;            // how often the process did
   uint64_t pid_namespace = 0;
+  uint64_t mig_device = 0;  // serial of the compute instance that it uses
   Vendor vendor =
       Vendor::kNvidia;  // whose driver it has opened; a process may appear once for each
   std::string tenant;
@@ -76,13 +77,16 @@ class Node {
   int device_count(Vendor vendor) const { return static_cast<int>(devices(vendor).size()); }
   std::vector<int> devices(Vendor vendor) const;
   int ordinal(int dev) const;  // its number among its vendor's, or among its GPU's instances
-  std::vector<int> mig_instances(int dev) const;
-  int mig_parent(int dev) const;  // -1: no instance
+  std::vector<int> mig_instances(int dev) const;  // GPU instances, by their ids
+  int mig_parent(int dev) const;                  // -1: no instance
+  // False: a row that is reserved for a GPU instance.
+  bool is_there(int dev) const { return mig_parent(dev) < 0 || device(dev).mig_serial.load() != 0; }
   std::string profile() const { return file_->header.profile; }
   const char* driver() const { return file_->header.driver; }
   bool open_modules() const { return file_->header.open_modules; }
   const DeviceRow& device(int dev) const { return file_->device[dev]; }
-  // "GPU-…" or "MIG-…": of the usual form, or of 16 digits for AMD, whose partitions may share it.
+  // "GPU-…" or "MIG-…", for a GPU instance that of its first compute instance: of the usual form,
+  // or of 16 digits for AMD, whose partitions may share it.
   std::string uuid(int dev) const;
   std::string bus_id(int dev) const;  // "0000:18:00.0"
   uint64_t total(int dev) const { return file_->device[dev].total; }
@@ -139,11 +143,12 @@ class Node {
   NodeFile* file_;
 };
 
-// The names that create() takes: [<n>x]a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig,
-// h200, rtx6000-ada, gb10, tiny, mi300x, mi210, mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr;
-// with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1, tiny-apu and
-// tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar to the machine's KFD
-// (see profiles.cc).
+// The names that create() takes: [<n>x]a30, a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig, h200,
+// b200, gb200, each of these with -mig-empty behind it (in MIG mode, nothing made yet) or -mig-off
+// (can be put into MIG mode), rtx6000-ada, gb10, tiny, mi300x, mi210, mi250x, gfx1100, tiny-amd,
+// tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx, -cpx-nps4,
+// -cpx-nps1, tiny-apu and tiny-cpx; several of them joined by '+'; and behind '@' what is peculiar
+// to the machine's KFD (see profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

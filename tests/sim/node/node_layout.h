@@ -11,7 +11,7 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 6;
+inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr int kMaxDevices = 64;  // of a node of eight MI300X in CPX
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kMaxTenants = 128;
@@ -23,6 +23,7 @@ inline constexpr uint64_t kPage = 2ULL << 20;  // NVIDIA's page of physical memo
 inline constexpr int64_t kRowLockBase = 1LL << 40;
 inline constexpr int64_t kReapLock = 1LL << 41;
 inline constexpr int64_t kObjectLockBase = 1LL << 42;
+inline constexpr int64_t kMigLock = 1LL << 43;
 
 using Counter = std::atomic<uint64_t>;
 static_assert(Counter::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -36,6 +37,16 @@ enum KfdQuirk : uint32_t {
 };
 
 enum class Vendor : uint32_t { kNvidia = 0, kAmd = 1 };
+
+// One compute instance of a GPU instance: what NVML and CUDA call a MIG device. It is there when
+// its serial is not 0, which is stored last when it is made and first when it goes, so that a kill
+// leaves it there or not there; all this is written under kMigLock.
+struct ComputeInstance {
+  Counter serial;  // never reused within one node
+  uint32_t id, start, slices;
+  unsigned char uuid[16];
+};
+inline constexpr int kMaxComputeInstances = 7;
 
 struct alignas(64) DeviceRow {
   char name[96];
@@ -58,11 +69,17 @@ struct alignas(64) DeviceRow {
   uint32_t cwsr_size;  // bytes of one XCC's save area, where the kernel publishes it; else 0
   uint64_t unique_id;
   uint64_t carve_out;  // of an APU: what AMD's tools take for its memory; else 0
-  // MIG. The instances of a GPU are rows of their own behind its row, whose memory then is none
-  // that anybody can allocate.
-  uint32_t mig_instances;  // of a GPU in MIG mode
-  uint32_t mig_parent;     // of an instance: its GPU's row plus one
-  uint32_t gpu_instance, compute_instance;
+  // MIG. GPU instances are rows of their own, reserved for a GPU that can be divided. In MIG mode
+  // nobody can allocate the memory of the GPU's own row. What comes and goes is written under
+  // kMigLock, as in ComputeInstance.
+  uint32_t mig_card;               // of a GPU that can be divided: its number in the table
+  std::atomic<uint32_t> mig_mode;  // of such a GPU
+  std::atomic<uint32_t> mig_mode_pending;
+  uint32_t mig_parent;  // of a GPU instance: its GPU's row plus one
+  Counter mig_serial;   // of a GPU instance that is there; else 0
+  uint32_t mig_profile, mig_start, mig_size;
+  uint32_t gpu_instance;
+  ComputeInstance compute[kMaxComputeInstances];
   alignas(64) Counter used;
 };
 
@@ -117,8 +134,9 @@ struct alignas(64) ProcessRow {
   Vendor vendor;        // whose kernel driver it has opened
   uint64_t start_time;  // clock ticks since boot, as /proc/PID/stat has it
   uint64_t pid_namespace;
-  uint64_t serial;     // never reused within one node
-  uint64_t linger_ns;  // how long the memory outlives its owner
+  uint64_t serial;                   // never reused within one node
+  std::atomic<uint64_t> mig_device;  // serial of the compute instance that it uses; 0: none
+  uint64_t linger_ns;                // how long the memory outlives its owner
   std::atomic<uint64_t>
       dead_since;  // CLOCK_MONOTONIC ns when death was first noticed; 0 while alive
   char command[32];

@@ -24,7 +24,7 @@
 #include <cstring>
 #include <string>
 
-#include "sim/node/node.h"
+#include "sim/node/mig.h"
 
 namespace sim {
 namespace {
@@ -37,7 +37,6 @@ struct Profile {
   uint32_t major, minor, multiprocessors, pci_id, pci_subsystem;
   uint32_t gfx_target_version = 0;  // 0: NVIDIA
   uint32_t partitions = 1;
-  bool mig = false;
   bool svm = false;
   uint32_t cwsr_kib = 0;
   uint64_t carve_out_mib = 0;
@@ -46,59 +45,64 @@ struct Profile {
   bool frame_buffer = true;
 };
 
-// How a GPU in MIG mode is divided: two of a kind, so that names alone do not tell them apart.
+// What h100-80gb-mig is divided into: two of a kind, so that names alone do not tell them apart.
+// Their places give the ids 2, 3, 9 and 10.
 struct MigInstance {
   const char* name;
-  uint64_t total_mib;
-  uint32_t gpu_instance;
+  uint32_t start;
 };
 constexpr MigInstance kMigInstances[] = {
-    {"3g.40gb", 40448, 2}, {"2g.20gb", 20096, 3}, {"1g.10gb", 9984, 9}, {"1g.10gb", 9984, 10}};
+    {"3g.40gb", 4}, {"2g.20gb", 0}, {"1g.10gb", 2}, {"1g.10gb", 3}};
 constexpr int kMigCount = sizeof kMigInstances / sizeof kMigInstances[0];
+
+// A GPU that can be divided is named by its profile and one of these. Its GPU instances' rows are
+// behind it; those that h100-80gb-mig has no need of at first are behind all the others, where they
+// change no number.
+enum class Mig { kNone, kOff, kEmpty, kDivided };
+constexpr std::pair<std::string_view, Mig> kMigEnds[] = {
+    {"-mig-off", Mig::kOff}, {"-mig-empty", Mig::kEmpty}, {"-mig", Mig::kDivided}};
 
 constexpr const char* kMi300x = "AMD Instinct MI300X";
 constexpr uint32_t kMi300xId = 0x74a11002, kMi210Id = 0x740f1002;
 
 constexpr Profile kProfiles[] = {
+    {"a30", "NVIDIA A30", 24062, 414, 8, 0, 56, 0x20b710de, 0x153210de},
     {"a100-40gb", "NVIDIA A100-SXM4-40GB", 40960, 414, 8, 0, 108, 0x20b010de, 0x134f10de},
     {"a100-80gb", "NVIDIA A100-SXM4-80GB", 81920, 414, 8, 0, 108, 0x20b210de, 0x147f10de},
     {"h100-80gb", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de},
-    {"h100-80gb-mig", "NVIDIA H100 80GB HBM3", 81558, 500, 9, 0, 132, 0x233010de, 0x16c110de, 0, 1,
-     true},
     {"h200", "NVIDIA H200", 143770, 520, 9, 0, 132, 0x233510de, 0x18be10de},
+    {"b200", "NVIDIA B200", 182642, 600, 10, 0, 148, 0x290110de, 0x199910de},
+    {"gb200", "NVIDIA GB200", 188416, 600, 10, 0, 152, 0x294110de, 0x204610de},
     // NVML's total and CUDA's differ by what the driver keeps (unslothai/unsloth-zoo PR 1053:
     // 49,140 and 48,509 MiB). How much of it NVML calls reserved is not public: here a little less.
     {"rtx6000-ada", "NVIDIA RTX 6000 Ada Generation", 48508, 370, 8, 9, 142, 0x26b110de, 0x16a110de,
-     0, 1, false, false, 0, 0, 49140, 600},
+     0, 1, false, 0, 0, 49140, 600},
     // Its memory is the machine's, and NVML tells no total (NVIDIA DGX Spark's documentation).
-    {"gb10", "NVIDIA GB10", 122572, 300, 12, 1, 48, 0x2e1210de, 0x21ec10de, 0, 1, false, false, 0,
-     0, 0, 0, false},
+    {"gb10", "NVIDIA GB10", 122572, 300, 12, 1, 48, 0x2e1210de, 0x21ec10de, 0, 1, false, 0, 0, 0, 0,
+     false},
     {"tiny", "Simulated Tiny GPU", 1024, 64, 9, 0, 16, 0x1fff10de, 0x000010de},
-    {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402, 1, false, true},
-    {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2, false, true},
-    {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4, false, true},
-    {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, false, true},
-    {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, false, true},
-    {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010, 1, false,
-     true},
+    {"mi300x", kMi300x, 196592, 1, 9, 4, 304, kMi300xId, 0x74a11002, 90402, 1, true},
+    {"mi300x-dpx", kMi300x, 98296, 1, 9, 4, 152, kMi300xId, 0x74a11002, 90402, 2, true},
+    {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4, true},
+    {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, true},
+    {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, true},
+    {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010, 1, true},
     // One of the two devices that each MI250X is.
-    {"mi250x", "AMD Instinct MI250X", 65520, 1, 9, 0, 110, 0x740c1002, 0x0b0c1002, 90010, 1, false,
-     true},
+    {"mi250x", "AMD Instinct MI250X", 65520, 1, 9, 0, 110, 0x740c1002, 0x0b0c1002, 90010, 1, true},
     {"gfx1100", "AMD Radeon RX 7900 XTX", 24560, 1, 11, 0, 96, 0x744c1002, 0x79051eae, 110000, 1,
-     false, true},
+     true},
     // Of a generation that HIP 5.2 knows, which it refuses to be of MI300X; partitions of it are
     // ours. Its kernel has no shared virtual memory, so that queues' save areas are on the host;
     // that of -svm has it, and the newer one of -cwsr tells how large they are too, which is larger
     // than what older runtimes work out for themselves.
     {"tiny-amd", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010},
     // As Strix Halo, of whose 110 GiB AMD's tools call 512 MiB VRAM (rocm-systems PR 8475).
-    {"tiny-apu", "Simulated Tiny APU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
-     false, 0, 64},
+    {"tiny-apu", "Simulated Tiny APU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false, 0,
+     64},
     {"tiny-cpx", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 8},
-    {"tiny-svm", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, false,
-     true},
-    {"tiny-cwsr", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1,
-     false, true, 20480},
+    {"tiny-svm", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, true},
+    {"tiny-cwsr", "Simulated Tiny AMD GPU", 1024, 1, 9, 0, 16, kMi210Id, 0x00001002, 90010, 1, true,
+     20480},
 };
 // A tenant's sum on one device is at most the device, so that a tally holds any of them.
 static_assert(std::ranges::all_of(kProfiles, [](const Profile& profile) {
@@ -125,22 +129,24 @@ void set_uuid(DeviceRow* device, std::string_view profile, int index) {
   device->uuid[8] = static_cast<unsigned char>((device->uuid[8] & 0x3f) | 0x80);
 }
 
-// Appends the instances of the GPU in the last row.
-void add_mig_instances(NodeFile* file, int gpu, std::string_view profile) {
-  const std::string gpu_name = file->device[gpu].name;
+// A row that is reserved for a GPU instance of the GPU.
+void reserve_mig_row(NodeFile* file, int row, int gpu) {
+  std::memcpy(static_cast<void*>(&file->device[row]), &file->device[gpu], sizeof(DeviceRow));
+  file->device[row].mig_card = 0;
+  file->device[row].mig_mode.store(0);
+  file->device[row].mig_parent = static_cast<uint32_t>(gpu) + 1;
+}
+
+void divide(NodeFile* file, int gpu, std::string_view profile) {
+  const MigCard& card = *mig_card(file->device[gpu].mig_card);
   for (int i = 0; i < kMigCount; ++i) {
-    const MigInstance& made = kMigInstances[i];
-    DeviceRow& instance = file->device[gpu + 1 + i];
-    std::memcpy(static_cast<void*>(&instance), &file->device[gpu], sizeof instance);
-    std::snprintf(instance.name, sizeof instance.name, "%.40s MIG %s", gpu_name.c_str(), made.name);
-    set_uuid(&instance, profile, 100 * (gpu + 1) + i);
-    instance.total = instance.nvml_total = made.total_mib << 20;
-    instance.multiprocessors = 16;
-    instance.mig_parent = static_cast<uint32_t>(gpu) + 1;
-    instance.gpu_instance = made.gpu_instance;
-    instance.compute_instance = 0;
+    const MigProfile& made = *card.by_name(kMigInstances[i].name);
+    const int row = gpu + 1 + i;
+    put_gpu_instance(file, gpu, row, made, kMigInstances[i].start);
+    put_compute_instance(file, row, 0, made.slices, 0);
+    set_uuid(&file->device[row], profile, 100 * (gpu + 1) + i);
+    std::memcpy(file->device[row].compute[0].uuid, file->device[row].uuid, 16);
   }
-  file->device[gpu].mig_instances = kMigCount;
 }
 
 // A device's identity on AMD. `board` counts the GPUs of the node, `partition` the parts of one.
@@ -194,7 +200,16 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     key = text.substr(cross + 1);
   }
   Naming naming;
+  Mig mig = Mig::kNone;
+  for (const auto& [end, meaning] : kMigEnds) {
+    if (mig != Mig::kNone || !key.ends_with(end)) continue;
+    key.remove_suffix(end.size());
+    mig = meaning;
+  }
   const Profile* found = find(key, &naming);
+  const MigCard* card = mig != Mig::kNone ? mig_card(key) : nullptr;
+  if (mig != Mig::kNone && (card == nullptr || options.total_mib >= 0)) return false;
+  if (mig == Mig::kDivided && key != "h100-80gb") return false;
   if (found == nullptr || count < 1 || count > kMaxDevices) return false;
   const bool amd = found->gfx_target_version != 0;
   const auto rounded = [amd](int64_t chosen, uint64_t fallback) {
@@ -202,11 +217,14 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     const uint64_t page = amd ? kGrain : kPage;
     return ((mib << 20) + page - 1) / page * page;
   };
-  const int rows = static_cast<int>(found->partitions) + (found->mig ? kMigCount : 0);
+  const int mig_rows = card == nullptr        ? 0
+                       : mig == Mig::kDivided ? kMigCount
+                                              : static_cast<int>(card->slices);
+  const int rows = static_cast<int>(found->partitions) + mig_rows;
   const int devices = static_cast<int>(count) * rows;
   const auto first = static_cast<int>(file->header.device_count);
   if (first + devices > kMaxDevices) return false;
-  for (int i = 0; i < devices; i += found->mig ? rows : 1) {
+  for (int i = 0; i<devices; i += mig_rows> 0 ? rows : 1) {
     DeviceRow& device = file->device[first + i];
     const auto partition = static_cast<uint32_t>(i) % found->partitions;
     const int board = *boards + i / rows;
@@ -238,10 +256,32 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     } else {
       set_uuid(&device, text, board);
     }
-    if (found->mig) add_mig_instances(file, first + i, text);
+    if (card == nullptr) continue;
+    device.mig_card = mig_card_number(*card);
+    device.mig_mode.store(mig != Mig::kOff ? 1 : 0);
+    device.mig_mode_pending.store(device.mig_mode.load());
+    for (int row = 1; row <= mig_rows; ++row) reserve_mig_row(file, first + i + row, first + i);
+    if (mig == Mig::kDivided) divide(file, first + i, text);
   }
   *boards += static_cast<int>(count);
   file->header.device_count = static_cast<uint32_t>(first + devices);
+  return true;
+}
+
+// The rows that GPUs which are divided from the start still lack.
+bool add_mig_rows(NodeFile* file) {
+  const auto count = static_cast<int>(file->header.device_count);
+  for (int gpu = 0; gpu < count; ++gpu) {
+    const MigCard* card = mig_card(file->device[gpu].mig_card);
+    if (card == nullptr) continue;
+    const auto rows = std::count_if(
+        file->device, file->device + count,
+        [gpu](const DeviceRow& row) { return static_cast<int>(row.mig_parent) == gpu + 1; });
+    for (auto i = rows; i < card->slices; ++i) {
+      if (file->header.device_count == kMaxDevices) return false;
+      reserve_mig_row(file, static_cast<int>(file->header.device_count++), gpu);
+    }
+  }
   return true;
 }
 
@@ -294,6 +334,7 @@ bool fill_profile(NodeFile* file, std::string_view text, const NodeOptions& opti
     if (plus == std::string_view::npos) break;
     rest.remove_prefix(plus + 1);
   }
+  if (!add_mig_rows(file)) return refuse();
   return at == std::string_view::npos || set_quirks(file, text.substr(at + 1)) || refuse();
 }
 

@@ -31,6 +31,7 @@ const char* vendor_of(const sim::DeviceRow& device) {
 
 void show_text(sim::Node& node) {
   for (int dev = 0; dev < node.device_count(); ++dev) {
+    if (!node.is_there(dev)) continue;
     const sim::DeviceRow& device = node.device(dev);
     std::printf("device %d %s %s %s total=%llu used=%llu", dev, node.uuid(dev).c_str(),
                 node.bus_id(dev).c_str(), device.name,
@@ -90,6 +91,7 @@ std::string amd_json(const sim::DeviceRow& device) {
 void show_json(sim::Node& node) {
   std::string out = "{\"profile\":" + quoted(node.profile()) + ",\"devices\":[";
   for (int dev = 0; dev < node.device_count(); ++dev) {
+    if (!node.is_there(dev)) continue;
     if (dev != 0) out += ",";
     out += "{\"index\":" + std::to_string(dev) + ",\"uuid\":" + quoted(node.uuid(dev)) +
            ",\"bus_id\":" + quoted(node.bus_id(dev)) +

@@ -8,17 +8,23 @@
 
 using nvmlReturn_t = int;
 using nvmlDevice_t = struct SimNvmlDevice*;
+using nvmlGpuInstance_t = struct SimGpuInstance*;
+using nvmlComputeInstance_t = struct SimComputeInstance*;
 
 enum : nvmlReturn_t {
   NVML_SUCCESS = 0,
   NVML_ERROR_UNINITIALIZED = 1,
   NVML_ERROR_INVALID_ARGUMENT = 2,
   NVML_ERROR_NOT_SUPPORTED = 3,
+  NVML_ERROR_NO_PERMISSION = 4,
   NVML_ERROR_NOT_FOUND = 6,
   NVML_ERROR_INSUFFICIENT_SIZE = 7,
   NVML_ERROR_DRIVER_NOT_LOADED = 9,
   NVML_ERROR_TIMEOUT = 10,
   NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+  NVML_ERROR_RESET_REQUIRED = 16,
+  NVML_ERROR_IN_USE = 19,
+  NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
   NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
   NVML_ERROR_UNKNOWN = 999,
 };
@@ -57,6 +63,52 @@ struct nvmlDeviceAttributes_t {
       compute_slices;
   unsigned long long memory_mib;
 };
+// A place: of a GPU instance in memory slices, of a compute instance in compute slices.
+struct nvmlGpuInstancePlacement_t {
+  unsigned start, size;
+};
+using nvmlComputeInstancePlacement_t = nvmlGpuInstancePlacement_t;
+struct nvmlGpuInstanceProfileInfo_t {
+  unsigned id, p2p, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpegs,
+      ofas;
+  unsigned long long memory_mib;
+};
+struct nvmlGpuInstanceProfileInfo_v2_t {
+  unsigned version, id, p2p, slices, instances, multiprocessors, copy_engines, decoders, encoders,
+      jpegs, ofas;
+  unsigned long long memory_mib;
+  char name[96];
+};
+struct nvmlGpuInstanceProfileInfo_v3_t {
+  unsigned version, id, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpegs,
+      ofas;
+  unsigned long long memory_mib;
+  char name[96];
+  unsigned capabilities;
+};
+struct nvmlGpuInstanceInfo_t {
+  nvmlDevice_t device;
+  unsigned id, profile;
+  nvmlGpuInstancePlacement_t placement;
+};
+struct nvmlComputeInstanceProfileInfo_t {
+  unsigned id, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpegs, ofas;
+};
+struct nvmlComputeInstanceProfileInfo_v2_t {
+  unsigned version;
+  nvmlComputeInstanceProfileInfo_t info;
+  char name[96];
+};
+struct nvmlComputeInstanceProfileInfo_v3_t {
+  nvmlComputeInstanceProfileInfo_v2_t front;
+  unsigned capabilities;
+};
+struct nvmlComputeInstanceInfo_t {
+  nvmlDevice_t device;
+  nvmlGpuInstance_t gpu_instance;
+  unsigned id, profile;
+  nvmlComputeInstancePlacement_t placement;
+};
 struct nvmlUtilization_t {
   unsigned gpu, memory;
 };
@@ -72,6 +124,10 @@ struct nvmlPciInfo_v3_t {
 
 inline constexpr unsigned kMemoryV2 = 0x02000028;
 inline constexpr unsigned kDetailListV1 = 0x01000018;
+template <typename Info>
+constexpr unsigned struct_version(unsigned version) {
+  return static_cast<unsigned>(sizeof(Info)) | version << 24;
+}
 inline constexpr unsigned kNoInstance = 0xFFFFFFFF;
 
 static_assert(sizeof(nvmlMemory_t) == 24 && offsetof(nvmlMemory_t, used) == 16);
@@ -81,5 +137,14 @@ static_assert(sizeof(nvmlProcessInfo_v1_t) == 16 && sizeof(nvmlProcessInfo_v2_t)
 static_assert(sizeof(nvmlProcessDetail_t) == 32 && sizeof(nvmlProcessDetailList_t) == 24);
 static_assert(sizeof(nvmlPciInfo_v3_t) == 68);
 static_assert(sizeof(nvmlDeviceAttributes_t) == 40);
+static_assert(sizeof(nvmlGpuInstanceProfileInfo_t) == 48);
+static_assert(sizeof(nvmlGpuInstanceProfileInfo_v2_t) == 152);
+static_assert(sizeof(nvmlGpuInstanceProfileInfo_v3_t) == 152);
+static_assert(offsetof(nvmlGpuInstanceProfileInfo_v3_t, name) == 48);
+static_assert(sizeof(nvmlGpuInstanceInfo_t) == 24);
+static_assert(sizeof(nvmlComputeInstanceProfileInfo_t) == 36);
+static_assert(sizeof(nvmlComputeInstanceProfileInfo_v2_t) == 136);
+static_assert(sizeof(nvmlComputeInstanceProfileInfo_v3_t) == 140);
+static_assert(sizeof(nvmlComputeInstanceInfo_t) == 32);
 
 #define SIM_API extern "C" __attribute__((visibility("default")))

@@ -4,6 +4,7 @@
 // so a preloaded library sees those inner calls.
 #include <strings.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -33,10 +34,15 @@ SIM_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* ou
 SIM_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
   NVML_CALL(nvmlDeviceGetHandleByUUID);
   if (uuid == nullptr || out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  for (int dev = 0; dev < sim::nvml_node().device_count(); ++dev) {
-    if (sim::nvml_device(sim::nvml_handle(dev)) == dev &&
-        strcasecmp(sim::nvml_node().uuid(dev).c_str(), uuid) == 0) {
+  sim::Node& node = sim::nvml_node();
+  for (const int dev : sim::nvml_devices()) {
+    if (strcasecmp(node.uuid(dev).c_str(), uuid) == 0) {
       *out = sim::nvml_handle(dev);
+      return NVML_SUCCESS;
+    }
+    for (const sim::MigDevice& device : sim::mig_devices(node, dev)) {
+      if (strcasecmp(sim::mig_uuid(node, device).c_str(), uuid) != 0) continue;
+      *out = sim::nvml_handle(device);
       return NVML_SUCCESS;
     }
   }
@@ -67,18 +73,30 @@ SIM_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* id, nvmlDevice_t*
 SIM_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char* name, unsigned length) {
   NVML_CALL(nvmlDeviceGetName);
   NVML_DEVICE(handle, dev);
-  return sim::copy_text(name, length, sim::nvml_node().device(dev).name);
+  const sim::MigDevice* const mig = sim::nvml_mig_device(handle);
+  if (mig == nullptr) return sim::copy_text(name, length, sim::nvml_node().device(dev).name);
+  return sim::copy_text(name, length, sim::mig_name(sim::nvml_node(), *mig).c_str());
 }
 SIM_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char* uuid, unsigned length) {
   NVML_CALL(nvmlDeviceGetUUID);
   NVML_DEVICE(handle, dev);
-  return sim::copy_text(uuid, length, sim::nvml_node().uuid(dev).c_str());
+  const sim::MigDevice* const mig = sim::nvml_mig_device(handle);
+  return sim::copy_text(uuid, length,
+                        mig != nullptr ? sim::mig_uuid(sim::nvml_node(), *mig).c_str()
+                                       : sim::nvml_node().uuid(dev).c_str());
 }
 SIM_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* index) {
   NVML_CALL(nvmlDeviceGetIndex);  // of a MIG instance: among those of its GPU
   NVML_DEVICE(handle, dev);
   if (index == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   *index = static_cast<unsigned>(sim::nvml_node().ordinal(dev));
+  if (const sim::MigDevice* const mig = sim::nvml_mig_device(handle)) {
+    const auto all = sim::mig_devices(sim::nvml_node(), sim::nvml_node().mig_parent(dev));
+    const auto* const found =
+        std::find_if(all.data(), all.data() + all.size(),
+                     [mig](const sim::MigDevice& other) { return other.serial == mig->serial; });
+    *index = static_cast<unsigned>(found - all.data());
+  }
   return NVML_SUCCESS;
 }
 SIM_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* minor) {

@@ -27,11 +27,11 @@ struct Client {
 };
 
 // A process that has replaced its image may own two rows for a moment.
-std::vector<Client> clients_on(int dev, const sim::ListRules& rules) {
+std::vector<Client> clients_on(int dev, const sim::MigDevice* mig, const sim::ListRules& rules) {
   std::vector<Client> clients;
   for (const sim::ProcessInfo& process : sim::nvml_node().processes()) {
     const auto& use = process.device[static_cast<size_t>(dev)];
-    if (use.total() == 0) continue;
+    if (use.total() == 0 || (mig != nullptr && process.mig_device != mig->serial)) continue;
     const int shown = sim::pid_for_caller(process, rules);
     // Managed memory belongs to no client: the kernel's driver for it (UVM) is one of its own.
     // Where there is no frame buffer, what a client has of the machine's memory is summed instead:
@@ -55,18 +55,21 @@ bool is_told_otherwise(unsigned long long* bytes) {
 
 // As the kernel driver does it: first it lists clients by number, leaving out processes that it has
 // already, and then it looks up each number's memory.
-void add_rows(int dev, std::vector<Row>* rows) {
+void add_rows(int dev, const sim::MigDevice* mig, std::vector<Row>* rows) {
   const sim::ListRules rules =
       sim::list_rules(sim::nvml_driver_version(), sim::nvml_node().open_modules());
-  const std::vector<Client> clients = clients_on(dev, rules);
+  const std::vector<Client> clients = clients_on(dev, mig, rules);
   std::vector<int> pids;
   for (const Client& client : clients) {
     const int known_as = rules.repeats_clients ? client.host_pid : client.shown_pid;
     const bool known = std::find(pids.begin(), pids.end(), known_as) != pids.end();
     if (!known && client.shown_pid != 0) pids.push_back(client.shown_pid);
   }
-  const bool mig = sim::nvml_node().mig_parent(dev) >= 0;
-  const sim::DeviceRow& device = sim::nvml_node().device(dev);
+  unsigned gpu_instance = kNoInstance, compute_instance = kNoInstance;
+  if (mig != nullptr) {
+    gpu_instance = sim::nvml_node().device(dev).gpu_instance;
+    compute_instance = sim::compute_instance(sim::nvml_node(), *mig).id;
+  }
   for (const int pid : pids) {
     unsigned long long used = 0;
     for (const Client& client : clients) {
@@ -74,15 +77,15 @@ void add_rows(int dev, std::vector<Row>* rows) {
         used += client.used;
     }
     is_told_otherwise(&used);
-    rows->push_back({static_cast<unsigned>(pid), used, mig ? device.gpu_instance : kNoInstance,
-                     mig ? device.compute_instance : kNoInstance});
+    rows->push_back({static_cast<unsigned>(pid), used, gpu_instance, compute_instance});
   }
 }
 
-std::vector<Row> rows_of(int dev) {
+std::vector<Row> rows_of(nvmlDevice_t handle, int dev) {
   std::vector<Row> rows;
-  add_rows(dev, &rows);
-  for (const int instance : sim::nvml_node().mig_instances(dev)) add_rows(instance, &rows);
+  add_rows(dev, sim::nvml_mig_device(handle), &rows);
+  for (const sim::MigDevice& device : sim::mig_devices(sim::nvml_node(), dev))
+    add_rows(device.dev, &device, &rows);
   return rows;
 }
 
@@ -108,7 +111,7 @@ template <typename Info>
 nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, bool any) {
   NVML_DEVICE(handle, dev);
   if (count == nullptr || (*count > 0 && infos == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
-  const std::vector<Row> rows = any ? rows_of(dev) : std::vector<Row>();
+  const std::vector<Row> rows = any ? rows_of(handle, dev) : std::vector<Row>();
   const unsigned room = *count;
   *count = static_cast<unsigned>(rows.size());
   if (room < rows.size()) return NVML_ERROR_INSUFFICIENT_SIZE;

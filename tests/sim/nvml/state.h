@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/node/inject.h"
+#include "sim/node/mig.h"
 #include "sim/node/node.h"
 #include "sim/nvml/abi.h"
 
@@ -20,8 +21,26 @@ Node& nvml_node();
 // instances.
 std::vector<int> nvml_devices();
 nvmlDevice_t nvml_handle(int dev);
-// -1 for anything that is not a handle of ours.
+nvmlDevice_t nvml_handle(const MigDevice& device);
+// Of a MIG device its GPU instance's row; -1 for anything that is not a handle of ours, or not any
+// more, because what it stood for has been taken away.
 int nvml_device(nvmlDevice_t handle);
+const MigDevice* nvml_mig_device(nvmlDevice_t handle);  // null: not a MIG device's
+
+// What a handle of an instance stands for. They are kept for good, so that the handle of one that
+// is gone never means another one.
+struct GpuInstance {
+  int row;
+  uint64_t serial;
+};
+nvmlGpuInstance_t nvml_gpu_instance(int row);
+bool nvml_gpu_instance(nvmlGpuInstance_t handle, GpuInstance* out);  // false: none, or gone
+nvmlReturn_t nvml_result(MigResult result);
+// Where bits say that something of this size can start.
+nvmlReturn_t nvml_places(uint32_t bits, unsigned size, nvmlGpuInstancePlacement_t* out,
+                         unsigned* count);
+// Root, or what FRACGPU_SIM_NVML_ROOT says: 1 or 0.
+bool nvml_privileged();
 
 // What FRACGPU_SIM_NVML_DRIVER says, or else the node.
 const char* nvml_driver_version();
@@ -40,6 +59,10 @@ nvmlReturn_t copy_text(char* to, unsigned size, const char* text);
 #define NVML_DEVICE(handle, dev)              \
   const int dev = ::sim::nvml_device(handle); \
   if (dev < 0) return NVML_ERROR_INVALID_ARGUMENT
+
+// What only root may do.
+#define NVML_ROOT() \
+  if (!::sim::nvml_privileged()) return NVML_ERROR_NO_PERMISSION
 
 // Handles of MIG instances are no arguments of calls about the whole GPU.
 #define NVML_GPU(handle, dev) \

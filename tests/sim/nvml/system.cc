@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -13,7 +14,8 @@
 #include "sim/nvml/state.h"
 
 struct SimNvmlDevice {
-  char unused;
+  int dev;
+  sim::MigDevice mig;  // of a GPU: no row
 };
 
 namespace sim {
@@ -24,6 +26,7 @@ int initialisations = 0;
 // Opened once and kept: handles stay usable across a shutdown and another start.
 Node* node = nullptr;
 SimNvmlDevice handles[kMaxDevices];
+std::deque<SimNvmlDevice> mig_handles;  // never fewer: what is gone must not come to life again
 
 const char* from_environment(const char* variable, const char* fallback) {
   const char* text = std::getenv(variable);
@@ -70,14 +73,35 @@ std::vector<int> nvml_devices() {
 }
 
 nvmlDevice_t nvml_handle(int dev) {
+  handles[dev].dev = dev;
   return &handles[dev];
+}
+
+nvmlDevice_t nvml_handle(const MigDevice& device) {
+  const std::lock_guard<std::mutex> guard(mutex);
+  for (SimNvmlDevice& known : mig_handles) {
+    if (known.mig.serial == device.serial) return &known;
+  }
+  return &mig_handles.emplace_back(device.dev, device);
 }
 
 int nvml_device(nvmlDevice_t handle) {
   for (int dev = 0; dev < nvml_node().device_count(); ++dev) {
-    if (handle == &handles[dev] && nvml_node().device(dev).vendor == Vendor::kNvidia) return dev;
+    if (handle != &handles[dev]) continue;
+    return nvml_node().device(dev).vendor == Vendor::kNvidia && nvml_node().mig_parent(dev) < 0
+               ? dev
+               : -1;
   }
-  return -1;
+  const MigDevice* device = nvml_mig_device(handle);
+  return device != nullptr && is_there(nvml_node(), *device) ? device->dev : -1;
+}
+
+const MigDevice* nvml_mig_device(nvmlDevice_t handle) {
+  const std::lock_guard<std::mutex> guard(mutex);
+  for (const SimNvmlDevice& known : mig_handles) {
+    if (&known == handle) return &known.mig;
+  }
+  return nullptr;
 }
 
 nvmlReturn_t copy_text(char* to, unsigned size, const char* text) {
@@ -115,7 +139,7 @@ SIM_API const char* nvmlErrorString(nvmlReturn_t result) {
       return "Invalid Argument";
     case NVML_ERROR_NOT_SUPPORTED:
       return "Not Supported";
-    case 4:
+    case NVML_ERROR_NO_PERMISSION:
       return "Insufficient Permissions";
     case NVML_ERROR_NOT_FOUND:
       return "Not Found";
@@ -129,6 +153,12 @@ SIM_API const char* nvmlErrorString(nvmlReturn_t result) {
       return "Function Not Found";
     case 15:
       return "GPU is lost";
+    case NVML_ERROR_RESET_REQUIRED:
+      return "GPU requires reset";
+    case NVML_ERROR_IN_USE:
+      return "In use by another client";
+    case NVML_ERROR_INSUFFICIENT_RESOURCES:
+      return "Insufficient Resources";
     case NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
       return "Argument version mismatch";
     default:
