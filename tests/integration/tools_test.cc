@@ -127,6 +127,46 @@ TEST_P(NvidiaSmiMig, ShowsEveryInstancesCap) {
 
 INSTANTIATE_TEST_SUITE_P(Versions, NvidiaSmiMig, testing::Values("535", "550"));
 
+// Without the library: the tool judges the simulated driver's instances as they come and go.
+class NvidiaSmiMakesInstances : public NvidiaSmi {
+ protected:
+  NvidiaSmiMakesInstances() : NvidiaSmi("h100-80gb-mig-empty") {}
+  Outcome mig(const std::string& arguments, const char* root = "1") const {
+    return smi("mig " + arguments, bare() + Environment{{"FRACGPU_SIM_NVML_ROOT", root}});
+  }
+};
+
+TEST_P(NvidiaSmiMakesInstances, FromProfilesToNothing) {
+  const auto expect = [&](const char* arguments, const std::vector<const char*>& parts) {
+    const std::string shown = without_spaces(mig(arguments).out);
+    for (const char* part : parts)
+      EXPECT_NE(shown.find(part), std::string::npos) << arguments << ": " << part << "\n" << shown;
+  };
+  expect("-lgip", {"MIG1g.10gb197/79.75No1610|", "MIG1g.10gb+me201/19.75No1610|",
+                   "MIG1g.20gb154/419.62No2610|", "MIG2g.20gb143/319.62No3220|",
+                   "MIG3g.40gb92/239.50No6030|", "MIG4g.40gb51/139.50No6440|",
+                   "MIG7g.80gb01/179.25No13270|"});
+  expect("-lgipp", {"ProfileID19Placements:{0,1,2,3,4,5,6}:1", "ProfileID9Placements:{0,4}:4",
+                    "ProfileID0Placement:{0}:8"});
+  EXPECT_NE(mig("-cgi 9", "0").status, 0);
+  const Outcome made = mig("-cgi 9,14,19,19 -C");
+  EXPECT_EQ(made.status, 0) << made.out;
+  EXPECT_NE(mig("-cgi 9").out.find("Insufficient Resources"), std::string::npos);
+  expect("-lgi", {"MIG3g.40gb924:4", "MIG2g.20gb1430:2", "MIG1g.10gb1992:1", "MIG1g.10gb19103:1"});
+  expect("-lci", {"02MIG3g.40gb200:3", "03MIG2g.20gb100:2", "010MIG1g.10gb000:1"});
+  expect("-lcip", {"02MIG3g.40gb2*0/160", "02MIG1c.3g.40gb00/316"});
+  const std::string list = smi("-L", bare()).out;
+  EXPECT_NE(list.find("MIG 3g.40gb     Device  0: (UUID: MIG-"), std::string::npos) << list;
+  EXPECT_NE(list.find("MIG 1g.10gb     Device  3: (UUID: MIG-"), std::string::npos) << list;
+  EXPECT_NE(mig("-dgi").out.find("In use by another client"), std::string::npos);
+  EXPECT_EQ(mig("-dci").status, 0);
+  EXPECT_EQ(mig("-dgi").status, 0);
+  expect("-lgi", {"NoGPUinstancesfound"});
+  EXPECT_EQ(smi("-L", bare()).out.find("MIG-"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, NvidiaSmiMakesInstances, testing::Values("535", "550"));
+
 // nvtop has the shim and the simulator preloaded by the loader of its own C library.
 class Nvtop : public Tool {
  protected:
