@@ -218,7 +218,7 @@ def test_instances_of_a_gpu_in_mig_mode():
         assert set(found) == {instances[0]}, found
         assert f"but CUDA shows {sizes[instances[0]]}, NVML shows 60.0 GiB" in found[instances[0]], found
         found = caps("warn", "8GiB", other)
-        assert "cap 8.0 GiB of 60.0 GiB, but NVML shows 60.0 GiB" in found[instances[1]], found
+        assert f"cap 8.0 GiB of {sizes[instances[1]]}, but NVML shows 60.0 GiB" in found[instances[1]], found
 
 
 def test_the_cap_in_force_is_the_ledger_s():

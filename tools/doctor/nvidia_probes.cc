@@ -90,8 +90,8 @@ void probe_nvml(ProbeTeller& teller) {
     if (!library.call("nvmlDeviceGetHandleByIndex_v2", i, &first) || !add_total(first)) return;
     const auto instances = mig_instances(library, first);
     if (!instances) continue;
-    for (const nvml::nvmlDevice_t instance : *instances) {
-      if (!add_total(instance)) return;
+    for (const MigDevice& instance : *instances) {
+      if (!add_total(instance.handle)) return;
     }
   }
   library.tell(version, [&](void* function) {

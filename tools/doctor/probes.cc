@@ -20,29 +20,15 @@ Json processes_on(const Gpu& gpu) {
 }
 
 // The devices that a GPU in MIG mode consists of; null where it is not in MIG mode.
-Json instances_of(const Gpu& gpu) {
-  using namespace nvml;
-  const NvmlLibrary& library = NvmlLibrary::get();
-  const auto handle_of =
-      library.find<nvmlReturn_t(const char*, nvmlDevice_t*)>("nvmlDeviceGetHandleByUUID");
-  const auto uuid_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
-  const auto memory_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-  nvmlDevice_t device = nullptr;
-  if (gpu.vendor != Gpu::Vendor::nvidia || !handle_of || !uuid_of || !memory_of ||
-      handle_of(gpu.key.c_str(), &device) != kSuccess) {
-    return nullptr;
-  }
-  const auto instances = mig_instances(library, device);
-  if (!instances) return nullptr;
+Json instances_of(const Gpu& gpu, const std::vector<Gpu>& all) {
+  if (!gpu.divided) return nullptr;
   Json list = Json::array();
-  for (const nvmlDevice_t instance : *instances) {
-    char uuid[kUuidBytes] = "";
-    nvmlMemory_t memory = {};
-    if (uuid_of(instance, uuid, sizeof uuid) != kSuccess) continue;
-    memory_of(instance, &memory);
-    list.push_back({{"key", uuid}, {"physical", memory.total}});
+  for (const Gpu& each : all) {
+    if (!each.instance || each.instance->parent != gpu.key) continue;
+    list.push_back({{"key", each.key},
+                    {"number", each.number()},
+                    {"profile", each.instance->profile},
+                    {"physical", each.physical}});
   }
   return list;
 }
@@ -50,7 +36,9 @@ Json instances_of(const Gpu& gpu) {
 int probe_gpus(ProbeTeller& teller) {
   teller.step("listing the GPUs (nvmlInit_v2, /sys/class/kfd)");
   Json gpus = Json::array();
-  for (const Gpu& gpu : list_gpus()) {
+  const std::vector<Gpu> all = list_gpus();
+  for (const Gpu& gpu : all) {
+    if (gpu.instance) continue;  // told with its GPU
     teller.step("listing the processes on " + gpu.label());
     const bool amd = gpu.vendor == Gpu::Vendor::amd;
     gpus.push_back({{"vendor", amd ? "amd" : "nvidia"},
@@ -64,7 +52,7 @@ int probe_gpus(ProbeTeller& teller) {
                     {"uuid", gpu.uuid},
                     {"partition", gpu.bus_id.partition},
                     {"physical", gpu.physical},
-                    {"instances", instances_of(gpu)},
+                    {"instances", instances_of(gpu, all)},
                     {"processes", processes_on(gpu)}});
   }
   teller.tell("gpus", gpus);

@@ -44,66 +44,21 @@ std::string nvidia_driver_version(const NvmlLibrary& library) {
   return known ? version : "";
 }
 
-// "1g.5gb" of "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
-std::string profile_in(const std::string& product) {
-  const size_t at = product.rfind("MIG ");
-  return at == product.npos ? "" : product.substr(at + 4);
-}
-
 // Of a GPU in MIG mode its instances are offered, and it is not itself: programs cannot use it.
-void add_instances(const NvmlLibrary& library, const Device& gpu,
-                   const std::vector<nvml::nvmlDevice_t>& instances, std::vector<Device>& devices) {
-  using namespace nvml;
-  const auto uuid_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
-  const auto name_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetName");
-  const auto memory_of =
-      library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-  for (const nvmlDevice_t instance : instances) {
-    char uuid[kUuidBytes] = "", name[kUuidBytes] = "";
-    nvmlMemory_t memory = {};
-    // One that goes just now.
-    if (uuid_of == nullptr || uuid_of(instance, uuid, sizeof uuid) != kSuccess ||
-        memory_of == nullptr || memory_of(instance, &memory) != kSuccess) {
-      continue;
-    }
-    Device device = gpu;
-    device.key = device.uuid = uuid;
-    device.type = "mig";
-    device.memory = memory.total;
-    device.parent = gpu.uuid;
-    if (name_of != nullptr && name_of(instance, name, sizeof name) == kSuccess) {
-      device.product = name;
-    }
-    device.mode = profile_in(device.product);
-    devices.push_back(std::move(device));
-  }
-}
-
 void add_nvidia(const Gpu& gpu, std::vector<Device>& devices) {
-  using namespace nvml;
-  const NvmlLibrary& library = NvmlLibrary::get();
-  Device device{.name = {},
-                .key = gpu.key,
-                .type = "gpu",
-                .cdi = {},
-                .memory = gpu.physical,
-                .vendor = "nvidia",
-                .product = gpu.model,
-                .uuid = gpu.key,
-                .bus_id = text_of(gpu.bus_id),
-                .driver_version = nvidia_driver_version(library),
-                .mode = "full"};
-  const auto handle_of =
-      library.find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
-  nvmlDevice_t handle = nullptr;
-  if (handle_of != nullptr && handle_of(static_cast<unsigned>(gpu.index), &handle) == kSuccess) {
-    if (const auto instances = mig_instances(library, handle)) {
-      return add_instances(library, device, *instances, devices);
-    }
-  }
-  devices.push_back(std::move(device));
+  if (gpu.divided) return;
+  devices.push_back({.name = {},
+                     .key = gpu.key,
+                     .type = gpu.instance ? "mig" : "gpu",
+                     .cdi = {},
+                     .memory = gpu.physical,
+                     .vendor = "nvidia",
+                     .product = gpu.model,
+                     .uuid = gpu.key,
+                     .parent = gpu.instance ? gpu.instance->parent : "",
+                     .bus_id = text_of(gpu.bus_id),
+                     .driver_version = nvidia_driver_version(NvmlLibrary::get()),
+                     .mode = gpu.instance ? gpu.instance->profile : "full"});
 }
 
 void add_amd(const Gpu& gpu, const std::vector<Gpu>& all, std::vector<Device>& devices) {

@@ -15,58 +15,109 @@
 namespace fracgpu::tools {
 namespace {
 
+using namespace nvml;
+
+template <typename Value>
+using Getter = nvmlReturn_t(nvmlDevice_t, Value*);
+using TextGetter = nvmlReturn_t(nvmlDevice_t, char*, unsigned);
+
+// Empty where NVML does not tell.
+std::string text_of(const char* function, nvmlDevice_t device) {
+  const auto ask = NvmlLibrary::get().find<TextGetter>(function);
+  char text[kUuidBytes] = "";
+  return ask != nullptr && ask(device, text, sizeof text) == kSuccess ? text : "";
+}
+
+uint32_t number_of(const char* function, nvmlDevice_t device) {
+  const auto ask = NvmlLibrary::get().find<Getter<unsigned>>(function);
+  unsigned number = 0;
+  return ask != nullptr && ask(device, &number) == kSuccess ? number : 0;
+}
+
+// A device as programs can have it; what is not told stays empty. None where it may not be looked
+// at, as in a container: it may not be used either.
+std::optional<Gpu> nvidia_gpu(nvmlDevice_t device, int index) {
+  const NvmlLibrary& library = NvmlLibrary::get();
+  static const auto memory_of =
+      library.find_uncapped<Getter<nvmlMemory_t>>("nvmlDeviceGetMemoryInfo");
+  static const auto split_memory_of =
+      library.find_uncapped<Getter<nvmlMemory_v2_t>>("nvmlDeviceGetMemoryInfo_v2");
+  const std::string uuid = text_of("nvmlDeviceGetUUID", device);
+  if (uuid.empty()) return std::nullopt;
+  Gpu gpu{.index = index,
+          .key = uuid,
+          .visible_name = uuid,
+          .model = text_of("nvmlDeviceGetName", device)};
+  nvmlMemory_t memory = {};
+  if (memory_of != nullptr && memory_of(device, &memory) == kSuccess) {
+    gpu.physical = memory.total;
+    gpu.used = memory.used;
+  }
+  // What the driver keeps for itself is none that programs can have.
+  nvmlMemory_v2_t split = {};
+  split.version = kMemoryV2;
+  if (split_memory_of != nullptr && split_memory_of(device, &split) == kSuccess &&
+      split.reserved < split.total) {
+    gpu.physical = split.total - split.reserved;
+  }
+  return gpu;
+}
+
+// NVML gives an instance's profile behind its GPU's name: "NVIDIA A100-PCIE-40GB MIG 1g.5gb".
+std::string profile_in(const std::string& model) {
+  constexpr std::string_view kMark = " MIG ";
+  const size_t mark = model.rfind(kMark);
+  return mark == model.npos ? "" : model.substr(mark + kMark.size());
+}
+
+void add_instances(nvmlDevice_t device, std::vector<Gpu>& gpus) {
+  const auto instances = mig_instances(NvmlLibrary::get(), device);
+  if (!instances) return;
+  const size_t parent = gpus.size() - 1;
+  gpus[parent].divided = true;
+  for (const auto& [number, each] : *instances) {
+    auto gpu = nvidia_gpu(each, gpus[parent].index);
+    if (!gpu) continue;
+    gpu->bus_id = gpus[parent].bus_id;
+    gpu->instance = {
+        .parent = gpus[parent].key,
+        .number = static_cast<int>(number),
+        .profile = profile_in(gpu->model),
+        .gpu_instance = number_of("nvmlDeviceGetGpuInstanceId", each),
+        .compute_instance = number_of("nvmlDeviceGetComputeInstanceId", each),
+    };
+    const auto attributes_of =
+        NvmlLibrary::get().find<Getter<nvmlDeviceAttributes_t>>("nvmlDeviceGetAttributes_v2");
+    nvmlDeviceAttributes_t attributes = {};
+    if (attributes_of != nullptr && attributes_of(each, &attributes) == kSuccess) {
+      gpu->instance->slices = attributes.computeInstanceSliceCount;
+    }
+    gpus.push_back(std::move(*gpu));
+  }
+}
+
 std::vector<Gpu> list_nvidia() {
-  using namespace nvml;
   const NvmlLibrary& library = NvmlLibrary::get();
   const auto count_of = library.find<nvmlReturn_t(unsigned*)>("nvmlDeviceGetCount_v2");
   const auto handle_of =
       library.find<nvmlReturn_t(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
-  const auto uuid_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
-  const auto pci_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, nvmlPciInfo_t*)>("nvmlDeviceGetPciInfo_v3");
-  const auto memory_of =
-      library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
-  const auto split_memory_of = library.find_uncapped<nvmlReturn_t(nvmlDevice_t, nvmlMemory_v2_t*)>(
-      "nvmlDeviceGetMemoryInfo_v2");
-  const auto name_of =
-      library.find<nvmlReturn_t(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetName");
+  const auto pci_of = library.find<Getter<nvmlPciInfo_t>>("nvmlDeviceGetPciInfo_v3");
   unsigned count = 0;
-  if (!library.ready() || !count_of || !handle_of || !uuid_of || !pci_of || !memory_of ||
-      count_of(&count) != kSuccess) {
-    return {};
-  }
+  if (!library.ready() || !count_of || !handle_of || count_of(&count) != kSuccess) return {};
   std::vector<Gpu> gpus;
+  int whole = 0;
   for (unsigned index = 0; index < count; ++index) {
     nvmlDevice_t device = nullptr;
-    char uuid[kUuidBytes] = "";
+    if (handle_of(index, &device) != kSuccess) continue;
+    auto gpu = nvidia_gpu(device, static_cast<int>(index));
+    if (!gpu) continue;
+    gpu->runtime_number = whole++;
     nvmlPciInfo_t pci = {};
-    nvmlMemory_t memory = {};
-    // One that may not be looked at, as in a container, may not be used either.
-    if (handle_of(index, &device) != kSuccess || uuid_of(device, uuid, sizeof uuid) != kSuccess) {
-      continue;
+    if (pci_of != nullptr && pci_of(device, &pci) == kSuccess) {
+      gpu->bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
     }
-    Gpu gpu{.index = static_cast<int>(index),
-            .key = uuid,
-            .visible_name = uuid,
-            .runtime_number = static_cast<int>(gpus.size())};
-    char model[kUuidBytes] = "";
-    if (name_of != nullptr && name_of(device, model, sizeof model) == kSuccess) gpu.model = model;
-    if (pci_of(device, &pci) == kSuccess) {
-      gpu.bus_id = {.domain = pci.domain, .bus = pci.bus, .device = pci.device};
-    }
-    if (memory_of(device, &memory) == kSuccess) {
-      gpu.physical = memory.total;
-      gpu.used = memory.used;
-    }
-    // What the driver keeps for itself is none that programs can have.
-    nvmlMemory_v2_t split = {};
-    split.version = kMemoryV2;
-    if (split_memory_of != nullptr && split_memory_of(device, &split) == kSuccess &&
-        split.reserved < split.total) {
-      gpu.physical = split.total - split.reserved;
-    }
-    gpus.push_back(std::move(gpu));
+    gpus.push_back(std::move(*gpu));
+    add_instances(device, gpus);
   }
   return gpus;
 }
@@ -102,7 +153,7 @@ std::vector<Gpu> list_amd() {
 std::string offer(const std::vector<Gpu>& gpus) {
   std::string list;
   for (size_t i = 0; i < gpus.size() && i < 4; ++i) {
-    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", gpus[i].index, gpus[i].key);
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", gpus[i].number(), gpus[i].key);
   }
   if (gpus.size() > 4) list += fmt::format(" and {} more", gpus.size() - 4);
   return list;
@@ -120,8 +171,12 @@ bool take_range(std::string_view item, int& first, int& last) {
 
 }  // namespace
 
+std::string Gpu::number() const {
+  return instance ? fmt::format("{}:{}", index, instance->number) : std::to_string(index);
+}
+
 std::string Gpu::label() const {
-  return fmt::format("GPU {} ({})", index, key);
+  return fmt::format("GPU {} ({})", number(), key);
 }
 
 std::vector<Gpu> list_gpus() {
@@ -135,12 +190,13 @@ std::vector<size_t> choose_gpu(std::string_view item, const std::vector<Gpu>& gp
   const bool understood = selector.parse(item);
   std::vector<size_t> found;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (understood && selector.selects(gpus[i].name())) found.push_back(i);
+    const bool instance = gpus[i].instance && gpus[i].number() == item;
+    if (instance || (understood && selector.selects(gpus[i].name()))) found.push_back(i);
   }
   if (found.empty()) {
     throw std::runtime_error(
         fmt::format("there is no GPU {} here; there are {}; accepted: 0, 0,2-3, all, GPU-<uuid>, "
-                    "AMD-<gpu_id> or a bus id",
+                    "AMD-<gpu_id>, a bus id, and 0:1 or MIG-<uuid> for a MIG instance",
                     fracgpu::quoted(item).view(), offer(gpus)));
   }
   if (selector.kind == Selector::Kind::index && found.size() > 1) {
@@ -155,7 +211,9 @@ std::vector<size_t> choose_gpus(std::string_view text, const std::vector<Gpu>& g
   for (const std::string_view item : split(text, ',')) {
     int first = 0, last = 0;
     if (item == "all") {
-      for (size_t i = 0; i < gpus.size(); ++i) chosen.insert(i);
+      for (size_t i = 0; i < gpus.size(); ++i) {
+        if (!gpus[i].instance) chosen.insert(i);
+      }
     } else if (take_range(item, first, last)) {
       if (last < first || last - first > 1024) {
         throw std::runtime_error(

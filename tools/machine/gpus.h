@@ -12,6 +12,15 @@
 
 namespace fracgpu::tools {
 
+// A MIG instance: what it is of the GPU that it is a part of.
+struct MigInstance {
+  std::string parent{};   // the GPU's key
+  int number = 0;         // among the GPU's, as nvidia-smi -L counts them
+  std::string profile{};  // "2g.20gb", and in front of it "1c." where it is a part of the instance
+  uint32_t gpu_instance = 0, compute_instance = 0;
+  uint32_t slices = 0;  // of compute
+};
+
 struct Gpu {
   enum class Vendor { nvidia, amd } vendor = Vendor::nvidia;
   int index = 0;               // as nvidia-smi or rocm-smi number it
@@ -21,20 +30,26 @@ struct Gpu {
   std::string model{};      // empty: not asked for, or not told
   std::string uuid{};       // of AMD's, which partitions may share; may be empty
   BusId bus_id{};
-  uint64_t physical = 0;           // bytes that programs can have; 0: not known
-  std::optional<uint64_t> used{};  // bytes, by everybody, as the driver says
+  uint64_t physical = 0;                  // bytes that programs can have; 0: not known
+  std::optional<uint64_t> used{};         // bytes, by everybody, as the driver says
+  bool divided = false;                   // in MIG mode: programs can use its instances only
+  std::optional<MigInstance> instance{};  // it is one
 
   DeviceName name() const {
+    if (instance) return {.key = key};
     return {
         .key = key, .whole = Text<64>(uuid), .index = index, .has_bus_id = true, .bus_id = bus_id};
   }
-  std::string label() const;  // "GPU 0 (GPU-…)"
+  std::string number() const;  // "0", and of an instance "0:1"
+  std::string label() const;   // "GPU 0 (GPU-…)"
 };
 
-// Those of both vendors, in their drivers' order. Empty where there are none.
+// Those of both vendors, in their drivers' order, each followed by its MIG instances. Empty where
+// there are none.
 std::vector<Gpu> list_gpus();
 
-// The places in `gpus` that "0,2-3", "all", keys, UUIDs and bus ids name, in ascending order.
+// The places in `gpus` that "0,2-3", "all", keys, UUIDs and bus ids name, in ascending order. MIG
+// instances are named by "0:1" or their UUIDs, and not by what names their GPU.
 // Throws std::runtime_error with one line for what names no GPU, or more than one GPU by an index.
 std::vector<size_t> choose_gpus(std::string_view text, const std::vector<Gpu>& gpus);
 

@@ -47,11 +47,17 @@ class NvmlLibrary {
   bool ready_ = false;
 };
 
+// One of a GPU's MIG devices, and its number there.
+struct MigDevice {
+  unsigned number = 0;
+  nvml::nvmlDevice_t handle = nullptr;
+};
+
 // The MIG instances of a GPU, which are devices of their own; none where it is not in MIG mode.
 // `library` finds functions as NvmlLibrary does.
 template <typename Library>
-std::optional<std::vector<nvml::nvmlDevice_t>> mig_instances(const Library& library,
-                                                             nvml::nvmlDevice_t gpu) {
+std::optional<std::vector<MigDevice>> mig_instances(const Library& library,
+                                                    nvml::nvmlDevice_t gpu) {
   using namespace nvml;
   const auto mode_of = library.template find<nvmlReturn_t(nvmlDevice_t, unsigned*, unsigned*)>(
       "nvmlDeviceGetMigMode");
@@ -64,10 +70,12 @@ std::optional<std::vector<nvml::nvmlDevice_t>> mig_instances(const Library& libr
       count_of(gpu, &most) != kSuccess) {
     return std::nullopt;
   }
-  std::vector<nvmlDevice_t> instances;
+  std::vector<MigDevice> instances;
   for (unsigned i = 0; i < most; ++i) {
     // Their numbers have gaps.
-    if (nvmlDevice_t one = nullptr; handle_of(gpu, i, &one) == kSuccess) instances.push_back(one);
+    if (nvmlDevice_t one = nullptr; handle_of(gpu, i, &one) == kSuccess) {
+      instances.push_back({i, one});
+    }
   }
   return instances;
 }

@@ -4,9 +4,10 @@
 // the first entry that names no device does not count, and an empty list shows nothing (CUDA C++
 // Programming Guide, "Device Enumeration and Properties"). One that stands there twice leaves
 // nothing. Indices follow PCI addresses only with CUDA_DEVICE_ORDER=PCI_BUS_ID; of one model, they
-// do anyway.
-// ROCr: the same with indices and whole UUIDs, but one that stands there twice ends the list.
-// HIP: the same of what ROCr shows, but duplicates are passed over and an empty list is none.
+// do anyway. A MIG instance is named by its whole UUID, and shown by a list that names it alone
+// (MIG user guide, "CUDA_VISIBLE_DEVICES"). ROCr: the same with indices and whole UUIDs, but one
+// that stands there twice ends the list. HIP: the same of what ROCr shows, but duplicates are
+// passed over and an empty list is none.
 #include "tools/machine/visible_gpus.h"
 
 #include <fmt/core.h>
@@ -52,6 +53,10 @@ std::optional<size_t> find(std::string_view entry, const Places& shown,
     found = place;
   }
   return found;
+}
+
+bool names_instance(std::string_view item) {
+  return starts_ignoring_case(item, "MIG-");
 }
 
 // HIP takes an entry with a blank for none.
@@ -118,13 +123,7 @@ class Hiding {
 
   Places seen_by_cuda(const char* list, const Places& all) {
     const std::vector<std::string_view> items = split(list, ',');
-    const auto of_mig = [](std::string_view item) { return starts_ignoring_case(item, "MIG-"); };
-    if (std::any_of(items.begin(), items.end(), of_mig)) {
-      why_ =
-          "names a MIG instance, among which this command cannot choose; give one amount for all "
-          "with --memory";
-      return {};
-    }
+    if (std::any_of(items.begin(), items.end(), names_instance)) return instances_in(items);
     const char* const order = getenv("CUDA_DEVICE_ORDER");
     std::set<std::string> models;
     for (const size_t place : all) models.insert(gpus_[place].model);
@@ -140,15 +139,36 @@ class Hiding {
     return listed(list, all, gpus_, false, Twice::hides_all);
   }
 
+  // The instances among these, up to the first that is none.
+  Places instances_in(const std::vector<std::string_view>& items) const {
+    Places places;
+    for (const std::string_view item : items) {
+      const auto found = std::find_if(gpus_.begin(), gpus_.end(), [&](const Gpu& gpu) {
+        return gpu.instance && gpu.key.size() == item.size() && starts_ignoring_case(gpu.key, item);
+      });
+      if (found == gpus_.end()) break;
+      places.push_back(static_cast<size_t>(found - gpus_.begin()));
+    }
+    return places;
+  }
+
   void narrow(Gpu::Vendor vendor, Places& shown, const char* variable, const char* list,
               Places left) {
     for (size_t place = 0; place < gpus_.size(); ++place) {
-      const bool stays = std::find(left.begin(), left.end(), place) != left.end();
+      const bool stays = is_in(left, place);
       if (stays || gpus_[place].vendor != vendor || !hidden_[place].empty()) continue;
       hidden_[place] = fmt::format("{} {} {}", variable, fracgpu::quoted(list).view(), why_);
     }
     shown = std::move(left);
     why_ = kHides;
+  }
+
+  // With a GPU its instances are shown.
+  bool is_in(const Places& left, size_t place) const {
+    return std::any_of(left.begin(), left.end(), [&](size_t each) {
+      return each == place ||
+             (gpus_[place].instance && gpus_[place].instance->parent == gpus_[each].key);
+    });
   }
 
   static constexpr const char* kHides = "hides it";
@@ -161,6 +181,13 @@ class Hiding {
 
 std::vector<std::string> hidden_by_environment(const std::vector<Gpu>& gpus) {
   return Hiding(gpus).take();
+}
+
+bool environment_names_instances() {
+  const char* const list = getenv("CUDA_VISIBLE_DEVICES");
+  if (list == nullptr) return false;
+  const std::vector<std::string_view> items = split(list, ',');
+  return std::any_of(items.begin(), items.end(), names_instance);
 }
 
 }  // namespace fracgpu::tools

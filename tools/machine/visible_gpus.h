@@ -15,4 +15,7 @@ namespace fracgpu::tools {
 // asking CUDA itself, it hides all that it might.
 std::vector<std::string> hidden_by_environment(const std::vector<Gpu>& gpus);
 
+// Whether CUDA_VISIBLE_DEVICES names MIG instances, which are used then without being asked for.
+bool environment_names_instances();
+
 }  // namespace fracgpu::tools
