@@ -18,7 +18,7 @@ namespace fracgpu::claim_table_layout {
 inline constexpr char kPath[] = "/dev/shm/fracgpu.book";
 inline constexpr uint64_t kMagic = 0x314b4f4f42434152;  // "RACBOOK1" in memory
 // Of the layout and of the protocol: programs that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kEighths = 8;  // of one GPU
 inline constexpr uint32_t kMaxGpus = 64;
@@ -53,7 +53,27 @@ struct Gpu {
 };
 static_assert(sizeof(Gpu) == 64);
 
-enum class State : uint32_t { free = 0, waiting = 1, held = 2 };
+// Abandoned: the launch has ended, and the MIG instance that was made for it is still there. The
+// row keeps its place until somebody who may has destroyed it, with a lock on the row's byte
+// meanwhile.
+enum class State : uint32_t { free = 0, waiting = 1, held = 2, abandoned = 3 };
+
+// What a launch wants of a GPU in MIG mode: nothing, or an instance of at least so many MiB, of at
+// least so many eighths of the GPU, or of a profile's name.
+enum class MigWish : uint8_t { none = 0, memory = 1, share = 2, profile = 3 };
+
+// What was promised of one, before it is made, and what was made. A place is a range of memory
+// slices.
+enum class MigPhase : uint8_t { none = 0, promised = 1, made = 2 };
+struct MigGrant {
+  uint8_t gpu;  // row of `gpus`
+  uint8_t start, slices;
+  MigPhase phase;
+  uint32_t profile;   // as NVML numbers them
+  uint32_t instance;  // the GPU instance's number, once it is made
+  uint32_t reserved;
+};
+static_assert(sizeof(MigGrant) == 16);
 
 // A launch, with what it has or waits for.
 struct Claim {
@@ -74,9 +94,14 @@ struct Claim {
   char asked[240];  // caps and GPUs in one form, to tell whether two launches ask for the same
   // Who waits says again and again that it does: what is stopped shall not keep others waiting, and
   // loses what it was given and has not taken. 0: an older program, which does not say.
-  uint64_t seen_ms;  // since boot
-  uint32_t taken;    // 1: the launch knows that it has it
-  char reserved[52];
+  uint64_t seen_ms;      // since boot
+  uint32_t taken;        // 1: the launch knows that it has it
+  uint32_t mig_amount;   // MiB or eighths, as mig_wish says
+  uint64_t mig_allowed;  // bits of `gpus` in MIG mode that may serve it, beside `allowed`
+  char mig_profile[15];  // its name, as "2g.20gb"
+  MigWish mig_wish;
+  MigGrant mig;
+  uint64_t reserved;
 };
 static_assert(sizeof(Claim) == 512);
 static_assert(offsetof(Claim, eighths) == 48);
@@ -96,6 +121,10 @@ static_assert(sizeof(ClaimTable) == 8192 + 512 * kMaxClaims);
 inline constexpr int64_t kClaimTableLock = 0x40000000;  // held while rows change
 constexpr int64_t claim_lock(uint32_t row) {
   return kClaimTableLock + 1 + row;
+}
+// Held while instances of this GPU are made or destroyed, which takes seconds.
+constexpr int64_t mig_lock(uint32_t gpu) {
+  return claim_lock(kMaxClaims) + gpu;
 }
 
 }  // namespace fracgpu::claim_table_layout

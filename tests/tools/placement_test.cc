@@ -117,12 +117,12 @@ TEST(PlacementTest, ServesNobodyTwiceAndNothingBeyondAWholeGpu) {
     const Shares free = random_free(random);
     std::vector<PlacementRequest> requests;
     for (uint32_t i = number(random, 0, 12); i > 0; --i) requests.push_back(random_wish(random));
-    const auto served = serve(requests, free);
+    const auto served = serve(requests, {.eighths = free});
     ASSERT_EQ(served.size(), requests.size());
     uint32_t taken[claim_table_layout::kMaxGpus] = {};
-    for (const auto& eighths : served) {
-      for (uint32_t gpu = 0; eighths && gpu < claim_table_layout::kMaxGpus; ++gpu) {
-        taken[gpu] += (*eighths)[gpu];
+    for (const auto& each : served) {
+      for (uint32_t gpu = 0; each && gpu < claim_table_layout::kMaxGpus; ++gpu) {
+        taken[gpu] += each->eighths[gpu];
         ASSERT_LE(taken[gpu], free[gpu]) << round;
       }
     }
@@ -171,11 +171,12 @@ TEST(PlacementTest, SmallOnesNeverStarveABigOne) {
         small.allowed = (1u << kGpus) - 1;
         requests.push_back(small);
       }
-      const auto placed = serve(requests, free);
+      const auto placed = serve(requests, {.eighths = free});
       served = big_waits && placed[0].has_value();
       for (size_t i = big_waits ? 1 : 0; i < placed.size(); ++i) {
         if (placed[i]) {
-          running.push_back({*placed[i], now + 1 + static_cast<int>(number(random, 0, kLongest))});
+          running.push_back(
+              {placed[i]->eighths, now + 1 + static_cast<int>(number(random, 0, kLongest))});
         }
       }
       // Each time what is kept for it moves, it moves to an emptier GPU: at most so many levels.
@@ -195,12 +196,60 @@ TEST(PlacementTest, WhoWaitsKeepsTheEmptiestAndLeavesTheOthers) {
   free[0] = 4;
   free[1] = 6;
   free[2] = 4;
-  const auto served = serve({whole, half, half, half}, free);
+  const auto served = serve({whole, half, half, half}, {.eighths = free});
   EXPECT_FALSE(served[0]);
   ASSERT_TRUE(served[1] && served[2]);
-  EXPECT_EQ((*served[1])[0], 4);
-  EXPECT_EQ((*served[2])[2], 4);
+  EXPECT_EQ(served[1]->eighths[0], 4);
+  EXPECT_EQ(served[2]->eighths[2], 4);
   EXPECT_FALSE(served[3]) << "GPU 1 is kept for the first";
+}
+
+DividedGpu divided(uint32_t row) {
+  return {.row = row,
+          .gpu = {.key = "GPU",
+                  .slices = 8,
+                  .profiles = {{"1g", 19, 1, 1, 1, {0, 1, 2, 3, 4, 5, 6}},
+                               {"3g", 9, 3, 4, 1, {0, 4}},
+                               {"7g", 0, 7, 8, 1, {0}}}}};
+}
+
+PlacementRequest instance(const char* profile, uint64_t allowed) {
+  PlacementRequest request;
+  request.mig = {.kind = MigWish::Kind::profile, .profile = profile};
+  request.mig_allowed = allowed;
+  return request;
+}
+
+TEST(PlacementTest, SharesBeforeInstancesAndOnlyWhereAllowed) {
+  PlacementRequest half = instance("3g", 0b10);
+  half.allowed = 0b1;
+  half.each = 4;
+  half.count = 1;
+  Free free{.divided = {divided(1), divided(2)}};
+  free.eighths[0] = kWhole;
+  const auto served = serve({half, half, half, half, half}, free);
+  EXPECT_EQ(served[0]->eighths[0], 4);
+  EXPECT_EQ(served[1]->eighths[0], 4);
+  for (const size_t i : {2, 3}) {
+    ASSERT_TRUE(served[i] && served[i]->instance) << i;
+    EXPECT_EQ(served[i]->instance->row, 1U) << i;
+  }
+  EXPECT_NE(served[2]->instance->start, served[3]->instance->start);
+  EXPECT_FALSE(served[4]) << "GPU 2 is none that it may have";
+}
+
+TEST(PlacementTest, SmallInstancesNeverStarveABigOne) {
+  Free free{.divided = {divided(1)}};
+  free.divided[0].gpu.occupied = 0b1;
+  const auto all = serve({instance("7g", 0b10), instance("1g", 0b10)}, free);
+  EXPECT_FALSE(all[0] || all[1]) << "all of it is kept for the first";
+  const auto half = serve({instance("3g", 0b10), instance("3g", 0b10), instance("1g", 0b10)}, free);
+  ASSERT_TRUE(half[0]);
+  EXPECT_EQ(half[0]->instance->start, 4);
+  EXPECT_FALSE(half[1] || half[2]) << "the rest is kept for the second, where it drains";
+  // What never drains is kept from nobody.
+  free.divided[0].fixed = 0b1;
+  EXPECT_TRUE(serve({instance("7g", 0b10), instance("1g", 0b10)}, free)[1]);
 }
 
 }  // namespace

@@ -57,14 +57,19 @@ void ClaimFile::fail(const char* what, int code) const {
   throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path_, strerror(code)));
 }
 
-ClaimFile::Lock::Lock(const ClaimFile& file) : file_(file.open_checked()) {
-  struct flock lock = byte_lock(F_WRLCK, claim_table_layout::kClaimTableLock);
-  const uint64_t end = coarse_now_ms() + kLockTimeout_ms;
+ClaimFile::Lock::Lock(const ClaimFile& file)
+    : Lock(file, claim_table_layout::kClaimTableLock, kLockTimeout_ms) {}
+
+ClaimFile::Lock::Lock(const ClaimFile& file, int64_t byte, uint64_t timeout_ms)
+    : file_(file.open_checked()) {
+  struct flock lock = byte_lock(F_WRLCK, byte);
+  const uint64_t end = coarse_now_ms() + timeout_ms;
   for (long pause = 1; fcntl(fd(), F_OFD_SETLK, &lock) != 0; pause = std::min(2 * pause, 16L)) {
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) file.fail("lock", errno);
     if (coarse_now_ms() > end) {
       throw std::runtime_error(
-          fmt::format("{} stayed locked for 30 s; is a fracgpu process stopped?", file.path()));
+          fmt::format("{} stayed locked for {} s; is a fracgpu process stopped?", file.path(),
+                      timeout_ms / 1000));
     }
     sleep_ms(pause);
   }
@@ -110,6 +115,15 @@ Descriptor ClaimFile::open_for_life() const {
 void ClaimFile::lock_row(int fd, uint32_t row) const {
   struct flock life = byte_lock(F_RDLCK, claim_table_layout::claim_lock(row));
   if (fcntl(fd, F_OFD_SETLK, &life) != 0) fail("lock a row of", errno);
+}
+
+Descriptor ClaimFile::open_to_lock_alone() const {
+  return open_checked();
+}
+
+bool ClaimFile::lock_row_alone(int fd, uint32_t row) {
+  struct flock life = byte_lock(F_WRLCK, claim_table_layout::claim_lock(row));
+  return fcntl(fd, F_OFD_SETLK, &life) == 0;
 }
 
 bool ClaimFile::is_row_locked(const Lock& lock, uint32_t row) {

@@ -33,6 +33,8 @@ class ClaimFile {
   class Lock {
    public:
     explicit Lock(const ClaimFile& file);
+    // Of another byte that says what is being changed beside the rows.
+    Lock(const ClaimFile& file, int64_t byte, uint64_t timeout_ms);
     int fd() const { return file_.get(); }
 
    private:
@@ -50,6 +52,10 @@ class ClaimFile {
   // copies.
   Descriptor open_for_life() const;
   void lock_row(int fd, uint32_t row) const;
+  // The row's lock alone, if nobody has it. `fd` is of a lock that writes.
+  static bool lock_row_alone(int fd, uint32_t row);
+  // A descriptor for that.
+  Descriptor open_to_lock_alone() const;
   // Whether somebody has a row's lock.
   static bool is_row_locked(const Lock& lock, uint32_t row);
 

@@ -20,7 +20,12 @@ namespace {
 using claim_table_layout::kEighths;
 using claim_table_layout::kMaxClaims;
 using claim_table_layout::kMaxGpus;
+using claim_table_layout::MigGrant;
+using claim_table_layout::MigPhase;
 using claim_table_layout::State;
+// Instances take seconds to make, and a GPU may have seven to be made one after the other.
+constexpr uint64_t kInstances_ms = 300'000;
+constexpr uint64_t kMib = 1 << 20;
 // How often somebody who waits looks for launches that were killed.
 constexpr uint64_t kLookInterval_ms = 200;
 // How often it says that it still waits, and how long that is believed. A machine so busy that a
@@ -47,6 +52,22 @@ std::string shortened(const std::string& text, size_t size) {
   return text.substr(0, size - 24) + fmt::format("...{:016x}", std::hash<std::string>()(text));
 }
 
+SliceMask mask_of(const MigGrant& instance) {
+  return ((SliceMask{1} << instance.slices) - 1) << instance.start;
+}
+
+MigWish wish_of(const claim_table_layout::Claim& claim) {
+  MigWish wish{.kind = static_cast<MigWish::Kind>(claim.mig_wish), .amount = claim.mig_amount};
+  if (wish.kind == MigWish::Kind::memory) wish.amount *= kMib;
+  wish.profile = clean(claim.mig_profile, sizeof claim.mig_profile);
+  return wish;
+}
+
+// The row's lock is gone, or it never had one.
+void bury(claim_table_layout::Claim& claim) {
+  claim.state = claim.mig.phase == MigPhase::none ? State::free : State::abandoned;
+}
+
 }  // namespace
 
 bool ClaimTable::is_alive(const Lock& lock, uint32_t row) const {
@@ -64,12 +85,13 @@ int ClaimTable::drop_dead(const Lock& lock) {
   int dropped = 0;
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
     Row& claim = table_.claims[row];
-    if (claim.state == State::free) continue;
+    if (claim.state == State::free || claim.state == State::abandoned) continue;
     if (!is_alive(lock, row)) {
-      claim.state = State::free;
+      bury(claim);
       ++dropped;
     } else if (claim.state == State::held && claim.taken == 0 && !is_awake(claim)) {
       claim.state = State::waiting;
+      claim.mig = {};
       if (claim.count != 0) memset(claim.eighths, 0, sizeof claim.eighths);
     } else {
       continue;
@@ -106,17 +128,45 @@ Shares ClaimTable::free_eighths() const {
   return free;
 }
 
+// kMaxGpus where it has none.
+uint32_t ClaimTable::row_of(const std::string& key) const {
+  for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+    if (strncmp(table_.gpus[gpu].key, key.c_str(), layout::kNameBytes) == 0) return gpu;
+  }
+  return kMaxGpus;
+}
+
+std::vector<DividedGpu> ClaimTable::divided_gpus() const {
+  std::vector<DividedGpu> gpus;
+  for (const MigGpu& each : mig_gpus_) {
+    const uint32_t row = row_of(each.key);
+    if (row == kMaxGpus) continue;  // nobody asks for it
+    SliceMask promised = 0;
+    for (uint32_t i = 0; i < table_.counters.claims_in_use; ++i) {
+      const Row& claim = table_.claims[i];
+      const bool has = claim.state == State::held || claim.state == State::abandoned;
+      if (has && claim.mig.phase != MigPhase::none && claim.mig.gpu == row) {
+        promised |= mask_of(claim.mig);
+      }
+    }
+    gpus.push_back({.row = row, .gpu = each, .fixed = each.occupied & ~promised});
+    gpus.back().gpu.occupied |= promised;
+  }
+  return gpus;
+}
+
 // Who of those that wait can be served now, and with what.
 std::vector<ClaimTable::Served> ClaimTable::plan() const {
   const std::vector<uint32_t> rows = waiting_in_order(false);
   std::vector<PlacementRequest> requests;
   for (const uint32_t row : rows) {
     const Row& claim = table_.claims[row];
-    PlacementRequest request{claim.allowed, claim.each, claim.count, {}};
+    PlacementRequest request{claim.allowed,  claim.each,       claim.count, {},
+                             wish_of(claim), claim.mig_allowed};
     if (claim.count == 0) std::copy_n(claim.eighths, kMaxGpus, request.exact.begin());
     requests.push_back(request);
   }
-  const auto placed = serve(requests, free_eighths());
+  const auto placed = serve(requests, {free_eighths(), divided_gpus()});
   std::vector<Served> served;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (placed[i]) served.push_back({rows[i], *placed[i]});
@@ -124,10 +174,22 @@ std::vector<ClaimTable::Served> ClaimTable::plan() const {
   return served;
 }
 
+void ClaimTable::grant(const Placed& placed, Row& row) {
+  std::copy(placed.eighths.begin(), placed.eighths.end(), row.eighths);
+  if (!placed.instance) return;
+  row.mig = {.gpu = static_cast<uint8_t>(placed.instance->row),
+             .start = placed.instance->start,
+             .slices = static_cast<uint8_t>(placed.instance->profile.slices),
+             .phase = MigPhase::promised,
+             .profile = placed.instance->profile.id,
+             .instance = 0,
+             .reserved = 0};
+}
+
 void ClaimTable::serve_waiting(const Lock& lock) {
   for (const Served& served : plan()) {
     Row& claim = table_.claims[served.row];
-    std::copy(served.eighths.begin(), served.eighths.end(), claim.eighths);
+    grant(served.placed, claim);
     claim.state = State::held;
     file_.write(lock, &claim, sizeof claim);
   }
@@ -141,15 +203,16 @@ uint32_t ClaimTable::gpu_row(const std::string& key, uint64_t taken) {
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
     const Row& claim = table_.claims[row];
     if (claim.state == State::free) continue;
-    needed |= claim.allowed;
+    needed |= claim.allowed | claim.mig_allowed;
+    if (claim.mig.phase != MigPhase::none) needed |= uint64_t{1} << claim.mig.gpu;
     for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
       if (claim.eighths[gpu] != 0) needed |= uint64_t{1} << gpu;
     }
   }
+  if (const uint32_t there = row_of(key); there != kMaxGpus) return there;
   uint32_t best = kMaxGpus;
   for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
     const char* const there = table_.gpus[gpu].key;
-    if (strncmp(there, key.c_str(), layout::kNameBytes) == 0) return gpu;
     const bool better = best == kMaxGpus || (*there == '\0' && *table_.gpus[best].key != '\0');
     if ((needed >> gpu & 1) == 0 && better) best = gpu;
   }
@@ -171,10 +234,21 @@ void ClaimTable::fill_request(const ClaimRequest& wanted, Row& row) {
     if (wanted.count == 0) row.eighths[gpu] = wanted.exact[i];
   }
   if (wanted.count != 0) row.allowed = taken;
+  row.mig_wish = static_cast<claim_table_layout::MigWish>(wanted.mig.kind);
+  row.mig_amount = static_cast<uint32_t>(wanted.mig.kind == MigWish::Kind::memory
+                                             ? (wanted.mig.amount + kMib - 1) / kMib
+                                             : wanted.mig.amount);
+  copy_text(row.mig_profile, sizeof row.mig_profile, wanted.mig.profile);
+  for (const std::string& key : wanted.mig_gpus) {
+    const uint64_t bit = uint64_t{1} << gpu_row(key, taken);
+    row.mig_allowed |= bit;
+    taken |= bit;
+  }
 }
 
 Claim ClaimTable::enter(const ClaimRequest& wanted) {
   Claim mine{file_.open_for_life()};
+  look_at_driver();
   const std::string asked = shortened(wanted.asked, sizeof(Row::asked));
 
   const Lock lock(file_);
@@ -186,7 +260,8 @@ Claim ClaimTable::enter(const ClaimRequest& wanted) {
     const Row& there = table_.claims[row];
     if (there.state == State::free) {
       unused = row;
-    } else if (strncmp(there.tenant, wanted.tenant.c_str(), sizeof there.tenant) == 0) {
+    } else if (there.state != State::abandoned &&
+               strncmp(there.tenant, wanted.tenant.c_str(), sizeof there.tenant) == 0) {
       same = row;
     }
   }
@@ -228,6 +303,7 @@ Claim ClaimTable::enter(const ClaimRequest& wanted) {
 }
 
 bool ClaimTable::preview(const ClaimRequest& wanted, std::vector<Share>& shares) {
+  look_at_driver();
   const Lock lock(file_);
   file_.load(lock);
   drop_dead(lock);
@@ -244,7 +320,8 @@ bool ClaimTable::preview(const ClaimRequest& wanted, std::vector<Share>& shares)
   ++in_use;
   for (const Served& served : plan()) {
     if (served.row != row) continue;
-    shares = shares_of(served.eighths);
+    grant(served.placed, entry);
+    shares = shares_of(entry);
     return true;
   }
   return false;
@@ -259,6 +336,7 @@ bool ClaimTable::served(const Claim& claim, std::vector<Share>& shares) {
       coarse_now_ms() < table_.counters.scheduled_ms + kLookInterval_ms) {
     return false;
   }
+  look_at_driver();
   const Lock lock(file_);
   file_.load(lock);
   row.seen_ms = std::max<uint64_t>(coarse_now_ms(), 1);
@@ -268,22 +346,81 @@ bool ClaimTable::served(const Claim& claim, std::vector<Share>& shares) {
   if (row.state != State::held) return false;
   row.taken = 1;
   file_.write(lock, &row, sizeof row);
-  Shares eighths;
-  std::copy_n(row.eighths, kMaxGpus, eighths.begin());
-  shares = shares_of(eighths);
+  shares = shares_of(row);
   return true;
 }
 
-std::vector<Share> ClaimTable::shares_of(const Shares& eighths) const {
+std::vector<Share> ClaimTable::shares_of(const Row& row) const {
   std::vector<Share> shares;
+  const auto key = [this](uint32_t gpu) { return clean(table_.gpus[gpu].key, layout::kNameBytes); };
   for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
-    if (eighths[gpu] == 0) continue;
-    shares.push_back({clean(table_.gpus[gpu].key, layout::kNameBytes), eighths[gpu]});
+    if (row.eighths[gpu] != 0) shares.push_back({.key = key(gpu), .eighths = row.eighths[gpu]});
+  }
+  if (row.mig.phase != MigPhase::none && row.mig.gpu < kMaxGpus) {
+    shares.push_back({.key = key(row.mig.gpu), .instance = row.mig});
   }
   return shares;
 }
 
+ClaimFile::Lock ClaimTable::lock_instances(uint32_t gpu) const {
+  return {file_, claim_table_layout::mig_lock(gpu), kInstances_ms};
+}
+
+MigGrant ClaimTable::instance_of(const Claim& claim) {
+  const Lock lock(file_);
+  file_.load(lock);
+  return table_.claims[claim.row].mig;
+}
+
+void ClaimTable::note_made(const Claim& claim, uint32_t instance) {
+  const Lock lock(file_);
+  file_.load(lock);
+  Row& row = table_.claims[claim.row];
+  row.mig.instance = instance;
+  row.mig.phase = MigPhase::made;
+  file_.write(lock, &row, sizeof row);
+}
+
+void ClaimTable::wait_again(const Claim& claim) {
+  const Lock lock(file_);
+  file_.load(lock);
+  Row& row = table_.claims[claim.row];
+  row.state = State::waiting;
+  row.mig = {};
+  row.taken = 0;
+  row.seen_ms = std::max<uint64_t>(coarse_now_ms(), 1);
+  file_.write(lock, &row, sizeof row);
+}
+
+std::optional<Orphan> ClaimTable::take_orphan() {
+  const Lock lock(file_);
+  file_.load(lock);
+  drop_dead(lock);
+  for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
+    const Row& claim = table_.claims[row];
+    if (claim.state != State::abandoned || claim.mig.gpu >= kMaxGpus) continue;
+    Orphan orphan{.life = file_.open_to_lock_alone(),
+                  .row = row,
+                  .gpu = clean(table_.gpus[claim.mig.gpu].key, layout::kNameBytes),
+                  .instance = claim.mig};
+    if (ClaimFile::lock_row_alone(orphan.life.get(), row)) return orphan;
+  }
+  return std::nullopt;
+}
+
+void ClaimTable::drop(Orphan orphan) {
+  look_at_driver();
+  const Lock lock(file_);
+  file_.load(lock);
+  Row& row = table_.claims[orphan.row];
+  row = Row{};
+  file_.write(lock, &row, sizeof row);
+  drop_dead(lock);
+  serve_waiting(lock);
+}
+
 int ClaimTable::tidy() {
+  look_at_driver();
   const Lock lock(file_);
   file_.load(lock);
   const int dropped = drop_dead(lock);
@@ -293,12 +430,13 @@ int ClaimTable::tidy() {
 
 void ClaimTable::leave(Claim claim) {
   claim.life = Descriptor();
+  look_at_driver();
   const Lock lock(file_);
   file_.load(lock);
   // Its tenant may have processes elsewhere, which this share was not for.
   Row& row = table_.claims[claim.row];
   if (row.state != State::free && !ClaimFile::is_row_locked(lock, claim.row)) {
-    row.state = State::free;
+    bury(row);
     file_.write(lock, &row, sizeof row);
   }
   drop_dead(lock);
@@ -317,9 +455,7 @@ Launch ClaimTable::launch_of(const Row& claim) const {
       .asked = clean(claim.asked, sizeof claim.asked),
       .shares = {},
   };
-  Shares eighths;
-  std::copy_n(claim.eighths, kMaxGpus, eighths.begin());
-  if (!launch.waiting) launch.shares = shares_of(eighths);
+  if (!launch.waiting) launch.shares = shares_of(claim);
   return launch;
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,12 +33,16 @@ struct ClaimRequest {
   uint32_t each = 0;              // eighths
   uint32_t count = 0;             // on so many of `gpus`; 0: `exact` says how much on each
   std::vector<uint8_t> exact;
+  // Or an instance instead, on one of these GPUs in MIG mode.
+  MigWish mig{};
+  std::vector<std::string> mig_gpus{};
 };
 
-// A share of one GPU.
+// A share of one GPU: so many eighths, or a MIG instance.
 struct Share {
   std::string key;
   uint32_t eighths = 0;
+  std::optional<claim_table_layout::MigGrant> instance{};
 };
 
 // A launch's place in the table, kept as long as this descriptor or an inherited copy is open.
@@ -57,11 +62,25 @@ struct Launch {
   std::vector<Share> shares;
 };
 
+// The GPUs in MIG mode as their driver shows them now.
+using MigView = std::function<std::vector<MigGpu>()>;
+
+// An instance whose launch has ended, kept from others while this lives.
+struct Orphan {
+  Descriptor life;
+  uint32_t row = 0;
+  std::string gpu;
+  claim_table_layout::MigGrant instance{};
+};
+
 class ClaimTable {
  public:
   // Opens the machine's claim table, making it when there is none; FRACGPU_BOOK names another one.
+  // Without a view of the driver's nobody is given an instance by this object, and those who want
+  // one go on waiting for somebody who has.
   // Throws std::runtime_error, as everything here does, when it cannot be had or trusted.
   ClaimTable() = default;
+  explicit ClaimTable(MigView view) : view_(std::move(view)) {}
   // Another one, which is there.
   explicit ClaimTable(const std::string& path) : file_(path) {}
 
@@ -79,8 +98,23 @@ class ClaimTable {
   bool served(const Claim& claim, std::vector<Share>& shares);
 
   // Gives up the place, or gives back the share of a launch that has ended, unless another launch
-  // of the tenant has joined it.
+  // of the tenant has joined it. A MIG instance stays an orphan until it is destroyed.
   void leave(Claim claim);
+
+  // Held while instances of this GPU are made or destroyed. Waits for minutes.
+  ClaimFile::Lock lock_instances(uint32_t gpu) const;
+  // The instance that a launch was promised or has, as others of its tenant may have made it.
+  claim_table_layout::MigGrant instance_of(const Claim& claim);
+  // Notes that it was made.
+  void note_made(const Claim& claim, uint32_t instance);
+  // Where it cannot be made there: the launch waits again.
+  void wait_again(const Claim& claim);
+
+  // One after the other the instances of launches that have ended, until there is none that nobody
+  // else is looking after.
+  std::optional<Orphan> take_orphan();
+  // It is gone; its place may serve others.
+  void drop(Orphan orphan);
 
   // What enter() would give now, without entering. False where it would have to wait.
   bool preview(const ClaimRequest& wanted, std::vector<Share>& shares);
@@ -99,21 +133,29 @@ class ClaimTable {
   using Row = claim_table_layout::Claim;
   struct Served {
     uint32_t row;
-    Shares eighths;
+    Placed placed;
   };
 
   bool is_alive(const Lock& lock, uint32_t row) const;
   static bool is_awake(const Row& claim);
   int drop_dead(const Lock& lock);
   Shares free_eighths() const;
+  std::vector<DividedGpu> divided_gpus() const;
+  uint32_t row_of(const std::string& key) const;
+  void look_at_driver() {
+    if (view_) mig_gpus_ = view_();
+  }
   std::vector<uint32_t> waiting_in_order(bool asleep_too) const;
   std::vector<Served> plan() const;
   void serve_waiting(const Lock& lock);
   uint32_t gpu_row(const std::string& key, uint64_t taken);
   void fill_request(const ClaimRequest& wanted, Row& row);
-  std::vector<Share> shares_of(const Shares& eighths) const;
+  static void grant(const Placed& placed, Row& row);
+  std::vector<Share> shares_of(const Row& row) const;
   Launch launch_of(const Row& claim) const;
 
+  MigView view_{};
+  std::vector<MigGpu> mig_gpus_{};  // as last seen
   ClaimFile file_;
   claim_table_layout::ClaimTable& table_ = file_.table();
 };

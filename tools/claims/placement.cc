@@ -51,20 +51,63 @@ uint64_t earmark(const PlacementRequest& request, const Shares& free) {
   return marked;
 }
 
-std::vector<std::optional<Shares>> serve(const std::vector<PlacementRequest>& requests,
-                                         Shares free) {
-  std::vector<std::optional<Shares>> served;
-  for (const PlacementRequest& request : requests) {
-    served.push_back(place(request, free));
-    if (served.back().has_value()) {
-      for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) free[gpu] -= (*served.back())[gpu];
-    } else {
-      const uint64_t marked = earmark(request, free);
-      for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
-        if ((marked >> gpu & 1) != 0) free[gpu] = 0;
-      }
+namespace {
+
+// Keeps to what a request wants of GPUs in MIG mode: those that it may have, with their places in
+// `free`.
+struct Choice {
+  std::vector<size_t> places;
+  std::vector<MigGpu> gpus;
+  std::vector<SliceMask> fixed;
+
+  Choice(const PlacementRequest& request, const Free& free) {
+    if (request.mig.kind == MigWish::Kind::none) return;
+    for (size_t i = 0; i < free.divided.size(); ++i) {
+      const DividedGpu& each = free.divided[i];
+      if ((request.mig_allowed >> each.row & 1) == 0) continue;
+      places.push_back(i);
+      gpus.push_back(each.gpu);
+      fixed.push_back(each.fixed);
     }
   }
+};
+
+// Takes what the request gets out of `free`, or what is kept for it.
+std::optional<Placed> serve_one(const PlacementRequest& request, Free& free) {
+  const bool instance_only = request.allowed == 0 && request.mig.kind != MigWish::Kind::none;
+  if (!instance_only) {
+    if (const auto eighths = place(request, free.eighths)) {
+      for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) free.eighths[gpu] -= (*eighths)[gpu];
+      return Placed{.eighths = *eighths};
+    }
+  }
+  const Choice choice(request, free);
+  const auto occupy = [&](const MigPlace& at) -> const MigProfile& {
+    MigGpu& gpu = free.divided[choice.places[at.gpu]].gpu;
+    gpu.occupied |= gpu.profiles[at.profile].mask(at.start);
+    return gpu.profiles[at.profile];
+  };
+  if (const auto at = place_instance(choice.gpus, request.mig)) {
+    const uint32_t row = free.divided[choice.places[at->gpu]].row;
+    return Placed{.instance = InstancePlace{row, occupy(*at), at->start}};
+  }
+  if (!instance_only) {
+    const uint64_t marked = earmark(request, free.eighths);
+    for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
+      if ((marked >> gpu & 1) != 0) free.eighths[gpu] = 0;
+    }
+  } else if (const auto at = earmark_instance(choice.gpus, choice.fixed, request.mig)) {
+    occupy(*at);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::optional<Placed>> serve(const std::vector<PlacementRequest>& requests, Free free) {
+  std::vector<std::optional<Placed>> served;
+  served.reserve(requests.size());
+  for (const PlacementRequest& request : requests) served.push_back(serve_one(request, free));
   return served;
 }
 

@@ -11,14 +11,17 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/json.h"
 #include "tools/cli/output.h"
+#include "tools/launch/instance.h"
 #include "tools/launch/member.h"
 #include "tools/machine/ledger_reader.h"
+#include "tools/machine/mig_driver.h"
 
 namespace fracgpu::tools {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  fracgpu gc                   ledgers in which no process lives, and claims of launches that ended
+  fracgpu gc                   ledgers in which no process lives, and claims and MIG instances of
+                               launches that ended
   fracgpu gc team-a            this tenant's ledger alone
 
 Nothing that lives is touched, and nothing depends on calling it: what the dead held is free at
@@ -47,12 +50,27 @@ bool gc(const GcOptions& options) {
       all = false;
     }
   }
-  const int claims = options.tenants.empty() && ClaimTable::exists() ? ClaimTable().tidy() : 0;
+  int claims = 0;
+  Destroyed instances;
+  if (options.tenants.empty() && ClaimTable::exists()) {
+    ClaimTable table(mig_gpus);
+    claims = table.tidy();
+    instances = destroy_orphans(table);
+  }
   if (claims > 0) text += fmt::format("dropped {} dead launches from the claim table\n", claims);
+  if (instances.destroyed > 0) {
+    text += fmt::format("destroyed {} MIG instances of launches that ended\n", instances.destroyed);
+  }
+  all = all && instances.left == 0;
   if (text.empty()) text = "nothing to remove\n";
-  print(options.json
-            ? Json{{"removed", removed}, {"left", left}, {"claims_dropped", claims}}.dump() + "\n"
-            : text);
+  print(options.json ? Json{{"removed", removed},
+                            {"left", left},
+                            {"claims_dropped", claims},
+                            {"instances_destroyed", instances.destroyed},
+                            {"instances_left", instances.left}}
+                               .dump() +
+                           "\n"
+                     : text);
   return all;
 }
 

@@ -31,13 +31,13 @@ Exit status: 0 all succeeded; 1 some failed, or were not started; 2 wrong usage.
 
 struct QueueOptions {
   std::vector<std::string> queues;
-  std::string gpus, file = "-";
+  std::string gpus, mig, file = "-";
   int priority = 0;
   bool null_separated = false, json = false;
 };
 
 // "half=0.5" is a share, "dual=2" so many whole GPUs.
-Queue queue_of(const std::string& text, const std::string& gpus, const std::vector<Gpu>& all) {
+Queue queue_of(const std::string& text, const QueueOptions& options, const std::vector<Gpu>& all) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   if (equals == text.npos || name.empty() || name.find_first_of(": \t") != name.npos) {
@@ -46,9 +46,15 @@ Queue queue_of(const std::string& text, const std::string& gpus, const std::vect
                     fracgpu::quoted(text).view()));
   }
   const std::string size = text.substr(equals + 1);
-  RequestText request{.memory = {}, .fraction = {}, .count = {}, .gpus = gpus};
-  const bool whole = size == "2" || size == "4";
-  (whole ? request.count : request.fraction) = size.empty() ? "?" : size;
+  RequestText request{
+      .memory = {}, .fraction = {}, .count = {}, .gpus = options.gpus, .mig = options.mig};
+  // "1" is a share, too.
+  const bool whole = size != "1" && !size.empty() && size.size() < 4 &&
+                     size.find_first_not_of("0123456789") == size.npos;
+  std::string& to = whole                          ? request.count
+                    : size.find("g.") != size.npos ? request.mig
+                                                   : request.fraction;
+  to = size.empty() ? "?" : size;
   return {name, Request(request, all), 0};
 }
 
@@ -56,7 +62,7 @@ Queue queue_of(const std::string& text, const std::string& gpus, const std::vect
 std::vector<Queue> queues_of(const QueueOptions& options, const std::vector<Gpu>& gpus) {
   std::vector<Queue> queues;
   for (const std::string& text : options.queues) {
-    Queue queue = queue_of(text, options.gpus, gpus);
+    Queue queue = queue_of(text, options, gpus);
     for (const Queue& other : queues) {
       if (other.name == queue.name) {
         throw std::runtime_error(
@@ -100,12 +106,15 @@ void add_queue_command(Command program) {
       program.add_subcommand("queue", "Run commands from named queues, as many at once as fit");
   command
       .add_option("--queue", options->queues,
-                  "NAME=SHARE: 0.125 to 1 of a GPU for each command, or 2 or 4 whole ones")
+                  "NAME=SHARE: 0.125 to 1 of a GPU for each command, 2 or more whole ones, or a "
+                  "MIG profile")
       .required()
       .takes_one_value();
   command.add_option("FILE", options->file, "The commands; standard input when it is - or missing");
   command.add_option("--gpus", options->gpus,
-                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
+                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id>, a bus id, 0:1, MIG-<uuid>");
+  command.add_option("--mig", options->mig,
+                     "Use of MIG: auto, never, only, existing instances, or a profile: 2g.20gb");
   command
       .add_option("--priority", options->priority,
                   "Of the last queue, beside other launches that wait; each one before it has "

@@ -11,6 +11,7 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/json.h"
 #include "tools/cli/output.h"
+#include "tools/launch/instance.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
 #include "tools/launch/outer_cap.h"
@@ -28,6 +29,10 @@ constexpr const char* kExamples = R"(Examples:
                                                         waits its turn, before those of less
   fracgpu run --fraction 0.25 --dry-run                 says where it would go
   fracgpu run --memory 8GiB --explain -- ./job          says at the end why memory was refused
+  fracgpu run --mig 2g.20gb -- ./job                    an instance of a GPU in MIG mode, for as long
+
+On GPUs in MIG mode root's --memory and --fraction make an instance of the smallest profile that is
+enough, and --fraction takes what is free first, a share of another GPU or an instance.
 
 Inside a launch or a capped container it joins: the cap around it holds for both together, a lower one
 and another name are refused.
@@ -90,12 +95,24 @@ void check_command(const RunOptions& options) {
   if (!command.empty()) find_command(command[0]);
 }
 
+Json json_of_instance(const Request& request, const Share& share) {
+  const auto cap = request.instance_cap();
+  return {{"index", nullptr},
+          {"key", share.key},
+          {"fraction", nullptr},
+          {"instance", request.instance_text(share)},
+          {"cap_bytes", cap ? Json(*cap) : Json(nullptr)}};
+}
+
 int show_placement(const RunOptions& options, const Request& request, const ClaimRequest& wanted) {
   std::vector<Share> shares;
-  ClaimTable table;
+  ClaimTable table(request.view());
   const bool fits = table.preview(wanted, shares);
   if (options.json) {
     Json gpus = Json::array();
+    for (const Share& share : shares) {
+      if (share.instance) gpus.push_back(json_of_instance(request, share));
+    }
     for (const Gpu& gpu : fits ? request.granted(shares) : std::vector<Gpu>()) {
       Json row = {
           {"index", gpu.index}, {"key", gpu.key}, {"fraction", nullptr}, {"cap_bytes", nullptr}};
@@ -165,7 +182,8 @@ int run(const RunOptions& options) {
   if (!options.command.empty()) wanted.command = options.command[0];
   if (options.dry_run) return show_placement(options, request, wanted);
 
-  ClaimTable table;
+  ClaimTable table(request.view());
+  if (request.may_be_instance()) destroy_orphans(table);
   std::vector<Share> shares;
   Claim claim = table.enter(wanted);
   if (!table.served(claim, shares)) {

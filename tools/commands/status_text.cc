@@ -102,7 +102,10 @@ void Page::outsiders(const GpuState& gpu) {
 void Page::gpu(const GpuState& gpu) {
   if (!out_.empty()) out_ += "\n";
   const Signs sign = signs(style_);
-  line("{}", painted(style_, kBold, fmt::format("{}  {}", number_text(gpu), gpu.key)));
+  const std::string mode = gpu.divided    ? "  in MIG mode"
+                           : gpu.instance ? "  " + gpu.instance->profile
+                                          : "";
+  line("{}{}", painted(style_, kBold, fmt::format("{}  {}", number_text(gpu), gpu.key)), mode);
   line("  {} {:>4.0f}%", gpu_bar(style_, gpu, kBarColumns),
        std::min(share_of(gpu.used(), gpu.physical) * 100, 999.0));
   line("  {} {} used  {} {} claimed  {} {} capped  {} {}", sign.used, bytes(gpu.used()),

@@ -47,7 +47,7 @@ std::string cut(const std::string& text, int columns) {
 }
 
 std::string short_number(const GpuState& gpu) {
-  if (gpu.index) return std::to_string(*gpu.index);
+  if (!gpu.number.empty()) return gpu.number;
   return gpu.key.starts_with("MIG-") ? "MIG" : "?";
 }
 

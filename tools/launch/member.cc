@@ -14,6 +14,7 @@
 #include "shim/ledger/grow_lock.h"
 #include "shim/ledger/ledger_file.h"
 #include "tools/cli/plain_text.h"
+#include "tools/launch/instance.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/machine/ledger_reader.h"
 #include "tools/ui/explanation.h"
@@ -96,16 +97,49 @@ Removal remove_dead_ledger(const std::string& tenant) {
   return {State::failed, fmt::format("cannot remove {}: {}", file.path(), strerror(errno))};
 }
 
+namespace {
+
+// The environment of a launch that has been served; makes its instance first, if it is one.
+Changes changes_for(const std::string& tenant, const Request& request, std::vector<Gpu> all,
+                    ClaimTable& table, const Claim& claim, std::vector<Share>& shares) {
+  if (!shares.empty() && shares[0].instance) {
+    const Gpu instance = obtain_instance(table, claim, shares);
+    if (instance.instance) {
+      const std::vector<Gpu> visible = {instance};
+      const uint64_t cap =
+          std::min(request.instance_cap().value_or(instance.physical), instance.physical);
+      // On all others next to nothing, should the program undo the choice of visible devices.
+      Changes changes =
+          tenant_environment(tenant, fmt::format("512b,{}={}b", instance.key, cap), all, &visible);
+      changes["CUDA_VISIBLE_DEVICES"] = instance.key;  // also where no GPU was listed before
+      changes["NVIDIA_VISIBLE_DEVICES"] = instance.key;
+      return changes;
+    }
+  }
+  const std::vector<Gpu> gpus = request.granted(shares);
+  return tenant_environment(tenant, request.limit(shares), all,
+                            request.hides_others() ? &gpus : nullptr);
+}
+
+}  // namespace
+
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
                const Request& request, const std::vector<Gpu>& all, Claim claim,
-               const std::vector<Share>& shares, bool explain) {
-  const std::vector<Gpu> gpus = request.granted(shares);
-  const Changes changes = tenant_environment(tenant, request.limit(shares), all,
-                                             request.hides_others() ? &gpus : nullptr);
-  const int status = run_tree(command, changes, claim.life.get());
+               std::vector<Share> shares, bool explain) {
+  ClaimTable table(request.view());
+  int status = 0;
+  try {
+    const Changes changes = changes_for(tenant, request, all, table, claim, shares);
+    status = run_tree(command, changes, claim.life.get());
+  } catch (...) {
+    table.leave(std::move(claim));
+    destroy_orphans(table);
+    throw;
+  }
   if (explain) complain_of_refusals(tenant);
   remove_dead_ledger(tenant);
-  ClaimTable().leave(std::move(claim));
+  table.leave(std::move(claim));
+  if (request.may_be_instance()) destroy_orphans(table);
   return status;
 }
 
@@ -129,6 +163,12 @@ int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<st
 
 std::string placement_text(const Request& request, const std::vector<Share>& shares) {
   std::string text;
+  for (const Share& share : shares) {
+    if (!share.instance) continue;
+    const auto cap = request.instance_cap();
+    text += fmt::format("{}: {}, cap {}\n", request.label_of(share), request.instance_text(share),
+                        cap ? human_bytes(*cap).c_str() : "all of it");
+  }
   for (const Gpu& gpu : request.granted(shares)) {
     text += gpu.label() + ":";
     for (const Share& share : shares) {
@@ -154,9 +194,11 @@ std::string holders_text(const std::string& tenant, const Request& request,
     for (const Launch& launch : launches) {
       for (const Share& share : launch.shares) {
         if (share.key != gpu.key || launch.tenant == tenant) continue;
-        holders.push_back(fmt::format("{} by {} (PID {}, {}, {}, {})", fraction_text(share.eighths),
-                                      launch.tenant, launch.pid, user_name(launch.uid),
-                                      launch.command, age_text(launch.since_unix_s)));
+        const std::string part =
+            share.instance ? request.instance_text(share) : fraction_text(share.eighths);
+        holders.push_back(fmt::format("{} by {} (PID {}, {}, {}, {})", part, launch.tenant,
+                                      launch.pid, user_name(launch.uid), launch.command,
+                                      age_text(launch.since_unix_s)));
       }
     }
     std::string list;

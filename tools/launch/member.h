@@ -24,7 +24,7 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
 // why it was refused memory, if it was, before that is forgotten.
 int run_member(const std::string& tenant, const std::vector<std::string>& command,
                const Request& request, const std::vector<Gpu>& all, Claim claim,
-               const std::vector<Share>& shares, bool explain = false);
+               std::vector<Share> shares, bool explain = false);
 
 // The same inside an outer cap: as another part of its tenant, which gives nothing back.
 int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<std::string>& command,

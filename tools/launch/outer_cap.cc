@@ -145,6 +145,23 @@ OuterCap cap_of_environment(const std::string& tenant) {
       }};
 }
 
+// All of an instance that was made for the launch, or what it asked for of it.
+OuterCap cap_of_instance(const Launch& launch, const Share& share, const std::string& claim_table) {
+  const std::vector<std::string_view> words = split(launch.asked, ' ');
+  Amount amount{.billionths = 1'000'000'000};
+  Message error;
+  if (words.size() > 1 && words[0] == "memory") parse_amount(words[1], amount, error);
+  return {.tenant = launch.tenant,
+          .claim_table = claim_table,
+          .asked = launch.asked,
+          .on = [share, amount](const Gpu& gpu) -> std::optional<uint64_t> {
+            const bool mine = gpu.instance && gpu.instance->parent == share.key &&
+                              gpu.instance->gpu_instance == share.instance->instance;
+            if (!mine) return std::nullopt;
+            return amount.billionths != 0 ? gpu.physical : amount.of(gpu.physical);
+          }};
+}
+
 OuterCap cap_of_row(const HeldRow& held, const std::vector<Gpu>& gpus) {
   std::error_code error;
   const std::string claim_table = std::filesystem::read_symlink(held.file, error).string();
@@ -163,6 +180,9 @@ OuterCap cap_of_row(const HeldRow& held, const std::vector<Gpu>& gpus) {
     cap.claim_table = claim_table;
     cap.asked = launch->asked;
     return cap;
+  }
+  for (const Share& share : launch->shares) {
+    if (share.instance) return cap_of_instance(*launch, share, claim_table);
   }
   const auto request = std::make_shared<Request>(request_of(*launch, gpus));
   const std::vector<Share> shares = launch->shares;

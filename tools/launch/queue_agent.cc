@@ -14,6 +14,7 @@
 
 #include "tools/cli/json.h"
 #include "tools/cli/output.h"
+#include "tools/launch/instance.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/launch/member.h"
 
@@ -26,7 +27,12 @@ constexpr int kLook_ms = 50;  // at the claim table, while a command waits
 
 QueueAgent::QueueAgent(std::vector<Queue> queues, const std::vector<Gpu>& gpus, JobSource source,
                        bool json)
-    : queues_(std::move(queues)), gpus_(gpus), source_(std::move(source)), json_(json) {
+    : queues_(std::move(queues)),
+      gpus_(gpus),
+      source_(std::move(source)),
+      json_(json),
+      table_(queues_.empty() ? MigView() : queues_[0].request.view()) {
+  destroy_orphans(table_);
   sigset_t caught;
   sigemptyset(&caught);
   for (const int each : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&caught, each);
@@ -79,7 +85,13 @@ bool QueueAgent::start_served() {
     setpgid(pid, pid);  // as the child does; whoever is first
     std::string where;
     for (const Gpu& gpu : queue.request.granted(shares)) {
-      where += fmt::format("{}GPU {}", where.empty() ? "" : ", ", gpu.index);
+      where += fmt::format("{}GPU {}", where.empty() ? "" : ", ", gpu.number());
+    }
+    for (const Share& share : shares) {
+      if (share.instance) {
+        where += fmt::format("{} of {}", queue.request.instance_text(share),
+                             queue.request.label_of(share));
+      }
     }
     tell(next.job, fmt::format("started on {}: {}", where, next.job.command));
     running_.emplace(pid, Running{std::move(next.job), Clock::now()});

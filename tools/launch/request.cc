@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <set>
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
+#include "shim/config/identity.h"
 #include "shim/config/trusted_file.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
+#include "tools/machine/mig_driver.h"
 #include "tools/machine/visible_gpus.h"
 
 namespace fracgpu::tools {
@@ -95,9 +99,11 @@ void add_request_options(Command command, RequestText& text) {
   command.add_option("--fraction", text.fraction,
                      "Claim a share of one GPU, in steps of 0.125, or of each that is named: "
                      "0=0.5,1=0.25");
-  command.add_option("--count", text.count, "Claim 1, 2 or 4 whole GPUs");
+  command.add_option("--count", text.count, "Claim so many whole GPUs");
   command.add_option("--gpus", text.gpus,
-                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id> or a bus id");
+                     "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id>, a bus id, 0:1, MIG-<uuid>");
+  command.add_option("--mig", text.mig,
+                     "Use of MIG: auto, never, only, existing instances, or a profile: 2g.20gb");
 }
 
 std::string fraction_text(uint32_t eighths) {
@@ -117,13 +123,15 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
   }
   const int kinds = !text.memory.empty() + !text.fraction.empty() + !text.count.empty();
   if (kinds > 1) refuse("--memory, --fraction and --count exclude each other; give one");
+  read_mig(text.mig);
   restricted_ = !text.gpus.empty() && text.gpus != "all";
   if (restricted_) {
     usable_ = choose_gpus(text.gpus, all_);
     for (const size_t place : usable_) check_usable("--gpus", place);
   } else {
+    const bool instances = mig_ == Mig::existing || environment_names_instances();
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (hidden_[i].empty()) usable_.push_back(i);
+      if (hidden_[i].empty() && (!all_[i].instance || instances)) usable_.push_back(i);
     }
   }
   amounts_.resize(all_.size());
@@ -131,9 +139,8 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
   if (!text.memory.empty()) read_memory(text.memory);
   if (!text.fraction.empty()) read_fraction(text.fraction);
   if (!text.count.empty()) read_count(text.count);
-  if (kinds == 0) {
-    asked_ = "the environment's caps";
-  }
+  if (kinds == 0) asked_ = "the environment's caps";
+  choose_instances(!text.count.empty());
   if (!restricted_) return;
   asked_ += " on";
   for (const size_t place : usable_) asked_ += " " + all_[place].key;
@@ -205,6 +212,12 @@ void Request::read_fraction(const std::string& text) {
     for (const size_t place : choose_gpu(item.selector, all_)) {
       if (exact_[place] != 0) refuse(fmt::format("--fraction names {} twice", all_[place].label()));
       check_usable("--fraction", place);
+      if (all_[place].divided) {
+        refuse(
+            fmt::format("--fraction names {}, which is in MIG mode and cannot be used itself; "
+                        "name an instance, or write --fraction {} --gpus {}",
+                        all_[place].label(), item.value, all_[place].number()));
+      }
       exact_[place] = static_cast<uint8_t>(eighths);
     }
   }
@@ -215,16 +228,19 @@ void Request::read_fraction(const std::string& text) {
 }
 
 void Request::read_count(const std::string& text) {
-  if (text != "1" && text != "2" && text != "4") {
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || *end != '\0' || count < 1 || count > claim_table_layout::kMaxGpus) {
     refuse(
-        fmt::format("count {} is not accepted; accepted: 1, 2 and 4 whole GPUs, and "
-                    "--fraction for less than one",
-                    fracgpu::quoted(text).view()));
+        fmt::format("count {} is not accepted; accepted: 1 to {} whole GPUs, and --fraction for "
+                    "less than one",
+                    fracgpu::quoted(text).view(), claim_table_layout::kMaxGpus));
   }
   claims_ = true;
   each_ = kEighths;
-  count_ = static_cast<uint32_t>(std::stoul(text));
-  asked_ = "count " + text;
+  count_ = count;
+  asked_ = fmt::format("count {}", count);
+  std::erase_if(usable_, [&](size_t place) { return all_[place].divided; });
   check_any_usable();
   if (usable_.size() < count_) {
     const auto hidden = std::find_if(hidden_.begin(), hidden_.end(),
@@ -239,8 +255,164 @@ void Request::read_count(const std::string& text) {
   }
 }
 
+void Request::read_mig(const std::string& text) {
+  if (text.empty() || text == "auto") return;
+  if (text == "never" || text == "only" || text == "existing") {
+    mig_ = text == "never" ? Mig::never : text == "only" ? Mig::only : Mig::existing;
+  } else {
+    mig_ = Mig::profile;
+    profile_ = text;
+  }
+  if (std::none_of(all_.begin(), all_.end(), [](const Gpu& gpu) { return gpu.divided; })) {
+    if (mig_ == Mig::never) return;
+    refuse(
+        fmt::format("--mig {}: no GPU here is in MIG mode; root switches it on where a GPU has it, "
+                    "as with nvidia-smi -i 0 -mig 1",
+                    fracgpu::quoted(text).view()));
+  }
+}
+
+std::vector<size_t> Request::divided_places() const {
+  std::vector<size_t> places;
+  for (const size_t place : usable_) {
+    if (all_[place].divided) places.push_back(place);
+  }
+  return places;
+}
+
+// Whether an instance is to be made, and of what size. Without being told to only root makes some,
+// and not in a container, whose instances somebody has chosen for it. `whole`: whole GPUs are asked
+// for.
+void Request::choose_instances(bool whole) {
+  if (mig_ == Mig::existing) {
+    std::erase_if(usable_, [&](size_t place) { return !all_[place].instance; });
+    if (general_) {
+      // As a claim: others could have been given the same one.
+      std::erase_if(usable_, [&](size_t place) {
+        return general_->billionths == 0 && all_[place].physical < general_->bytes;
+      });
+      claims_ = true;
+      each_ = kEighths;
+      count_ = 1;
+      asked_ += " of an instance";
+    }
+    if (claims_) check_any_usable();
+    return;
+  }
+  const std::vector<size_t> divided = divided_places();
+  const bool told = mig_ == Mig::only || mig_ == Mig::profile;
+  const bool may = told || (mig_ == Mig::automatic && geteuid() == 0 && !in_container());
+  const bool named = !general_ && std::any_of(amounts_.begin(), amounts_.end(),
+                                              [](const auto& each) { return each.has_value(); });
+  const bool alone = divided.size() == usable_.size();  // there is nothing else to use
+  MigWish wish;
+  if (mig_ == Mig::profile) {
+    if (claims_ || named) {
+      refuse("--mig with a profile goes with --memory and one amount, as its cap, or stands alone");
+    }
+    wish = {.kind = MigWish::Kind::profile, .profile = profile_};
+  } else if (general_ && !named && (told || alone)) {
+    constexpr uint64_t kEighth = 1'000'000'000 / kEighths;
+    wish = general_->billionths == 0
+               ? MigWish{.kind = MigWish::Kind::memory, .amount = general_->bytes}
+               : MigWish{.kind = MigWish::Kind::share,
+                         .amount = (general_->billionths + kEighth - 1) / kEighth};
+  } else if (claims_ && count_ == 1 && !whole) {
+    wish = {.kind = MigWish::Kind::share, .amount = each_};
+  }
+  const bool any = wish.kind != MigWish::Kind::none && may && !divided.empty();
+  if (told && !any) {
+    refuse(divided.empty() && !whole
+               ? "--mig: none of the GPUs that are left to choose from is in MIG mode"
+               : "--mig makes an instance for one amount: --memory 10GiB, --fraction 0.25, or the "
+                 "name of a profile");
+  }
+  if (claims_ || any) {
+    // Programs can use instances only.
+    std::erase_if(usable_, [&](size_t place) { return all_[place].divided || told; });
+  }
+  if (any) {
+    for (MigGpu& gpu : mig_gpus()) {
+      const bool mine = std::any_of(divided.begin(), divided.end(),
+                                    [&](size_t place) { return all_[place].key == gpu.key; });
+      if (mine) divided_.push_back(std::move(gpu));
+    }
+    want_instance(std::move(wish));
+  }
+  if (claims_ && usable_.empty() && divided_.empty()) {
+    refuse(fmt::format(
+        "{} is in MIG mode, where {}; name an instance with --gpus, as 0:0, or take "
+        "one that is free with --mig existing",
+        all_[divided[0]].label(),
+        mig_ == Mig::never ? "--mig never leaves nothing to use" : "only root may make instances"));
+  }
+}
+
+// Refuses what no GPU can ever give.
+void Request::want_instance(MigWish wish) {
+  const bool possible = std::any_of(divided_.begin(), divided_.end(), [&](const MigGpu& gpu) {
+    const auto profile = profile_for(gpu, wish);
+    return profile && (!general_ || general_->billionths != 0 ||
+                       gpu.profiles[*profile].memory >= general_->bytes);
+  });
+  if (!possible) {
+    std::set<std::string> names;
+    for (const MigGpu& gpu : divided_) {
+      for (const MigProfile& each : gpu.profiles) {
+        names.insert(fmt::format("{} ({})", each.name, human_bytes(each.memory).c_str()));
+      }
+    }
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    if (mig_ == Mig::automatic && !usable_.empty()) return;  // other GPUs serve it
+    if (names.empty()) {
+      refuse(
+          "the driver does not tell this user which MIG instances it could make; it takes root, "
+          "and "
+          "in a container NVIDIA_MIG_CONFIG_DEVICES=all");
+    }
+    refuse(fmt::format("no MIG instance here can have {}; there are {}",
+                       wish.kind == MigWish::Kind::profile
+                           ? fmt::format("profile {}{}", fracgpu::quoted(wish.profile).view(),
+                                         general_ ? " and so much memory" : "")
+                           : "so much memory",
+                       list));
+  }
+  wish_ = std::move(wish);
+  if (wish_.kind == MigWish::Kind::profile) asked_ += " mig " + wish_.profile;
+  asked_ += usable_.empty() ? " as an instance" : " or an instance";
+}
+
+std::string Request::label_of(const Share& share) const {
+  for (const Gpu& gpu : all_) {
+    if (gpu.key == share.key) return gpu.label();
+  }
+  return share.key;
+}
+
+std::string Request::instance_text(const Share& share) const {
+  for (const MigGpu& gpu : divided_) {
+    for (const MigProfile& profile : gpu.profiles) {
+      if (gpu.key != share.key || profile.id != share.instance->profile) continue;
+      return fmt::format("{} at slice {}", profile.name, share.instance->start);
+    }
+  }
+  return fmt::format("an instance at slice {}", share.instance->start);
+}
+
+MigView Request::view() const {
+  const bool any =
+      std::any_of(all_.begin(), all_.end(), [](const Gpu& gpu) { return gpu.divided; });
+  return any ? MigView(mig_gpus) : MigView();
+}
+
+std::optional<uint64_t> Request::instance_cap() const {
+  if (!general_ || general_->billionths != 0) return std::nullopt;
+  return general_->bytes;
+}
+
 void Request::check_capped() const {
-  const bool capped = claims_ || general_ ||
+  const bool capped = claims_ || general_ || may_be_instance() ||
                       std::any_of(amounts_.begin(), amounts_.end(),
                                   [](const auto& each) { return each.has_value(); });
   if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr &&
@@ -254,11 +426,12 @@ ClaimRequest Request::claim_request() const {
   wanted.asked = asked_;
   wanted.each = each_;
   wanted.count = count_;
-  if (!claims_) return wanted;
-  for (const size_t place : usable_) {
+  for (const size_t place : claims_ ? usable_ : std::vector<size_t>()) {
     wanted.gpus.push_back(all_[place].key);
     wanted.exact.push_back(exact_[place]);
   }
+  wanted.mig = wish_;
+  for (const MigGpu& gpu : divided_) wanted.mig_gpus.push_back(gpu.key);
   return wanted;
 }
 
@@ -278,6 +451,11 @@ std::optional<std::vector<Share>> Request::shares_of(const std::vector<Gpu>& gpu
 std::vector<Gpu> Request::candidates() const {
   std::vector<Gpu> gpus;
   for (const size_t place : usable_) gpus.push_back(all_[place]);
+  for (const Gpu& gpu : all_) {
+    const bool divided = std::any_of(divided_.begin(), divided_.end(),
+                                     [&](const MigGpu& each) { return each.key == gpu.key; });
+    if (divided) gpus.push_back(gpu);
+  }
   return gpus;
 }
 
@@ -294,7 +472,7 @@ std::vector<Gpu> Request::granted(const std::vector<Share>& shares) const {
 
 std::optional<Amount> Request::cap_on(const Gpu& gpu, const std::vector<Share>& shares) const {
   for (const Share& share : shares) {
-    if (share.key != gpu.key) continue;
+    if (share.key != gpu.key || share.instance || general_) continue;
     return Amount{.billionths = uint64_t{1'000'000'000} / kEighths * share.eighths};
   }
   for (size_t place = 0; place < all_.size(); ++place) {

@@ -18,13 +18,13 @@ inline constexpr int kHighestPriority = 1'000'000;  // and its negative the lowe
 
 // As written; empty where it was not.
 struct RequestText {
-  std::string memory, fraction, count, gpus;
+  std::string memory, fraction, count, gpus, mig;
 };
 
 void add_request_options(Command command, RequestText& text);
 
-// One of three kinds: caps without a claim, a claim that may go to any of several GPUs, or a claim
-// on certain GPUs.
+// One of four kinds: caps without a claim, a claim that may go to any of several GPUs, a claim on
+// certain GPUs, or a MIG instance of its own, which a claim on any may be served by as well.
 class Request {
  public:
   // Throws std::runtime_error with one line for what is not understood or names no GPU here.
@@ -46,6 +46,16 @@ class Request {
   // few. Empty for caps without a claim.
   std::optional<std::vector<Share>> shares_of(const std::vector<Gpu>& gpus) const;
 
+  // Whether it may be served by an instance that is made for it.
+  bool may_be_instance() const { return wish_.kind != MigWish::Kind::none; }
+  std::string label_of(const Share& share) const;  // of its GPU
+  // "2g.20gb at slice 4" for what the claim table promised.
+  std::string instance_text(const Share& share) const;
+  // What a claim table needs to serve it: the driver's word, where GPUs are in MIG mode.
+  MigView view() const;
+  // The most that it may use of that instance; none where that is all of it.
+  std::optional<uint64_t> instance_cap() const;
+
   // The GPUs that could serve it.
   std::vector<Gpu> candidates() const;
   // The GPUs that the launch gets, given what the claim table granted.
@@ -60,6 +70,12 @@ class Request {
   std::string limit(const std::vector<Share>& shares) const;
 
  private:
+  enum class Mig { automatic, never, only, existing, profile };
+
+  void read_mig(const std::string& text);
+  void choose_instances(bool whole);
+  void want_instance(MigWish wish);
+  std::vector<size_t> divided_places() const;
   void check_usable(const char* option, size_t place) const;
   void check_any_usable() const;
   void read_memory(const std::string& text);
@@ -75,6 +91,10 @@ class Request {
   std::vector<uint8_t> exact_;                  // a claim on certain ones; by place
   std::optional<Amount> general_;               // a cap on all that are not named
   std::vector<std::optional<Amount>> amounts_;  // caps; by place
+  Mig mig_ = Mig::automatic;
+  std::string profile_;          // that --mig names
+  MigWish wish_;                 // an instance, or none
+  std::vector<MigGpu> divided_;  // that may serve it
   std::string asked_;
 };
 

@@ -52,6 +52,11 @@ Json json_of(const GpuState& gpu) {
   return {
       {"key", gpu.key},
       {"index", or_null(gpu.index)},
+      {"number", gpu.number.empty() ? Json(nullptr) : Json(gpu.number)},
+      {"mig_mode", gpu.divided},
+      {"mig_profile", gpu.instance ? Json(gpu.instance->profile) : Json(nullptr)},
+      {"mig_parent", gpu.instance ? Json(gpu.instance->parent) : Json(nullptr)},
+      {"mig_slices", gpu.instance ? Json(gpu.instance->slices) : Json(nullptr)},
       {"physical_bytes", gpu.physical},
       {"used_bytes", gpu.used()},
       {"used_by_tenants_bytes", gpu.held},

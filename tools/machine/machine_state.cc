@@ -34,7 +34,10 @@ class MachineReader {
     const std::vector<Gpu> gpus = list_gpus();
     for (const Gpu& gpu : gpus) {
       GpuState& state = gpu_of(gpu.key);
-      state.index = gpu.index;
+      if (!gpu.instance) state.index = gpu.index;
+      state.number = gpu.number();
+      state.divided = gpu.divided;
+      state.instance = gpu.instance;
       state.physical = gpu.physical;
       state.driver_used = gpu.used;
     }
@@ -93,15 +96,26 @@ class MachineReader {
     }
   }
 
+  const std::string* instance_for(const Share& share) const {
+    const auto found = std::find_if(state_.gpus.begin(), state_.gpus.end(), [&](const auto& gpu) {
+      return share.instance && gpu.instance && gpu.instance->parent == share.key &&
+             gpu.instance->gpu_instance == share.instance->instance;
+    });
+    return found == state_.gpus.end() ? nullptr : &found->key;
+  }
+
   void add_claims() {
     try {
       if (!ClaimTable::exists()) return;
       for (const Launch& launch : ClaimTable().launches()) {
         if (launch.waiting) continue;
         for (const Share& share : launch.shares) {
-          GpuState& gpu = gpu_of(share.key);
-          gpu.claimed_eighths += share.eighths;
-          tenant_of(gpu, launch.tenant).claimed_eighths += share.eighths;
+          // An instance is claimed whole; until it is made its GPU stands for it.
+          const std::string* const made = instance_for(share);
+          const uint32_t eighths = made != nullptr ? claim_table_layout::kEighths : share.eighths;
+          GpuState& gpu = gpu_of(made != nullptr ? *made : share.key);
+          gpu.claimed_eighths += eighths;
+          tenant_of(gpu, launch.tenant).claimed_eighths += eighths;
         }
       }
     } catch (const std::runtime_error& error) {
@@ -127,6 +141,8 @@ class MachineReader {
     const auto processes = driver_processes(gpu);
     if (!processes) return;
     state.driver_tells = true;
+    // Whoever is on it is on an instance, of which it is told.
+    if (gpu.divided) return;
     uint64_t sum = 0;
     for (const DriverProcess& process : *processes) {
       sum += process.bytes.value_or(0);
@@ -135,24 +151,20 @@ class MachineReader {
     if (!state.driver_used) state.driver_used = sum;
   }
 
-  // Notes it at the process of a tenant that it is. False when it is none. A GPU that is divided
-  // into MIG instances lists the processes of all of them.
-  bool mark(GpuState& listed, const DriverProcess& process) {
+  // Notes it at the process of a tenant that it is. False when it is none.
+  static bool mark(GpuState& gpu, const DriverProcess& process) {
     bool found = false;
-    for (GpuState& gpu : state_.gpus) {
-      if (&gpu != &listed && !gpu.key.starts_with("MIG-")) continue;
-      for (TenantOnGpu& tenant : gpu.tenants) {
-        if (!tenant.use) continue;
-        for (ProcessUse& owner : tenant.use->processes) {
-          const bool same =
-              (owner.host_pid != 0 && owner.host_pid == process.name.host_pid) ||
-              (owner.pid == process.name.pid && owner.pid_namespace == process.name.pid_namespace);
-          if (!same || owner.foreign_importer || is_another(process.pid, owner)) continue;
-          found = true;
-          // Nothing, where a context is, cannot be.
-          const bool is_possible = process.bytes != 0 || owner.overhead == 0;
-          if (&gpu == &listed && is_possible) owner.driver_used = process.bytes;
-        }
+    for (TenantOnGpu& tenant : gpu.tenants) {
+      if (!tenant.use) continue;
+      for (ProcessUse& owner : tenant.use->processes) {
+        const bool same =
+            (owner.host_pid != 0 && owner.host_pid == process.name.host_pid) ||
+            (owner.pid == process.name.pid && owner.pid_namespace == process.name.pid_namespace);
+        if (!same || owner.foreign_importer || is_another(process.pid, owner)) continue;
+        found = true;
+        // Nothing, where a context is, cannot be.
+        const bool is_possible = process.bytes != 0 || owner.overhead == 0;
+        if (is_possible) owner.driver_used = process.bytes;
       }
     }
     return found;

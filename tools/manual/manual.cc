@@ -22,6 +22,7 @@ constexpr Value kValues[] = {
     {"--fraction", Kind::words, "0.125 0.25 0.375 0.5 0.625 0.75 0.875 1"},
     {"--count", Kind::words, "1 2 4"},
     {"--gpus", Kind::words, "all"},
+    {"--mig", Kind::words, "auto never only existing"},
     {"--wait", Kind::words, "forever 30s 10m 2h 1d"},
     {"--output", Kind::file, ""},
     {"--files", Kind::file, ""},

@@ -124,7 +124,7 @@ std::string standing(const ProcessUse& process) {
 }
 
 std::string number_text(const GpuState& gpu) {
-  if (gpu.index) return fmt::format("GPU {}", *gpu.index);
+  if (!gpu.number.empty()) return fmt::format("GPU {}", gpu.number);
   return gpu.key.starts_with("MIG-") ? "MIG instance" : "GPU not seen here";
 }
 

@@ -1,0 +1,96 @@
+// See instance.h.
+#include "tools/launch/instance.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/clock.h"
+#include "tools/cli/output.h"
+#include "tools/launch/launch_tree.h"
+#include "tools/machine/mig_driver.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using claim_table_layout::MigPhase;
+using State = MigResult::State;
+
+// How long to wait for another place. Chosen: somebody beside us makes instances at the same time.
+constexpr uint64_t kSecondTry_ms = 10'000;
+// How long a driver may count processes that have ended. Chosen: mostly they are gone at once.
+constexpr uint64_t kLastProcess_ms = 10'000;
+constexpr long kPause_ms = 50;
+
+Gpu device_of(const std::string& gpu, uint32_t instance) {
+  for (const Gpu& each : list_gpus()) {
+    if (each.instance && each.instance->parent == gpu && each.instance->gpu_instance == instance) {
+      return each;
+    }
+  }
+  throw RunError(kRunFailed,
+                 fmt::format("the driver does not show the MIG instance {} that it made of {}",
+                             instance, gpu));
+}
+
+void wait_for_another(ClaimTable& table, const Claim& claim, std::vector<Share>& shares,
+                      const std::string& why) {
+  table.wait_again(claim);
+  const uint64_t end = coarse_now_ms() + kSecondTry_ms;
+  while (!table.served(claim, shares)) {
+    if (coarse_now_ms() > end) throw RunError(kFull, why);
+    sleep_ms(kPause_ms);
+  }
+}
+
+MigResult destroy_when_unused(const Orphan& orphan) {
+  const uint64_t end = coarse_now_ms() + kLastProcess_ms;
+  for (;;) {
+    MigResult result = destroy_instance(orphan.gpu, orphan.instance);
+    if (result.state != State::in_use || coarse_now_ms() > end) return result;
+    sleep_ms(kPause_ms);
+  }
+}
+
+}  // namespace
+
+Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& shares) {
+  for (;;) {
+    const std::string gpu = shares[0].key;
+    MigResult result;
+    {
+      const ClaimFile::Lock lock = table.lock_instances(shares[0].instance->gpu);
+      const MigGrant grant = table.instance_of(claim);  // it may have been made since
+      result = make_instance(gpu, grant);
+      if (result.state == State::done && grant.phase != MigPhase::made) {
+        table.note_made(claim, result.instance);
+      }
+    }
+    if (result.state == State::done) return device_of(gpu, result.instance);
+    if (result.state != State::no_room) throw RunError(kRunFailed, result.why);
+    wait_for_another(table, claim, shares, result.why);
+    if (shares.empty() || !shares[0].instance) return {};
+  }
+}
+
+Destroyed destroy_orphans(ClaimTable& table) {
+  Destroyed all;
+  if (geteuid() != 0) return all;
+  std::vector<Orphan> stuck;  // kept, or they would be taken again
+  while (std::optional<Orphan> orphan = table.take_orphan()) {
+    const ClaimFile::Lock lock = table.lock_instances(orphan->instance.gpu);
+    const MigResult result = destroy_when_unused(*orphan);
+    if (result.state == State::done) {
+      table.drop(std::move(*orphan));
+      ++all.destroyed;
+    } else {
+      ++all.left;
+      complain(result.why + "; fracgpu gc tries again");
+      stuck.push_back(std::move(*orphan));
+    }
+  }
+  return all;
+}
+
+}  // namespace fracgpu::tools

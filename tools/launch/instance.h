@@ -1,0 +1,25 @@
+// The MIG instance of a launch, from the claim table's promise to its end. What is made is on
+// record there before it is made, so that whoever is killed at whatever step leaves nothing for
+// ever: the next launch of root's, or `fracgpu gc`, destroys what has no launch any more.
+#pragma once
+
+#include <vector>
+
+#include "tools/claims/claim_table.h"
+#include "tools/machine/gpus.h"
+
+namespace fracgpu::tools {
+
+// Makes the instance that the claim was promised, or takes that which another launch of its tenant
+// has made, and returns it as a device. Where somebody else has taken its place it waits for
+// another one for some seconds. Throws RunError. The caller leaves the claim then.
+Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& shares);
+
+// Destroys the instances of launches that have ended, each within ten seconds, and complains of
+// those that cannot be. Does nothing for users who may not.
+struct Destroyed {
+  int destroyed = 0, left = 0;
+};
+Destroyed destroy_orphans(ClaimTable& table);
+
+}  // namespace fracgpu::tools
