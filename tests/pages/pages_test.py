@@ -13,7 +13,7 @@ from machine import COMMAND, Machine, main  # pylint: disable=wrong-import-posit
 from follow import Follower  # pylint: disable=wrong-import-position
 from page import FOLDERS, Page, pages_of  # pylint: disable=wrong-import-position
 
-PROFILE = "a100-40gb+a100-40gb"
+PROFILE = "a100-40gb+a100-40gb+h100-80gb-mig-empty"
 # Each is one fault, which must be found and be the only one.
 FAULTS = [
     ("a [link](gone.md)", "leads nowhere"),
