@@ -194,7 +194,7 @@ def test_instances_of_a_gpu_in_mig_mode():
         found = caps("ok", f"8GiB,{instances[1]}=4GiB")
         assert set(found) == {*instances, plain} and f"cap 4.0 GiB of {sizes[instances[1]]}" in found[instances[1]]
         assert f"cap 8.0 GiB of {sizes[instances[0]]}, as shown by CUDA, NVML" in found[instances[0]], found
-        assert found[instances[2]].startswith("GPU 0 (MIG-") and found[instances[2]].endswith("as shown by NVML"), found
+        assert found[instances[2]].startswith("GPU 0:2 (MIG-") and found[instances[2]].endswith("as shown by NVML"), found
         # Its name stands for all of them.
         found = caps("ok", f"{whole}=8GiB")
         assert set(found) == set(instances) and all("cap 8.0 GiB of" in text for text in found.values()), found

@@ -97,12 +97,13 @@ def held(machine, pid):
 
 
 def test_what_is_told():
-    with Machine("2xa100-40gb") as m:
-        first, second = m.uuids()
+    with Machine("2xa100-40gb+h100-80gb-mig") as m:
+        first, second, divided = m.uuids()
         name = m.tenant("t")
         program = ["init", "retain", "alloc", "512MiB", "alloc", "100GiB", "wait"]
         inside = m.start("run", "--fraction", "0.5", "--tenant", name, "--", CLIENT, *program)
-        outside = subprocess.Popen([CLIENT, "init", "retain", "alloc", "256MiB", "wait"], env=m.environment, text=True,
+        outside = subprocess.Popen([CLIENT, "init", "retain", "alloc", "256MiB", "wait"], text=True,
+                                   env={**m.environment, "CUDA_VISIBLE_DEVICES": first},
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         m.children.append(outside)
         until_ready(inside)
@@ -115,7 +116,11 @@ def test_what_is_told():
         on = {"tenant": name, "gpu": first}
         assert told.of("fracgpu_driver_up") == [1]
         assert told.of("fracgpu_gpu_memory_bytes", gpu=second) == [40 * GIB], told.samples
-        assert len(told.of("fracgpu_gpu_info", vendor="nvidia")) == 2 and told.of("fracgpu_gpu_info", index="1") == [1]
+        assert len(told.of("fracgpu_gpu_info", vendor="nvidia")) == 3 and told.of("fracgpu_gpu_info", index="1") == [1]
+        instances = [dict(labels) for family, labels in told.samples if family == "fracgpu_mig_instance_info"]
+        assert {each["parent"] for each in instances} == {divided} and len(instances) == 4, instances
+        assert {each["index"]: each["profile"] for each in instances}["2:0"] == "3g.40gb", instances
+        assert all(told.of("fracgpu_gpu_memory_bytes", gpu=each["gpu"])[0] > 9 * GIB for each in instances)
         assert told.of("fracgpu_tenant_cap_bytes", **on) == [20 * GIB], told.samples
         assert told.of("fracgpu_tenant_used_bytes", **on) == [used], told.samples
         assert told.of("fracgpu_tenant_peak_bytes", **on)[0] >= used
@@ -148,7 +153,7 @@ def test_what_is_told():
         inside.wait()
         told = metrics(m)
         assert not told.of("fracgpu_process_used_bytes", **on), "processes that are gone are not told"
-        assert told.of("fracgpu_gpu_untracked_processes") == [0, 0]
+        assert told.of("fracgpu_gpu_untracked_processes") == [0, 0, 0]
 
 
 def allocations(machine, tenant):

@@ -110,7 +110,8 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
     for (const auto& instance : instances) {
       const std::string of_instance = instance.value("key", "");
       name.key = of_instance;
-      all.push_back(known(each, name, fmt::format("{} ({})", label, of_instance),
+      all.push_back(known(each, name,
+                          fmt::format("GPU {} ({})", instance.value("number", ""), of_instance),
                           instance.value("physical", uint64_t{0}), setup));
     }
   }

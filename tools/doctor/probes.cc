@@ -28,6 +28,7 @@ Json instances_of(const Gpu& gpu, const std::vector<Gpu>& all) {
     list.push_back({{"key", each.key},
                     {"number", each.number()},
                     {"profile", each.instance->profile},
+                    {"gpu_instance", each.instance->gpu_instance},
                     {"physical", each.physical}});
   }
   return list;

@@ -32,6 +32,10 @@ struct Families {
                    "1 if the GPU drivers answered in time, 0 if one hung or crashed."};
   Family gpu_info{"fracgpu_gpu_info", kGauge,
                   "Always 1; the vendor of a GPU and the number that the vendor's tool gives it."};
+  Family mig_info{
+      "fracgpu_mig_instance_info", kGauge,
+      "Always 1; a MIG instance, which is a GPU in all other metrics, and the GPU that it "
+      "is a part of."};
   Family gpu_memory{"fracgpu_gpu_memory_bytes", kGauge, "Memory of a GPU, as its driver says."};
   Family gpu_claimed{"fracgpu_gpu_claimed_ratio", kGauge,
                      "Share of a GPU that launches have claimed, 0 to 1."};
@@ -79,6 +83,7 @@ struct Families {
     for (const Family* family : {&build,
                                  &driver_up,
                                  &gpu_info,
+                                 &mig_info,
                                  &gpu_memory,
                                  &gpu_claimed,
                                  &gpu_untracked,
@@ -167,15 +172,29 @@ void add_tenant(const TenantUse& tenant, bool with_processes, Families& families
   add_refusals(tenant.refusals_elsewhere, {{"tenant", tenant.name}, {"gpu", "unknown"}}, families);
 }
 
-void add_claims(const std::vector<Launch>& launches, Families& families) {
+// The instance that a launch has, which it has whole; empty where the driver does not show it.
+std::string instance_for(const Share& share, const Json& gpus) {
+  for (const Json& gpu : gpus) {
+    if (gpu.value("key", "") != share.key) continue;
+    for (const Json& each : gpu["instances"]) {
+      if (each.value("gpu_instance", ~0U) == share.instance->instance) return each.value("key", "");
+    }
+  }
+  return "";
+}
+
+void add_claims(const std::vector<Launch>& launches, const Json& gpus, Families& families) {
   std::map<std::string, uint32_t> of_gpu;
   std::map<std::pair<std::string, std::string>, uint32_t> of_tenant;
   uint64_t waiting = 0;
   for (const Launch& launch : launches) {
     waiting += launch.waiting ? 1 : 0;
     for (const Share& share : launch.shares) {
-      of_gpu[share.key] += share.eighths;
-      of_tenant[{launch.tenant, share.key}] += share.eighths;
+      const std::string key = share.instance ? instance_for(share, gpus) : share.key;
+      const uint32_t eighths = share.instance ? claim_table_layout::kEighths : share.eighths;
+      if (key.empty()) continue;
+      of_gpu[key] += eighths;
+      of_tenant[{launch.tenant, key}] += eighths;
     }
   }
   const auto ratio = [](uint32_t eighths) {
@@ -197,6 +216,15 @@ void add_gpus(const Json& gpus, const TenantProcesses& tenants, Families& famili
                            {"index", std::to_string(gpu.value("index", 0))}},
                           uint64_t{1});
     families.gpu_memory.add(labels, gpu.value("physical", uint64_t{0}));
+    for (const Json& each : gpu["instances"]) {
+      const std::string key = each.value("key", "");
+      families.mig_info.add({{"gpu", key},
+                             {"parent", gpu.value("key", "")},
+                             {"index", each.value("number", "")},
+                             {"profile", each.value("profile", "")}},
+                            uint64_t{1});
+      families.gpu_memory.add({{"gpu", key}}, each.value("physical", uint64_t{0}));
+    }
     std::map<uint32_t, uint64_t> others;  // a process may be in several lists
     for (const auto& process : gpu["processes"]) {
       const uint32_t pid = process.value("pid", 0U);
@@ -241,7 +269,8 @@ std::string Collector::collect() {
     }
   }
   try {
-    add_claims(ClaimTable::exists() ? ClaimTable().launches() : std::vector<Launch>(), families);
+    add_claims(ClaimTable::exists() ? ClaimTable().launches() : std::vector<Launch>(), gpus,
+               families);
   } catch (const std::exception&) {
     ++unreadable;
   }
