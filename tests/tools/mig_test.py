@@ -79,6 +79,25 @@ def test_nobody_else_s_instances_are_touched():
         assert m.instances() == before
 
 
+def test_who_is_in_the_way_is_named():
+    with MigMachine("h100-80gb-mig-empty") as m:
+        m.make(0, 9)
+        launch = m.launch("--mig", "1g.10gb", "--tenant", m.tenant("small"))
+        status, _, err = m.fracgpu("run", "--mig", "7g.80gb", "--", "true")
+        assert status == 75 and f" by {m.tenant('small')} (PID" in err and "4 memory slices by instances of others" in err, err
+        m.end(launch)
+
+
+def test_a_tenant_has_one_instance():
+    with MigMachine("h100-80gb-mig-empty") as m:
+        first, second = (m.launch("--memory", "5GiB", "--tenant", m.tenant("both")) for _ in range(2))
+        assert first.seen == second.seen and len(m.instances()) == 1
+        m.end(first)
+        assert len(m.instances()) == 1, "the other one has it still"
+        m.end(second)
+        assert m.instances() == []
+
+
 def test_one_queue_for_gpus_with_and_without_it():
     with MigMachine("h100-80gb-mig-empty+a100-40gb") as m:
         halves = [m.launch("--fraction", "0.5") for _ in range(4)]

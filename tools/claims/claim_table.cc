@@ -52,10 +52,6 @@ std::string shortened(const std::string& text, size_t size) {
   return text.substr(0, size - 24) + fmt::format("...{:016x}", std::hash<std::string>()(text));
 }
 
-SliceMask mask_of(const MigGrant& instance) {
-  return ((SliceMask{1} << instance.slices) - 1) << instance.start;
-}
-
 MigWish wish_of(const claim_table_layout::Claim& claim) {
   MigWish wish{.kind = static_cast<MigWish::Kind>(claim.mig_wish), .amount = claim.mig_amount};
   if (wish.kind == MigWish::Kind::memory) wish.amount *= kMib;

@@ -45,6 +45,10 @@ struct Share {
   std::optional<claim_table_layout::MigGrant> instance{};
 };
 
+inline SliceMask mask_of(const claim_table_layout::MigGrant& instance) {
+  return ((SliceMask{1} << instance.slices) - 1) << instance.start;
+}
+
 // A launch's place in the table, kept as long as this descriptor or an inherited copy is open.
 struct Claim {
   Descriptor life;  // close-on-exec

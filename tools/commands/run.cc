@@ -183,7 +183,7 @@ int run(const RunOptions& options) {
   if (options.dry_run) return show_placement(options, request, wanted);
 
   ClaimTable table(request.view());
-  if (request.may_be_instance()) destroy_orphans(table);
+  if (request.may_be_instance()) destroy_orphans(table, Stuck::left);
   std::vector<Share> shares;
   Claim claim = table.enter(wanted);
   if (!table.served(claim, shares)) {

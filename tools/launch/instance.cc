@@ -44,11 +44,11 @@ void wait_for_another(ClaimTable& table, const Claim& claim, std::vector<Share>&
   }
 }
 
-MigResult destroy_when_unused(const Orphan& orphan) {
-  const uint64_t end = coarse_now_ms() + kLastProcess_ms;
+MigResult destroy_when_unused(const Orphan& orphan, uint64_t patience_ms) {
+  const uint64_t end = coarse_now_ms() + patience_ms;
   for (;;) {
     MigResult result = destroy_instance(orphan.gpu, orphan.instance);
-    if (result.state != State::in_use || coarse_now_ms() > end) return result;
+    if (result.state != State::in_use || coarse_now_ms() >= end) return result;
     sleep_ms(kPause_ms);
   }
 }
@@ -74,20 +74,21 @@ Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& s
   }
 }
 
-Destroyed destroy_orphans(ClaimTable& table) {
+Destroyed destroy_orphans(ClaimTable& table, Stuck stuck) {
   Destroyed all;
   if (geteuid() != 0) return all;
-  std::vector<Orphan> stuck;  // kept, or they would be taken again
+  std::vector<Orphan> kept;  // or they would be taken again
   while (std::optional<Orphan> orphan = table.take_orphan()) {
     const ClaimFile::Lock lock = table.lock_instances(orphan->instance.gpu);
-    const MigResult result = destroy_when_unused(*orphan);
+    const MigResult result =
+        destroy_when_unused(*orphan, stuck == Stuck::told ? kLastProcess_ms : 0);
     if (result.state == State::done) {
       table.drop(std::move(*orphan));
       ++all.destroyed;
     } else {
       ++all.left;
-      complain(result.why + "; fracgpu gc tries again");
-      stuck.push_back(std::move(*orphan));
+      if (stuck == Stuck::told) complain(result.why + "; fracgpu gc tries again");
+      kept.push_back(std::move(*orphan));
     }
   }
   return all;

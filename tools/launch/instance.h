@@ -15,11 +15,13 @@ namespace fracgpu::tools {
 // another one for some seconds. Throws RunError. The caller leaves the claim then.
 Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& shares);
 
-// Destroys the instances of launches that have ended, each within ten seconds, and complains of
-// those that cannot be. Does nothing for users who may not.
+// Destroys the instances of launches that have ended, unless somebody else does. Those that cannot
+// be are complained of, after ten seconds for each, or left without a word: a launch that begins
+// shall not wait for others'. Does nothing for users who may not.
+enum class Stuck { told, left };
 struct Destroyed {
   int destroyed = 0, left = 0;
 };
-Destroyed destroy_orphans(ClaimTable& table);
+Destroyed destroy_orphans(ClaimTable& table, Stuck stuck = Stuck::told);
 
 }  // namespace fracgpu::tools

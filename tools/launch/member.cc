@@ -208,7 +208,12 @@ std::string holders_text(const std::string& tenant, const Request& request,
     if (holders.size() > kHoldersShown) {
       list += fmt::format("; and {} more", holders.size() - kHoldersShown);
     }
-    text += fmt::format("  {}: {}\n", gpu.label(), holders.empty() ? "free" : list);
+    const uint32_t others = request.slices_of_others(gpu.key, launches);
+    if (others > 0) {
+      list += fmt::format("{}{} memory slices by instances of others (--mig existing uses one)",
+                          list.empty() ? "" : "; ", others);
+    }
+    text += fmt::format("  {}: {}\n", gpu.label(), list.empty() ? "free" : list);
   }
   const auto waiting = std::count_if(launches.begin(), launches.end(), [&](const Launch& launch) {
     return launch.waiting && launch.tenant != tenant;

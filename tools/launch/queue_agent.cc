@@ -32,7 +32,7 @@ QueueAgent::QueueAgent(std::vector<Queue> queues, const std::vector<Gpu>& gpus, 
       source_(std::move(source)),
       json_(json),
       table_(queues_.empty() ? MigView() : queues_[0].request.view()) {
-  destroy_orphans(table_);
+  destroy_orphans(table_, Stuck::left);
   sigset_t caught;
   sigemptyset(&caught);
   for (const int each : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&caught, each);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <set>
 #include <stdexcept>
@@ -398,6 +399,21 @@ std::string Request::instance_text(const Share& share) const {
     }
   }
   return fmt::format("an instance at slice {}", share.instance->start);
+}
+
+uint32_t Request::slices_of_others(const std::string& gpu,
+                                   const std::vector<Launch>& launches) const {
+  for (const MigGpu& each : divided_) {
+    if (each.key != gpu) continue;
+    SliceMask occupied = each.occupied;
+    for (const Launch& launch : launches) {
+      for (const Share& share : launch.shares) {
+        if (share.key == gpu && share.instance) occupied &= ~mask_of(*share.instance);
+      }
+    }
+    return static_cast<uint32_t>(std::popcount(occupied));
+  }
+  return 0;
 }
 
 MigView Request::view() const {

@@ -51,6 +51,8 @@ class Request {
   std::string label_of(const Share& share) const;  // of its GPU
   // "2g.20gb at slice 4" for what the claim table promised.
   std::string instance_text(const Share& share) const;
+  // Of a GPU in MIG mode, what is taken by instances that none of these launches has.
+  uint32_t slices_of_others(const std::string& gpu, const std::vector<Launch>& launches) const;
   // What a claim table needs to serve it: the driver's word, where GPUs are in MIG mode.
   MigView view() const;
   // The most that it may use of that instance; none where that is all of it.

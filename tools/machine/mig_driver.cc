@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "tools/machine/nvml_library.h"
@@ -105,6 +106,17 @@ std::optional<MigProfile> profile_of(nvmlDevice_t device, unsigned kind) {
   }
   std::sort(profile.starts.begin(), profile.starts.end());
   return profile;
+}
+
+// Asked for once: who waits looks at the GPU again and again, and these do not change.
+const std::vector<MigProfile>& profiles_of(nvmlDevice_t device, const std::string& gpu) {
+  static std::map<std::string, std::vector<MigProfile>> known;
+  std::vector<MigProfile>& profiles = known[gpu];
+  if (!profiles.empty()) return profiles;
+  for (unsigned kind = 0; kind < kProfileKinds; ++kind) {
+    if (auto profile = profile_of(device, kind)) profiles.push_back(std::move(*profile));
+  }
+  return profiles;
 }
 
 struct Instance {
@@ -209,16 +221,13 @@ std::vector<MigGpu> mig_gpus() {
         call(uuid_of, device, uuid, kUuidBytes) != kSuccess) {
       continue;
     }
-    MigGpu gpu{.key = uuid};
-    for (unsigned kind = 0; kind < kProfileKinds; ++kind) {
-      auto profile = profile_of(device, kind);
-      if (!profile) continue;
-      gpu.slices = std::max(gpu.slices, profile->slices);
-      for (const Instance& each : instances_of(device, profile->id)) {
+    MigGpu gpu{.key = uuid, .profiles = profiles_of(device, uuid)};
+    for (const MigProfile& profile : gpu.profiles) {
+      gpu.slices = std::max(gpu.slices, profile.slices);
+      for (const Instance& each : instances_of(device, profile.id)) {
         gpu.occupied |= ((SliceMask{1} << each.info.placement.size) - 1)
                         << each.info.placement.start;
       }
-      gpu.profiles.push_back(std::move(*profile));
     }
     gpus.push_back(std::move(gpu));
   }
