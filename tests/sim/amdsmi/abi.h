@@ -14,11 +14,15 @@ enum amdsmi_status_t : uint32_t {
   AMDSMI_STATUS_SUCCESS = 0,
   AMDSMI_STATUS_INVAL = 1,
   AMDSMI_STATUS_NOT_SUPPORTED = 2,
+  AMDSMI_STATUS_NO_PERM = 10,
   AMDSMI_STATUS_OUT_OF_RESOURCES = 15,
+  AMDSMI_STATUS_BUSY = 30,
   AMDSMI_STATUS_NOT_FOUND = 31,
   AMDSMI_STATUS_NOT_INIT = 32,
   AMDSMI_STATUS_DRIVER_NOT_LOADED = 34,
   AMDSMI_STATUS_INSUFFICIENT_SIZE = 41,
+  AMDSMI_STATUS_AMDGPU_RESTART_ERR = 54,
+  AMDSMI_STATUS_SETTING_UNAVAILABLE = 55,
 };
 
 using amdsmi_processor_handle = void*;
@@ -124,6 +128,45 @@ struct SmiKfdInfo {
   uint64_t gpu_id;
   uint32_t node, partition, reserved[12];
 };
+
+// How a GPU may be divided, as of 6.4.
+enum class SmiComputeMode : uint32_t { kInvalid, kSpx, kDpx, kTpx, kQpx, kCpx };
+
+inline constexpr size_t kMostProfiles = 32, kMostResources = 32, kMostParts = 8, kMostRanges = 32;
+struct SmiMemoryConfig {
+  uint32_t ranges_had;  // bits: NPS1, NPS2, NPS4, NPS8
+  uint32_t mode;        // the number of ranges
+  uint32_t range_count;
+  struct Range {
+    uint32_t type;
+    uint64_t start, end;
+  } range[kMostRanges];
+  uint64_t reserved[11];
+};
+static_assert(sizeof(SmiMemoryConfig) == 872);
+
+struct SmiComputeProfile {
+  SmiComputeMode mode;
+  uint32_t partitions, ranges_had, index, resource_count;
+  uint32_t resource[kMostParts][kMostResources];
+  uint64_t reserved[13];
+};
+static_assert(sizeof(SmiComputeProfile) == 1152);
+
+struct SmiResource {
+  uint32_t profile;
+  uint32_t type;  // XCC, encoder, decoder, DMA, JPEG
+  uint32_t instances, shared_by;
+  uint64_t reserved[6];
+};
+struct SmiComputeConfig {
+  uint32_t profile_count, resource_count;
+  SmiResource resource[kMostResources];
+  uint32_t default_profile;
+  SmiComputeProfile profile[kMostProfiles];
+  uint64_t reserved[30];
+};
+static_assert(sizeof(SmiComputeConfig) == 39168);
 
 struct SmiEnumeration {
   uint32_t drm_render, drm_card, hsa_id, hip_id;

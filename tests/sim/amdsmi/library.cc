@@ -44,6 +44,14 @@ amdsmi_status_t smi_status(rsmi_status_t status) {
       return AMDSMI_STATUS_NOT_INIT;
     case RSMI_STATUS_NOT_FOUND:
       return AMDSMI_STATUS_NOT_FOUND;
+    case RSMI_STATUS_PERMISSION:
+      return AMDSMI_STATUS_NO_PERM;
+    case RSMI_STATUS_OUT_OF_RESOURCES:
+      return AMDSMI_STATUS_OUT_OF_RESOURCES;
+    case RSMI_STATUS_BUSY:
+      return AMDSMI_STATUS_BUSY;
+    case RSMI_STATUS_SETTING_UNAVAILABLE:
+      return AMDSMI_STATUS_SETTING_UNAVAILABLE;
     case RSMI_STATUS_INSUFFICIENT_SIZE:
       return AMDSMI_STATUS_INSUFFICIENT_SIZE;
     default:
@@ -174,22 +182,6 @@ SIM_API amdsmi_status_t amdsmi_get_gpu_asic_info(amdsmi_processor_handle handle,
   info->target = row.gfx_target_version;
 #endif
   return AMDSMI_STATUS_SUCCESS;
-}
-
-SIM_API amdsmi_status_t amdsmi_get_gpu_compute_partition(amdsmi_processor_handle handle, char* text,
-                                                         uint32_t length) {
-  SMI_CALL(amdsmi_get_gpu_compute_partition);
-  SMI_DEVICE(handle, device);
-  return sim::smi_status(
-      rsmi_dev_compute_partition_get(static_cast<uint32_t>(device), text, length));
-}
-
-SIM_API amdsmi_status_t amdsmi_get_gpu_memory_partition(amdsmi_processor_handle handle, char* text,
-                                                        uint32_t length) {
-  SMI_CALL(amdsmi_get_gpu_memory_partition);
-  SMI_DEVICE(handle, device);
-  return sim::smi_status(
-      rsmi_dev_memory_partition_get(static_cast<uint32_t>(device), text, length));
 }
 
 #if SIM_AMDSMI_VERSION >= 25

@@ -49,6 +49,7 @@ std::vector<int> supported_devices(const Node& node) {
 
 // As libhsakmt, which never closes them. Only their fdinfo is of use here.
 void open_render_nodes(Node& node) {
+  make_kfd_tree(node.path(), *node.file());
   for (const int device : supported_devices(node)) {
     const std::string path = kfd_tree_of(node.path()) + "/dev/dri/renderD" +
                              std::to_string(render_minor(*node.file(), device));

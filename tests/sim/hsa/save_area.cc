@@ -24,6 +24,7 @@ struct Chip {
 Chip chip_of(const DeviceRow& device) {
   switch (device.gfx_target_version / 100) {
     case 904:  // gfx94x
+    case 905:  // gfx950
       return {512 << 10, 40, 8, std::max(8 / device.partitions, 1U)};
     case 900:  // gfx90a; gfx900 and gfx906 have half of the registers
       return {device.gfx_target_version == 90010 ? 512u << 10 : 256u << 10, 40, 8, 1};
@@ -36,8 +37,9 @@ Chip chip_of(const DeviceRow& device) {
 
 uint64_t queue_bytes(const DeviceRow& device) {
   if (device.svm == 0) return kEndOfPipe;
-  constexpr uint64_t kScalarRegisters = 16 << 10, kLocalMemory = 64 << 10, kHardware = 4 << 10,
-                     kHeader = 40, kDebuggerPerWave = 32;
+  constexpr uint64_t kScalarRegisters = 16 << 10, kHardware = 4 << 10, kHeader = 40,
+                     kDebuggerPerWave = 32;
+  const uint64_t local_memory = device.gfx_target_version == 90500 ? 160 << 10 : 64 << 10;
   const Chip chip = chip_of(device);
   const uint64_t cus = device.multiprocessors / chip.xccs;
   // A shader engine of the older generations has no more than 512.
@@ -46,7 +48,7 @@ uint64_t queue_bytes(const DeviceRow& device) {
                                                   : cus * chip.waves_per_cu;
   const uint64_t saved =
       in_pages(kHeader + waves * chip.bytes_per_wave + 8) +
-      in_pages(cus * (chip.vector_registers + kScalarRegisters + kLocalMemory + kHardware));
+      in_pages(cus * (chip.vector_registers + kScalarRegisters + local_memory + kHardware));
   const uint64_t of_one = device.cwsr_size != 0 ? device.cwsr_size : saved;
   return kEndOfPipe + in_pages(chip.xccs * (of_one + waves * kDebuggerPerWave));
 }

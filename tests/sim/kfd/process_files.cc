@@ -22,6 +22,7 @@
 #include "sim/kfd/paths.h"
 #include "sim/kfd/topology_files.h"
 #include "sim/kfd/tree.h"
+#include "sim/node/amd_partitions.h"
 #include "sim/node/container.h"
 
 namespace sim {
@@ -73,25 +74,38 @@ KfdProcessFiles* KfdProcessFiles::found() {
 }
 
 KfdProcessFiles* KfdProcessFiles::find() {
-  if (KfdProcessFiles* there = found()) return there;
+  if (KfdProcessFiles* there = found()) {
+    there->follow_partitions();
+    return there;
+  }
   const char* path = std::getenv(kNodeVariable);
   if (path == nullptr || *path == '\0') return nullptr;
   std::unique_ptr<Node> node = Node::from_environment();
-  if (node == nullptr || node->device_count(Vendor::kAmd) == 0 ||
-      !make_kfd_tree(node->path(), *node->file()))
-    return nullptr;
+  if (node == nullptr || node->device_count(Vendor::kAmd) == 0) return nullptr;
   // Never freed: another thread may be using it at the end of the program.
   auto* mine = new KfdProcessFiles(std::move(node));
   KfdProcessFiles* first = nullptr;
+  if (!mine->follow_partitions()) {
+    delete mine;
+    return nullptr;
+  }
   if (the_files.compare_exchange_strong(first, mine)) return mine;
   delete mine;
   return first;
 }
 
+bool KfdProcessFiles::follow_partitions() {
+  settle_modes(node_->path(), node_->file());
+  const int64_t now = node_->file()->header.generation.load();
+  if (generation_.load() == now) return true;
+  if (!make_kfd_tree(node_->path(), *node_->file())) return false;
+  generation_.store(now);
+  return true;
+}
+
 int KfdProcessFiles::device(uint32_t gpu_id) const {
-  for (int dev = 0; dev < node_->device_count(); ++dev) {
-    if (node_->device(dev).vendor == Vendor::kAmd && node_->device(dev).kfd_gpu_id == gpu_id)
-      return dev;
+  for (const int dev : node_->devices(Vendor::kAmd)) {
+    if (node_->device(dev).kfd_gpu_id == gpu_id) return dev;
   }
   return -1;
 }
@@ -118,7 +132,7 @@ bool KfdProcessFiles::alive(int pid) {
 int KfdProcessFiles::open_vram(int pid, uint32_t gpu_id, int flags) {
   const int dev = device(gpu_id);
   uint64_t bytes = 0;
-  if (dev < 0 || !node_->kfd_count(pid, dev, &bytes)) {
+  if (dev < 0 || !node_->kfd_count(pid, dev, &bytes) || !node_->kfd_lists(pid, dev)) {
     errno = ENOENT;
     return -1;
   }
@@ -188,6 +202,7 @@ void KfdProcessFiles::show_process(int pid) {
     make_folder(aside + "/queues");
     write(aside + "/pasid", "0\n");
     for (const int dev : node_->devices(Vendor::kAmd)) {
+      if (!node_->kfd_lists(pid, dev)) continue;
       const std::string id = std::to_string(node_->device(dev).kfd_gpu_id);
       const fs::path at = aside;
       write(at / ("vram_" + id), "");

@@ -2,6 +2,7 @@
 // that has opened it, and how much it holds on each device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -36,11 +37,14 @@ class KfdProcessFiles {
 
  private:
   explicit KfdProcessFiles(std::unique_ptr<Node> node);
+  // Makes the tree anew where the GPUs' partitions have changed; false if it cannot.
+  bool follow_partitions();
   int device(uint32_t gpu_id) const;
   bool alive(int pid);
 
   std::unique_ptr<Node> node_;
   std::string tree_;
+  std::atomic<int64_t> generation_{-1};  // of the tree, when this process saw to it last
 };
 
 }  // namespace sim

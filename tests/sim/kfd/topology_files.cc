@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "sim/node/amd_partitions.h"
+
 namespace sim {
 namespace {
 
@@ -24,6 +26,7 @@ struct Chip {
   uint32_t firmware, copy_firmware, capability, debug;
   uint32_t minors;  // render nodes that the kernel sets aside for a GPU and its partitions
   bool linked;      // with its like by xGMI
+  uint32_t local_memory_kib = 64;
 };
 constexpr Chip kMi300{.name = "ip discovery",
                       .arrays = 32,
@@ -42,6 +45,12 @@ constexpr Chip kMi300{.name = "ip discovery",
                       .debug = 1511,
                       .minors = 8,
                       .linked = true};
+constexpr Chip kMi350 = [] {
+  Chip chip = kMi300;
+  chip.local_memory_kib = 160;  // AMD CDNA 4 architecture white paper
+  chip.cus_per_array = 8;
+  return chip;
+}();
 constexpr Chip kMi200{.name = "aldebaran",
                       .arrays = 8,
                       .xccs = 1,
@@ -81,6 +90,7 @@ constexpr uint32_t kSvmSupported = 1u << 27;
 
 const Chip& chip_of(const DeviceRow& device) {
   if (device.gfx_target_version / 10000 == 11) return kNavi31;
+  if (device.gfx_target_version == 90500) return kMi350;
   return device.gfx_target_version / 100 == 904 ? kMi300 : kMi200;
 }
 
@@ -179,7 +189,7 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
       .add("cpu_core_id_base", 0)
       .add("simd_id_base", 0x80000000u + 8 * device.kfd_node)
       .add("max_waves_per_simd", chip.waves_per_simd)
-      .add("lds_size_in_kb", 64)
+      .add("lds_size_in_kb", chip.local_memory_kib)
       .add("gds_size_in_kb", 0)
       .add("num_gws", 64)
       .add("wave_front_size", 64)
@@ -218,15 +228,45 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
 
 uint32_t render_minor(const NodeFile& file, int dev) {
   uint32_t first = kFirstRenderMinor;
-  for (int i = 0; i < dev; ++i) {
-    const DeviceRow& before = file.device[i];
-    const bool is_another = before.pci_bus != file.device[dev].pci_bus ||
-                            before.pci_domain != file.device[dev].pci_domain;
-    if (before.vendor == Vendor::kAmd && before.partition == 0 && is_another)
-      first += chip_of(before).minors;
+  for (uint32_t i = 0; i < file.header.device_count; ++i) {
+    const DeviceRow& other = file.device[i];
+    if (other.vendor == Vendor::kAmd && other.partition == 0 &&
+        other.board < file.device[dev].board)
+      first += chip_of(other).minors;
   }
   return first + file.device[dev].partition;
 }
+
+namespace {
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text + "\n";
+}
+
+// amdgpu_gfx.c, amdgpu_gmc.c and amdgpu_xcp.c: the GPU's first device alone has these, and what is
+// available of compute modes is what goes with the memory mode of now.
+void add_modes(const NodeFile& file, const DeviceRow& device, uint32_t minor,
+               std::vector<std::pair<std::string, std::string>>* files) {
+  const BoardRow& board = file.board[device.board];
+  if (board.divisible == 0) return;
+  std::vector<std::string> compute, available, memory;
+  for (const uint32_t partitions : compute_modes(device)) {
+    compute.push_back(compute_mode_name(partitions));
+    if (goes_with(device, partitions, board.ranges)) available.push_back(compute.back());
+  }
+  for (const uint32_t ranges : memory_modes(device)) memory.push_back(memory_mode_name(ranges));
+  const std::string folder = "/sys/class/drm/renderD" + std::to_string(minor) + "/device/";
+  files->emplace_back(folder + "current_compute_partition",
+                      compute_mode_name(board.partitions) + "\n");
+  files->emplace_back(folder + "available_compute_partition", list_of(available));
+  files->emplace_back(folder + "current_memory_partition", memory_mode_name(board.ranges) + "\n");
+  files->emplace_back(folder + "available_memory_partition", list_of(memory));
+  files->emplace_back(folder + "compute_partition_config/supported_xcp_configs", list_of(compute));
+}
+
+}  // namespace
 
 std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file) {
   std::vector<std::pair<std::string, std::string>> files;
@@ -252,18 +292,24 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
   uint64_t hive = 0;
   for (uint32_t i = 0; i < file.header.device_count; ++i) {
     const DeviceRow& device = file.device[i];
-    if (device.vendor != Vendor::kAmd) continue;
-    devices.push_back(&device);
-    from_processor.push_back({kPcie, device.kfd_node, 20});
-    if (chip_of(device).linked && hive == 0) hive = device.unique_id ^ 0x5a5a5a5a5a5a5a5aULL;
+    if (device.vendor == Vendor::kAmd && device.absent == 0) devices.push_back(&device);
   }
-  files.emplace_back(kfd + "topology/generation_id", "2\n");
+  // Partitions that came later have rows at the end.
+  std::ranges::stable_sort(devices, {}, [](const DeviceRow* device) {
+    return std::pair(device->board, device->partition);
+  });
+  for (const DeviceRow* device : devices) {
+    from_processor.push_back({kPcie, device->kfd_node, 20});
+    if (chip_of(*device).linked && hive == 0) hive = device->unique_id ^ 0x5a5a5a5a5a5a5a5aULL;
+  }
+  files.emplace_back(kfd + "topology/generation_id",
+                     std::to_string(2 + file.header.generation.load()) + "\n");
   files.emplace_back(kfd + "topology/system_properties", Text()
                                                              .add("platform_oem", 35498446626881)
                                                              .add("platform_id", 71791775140929)
                                                              .add("platform_rev", 2));
   files.emplace_back(kfd + "proc/", "");
-  files.emplace_back("/sys/class/drm/", "");  // no display; tools list it and find nothing
+  files.emplace_back("/sys/class/drm/", "");  // no display; tools that look for one find none
   files.emplace_back("/sys/module/amdgpu/version", "6.12.12\n");
   files.emplace_back("/sys/module/amdgpu/initstate", "live\n");
   add_node(0, "0", "", processor_text(from_processor.size()),
@@ -279,6 +325,7 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
                     device->pci_device);
       // Answered when it is opened.
       files.emplace_back("/sys/bus/pci/devices/" + std::string(place) + "/mem_info_vram_used", "");
+      add_modes(file, *device, minor, &files);
     }
     std::vector<Link> links{{kPcie, 0, 20}};
     for (const DeviceRow* other : devices) {

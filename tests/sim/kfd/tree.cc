@@ -3,6 +3,8 @@
 // of the same path is never taken for it.
 #include "sim/kfd/tree.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -53,7 +55,16 @@ void build(const std::string& tree, const NodeFile& file) {
   make_folder(tree + kKfdWorkshop);
   for (const char* shared : {kKfdWorkshop, kKfdProcesses})
     fs::permissions(tree + shared, fs::perms(0777), ignored);
-  write(tree + "/identity", std::to_string(file.header.identity) + "\n");
+}
+
+// Which node, and how it is divided.
+std::string identity_of(const NodeFile& file) {
+  return std::to_string(file.header.identity) + "." + std::to_string(file.header.generation.load());
+}
+
+// What somebody else has made of another division, goes in one step: nobody finds no tree at all.
+bool exchange(const std::string& mine, const std::string& tree) {
+  return syscall(SYS_renameat2, AT_FDCWD, mine.c_str(), AT_FDCWD, tree.c_str(), 2) == 0;
 }
 
 }  // namespace
@@ -61,21 +72,25 @@ void build(const std::string& tree, const NodeFile& file) {
 bool make_kfd_tree(const std::string& node_path, const NodeFile& file) {
   static std::atomic<unsigned> number{0};
   const std::string tree = kfd_tree_of(node_path);
-  const std::string own = std::to_string(file.header.identity);
+  std::string own = identity_of(file);
   if (identity_in(tree) == own) return true;
   const std::string mine =
       tree + "." + std::to_string(getpid()) + "." + std::to_string(number.fetch_add(1)) + ".new";
-  build(mine, file);
   std::error_code error;
+  // The rows may change while they are read.
+  do {
+    own = identity_of(file);
+    fs::remove_all(mine, error);
+    build(mine, file);
+    write(mine + "/identity", own + "\n");
+  } while (identity_of(file) != own);
   for (int attempt = 0; attempt < 4 && identity_in(tree) != own; ++attempt) {
     fs::rename(mine, tree, error);
     if (!error) return true;
-    // A stranger's: out of the way with it, under a name that is ours.
-    fs::rename(tree, mine + ".old", error);
-    fs::remove_all(mine + ".old", error);
+    exchange(mine, tree);
   }
   fs::remove_all(mine, error);
-  return identity_in(tree) == own;
+  return identity_in(tree) == own || identity_of(file) != own;
 }
 
 void remove_kfd_tree(const std::string& node_path) {

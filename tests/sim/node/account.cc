@@ -18,6 +18,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sim/node/amd_partitions.h"
 #include "sim/node/marks.h"
 #include "sim/node/reap.h"
 
@@ -125,6 +126,7 @@ bool Account::enroll(std::string* error, Vendor vendor) {
   row_->vendor = vendor;
   row_->start_time = own_start_time();
   row_->pid_namespace = name_space.st_ino;
+  row_->excluded_boards = excluded_boards(*file);
   row_->serial = file->header.serial.fetch_add(1) + 1;
   row_->linger_ns = linger != nullptr && *linger != '\0'
                         ? std::strtoull(linger, nullptr, 10) * 1000000ULL

@@ -19,6 +19,7 @@
 #include <fstream>
 
 #include "sim/kfd/tree.h"
+#include "sim/node/amd_partitions.h"
 #include "sim/node/mig.h"
 #include "sim/node/reap.h"
 
@@ -120,6 +121,7 @@ std::unique_ptr<Node> Node::open(const std::string& path, std::string* error) {
     fail(error, path + ": not a simulated node of this version");
     return nullptr;
   }
+  settle_modes(path, file);
   return std::unique_ptr<Node>(new Node(path, file));
 }
 
@@ -149,9 +151,16 @@ Node::~Node() {
 }
 
 std::vector<int> Node::devices(Vendor vendor) const {
+  settle_modes(path_, file_);
   std::vector<int> found;
   for (int dev = 0; dev < device_count(); ++dev) {
-    if (device(dev).vendor == vendor && mig_parent(dev) < 0) found.push_back(dev);
+    if (device(dev).vendor == vendor && mig_parent(dev) < 0 && device(dev).absent == 0)
+      found.push_back(dev);
+  }
+  // Partitions that came later have rows at the end.
+  if (vendor == Vendor::kAmd) {
+    std::ranges::stable_sort(
+        found, {}, [this](int dev) { return std::pair(device(dev).board, device(dev).partition); });
   }
   return found;
 }
@@ -174,11 +183,8 @@ int Node::ordinal(int dev) const {
     const std::vector<int> instances = mig_instances(mig_parent(dev));
     return static_cast<int>(std::ranges::find(instances, dev) - instances.begin());
   }
-  int before = 0;
-  for (int i = 0; i < dev; ++i) {
-    before += device(i).vendor == device(dev).vendor && mig_parent(i) < 0 ? 1 : 0;
-  }
-  return before;
+  const std::vector<int> all = devices(device(dev).vendor);
+  return static_cast<int>(std::ranges::find(all, dev) - all.begin());
 }
 
 std::string Node::uuid(int dev) const {
@@ -241,6 +247,13 @@ bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
     *bytes += row.bytes[dev].load();
   }
   return found;
+}
+
+bool Node::kfd_lists(int pid, int dev) const {
+  return std::ranges::none_of(file_->process, [&](const ProcessRow& row) {
+    return in_use(row) && row.pid == pid && row.vendor == Vendor::kAmd &&
+           (row.excluded_boards >> device(dev).board & 1) != 0;
+  });
 }
 
 uint64_t Node::mapped_by_self(int dev) {

@@ -11,9 +11,10 @@
 namespace sim {
 
 inline constexpr uint64_t kMagic = 0x65646f6e6d6973ULL;  // "simnode"
-inline constexpr uint32_t kLayoutVersion = 7;
+inline constexpr uint32_t kLayoutVersion = 8;
 inline constexpr int kMaxDevices = 64;  // of a node of eight MI300X in CPX
-inline constexpr int kMaxProcesses = 1024;
+inline constexpr int kMaxProcesses = 1023;
+inline constexpr int kMaxPartitions = 8;
 inline constexpr int kMaxTenants = 128;
 inline constexpr int kMaxObjects = 4096;
 inline constexpr uint64_t kGrain = 4096;  // the unit of accounting: AMD's page of device memory
@@ -68,7 +69,10 @@ struct alignas(64) DeviceRow {
   uint32_t svm;                    // the kernel has shared virtual memory for the device
   uint32_t cwsr_size;  // bytes of one XCC's save area, where the kernel publishes it; else 0
   uint64_t unique_id;
-  uint64_t carve_out;  // of an APU: what AMD's tools take for its memory; else 0
+  uint64_t carve_out;      // of an APU: what AMD's tools take for its memory; else 0
+  uint32_t board;          // which GPU of the node it is, or is a part of
+  uint32_t memory_ranges;  // of its memory mode, when it was made
+  uint32_t absent;         // a partition that another mode has
   // MIG. GPU instances are rows of their own, reserved for a GPU that can be divided. In MIG mode
   // nobody can allocate the memory of the GPU's own row. What comes and goes is written under
   // kMigLock, as in ComputeInstance.
@@ -85,16 +89,16 @@ struct alignas(64) DeviceRow {
 
 // What a tenant holds, the most it has held, and whose step took it there: one word, so that no
 // kill can come between taking memory and having reached a height. In grains.
-inline constexpr int kTallyBits = 26;
+inline constexpr int kTallyBits = 27;
 inline constexpr uint64_t kMaxTally = (1ULL << kTallyBits) - 1;
-inline constexpr uint64_t kMaxDeviceBytes = kMaxTally * kGrain;  // a grain less than 256 GiB
+inline constexpr uint64_t kMaxDeviceBytes = kMaxTally * kGrain;  // a grain less than 512 GiB
 struct Tally {
   uint64_t used : kTallyBits;
   uint64_t peak : kTallyBits;
-  uint64_t climber : 12;  // row of the process that reached the peak, plus one; 0: nobody's step
+  uint64_t climber : 10;  // row of the process that reached the peak, plus one; 0: nobody's step
 };
 static_assert(std::atomic<Tally>::is_always_lock_free && sizeof(Tally) == 8);
-static_assert(kMaxProcesses + 1 < 1 << 12);
+static_assert(kMaxProcesses < 1 << 10);
 static_assert(kPage % kGrain == 0);
 
 struct alignas(64) TenantDevice {
@@ -137,6 +141,7 @@ struct alignas(64) ProcessRow {
   uint64_t serial;                   // never reused within one node
   std::atomic<uint64_t> mig_device;  // serial of the compute instance that it uses; 0: none
   uint64_t linger_ns;                // how long the memory outlives its owner
+  uint64_t excluded_boards;          // AMD's that its container keeps from it, as bits
   std::atomic<uint64_t>
       dead_since;  // CLOCK_MONOTONIC ns when death was first noticed; 0 while alive
   char command[32];
@@ -166,6 +171,21 @@ struct alignas(64) ObjectRow {
   uint64_t bytes;
 };
 
+// A GPU that can be divided in several modes; see amd_partitions.h. `home`: the mode in which the
+// node was made, whose identities come back with it.
+struct BoardRow {
+  uint32_t divisible;
+  uint32_t partitions, ranges;                // as they are
+  uint32_t wanted_partitions, wanted_ranges;  // as they shall be, once Header::changing is set
+  uint32_t home;
+  uint32_t partition_is_function, partitions_have_ids;  // how the kernel tells them apart
+  uint32_t multiprocessors;
+  uint64_t total;
+  uint32_t row[kMaxPartitions];  // of each partition; 0 behind the first: none yet
+  uint32_t home_gpu_id[kMaxPartitions];
+  uint64_t home_unique_id[kMaxPartitions];
+};
+
 struct alignas(64) Header {
   uint64_t magic;
   uint32_t version;
@@ -178,9 +198,12 @@ struct alignas(64) Header {
   char driver[24];    // NVIDIA's version
   bool open_modules;  // of NVIDIA's kernel modules, the flavour
   alignas(64) std::atomic<uint64_t> serial;
-  std::atomic<uint32_t> live_processes;      // rows in use; a hint that saves system calls
-  std::atomic<uint32_t> objects;             // rows of shared memory in use; a hint too
-  alignas(64) std::atomic<uint64_t> epoch;   // odd while somebody is reaping
+  std::atomic<uint32_t> live_processes;     // rows in use; a hint that saves system calls
+  std::atomic<uint32_t> objects;            // rows of shared memory in use; a hint too
+  alignas(64) std::atomic<uint64_t> epoch;  // odd while somebody is reaping
+  std::atomic<uint32_t> changing;           // a change of partitions is decided, and not made yet
+  std::atomic<uint32_t> generation;         // of partitions; counts their changes
+  std::atomic<uint32_t> asked_ranges;  // the memory mode that the next start of AMD's driver makes
   alignas(64) std::atomic<uint32_t> freeze;  // somebody is counting again: no update may begin
 };
 
@@ -195,6 +218,7 @@ inline constexpr int kMaxStale = 64;
 struct NodeFile {
   Header header;
   DeviceRow device[kMaxDevices];
+  BoardRow board[kMaxDevices];
   TenantRow tenant[kMaxTenants];
   ProcessRow process[kMaxProcesses];
   ObjectRow object[kMaxObjects];

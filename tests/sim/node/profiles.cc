@@ -24,6 +24,7 @@
 #include <cstring>
 #include <string>
 
+#include "sim/node/amd_partitions.h"
 #include "sim/node/mig.h"
 
 namespace sim {
@@ -63,7 +64,10 @@ constexpr std::pair<std::string_view, Mig> kMigEnds[] = {
     {"-mig-off", Mig::kOff}, {"-mig-empty", Mig::kEmpty}, {"-mig", Mig::kDivided}};
 
 constexpr const char* kMi300x = "AMD Instinct MI300X";
+constexpr const char* kMi325x = "AMD Instinct MI325X";
+constexpr const char* kMi355x = "AMD Instinct MI355X";
 constexpr uint32_t kMi300xId = 0x74a11002, kMi210Id = 0x740f1002;
+constexpr uint32_t kMi325xId = 0x74a51002, kMi355xId = 0x75a31002;  // amdgpu.ids of libdrm
 
 constexpr Profile kProfiles[] = {
     {"a30", "NVIDIA A30", 24062, 414, 8, 0, 56, 0x20b710de, 0x153210de},
@@ -86,6 +90,12 @@ constexpr Profile kProfiles[] = {
     {"mi300x-qpx", kMi300x, 49148, 1, 9, 4, 76, kMi300xId, 0x74a11002, 90402, 4, true},
     {"mi300x-cpx-nps1", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, true},
     {"mi300x-cpx-nps4", kMi300x, 24574, 1, 9, 4, 38, kMi300xId, 0x74a11002, 90402, 8, true},
+    // As MI300X with 256 GB, of which as much is missing as there.
+    {"mi325x", kMi325x, 262128, 1, 9, 4, 304, kMi325xId, 0x74a51002, 90402, 1, true},
+    {"mi325x-cpx-nps4", kMi325x, 32766, 1, 9, 4, 38, kMi325xId, 0x74a51002, 90402, 8, true},
+    // 309,220,868,096 bytes, by outputs of rocm-smi.
+    {"mi355x", kMi355x, 294896, 1, 9, 5, 256, kMi355xId, 0x75a31002, 90500, 1, true},
+    {"mi355x-cpx-nps2", kMi355x, 36862, 1, 9, 5, 32, kMi355xId, 0x75a31002, 90500, 8, true},
     {"mi210", "AMD Instinct MI210", 65520, 1, 9, 0, 104, kMi210Id, 0x0c341002, 90010, 1, true},
     // One of the two devices that each MI250X is.
     {"mi250x", "AMD Instinct MI250X", 65520, 1, 9, 0, 110, 0x740c1002, 0x0b0c1002, 90010, 1, true},
@@ -171,8 +181,6 @@ void set_amd_identity(NodeFile* file, int dev, std::string_view profile, Naming 
   auto id = static_cast<uint32_t>(fnv(profile, number * 16 + partition) >> 40 & 0xffff);
   while (taken(id)) id = (id + 1) & 0xffff;
   device.kfd_gpu_id = id;
-  device.kfd_node = 1;
-  for (int i = 0; i < dev; ++i) device.kfd_node += file->device[i].vendor == Vendor::kAmd ? 1 : 0;
 }
 
 const Profile* find(std::string_view key, Naming* naming) {
@@ -212,6 +220,7 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
   if (mig == Mig::kDivided && key != "h100-80gb") return false;
   if (found == nullptr || count < 1 || count > kMaxDevices) return false;
   const bool amd = found->gfx_target_version != 0;
+  const std::string_view made = found->key;
   const auto rounded = [amd](int64_t chosen, uint64_t fallback) {
     const uint64_t mib = chosen >= 0 ? static_cast<uint64_t>(chosen) : fallback;
     const uint64_t page = amd ? kGrain : kPage;
@@ -250,6 +259,8 @@ bool add(NodeFile* file, std::string_view text, const NodeOptions& options, int*
     device.svm = found->svm ? 1 : 0;
     device.cwsr_size = found->cwsr_kib << 10;
     device.carve_out = found->carve_out_mib << 20;
+    device.board = static_cast<uint32_t>(board);
+    device.memory_ranges = made.ends_with("-nps4") ? 4 : made.ends_with("-nps2") ? 2 : 1;
     if (amd) {
       device.partitions = found->partitions;
       set_amd_identity(file, first + i, text, naming, board, partition);
@@ -285,19 +296,6 @@ bool add_mig_rows(NodeFile* file) {
   return true;
 }
 
-// Against the order of boards; the partitions of one stay together, as they are made together.
-void reverse_probe(NodeFile* file) {
-  const auto count = static_cast<int>(file->header.device_count);
-  uint32_t next = 1;
-  for (int last = count - 1; last >= 0; --last) {
-    const DeviceRow& first = file->device[last];
-    if (first.vendor != Vendor::kAmd || first.partition != 0) continue;
-    for (uint32_t i = 0; i < first.partitions; ++i) {
-      file->device[last + static_cast<int>(i)].kfd_node = next++;
-    }
-  }
-}
-
 bool set_quirks(NodeFile* file, std::string_view list) {
   constexpr std::pair<std::string_view, KfdQuirk> kQuirks[] = {{"reversed", kReversedProbe},
                                                                {"underflow", kUnderflow},
@@ -312,7 +310,6 @@ bool set_quirks(NodeFile* file, std::string_view list) {
     if (comma == std::string_view::npos) break;
     list.remove_prefix(comma + 1);
   }
-  if ((file->header.kfd_quirks & kReversedProbe) != 0) reverse_probe(file);
   return true;
 }
 
@@ -335,7 +332,9 @@ bool fill_profile(NodeFile* file, std::string_view text, const NodeOptions& opti
     rest.remove_prefix(plus + 1);
   }
   if (!add_mig_rows(file)) return refuse();
-  return at == std::string_view::npos || set_quirks(file, text.substr(at + 1)) || refuse();
+  if (at != std::string_view::npos && !set_quirks(file, text.substr(at + 1))) return refuse();
+  describe_boards(file);
+  return true;
 }
 
 }  // namespace sim

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "sim/node/amd_partitions.h"
 #include "sim/node/node.h"
 #include "sim/node/profile_from.h"
 
@@ -18,6 +19,7 @@ int usage() {
       "                           [--driver 580.65.06] [--modules open|closed]\n"
       "       simnode show PATH [--json]\n"
       "       simnode reset PATH      start the high-water marks again\n"
+      "       simnode reload PATH     as modprobe -r amdgpu && modprobe amdgpu\n"
       "       simnode remove PATH\n"
       "       simnode profile-from REPORT [PATH]   a node like the hardware of a report of\n"
       "                                            tests/hardware.sh; without PATH, says how\n",
@@ -33,6 +35,7 @@ void show_text(sim::Node& node) {
   for (int dev = 0; dev < node.device_count(); ++dev) {
     if (!node.is_there(dev)) continue;
     const sim::DeviceRow& device = node.device(dev);
+    if (device.absent != 0) continue;
     std::printf("device %d %s %s %s total=%llu used=%llu", dev, node.uuid(dev).c_str(),
                 node.bus_id(dev).c_str(), device.name,
                 static_cast<unsigned long long>(node.total(dev)),
@@ -91,7 +94,7 @@ std::string amd_json(const sim::DeviceRow& device) {
 void show_json(sim::Node& node) {
   std::string out = "{\"profile\":" + quoted(node.profile()) + ",\"devices\":[";
   for (int dev = 0; dev < node.device_count(); ++dev) {
-    if (!node.is_there(dev)) continue;
+    if (!node.is_there(dev) || node.device(dev).absent != 0) continue;
     if (dev != 0) out += ",";
     out += "{\"index\":" + std::to_string(dev) + ",\"uuid\":" + quoted(node.uuid(dev)) +
            ",\"bus_id\":" + quoted(node.bus_id(dev)) +
@@ -208,6 +211,10 @@ int main(int argc, char** argv) {
   if (command == "remove") {
     if (sim::Node::remove(path)) return 0;
     error = "cannot remove " + path;
+  } else if (command == "reload") {
+    const auto opened = sim::Node::open(path, &error);
+    if (opened != nullptr && sim::reload_driver(*opened) == sim::ModeChange::kDone) return 0;
+    if (opened != nullptr) error = "Module amdgpu is in use";
   } else if (command == "show" || command == "reset") {
     if (const auto opened = sim::Node::open(path, &error)) {
       if (command == "reset") {

@@ -9,9 +9,30 @@ enum rsmi_status_t : uint32_t {
   RSMI_STATUS_SUCCESS = 0,
   RSMI_STATUS_INVALID_ARGS = 1,
   RSMI_STATUS_NOT_SUPPORTED = 2,
+  RSMI_STATUS_PERMISSION = 4,
+  RSMI_STATUS_OUT_OF_RESOURCES = 5,
   RSMI_STATUS_INIT_ERROR = 8,
   RSMI_STATUS_NOT_FOUND = 10,
   RSMI_STATUS_INSUFFICIENT_SIZE = 11,
+  RSMI_STATUS_BUSY = 16,
+  RSMI_STATUS_SETTING_UNAVAILABLE = 18,
+};
+
+enum rsmi_compute_partition_type_t : uint32_t {
+  RSMI_COMPUTE_PARTITION_INVALID,
+  RSMI_COMPUTE_PARTITION_SPX,
+  RSMI_COMPUTE_PARTITION_DPX,
+  RSMI_COMPUTE_PARTITION_TPX,
+  RSMI_COMPUTE_PARTITION_QPX,
+  RSMI_COMPUTE_PARTITION_CPX,
+};
+
+enum rsmi_memory_partition_type_t : uint32_t {
+  RSMI_MEMORY_PARTITION_UNKNOWN,
+  RSMI_MEMORY_PARTITION_NPS1,
+  RSMI_MEMORY_PARTITION_NPS2,
+  RSMI_MEMORY_PARTITION_NPS4,
+  RSMI_MEMORY_PARTITION_NPS8,
 };
 
 enum rsmi_memory_type_t : uint32_t {
@@ -48,3 +69,7 @@ SIM_API rsmi_status_t rsmi_compute_process_gpus_get(uint32_t pid, uint32_t* devi
                                                     uint32_t* count);
 SIM_API rsmi_status_t rsmi_dev_compute_partition_get(uint32_t device, char* text, uint32_t length);
 SIM_API rsmi_status_t rsmi_dev_memory_partition_get(uint32_t device, char* text, uint32_t length);
+SIM_API rsmi_status_t rsmi_dev_compute_partition_set(uint32_t device,
+                                                     rsmi_compute_partition_type_t mode);
+SIM_API rsmi_status_t rsmi_dev_memory_partition_set(uint32_t device,
+                                                    rsmi_memory_partition_type_t mode);

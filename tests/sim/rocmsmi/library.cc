@@ -16,7 +16,9 @@ std::mutex mutex;
 int initialisations = 0;
 Node* node = nullptr;  // opened once and kept
 
-bool is_old() {
+}  // namespace
+
+bool rsmi_is_old() {
   const char* text = std::getenv("FRACGPU_SIM_ROCM_SMI");
   return text != nullptr && std::strcmp(text, "5") == 0;
 }
@@ -26,8 +28,6 @@ rsmi_status_t copy_text(const std::string& text, char* to, uint32_t length) {
   std::snprintf(to, length, "%s", text.c_str());
   return text.size() < length ? RSMI_STATUS_SUCCESS : RSMI_STATUS_INSUFFICIENT_SIZE;
 }
-
-}  // namespace
 
 bool rsmi_ready() {
   const std::lock_guard<std::mutex> guard(mutex);
@@ -85,7 +85,7 @@ SIM_API rsmi_status_t rsmi_dev_pci_id_get(uint32_t device, uint64_t* bdf) {
   RSMI_DEVICE(device, dev);
   if (bdf == nullptr) return RSMI_STATUS_INVALID_ARGS;
   const sim::DeviceRow& row = sim::rsmi_node().device(dev);
-  const uint32_t location = sim::is_old() ? row.location_id & 0xfffffff : row.location_id;
+  const uint32_t location = sim::rsmi_is_old() ? row.location_id & 0xfffffff : row.location_id;
   *bdf = static_cast<uint64_t>(row.pci_domain) << 32 | location;
   return RSMI_STATUS_SUCCESS;
 }
@@ -107,7 +107,7 @@ SIM_NUMBER(rsmi_dev_unique_id_get, uint64_t, row.unique_id)
 SIM_API rsmi_status_t rsmi_dev_guid_get(uint32_t device, uint64_t* gpu_id) {
   RSMI_CALL(rsmi_dev_guid_get);
   RSMI_DEVICE(device, dev);
-  if (sim::is_old()) return RSMI_STATUS_NOT_SUPPORTED;
+  if (sim::rsmi_is_old()) return RSMI_STATUS_NOT_SUPPORTED;
   if (gpu_id == nullptr) return RSMI_STATUS_INVALID_ARGS;
   *gpu_id = sim::rsmi_node().device(dev).kfd_gpu_id;
   return RSMI_STATUS_SUCCESS;
@@ -116,7 +116,7 @@ SIM_API rsmi_status_t rsmi_dev_guid_get(uint32_t device, uint64_t* gpu_id) {
 SIM_API rsmi_status_t rsmi_dev_node_id_get(uint32_t device, uint32_t* number) {
   RSMI_CALL(rsmi_dev_node_id_get);
   RSMI_DEVICE(device, dev);
-  if (sim::is_old()) return RSMI_STATUS_NOT_SUPPORTED;
+  if (sim::rsmi_is_old()) return RSMI_STATUS_NOT_SUPPORTED;
   if (number == nullptr) return RSMI_STATUS_INVALID_ARGS;
   *number = sim::rsmi_node().device(dev).kfd_node;
   return RSMI_STATUS_SUCCESS;
@@ -126,26 +126,6 @@ SIM_API rsmi_status_t rsmi_dev_name_get(uint32_t device, char* name, size_t leng
   RSMI_CALL(rsmi_dev_name_get);
   RSMI_DEVICE(device, dev);
   return sim::copy_text(sim::rsmi_node().device(dev).name, name, static_cast<uint32_t>(length));
-}
-
-SIM_API rsmi_status_t rsmi_dev_compute_partition_get(uint32_t device, char* text, uint32_t length) {
-  RSMI_CALL(rsmi_dev_compute_partition_get);
-  RSMI_DEVICE(device, dev);
-  if (sim::is_old()) return RSMI_STATUS_NOT_SUPPORTED;
-  const uint32_t parts = sim::rsmi_node().device(dev).partitions;
-  return sim::copy_text(parts == 1   ? "SPX"
-                        : parts == 2 ? "DPX"
-                        : parts == 4 ? "QPX"
-                                     : "CPX",
-                        text, length);
-}
-
-SIM_API rsmi_status_t rsmi_dev_memory_partition_get(uint32_t device, char* text, uint32_t length) {
-  RSMI_CALL(rsmi_dev_memory_partition_get);
-  RSMI_DEVICE(device, dev);
-  if (sim::is_old()) return RSMI_STATUS_NOT_SUPPORTED;
-  const bool four = sim::rsmi_node().profile().find("nps4") != std::string::npos;
-  return sim::copy_text(four ? "NPS4" : "NPS1", text, length);
 }
 
 SIM_API rsmi_status_t rsmi_status_string(rsmi_status_t status, const char** text) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "sim/node/inject.h"
@@ -12,6 +13,8 @@
 namespace sim {
 
 bool rsmi_ready();
+bool rsmi_is_old();  // knows nothing of partitions
+rsmi_status_t copy_text(const std::string& text, char* to, uint32_t length);
 Node& rsmi_node();
 // Those whose nodes in KFD's topology can be read, in the order of their bus ids, which is the
 // node's (rocm_smi_main.cc sorts them so). They are numbered in this order.

@@ -93,7 +93,7 @@ TEST(SimAmd, RefusesWhatIsNoProfile) {
     EXPECT_NE(error.find(profile), std::string::npos) << error;
   }
   sim::NodeOptions options;
-  options.total_mib = 300 * 1024;  // more than a tally holds
+  options.total_mib = 600 * 1024;  // more than a tally holds
   EXPECT_FALSE(sim::Node::create("/dev/shm/simtest-none", "mi300x", options));
 }
 
