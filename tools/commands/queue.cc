@@ -10,6 +10,7 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
 #include "tools/launch/outer_cap.h"
+#include "tools/launch/partition_mode.h"
 #include "tools/launch/queue_agent.h"
 
 namespace fracgpu::tools {
@@ -31,7 +32,7 @@ Exit status: 0 all succeeded; 1 some failed, or were not started; 2 wrong usage.
 
 struct QueueOptions {
   std::vector<std::string> queues;
-  std::string gpus, mig, file = "-";
+  std::string gpus, mig, partition, file = "-";
   int priority = 0;
   bool null_separated = false, json = false;
 };
@@ -46,8 +47,12 @@ Queue queue_of(const std::string& text, const QueueOptions& options, const std::
                     fracgpu::quoted(text).view()));
   }
   const std::string size = text.substr(equals + 1);
-  RequestText request{
-      .memory = {}, .fraction = {}, .count = {}, .gpus = options.gpus, .mig = options.mig};
+  RequestText request{.memory = {},
+                      .fraction = {},
+                      .count = {},
+                      .gpus = options.gpus,
+                      .mig = options.mig,
+                      .partition = options.partition};
   // "1" is a share, too.
   const bool whole = size != "1" && !size.empty() && size.size() < 4 &&
                      size.find_first_not_of("0123456789") == size.npos;
@@ -115,6 +120,7 @@ void add_queue_command(Command program) {
                      "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id>, a bus id, 0:1, MIG-<uuid>");
   command.add_option("--mig", options->mig,
                      "Use of MIG: auto, never, only, existing instances, or a profile: 2g.20gb");
+  command.add_option("--partition", options->partition, kPartitionHelp);
   command
       .add_option("--priority", options->priority,
                   "Of the last queue, beside other launches that wait; each one before it has "

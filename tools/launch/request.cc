@@ -17,6 +17,7 @@
 #include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
 #include "tools/machine/mig_driver.h"
+#include "tools/launch/partition_mode.h"
 #include "tools/machine/visible_gpus.h"
 
 namespace fracgpu::tools {
@@ -105,6 +106,7 @@ void add_request_options(Command command, RequestText& text) {
                      "Only these: 0,2-3, all, GPU-<uuid>, AMD-<gpu_id>, a bus id, 0:1, MIG-<uuid>");
   command.add_option("--mig", text.mig,
                      "Use of MIG: auto, never, only, existing instances, or a profile: 2g.20gb");
+  command.add_option("--partition", text.partition, kPartitionHelp);
 }
 
 std::string fraction_text(uint32_t eighths) {
@@ -135,6 +137,8 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
       if (hidden_[i].empty() && (!all_[i].instance || instances)) usable_.push_back(i);
     }
   }
+  usable_ = in_partition_mode(text.partition, all_, usable_);
+  restricted_ = restricted_ || !text.partition.empty();
   amounts_.resize(all_.size());
   exact_.resize(all_.size());
   if (!text.memory.empty()) read_memory(text.memory);

@@ -18,7 +18,9 @@ inline constexpr int kHighestPriority = 1'000'000;  // and its negative the lowe
 
 // As written; empty where it was not.
 struct RequestText {
-  std::string memory, fraction, count, gpus, mig;
+  std::string memory, fraction, count, gpus;
+  std::string mig{};        // how MIG is used
+  std::string partition{};  // see partition_mode.h
 };
 
 void add_request_options(Command command, RequestText& text);

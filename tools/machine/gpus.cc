@@ -10,6 +10,7 @@
 
 #include "hooks/usage/kfd_topology.h"
 #include "tools/cli/text_list.h"
+#include "tools/machine/amd_partitions.h"
 #include "tools/machine/nvml_library.h"
 
 namespace fracgpu::tools {
@@ -144,8 +145,10 @@ std::vector<Gpu> list_amd() {
                     .runtime_number = gpu.has_render_node() ? static_cast<int>(number) : -1,
                     .uuid = gpu.uuid().c_str(),
                     .bus_id = gpu.bus_id,
-                    .physical = gpu.physical_bytes()});
+                    .physical = gpu.physical_bytes(),
+                    .render_minor = static_cast<int>(gpu.render_minor)});
   }
+  tell_boards(gpus);
   return gpus;
 }
 

@@ -34,6 +34,10 @@ struct Gpu {
   std::optional<uint64_t> used{};         // bytes, by everybody, as the driver says
   bool divided = false;                   // in MIG mode: programs can use its instances only
   std::optional<MigInstance> instance{};  // it is one
+  // Of AMD's; see amd_partitions.h.
+  int board = -1;
+  int render_minor = -1;
+  std::string mode{};  // "CPX/NPS4"; empty where the kernel tells none
 
   DeviceName name() const {
     if (instance) return {.key = key};

@@ -16,6 +16,8 @@ struct Value {
 constexpr Value kValues[] = {
     {"--tenant", Kind::tenant, ""},
     {"TENANT", Kind::tenant, ""},
+    {"--compute", Kind::words, "SPX DPX TPX QPX CPX"},
+    {"--partition", Kind::words, "spx dpx tpx qpx cpx"},
     {"--textfile", Kind::file, ""},
     {"FILE", Kind::file, ""},
     {"COMMAND", Kind::command, ""},
