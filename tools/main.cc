@@ -20,6 +20,7 @@
 #include "tools/dra/command.h"
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
+#include "tools/partition/command.h"
 
 int main(int argc, char** argv) try {
   using namespace fracgpu::tools;
@@ -37,6 +38,7 @@ int main(int argc, char** argv) try {
   add_queue_command(command);
   add_limit_command(command);
   add_gc_command(command);
+  add_partition_command(command);
   add_doctor_command(command);
   add_metrics_command(command);
   add_cdi_command(command);

@@ -37,7 +37,7 @@ LIBRARY = [
 TOOLS = [
     ["tools"],
     ["tools/dra"],
-    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual"],
+    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],
     ["tools/claims"],

@@ -450,8 +450,14 @@ Launch ClaimTable::launch_of(const Row& claim) const {
       .command = clean(claim.command, sizeof claim.command),
       .asked = clean(claim.asked, sizeof claim.asked),
       .shares = {},
+      .awaited = {},
   };
   if (!launch.waiting) launch.shares = shares_of(claim);
+  for (uint32_t gpu = 0; launch.waiting && gpu < kMaxGpus; ++gpu) {
+    const bool allowed = ((claim.allowed | claim.mig_allowed) >> gpu & 1) != 0;
+    if (!allowed && claim.eighths[gpu] == 0) continue;
+    launch.awaited.push_back(clean(table_.gpus[gpu].key, layout::kNameBytes));
+  }
   return launch;
 }
 

@@ -64,6 +64,7 @@ struct Launch {
   uint64_t since_unix_s = 0;
   std::string tenant, command, asked;
   std::vector<Share> shares;
+  std::vector<std::string> awaited;  // of one that waits: keys of the GPUs that could serve it
 };
 
 // The GPUs in MIG mode as their driver shows them now.

@@ -1,0 +1,33 @@
+// Changes modes of partitioning through libamd_smi, which must be of ROCm 6.4 or later: the numbers
+// of modes were others before. It is opened for each change anew, since every change makes its
+// handles invalid.
+#pragma once
+
+#include <string>
+
+#include "tools/machine/amd_partitions.h"
+
+namespace fracgpu::tools {
+
+class SmiSetter {
+ public:
+  // Throws std::runtime_error with one line, as all here does.
+  SmiSetter();
+  ~SmiSetter();
+  SmiSetter(const SmiSetter&) = delete;
+  SmiSetter& operator=(const SmiSetter&) = delete;
+
+  void set_compute(const Board& board, const std::string& mode);
+  // Asks for the memory mode, and has the kernel driver reloaded where the library still does.
+  // ROCm 6.4 reloads it by itself, 7 by a call of its own, and 10 leaves that to modprobe.
+  void set_memory(const Board& board, const std::string& mode);
+
+ private:
+  template <typename... Parameters>
+  int call(const char* name, Parameters... arguments) const;
+  void* handle_of(const Board& board) const;
+
+  void* library_ = nullptr;
+};
+
+}  // namespace fracgpu::tools
