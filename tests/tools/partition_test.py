@@ -96,7 +96,9 @@ def test_divides_and_unites():
         assert status == 0 and "CPX/NPS1, 8 GPUs of 23.9 GiB (index 1-8)" in out, (out, err)
         assert [d["partition"] for d in devices(m)].count(0) == 2 and len(devices(m)) == 9
         assert {d["total"] for d in devices(m)} == {196592 << 20, 24574 << 20}
-        assert len(json.loads(m.fracgpu("status", "--json")[1])["gpus"]) == 9
+        told = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
+        assert [(g["board"], g["mode"]) for g in told] == [(0, "SPX/NPS1")] + [(1, "CPX/NPS1")] * 8, told
+        assert m.fracgpu("status")[1].count("CPX/NPS1") == 8
         before = devices(m)
         status, out, _ = m.fracgpu("partition", "1", "--compute", "CPX")
         assert status == 0 and "CPX/NPS1 already" in out and devices(m) == before

@@ -57,6 +57,8 @@ Json json_of(const GpuState& gpu) {
       {"mig_profile", gpu.instance ? Json(gpu.instance->profile) : Json(nullptr)},
       {"mig_parent", gpu.instance ? Json(gpu.instance->parent) : Json(nullptr)},
       {"mig_slices", gpu.instance ? Json(gpu.instance->slices) : Json(nullptr)},
+      {"board", or_null(gpu.board)},
+      {"mode", gpu.mode.empty() ? Json(nullptr) : Json(gpu.mode)},
       {"physical_bytes", gpu.physical},
       {"used_bytes", gpu.used()},
       {"used_by_tenants_bytes", gpu.held},

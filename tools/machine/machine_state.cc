@@ -38,6 +38,8 @@ class MachineReader {
       state.number = gpu.number();
       state.divided = gpu.divided;
       state.instance = gpu.instance;
+      if (gpu.board >= 0) state.board = gpu.board;
+      state.mode = gpu.mode;
       state.physical = gpu.physical;
       state.driver_used = gpu.used;
     }

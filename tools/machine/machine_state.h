@@ -35,9 +35,11 @@ struct GpuState {
   std::string number{};        // "0", and of an instance "0:1"; empty: no driver here lists it
   bool divided = false;        // in MIG mode
   std::optional<MigInstance> instance{};
-  uint64_t physical = 0;  // 0: not known
-  uint64_t capped = 0;    // sum of the caps of tenants of which a process lives
-  uint64_t held = 0;      // by the tenants, by their ledgers
+  std::optional<int> board{};  // of AMD's: which GPU it is, or is a part of
+  std::string mode{};          // of that GPU: "CPX/NPS4"; see amd_partitions.h
+  uint64_t physical = 0;       // 0: not known
+  uint64_t capped = 0;         // sum of the caps of tenants of which a process lives
+  uint64_t held = 0;           // by the tenants, by their ledgers
   uint32_t claimed_eighths = 0;
   std::optional<uint64_t> driver_used{};  // by everybody
   bool driver_tells = false;              // who holds memory
