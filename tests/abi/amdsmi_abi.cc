@@ -12,6 +12,7 @@
 #include "hooks/smi/amdsmi/abi.h"
 #include "hooks/smi/amdsmi/layout.h"
 #include "tests/abi/judge.h"
+#include "tools/partition/smi_layout.h"
 
 #define ABI_FUNCTIONS "hooks/smi/amdsmi/functions.inc"
 #define ABI_TABLE "amdsmi_table.inc"
@@ -27,6 +28,7 @@ namespace around {
 // What came and went; see layout_agrees().
 struct amdsmi_kfd_info_t : fracgpu::abi::Absent {};
 struct amdsmi_proc_info_by_pid_t : fracgpu::abi::Absent {};
+struct amdsmi_accelerator_partition_profile_config_t : fracgpu::abi::Absent {};
 
 namespace vendor {
 #include <amd_smi/amdsmi.h>
@@ -98,6 +100,23 @@ constexpr bool by_pid_agrees() {
   return true;
 }
 static_assert(by_pid_agrees<amdsmi_proc_info_by_pid_t>());
+
+template <typename Config>
+constexpr bool profiles_agree() {
+  namespace layout = fracgpu::tools::smi_layout;
+  if constexpr (!is_absent<Config>) {
+    using Profile = std::remove_extent_t<decltype(Config::profiles)>;
+    static_assert(offsetof(Config, num_profiles) == layout::kProfileCount);
+    static_assert(offsetof(Config, profiles) == layout::kFirstProfile);
+    static_assert(sizeof(Profile) == layout::kProfileBytes);
+    static_assert(sizeof(Config::profiles) == layout::kMostProfiles * sizeof(Profile));
+    static_assert(offsetof(Profile, profile_type) == layout::kMode);
+    static_assert(offsetof(Profile, num_partitions) == layout::kPartitions);
+    static_assert(offsetof(Profile, profile_index) == layout::kIndex);
+  }
+  return true;
+}
+static_assert(profiles_agree<amdsmi_accelerator_partition_profile_config_t>());
 }  // namespace vendor
 }  // namespace around
 

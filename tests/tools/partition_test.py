@@ -157,8 +157,11 @@ def test_what_cannot_be():
             assert "too old" in refused(m, *wish, extra=with_library(m, version)), version
         for status, word in ((30, "is busy"), (10, "only root"), (55, "does not give"), (2, "does not give"),
                              (12, "answers 12")):
-            err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": f"amdsmi_set_gpu_compute_partition:1={status}"})
+            err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": f"amdsmi_set_gpu_accelerator_partition_profile:1={status}"})
             assert word in err, err
+        # A profile that is not what is known of it: none is set.
+        err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "amdsmi_get_gpu_accelerator_partition_profile_config:1=2"})
+        assert "does not give" in err, err
         assert "cannot be initialised" in refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "rsmi_init:1=8"})
         assert modes(m) == ["SPX/NPS1", "SPX/NPS1", "None/None"] and m.claims() == []
 

@@ -4,9 +4,13 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "hooks/smi/amdsmi/abi.h"
+#include "hooks/smi/amdsmi/layout.h"
+#include "tools/partition/smi_layout.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -17,15 +21,6 @@ constexpr int kNoFunction = -1;
 
 [[noreturn]] void refuse(const std::string& line) {
   throw std::runtime_error(line);
-}
-
-// amdsmi_compute_partition_type_t
-int number_of_compute(const std::string& mode) {
-  constexpr const char* kModes[] = {"", "SPX", "DPX", "TPX", "QPX", "CPX"};
-  for (int i = 1; i < 6; ++i) {
-    if (mode == kModes[i]) return i;
-  }
-  refuse(fmt::format("libamd_smi knows no compute mode {}", mode));
 }
 
 void check(int status, const Board& board, const std::string& mode) {
@@ -105,9 +100,30 @@ void* SmiSetter::handle_of(const Board& board) const {
   refuse(fmt::format("libamd_smi does not show {}", board.label()));
 }
 
+// Compute modes are set by the index of a profile, which the library tells of each GPU; the older
+// call by the mode's own number is to go (AMD SMI's changelog), and its numbers have changed.
+uint32_t SmiSetter::profile_of(void* device, const Board& board, const std::string& mode) const {
+  using namespace smi_layout;
+  std::vector<unsigned char> config(2 * (kFirstProfile + kMostProfiles * kProfileBytes));
+  check(call("amdsmi_get_gpu_accelerator_partition_profile_config", device,
+             static_cast<void*>(config.data())),
+        board, mode);
+  const auto number = [&](size_t at) { return amdsmi::number_at<uint32_t>(config.data(), at); };
+  for (size_t i = 0; i < std::min<size_t>(number(kProfileCount), kMostProfiles); ++i) {
+    const size_t at = kFirstProfile + i * kProfileBytes;
+    const uint32_t type = number(at + kMode);
+    if (type >= std::size(kModes) || mode != kModes[type]) continue;
+    // Another layout than is known would not have the right number there.
+    if (number(at + kPartitions) == board.partitions_in(mode)) return number(at + kIndex);
+  }
+  refuse(fmt::format("this libamd_smi tells of no profile for {} of {}", mode, board.label()));
+}
+
 void SmiSetter::set_compute(const Board& board, const std::string& mode) {
-  check(call("amdsmi_set_gpu_compute_partition", handle_of(board), number_of_compute(mode)), board,
-        mode);
+  void* const device = handle_of(board);
+  check(
+      call("amdsmi_set_gpu_accelerator_partition_profile", device, profile_of(device, board, mode)),
+      board, mode);
 }
 
 void SmiSetter::set_memory(const Board& board, const std::string& mode) {

@@ -1,8 +1,9 @@
-// Changes modes of partitioning through libamd_smi, which must be of ROCm 6.4 or later: the numbers
-// of modes were others before. It is opened for each change anew, since every change makes its
-// handles invalid.
+// Changes modes of partitioning through libamd_smi, which must be of ROCm 6.4 or later: before, it
+// has no profiles, and its modes have other numbers. It is opened for each change anew, since every
+// change makes its handles invalid.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tools/machine/amd_partitions.h"
@@ -26,6 +27,7 @@ class SmiSetter {
   template <typename... Parameters>
   int call(const char* name, Parameters... arguments) const;
   void* handle_of(const Board& board) const;
+  uint32_t profile_of(void* device, const Board& board, const std::string& mode) const;
 
   void* library_ = nullptr;
 };

@@ -179,7 +179,7 @@ SIM_API amdsmi_status_t amdsmi_get_gpu_accelerator_partition_profile_config(
     *next++ = sim::resource(i, sim::kXcc, 8, 1, had[i]);
     *next++ = sim::resource(i, sim::kDecoder, 4, 1, had[i]);
     *next++ = sim::resource(i, sim::kDma, 16, 1, had[i]);
-    *next++ = sim::resource(i, sim::kJpeg, 4, 10, had[i]);
+    *next++ = sim::resource(i, sim::kJpeg, 4, 8, had[i]);
   }
   return AMDSMI_STATUS_SUCCESS;
 }
