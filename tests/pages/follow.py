@@ -24,6 +24,7 @@ NOT_RUN = [
     (r"tests/other_release\.sh\b", "runs this test in a root that it makes"),
     (r"tests/hardware\.sh\b", "takes the machine's own GPU if it has one; tests/hardware/hardware_test.py"),
     (r"build/release/tests/sim/simnode profile-from\b", "needs a report; tests/hardware/hardware_test.py"),
+    (r"fracgpu partition \d", "needs AMD's GPUs, whose numbers are NVIDIA's too; tests/tools/partition_test.py"),
     (r"containers/demo\.sh\b", "builds, and takes the machine's own GPU if it has one"),
     (r"containers/packages\.sh\b", "installs packages"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),

@@ -16,8 +16,8 @@
 #include "shim/config/trusted_file.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/text_list.h"
-#include "tools/machine/mig_driver.h"
 #include "tools/launch/partition_mode.h"
+#include "tools/machine/mig_driver.h"
 #include "tools/machine/visible_gpus.h"
 
 namespace fracgpu::tools {

@@ -122,8 +122,7 @@ Board choose_board(const std::string& text, const std::vector<Gpu>& gpus) {
   for (const size_t place : choose_gpu(text, gpus)) {
     const Gpu& gpu = gpus[place];
     if (gpu.board < 0) {
-      refuse(
-          fmt::format("{} is not AMD's; its MIG instances are made with nvidia-smi", gpu.label()));
+      refuse(fmt::format("{} is not AMD's; fracgpu run --mig makes MIG instances", gpu.label()));
     }
     if (found >= 0 && found != gpu.board) {
       refuse(fmt::format("{} names more than one GPU", fracgpu::quoted(text).view()));

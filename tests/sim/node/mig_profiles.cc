@@ -15,8 +15,8 @@ using Kind = MigKind;
 constexpr uint32_t kAnyOf7 = 0x7f, kAnyOf4 = 0xf, kEven = 0x55, k024 = 0x15, k02 = 0x5, k04 = 0x11,
                    k0 = 0x1;
 
-// NVIDIA/go-nvml, pkg/nvml/mock/gpus/a30.go; ids as those of another product of four slices, in
-// bigstack-oss/cubecos issue 312.
+// NVIDIA/go-nvml, pkg/nvml/mock/gpus/a30.go. The ids are choices: 14 and 21 are those of another
+// product of four slices, in bigstack-oss/cubecos issue 312.
 constexpr MigProfile kA30[] = {
     {"1g.6gb", 14, Kind::k1Slice, 1, 4, 5836, 14, 1, 0, 0, 0, 1, kAnyOf4},
     {"1g.6gb+me", 21, Kind::k1SliceMedia, 1, 1, 5836, 14, 1, 1, 1, 1, 1, kAnyOf4},
