@@ -98,6 +98,22 @@ def test_a_tenant_has_one_instance():
         assert m.instances() == []
 
 
+def test_only_these_gpus():
+    with MigMachine("3xh100-80gb-mig-empty") as m:
+        name = m.tenant("second")
+        launch = m.launch("--memory", "5GiB", "--gpus", "1", "--tenant", name)
+        assert [gpu for gpu, *_ in m.instances()] == [1], m.instances()
+        status, _, err = m.fracgpu("run", "--memory", "5GiB", "--gpus", "2", "--tenant", name, "--", "true")
+        assert status == 125 and "runs already with other caps" in err, err
+        m.end(launch)
+        hidden = {"CUDA_VISIBLE_DEVICES": "2"}
+        launch = m.launch("--memory", "5GiB", extra=hidden)
+        assert [gpu for gpu, *_ in m.instances()] == [2], m.instances()
+        m.end(launch)
+        status, _, err = m.fracgpu("run", "--memory", "5GiB", "--gpus", "0", "--", "true", extra=hidden)
+        assert status == 125 and "CUDA_VISIBLE_DEVICES '2' hides it" in err, err
+
+
 def test_one_queue_for_gpus_with_and_without_it():
     with MigMachine("h100-80gb-mig-empty+a100-40gb") as m:
         halves = [m.launch("--fraction", "0.5") for _ in range(4)]

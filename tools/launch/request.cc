@@ -149,6 +149,7 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
   if (!restricted_) return;
   asked_ += " on";
   for (const size_t place : usable_) asked_ += " " + all_[place].key;
+  for (const MigGpu& gpu : divided_) asked_ += " " + gpu.key;
 }
 
 // Refuses what the options name and may not be had.
