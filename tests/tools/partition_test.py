@@ -196,6 +196,21 @@ def test_a_gpu_in_use_is_left_alone():
         assert "alloc rc=0" in out, "what it has stays"
 
 
+def test_what_is_open_of_another_gpu_stays():
+    """The library counts by fdinfo of a render node, which another GPU's new modes do not touch."""
+    with Machine("2xmi300x") as m:
+        code = ("import os\nfd = os.open('/dev/dri/renderD136', os.O_RDONLY)\n"
+                "def look():\n print(os.readlink(f'/proc/self/fd/{fd}'), end=' ')\n"
+                " print(open(f'/proc/self/fdinfo/{fd}').read().count('drm-pdev:\\t0000:24:00.0'), flush=True)\n"
+                "look()\ninput()\nlook()")
+        child = subprocess.Popen([sys.executable, "-c", code], env=m.environment, text=True, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE)
+        m.children.append(child)
+        assert child.stdout.readline() == "/dev/dri/renderD136 1\n"
+        gpus(m, "0", "--compute", "CPX")
+        assert child.communicate("\n", timeout=60)[0] == "/dev/dri/renderD136 1\n"
+
+
 def test_a_claimed_gpu_is_left_alone():
     with Machine("2xmi300x") as m:
         run = m.start("run", "--fraction", "1=0.25", "--tenant", m.tenant("one"), "--", *HOLDS)
@@ -365,6 +380,7 @@ def test_sixty_four_partitions_each_with_its_capped_process():
 
 if __name__ == "__main__":
     main([test_shows_what_there_is, test_divides_and_unites, test_memory_modes_by_each_generation_of_the_library,
-          test_what_cannot_be, test_only_root_may, test_a_gpu_in_use_is_left_alone, test_a_claimed_gpu_is_left_alone,
+          test_what_cannot_be, test_only_root_may, test_a_gpu_in_use_is_left_alone, test_what_is_open_of_another_gpu_stays,
+          test_a_claimed_gpu_is_left_alone,
           test_a_kill_leaves_the_old_mode_or_the_new, test_launches_choose_by_mode, test_amd_smi_says_the_same,
           test_amd_smi_of_rocm_6_says_the_same, test_sixty_four_partitions_each_with_its_capped_process])

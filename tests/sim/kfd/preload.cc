@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "sim/kfd/paths.h"
 #include "sim/kfd/process_files.h"
@@ -311,24 +312,33 @@ int faccessat(int dirfd, const char* path, int mode, int flags) noexcept {
   return NEXT(faccessat)(dirfd, place.path(), mode, flags);
 }
 
-// A link to a render node of the tree is one to /dev/dri.
-ssize_t without_tree(char* to, ssize_t length) {
+// A link to a render node of the tree is one to /dev/dri, also of the tree before the GPUs were
+// divided anew. Negative where the link is none of these.
+ssize_t read_render_link(int dirfd, const char* path, char* to, size_t size) {
+  constexpr std::string_view kFolder = "/dev/dri/", kOfBefore = " (deleted)";
   const KfdProcessFiles* files = KfdProcessFiles::found();
-  const std::string render = files != nullptr ? files->tree() + "/dev/dri/" : "";
-  const auto skipped = static_cast<ssize_t>(render.size()) - 9;
-  if (files == nullptr || length <= skipped + 9 ||
-      std::memcmp(to, render.data(), render.size()) != 0)
-    return length;
-  std::memmove(to, to + skipped, static_cast<size_t>(length - skipped));
-  return length - skipped;
+  char text[2 * sim::kPathBytes];
+  const int before = errno;
+  const long length =
+      files != nullptr ? syscall(SYS_readlinkat, dirfd, path, text, sizeof text) : -1;
+  errno = before;
+  if (length <= 0) return -1;
+  std::string_view link(text, static_cast<size_t>(length));
+  const size_t at = link.find(kFolder, files->tree().size());
+  if (!link.starts_with(files->tree()) || at == link.npos) return -1;
+  link.remove_prefix(at);
+  if (link.ends_with(kOfBefore)) link.remove_suffix(kOfBefore.size());
+  return static_cast<ssize_t>(link.copy(to, size));
 }
 ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   Place place(AT_FDCWD, path);
-  return without_tree(to, NEXT(readlink)(place.path(), to, size));
+  const ssize_t length = read_render_link(AT_FDCWD, place.path(), to, size);
+  return length >= 0 ? length : NEXT(readlink)(place.path(), to, size);
 }
 ssize_t readlinkat(int dirfd, const char* path, char* to, size_t size) noexcept {
   Place place(dirfd, path);
-  return without_tree(to, NEXT(readlinkat)(dirfd, place.path(), to, size));
+  const ssize_t length = read_render_link(dirfd, place.path(), to, size);
+  return length >= 0 ? length : NEXT(readlinkat)(dirfd, place.path(), to, size);
 }
 ssize_t __readlink_chk(const char* path, char* to, size_t size, size_t) {
   return readlink(path, to, size);

@@ -169,12 +169,14 @@ int KfdProcessFiles::open_used(const KfdName& gpu, int flags) {
 
 // As amdgpu_show_fdinfo prints it (ROCm's kernel driver 6.x and Linux 6.x), less the engines.
 int KfdProcessFiles::open_fdinfo(uint32_t descriptor, int flags) {
-  const std::string folder = tree_ + "/dev/dri/renderD";
+  constexpr const char kNode[] = "/dev/dri/renderD";
   char file[2 * kPathBytes] = "";
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), file, sizeof file - 1);
-  if (std::strncmp(file, folder.c_str(), folder.size()) != 0) return -2;
-  const auto minor = static_cast<uint32_t>(std::atoi(file + folder.size()));
+  // Of the tree as it is, or as it was before the GPUs were divided anew.
+  const char* const node = std::strstr(file, kNode);
+  if (node == nullptr || std::strncmp(file, tree_.c_str(), tree_.size()) != 0) return -2;
+  const auto minor = static_cast<uint32_t>(std::atoi(node + sizeof kNode - 1));
   for (const int dev : node_->devices(Vendor::kAmd)) {
     if (render_minor(*node_->file(), dev) != minor) continue;
     const std::string kib = std::to_string(node_->mapped_by_self(dev) >> 10);
