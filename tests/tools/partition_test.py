@@ -104,6 +104,9 @@ def test_divides_and_unites():
         assert status == 0 and "CPX/NPS1 already" in out and devices(m) == before
         status, out, _ = m.fracgpu("partition", "0000:24:00.0", "--compute", "QPX", "--dry-run")
         assert status == 0 and "would go from CPX/NPS1 to QPX/NPS1: 4 GPUs of 47.9 GiB" in out, out
+        told = json.loads(m.fracgpu("partition", "1", "--compute", "QPX", "--dry-run", "--json")[1])
+        assert told == {"gpu": 1, "from": "CPX/NPS1", "to": "QPX/NPS1", "partitions": 4,
+                        "partition_bytes": 49148 << 20, "reloads_driver": False}, told
         assert devices(m) == before
         for mode, count in (("DPX", 2), ("QPX", 4), ("SPX", 1)):
             assert gpus(m, "1", "--compute", mode)[0]["partitions"] == count

@@ -235,13 +235,25 @@ Board change(Board board, const PartitionWish& wish) {
   return board;
 }
 
-std::string plan_text(const Board& board, const PartitionWish& wish, size_t boards) {
+std::string plan_text(const Board& board, const PartitionWish& wish, size_t boards, bool json) {
   const std::string compute = compute_then(board, wish);
+  const std::string then = compute + "/" + (wish.memory.empty() ? board.modes.memory : wish.memory);
   const uint32_t count = board.partitions_in(compute);
-  std::string text = fmt::format("{} would go from {} to {}/{}", board.label(), board.modes.text(),
-                                 compute, wish.memory.empty() ? board.modes.memory : wish.memory);
+  const bool reloads = wish.reloads(board);
+  if (json) {
+    return Json{{"gpu", board.number},
+                {"from", board.modes.text()},
+                {"to", then},
+                {"partitions", count != 0 ? Json(count) : Json(nullptr)},
+                {"partition_bytes", count != 0 ? Json(board.bytes() / count) : Json(nullptr)},
+                {"reloads_driver", reloads}}
+               .dump() +
+           "\n";
+  }
+  std::string text =
+      fmt::format("{} would go from {} to {}", board.label(), board.modes.text(), then);
   if (count != 0) text += ": " + parts_text(count, board.bytes() / count);
-  if (wish.reloads(board)) {
+  if (reloads) {
     text += fmt::format("; the kernel driver would be reloaded, so that {} AMD GPU{} got {}",
                         boards == 1 ? "the" : fmt::format("all {}", boards), boards == 1 ? "" : "s",
                         wish.memory);
@@ -269,7 +281,7 @@ int divide(const PartitionOptions& options, const std::vector<Gpu>& gpus, const 
   for (const Board& each : concerned) check_processes(each);
   const Hold hold(concerned);
   if (options.dry_run) {
-    print(plan_text(board, wish, all.size()));
+    print(plan_text(board, wish, all.size(), options.json));
     return kOk;
   }
   if (geteuid() != 0) {
