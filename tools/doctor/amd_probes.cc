@@ -83,8 +83,8 @@ void probe_hsa(ProbeTeller& teller) {
 void probe_amdsmi(ProbeTeller& teller) {
   constexpr const char* kFunction = "amdsmi_get_gpu_memory_total";
   constexpr uint64_t kInitGpus = 2;  // AMDSMI_INIT_AMD_GPUS
-  ProbedLibrary smi(teller, {"libamd_smi.so", "libamd_smi.so.28", "libamd_smi.so.27",
-                             "libamd_smi.so.26", "libamd_smi.so.25", "libamd_smi.so.24"});
+  ProbedLibrary smi(teller, {"libamd_smi.so", "libamd_smi.so.27", "libamd_smi.so.26",
+                             "libamd_smi.so.25", "libamd_smi.so.24"});
   uint32_t socket_count = 0;
   unsigned char version[256] = {};
   if (!smi || !smi.call("amdsmi_init", kInitGpus) ||

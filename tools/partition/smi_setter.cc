@@ -56,8 +56,8 @@ int SmiSetter::call(const char* name, Parameters... arguments) const {
 
 SmiSetter::SmiSetter() {
   constexpr uint64_t kInitGpus = 2;
-  for (const char* const name : {"libamd_smi.so", "libamd_smi.so.28", "libamd_smi.so.27",
-                                 "libamd_smi.so.26", "libamd_smi.so.25"}) {
+  for (const char* const name :
+       {"libamd_smi.so", "libamd_smi.so.27", "libamd_smi.so.26", "libamd_smi.so.25"}) {
     library_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     if (library_ != nullptr) break;
   }
