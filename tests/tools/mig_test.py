@@ -98,6 +98,20 @@ def test_a_tenant_has_one_instance():
         assert m.instances() == []
 
 
+def test_media_engines_are_few():
+    with MigMachine("h100-80gb-mig-empty") as m:
+        launch = m.launch("--mig", "1g.10gb+me")
+        status, _, err = m.fracgpu("run", "--mig", "1g.10gb+me", "--", "true")
+        assert status == 75 and "no room now" in err, err
+        waiting = m.start("run", "--mig", "1g.10gb+me", "--wait", "--", "sh", "-c", SHOW)
+        wait_until(lambda: m.claims().count(1) == 1, "it waits")
+        plain = m.launch("--mig", "1g.10gb")
+        m.end(launch)
+        assert waiting.stdout.readline().startswith("MIG-")
+        m.end(waiting, plain)
+        assert m.instances() == []
+
+
 def test_only_these_gpus():
     with MigMachine("3xh100-80gb-mig-empty") as m:
         name = m.tenant("second")

@@ -16,12 +16,13 @@ namespace fracgpu::tools {
 using SliceMask = uint32_t;  // a bit for each memory slice of a GPU
 
 struct MigProfile {
-  std::string name;      // "2g.20gb", as nvidia-smi has it
-  uint32_t id = 0;       // by which NVML makes one
-  uint32_t compute = 0;  // slices
-  uint32_t slices = 0;   // of memory
-  uint64_t memory = 0;   // bytes
-  std::vector<uint8_t> starts{};
+  std::string name;               // "2g.20gb", as nvidia-smi has it
+  uint32_t id = 0;                // by which NVML makes one
+  uint32_t compute = 0;           // slices
+  uint32_t slices = 0;            // of memory
+  uint64_t memory = 0;            // bytes
+  std::vector<uint8_t> starts{};  // none where the GPU has as many as it can have
+  uint32_t most = 0;              // that a GPU can have, which may be fewer than its places
 
   // One with media engines or graphics, of which a GPU has few, is made only where it is named.
   bool is_plain() const { return name.find('+') == name.npos; }

@@ -101,6 +101,7 @@ std::optional<MigProfile> profile_of(nvmlDevice_t device, unsigned kind) {
     return std::nullopt;
   }
   profile.slices = places[0].size;
+  profile.most = std::max(full.instanceCount, info.instanceCount);
   for (unsigned i = 0; i < std::min(count, kMostPlaces); ++i) {
     profile.starts.push_back(static_cast<uint8_t>(places[i].start));
   }
@@ -222,12 +223,14 @@ std::vector<MigGpu> mig_gpus() {
       continue;
     }
     MigGpu gpu{.key = uuid, .profiles = profiles_of(device, uuid)};
-    for (const MigProfile& profile : gpu.profiles) {
+    for (MigProfile& profile : gpu.profiles) {
       gpu.slices = std::max(gpu.slices, profile.slices);
-      for (const Instance& each : instances_of(device, profile.id)) {
+      const std::vector<Instance> instances = instances_of(device, profile.id);
+      for (const Instance& each : instances) {
         gpu.occupied |= ((SliceMask{1} << each.info.placement.size) - 1)
                         << each.info.placement.start;
       }
+      if (instances.size() >= profile.most) profile.starts.clear();
     }
     gpus.push_back(std::move(gpu));
   }
