@@ -1,4 +1,5 @@
 """A simulated machine for tests of the fracgpu command: a node, a claim table and tenants of its own."""
+import fcntl
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import time
 
 BUILD = os.path.abspath(sys.argv[1])
 COMMAND = f"{BUILD}/fracgpu"
+FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fetch.sh")
 LIBRARY = f"{BUILD}/libfracgpu.so"
 CLIENT = f"{BUILD}/tests/clients/cuda_client"
 SHARE_CLIENT = f"{BUILD}/tests/clients/share_client"
@@ -120,6 +122,18 @@ def one_line(err):
 
 class Skipped(Exception):
     """Raised by a test that cannot be tried on this machine, with the reason."""
+
+
+def part(name):
+    """The folder of a real part of a vendor's, fetched where it is not there yet; skips where it cannot be had."""
+    where = f"{BUILD}/parts/{name}"
+    os.makedirs(where, exist_ok=True)
+    with open(f"{where}.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run([FETCH, name, where], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Skipped(done.stderr.strip())
+    return where
 
 
 def campaign(why):

@@ -1,11 +1,10 @@
 """GPUs in MIG mode for tests of the fracgpu command, and what NVML and NVIDIA's nvidia-smi say of them."""
 import json
-import os
 import struct
 import subprocess
 import sys
 
-from machine import BUILD, CLAIMS_AT, CLAIM_BYTES, IN_USE_AT, Machine, Skipped
+from machine import BUILD, CLAIMS_AT, CLAIM_BYTES, IN_USE_AT, Machine, part
 
 SHOW = "echo $CUDA_VISIBLE_DEVICES $FRACGPU_MEMORY_LIMIT; read x"
 # GPU, profile's number, start and size of each GPU instance, by NVML alone.
@@ -40,10 +39,7 @@ class MigMachine(Machine):
         return [tuple(each) for each in json.loads(done.stdout)]
 
     def smi(self, *arguments):
-        program = f"{BUILD}/parts/nvidia-smi-535/usr/lib/nvidia/current/nvidia-smi"
-        if not os.path.exists(program):
-            raise Skipped("there is no nvidia-smi here (tests/fetch.sh nvidia-smi-535)")
-        return subprocess.run([program, *arguments], env=self.environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run([f"{part('nvidia-smi-535')}/usr/lib/nvidia/current/nvidia-smi", *arguments], env=self.environment, capture_output=True, text=True, check=True).stdout
 
     def launch(self, *arguments, extra=None):
         """A launch that says what it sees and stays until it is told to end."""

@@ -11,11 +11,10 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from machine import BUILD, COMMAND, KFD, LIBRARY, Machine, Skipped, main, one_line, wait_until
+from machine import BUILD, COMMAND, KFD, LIBRARY, Machine, Skipped, main, one_line, part, wait_until
 
 SIMNODE = f"{BUILD}/tests/sim/simnode"
 HSA_PROGRAM = f"{BUILD}/tests/clients/hsa_program"
-FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fetch.sh")
 HOLDS = ("sh", "-c", "echo ready; read x")
 
 
@@ -295,12 +294,10 @@ def test_launches_choose_by_mode():
         assert status == 125 and one_line(err) and "no GPU to choose from tells a mode" in err, err
 
 
-def amd_smi(m, part, library, place):
+def amd_smi(m, version, library, place):
     """Runs AMD's own tool, with the simulated library where it looks for it; its output."""
-    where = f"{BUILD}/parts/{part}"
-    if subprocess.run([FETCH, part, where], check=False).returncode != 0:
-        raise Skipped(f"{part} cannot be had")
-    root = f"{m.folder}/{part}"
+    where = part(version)
+    root = f"{m.folder}/{version}"
     if not os.path.exists(root):
         for below in ("usr/libexec", "usr/share/amd_smi", "usr/lib/python3"):
             if os.path.exists(f"{where}/{below}"):
