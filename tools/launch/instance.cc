@@ -55,8 +55,9 @@ MigResult destroy_when_unused(const Orphan& orphan, uint64_t patience_ms) {
 
 }  // namespace
 
-Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& shares) {
-  for (;;) {
+std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
+                                   std::vector<Share>& shares) {
+  while (!shares.empty() && shares[0].instance) {
     const std::string gpu = shares[0].key;
     MigResult result;
     {
@@ -70,8 +71,8 @@ Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& s
     if (result.state == State::done) return device_of(gpu, result.instance);
     if (result.state != State::no_room) throw RunError(kRunFailed, result.why);
     wait_for_another(table, claim, shares, result.why);
-    if (shares.empty() || !shares[0].instance) return {};
   }
+  return std::nullopt;
 }
 
 Destroyed destroy_orphans(ClaimTable& table, Stuck stuck) {

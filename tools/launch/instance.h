@@ -3,6 +3,7 @@
 // ever: the next launch of root's, or `fracgpu gc`, destroys what has no launch any more.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tools/claims/claim_table.h"
@@ -12,8 +13,10 @@ namespace fracgpu::tools {
 
 // Makes the instance that the claim was promised, or takes that which another launch of its tenant
 // has made, and returns it as a device. Where somebody else has taken its place it waits for
-// another one for some seconds. Throws RunError. The caller leaves the claim then.
-Gpu obtain_instance(ClaimTable& table, const Claim& claim, std::vector<Share>& shares);
+// another one for some seconds, which `shares` then tells; none where that is a share of a GPU
+// after all. Throws RunError. The caller leaves the claim then.
+std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
+                                   std::vector<Share>& shares);
 
 // Destroys the instances of launches that have ended, unless somebody else does. Those that cannot
 // be are complained of, after ten seconds for each, or left without a word: a launch that begins

@@ -100,21 +100,17 @@ Removal remove_dead_ledger(const std::string& tenant) {
 namespace {
 
 // The environment of a launch that has been served; makes its instance first, if it is one.
-Changes changes_for(const std::string& tenant, const Request& request, std::vector<Gpu> all,
+Changes changes_for(const std::string& tenant, const Request& request, const std::vector<Gpu>& all,
                     ClaimTable& table, const Claim& claim, std::vector<Share>& shares) {
-  if (!shares.empty() && shares[0].instance) {
-    const Gpu instance = obtain_instance(table, claim, shares);
-    if (instance.instance) {
-      const std::vector<Gpu> visible = {instance};
-      const uint64_t cap =
-          std::min(request.instance_cap().value_or(instance.physical), instance.physical);
-      // On all others next to nothing, should the program undo the choice of visible devices.
-      Changes changes =
-          tenant_environment(tenant, fmt::format("512b,{}={}b", instance.key, cap), all, &visible);
-      changes["CUDA_VISIBLE_DEVICES"] = instance.key;  // also where no GPU was listed before
-      changes["NVIDIA_VISIBLE_DEVICES"] = instance.key;
-      return changes;
-    }
+  if (const std::optional<Gpu> instance = obtain_instance(table, claim, shares)) {
+    const std::vector<Gpu> visible = {*instance};
+    const uint64_t cap =
+        std::min(request.instance_cap().value_or(instance->physical), instance->physical);
+    // On all others next to nothing, should the program undo the choice of visible devices.
+    Changes changes =
+        tenant_environment(tenant, fmt::format("512b,{}={}b", instance->key, cap), all, &visible);
+    changes["NVIDIA_VISIBLE_DEVICES"] = instance->key;
+    return changes;
   }
   const std::vector<Gpu> gpus = request.granted(shares);
   return tenant_environment(tenant, request.limit(shares), all,
