@@ -1,7 +1,9 @@
 # cpack -G DEB or -G RPM, in a build folder: what is installed, as a package for Debian 11 and later, or for a
 # distribution with glibc 2.31 or later. Nothing is started or preloaded by installing it.
 set(systemd_units lib/systemd/system)
-install(FILES ${CMAKE_CURRENT_LIST_DIR}/fracgpu-metrics.service DESTINATION ${systemd_units})
+foreach(unit gc.service gc.timer metrics.service)
+  install(FILES ${CMAKE_CURRENT_LIST_DIR}/fracgpu-${unit} DESTINATION ${systemd_units})
+endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/fracgpu RENAME copyright)
 
 set(CPACK_PACKAGE_NAME fracgpu)

@@ -8,7 +8,8 @@ import tempfile
 from rig import BUILD, GIB, RELEASES, Host, Skipped, debian, finished, main, needs, output
 
 # As ls lists them.
-FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-metrics.service",
+FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-gc.service",
+         "/usr/lib/systemd/system/fracgpu-gc.timer", "/usr/lib/systemd/system/fracgpu-metrics.service",
          "/usr/share/bash-completion/completions/fracgpu", "/usr/share/doc/fracgpu/copyright",
          "/usr/share/fish/vendor_completions.d/fracgpu.fish", "/usr/share/man/man1/fracgpu.1",
          "/usr/share/zsh/site-functions/_fracgpu"]
@@ -78,14 +79,17 @@ def test_units():
     if shutil.which("systemd-analyze") is None:
         return
     with tempfile.TemporaryDirectory() as folder:
-        for unit in glob.glob(f"{os.path.dirname(os.path.abspath(__file__))}/../../containers/package/*.service"):
+        units = []
+        for unit in sorted(glob.glob(f"{os.path.dirname(os.path.abspath(__file__))}/../../containers/package/*.[st]*")):
             with open(unit, encoding="ascii") as file:
                 text = file.read()
             # Where the command lies on this machine.
-            with open(f"{folder}/{os.path.basename(unit)}", "w", encoding="ascii") as file:
+            units.append(f"{folder}/{os.path.basename(unit)}")
+            with open(units[-1], "w", encoding="ascii") as file:
                 file.write(text.replace("/usr/bin/fracgpu", f"{BUILD}/fracgpu"))
-            done = subprocess.run(["systemd-analyze", "verify", f"{folder}/{os.path.basename(unit)}"],
-                                  capture_output=True, text=True, check=False)
+        assert len(units) == 3, units
+        for unit in units:
+            done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
             said = [line for line in done.stderr.splitlines() if "fracgpu" in line]
             assert not said, said
 
