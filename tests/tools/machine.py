@@ -54,6 +54,7 @@ class Machine:
         for entry in os.scandir("/dev/shm"):
             if entry.name.startswith(f"fracgpu-{self.name}") or entry.path == self.claim_table:
                 os.unlink(entry.path)
+        shutil.rmtree(f"{self.claim_table}.instances", ignore_errors=True)
 
     def tenant(self, name):
         return f"{self.name}-{name}"

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 
-from machine import BUILD, CLIENT, GIB, main, one_line, wait_until
+from machine import BUILD, CLAIMS_AT, CLAIM_BYTES, CLIENT, GIB, IN_USE_AT, main, one_line, wait_until
 from mig_machine import SHOW, MigMachine, used_slices
 
 MEMORY = re.compile(r"=(\d+)b$")
@@ -192,6 +193,35 @@ def test_who_is_killed_leaves_nothing_for_ever():
             assert len(m.instances()) == 1, (step, m.instances())
             m.end(m.make_room)
             assert m.instances() == [] and m.claims() == [], step
+
+
+def test_the_claim_table_cannot_name_somebody_else_s():
+    """Everybody may write into it, and root destroys only what root has noted."""
+    with MigMachine("h100-80gb-mig-empty") as m:
+        launch = m.launch("--mig", "3g.40gb")
+        notes = f"{m.claim_table}.instances"
+        assert len(os.listdir(notes)) == 1 and os.stat(notes).st_mode & 0o777 == 0o700
+        with open(m.claim_table, "rb") as file:
+            forged = bytearray(file.read())
+        m.end(launch)
+        assert m.instances() == [] and not os.path.exists(notes)
+        m.make(0, 9)
+        found = m.instances()
+        start = CLAIMS_AT + CLAIM_BYTES * (struct.unpack_from("<I", forged, IN_USE_AT)[0] - 1)
+        for place in (0, 4):
+            struct.pack_into("<I", forged, start, 3)  # abandoned
+            forged[start + 488 + 1] = place
+            with open(m.claim_table, "r+b") as file:
+                file.write(forged)
+            status, out, err = m.fracgpu("gc")
+            assert status == 0 and "destroyed" not in out, (out, err)
+            assert m.instances() == found and m.claims() == [], place
+        # A folder that is somebody else's is not trusted, and nothing is made that could not be noted.
+        os.mkdir(notes, 0o755)
+        os.chmod(notes, 0o755)
+        status, _, err = m.fracgpu("run", "--mig", "1g.10gb", "--", "true")
+        assert status == 125 and "is not a folder of this user's alone" in err and one_line(err), err
+        assert m.instances() == found
 
 
 def test_errors_of_the_driver():

@@ -89,6 +89,8 @@ class ClaimTable {
   // Another one, which is there.
   explicit ClaimTable(const std::string& path) : file_(path) {}
 
+  const std::string& path() const { return file_.path(); }
+
   // Whether there is a claim table at all.
   static bool exists() { return ClaimFile::exists(); }
 

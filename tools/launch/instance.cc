@@ -8,6 +8,7 @@
 
 #include "shim/base/clock.h"
 #include "tools/cli/output.h"
+#include "tools/launch/instance_notes.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/machine/mig_driver.h"
 
@@ -63,10 +64,13 @@ std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
     {
       const ClaimFile::Lock lock = table.lock_instances(shares[0].instance->gpu);
       const MigGrant grant = table.instance_of(claim);  // it may have been made since
+      const InstanceNotes notes(table.path());
+      if (grant.phase != MigPhase::made) notes.add(gpu, grant);
       result = make_instance(gpu, grant);
       if (result.state == State::done && grant.phase != MigPhase::made) {
         table.note_made(claim, result.instance);
       }
+      if (result.state == State::no_room) notes.remove(gpu, grant);  // what is there is not ours
     }
     if (result.state == State::done) return device_of(gpu, result.instance);
     if (result.state != State::no_room) throw RunError(kRunFailed, result.why);
@@ -81,9 +85,15 @@ Destroyed destroy_orphans(ClaimTable& table, Stuck stuck) {
   std::vector<Orphan> kept;  // or they would be taken again
   while (std::optional<Orphan> orphan = table.take_orphan()) {
     const ClaimFile::Lock lock = table.lock_instances(orphan->instance.gpu);
+    const InstanceNotes notes(table.path());
+    if (!notes.has(orphan->gpu, orphan->instance)) {
+      table.drop(std::move(*orphan));  // nothing of ours is there
+      continue;
+    }
     const MigResult result =
         destroy_when_unused(*orphan, stuck == Stuck::told ? kLastProcess_ms : 0);
     if (result.state == State::done) {
+      notes.remove(orphan->gpu, orphan->instance);
       table.drop(std::move(*orphan));
       ++all.destroyed;
     } else {
