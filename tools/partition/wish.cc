@@ -38,7 +38,7 @@ std::string capitals(std::string text) {
 
 std::string checked(const Board& board, const char* kind, const std::string& text,
                     const Modes& modes) {
-  const std::string mode = capitals(text);
+  std::string mode = capitals(text);
   if (mode.empty() || contains(modes, mode)) return mode;
   throw std::runtime_error(fmt::format("{} has no {} mode {}; it has {}", board.label(), kind,
                                        fracgpu::quoted(text).view(), any_of_text(modes)));

@@ -47,9 +47,10 @@ inline Note* open_board() {
   std::_Exit(3);
 }
 
-// `Ways` is an API's: Memory, with `bytes`; kWays of exporting it, by make(way, Memory*, token*);
-// import(token, Memory*, mapped); let_go(const Memory&, imported), and kOutlivesFree: whether what
-// is freed while others have it open goes on counting for who made it.
+// `Ways` is an API's: Memory, with `bytes`; kWays of exporting it, by make(way, Memory*, token*),
+// which takes_more(way) says may take more than the bytes; import(token, Memory*, mapped);
+// let_go(const Memory&, imported), and kOutlivesFree: whether what is freed while others have it
+// open goes on counting for who made it.
 template <typename Ways>
 class Sharing : public Actor {
  public:
@@ -90,7 +91,9 @@ class Sharing : public Actor {
     Shared one{.memory = {}, .note = note};
     one.memory.bytes = (size() + kPage - 1) / kPage * kPage;
     std::string token;
-    if (!good(Ways::make(below(Ways::kWays), &one.memory, &token), "export", one.memory.bytes)) {
+    const uint64_t way = below(Ways::kWays);
+    const int rc = Ways::make(way, &one.memory, &token);
+    if (!(Ways::takes_more(way) ? good(rc, "export") : good(rc, "export", one.memory.bytes))) {
       return note->leave(Note::kFree);
     }
     note->pid = getpid();

@@ -21,6 +21,8 @@ struct HipWays {
     return way == 0 ? make_ipc(memory, token) : make_descriptor(memory, token);
   }
 
+  static bool takes_more(uint64_t) { return false; }
+
   static int make_ipc(Memory* memory, std::string* token) {
     if (const int rc = call("hipMalloc", &memory->address, memory->bytes)) return rc;
     IpcHandle handle = {};

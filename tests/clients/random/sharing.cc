@@ -14,6 +14,8 @@ struct CudaWays {
   static int make(uint64_t way, Memory* memory, std::string* token) {
     return export_memory(static_cast<Way>(way), memory, token);
   }
+  // A pool grows by chunks.
+  static bool takes_more(uint64_t way) { return static_cast<Way>(way) == Way::pool; }
   static int import(const std::string& token, Memory* memory, bool mapped) {
     return import_memory(token, memory, mapped);
   }
