@@ -4,6 +4,11 @@
 // GPU. Other tools may map it read-only and read it: check `magic`, `version` and `file_bytes`,
 // read every number with one atomic load, and expect numbers to move while you look.
 //
+// The file is sparse. Whoever needs a device's or a slot's part for the first time gives it memory
+// before anybody may touch it, because to touch a page that has none, if only to read it through a
+// mapping, is a SIGBUS where /dev/shm is full. So walk only devices that are used
+// (`for_each_device`) and slots that are claimed (`for_each_live`), or read the file with pread.
+//
 // All amounts are in units of 512 bytes (`kUnit`), the finest alignment in which a GPU driver
 // hands out memory.
 //
@@ -23,12 +28,14 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 9;
+inline constexpr uint32_t kVersion = 10;
 
 inline constexpr uint64_t kUnit = 512;
-inline constexpr uint32_t kMaxDevices = 16;
+inline constexpr uint32_t kMaxDevices = 128;
 inline constexpr uint32_t kMaxSlots = 1024;
-inline constexpr uint32_t kCellsPerLine = 4;
+// Slots get memory so many at a time: a page of 4 KiB of slots, and one of cells for each device.
+inline constexpr uint32_t kSlotsPerPage = 64;
+static_assert(kSlotsPerPage % 64 == 0, "a word of the bitmaps has memory as a whole");
 inline constexpr uint32_t kMaxRefusals = 64;
 inline constexpr uint32_t kMaxExports = 2048;
 
@@ -71,17 +78,25 @@ struct alignas(64) Device {
 };
 static_assert(sizeof(Device) == 128);
 
-// What one process holds on one device. On a cache line of its own for the first 256 slots
-// claimed (`slot_order`), because it is written by every allocation of its process and by nobody
-// else except, rarely, a process that takes back unspent lease.
-struct Cell {
+// What one process has on one device. On a cache line of its own, because it is written by every
+// allocation of its process and by nobody else except, rarely, a process that takes back unspent
+// lease.
+struct alignas(64) Cell {
   // Encoded pair. First: held, units charged. Second: lease, what it may hold without asking.
   // The cap is hard because the sum over slots of max(held, lease) is never granted above it.
   std::atomic<uint64_t> held_and_lease;
   std::atomic<uint32_t> peak;      // units; highest `held` of this process
   std::atomic<uint32_t> overhead;  // units of `held` that no call asked for: contexts and the like
+  // Memory that goes across processes. What a process exported may outlive it, as long as somebody
+  // has it imported. Encoded pair. First: exported, units of `held` that others may have imported.
+  // Second: imported, units that others pay for.
+  std::atomic<uint64_t> exported_and_imported;
+  // How many allocations live. The process says it where it leaves its fast path anyway, so the
+  // number is of that moment. Nothing rests on it. Upper half: unix seconds, 0: never said; lower
+  // half: the number.
+  std::atomic<uint64_t> time_and_allocations;
 };
-static_assert(sizeof(Cell) == 16);
+static_assert(sizeof(Cell) == 64);
 
 // Who holds a slot. The process is alive while byte `lock_offset(slot)` of the file is locked.
 struct alignas(64) Slot {
@@ -98,21 +113,6 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> importing;  // calls under way that may import more than `Sharing` says yet
 };
 static_assert(sizeof(Slot) == 64);
-
-// Memory of one process on one device that goes across processes. What a process exported may
-// outlive it, as long as somebody has it imported.
-struct Sharing {
-  // Encoded pair. First: exported, units of `held` that others may have imported. Second: imported,
-  // units that others pay for.
-  std::atomic<uint64_t> exported_and_imported;
-};
-
-// How many allocations of one process live on one device. The process says it where it leaves its
-// fast path anyway, so the number is of that moment. Nothing rests on it.
-struct AllocationCount {
-  std::atomic<uint64_t>
-      time_and_count;  // upper half: unix seconds, 0: never said; lower half: the number
-};
 
 // Why memory was refused. Numbers are never given another meaning.
 enum class Reason : uint32_t {
@@ -162,48 +162,46 @@ struct RefusalPlace {
 
 struct Ledger {
   Header header;
-  // Encoded: behind so many slots in the order of `slot_order` none holds anything, so that a sum
-  // over cells ends there. Written under the file's lock, by what the bitmaps say.
+  // Encoded: from so many slots on none holds anything, so that a sum over cells ends there.
+  // Written under the file's lock, by what the bitmaps say.
   std::atomic<uint64_t> slots_used;
+  // Encoded: so many slots have memory, and so have their cells of each device that is used; a
+  // multiple of kSlotsPerPage. Grows under the file's lock, before a slot of them is claimed.
+  std::atomic<uint64_t> slots_backed;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
   // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
   alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
   std::atomic<uint64_t> unclaimed[kMaxSlots / 64];
+  // Written when memory is refused and at no other time, so on lines that no granting process
+  // reads. `refused` outlives its processes.
+  alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
+  alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
+  alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
-  Slot slots[kMaxSlots];
-  alignas(64) Cell cells[kMaxDevices][kMaxSlots];
-  Sharing sharing[kMaxDevices][kMaxSlots];
-  AllocationCount allocations[kMaxDevices][kMaxSlots];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
   // `export_place`, where a newer one may take an older one's place. By these a process of another
   // tenant finds out whose memory it has, and is a foreign importer here as long as it has some.
   std::atomic<uint64_t> exports[kMaxExports];
-  // Written when memory is refused and at no other time; behind all that grants it, so that no
-  // granting process reads a line that a refused one writes. `refused` outlives its processes.
-  alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
-  alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
-  alignas(64) RefusalPlace refused[kMaxRefusals];    // ... modulo kMaxRefusals
+  Slot slots[kMaxSlots];
+  Cell cells[kMaxDevices][kMaxSlots];
 };
 static_assert(offsetof(Ledger, slots_used) == 96);
 static_assert(offsetof(Ledger, live) == 128);
-static_assert(offsetof(Ledger, devices) == 384);
-static_assert(offsetof(Ledger, slots) == 384 + 128 * kMaxDevices);
-static_assert(offsetof(Ledger, refusals) == 384 + 128 * kMaxDevices + 64 * kMaxSlots +
-                                                (16 + 8 + 8) * kMaxDevices * kMaxSlots +
-                                                8 * kMaxExports);
-static_assert(offsetof(Ledger, refused) == offsetof(Ledger, refusals) + 576 + 64);
-static_assert(sizeof(Ledger) == offsetof(Ledger, refused) + 256 * kMaxRefusals);
-static_assert(sizeof(Ledger) < 640 * 1024, "a container's /dev/shm may be 64 MiB for everything");
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(offsetof(Ledger, refusals) == 384);
+static_assert(offsetof(Ledger, refusal_number) == 4544);
+static_assert(offsetof(Ledger, refused) == 8192);
+static_assert(offsetof(Ledger, devices) == 8192 + 256 * kMaxRefusals);
+static_assert(offsetof(Ledger, exports) == offsetof(Ledger, devices) + 128 * kMaxDevices);
+static_assert(offsetof(Ledger, slots) == offsetof(Ledger, exports) + 8 * kMaxExports);
+static_assert(offsetof(Ledger, cells) == offsetof(Ledger, slots) + 64 * kMaxSlots);
+static_assert(sizeof(Ledger) == offsetof(Ledger, cells) + 64 * kMaxSlots * kMaxDevices);
 
-// The `rank`-th slot to try when claiming one: a new cache line each for the first 256.
-inline constexpr uint32_t kCellLines = kMaxSlots / kCellsPerLine;
-constexpr uint32_t slot_order(uint32_t rank) {
-  return (rank % kCellLines) * kCellsPerLine + rank / kCellLines;
-}
-constexpr uint32_t slot_rank(uint32_t slot) {
-  return slot % kCellsPerLine * kCellLines + slot / kCellsPerLine;
-}
+// What has memory from the beginning, at the start of the file: all but most slots, and the cells.
+inline constexpr size_t kBackedAtFirst = offsetof(Ledger, slots) + kSlotsPerPage * sizeof(Slot);
+// With one device. A container's /dev/shm may be 64 MiB for everything.
+inline constexpr size_t kSmallestBacked = kBackedAtFirst + kSlotsPerPage * sizeof(Cell);
+static_assert(kSmallestBacked == 64 * 1024);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // Bytes of the file that carry locks. Locks are advisory and may lie past the end of the file.
 inline constexpr int64_t kGrowLock = 0x40000000;  // held while leases, slots or rows change hands
@@ -216,23 +214,6 @@ constexpr int64_t growing_offset(uint32_t slot) {
 }
 // Held by the one of those who join at once that looks for the dead.
 inline constexpr int64_t kReapLock = growing_offset(kMaxSlots);
-
-// The slots of 64 that are claimed, by both bitmaps.
-inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {
-  return ledger.live[word].load(order) | ~ledger.unclaimed[word].load(order);
-}
-
-// Calls visit(uint32_t slot) for each slot that is claimed. Counting oneself in and then counting
-// the others must not change places.
-template <typename Visit>
-void for_each_live(const Ledger& ledger, Visit visit) {
-  for (uint32_t i = 0; i < kMaxSlots / 64; ++i) {
-    for (uint64_t bits = claimed_slots(ledger, i, std::memory_order_seq_cst); bits != 0;
-         bits &= bits - 1) {
-      visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
-    }
-  }
-}
 
 constexpr uint64_t encode(uint64_t number) {
   return number * 3;
@@ -284,10 +265,47 @@ constexpr uint64_t cap_units(uint64_t word) {
   return is_codeword(word) ? decode(word) : 0;
 }
 
-// How many slots a sum over cells visits, in their order: all of them where that is damaged.
+inline bool is_used(const Device& row) {
+  return row.cap.load(std::memory_order_acquire) != 0;
+}
+
+// How many slots have memory: all of them where that is damaged.
+inline uint32_t slots_backed(const Ledger& ledger) {
+  const uint64_t number = decode(ledger.slots_backed.load(std::memory_order_seq_cst));
+  const bool sound = number >= kSlotsPerPage && number <= kMaxSlots;
+  return sound ? static_cast<uint32_t>(number) : kMaxSlots;
+}
+
+// How many slots a sum over cells visits: all of them where that is damaged.
 inline uint32_t slots_used(const Ledger& ledger) {
   const uint64_t number = decode(ledger.slots_used.load(std::memory_order_relaxed));
-  return number < kMaxSlots ? static_cast<uint32_t>(number) : kMaxSlots;
+  return number < kMaxSlots ? static_cast<uint32_t>(number) : slots_backed(ledger);
+}
+
+// The slots of 64 that are claimed, by both bitmaps.
+inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {
+  return ledger.live[word].load(order) | ~ledger.unclaimed[word].load(order);
+}
+
+// Calls visit(uint32_t slot) for each slot that is claimed. Counting oneself in and then counting
+// the others must not change places.
+template <typename Visit>
+void for_each_live(const Ledger& ledger, Visit visit) {
+  const uint32_t backed = slots_backed(ledger);
+  for (uint32_t i = 0; i < backed / 64; ++i) {
+    for (uint64_t bits = claimed_slots(ledger, i, std::memory_order_seq_cst); bits != 0;
+         bits &= bits - 1) {
+      visit(i * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
+}
+
+// Calls visit(uint32_t device) for each device that is used.
+template <typename Visit>
+void for_each_device(const Ledger& ledger, Visit visit) {
+  for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    if (is_used(ledger.devices[i])) visit(i);
+  }
 }
 
 // FNV-1a.

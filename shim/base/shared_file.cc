@@ -26,11 +26,10 @@ Name folder_of(std::string_view path) {
   return Name(path.substr(0, slash == 0 ? 1 : slash));
 }
 
-int fill(int fd, size_t size, const void* header, size_t header_size) {
+int fill(int fd, SharedFileSize size, const void* header, size_t header_size) {
   if (fchmod(fd, kSharedFileMode) != 0) return errno;  // the umask must not lock out other users
-  if (const int failed = posix_fallocate(fd, 0, static_cast<off_t>(size)); failed != 0) {
-    return failed;
-  }
+  if (ftruncate(fd, static_cast<off_t>(size.whole)) != 0) return errno;
+  if (const int failed = back_shared_file(fd, 0, size.backed); failed != 0) return failed;
   const ssize_t written = pwrite(fd, header, header_size, 0);
   return written == static_cast<ssize_t>(header_size) ? 0 : written < 0 ? errno : ENOSPC;
 }
@@ -52,7 +51,8 @@ int make_named(const char* path, Name& name) {
 
 }  // namespace
 
-int make_shared_file(const char* path, size_t size, const void* header, size_t header_size) {
+int make_shared_file(const char* path, SharedFileSize size, const void* header,
+                     size_t header_size) {
   if (std::string_view(path).size() > kLongestSharedPath) return ENAMETOOLONG;
   Name temporary;  // empty: the file has no name yet
   int fd = open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
@@ -73,6 +73,15 @@ int make_shared_file(const char* path, size_t size, const void* header, size_t h
   }
   if (!temporary.empty()) unlink(temporary.c_str());
   ::close(fd);
+  return code;
+}
+
+int back_shared_file(int fd, size_t offset, size_t size) {
+  const HeldSignals held;  // one that is pending interrupts it before it has done anything
+  int code = 0;
+  do {
+    code = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(size));
+  } while (code == EINTR);
   return code;
 }
 

@@ -43,11 +43,12 @@ void settle_freed_exports(Process& process) {
     return coarse_now_ms() >=
            process.overhead[device_index].read_again_ms.load(std::memory_order_relaxed);
   };
-  for (int i = 0; i < static_cast<int>(layout::kMaxDevices); ++i) {
-    if (process.ledger.exported_by_self(i) == 0 || !is_due(i)) continue;
+  layout::for_each_device(*process.ledger.map(), [&](uint32_t device) {
+    const int i = static_cast<int>(device);
+    if (process.ledger.exported_by_self(i) == 0 || !is_due(i)) return;
     const OverheadLock lock(process);
     if (process.overhead[i].exported > 0 && is_due(i)) reconcile_overhead(lock, i);
-  }
+  });
 }
 
 void release_overhead(Process& process, int device_index, uint64_t units) {

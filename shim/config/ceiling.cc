@@ -1,6 +1,8 @@
 // Reads the ceiling file; see ceiling.h.
 #include "shim/config/ceiling.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "shim/config/trusted_file.h"
@@ -8,9 +10,11 @@
 namespace fracgpu {
 namespace {
 
-// The items of the ceiling file joined by commas: comments and blank lines left out.
-Text<4096> items_of(std::string_view file) {
-  Text<4096> items;
+// The items of the ceiling file joined by commas, in the file's place: comments and blank lines
+// left out.
+std::string_view join_items(TrustedText& text) {
+  std::string_view file = text.view();
+  size_t size = 0;
   while (!file.empty()) {
     const size_t newline = std::min(file.find('\n'), file.size());
     std::string_view line = file.substr(0, newline);
@@ -20,9 +24,11 @@ Text<4096> items_of(std::string_view file) {
       line.remove_suffix(1);
     }
     if (line.find_first_not_of(" \t") == line.npos) continue;
-    items.append("{}{}", items.empty() ? "" : ",", line);
+    if (size > 0) text.bytes[size++] = ',';
+    memmove(text.bytes + size, line.data(), line.size());
+    size += line.size();
   }
-  return items;
+  return {text.bytes, size};
 }
 
 }  // namespace
@@ -32,7 +38,7 @@ bool read_ceiling(const char* path, Limits& ceiling, Message& error) {
   TrustedText text;
   if (!read_trusted_file(path, text, error)) return false;
   Message why;
-  if (ceiling.parse(items_of(text.view()).view(), why)) return true;
+  if (ceiling.parse(join_items(text), why)) return true;
   error.format("{}: {}", path, why.view());
   return false;
 }

@@ -138,7 +138,7 @@ bool Limits::parse_item(std::string_view text, Message& error) {
     }
   }
   if (!parse_amount(text, item.amount, error)) return false;
-  for (int i = 0; i < count_; ++i) {
+  for (size_t i = 0; i < count_; ++i) {
     if (item.selector.same_as(items_[i].selector)) {
       error.format("memory limit gives {} twice; {}",
                    item.selector.kind == Selector::Kind::any ? "the limit for all devices"
@@ -151,7 +151,7 @@ bool Limits::parse_item(std::string_view text, Message& error) {
     error.format("memory limit has more than {} items", kMaxItems);
     return false;
   }
-  items_[count_++] = item;
+  items_.make(count_++, item);
   return true;
 }
 
@@ -171,7 +171,7 @@ bool Limits::parse(std::string_view text, Message& error) {
 
 uint64_t Limits::cap_for(const DeviceName& device, uint64_t physical) const {
   uint64_t general = UINT64_MAX, specific = UINT64_MAX;
-  for (int i = 0; i < count_; ++i) {
+  for (size_t i = 0; i < count_; ++i) {
     const Item& item = items_[i];
     if (!item.selector.selects(device)) continue;
     uint64_t& cap = item.selector.kind == Selector::Kind::any ? general : specific;
@@ -181,7 +181,7 @@ uint64_t Limits::cap_for(const DeviceName& device, uint64_t physical) const {
 }
 
 bool Limits::selects_by(Selector::Kind kind) const {
-  for (int i = 0; i < count_; ++i) {
+  for (size_t i = 0; i < count_; ++i) {
     if (items_[i].selector.kind == kind) return true;
   }
   return false;

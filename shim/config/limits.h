@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/base/lazy_array.h"
 #include "shim/base/text.h"
 #include "shim/config/device_name.h"
 
@@ -50,7 +51,7 @@ class Limits {
   // The first selector that `exists(const Selector&)` knows no device for, or empty.
   template <typename Exists>
   std::string_view unknown_selector(Exists exists) const {
-    for (int i = 0; i < count_; ++i) {
+    for (size_t i = 0; i < count_; ++i) {
       const Selector& selector = items_[i].selector;
       if (selector.kind != Selector::Kind::any && !exists(selector)) return selector.text.view();
     }
@@ -65,9 +66,9 @@ class Limits {
   bool parse_item(std::string_view text, Message& error);
 
   // Twice as many as a tenant has devices.
-  static constexpr int kMaxItems = 32;
-  Item items_[kMaxItems];
-  int count_ = 0;
+  static constexpr int kMaxItems = 256;
+  LazyArray<Item, kMaxItems> items_;
+  size_t count_ = 0;
 };
 
 // Reads one amount, the right-hand side of the grammar above. False with `error` set if malformed.

@@ -14,7 +14,7 @@ namespace fracgpu {
 [[gnu::cold]] bool trusted_file_is_there(const char* path);
 
 struct TrustedText {
-  char bytes[4096];
+  char bytes[8192];
   size_t size = 0;
   std::string_view view() const { return {bytes, size}; }
 };

@@ -26,6 +26,7 @@ enum class Leases { fit, exceed, damaged };
 // by a process that counts itself in before it looks. A lease never comes of any of these. Only
 // with the lock held do leases not move from one cell to another while they are read.
 Leases leases_on(const layout::Ledger& ledger, uint32_t device) {
+  if (!layout::is_used(ledger.devices[device])) return Leases::fit;
   const uint64_t cap = ledger.devices[device].cap.load(kRelaxed);
   bool damaged = cap != layout::kNoCap && !is_codeword(cap);
   uint64_t leases = 0;
@@ -40,8 +41,8 @@ Leases leases_on(const layout::Ledger& ledger, uint32_t device) {
 
 std::string_view broken_row(const layout::Ledger& ledger, uint32_t device) {
   const layout::Device& row = ledger.devices[device];
-  if (row.cap.load(std::memory_order_acquire) == 0) return {};
-  if (device > 0 && ledger.devices[device - 1].cap.load(kRelaxed) == 0) {
+  if (!layout::is_used(row)) return {};
+  if (device > 0 && !layout::is_used(ledger.devices[device - 1])) {
     return "devices are appended without a gap";
   }
   if (row.key_check != layout::check_of(row.key)) return "every device's key has its check";
@@ -53,15 +54,22 @@ std::string_view broken_row(const layout::Ledger& ledger, uint32_t device) {
   return {};
 }
 
+bool is_claimed(const layout::Ledger& ledger, uint32_t slot) {
+  const uint64_t word = layout::claimed_slots(ledger, slot / 64, std::memory_order_seq_cst);
+  return (word >> (slot % 64) & 1) != 0;
+}
+
 // `Ledger::held` sums slots without asking which are claimed.
 std::string_view broken_slot(const layout::Ledger& ledger, uint32_t slot) {
-  const bool claimed =
-      (layout::claimed_slots(ledger, slot / 64, std::memory_order_seq_cst) >> (slot % 64) & 1) != 0;
-  const bool used = claimed && layout::slot_rank(slot) < layout::slots_used(ledger);
+  const bool claimed = is_claimed(ledger, slot);
+  const bool used = claimed && slot < layout::slots_used(ledger);
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
-    const uint64_t shared = ledger.sharing[device][slot].exported_and_imported.load(kRelaxed);
-    if (claimed && !is_codeword(shared)) return "what a claimed slot shares is a codeword";
-    if (!used && ledger.cells[device][slot].held_and_lease.load(kRelaxed) != 0) {
+    if (!layout::is_used(ledger.devices[device])) continue;
+    const layout::Cell& cell = ledger.cells[device][slot];
+    if (claimed && !is_codeword(cell.exported_and_imported.load(kRelaxed))) {
+      return "what a claimed slot shares is a codeword";
+    }
+    if (!used && cell.held_and_lease.load(kRelaxed) != 0) {
       return claimed ? "a slot behind those used holds nothing"
                      : "a slot that nobody has claimed holds nothing";
     }
@@ -86,7 +94,11 @@ std::string_view Ledger::check_invariants() const {
         return "a device's cap and the cells of claimed slots are codewords";
     }
   }
+  const uint64_t backed = layout::decode(ledger.slots_backed.load(kRelaxed));
+  if (backed > kMaxSlots) return "the number of slots that have memory is a codeword";
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    if (slot >= backed && is_claimed(ledger, slot)) return "every claimed slot has memory";
+    if (slot >= backed) continue;
     if (const auto broken = broken_slot(ledger, slot); !broken.empty()) return broken;
   }
   return {};
@@ -94,10 +106,10 @@ std::string_view Ledger::check_invariants() const {
 
 std::string_view Ledger::check_own_cells() const {
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
+    if (!layout::is_used(file_.map()->devices[device])) continue;
     const layout::Cell& cell = own_cell(static_cast<int>(device));
     const uint64_t held = held_of(cell.held_and_lease.load(kRelaxed));
-    const uint64_t exported = layout::exported_of(
-        file_.map()->sharing[device][slot_].exported_and_imported.load(kRelaxed));
+    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
     if (cell.overhead.load(kRelaxed) > held) return "the overhead is part of what is held";
     if (exported > held) return "what is exported is part of what is held";
     if (cell.peak.load(kRelaxed) < held) return "no less than is held was held at the peak";

@@ -86,7 +86,7 @@ int Ledger::find_device(const char* key) const {
   const layout::Ledger& ledger = *file_.map();
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     const layout::Device& row = ledger.devices[i];
-    if (row.cap.load(std::memory_order_acquire) == 0) continue;
+    if (!layout::is_used(row)) continue;
     if (strncmp(row.key, key, sizeof row.key) == 0) return static_cast<int>(i);
   }
   return -1;
@@ -95,7 +95,7 @@ int Ledger::find_device(const char* key) const {
 int Ledger::free_device_rows() const {
   return static_cast<int>(
       std::count_if(std::begin(file_.map()->devices), std::end(file_.map()->devices),
-                    [](const layout::Device& row) { return row.cap.load(kRelaxed) == 0; }));
+                    [](const layout::Device& row) { return !layout::is_used(row); }));
 }
 
 int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
@@ -113,12 +113,13 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
-    if (row.cap.load(kRelaxed) != 0) {
+    if (layout::is_used(row)) {
       // It may have been this very device, which would be given out a second time.
       if (row.key_check == layout::check_of(row.key)) continue;
       describe_damage(error);
       return -1;
     }
+    if (!back_device(i, lock, error)) return -1;
     memset(row.key, 0, sizeof row.key);
     strncpy(row.key, key, sizeof row.key - 1);
     row.key_check = layout::check_of(row.key);
@@ -336,17 +337,11 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
 // units, so that they do not run over into what is held.
 uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
-  const Cell* cells = ledger.cells[device];
+  const Cell* const cells = ledger.cells[device];
+  const Cell* const end = cells + layout::slots_used(ledger);
   uint64_t sum = 0;
-  for (uint32_t left = layout::slots_used(ledger); left > 0; ++cells) {
-    const uint32_t count = std::min(left, layout::kCellLines);
-    const Cell* const end = cells + size_t{count} * layout::kCellsPerLine;
-    left -= count;
 #pragma GCC unroll 8
-    for (const Cell* cell = cells; cell != end; cell += layout::kCellsPerLine) {
-      sum += cell->held_and_lease.load(kRelaxed);
-    }
-  }
+  for (const Cell* cell = cells; cell != end; ++cell) sum += cell->held_and_lease.load(kRelaxed);
   if (layout::is_codeword(sum)) [[likely]]
     return held_of(sum);
   return held_one_by_one(device);
@@ -410,16 +405,15 @@ void Ledger::note_peak(int device) const {
 }
 
 void Ledger::add_exported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported_and_imported.fetch_add(pack(units, 0), kRelaxed);
+  own_cell(device).exported_and_imported.fetch_add(pack(units, 0), kRelaxed);
 }
 
 void Ledger::drop_exported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
+  own_cell(device).exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
 }
 
 uint64_t Ledger::exported_by_self(int device) const {
-  return layout::exported_of(
-      file_.map()->sharing[device][slot_].exported_and_imported.load(kRelaxed));
+  return layout::exported_of(own_cell(device).exported_and_imported.load(kRelaxed));
 }
 
 uint64_t Ledger::imported_by_all(int device) const {
@@ -428,7 +422,7 @@ uint64_t Ledger::imported_by_all(int device) const {
   layout::for_each_live(ledger, [&](uint32_t slot) {
     // Read first: what is no longer under way is in the sum.
     sum += ledger.slots[slot].importing.load() != 0 ? layout::kMaxUnits : 0;
-    sum += layout::imported_of(ledger.sharing[device][slot].exported_and_imported.load());
+    sum += layout::imported_of(ledger.cells[device][slot].exported_and_imported.load());
   });
   return sum;
 }
@@ -438,11 +432,11 @@ void Ledger::note_export(uint64_t hash) {
 }
 
 void Ledger::add_imported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported_and_imported.fetch_add(pack(0, units), kRelaxed);
+  own_cell(device).exported_and_imported.fetch_add(pack(0, units), kRelaxed);
 }
 
 void Ledger::drop_imported(int device, uint64_t units) {
-  file_.map()->sharing[device][slot_].exported_and_imported.fetch_sub(pack(0, units), kRelaxed);
+  own_cell(device).exported_and_imported.fetch_sub(pack(0, units), kRelaxed);
 }
 
 void Ledger::begin_import() {
@@ -460,8 +454,7 @@ void Ledger::set_overhead(int device, uint64_t units) {
 void Ledger::set_allocations(int device, uint64_t number) {
   const auto now = static_cast<uint32_t>(unix_now_ms() / 1000);
   const auto most = std::min<uint64_t>(number, UINT32_MAX);
-  file_.map()->allocations[device][slot_].time_and_count.store(uint64_t{now} << 32 | most,
-                                                               kRelaxed);
+  own_cell(device).time_and_allocations.store(uint64_t{now} << 32 | most, kRelaxed);
   const uint64_t held = std::min(held_by_self(device), kMaxUnits);
   const uint64_t overhead = std::min<uint64_t>(held, own_cell(device).overhead.load(kRelaxed));
   publish_below_[device].store(pack(overhead + (held - overhead) / 2, 0), kRelaxed);

@@ -16,6 +16,8 @@
 //   may still take what nobody claims, but no lease grows.
 // - Liveness: a process holds an OFD lock on its slot's byte through a mapping. The kernel drops it
 //   when the process ends in whatever way. Then anybody may reap: zero the cells, free the slot.
+// - Memory: the file is sparse. What a device or 64 more slots need is given memory, and zeroed,
+//   under the lock, before the row or the slot can be seen. A full /dev/shm refuses it there.
 // - Overdraft: a driver may take more than was reserved. It is charged in any case, all leases are
 //   revoked, and nothing is granted until what is held fits the cap again.
 //
@@ -198,7 +200,7 @@ class Ledger {
     if (alive_only) return held_by_living(device);
     const layout::Ledger& ledger = *file_.map();
     // Many tenants are one process.
-    const layout::Cell& first = ledger.cells[device][layout::slot_order(0)];
+    const layout::Cell& first = ledger.cells[device][0];
     return layout::slots_used(ledger) == 1
                ? layout::held_of(first.held_and_lease.load(std::memory_order_relaxed))
                : held_by_all(device);
@@ -235,6 +237,7 @@ class Ledger {
   // - A device's cap and the cells of claimed slots are codewords.
   // - The sum of the leases is at most the cap. What is held may be above it; see charge_taken.
   // - A slot that nobody has claimed, or that lies behind those used, holds nothing.
+  // - Every claimed slot has memory.
   std::string_view check_invariants() const;
 
   // The same of this process's own cells, which hold while no thread of it is in a call: the
@@ -286,6 +289,8 @@ class Ledger {
   // False, at once, while another one that joins does it: 64 that start where 64 have died would
   // otherwise ask 64 times about each.
   bool reap_dead_for_all_who_join();
+  bool back_slots(uint32_t slot, const GrowLock& lock, Message& error);
+  bool back_device(uint32_t device, const GrowLock& lock, Message& error);
   void wipe_slot(uint32_t slot);
   void note_slots_used();
   bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);

@@ -55,6 +55,8 @@ LedgerFile::Result fail(Message& error, const char* what, std::string_view path,
   return LedgerFile::Result::failed;
 }
 
+constexpr size_t kPage = 4096;
+
 // What fstat says, in the one form that does not need glibc 2.33's new symbol.
 bool status_of(int fd, struct statx& out) {
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &out) == 0;
@@ -79,11 +81,14 @@ int make_file(const char* path, const char* tenant) {
   header.max_slots = layout::kMaxSlots;
   header.created_unix_s = unix_now_ms() / 1000;
   strncpy(header.tenant, tenant, sizeof header.tenant - 1);
-  // Up to the devices' rows nothing but the bitmap of unclaimed slots is not zero at first.
-  char start[offsetof(layout::Ledger, devices)] = {};
+  // What is not zero at first ends with the bitmap of unclaimed slots.
+  char start[offsetof(layout::Ledger, refusals)] = {};
   memcpy(start, &header, sizeof header);
+  const uint64_t slots_backed = layout::encode(layout::kSlotsPerPage);
+  memcpy(start + offsetof(layout::Ledger, slots_backed), &slots_backed, sizeof slots_backed);
   memset(start + offsetof(layout::Ledger, unclaimed), 0xff, sizeof(layout::Ledger::unclaimed));
-  return make_shared_file(path, sizeof(layout::Ledger), start, sizeof start);
+  return make_shared_file(path, {.whole = sizeof(layout::Ledger), .backed = layout::kBackedAtFirst},
+                          start, sizeof start);
 }
 
 }  // namespace
@@ -177,7 +182,7 @@ LedgerFile::Result LedgerFile::open_existing(const char* tenant, Access access, 
 
 void LedgerFile::close() {
   if (map_ != nullptr) munmap(map_, sizeof(layout::Ledger));
-  if (life_ != nullptr) munmap(life_, sizeof(layout::Ledger));
+  if (life_ != nullptr) munmap(life_, kPage);
   map_ = nullptr;
   life_ = nullptr;
 }
@@ -224,19 +229,26 @@ bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
   if (fd < 0) return false;
   // What counts is that a mapping holds the description, whose last use ends the lock. Nobody reads
   // through this one, so it costs addresses alone.
-  void* life = mmap(nullptr, sizeof(layout::Ledger), PROT_READ, MAP_SHARED, fd, 0);
+  void* life = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0);
   struct flock lock = byte_lock(F_WRLCK, layout::lock_offset(slot));
-  const bool locked = life != MAP_FAILED &&
-                      madvise(life, sizeof(layout::Ledger), MADV_DONTFORK) == 0 &&
+  const bool locked = life != MAP_FAILED && madvise(life, kPage, MADV_DONTFORK) == 0 &&
                       fcntl(fd, F_OFD_SETLK, &lock) == 0;
   if (locked) {
     life_ = life;
   } else {
     error.format("cannot lock slot {} of the ledger {}: errno {}", slot, path_.view(), errno);
-    if (life != MAP_FAILED) munmap(life, sizeof(layout::Ledger));
+    if (life != MAP_FAILED) munmap(life, kPage);
   }
   ::close(fd);
   return locked;
+}
+
+bool LedgerFile::back(int fd, const void* part, size_t size, Message& error) const {
+  const auto offset =
+      static_cast<size_t>(static_cast<const char*>(part) - reinterpret_cast<const char*>(map_));
+  const int code = back_shared_file(fd, offset, size);
+  if (code != 0) fail(error, "extend", path_.view(), code);
+  return code == 0;
 }
 
 bool LedgerFile::slot_is_alive(int fd, uint32_t slot) {

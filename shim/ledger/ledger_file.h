@@ -53,6 +53,10 @@ class LedgerFile {
   // killed. Not inherited by fork, not dropped by closefrom. False when somebody holds the byte.
   bool lock_slot_for_life(uint32_t slot, Message& error);
 
+  // Gives `size` bytes of the mapped ledger memory, from `part` on, that nobody has touched yet.
+  // False with `error` set where there is none. `fd` comes from reopen().
+  bool back(int fd, const void* part, size_t size, Message& error) const;
+
   // Whether some live process holds the slot. `fd` comes from reopen().
   static bool slot_is_alive(int fd, uint32_t slot);
   static bool any_slot_is_alive(int fd, uint32_t first = 0, uint32_t end = layout::kMaxSlots);

@@ -55,10 +55,11 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
   if (is_replaced) return DriverRelease::released;
   bool is_awaited = false;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
+    if (!layout::is_used(ledger.devices[i])) continue;
     // What it imported lives as long as the rest of what it has.
-    const uint64_t held_here = held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed));
-    if (held_here == 0 &&
-        layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0) {
+    const layout::Cell& cell = ledger.cells[i][slot];
+    const uint64_t held_here = held_of(cell.held_and_lease.load(kRelaxed));
+    if (held_here == 0 && layout::imported_of(cell.exported_and_imported.load(kRelaxed)) == 0) {
       continue;
     }
     char key[layout::kNameBytes];
@@ -88,19 +89,19 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
 bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bool& freed) {
   layout::Ledger& ledger = *file_.map();
   bool any = false;
-  for (uint32_t i = 0; i < kMaxDevices; ++i) {
-    auto& word = ledger.cells[i][slot].held_and_lease;
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    layout::Cell& cell = ledger.cells[device][slot];
+    auto& word = cell.held_and_lease;
     const uint64_t held = held_of(word.load(kRelaxed));
-    const uint64_t exported =
-        layout::exported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed));
-    const uint64_t kept = std::min({held, exported, imported[i], kMaxUnits});
-    imported[i] -= kept;
+    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
+    const uint64_t kept = std::min({held, exported, imported[device], kMaxUnits});
+    imported[device] -= kept;
     freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
     any = any || kept > 0;
     word.store(pack(kept, kept), kRelaxed);
-    ledger.cells[i][slot].overhead.store(0, kRelaxed);
-    ledger.allocations[i][slot].time_and_count.store(0, kRelaxed);
-  }
+    cell.overhead.store(0, kRelaxed);
+    cell.time_and_allocations.store(0, kRelaxed);
+  });
   ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
   return any;
 }
@@ -162,11 +163,10 @@ bool Ledger::reap_dead(int fd) {
     if (is_gone(slot)) return;
     // Read first: what is no longer under way is in the sum.
     const bool unknown = ledger.slots[slot].importing.load() != 0;
-    for (uint32_t i = 0; i < kMaxDevices; ++i) {
-      imported[i] +=
-          unknown ? kMaxUnits
-                  : layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load());
-    }
+    layout::for_each_device(ledger, [&](uint32_t device) {
+      const uint64_t word = ledger.cells[device][slot].exported_and_imported.load();
+      imported[device] += unknown ? kMaxUnits : layout::imported_of(word);
+    });
   });
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {

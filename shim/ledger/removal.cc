@@ -15,6 +15,7 @@
 namespace fracgpu {
 namespace {
 
+using layout::for_each_device;
 using layout::for_each_live;
 using layout::kMaxDevices;
 using layout::kMaxSlots;
@@ -22,8 +23,8 @@ using layout::kMaxSlots;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // How long what a dead tenant was refused may be explained, and a name that somebody chose is
-// expected to come again: as long as a person takes to ask why. A file that stays costs 612 KiB of
-// host memory.
+// expected to come again: as long as a person takes to ask why. A file that stays costs 64 KiB of
+// host memory or more.
 constexpr uint64_t kRemembered_s = 600;
 
 // A sweep looks at so many ledgers and stops after so long, since a program waits for it. One look
@@ -50,7 +51,9 @@ bool is_remembered(const LedgerFile& file, uint64_t now_s) {
   }
   if (!is_made_up(file.tenant())) {
     last_s = std::max(last_s, ledger.header.created_unix_s);
-    for (const layout::Slot& slot : ledger.slots) last_s = std::max(last_s, slot.claimed_unix_s);
+    for (uint32_t slot = 0; slot < layout::slots_backed(ledger); ++slot) {
+      last_s = std::max(last_s, ledger.slots[slot].claimed_unix_s);
+    }
   }
   return now_s < last_s + kRemembered_s;
 }
@@ -70,11 +73,11 @@ bool Ledger::nobody_holds_anything() const {
   const layout::Ledger& ledger = *file_.map();
   bool nothing = true;
   for_each_live(ledger, [&](uint32_t slot) {
-    for (uint32_t i = 0; i < kMaxDevices; ++i) {
-      nothing =
-          nothing && layout::held_of(ledger.cells[i][slot].held_and_lease.load(kRelaxed)) == 0 &&
-          layout::imported_of(ledger.sharing[i][slot].exported_and_imported.load(kRelaxed)) == 0;
-    }
+    for_each_device(ledger, [&](uint32_t device) {
+      const layout::Cell& cell = ledger.cells[device][slot];
+      nothing = nothing && layout::held_of(cell.held_and_lease.load(kRelaxed)) == 0 &&
+                layout::imported_of(cell.exported_and_imported.load(kRelaxed)) == 0;
+    });
   });
   return nothing;
 }
@@ -89,12 +92,12 @@ void Ledger::leave_for_good(uint64_t now_s) {
     return;
   }
   // Other threads of this process may be reserving within its leases still.
-  for (auto& cells : file_.map()->cells) {
-    uint64_t word = cells[slot_].held_and_lease.load(kRelaxed);
-    while (layout::held_of(word) == 0 &&
-           !cells[slot_].held_and_lease.compare_exchange_weak(word, 0, kRelaxed)) {
+  for_each_device(*file_.map(), [&](uint32_t device) {
+    auto& own = own_cell(static_cast<int>(device)).held_and_lease;
+    uint64_t word = own.load(kRelaxed);
+    while (layout::held_of(word) == 0 && !own.compare_exchange_weak(word, 0, kRelaxed)) {
     }
-  }
+  });
   if (nobody_holds_anything() && file_.is_current()) unlink(file_.path());
 }
 

@@ -97,17 +97,16 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
   });
   if (alone && !file_.is_made()) {
     // Nobody relies any more on what is written here, so nothing of it is worth trusting.
+    // Where more slots had memory, and where devices had, it is zeroed for the next ones.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
-    memset(static_cast<void*>(ledger.slots), 0, sizeof ledger.slots);
-    memset(static_cast<void*>(ledger.cells), 0, sizeof ledger.cells);
-    memset(static_cast<void*>(ledger.sharing), 0, sizeof ledger.sharing);
-    memset(static_cast<void*>(ledger.allocations), 0, sizeof ledger.allocations);
+    memset(static_cast<void*>(ledger.slots), 0, layout::kSlotsPerPage * sizeof(layout::Slot));
     memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
+    ledger.slots_backed.store(layout::encode(layout::kSlotsPerPage), kOrdered);
   }
-  for (uint32_t rank = 0; rank < kMaxSlots; ++rank) {
-    const uint32_t slot = layout::slot_order(rank);
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
     if (is_marked(ledger, slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;
+    if (!back_slots(slot, lock, error)) return false;
     if (!file_.lock_slot_for_life(slot, error)) return false;
     wipe_slot(slot);
     layout::Slot& owner = ledger.slots[slot];
@@ -129,25 +128,63 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
   return false;
 }
 
+// With the lock held, before a slot is claimed: gives memory to its page of slots and to their
+// cells where it has none yet. Who dies in between has left memory that nobody needs.
+bool Ledger::back_slots(uint32_t slot, const GrowLock& lock, Message& error) {
+  layout::Ledger& ledger = *file_.map();
+  constexpr uint32_t kCount = layout::kSlotsPerPage;
+  const uint64_t backed = layout::decode(ledger.slots_backed.load(kRelaxed));
+  if (slot < backed && backed <= kMaxSlots) return true;
+  if (slot != backed) {
+    describe_damage(error);
+    return false;
+  }
+  if (!file_.back(lock.fd(), ledger.slots + slot, kCount * sizeof(layout::Slot), error))
+    return false;
+  memset(static_cast<void*>(ledger.slots + slot), 0, kCount * sizeof(layout::Slot));
+  bool all = true;
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    layout::Cell* const cells = ledger.cells[device] + slot;
+    all = all && file_.back(lock.fd(), cells, kCount * sizeof *cells, error);
+    if (all) memset(static_cast<void*>(cells), 0, kCount * sizeof *cells);
+  });
+  if (all) ledger.slots_backed.store(layout::encode(slot + kCount), kOrdered);
+  return all;
+}
+
+// The same before a device's row is used, for the cells of all slots that have memory.
+bool Ledger::back_device(uint32_t device, const GrowLock& lock, Message& error) {
+  layout::Ledger& ledger = *file_.map();
+  const uint64_t backed = layout::decode(ledger.slots_backed.load(kRelaxed));
+  if (backed > kMaxSlots) {
+    describe_damage(error);
+    return false;
+  }
+  layout::Cell* const cells = ledger.cells[device];
+  if (!file_.back(lock.fd(), cells, backed * sizeof *cells, error)) return false;
+  memset(static_cast<void*>(cells), 0, backed * sizeof *cells);
+  return true;
+}
+
 // With the lock held, whenever a slot was marked or unmarked. Who dies in between has left a slot
 // out that holds nothing yet, or one in that holds nothing any more.
 void Ledger::note_slots_used() {
   layout::Ledger& ledger = *file_.map();
   uint32_t used = 0;
-  for_each_live(ledger, [&](uint32_t slot) { used = std::max(used, layout::slot_rank(slot) + 1); });
+  for_each_live(ledger, [&](uint32_t slot) { used = slot + 1; });
   ledger.slots_used.store(layout::encode(used), std::memory_order_release);
 }
 
-// Also in rows that no device has: what a damaged ledger says there would be this process's.
 void Ledger::wipe_slot(uint32_t slot) {
   layout::Ledger& ledger = *file_.map();
-  for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
-    ledger.cells[i][slot].held_and_lease.store(0, kRelaxed);
-    ledger.cells[i][slot].peak.store(0, kRelaxed);
-    ledger.cells[i][slot].overhead.store(0, kRelaxed);
-    ledger.sharing[i][slot].exported_and_imported.store(0, kRelaxed);
-    ledger.allocations[i][slot].time_and_count.store(0, kRelaxed);
-  }
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    layout::Cell& cell = ledger.cells[device][slot];
+    cell.held_and_lease.store(0, kRelaxed);
+    cell.peak.store(0, kRelaxed);
+    cell.overhead.store(0, kRelaxed);
+    cell.exported_and_imported.store(0, kRelaxed);
+    cell.time_and_allocations.store(0, kRelaxed);
+  });
   ledger.slots[slot].orphaned.store(0, kRelaxed);
   ledger.slots[slot].importing.store(0, kRelaxed);
 }

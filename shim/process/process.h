@@ -5,10 +5,13 @@
 // Where no cap is configured nothing is made and every hook passes straight through.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 
 #include "shim/base/fork_page.h"
+#include "shim/base/lazy_array.h"
 #include "shim/base/report.h"
 #include "shim/base/sleep_lock.h"
 #include "shim/base/spin_lock.h"
@@ -168,10 +171,10 @@ class Process {
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
-  BlockCache blocks[layout::kMaxDevices][BlockCache::kPools];
+  LazyArray<std::array<BlockCache, BlockCache::kPools>, layout::kMaxDevices> blocks;
   LingeringChunks lingering;
-  Configuration configuration;  // written by the constructor alone
-  Overhead overhead[layout::kMaxDevices];
+  Configuration configuration;                        // written by the constructor alone
+  LazyArray<Overhead, layout::kMaxDevices> overhead;  // by the device index
   // Counters that any thread changes, without a lock.
   std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
   std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks with linear memory
@@ -215,7 +218,9 @@ class Process {
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
   SleepLock joining_;
   SleepLock registering_;
-  bool told_unknown_selector_ = false;  // under registering_
+  // Under registering_.
+  bool told_unknown_selector_ = false;
+  std::bitset<layout::kMaxDevices> is_registered_;  // has its `blocks` and `overhead`
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
 };

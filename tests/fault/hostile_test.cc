@@ -72,10 +72,12 @@ class Victim {
   // device's row. None in the header, after which the file is no ledger to those who open it.
   void flip(std::mt19937& random) {
     const size_t live = offsetof(layout::Ledger, live) / 8;
-    const size_t all = sizeof(layout::Ledger) / 8 - live;
+    // With the cells of the first device's first slots; behind those nearly all is empty.
+    const size_t all = (offsetof(layout::Ledger, cells) + 4096) / 8 - live;
     const size_t device = offsetof(layout::Ledger, devices) / 8;
     const size_t cells = offsetof(layout::Ledger, cells) / 8;
-    const size_t slot = layout::slot_order(random() % 4);
+    const size_t refusals = offsetof(layout::Ledger, refusals) / 8;
+    const size_t slot = random() % 4;
     switch (random() % 6) {
       case 0:
         return flip(live + random() % all, random() % 64);
@@ -86,12 +88,9 @@ class Victim {
       case 3:
         return flip(device + random() % 8, random() % 64);
       case 4:
-        return flip(
-            offsetof(layout::Ledger, refusals) / 8 +
-                random() % ((sizeof(layout::Ledger) - offsetof(layout::Ledger, refusals)) / 8),
-            random() % 64);
+        return flip(refusals + random() % (device - refusals), random() % 64);
       default:
-        return flip(cells + slot * 2, 32 + random() % 20);
+        return flip(cells + slot * sizeof(layout::Cell) / 8, 32 + random() % 20);
     }
   }
 

@@ -239,10 +239,12 @@ TEST(Life, HostReaderTellsHostPids) {
   Member here;
   ASSERT_TRUE(here.join(tenant, kCap));
   const auto told = [&] {
-    for (const layout::Slot& slot : here.ledger->map()->slots) {
-      if (slot.host_pid.load() == static_cast<uint32_t>(host_pid)) return true;
-    }
-    return false;
+    const layout::Ledger& map = *here.ledger->map();
+    bool found = false;
+    layout::for_each_live(map, [&](uint32_t slot) {
+      found = found || map.slots[slot].host_pid.load() == static_cast<uint32_t>(host_pid);
+    });
+    return found;
   };
   EXPECT_FALSE(told()) << "from inside nobody can know it";
   const std::string command = std::string(TEST_FRACGPU) + " status --json " + tenant.name();

@@ -155,6 +155,13 @@ std::vector<Operation> comings_and_goings() {
   return {
       {"join", settled, {}, joined},
       {"join that makes the file", {}, {}, joined},
+      {"join that gives slots memory",
+       [](World& world) {
+         settled(world);
+         world.crowd(layout::kSlotsPerPage - 1);
+       },
+       {},
+       joined},
       {"join that reaps",
        [](World& world) {
          settled(world);

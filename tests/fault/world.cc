@@ -35,6 +35,14 @@ void World::settle(uint64_t survivor_holds) {
   if (!join(*survivor_, device_) || !survivor_->reserve(device_, holds_, refusal)) _exit(99);
 }
 
+void World::crowd(uint32_t slots) {
+  for (uint32_t i = 0; i < slots; ++i) {
+    int device = -1;
+    crowd_.push_back(std::make_unique<Ledger>());
+    if (!join(*crowd_.back(), device)) _exit(99);
+  }
+}
+
 void World::die(int slots, const std::function<void(Ledger&, int)>& body) {
   const pid_t child = fork();
   if (child == 0) {

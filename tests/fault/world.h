@@ -29,6 +29,9 @@ class alignas(4096) World {
   // Joins the tenant with the survivor, which reserves `survivor_holds`.
   void settle(uint64_t survivor_holds);
 
+  // So many others join and stay, holding nothing.
+  void crowd(uint32_t slots);
+
   // The survivor gave back what it held above this.
   void set_holding(uint64_t units) { holds_ = units; }
 
@@ -60,6 +63,7 @@ class alignas(4096) World {
   ProcessIdentity identity_ = ProcessIdentity::of_self();
   std::optional<Ledger> victim_{std::in_place};
   std::optional<Ledger> survivor_;
+  std::vector<std::unique_ptr<Ledger>> crowd_;
   uint64_t holds_ = 0;  // by the survivor
   int device_ = 0;
 };

@@ -1,5 +1,8 @@
 // Which of the machine's devices a device of AMD's runtime is: in containers that are left some of
-// them, where KFD's order is not that of the bus ids, and among more than a ledger has rows for.
+// them, where KFD's order is not that of the bus ids, and among 64.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "sim/node/container.h"
 #include "tests/integration/amd_tools.h"
 
@@ -156,8 +159,7 @@ TEST_F(AmdApuUnderflow, ACountAboveTheDeviceIsNoCharge) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
 }
 
-// Eight MI300X, each divided into eight: more than a tenant's ledger has rows for, and more than
-// most processes are shown.
+// Eight MI300X, each divided into eight: more than most processes are shown.
 class AmdManyDevices : public AmdTools {
  protected:
   AmdManyDevices() : AmdTools("8xmi300x-cpx-nps1") {}
@@ -196,21 +198,40 @@ TEST_F(AmdManyDevices, WhoSeesAllOfThemMayUseAnyOfThem) {
   EXPECT_EQ(field(lines[1], "rc="), 0) << lines[1];
   EXPECT_NE(field(lines[2], "rc="), 0) << lines[2];
   for (const int dev : {20, 63}) expect_books_agree(program->pid(), "of all", dev);
-  EXPECT_EQ(rows(), 2);
+  EXPECT_EQ(rows(), 64) << "what the runtime takes of each is charged";
+}
+
+// Writes rows of devices into a ledger, as the published layout has them, until `left` are free.
+void fill_rows(const std::string& path, uint32_t left) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  for (uint32_t row = 1; row < layout::kMaxDevices - left; ++row) {
+    char bytes[sizeof(layout::Device)] = {};
+    snprintf(bytes, layout::kNameBytes, "GPU-fill-%u", row);
+    char key[layout::kNameBytes];
+    memcpy(key, bytes, sizeof key);
+    const uint64_t cap = layout::kNoCap, check = layout::check_of(key);
+    memcpy(bytes + offsetof(layout::Device, cap), &cap, sizeof cap);
+    memcpy(bytes + offsetof(layout::Device, key_check), &check, sizeof check);
+    const auto at = static_cast<off_t>(offsetof(layout::Ledger, devices) + row * sizeof bytes);
+    ASSERT_EQ(pwrite(fd, bytes, sizeof bytes, at), static_cast<ssize_t>(sizeof bytes));
+  }
+  close(fd);
 }
 
 TEST_F(AmdManyDevices, AFullTableRefusesTheNextDeviceAlone) {
-  std::string commands;
-  for (int i = 0; i < 17; ++i) commands += " hsa " + std::to_string(i) + " 8MiB";
-  const Outcome outcome = hip("64MiB", commands + " hsa 15 8MiB hsa 16 8MiB hsa 0 8MiB");
-  for (int i = 0; i < 16; ++i) EXPECT_EQ(field(line_of(outcome.out, "hsa", i), "rc="), 0) << i;
-  EXPECT_NE(field(line_of(outcome.out, "hsa", 16), "rc="), 0);
-  EXPECT_EQ(field(line_of(outcome.out, "hsa", 17), "rc="), 0);
-  EXPECT_NE(field(line_of(outcome.out, "hsa", 18), "rc="), 0);
-  EXPECT_EQ(field(line_of(outcome.out, "hsa", 19), "rc="), 0);
-  EXPECT_NE(outcome.err.find("no row left for device " + key(16)), std::string::npos)
-      << outcome.err;
+  Environment one = {{"ROCR_VISIBLE_DEVICES", "0"}, {"FRACGPU_TENANT", tenant_}};
+  auto first = start("64MiB", "hsa 0 8MiB wait", one);
+  ASSERT_EQ(first->read_until_ready().size(), 1u);
+  fill_rows(ledger_path(), 1);
+  const Outcome outcome =
+      hip("64MiB", "hsa 0 8MiB hsa 1 8MiB hsa 2 8MiB hsa 1 8MiB hsa 2 8MiB hsa 0 8MiB");
+  for (const int call : {0, 1, 3, 5}) {
+    EXPECT_EQ(field(line_of(outcome.out, "hsa", call), "rc="), 0) << call << outcome.err;
+  }
+  for (const int call : {2, 4}) EXPECT_NE(field(line_of(outcome.out, "hsa", call), "rc="), 0);
+  EXPECT_NE(outcome.err.find("no row left for device " + key(2)), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("GPU allocations are refused"), std::string::npos) << outcome.err;
+  first->finish();
 }
 
 }  // namespace

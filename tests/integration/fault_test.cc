@@ -93,7 +93,7 @@ TEST_F(BadInputTest, UnusableDevShm) {
     return run({"unshare", "-m", "sh", "-c", script}, capped("8GiB"));
   };
   expect_refused(
-      in_private_mounts(prepare + "mount -t tmpfs -o size=64k none /dev/shm" + start + go),
+      in_private_mounts(prepare + "mount -t tmpfs -o size=32k none /dev/shm" + start + go),
       "no space left");
   expect_refused(in_private_mounts(prepare + "mount -t tmpfs -o size=1m none /dev/shm" + start +
                                    " && mount -o remount,ro /dev/shm" + go),

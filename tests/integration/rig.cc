@@ -62,7 +62,9 @@ int LedgerView::row(const std::string& uuid) const {
 template <typename Visit>
 void LedgerView::for_each_cell(const std::string& uuid, pid_t pid, Visit visit) const {
   const int device = row(uuid);
-  for (uint32_t slot = 0; device >= 0 && slot < layout::kMaxSlots; ++slot) {
+  // The others' pages have no memory, and to look there would give them some.
+  const uint64_t backed = device >= 0 ? ledger_->slots_backed.load() / 3 : 0;
+  for (uint32_t slot = 0; slot < backed; ++slot) {
     if (pid != 0 && ledger_->slots[slot].pid != static_cast<uint32_t>(pid)) continue;
     const bool live = (ledger_->live[slot / 64].load() >> (slot % 64) & 1) != 0;
     const bool unclaimed = (ledger_->unclaimed[slot / 64].load() >> (slot % 64) & 1) != 0;

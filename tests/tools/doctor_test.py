@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from machine import BUILD, CLIENT, COMMAND, GIB, HIP_PROGRAM, LIBRARY, Machine, main, one_line
-from made_ledger import SLOT_AT, ledger, live_in
+from made_ledger import DEVICE_AT, SLOT_AT, ledger, live_in
 
 
 class Page:
@@ -125,8 +125,8 @@ def test_namespaces_and_shared_memory():
         checks = inside("-i", "-p", "-f", "--mount-proc", mount="-o size=64m")
         assert ("pid-namespace", "warn") in checks and ("ipc-namespace", "warn") in checks, checks
         assert "64.0 MiB free" in checks["ledger", "ok"], checks
-        assert "is full" in inside(mount="-o size=128k")["ledger", "fail"]
-        assert "nearly full" in inside(mount="-o size=1m")["ledger", "warn"]
+        assert "is full" in inside(mount="-o size=32k")["ledger", "fail"]
+        assert "nearly full" in inside(mount="-o size=512k")["ledger", "warn"]
         assert "no file can be made" in inside(mount="-o ro")["ledger", "fail"]
 
 
@@ -313,9 +313,9 @@ def test_damaged_ledgers_are_named():
         holder = m.start("run", "--memory", "8GiB", "--tenant", name, "--", CLIENT, "init", "retain", "wait")
         read_until_ready(holder)
         with open(m.ledger("t"), "r+b") as file:
-            file.seek(384 + 64)  # the first device's cap
+            file.seek(DEVICE_AT + 64)  # the first device's cap
             word = struct.unpack("<Q", file.read(8))[0]
-            file.seek(384 + 64)
+            file.seek(DEVICE_AT + 64)
             file.write(struct.pack("<Q", word ^ 1 << 30))
         page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": name})
         assert "ledger" in page.failed() and "of this tenant" in page.of("ledger", "fail")[0], page.checks

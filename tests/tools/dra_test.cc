@@ -115,7 +115,7 @@ TEST(ClaimTest, PartsOfOneDeviceAreOneCap) {
 TEST(ClaimTest, HasNoMoreDevicesThanATenant) {
   std::vector<Device> devices;
   std::string results;
-  for (int i = 0; i < 17; ++i) {
+  for (int i = 0; i < 129; ++i) {
     devices.push_back(two_gpus()[0]);
     devices.back().key += std::to_string(i);
     devices.back().name += std::to_string(i);
@@ -123,9 +123,9 @@ TEST(ClaimTest, HasNoMoreDevicesThanATenant) {
   }
   try {
     read_claim(allocated(results), "u-1", devices);
-    ADD_FAILURE() << "17 devices";
+    ADD_FAILURE() << "129 devices";
   } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("17 devices, and a tenant may use 16"),
+    EXPECT_NE(std::string(error.what()).find("129 devices, and a tenant may use 128"),
               std::string::npos)
         << error.what();
   }

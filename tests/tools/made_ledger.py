@@ -8,12 +8,13 @@ import time
 LAYOUT = os.path.join(os.path.dirname(__file__), "../../include/fracgpu/ledger_layout.h")
 with open(LAYOUT, encoding="utf-8") as _file:
     VERSION = int(re.search(r"kVersion = (\d+);", _file.read())[1])
-UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 16, 1024, 64, 2048
-DEVICE_AT, SLOT_AT, CELL_AT = 384, 384 + 128 * DEVICES, 384 + 128 * DEVICES + 64 * SLOTS
-ALLOCATIONS_AT = CELL_AT + (16 + 8) * DEVICES * SLOTS
-COUNTS_AT = ALLOCATIONS_AT + 8 * DEVICES * SLOTS + 8 * EXPORTS
-RECORDS_AT = COUNTS_AT + 576 + 64
-SIZE = RECORDS_AT + 256 * REFUSALS
+UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 128, 1024, 64, 2048
+COUNTS_AT, NUMBER_AT, RECORDS_AT = 384, 4544, 8192
+DEVICE_AT = RECORDS_AT + 256 * REFUSALS
+SLOT_AT = DEVICE_AT + 128 * DEVICES + 8 * EXPORTS
+CELL_AT = SLOT_AT + 64 * SLOTS
+ALLOCATIONS_IN_CELL = 24
+SIZE = CELL_AT + 64 * SLOTS * DEVICES
 LOCKS_AT = 0x40000000 + 1
 F_OFD_SETLK = 37
 GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
@@ -23,7 +24,7 @@ def ledger(processes, key=b"GPU-test"):
     """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
     data = bytearray(SIZE)
     struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", VERSION, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
-    struct.pack_into("<Q", data, 96, 3 * SLOTS)
+    struct.pack_into("<QQ", data, 96, 3 * SLOTS, 3 * SLOTS)
     data[256:384] = b"\xff" * 128
     struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
     struct.pack_into("<QQQQ", data, COUNTS_AT, 2, 1, 0, 0)
@@ -31,7 +32,7 @@ def ledger(processes, key=b"GPU-test"):
         data[128 + slot // 8] |= 1 << slot % 8
         data[256 + slot // 8] &= ~(1 << slot % 8)
         struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
-        struct.pack_into("<QII", data, CELL_AT + 16 * slot, 3 * (held << 32 | held), held, 400 * MIB)
+        struct.pack_into("<QII", data, CELL_AT + 64 * slot, 3 * (held << 32 | held), held, 400 * MIB)
     return data
 
 
@@ -61,7 +62,7 @@ def record(number, asked=3 * GIB, reason=0, api=b"cuMemAlloc", command=b"train",
 
 def with_records(data, records):
     # As the layout has it, whoever writes a record has taken its number before.
-    struct.pack_into("<Q", data, COUNTS_AT + 576, max(struct.unpack_from("<Q", text, 8)[0] for text in records.values()))
+    struct.pack_into("<Q", data, NUMBER_AT, max(struct.unpack_from("<Q", text, 8)[0] for text in records.values()))
     for place, text in records.items():
         data[RECORDS_AT + 256 * place:RECORDS_AT + 256 * place + 256] = text
     return data

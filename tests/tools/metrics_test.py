@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 
 from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line, wait_until
-from made_ledger import ALLOCATIONS_AT, SLOTS, live_in
+from made_ledger import ALLOCATIONS_IN_CELL, CELL_AT, SLOTS, live_in
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
 PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -266,7 +266,7 @@ def test_hostile_text():
             with open(m.ledger("real"), "rb") as file:
                 data = bytearray(file.read())
             for slot in range(SLOTS):
-                struct.pack_into("<Q", data, ALLOCATIONS_AT + 8 * slot, word)
+                struct.pack_into("<Q", data, CELL_AT + 64 * slot + ALLOCATIONS_IN_CELL, word)
             with open(m.ledger("x"), "r+b") as file:
                 file.write(data)
                 live_in(file, *range(SLOTS))

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 
-from made_ledger import (ALLOCATIONS_AT, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
+from made_ledger import (ALLOCATIONS_IN_CELL, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
                          live_in, record, with_records)
 
 PREFIX = f"status-test-{os.getpid()}-"
@@ -36,7 +36,7 @@ def explain(*arguments):
 
 def test_a_good_ledger():
     data = ledger([(0, 5 * GIB, b"alive"), (5, 2 * GIB, b"gone"), (1023, GIB, b"x\x1b[31m\xff\x80yyyyyyyyyy")])
-    struct.pack_into("<II", data, ALLOCATIONS_AT, 77, 1700000001)
+    struct.pack_into("<II", data, CELL_AT + ALLOCATIONS_IN_CELL, 77, 1700000001)
     write("good", data)
     with open(path("good"), "r+b") as owner:
         live_in(owner, 0, 1023)

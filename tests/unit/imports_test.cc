@@ -30,9 +30,10 @@ struct Member {
   // What everybody has imported of this tenant's.
   uint64_t imported() const {
     uint64_t units = 0;
-    for (const auto& one : ledger.map()->sharing[device_index]) {
-      units += layout::imported_of(one.exported_and_imported.load());
-    }
+    const auto& cells = ledger.map()->cells[device_index];
+    layout::for_each_live(*ledger.map(), [&](uint32_t slot) {
+      units += layout::imported_of(cells[slot].exported_and_imported.load());
+    });
     return units;
   }
   int foreign_importers() const {

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,13 +14,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "shim/ledger/ledger.h"
 #include "tests/unit/child.h"
+#include "tests/unit/private_mounts.h"
 #include "tests/unit/refused_calls.h"
 #include "tests/unit/scratch_tenant.h"
 
@@ -64,8 +63,8 @@ TEST(LedgerFileTest, IsCreatedCompleteAndForAllUsersOfTheTenant) {
   struct stat status;
   ASSERT_EQ(stat(tenant.path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0666u);
-  EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, sizeof(layout::Ledger))
-      << "space must be there already: a full /dev/shm would be a SIGBUS later";
+  EXPECT_EQ(status.st_blocks * 512, 60 * 1024)
+      << "what every process touches is there already: a full /dev/shm would be a SIGBUS later";
 }
 
 TEST(LedgerFileTest, LeavesNoDescriptorOpen) {
@@ -234,25 +233,6 @@ TEST(LedgerFileTest, WithoutUnnamedFiles) {
   EXPECT_EQ(files_of(tenant), std::set<std::string>{tenant.path()});
 }
 
-// Runs `body` in a child with a mount namespace of its own, where it may do to /dev/shm whatever
-// it likes. Skips where that is not permitted.
-void with_private_mounts(const std::function<int()>& body) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
-  const pid_t child = fork();
-  if (child == 0) {
-    if (unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) {
-      _exit(77);
-    }
-    _exit(body());
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespace can be made here";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-}
-
 int expect_failure(const ScratchTenant& tenant, const char* part) {
   const std::string message = failure_of(tenant);
   if (contains(message, part)) return 0;
@@ -263,7 +243,7 @@ int expect_failure(const ScratchTenant& tenant, const char* part) {
 TEST(LedgerFileTest, DevShmFull) {
   ScratchTenant tenant;
   with_private_mounts([&] {
-    if (mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=256k") != 0) return 77;
+    if (mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=32k") != 0) return 77;
     const int result = expect_failure(tenant, "no space left");
     return result != 0 ? result : access(tenant.path().c_str(), F_OK) == 0 ? 2 : 0;
   });

@@ -66,9 +66,7 @@ TEST(LedgerTest, AsksForTheCountWhenLessThanHalfIsLeft) {
   ScratchTenant tenant;
   int device = -1;
   auto ledger = member(tenant, 1000 * kMiB, &device);
-  const auto said = [&] {
-    return ledger->map()->allocations[device][layout::slot_order(0)].time_and_count.load();
-  };
+  const auto said = [&] { return ledger->map()->cells[device][0].time_and_allocations.load(); };
   Refusal refusal;
   EXPECT_EQ(said(), 0u) << "nothing was said yet";
   ASSERT_TRUE(ledger->reserve(device, units(500 * kMiB), refusal));
@@ -301,7 +299,7 @@ TEST(LedgerTest, TheDeadHaveNoAllocations) {
   int device = -1;
   auto alive = member(tenant, 100 * kMiB, &device);
   const layout::Ledger& map = *alive->map();
-  const uint32_t slot = layout::slot_order(1);
+  const uint32_t slot = 1;
   Refusal refusal;
   alive->add_imported(device, units(kMiB));
   for (const bool exports : {false, true}) {
@@ -309,11 +307,11 @@ TEST(LedgerTest, TheDeadHaveNoAllocations) {
     ASSERT_TRUE(dead->reserve(device, units(20 * kMiB), refusal));
     if (exports) dead->add_exported(device, units(kMiB));
     dead->set_allocations(device, 9);
-    ASSERT_EQ(map.allocations[device][slot].time_and_count.load() & UINT32_MAX, 9u);
+    ASSERT_EQ(map.cells[device][slot].time_and_allocations.load() & UINT32_MAX, 9u);
     dead.reset();
     EXPECT_TRUE(alive->reap_dead());
     EXPECT_EQ(map.slots[slot].orphaned.load(), exports ? 1u : 0u);
-    EXPECT_EQ(map.allocations[device][slot].time_and_count.load(), 0u);
+    EXPECT_EQ(map.cells[device][slot].time_and_allocations.load(), 0u);
   }
 }
 
@@ -472,10 +470,13 @@ TEST(LedgerTest, EachBrokenInvariantIsFound) {
          map.devices[1].cap = layout::encode(1);
        }},
       {"what a claimed slot shares is a codeword",
-       [](layout::Ledger& map) { map.sharing[0][0].exported_and_imported = 1; }},
+       [](layout::Ledger& map) { map.cells[0][0].exported_and_imported = 1; }},
       {"a slot that nobody has claimed holds nothing",
        [](layout::Ledger& map) { map.cells[0][1].held_and_lease = pack(1, 0); }},
       {"a slot behind those used holds nothing", [](layout::Ledger& map) { map.slots_used = 0; }},
+      {"the number of slots that have memory is a codeword",
+       [](layout::Ledger& map) { map.slots_backed ^= 4; }},
+      {"every claimed slot has memory", [](layout::Ledger& map) { map.live[1] = 1; }},
   };
   for (const auto& [broken, corrupt] : corruptions) {
     ScratchTenant tenant;
@@ -496,7 +497,7 @@ TEST(LedgerTest, EachBrokenInvariantOfAnOwnCellIsFound) {
        [](layout::Ledger& map) { map.cells[0][0].overhead = units(21 * kMiB); }},
       {"what is exported is part of what is held",
        [](layout::Ledger& map) {
-         map.sharing[0][0].exported_and_imported = pack(units(21 * kMiB), 0);
+         map.cells[0][0].exported_and_imported = pack(units(21 * kMiB), 0);
        }},
       {"no less than is held was held at the peak",
        [](layout::Ledger& map) { map.cells[0][0].peak = 1; }},

@@ -87,8 +87,9 @@ ClaimFile::ClaimFile(const std::string& path)
 ClaimFile::ClaimFile() : ClaimFile(claim_table_path()) {
   if (exists()) return;
   const claim_table_layout::Header header = good_header();
-  const int code = make_shared_file(path_.c_str(), sizeof(claim_table_layout::ClaimTable), &header,
-                                    sizeof header);
+  constexpr size_t kSize = sizeof(claim_table_layout::ClaimTable);
+  const int code =
+      make_shared_file(path_.c_str(), {.whole = kSize, .backed = kSize}, &header, sizeof header);
   if (code != 0 && code != EEXIST) fail("make", code);
 }
 

@@ -27,7 +27,7 @@ namespace {
 using State = Finding::State;
 
 constexpr char kFolder[] = "/dev/shm";
-constexpr uint64_t kLedgersToFit = 4;
+constexpr uint64_t kEnough = 16 * layout::kSmallestBacked;  // for some tenants, or a large one
 
 // The host's has a well-known number (include/linux/proc_ns.h).
 bool in_host_ipc_namespace() {
@@ -53,13 +53,13 @@ Finding check_folder() {
   const std::string sizes =
       fmt::format("{} of {} free", human_bytes(free).view(),
                   human_bytes(status.f_blocks * static_cast<uint64_t>(status.f_bsize)).view());
-  if (free < sizeof(layout::Ledger)) {
+  if (free < layout::kSmallestBacked) {
     return {State::fail, kCheck,
             fmt::format("{} is full: {}, and a ledger needs {}", kFolder, sizes,
-                        human_bytes(sizeof(layout::Ledger)).view()),
+                        human_bytes(layout::kSmallestBacked).view()),
             "free something there, or docker run --shm-size=1g"};
   }
-  if (free < kLedgersToFit * sizeof(layout::Ledger)) {
+  if (free < kEnough) {
     return {State::warn, kCheck, fmt::format("{} is nearly full: {}", kFolder, sizes),
             "free something there, or docker run --shm-size=1g"};
   }

@@ -8,12 +8,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
-#include <memory>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <string_view>
@@ -39,19 +40,32 @@ uint64_t to_bytes(uint64_t units) {
 }
 
 // Of one ledger after another what is wanted of it, each part at its place; the rest is what others
-// had there. A whole one is 0.6 MiB, and a machine may have thousands.
+// had there. A whole one is 8 MiB, mostly without memory, and a machine may have thousands. Reading
+// gives a part none that has none.
 class LedgerParts {
  public:
+  LedgerParts()
+      : ledger_(static_cast<layout::Ledger*>(mmap(nullptr, sizeof(layout::Ledger),
+                                                  PROT_READ | PROT_WRITE,
+                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    if (ledger_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  ~LedgerParts() { munmap(ledger_, sizeof *ledger_); }
+  LedgerParts(const LedgerParts&) = delete;
+  LedgerParts& operator=(const LedgerParts&) = delete;
+
   const layout::Ledger& ledger() const { return *ledger_; }
 
-  // The head, with the devices, of a ledger of this version; else throws.
+  // The head, with what was refused, and the devices of a ledger of this version; else throws.
   void read_head(const Descriptor& file, const std::string& path) {
     struct stat status;
     if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
       throw std::runtime_error(path + " is not a ledger: it is not a file");
     }
     const layout::Header& header = ledger_->header;
-    const size_t size = read_bytes(file, 0, offsetof(layout::Ledger, slots));
+    constexpr size_t kHead =
+        offsetof(layout::Ledger, refusal_number) + sizeof ledger_->refusal_number;
+    const size_t size = read_bytes(file, 0, kHead);
     if (size < sizeof header || header.magic != layout::kMagic) {
       throw std::runtime_error(path + " is not a ledger, or was overwritten");
     }
@@ -59,7 +73,7 @@ class LedgerParts {
       throw std::runtime_error(fmt::format("{} has layout version {} and this command speaks {}",
                                            path, header.version, layout::kVersion));
     }
-    if (size != offsetof(layout::Ledger, slots) || status.st_size != sizeof *ledger_ ||
+    if (size != kHead || !read_devices(file) || status.st_size != sizeof *ledger_ ||
         header.file_bytes != sizeof *ledger_ || header.max_devices != layout::kMaxDevices ||
         header.max_slots != layout::kMaxSlots) {
       throw std::runtime_error(
@@ -68,8 +82,8 @@ class LedgerParts {
     }
   }
 
-  // What the claimed slots have, in all tables that count: those lie near each other. And what was
-  // refused, if anything was.
+  // What the claimed slots have, from the first to the last: those lie near each other. And how it
+  // was refused, if anything was.
   void read_rest(const Descriptor& file, const std::string& path) {
     uint32_t first = layout::kMaxSlots, last = 0;
     layout::for_each_live(*ledger_, [&](uint32_t slot) {
@@ -80,16 +94,10 @@ class LedgerParts {
     if (first <= last) {
       const uint32_t count = last - first + 1;
       whole = read_part(file, ledger_->slots + first, count);
-      for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
-        if (ledger_->devices[row].cap.load() == 0) continue;
-        whole = whole && read_part(file, ledger_->cells[row] + first, count) &&
-                read_part(file, ledger_->sharing[row] + first, count) &&
-                read_part(file, ledger_->allocations[row] + first, count);
-      }
+      layout::for_each_device(*ledger_, [&](uint32_t row) {
+        whole = whole && read_part(file, ledger_->cells[row] + first, count);
+      });
     }
-    constexpr size_t kCounts = offsetof(layout::Ledger, refusals);
-    constexpr size_t kRecords = offsetof(layout::Ledger, refused);
-    whole = whole && read_bytes(file, kCounts, kRecords - kCounts) == kRecords - kCounts;
     const auto* const words = &ledger_->refusals[0][0];
     any_refused_ = ledger_->refusal_number.load() != 0 ||
                    std::any_of(words, words + (layout::kMaxDevices + 1) * layout::kReasons,
@@ -101,17 +109,31 @@ class LedgerParts {
   bool any_refused() const { return any_refused_; }
 
  private:
+  // Few of many: they are appended without a gap.
+  bool read_devices(const Descriptor& file) {
+    constexpr uint32_t kAtOnce = 8;
+    for (uint32_t row = 0; row < layout::kMaxDevices; row += kAtOnce) {
+      layout::Device* const next = ledger_->devices + row;
+      if (!read_part(file, next, kAtOnce)) return false;
+      if (layout::is_used(next[kAtOnce - 1])) continue;
+      const uint32_t rest = layout::kMaxDevices - row - kAtOnce;
+      memset(static_cast<void*>(next + kAtOnce), 0, rest * sizeof *next);  // an earlier ledger's
+      return true;
+    }
+    return true;
+  }
+
   template <typename Item>
   bool read_part(const Descriptor& file, const Item* items, size_t count) {
     const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(items) -
-                                            reinterpret_cast<const char*>(ledger_.get()));
+                                            reinterpret_cast<const char*>(ledger_));
     return read_bytes(file, offset, count * sizeof(Item)) == count * sizeof(Item);
   }
 
   size_t read_bytes(const Descriptor& file, size_t offset, size_t wanted) {
     size_t size = 0;
     while (size < wanted) {
-      const ssize_t got = pread(file.get(), reinterpret_cast<char*>(ledger_.get()) + offset + size,
+      const ssize_t got = pread(file.get(), reinterpret_cast<char*>(ledger_) + offset + size,
                                 wanted - size, static_cast<off_t>(offset + size));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
@@ -120,7 +142,7 @@ class LedgerParts {
     return size;
   }
 
-  const std::unique_ptr<layout::Ledger> ledger_ = std::make_unique<layout::Ledger>();
+  layout::Ledger* const ledger_;
   bool any_refused_ = false;
 };
 
@@ -166,7 +188,6 @@ void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot&
 }
 
 DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
-                      const layout::Sharing* sharing, const layout::AllocationCount* counts,
                       const std::map<uint32_t, ProcessUse>& owners) {
   DeviceUse use;
   use.key = clean(device.key, sizeof device.key);
@@ -177,16 +198,17 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
   use.peak = to_bytes(device.peak.load());
   for (const auto& [slot, owner] : owners) {
     ProcessUse process = owner;
-    const uint64_t word = cells[slot].held_and_lease.load();
+    const layout::Cell& cell = cells[slot];
+    const uint64_t word = cell.held_and_lease.load();
     use.damaged = use.damaged || !layout::is_codeword(word);
     process.used = to_bytes(layout::held_of(word));
     process.leased = to_bytes(layout::lease_of(word));
-    process.peak = to_bytes(cells[slot].peak.load());
-    process.overhead = to_bytes(cells[slot].overhead.load());
-    const uint64_t count = counts[slot].time_and_count.load();
+    process.peak = to_bytes(cell.peak.load());
+    process.overhead = to_bytes(cell.overhead.load());
+    const uint64_t count = cell.time_and_allocations.load();
     process.allocations_unix_s = count >> 32;
     if (process.allocations_unix_s != 0) process.allocations = count & UINT32_MAX;
-    process.imported = to_bytes(layout::imported_of(sharing[slot].exported_and_imported.load()));
+    process.imported = to_bytes(layout::imported_of(cell.exported_and_imported.load()));
     if (process.used == 0 && process.leased == 0 && process.peak == 0 && process.imported == 0) {
       continue;
     }
@@ -328,12 +350,10 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     owner.host_pid = host_pids.find(slot.pid_namespace, slot.pid, slot.start_time);
     if (owner.host_pid != 0) tell_host_pid(tenant.path, number, slot, owner.host_pid);
   }
-  for (uint32_t row = 0; row < layout::kMaxDevices; ++row) {
-    if (ledger->devices[row].cap.load() == 0) continue;
-    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row],
-                                         ledger->sharing[row], ledger->allocations[row], owners));
+  layout::for_each_device(*ledger, [&](uint32_t row) {
+    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
-  }
+  });
   tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);
   if (parts.any_refused()) tenant.refused = read_refusals(*ledger, host_pids);
   return tenant;

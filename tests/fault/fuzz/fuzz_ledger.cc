@@ -15,7 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <string>
 
 #include "shim/ledger/ledger.h"
@@ -28,6 +27,8 @@ using namespace fracgpu;
 constexpr uint64_t kCap = 100000;
 constexpr char kKey[] = "GPU-test";
 constexpr size_t kChange = 11;
+// What is changed: all up to the cells of the first device's first slots. Behind those is nothing.
+constexpr size_t kWritten = offsetof(layout::Ledger, cells) + 4096;
 
 void require(bool condition, const char* what) {
   if (condition) return;
@@ -57,8 +58,11 @@ std::string left_by_the_dead(const ScratchTenant& tenant) {
     _exit(0);
   }
   waitpid(child, nullptr, 0);
+  std::string bytes(kWritten, '\0');
   std::ifstream file(tenant.path(), std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  file.read(bytes.data(), kWritten);
+  require(file.good(), "the ledger can be read");
+  return bytes;
 }
 
 void change(char* bytes, size_t size, const uint8_t* at) {
@@ -72,10 +76,11 @@ void change(char* bytes, size_t size, const uint8_t* at) {
   memcpy(bytes + offset, &now, sizeof now);
 }
 
-void write_file(const ScratchTenant& tenant, const std::string& bytes) {
+void write_file(const ScratchTenant& tenant, const std::string& bytes, size_t size) {
   tenant.remove();
   const int fd = open(tenant.path().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-  require(fd >= 0 && write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+  require(fd >= 0 && write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+              ftruncate(fd, static_cast<off_t>(size)) == 0,
           "the file can be written");
   close(fd);
 }
@@ -88,11 +93,12 @@ void look(const ScratchTenant& tenant) {
   if (result != LedgerFile::Result::ok) return;
   observer.find_device(kKey);
   observer.any_alive();
-  for (int device = 0; device < static_cast<int>(layout::kMaxDevices); ++device) {
+  layout::for_each_device(*observer.map(), [&](uint32_t row) {
+    const int device = static_cast<int>(row);
     observer.held(device);
     observer.held(device, true);
     observer.within_cap(device);
-  }
+  });
   layout::RefusalRecord record;
   for (const auto& place : observer.map()->refused) layout::read_refusal(place, record);
 }
@@ -130,8 +136,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = 0; i < changes - live; ++i) {
     change(bytes.data(), bytes.size(), data + 2 + i * kChange);
   }
-  if (data[0] >= 240) bytes.resize(bytes.size() * (data[0] - 240) / 16 + (data[0] == 255));
-  write_file(tenant, bytes);
+  size_t length = sizeof(layout::Ledger);
+  if (data[0] >= 248) {
+    length = length * (data[0] - 248) / 8 + (data[0] == 255);
+  } else if (data[0] >= 240) {
+    length = bytes.size() * (data[0] - 240) / 8;
+  }
+  write_file(tenant, bytes, length);
   look(tenant);
 
   Ledger ledger;
@@ -154,7 +165,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   close(fd);
   require(map != MAP_FAILED, "the file can be mapped");
   for (size_t i = changes - live; i < changes; ++i) {
-    change(static_cast<char*>(map), sizeof(layout::Ledger), data + 2 + i * kChange);
+    change(static_cast<char*>(map), kWritten, data + 2 + i * kChange);
     operate(ledger, tenant, device);
   }
   munmap(map, sizeof(layout::Ledger));
