@@ -26,14 +26,22 @@ def ledger(processes, key=b"GPU-test"):
     struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", VERSION, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
     struct.pack_into("<QQ", data, 96, 3 * SLOTS, 3 * SLOTS)
     data[256:384] = b"\xff" * 128
-    struct.pack_into("<64sQQQQ", data, DEVICE_AT, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
     struct.pack_into("<QQQQ", data, COUNTS_AT, 2, 1, 0, 0)
     for slot, held, command in processes:
         data[128 + slot // 8] |= 1 << slot % 8
         data[256 + slot // 8] &= ~(1 << slot % 8)
         struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
-        struct.pack_into("<QII", data, CELL_AT + 64 * slot, 3 * (held << 32 | held), held, 400 * MIB)
+    devices_of(data, processes, [key])
     return data
+
+
+def devices_of(data, processes, keys):
+    """Puts devices with these keys into a ledger, each with the same use."""
+    for row, key in enumerate(keys):
+        struct.pack_into("<64sQQQQ", data, DEVICE_AT + 128 * row, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
+        for slot, held, _ in processes:
+            at = CELL_AT + 64 * (SLOTS * row + slot)
+            struct.pack_into("<QII", data, at, 3 * (held << 32 | held), held, 400 * MIB)
 
 
 def live_in(file, *slots):
