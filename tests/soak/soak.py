@@ -16,6 +16,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -215,6 +216,18 @@ class Soak:
         devices = [device for tenant in json.loads(out)["tenants"] for device in tenant["devices"]]
         return sum(p["used_bytes"] for d in devices for p in d["processes"] if p["alive"] or not alive)
 
+    def bound_file(self, tenant):
+        path = f"{self.folder}/bound-{tenant.name}"
+        if not os.path.exists(path):
+            self.set_bound(tenant, tenant.bound)
+        return path
+
+    def set_bound(self, tenant, bound):
+        tenant.bound = bound
+        descriptor = os.open(f"{self.folder}/bound-{tenant.name}", os.O_CREAT | os.O_WRONLY, 0o644)
+        os.pwrite(descriptor, struct.pack("<Q", bound), 0)
+        os.close(descriptor)
+
     def start_marks_again(self):
         """From now on a mark reaches the cap, or what was in use above it."""
         shown = self.look_at_marks()
@@ -224,13 +237,13 @@ class Soak:
                 used = shown["devices"][tenant.device]["tenants"].get(tenant.name, {"used": 0})["used"]
                 dead = sum(use["context_bytes"] + use["allocation_bytes"] for process in shown["processes"]
                            if process["tenant"] == tenant.name and process["lingering"] for use in process["devices"])
-                tenant.bound = min(tenant.bound, max(tenant.cap, used, ledger + dead))
+                self.set_bound(tenant, min(tenant.bound, max(tenant.cap, used, ledger + dead)))
         self.simnode("reset", self.node)
 
     def change_limit(self):
         tenant = self.chance.choice(self.standing)
         wanted = self.chance.randrange(512 * MIB, 6 * GIB, 2 * MIB)
-        tenant.bound = max(tenant.bound, wanted)
+        self.set_bound(tenant, max(tenant.bound, wanted))
         if self.fracgpu("limit", tenant.name, f"{wanted // MIB}MiB", user=tenant.user) is not None:
             self.count("limits lowered" if wanted < tenant.cap else "limits raised")
             tenant.cap = wanted
@@ -245,9 +258,9 @@ class Soak:
         if limit:
             environment |= {"FRACGPU_TENANT": tenant.name, "FRACGPU_MEMORY_LIMIT": f"{tenant.first_cap // MIB}MiB",
                             "LD_PRELOAD": ":".join([f"{self.build}/libfracgpu.so", *preloads])}
-        if tenant in self.passing:  # whoever passes the cap first writes down who had what
-            evidence = f"{self.folder}/above-{tenant.name}"
-            environment["FRACGPU_SIM_WATCH"] = f"{tenant.cap}:/dev/shm/fracgpu-{tenant.name}:{evidence}"
+        # Whoever passes the bound first writes down who had what.
+        evidence = f"{self.folder}/above-{tenant.name}"
+        environment["FRACGPU_SIM_WATCH"] = f"{self.bound_file(tenant)}:/dev/shm/fracgpu-{tenant.name}:{evidence}"
         with open(f"{path}.out", "wb") as out, open(f"{path}.err", "wb") as err:
             process = subprocess.Popen(command, env=environment, stdout=out, stderr=err, cwd=self.folder, user=tenant.user,
                                        group=tenant.user, extra_groups=[], **{"stdin": subprocess.DEVNULL, **more})

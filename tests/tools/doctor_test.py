@@ -1,6 +1,7 @@
 """doctor_test.py BUILD: `fracgpu doctor`, end to end on simulated machines, healthy and broken in every way it names."""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -98,6 +99,15 @@ def test_amd_is_healthy():
         assert any(text.startswith("HSA_XNACK=1") for text in page.of("limits", "warn")), page.checks
 
 
+def test_parts_of_gpus_are_named():
+    with Machine("mi300x-cpx-nps1") as m:
+        caps = Page(m, run=["--memory", "8GiB"]).of("cap", "ok")
+        assert len(caps) == 8 and all("CPX/NPS1): cap 8.0 GiB of " in text for text in caps), caps
+    with Machine("h100-80gb-mig") as m:
+        caps = Page(m, run=["--memory", "1GiB", "--mig", "existing"]).of("cap")
+        assert caps and all(re.match(r"GPU 0:\d \(MIG-[0-9a-f-]+, \dg\.\d+gb(\+me)?\): cap", text) for text in caps), caps
+
+
 def test_hip_is_healthy():
     """By AMD's own runtime, where it is installed."""
     with Machine("mi210") as m:
@@ -190,7 +200,7 @@ def test_instances_of_a_gpu_in_mig_mode():
             """By device, of one state."""
             page = Page(m, extra={"LD_PRELOAD": ":".join([*before, LIBRARY]), "FRACGPU_MEMORY_LIMIT": limit,
                                   "FRACGPU_TENANT": m.tenant(name)})
-            return {text.split("(")[1].split(")")[0]: text for text in page.of("cap", state)}
+            return {re.split(r"[(,)]", text)[1]: text for text in page.of("cap", state)}
         found = caps("ok", f"8GiB,{instances[1]}=4GiB")
         assert set(found) == {*instances, plain} and f"cap 4.0 GiB of {sizes[instances[1]]}" in found[instances[1]]
         assert f"cap 8.0 GiB of {sizes[instances[0]]}, as shown by CUDA, NVML" in found[instances[0]], found
@@ -427,7 +437,7 @@ def test_the_page():
 
 
 main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_totals_that_are_not_cuda_s,
-      test_amd_is_healthy, test_hip_is_healthy,
+      test_amd_is_healthy, test_parts_of_gpus_are_named, test_hip_is_healthy,
       test_namespaces_and_shared_memory, test_without_any_driver,
       test_a_driver_that_hangs_or_crashes_is_named, test_a_lookup_that_leads_elsewhere,
       test_instances_of_a_gpu_in_mig_mode, test_the_cap_in_force_is_the_ledger_s,

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line
-from made_ledger import ledger
+from made_ledger import ledger, record, with_records
 
 
 CONTEXT = 414 << 20  # of the simulated A100
@@ -290,7 +290,19 @@ def test_in_a_container_only_its_own_tenant():
         one.communicate("", timeout=60)
 
 
+def test_parts_of_gpus_are_named():
+    for profile, part in (("2xmi300x-cpx-nps1", "CPX/NPS1"), ("h100-80gb-mig", r"\dg\.\d+gb"), ("mi300x", "")):
+        with Machine(profile) as m:
+            gpu = [gpu for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if not gpu["mig_mode"]][-1]
+            with open(m.ledger("t"), "wb") as file:
+                file.write(with_records(ledger([], gpu["key"].encode()), {0: record(1, key=gpu["key"].encode())}))
+            said = words(told(m, "t"))
+            named = re.search(rf"on GPU [0-9:]+ \({gpu['key']}(?:, ([^)]*))?\)", said)
+            assert named and re.fullmatch(part, named[1] or ""), said
+
+
 main([
+    test_parts_of_gpus_are_named,
     test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
     test_nothing_can_be_granted, test_the_dead_hold_nothing, test_amd_refusals_have_the_name_that_the_program_called,
     test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,

@@ -88,18 +88,46 @@ def top_level(told):
 
 
 BASH = """source {script}
+PATH={build}:$PATH
 compopt() {{ :; }}  # works inside of a completion only
 COMP_WORDS=({words}); COMP_CWORD=$(({cword})); _fracgpu; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def bash_offers(words):
+def bash_offers(words, **more):
     """What bash's function offers for the last of these words."""
-    script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", words=" ".join(f"'{word}'" for word in words),
+    script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", build=BUILD, words=" ".join(f"'{word}'" for word in words),
                          cword=len(words) - 1)
-    done = run("bash", "--norc", "-c", script)
+    done = run("bash", "--norc", "-c", script, **more)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return set(done.stdout.split())
+
+
+def fish_offers(line, **more):
+    """The same of fish, where it is there, without what still needs a value."""
+    done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; set -p PATH {BUILD}; complete -C {json.dumps(line)}", **more)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
+
+
+def test_what_the_machine_has_is_offered():
+    with Machine("h100-80gb-mig+a100-40gb") as m:
+        def offers(*words):
+            return bash_offers(["fracgpu", *words], env=m.environment)
+        gpus = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
+        keys, numbers = {gpu["key"] for gpu in gpus}, {"0", "1"}
+        assert len([key for key in keys if key.startswith("MIG-")]) > 1, gpus
+        for words in (["run", "--gpus", ""], ["queue", "--gpus", "=", ""], ["limit", "--gpu", ""]):
+            assert offers(*words) == {"all"} | keys | numbers, words
+        assert offers("run", "--gpus", "MIG-") == {key for key in keys if key.startswith("MIG-")}
+        assert offers("run", "--mig", "") >= {"auto", "never", "only", "existing", "1g.10gb", "3g.40gb"}
+        assert offers("run", "--mig", "7g") == {"7g.80gb"}
+        assert offers("partition", "") == set(), "there is none of AMD's"
+        if shutil.which("fish"):
+            assert fish_offers("fracgpu run --gpus 0:", env=m.environment) >= {"0:0", "0:1"}
+    with Machine("2xmi300x-cpx-nps1") as m:
+        assert bash_offers(["fracgpu", "partition", ""], env=m.environment) == {"0", "1"}
+        assert len(bash_offers(["fracgpu", "run", "--gpus", "AMD-"], env=m.environment)) == 16
 
 
 def test_bash_offers():
@@ -125,7 +153,7 @@ def test_bash_offers():
     assert bash_offers(["fracgpu", "run", "cat", "--mem"]) == set()
     assert bash_offers(["fracgpu", "run", "--tenant", "run", "--mem"]) == {"--memory"}
     # Values.
-    assert bash_offers(["fracgpu", "run", "--gpus", ""]) == {"all"}
+    assert bash_offers(["fracgpu", "run", "--gpus", "a"]) == {"all"}
     assert "30s" in bash_offers(["fracgpu", "run", "--wait", "=", ""])
     assert "30s" not in bash_offers(["fracgpu", "run", "--wait", ""])
     assert bash_offers(["fracgpu", "cdi", "generate", "--output", "/et"]) == {"/etc"}
@@ -181,11 +209,7 @@ def test_zsh_and_fish():
         print("skipped: there is no zsh here")
     if shutil.which("fish"):
         assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
-
-        def offers(line):
-            done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
-            assert (done.returncode, done.stderr) == (0, ""), done.stderr
-            return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
+        offers = fish_offers
         told = helps()
         assert offers("fracgpu ") == top_level(told)
         assert offers("fracgpu cdi ") == {"generate", "check-image"}
@@ -228,5 +252,5 @@ def test_what_is_installed_works():
         assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done
 
 
-main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_a_person_completes_in_bash,
+main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_what_the_machine_has_is_offered, test_a_person_completes_in_bash,
       test_zsh_and_fish, test_wrong_usage, test_what_is_installed_works])

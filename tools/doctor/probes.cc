@@ -53,6 +53,7 @@ int probe_gpus(ProbeTeller& teller) {
                     {"uuid", gpu.uuid},
                     {"partition", gpu.bus_id.partition},
                     {"physical", gpu.physical},
+                    {"mode", gpu.mode},
                     {"instances", instances_of(gpu, all)},
                     {"processes", processes_on(gpu)}});
   }

@@ -11,11 +11,11 @@
 namespace fracgpu::tools {
 
 // What may stand for an argument, for a shell to offer.
-enum class Kind { none, words, tenant, file, command };
+enum class Kind { none, words, machine, tenant, file, command };
 
 struct Argument : ArgumentText {
   Kind kind = Kind::none;  // of the value
-  std::string words{};     // kind words: separated by blanks
+  std::string words{};     // kind words: separated by blanks; machine: for `machine_words`
 
   bool is_option() const { return names[0][0] == '-'; }
 };
@@ -44,6 +44,10 @@ CommandLine command_line_of(const CommandText& text);
 
 // fracgpu(1), for man. (man_page.cc)
 std::string man_page(const CommandLine& line);
+
+// What this machine has, as names that options take: "gpus", "mig" (how it is used, and profiles)
+// or "boards"; separated by blanks. Asks the drivers. (machine_words.cc)
+std::string machine_words(const std::string& what);
 
 // Completion scripts. (completions.cc)
 std::string bash_completion(const CommandLine& line);

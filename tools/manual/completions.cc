@@ -1,5 +1,6 @@
 // Writes completion scripts for bash, zsh and fish. The three know the same: subcommands, options,
-// what an option's value may be, the tenants that have a ledger, and the command behind --.
+// what an option's value may be, the tenants that have a ledger, what the machine has, for which
+// they ask this command, and the command behind --.
 #include <fmt/core.h>
 
 #include "tools/manual/command_line.h"
@@ -42,6 +43,8 @@ std::string bash_offer(const Argument& argument) {
       return fmt::format("offer=\"{}\"", argument.words);
     case Kind::tenant:
       return "offer=$(_fracgpu_tenants)";
+    case Kind::machine:
+      return fmt::format("offer=$(_fracgpu_machine {})", argument.words);
     case Kind::file:
       return "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")); return";
     case Kind::command:
@@ -95,6 +98,8 @@ std::string zsh_action(const Argument& argument) {
       return "(" + argument.words + ")";
     case Kind::tenant:
       return "_fracgpu_tenants";
+    case Kind::machine:
+      return "_fracgpu_machine " + argument.words;
     case Kind::file:
       return "_files";
     case Kind::command:
@@ -153,6 +158,9 @@ std::string fish_lines(const std::string& condition, const std::vector<Argument>
       case Kind::tenant:
         line += exclusive + std::string(" -a '(__fracgpu_tenants)'");
         break;
+      case Kind::machine:
+        line += exclusive + fmt::format(" -a '(__fracgpu_machine {})'", argument.words);
+        break;
       case Kind::file:
         line += argument.is_option() ? " -r -F" : " -F";
         break;
@@ -203,6 +211,14 @@ _fracgpu_tenants() {{
   for name in /dev/shm/fracgpu-*; do
     name=${{name#/dev/shm/fracgpu-}}
     [[ $name =~ {} ]] && echo "$name"
+  done
+}}
+
+# Without names that have a colon, at which bash begins another word.
+_fracgpu_machine() {{
+  local name
+  for name in $(fracgpu --completion "$1" 2>/dev/null); do
+    [[ $name != *:* ]] && echo "$name"
   done
 }}
 
@@ -294,6 +310,11 @@ _fracgpu_tenants() {{
   done
 }}
 
+_fracgpu_machine() {{
+  local -a names=(${{=$(fracgpu --completion $1 2>/dev/null)}})
+  compadd -- $names
+}}
+
 _fracgpu() {{
   local curcontext=$curcontext state
   local -a line
@@ -334,6 +355,10 @@ function __fracgpu_tenants
     for path in /dev/shm/fracgpu-*
         string match -r '{}' (string replace /dev/shm/fracgpu- '' $path)
     end
+end
+
+function __fracgpu_machine
+    fracgpu --completion $argv[1] 2>/dev/null | string split ' '
 end
 
 # In a command of its own: behind --, or behind its first word.

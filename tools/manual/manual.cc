@@ -22,9 +22,11 @@ constexpr Value kValues[] = {
     {"FILE", Kind::file, ""},
     {"COMMAND", Kind::command, ""},
     {"--fraction", Kind::words, "0.125 0.25 0.375 0.5 0.625 0.75 0.875 1"},
-    {"--count", Kind::words, "1 2 4"},
-    {"--gpus", Kind::words, "all"},
-    {"--mig", Kind::words, "auto never only existing"},
+    {"--count", Kind::words, "1 2 4 8"},
+    {"--gpus", Kind::machine, "gpus"},
+    {"--gpu", Kind::machine, "gpus"},
+    {"GPU", Kind::machine, "boards"},
+    {"--mig", Kind::machine, "mig"},
     {"--wait", Kind::words, "forever 30s 10m 2h 1d"},
     {"--output", Kind::file, ""},
     {"--files", Kind::file, ""},
@@ -75,15 +77,19 @@ void add_manual_options(Command program) {
       "--completion",
       [program](const std::string& shell) {
         const CommandLine line = command_line_of(program.text());
-        print(shell == "bash"  ? bash_completion(line)
-              : shell == "zsh" ? zsh_completion(line)
-                               : fish_completion(line));
+        print(shell == "bash"   ? bash_completion(line)
+              : shell == "zsh"  ? zsh_completion(line)
+              : shell == "fish" ? fish_completion(line)
+                                : machine_words(shell) + "\n");
       },
       [](const std::string& shell) {
-        const bool known = shell == "bash" || shell == "zsh" || shell == "fish";
-        return known ? "" : "there are completions for bash, zsh and fish, and not for " + shell;
+        for (const char* const known : {"bash", "zsh", "fish", "gpus", "mig", "boards"}) {
+          if (shell == known) return std::string();
+        }
+        return "there are completions for bash, zsh and fish, and not for " + shell;
       },
-      "Print completions for this shell: bash, zsh or fish");
+      "Print completions for this shell: bash, zsh or fish; or what these offer: gpus, mig, "
+      "boards");
 }
 
 }  // namespace fracgpu::tools

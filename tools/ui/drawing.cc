@@ -128,4 +128,9 @@ std::string number_text(const GpuState& gpu) {
   return gpu.key.starts_with("MIG-") ? "MIG instance" : "GPU not seen here";
 }
 
+std::string part_text(const GpuState& gpu) {
+  if (gpu.instance) return gpu.instance->profile;
+  return gpu.mode.starts_with("SPX") ? "" : gpu.mode;
+}
+
 }  // namespace fracgpu::tools

@@ -60,4 +60,7 @@ std::string standing(const ProcessUse& process);
 // "GPU 0", or "MIG" and the like where no driver numbers it.
 std::string number_text(const GpuState& gpu);
 
+// What it is a part of its GPU as: a MIG profile, or "CPX/NPS4"; empty where it is all of it.
+std::string part_text(const GpuState& gpu);
+
 }  // namespace fracgpu::tools

@@ -41,7 +41,9 @@ std::string times(uint64_t count) {
 std::string device_text(const MachineState& machine, const std::string& key) {
   if (key.empty()) return "a GPU that could not be told";
   const GpuState* const gpu = machine.gpu(key);
-  return gpu == nullptr || gpu->number.empty() ? key : fmt::format("GPU {} ({})", gpu->number, key);
+  if (gpu == nullptr || gpu->number.empty()) return key;
+  const std::string part = part_text(*gpu);
+  return fmt::format("GPU {} ({}{}{})", gpu->number, key, part.empty() ? "" : ", ", part);
 }
 
 std::string holder_row(const std::string& pid, const std::string& user, const std::string& command,

@@ -3,6 +3,7 @@
 // it writes down the rows at once, and keeps a copy of a file that the test names, of which the
 // node knows nothing: the accounting of whoever was to hold the cap.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,29 +17,39 @@
 namespace sim {
 namespace {
 
-// "<bytes>:<file to copy>:<where to>"; the rows go to "<where to>.rows".
+// "<height>:<file to copy>:<where to>"; the rows go to "<where to>.rows". The height is a number of
+// bytes, or, where it changes, the path of a file with that number in its first eight bytes.
 struct Watch {
-  uint64_t bytes = UINT64_MAX;
+  uint64_t fixed = UINT64_MAX;
+  const volatile uint64_t* height = &fixed;
   std::string from, to;
 
-  static Watch read(const char* text) {
-    Watch watch;
-    if (text == nullptr) return watch;
+  void take_height(const std::string& text) {
+    fixed = std::strtoull(text.c_str(), nullptr, 10);
+    if (text[0] != '/') return;
+    const int fd = ::open(text.c_str(), O_RDONLY | O_CLOEXEC);
+    void* const word = mmap(nullptr, sizeof *height, PROT_READ, MAP_SHARED, fd, 0);
+    ::close(fd);
+    if (word != MAP_FAILED) height = static_cast<const volatile uint64_t*>(word);
+  }
+
+  explicit Watch(const char* text) {
+    if (text == nullptr) return;
     std::istringstream parts(text);
-    std::string bytes;
-    if (std::getline(parts, bytes, ':') && std::getline(parts, watch.from, ':') &&
-        std::getline(parts, watch.to, ':'))
-      watch.bytes = std::strtoull(bytes.c_str(), nullptr, 10);
-    return watch;
+    std::string first;
+    if (std::getline(parts, first, ':') && std::getline(parts, from, ':') &&
+        std::getline(parts, to, ':')) {
+      take_height(first);
+    }
   }
 };
 
 }  // namespace
 
 void Node::watch_height(int tenant, int dev, int climber) {
-  static const Watch watch = Watch::read(std::getenv(kWatchVariable));
+  static const Watch watch(std::getenv(kWatchVariable));
   const Tally tally = file_->tenant[tenant].device[dev].tally.load();
-  if (tally.used * kGrain <= watch.bytes) return;
+  if (tally.used * kGrain <= *watch.height) return;
   const std::string path = watch.to + ".rows";
   const int first = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (first < 0) return;
