@@ -24,6 +24,11 @@ class HipReleaseOnPartitions : public HipRelease {
   HipReleaseOnPartitions() : HipRelease("mi300x-cpx-nps4") {}
 };
 
+class HipReleaseOnSixtyFour : public HipRelease {
+ protected:
+  HipReleaseOnSixtyFour() : HipRelease("8xmi300x-cpx-nps1") {}
+};
+
 // Each command allocates 24 MiB in another way, under a cap that has room for one of them.
 TEST_P(HipRelease, EveryWayToAllocateIsCapped) {
   std::vector<std::string> ways = {"malloc 24MiB", "flags 24MiB", "managed 24MiB", "async 24MiB",
@@ -129,6 +134,24 @@ TEST_P(HipReleaseOnPartitions, EachIsADeviceOfItsOwn) {
   }
 }
 
+TEST_P(HipReleaseOnSixtyFour, EachIsCapped) {
+  std::string commands = "init count";
+  for (int i = 0; i < 64; ++i) {
+    commands += " device " + std::to_string(i) + " malloc 160MiB malloc 160MiB";
+  }
+  auto program = start("256MiB", commands + " wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 2u + 64 * 3) << program->finish().err;
+  ASSERT_EQ(field(lines[1], "devices="), 64) << lines[1];
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(field(lines[2 + 3 * i + 1], "rc="), 0) << i;
+    EXPECT_NE(field(lines[2 + 3 * i + 2], "rc="), 0) << i << ": the cap is 256 MiB";
+    expect_books_agree(program->pid(), "one of 64", i);
+    EXPECT_LE(node_->tenant_high_water(i, tenant_), 256 * kMiB) << i;
+  }
+  program->finish();
+}
+
 const auto kReleases = testing::Values("5.7.1", "6.4.3", "7.2.4");
 const auto name_of = [](const auto& info) {
   std::string name = info.param;
@@ -137,6 +160,7 @@ const auto name_of = [](const auto& info) {
 };
 INSTANTIATE_TEST_SUITE_P(Amds, HipRelease, kReleases, name_of);
 INSTANTIATE_TEST_SUITE_P(Amds, HipReleaseOnPartitions, kReleases, name_of);
+INSTANTIATE_TEST_SUITE_P(Amds, HipReleaseOnSixtyFour, kReleases, name_of);
 
 }  // namespace
 }  // namespace fracgpu::test
