@@ -7,6 +7,7 @@ written by the published layout and their locks held by this program, so nothing
 part: /proc has one. No time makes it fail.
 """
 
+import json
 import os
 import pathlib
 import resource
@@ -16,21 +17,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/tools"))
 from machine import COMMAND, Machine  # noqa: E402
-from made_ledger import MIB, SIZE, devices_of, ledger, live_in  # noqa: E402
+from made_ledger import MIB, devices_of, ledger, live_in, write_ledger  # noqa: E402
 
 SMOKE = "--smoke" in sys.argv
 TENANTS, TURNS = (20, 1) if SMOKE else (1000, 5)
 SLOTS = (0, 1, 2, 3)
-
-
-def write_sparse(name, data):
-    with open(name, "wb") as file:
-        file.truncate(SIZE)
-        for at in range(0, SIZE, 4096):
-            page = data[at:at + 4096]
-            if any(page):
-                file.seek(at)
-                file.write(page)
 
 
 class Crowd:
@@ -44,7 +35,7 @@ class Crowd:
             data = ledger(used, keys[number % len(keys)])
             if number == 0:
                 devices_of(data, used, keys)
-            write_sparse(name, data)
+            write_ledger(name, data)
             file = open(name, "r+b")
             live_in(file, *SLOTS)
             self.files.append(file)

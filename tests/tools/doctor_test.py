@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 from machine import BUILD, CLIENT, COMMAND, GIB, HIP_PROGRAM, LIBRARY, Machine, main, one_line
-from made_ledger import DEVICE_AT, SLOT_AT, ledger, live_in
+from made_ledger import DEVICE_AT, SLOT_AT, ledger, live_in, write_ledger
 
 
 class Page:
@@ -343,9 +343,8 @@ def test_whose_file_the_ledger_is():
             page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": m.tenant("t")})
             return [text for text in page.of("ledger", state) if " belongs to " in text]
 
-        with open(path, "wb") as file:
-            os.chmod(path, 0o666)
-            file.write(ledger([(3, 0, b"train")]))
+        write_ledger(path, ledger([(3, 0, b"train")]))
+        os.chmod(path, 0o666)
         assert of_ledger("ok") == [f"{path} belongs to root, mode 0666"] and not of_ledger("warn")
         os.chown(path, stranger, -1)
         assert not of_ledger("ok") and of_ledger("warn")[0].startswith(f"{path} belongs to {stranger}, mode 0666: ")

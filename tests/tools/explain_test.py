@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line
-from made_ledger import ledger, record, with_records
+from made_ledger import ledger, record, with_records, write_ledger
 
 
 CONTEXT = 414 << 20  # of the simulated A100
@@ -246,8 +246,7 @@ def test_sixteen_gpus_and_two_hundred_tenants():
         keys = m.uuids()
         assert len(keys) == 16
         for i in range(200):
-            with open(m.ledger(f"many-{i}"), "wb") as file:
-                file.write(ledger([(0, i, b"job")], keys[i % 16].encode()))
+            write_ledger(m.ledger(f"many-{i}"), ledger([(0, i, b"job")], keys[i % 16].encode()))
         _, out, err = m.fracgpu("status")
         assert m.name not in err, err
         assert sum(line.startswith("GPU ") and line.split()[-1] in keys for line in out.splitlines()) == 16
@@ -264,8 +263,7 @@ def test_sixteen_gpus_and_two_hundred_tenants():
 def test_without_permission():
     with Machine("a100-40gb") as m:
         for name in ("mine", "theirs"):
-            with open(m.ledger(name), "wb") as file:
-                file.write(ledger([(0, 7, b"job")], m.uuids()[0].encode()))
+            write_ledger(m.ledger(name), ledger([(0, 7, b"job")], m.uuids()[0].encode()))
             os.chmod(m.ledger(name), 0o600 if name == "theirs" else 0o644)
         for command in ("status", "explain"):
             status, out, err = m.fracgpu(command, m.tenant("mine"), m.tenant("theirs"), user=65534, group=65534,
@@ -277,8 +275,7 @@ def test_without_permission():
 def test_in_a_container_only_its_own_tenant():
     with Machine("a100-40gb") as m:
         one = m.client("a", "8GiB", "init retain alloc 6GiB wait")
-        with open(m.ledger("own"), "wb") as file:
-            file.write(ledger([], b"GPU-other"))
+        write_ledger(m.ledger("own"), ledger([], b"GPU-other"))
 
         def inside(*arguments):
             done = subprocess.run(["unshare", "--uts", COMMAND, "status", *arguments], capture_output=True, text=True,
@@ -294,8 +291,7 @@ def test_parts_of_gpus_are_named():
     for profile, part in (("2xmi300x-cpx-nps1", "CPX/NPS1"), ("h100-80gb-mig", r"\dg\.\d+gb"), ("mi300x", "")):
         with Machine(profile) as m:
             gpu = [gpu for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if not gpu["mig_mode"]][-1]
-            with open(m.ledger("t"), "wb") as file:
-                file.write(with_records(ledger([], gpu["key"].encode()), {0: record(1, key=gpu["key"].encode())}))
+            write_ledger(m.ledger("t"), with_records(ledger([], gpu["key"].encode()), {0: record(1, key=gpu["key"].encode())}))
             said = words(told(m, "t"))
             named = re.search(rf"on GPU [0-9:]+ \({gpu['key']}(?:, ([^)]*))?\)", said)
             assert named and re.fullmatch(part, named[1] or ""), said

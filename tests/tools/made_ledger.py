@@ -15,14 +15,15 @@ SLOT_AT = DEVICE_AT + 128 * DEVICES + 8 * EXPORTS
 CELL_AT = SLOT_AT + 64 * SLOTS
 ALLOCATIONS_IN_CELL = 24
 SIZE = CELL_AT + 64 * SLOTS * DEVICES
+WRITTEN = CELL_AT + 64 * SLOTS  # up to the first device's cells; what is behind them is a hole
 LOCKS_AT = 0x40000000 + 1
 F_OFD_SETLK = 37
 GIB, MIB = 2**30 // UNIT, 2**20 // UNIT
 
 
 def ledger(processes, key=b"GPU-test"):
-    """One device with a cap of 8 GiB; processes are (slot, held units, command)."""
-    data = bytearray(SIZE)
+    """One device with a cap of 8 GiB; processes are (slot, held units, command). For `write_ledger`."""
+    data = bytearray(WRITTEN)
     struct.pack_into("<8sIIIIQ64s", data, 0, b"FRACGPU1", VERSION, SIZE, DEVICES, SLOTS, int(time.time()), b"t")
     struct.pack_into("<QQ", data, 96, 3 * SLOTS, 3 * SLOTS)
     data[256:384] = b"\xff" * 128
@@ -37,11 +38,22 @@ def ledger(processes, key=b"GPU-test"):
 
 def devices_of(data, processes, keys):
     """Puts devices with these keys into a ledger, each with the same use."""
+    data.extend(bytes(max(CELL_AT + 64 * SLOTS * len(keys) - len(data), 0)))
     for row, key in enumerate(keys):
         struct.pack_into("<64sQQQQ", data, DEVICE_AT + 128 * row, key, 3 * 8 * GIB, 40 << 30, 0, 7 * GIB)
         for slot, held, _ in processes:
             at = CELL_AT + 64 * (SLOTS * row + slot)
             struct.pack_into("<QII", data, at, 3 * (held << 32 | held), held, 400 * MIB)
+
+
+def write_ledger(path, data):
+    """Pages without anything in them stay holes."""
+    with open(path, "wb") as file:
+        file.truncate(SIZE)
+        for at in range(0, len(data), 4096):
+            if page := data[at:at + 4096].rstrip(b"\0"):
+                file.seek(at)
+                file.write(page)
 
 
 def live_in(file, *slots):

@@ -5,7 +5,7 @@ import subprocess
 import urllib.request
 
 from machine import COMMAND, Machine, main
-from made_ledger import COUNTS_AT, DEVICE_AT, MIB, SIZE, ledger, live_in, record, with_records
+from made_ledger import COUNTS_AT, DEVICE_AT, MIB, ledger, live_in, record, with_records, write_ledger
 
 TENANTS = 1000
 # Of a ledger with three processes on one device that was never refused: its head, and a few lines of each table.
@@ -23,13 +23,7 @@ class Crowd:
             data = ledger([(0, 20 * MIB, b"a"), (4, 10 * MIB, b"b"), (8, 5 * MIB, b"c")], uuids[number % len(uuids)].encode())
             if number != 7:  # which was refused something
                 data[COUNTS_AT:DEVICE_AT] = bytes(DEVICE_AT - COUNTS_AT)
-            with open(name, "wb") as file:
-                file.truncate(SIZE)
-                for at in range(0, SIZE, 4096):  # holes stay holes
-                    page = data[at:at + 4096]
-                    if any(page):
-                        file.seek(at)
-                        file.write(page)
+            write_ledger(name, data)
             file = open(name, "r+b")
             live_in(file, 0, 4, 8)
             self.files.append(file)

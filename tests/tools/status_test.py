@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from made_ledger import (ALLOCATIONS_IN_CELL, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
-                         live_in, record, with_records)
+                         live_in, record, with_records, write_ledger)
 
 PREFIX = f"status-test-{os.getpid()}-"
 
@@ -18,8 +18,7 @@ def path(name):
 
 
 def write(name, data):
-    with open(path(name), "wb") as file:
-        file.write(data)
+    write_ledger(path(name), data)
 
 
 def status(*arguments, command="status"):
@@ -161,8 +160,10 @@ def test_torn_and_hostile_records():
 
 def test_what_is_no_ledger():
     good = ledger([(0, GIB, b"a")])
-    write("short", good[:-1])
+    write("short", good)
+    os.truncate(path("short"), SIZE - 1)
     write("empty", b"")
+    os.truncate(path("empty"), 0)
     write("version", good[:8] + b"\xff" + good[9:])
     write("magic", b"x" + good[1:])
     os.symlink("/etc/passwd", path("link"))
@@ -182,7 +183,7 @@ def test_scribbled_ledgers():
     chance = random.Random(seed)
     for _ in range(10):
         data = ledger([])
-        data[96:] = chance.randbytes(SIZE - 96)
+        data[96:] = chance.randbytes(len(data) - 96)
         write("wild", data)
         for command in ("status", "explain"):
             for form in ([], ["--json"]):

@@ -18,7 +18,7 @@ except ImportError:
     sys.exit(77)
 
 from machine import COMMAND, Machine, main, one_line, wait_until
-from made_ledger import ledger
+from made_ledger import ledger, write_ledger
 
 PATIENCE_S = 60  # for what never comes
 
@@ -111,8 +111,7 @@ def rows_of(lines):
 
 def test_what_it_shows():
     with Machine("3xh100-80gb") as m:
-        with open(m.ledger("idle"), "wb") as file:
-            file.write(ledger([], m.uuids()[2].encode()))
+        write_ledger(m.ledger("idle"), ledger([], m.uuids()[2].encode()))
         run = m.start("run", "--fraction", "0=0.625", "--tenant", m.tenant("train"), "--", "sh", "-c", "echo r; read x")
         assert run.stdout.readline() == "r\n"
         train = m.client("train", "40GiB", "init retain alloc 30GiB alloc 20GiB wait")
@@ -150,8 +149,7 @@ def test_what_it_shows():
 def test_keys():
     with Machine("2xa100-40gb") as m:
         for i in range(60):
-            with open(m.ledger(f"t{i:02}"), "wb") as file:
-                file.write(ledger([(i, (60 - i) << 14, b"job"), (i + 100, 0, b"idle")], m.uuids()[i % 2].encode()))
+            write_ledger(m.ledger(f"t{i:02}"), ledger([(i, (60 - i) << 14, b"job"), (i + 100, 0, b"idle")], m.uuids()[i % 2].encode()))
         names = [m.tenant(f"t{i:02}") for i in range(60)]
         with top(m, *names) as t:
             def pids():
@@ -192,8 +190,7 @@ def test_sizes():
     with Machine("16xh100-80gb") as m:
         keys = m.uuids()
         for i in range(200):
-            with open(m.ledger(f"many-{i}"), "wb") as file:
-                file.write(ledger([(0, (i + 1) << 10, b"job")], keys[i % 16].encode()))
+            write_ledger(m.ledger(f"many-{i}"), ledger([(0, (i + 1) << 10, b"job")], keys[i % 16].encode()))
         # It looks once; whatever is drawn afterwards is drawn because of a key or the new size.
         with top(m, interval="3600") as t:
             t.wait_for(lambda lines: len(rows_of(lines)) > 5, "a list")
