@@ -1,6 +1,6 @@
 #!/bin/sh
 # tree_is_portable.sh SOURCE BUILD: no file of the tree may hold a path of the machine that it was written on, or the
-# host name of a package mirror: both work here and nowhere else.
+# host name of a package mirror: both work here and nowhere else. Nor may the top level hold what nobody meant to keep.
 set -eu
 cd "$1"
 work=$(mktemp -d)
@@ -29,6 +29,15 @@ fi
 if [ -s "$work/found" ]; then
   echo "FAILED: a path of this machine or a package mirror's name is in the tree:"
   head -n 20 "$work/found"
+  exit 1
+fi
+# What a program left where it was called, and somebody added with everything else.
+known='bench|containers|hooks|include|shim|tests|tools|\.ci|CMakeLists\.txt|CMakePresets\.json|README\.md|LICENSE'
+known="$known|\.clang-format|\.clang-tidy|\.dockerignore|\.gitignore"
+tr '\0' '\n' <"$work/files" | sed 's,^\./,,; s,/.*,,' | sort -u | grep -vxE -e "$known" >"$work/strays" || true
+if [ -s "$work/strays" ]; then
+  echo "FAILED: the top level has what does not belong there:"
+  cat "$work/strays"
   exit 1
 fi
 echo "$(tr -dc '\0' <"$work/files" | wc -c) files name no machine and no mirror"
