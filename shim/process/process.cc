@@ -165,6 +165,7 @@ int Process::register_device(const char* device_key, uint64_t physical) {
   if (const auto index = static_cast<size_t>(device_index); !is_registered_[index]) {
     blocks.make(index);
     overhead.make(index);
+    allocations.add_device(device_index);
     is_registered_.set(index);
   }
   const uint64_t in_force = ledger.cap(device_index) * layout::kUnit;

@@ -26,14 +26,14 @@ bool same_owner(const Allocation& one, const Allocation& other) {
 
 void LiveMap::Shard::enter(Allocation& entry, const Allocation& allocation) {
   entry = allocation;
-  sums[entry.device_index] += sum_of(entry);
-  if (entry.managed) managed[entry.device_index] += managed_units(entry);
+  sums[entry.device_index].units_and_users += sum_of(entry);
+  if (entry.managed) sums[entry.device_index].managed += managed_units(entry);
   ++changes;
 }
 
 void LiveMap::Shard::forget(const Allocation& entry) {
-  sums[entry.device_index] -= sum_of(entry);
-  if (entry.managed) managed[entry.device_index] -= managed_units(entry);
+  sums[entry.device_index].units_and_users -= sum_of(entry);
+  if (entry.managed) sums[entry.device_index].managed -= managed_units(entry);
   ++changes;
 }
 
@@ -45,13 +45,13 @@ void LiveMap::Shard::displace(Allocation& entry, Allocation& displaced) {
 // Of a chunk, as its users come and go.
 inline void LiveMap::Shard::count_units(const Allocation& entry, int sign) {
   const uint64_t units = sign < 0 ? -uint64_t{entry.units} : entry.units;
-  sums[entry.device_index] += units;
-  if (entry.managed) managed[entry.device_index] += units;
+  sums[entry.device_index].units_and_users += units;
+  if (entry.managed) sums[entry.device_index].managed += units;
 }
 
 inline void LiveMap::Shard::add_user(Allocation& entry) {
   if (entry.leaving == entry.users) count_units(entry, 1);
-  sums[entry.device_index] += kOneUser;
+  sums[entry.device_index].units_and_users += kOneUser;
   ++entry.users;
   ++changes;
 }
@@ -63,7 +63,7 @@ inline void LiveMap::Shard::begin_drop(Allocation& entry) {
 
 // Whether all users are leaving is the same before and after.
 inline void LiveMap::Shard::finish_drop(Allocation& entry) {
-  sums[entry.device_index] -= kOneUser;
+  sums[entry.device_index].units_and_users -= kOneUser;
   --entry.users;
   --entry.leaving;
   ++changes;
@@ -192,11 +192,20 @@ bool LiveMap::take(uint64_t key, Allocation& taken) {
   return shard.take(key, taken);
 }
 
+void LiveMap::add_device(int device_index) {
+  const auto index = static_cast<size_t>(device_index);
+  for (Shard& shard : shards_) {
+    Locked<SpinLock> lock(shard.lock);
+    shard.sums.make(index);
+    shard.devices.set(index);
+  }
+}
+
 uint64_t LiveMap::count(int device_index) {
   uint64_t sum = 0;
   for (Shard& shard : shards_) {
     Locked<SpinLock> lock(shard.lock);
-    sum += shard.sums[device_index] >> 32;
+    sum += shard.sums[device_index].units_and_users >> 32;
   }
   return sum;
 }
@@ -204,21 +213,26 @@ uint64_t LiveMap::count(int device_index) {
 std::string_view LiveMap::Shard::find_broken_invariant() const {
   if (const std::string_view broken = table.check_invariants(); !broken.empty()) return broken;
   std::string_view broken;
-  uint64_t entry_sums[layout::kMaxDevices] = {}, entry_managed[layout::kMaxDevices] = {};
+  Sums of_entries[layout::kMaxDevices] = {};
   table.for_each([&](const Allocation& entry) {
-    if (entry.device_index >= layout::kMaxDevices) {
-      broken = "every allocation is on a device of the ledger";
+    if (entry.device_index >= layout::kMaxDevices || !devices[entry.device_index]) {
+      broken = "every allocation is on a device that was added";
       return;
     }
     if (entry.users == 0) broken = "every allocation has a user";
     if (entry.leaving > entry.users) broken = "no more users are leaving than there are";
-    entry_sums[entry.device_index] += sum_of(entry);
-    entry_managed[entry.device_index] += managed_units(entry);
+    of_entries[entry.device_index].units_and_users += sum_of(entry);
+    of_entries[entry.device_index].managed += managed_units(entry);
   });
   if (!broken.empty()) return broken;
   for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
-    if (sums[i] != entry_sums[i]) return "a device's sum is that of its entries";
-    if (managed[i] != entry_managed[i]) return "a device's managed units are those of its entries";
+    if (!devices[i]) continue;
+    if (sums[i].units_and_users != of_entries[i].units_and_users) {
+      return "a device's sum is that of its entries";
+    }
+    if (sums[i].managed != of_entries[i].managed) {
+      return "a device's managed units are those of its entries";
+    }
   }
   return {};
 }
@@ -245,13 +259,14 @@ LiveMap::LockedView::~LockedView() {
 
 uint64_t LiveMap::LockedView::units(int device_index) const {
   uint64_t sum = 0;
-  for (const Shard& shard : map_.shards_) sum += shard.sums[device_index] & UINT32_MAX;
+  for (const Shard& shard : map_.shards_)
+    sum += shard.sums[device_index].units_and_users & UINT32_MAX;
   return sum;
 }
 
 uint64_t LiveMap::LockedView::managed(int device_index) const {
   uint64_t sum = 0;
-  for (const Shard& shard : map_.shards_) sum += shard.managed[device_index];
+  for (const Shard& shard : map_.shards_) sum += shard.sums[device_index].managed;
   return sum;
 }
 

@@ -8,12 +8,14 @@
 #pragma once
 
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/invariants.h"
+#include "shim/base/lazy_array.h"
 #include "shim/base/spin_lock.h"
 #include "shim/tracking/page_map.h"
 
@@ -92,6 +94,9 @@ class LiveMap {
     }
   }
 
+  // Before the first allocation there, and once.
+  void add_device(int device_index);
+
   // How many allocations live on the device index: each user of a chunk is one.
   uint64_t count(int device_index);
 
@@ -127,7 +132,7 @@ class LiveMap {
   using Table = PageMap<Allocation, kShardBits>;
 
   struct alignas(64) Shard {
-    // These keep `sums`, `managed` and `changes`.
+    // These keep `sums` and `changes`.
     void enter(Allocation& entry, const Allocation& allocation);
     void forget(const Allocation& entry);
     [[gnu::cold]] void displace(Allocation& entry, Allocation& displaced);
@@ -146,11 +151,16 @@ class LiveMap {
     SpinLock lock;
     uint64_t changes = 0;
     Table table;
-    // Units of the entries that are not leaving, and in the upper half the users of all. One
-    // number, so that calls pay for one addition; a process holds less than 2^32 units on a device.
-    uint64_t sums[layout::kMaxDevices] = {};
+    struct Sums {
+      // Units of the entries that are not leaving, and in the upper half the users of all. One
+      // number, so that calls pay for one addition; a process holds less than 2^32 units on a
+      // device.
+      uint64_t units_and_users = 0;
+      uint64_t managed = 0;  // units
+    };
     static_assert(layout::kMaxUnits < UINT32_MAX);
-    uint64_t managed[layout::kMaxDevices] = {};  // units
+    LazyArray<Sums, layout::kMaxDevices> sums;  // of the devices that were added
+    std::bitset<layout::kMaxDevices> devices;
     [[no_unique_address]] InvariantTimer timer;
   };
 
