@@ -13,7 +13,7 @@
 
 namespace {
 
-int usage() {
+int usage(FILE* to = stderr) {
   std::fputs(
       "usage: simnode create PATH [--profile P] [--context-mib N] [--total-mib N] [--linger-ms N]\n"
       "                           [--driver 580.65.06] [--modules open|closed]\n"
@@ -23,7 +23,14 @@ int usage() {
       "       simnode remove PATH\n"
       "       simnode profile-from REPORT [PATH]   a node like the hardware of a report of\n"
       "                                            tests/hardware.sh; without PATH, says how\n",
-      stderr);
+      to);
+  return to == stderr ? 2 : 0;
+}
+
+// An option that is none of ours, where a path belongs. A file of that name is nobody's wish.
+int refuse_path(const char* path) {
+  std::fprintf(stderr, "simnode: '%s' begins with '-'; for a file of that name write ./%s\n", path,
+               path);
   return 2;
 }
 
@@ -191,8 +198,13 @@ int profile_from(const std::string& report, const char* path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) return usage(stdout);
+  }
   if (argc < 3) return usage();
   const std::string command = argv[1];
+  if (argv[2][0] == '-') return refuse_path(argv[2]);
+  if (command == "profile-from" && argc == 4 && argv[3][0] == '-') return refuse_path(argv[3]);
   const std::string path = argv[2];
   if (command == "profile-from" && argc <= 4) return profile_from(path, argv[3]);
   Created node;
