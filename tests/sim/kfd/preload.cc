@@ -1,9 +1,9 @@
 // A preloadable library that shows a program the simulated node's /sys of AMD's kernel driver, and
-// the version file of NVIDIA's. Each
-// call of libc that takes a path and that real readers use is wrapped once: the path is exchanged
-// for the one in the node's tree if it is the driver's, and the real function does the rest. Only
-// the amounts of memory are answered here (process_files.h). libc's own inner calls cannot be
-// wrapped, which is why fopen, opendir and scandir have wrappers beside open.
+// of NVIDIA's the version file and the capabilities of MIG instances (capabilities.h). Each call of
+// libc that takes a path and that real readers use is wrapped once: the path is exchanged for the
+// one in the node's tree if it is the driver's, and the real function does the rest. Only the
+// amounts of memory are answered here (process_files.h). libc's own inner calls cannot be wrapped,
+// which is why fopen, opendir and scandir have wrappers beside open.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -22,6 +22,7 @@
 
 #include "sim/kfd/paths.h"
 #include "sim/kfd/process_files.h"
+#include "sim/node/capabilities.h"
 
 namespace {
 
@@ -52,6 +53,8 @@ class Place {
     if (*path == '/') {
       if (sim::may_be_kfd(path)) find(path);
       if (std::strcmp(path, "/proc/driver/nvidia/version") == 0) find_driver_file();
+      if (is_below(path, "/proc/driver/nvidia/capabilities") || is_below(path, "/dev/nvidia-caps"))
+        find_capability(path);
     } else if (dirfd >= 0 && *path != '\0') {
       find_below(dirfd, path);
     }
@@ -126,6 +129,20 @@ class Place {
     if (node == nullptr || std::strlen(node) + 32 > sizeof real_) return;
     const std::string file = sim::driver_file_of(node);
     std::memcpy(real_, file.c_str(), file.size() + 1);
+    path_ = real_;
+  }
+
+  static bool is_below(const char* path, std::string_view folder) {
+    return std::strncmp(path, folder.data(), folder.size()) == 0 &&
+           (path[folder.size()] == '/' || path[folder.size()] == '\0');
+  }
+
+  void find_capability(const char* path) {
+    const char* const root = std::getenv(sim::kCapsVariable);
+    const size_t length = root != nullptr ? std::strlen(root) : 0;
+    if (root == nullptr || length + std::strlen(path) >= sizeof real_) return;
+    std::memcpy(real_, root, length);
+    std::memcpy(real_ + length, path, std::strlen(path) + 1);
     path_ = real_;
   }
 

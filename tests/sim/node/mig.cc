@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sim/node/capabilities.h"
+
 namespace sim {
 namespace {
 
@@ -231,6 +233,7 @@ MigResult make_gpu_instance(Node& node, int gpu, const MigProfile& profile, int 
   while (row < node.device_count() && (node.mig_parent(row) != gpu || node.is_there(row))) ++row;
   if (row == node.device_count()) return MigResult::kNoRoom;
   put_gpu_instance(node.file(), gpu, row, profile, static_cast<uint32_t>(start));
+  show_capabilities(node, gpu);
   *made = row;
   return MigResult::kDone;
 }
@@ -250,6 +253,7 @@ MigResult make_compute_instance(Node& node, int instance, uint64_t serial, uint3
     while (row.compute[place].serial.load() != 0) ++place;
     put_compute_instance(node.file(), instance, place, slices, at);
     *made = {instance, place, row.compute[place].serial.load()};
+    show_capabilities(node, node.mig_parent(instance));
     return MigResult::kDone;
   }
   return MigResult::kNoRoom;
@@ -261,6 +265,7 @@ MigResult destroy_gpu_instance(Node& node, int instance, uint64_t serial) {
   if (!lock.held() || row.mig_serial.load() != serial) return MigResult::kGone;
   if (compute_taken(row) != 0 || node.used(instance) != 0) return MigResult::kInUse;
   row.mig_serial.store(0, std::memory_order_release);
+  show_capabilities(node, node.mig_parent(instance));
   return MigResult::kDone;
 }
 
@@ -270,6 +275,7 @@ MigResult destroy_compute_instance(Node& node, const MigDevice& device) {
   if (used_by_a_process(node, device.serial)) return MigResult::kInUse;
   node.file()->device[device.dev].compute[device.compute].serial.store(0,
                                                                        std::memory_order_release);
+  show_capabilities(node, node.mig_parent(device.dev));
   return MigResult::kDone;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/node/amd_partitions.h"
+#include "sim/node/capabilities.h"
 #include "sim/node/node.h"
 #include "sim/node/profile_from.h"
 
@@ -164,7 +165,14 @@ bool take_option(const std::string& name, const std::string& value, Created* nod
 
 int create(const std::string& path, const Created& node) {
   std::string error;
-  if (sim::Node::create(path, node.profile, node.options, &error)) return 0;
+  if (sim::Node::create(path, node.profile, node.options, &error)) {
+    if (const auto made = sim::Node::open(path, &error)) {
+      for (int dev = 0; dev < made->device_count(); ++dev) {
+        if (made->device(dev).mig_card != 0) sim::show_capabilities(*made, dev);
+      }
+      return 0;
+    }
+  }
   std::fprintf(stderr, "simnode: %s\n", error.c_str());
   return 1;
 }
