@@ -57,6 +57,9 @@ Findings check_lookups(const VendorReports& vendors, const Setup& setup);
 Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& gpus,
                     const Setup& setup);
 
+// MIG instances without the device nodes that a process needs for them. (mig_nodes.cc)
+Findings check_mig_nodes(const ProbeReport& gpus);
+
 // GPU processes that no ledger knows. (bypass.cc)
 Findings check_bypass(const ProbeReport& gpus);
 

@@ -75,6 +75,7 @@ Findings examine(const DoctorOptions& options) {
   add(check_driver(gpus, vendors));
   add(check_lookups(vendors, setup));
   add(check_caps(vendors, known_gpus(gpus, setup), setup));
+  add(check_mig_nodes(gpus));
   add(check_bypass(gpus));
   add(check_program(options.command));
   return all;

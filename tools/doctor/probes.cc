@@ -6,6 +6,7 @@
 #include "tools/doctor/probe.h"
 #include "tools/doctor/vendor_probes.h"
 #include "tools/machine/driver_processes.h"
+#include "tools/machine/json_values.h"
 #include "tools/machine/nvml_library.h"
 
 namespace fracgpu::tools {
@@ -29,6 +30,8 @@ Json instances_of(const Gpu& gpu, const std::vector<Gpu>& all) {
                     {"number", each.number()},
                     {"profile", each.instance->profile},
                     {"gpu_instance", each.instance->gpu_instance},
+                    {"compute_instance", each.instance->compute_instance},
+                    {"gpu_minor", or_null(each.instance->gpu_minor)},
                     {"physical", each.physical}});
   }
   return list;

@@ -8,6 +8,7 @@
 
 #include "shim/base/clock.h"
 #include "tools/cli/output.h"
+#include "tools/launch/instance_nodes.h"
 #include "tools/launch/instance_notes.h"
 #include "tools/launch/launch_tree.h"
 #include "tools/machine/mig_driver.h"
@@ -72,7 +73,11 @@ std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
       }
       if (result.state == State::no_room) notes.remove(gpu, grant);  // what is there is not ours
     }
-    if (result.state == State::done) return device_of(gpu, result.instance);
+    if (result.state == State::done) {
+      const Gpu made = device_of(gpu, result.instance);
+      provide_nodes(made);
+      return made;
+    }
     if (result.state != State::no_room) throw RunError(kRunFailed, result.why);
     wait_for_another(table, claim, shares, result.why);
   }

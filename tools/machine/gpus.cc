@@ -29,10 +29,11 @@ std::string text_of(const char* function, nvmlDevice_t device) {
   return ask != nullptr && ask(device, text, sizeof text) == kSuccess ? text : "";
 }
 
-uint32_t number_of(const char* function, nvmlDevice_t device) {
+std::optional<uint32_t> number_of(const char* function, nvmlDevice_t device) {
   const auto ask = NvmlLibrary::get().find<Getter<unsigned>>(function);
   unsigned number = 0;
-  return ask != nullptr && ask(device, &number) == kSuccess ? number : 0;
+  if (ask == nullptr || ask(device, &number) != kSuccess) return std::nullopt;
+  return number;
 }
 
 // A device as programs can have it; what is not told stays empty. None where it may not be looked
@@ -76,6 +77,7 @@ void add_instances(nvmlDevice_t device, std::vector<Gpu>& gpus) {
   if (!instances) return;
   const size_t parent = gpus.size() - 1;
   gpus[parent].divided = true;
+  const std::optional<uint32_t> minor = number_of("nvmlDeviceGetMinorNumber", device);
   for (const auto& [number, each] : *instances) {
     auto gpu = nvidia_gpu(each, gpus[parent].index);
     if (!gpu) continue;
@@ -84,8 +86,9 @@ void add_instances(nvmlDevice_t device, std::vector<Gpu>& gpus) {
         .parent = gpus[parent].key,
         .number = static_cast<int>(number),
         .profile = profile_in(gpu->model),
-        .gpu_instance = number_of("nvmlDeviceGetGpuInstanceId", each),
-        .compute_instance = number_of("nvmlDeviceGetComputeInstanceId", each),
+        .gpu_instance = number_of("nvmlDeviceGetGpuInstanceId", each).value_or(0),
+        .compute_instance = number_of("nvmlDeviceGetComputeInstanceId", each).value_or(0),
+        .gpu_minor = minor,
     };
     const auto attributes_of =
         NvmlLibrary::get().find<Getter<nvmlDeviceAttributes_t>>("nvmlDeviceGetAttributes_v2");

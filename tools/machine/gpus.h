@@ -18,7 +18,8 @@ struct MigInstance {
   int number = 0;         // among the GPU's, as nvidia-smi -L counts them
   std::string profile{};  // "2g.20gb", and in front of it "1c." where it is a part of the instance
   uint32_t gpu_instance = 0, compute_instance = 0;
-  uint32_t slices = 0;  // of compute
+  uint32_t slices = 0;                  // of compute
+  std::optional<uint32_t> gpu_minor{};  // the GPU is /dev/nvidia<minor>
 };
 
 struct Gpu {
