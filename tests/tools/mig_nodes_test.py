@@ -105,6 +105,7 @@ def test_files_come_and_go_with_instances():
                     lines = opened.read().splitlines()
                 minor = cap(gpu, number, compute).removeprefix("nvidia-cap")
                 assert lines == [f"DeviceFileMinor: {minor}", "DeviceFileMode: 292", "DeviceFileModify: 1"], lines
+            assert m.asked()[gpu] == "-f {} -f {}".format(*files_of(gpu, number)), m.asked()
         m.end(*launches)
         assert m.files() == [] and m.instances() == []
 
