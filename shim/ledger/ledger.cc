@@ -26,7 +26,6 @@ using layout::claim_of;
 using layout::for_each_live;
 using layout::held_of;
 using layout::kMaxDevices;
-using layout::kMaxSlots;
 using layout::kMaxUnits;
 using layout::lease_of;
 using layout::pack;
