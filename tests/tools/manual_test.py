@@ -88,7 +88,6 @@ def top_level(told):
 
 
 BASH = """source {script}
-PATH={build}:$PATH
 compopt() {{ :; }}  # works inside of a completion only
 COMP_WORDS=({words}); COMP_CWORD=$(({cword})); _fracgpu; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -96,38 +95,11 @@ COMP_WORDS=({words}); COMP_CWORD=$(({cword})); _fracgpu; printf '%s\\n' "${{COMP
 
 def bash_offers(words, **more):
     """What bash's function offers for the last of these words."""
-    script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", build=BUILD, words=" ".join(f"'{word}'" for word in words),
+    script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", words=" ".join(f"'{word}'" for word in words),
                          cword=len(words) - 1)
     done = run("bash", "--norc", "-c", script, **more)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return set(done.stdout.split())
-
-
-def fish_offers(line, **more):
-    """The same of fish, where it is there, without what still needs a value."""
-    done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; set -p PATH {BUILD}; complete -C {json.dumps(line)}", **more)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
-
-
-def test_what_the_machine_has_is_offered():
-    with Machine("h100-80gb-mig+a100-40gb") as m:
-        def offers(*words):
-            return bash_offers(["fracgpu", *words], env=m.environment)
-        gpus = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
-        keys, numbers = {gpu["key"] for gpu in gpus}, {"0", "1"}
-        assert len([key for key in keys if key.startswith("MIG-")]) > 1, gpus
-        for words in (["run", "--gpus", ""], ["queue", "--gpus", "=", ""], ["limit", "--gpu", ""]):
-            assert offers(*words) == {"all"} | keys | numbers, words
-        assert offers("run", "--gpus", "MIG-") == {key for key in keys if key.startswith("MIG-")}
-        assert offers("run", "--mig", "") >= {"auto", "never", "only", "existing", "1g.10gb", "3g.40gb"}
-        assert offers("run", "--mig", "7g") == {"7g.80gb"}
-        assert offers("partition", "") == set(), "there is none of AMD's"
-        if shutil.which("fish"):
-            assert fish_offers("fracgpu run --gpus 0:", env=m.environment) >= {"0:0", "0:1"}
-    with Machine("2xmi300x-cpx-nps1") as m:
-        assert bash_offers(["fracgpu", "partition", ""], env=m.environment) == {"0", "1"}
-        assert len(bash_offers(["fracgpu", "run", "--gpus", "AMD-"], env=m.environment)) == 16
 
 
 def test_bash_offers():
@@ -153,7 +125,6 @@ def test_bash_offers():
     assert bash_offers(["fracgpu", "run", "cat", "--mem"]) == set()
     assert bash_offers(["fracgpu", "run", "--tenant", "run", "--mem"]) == {"--memory"}
     # Values.
-    assert bash_offers(["fracgpu", "run", "--gpus", "a"]) == {"all"}
     assert "30s" in bash_offers(["fracgpu", "run", "--wait", "=", ""])
     assert "30s" not in bash_offers(["fracgpu", "run", "--wait", ""])
     assert bash_offers(["fracgpu", "cdi", "generate", "--output", "/et"]) == {"/etc"}
@@ -174,27 +145,106 @@ def test_bash_offers():
             os.unlink(name)
 
 
-def test_a_person_completes_in_bash():
-    pid, terminal = pty.fork()
-    if pid == 0:
-        environment = {"PATH": f"{BUILD}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ ", "HOME": "/nonexistent"}
-        os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-    seen = ""
+def with_command(machine):
+    return {**machine.environment, "PATH": f"{BUILD}:{machine.environment['PATH']}"}
 
-    def read_until(pattern):
-        nonlocal seen
-        while not re.search(pattern, seen):
-            ready, _, _ = select.select([terminal], [], [], 60)
-            assert ready, seen
-            seen += os.read(terminal, 65536).decode()
-    os.write(terminal, f"source {BUILD}/tools/manual/fracgpu\n".encode())
-    os.write(terminal, b"fracgpu gc --j\tno-such-tenant-at-all\necho end$((1+1))\n")
-    read_until(r"end2")
-    assert "fracgpu gc --json no-such-tenant-at-all" in seen, seen
-    assert '"claims_dropped"' in seen, seen
-    os.write(terminal, b"exit\n")
-    os.waitpid(pid, 0)
-    os.close(terminal)
+
+def test_the_machine_is_asked():
+    """Each time: what GPUs there are, and what they can be divided into."""
+    with Machine("2xh100-80gb-mig+mi300x+mi300x-cpx-nps4") as m:
+        gpus = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
+        keys, numbers = {gpu["key"] for gpu in gpus}, [gpu["number"] for gpu in gpus]
+        plain = {number for number in numbers if numbers.count(number) == 1}
+        instances = {f"{gpu}:{i}" for gpu in (0, 1) for i in range(4)}
+        assert plain == instances | {str(i) for i in range(2, 9)}, "the first two are of both vendors"
+        shown = [gpu["key"] for gpu in gpus if gpu["mig_parent"]][5]
+
+        def bash(*words, **more):
+            return bash_offers(["fracgpu", *words], env={**with_command(m), **more})
+        assert bash("run", "--gpus", "") == keys | plain | {"all"}
+        assert bash("queue", "--gpus", "=", shown[:12]) == {shown}
+        assert bash("run", "--gpus", "", CUDA_VISIBLE_DEVICES=shown) == {"all", "1:1", shown}, "others are hidden"
+        assert bash("limit", "tenant", "1GiB", "--gpu", "") == keys | plain
+        # In a list, and behind a colon, which makes words of its own.
+        assert bash("run", "--gpus", f"{shown},al") == {f"{shown},all"}
+        assert bash("run", "--gpus", "1", ":", "") == {"0", "1", "2", "3"}
+        assert bash("run", "--gpus", "=", "1", ":") == {"0", "1", "2", "3"}
+        assert bash("run", "--gpus", "0", ":", "1,1", ":", "3") == {"3"}
+        assert bash("run", "--gpus", "1", ":", "2", "--memory", "1GiB", "--dr") == {"--dry-run"}
+        assert bash("run", "--mig", "") >= {"auto", "never", "only", "existing", "1g.10gb", "3g.40gb", "1g.10gb+me"}
+        assert bash("queue", "--mig", "7") == {"7g.80gb"}
+        assert bash("run", "--partition", "") == {"spx", "cpx"}
+        assert bash("partition", "") == {"0", "1"}
+        assert bash("partition", "1", "--compute", "") == {"SPX", "DPX", "QPX", "CPX"}
+        assert bash("partition", "1", "--memory", "=", "") == {"NPS1", "NPS2", "NPS4"}
+        assert bash("run", "--memory", "") == set()
+        # All that it offers is accepted.
+        for option, others in (("--gpus", ["--memory", "1GiB"]), ("--mig", ["--memory", "1GiB"]),
+                               ("--partition", ["--memory", "1GiB"])):
+            for word in bash("run", option, ""):
+                status, _, err = m.fracgpu("run", option, word, *others, "--dry-run")
+                assert status in (0, 75) or "MIG mode" in err, (option, word, err)
+        if shutil.which("fish"):
+            def fish(line):
+                done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; complete -C {json.dumps(line)}",
+                           env=with_command(m))
+                assert (done.returncode, done.stderr) == (0, ""), done.stderr
+                return {each.split("\t")[0] for each in done.stdout.splitlines()}
+            assert fish("fracgpu run --gpus 1:") == {"1:0", "1:1", "1:2", "1:3"}
+            assert fish(f"fracgpu run --gpus 0:1,{shown[:12]}") == {f"0:1,{shown}"}
+            assert fish("fracgpu queue --mig 7") == {"7g.80gb"}
+            assert fish("fracgpu partition 1 --memory N") == {"NPS1", "NPS2", "NPS4"}
+        else:
+            print("skipped: there is no fish here")
+    with Machine("a100-40gb") as m:
+        assert bash("run", "--mig", "") == {"auto", "never", "only", "existing"} and bash("run", "--partition", "") == set()
+    assert bash_offers(["fracgpu", "run", "--gpus", ""], env={"PATH": "/usr/bin:/bin"}) == set(), "not installed"
+
+
+class Typist:
+    """A person at a shell of this command line."""
+
+    def __init__(self, *command, **variables):
+        self.seen = ""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execvpe(command[0], command, {"TERM": "dumb", "PS1": "$ ", "HOME": "/nonexistent", **variables})
+
+    def types(self, keys):
+        os.write(self.terminal, keys.encode())
+
+    def reads_until(self, pattern):
+        while not re.search(pattern, self.seen):
+            ready, _, _ = select.select([self.terminal], [], [], 60)
+            assert ready, self.seen
+            self.seen += os.read(self.terminal, 65536).decode()
+
+    def leaves(self):
+        self.types("exit\n")
+        os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+
+def test_a_person_completes():
+    setup = {"bash": ("--norc --noprofile -i", f"source {BUILD}/tools/manual/fracgpu"),
+             "zsh": ("-f -i", f"fpath=({BUILD}/tools/manual $fpath); autoload -Uz compinit; compinit -u -D")}
+    with Machine("2xh100-80gb-mig") as m:
+        shown = [gpu["key"] for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if gpu["mig_parent"]][5]
+        for shell, (flags, prepare) in setup.items():
+            if not shutil.which(shell):
+                print(f"skipped: there is no {shell} here")
+                continue
+            person = Typist(shell, *flags.split(), **with_command(m))
+            person.types(f"{prepare}\n")
+            for keys, told in (("fracgpu gc --j\tno-such-tenant-at-all", '"claims_dropped"'),
+                               ("fracgpu run --gpus 1:1\t--memory 1GiB --dry-run", f"GPU 1:1 \\({shown}\\)"),
+                               (f"fracgpu run --gpus=0:1,{shown[:12]}\t--memory 1GiB --dry-run",
+                                f"GPU 0:1 [^\n]*\n+GPU 1:1 \\({shown}\\)")):
+                person.types(f"{keys}\necho end$((1+1))\n")
+                person.reads_until("end2")
+                assert re.search(told, person.seen.replace("\r", "")), (shell, person.seen)
+                person.seen = ""
+            person.leaves()
 
 
 def test_zsh_and_fish():
@@ -209,7 +259,11 @@ def test_zsh_and_fish():
         print("skipped: there is no zsh here")
     if shutil.which("fish"):
         assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
-        offers = fish_offers
+
+        def offers(line):
+            done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+            return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
         told = helps()
         assert offers("fracgpu ") == top_level(told)
         assert offers("fracgpu cdi ") == {"generate", "check-image"}
@@ -220,7 +274,6 @@ def test_zsh_and_fish():
         assert "true" in offers("fracgpu run --memory 1GiB -- tru")
         assert "true" in offers("fracgpu run --memory 1GiB tru")
         assert "--memory" not in offers("fracgpu run --memory 1GiB cat --mem")
-        assert offers("fracgpu run --gpus a") == {"all"}
         assert "--wait=30s" in offers("fracgpu run --wait=")
     else:
         print("skipped: there is no fish here")
@@ -252,5 +305,5 @@ def test_what_is_installed_works():
         assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done
 
 
-main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_what_the_machine_has_is_offered, test_a_person_completes_in_bash,
-      test_zsh_and_fish, test_wrong_usage, test_what_is_installed_works])
+main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_the_machine_is_asked,
+      test_a_person_completes, test_zsh_and_fish, test_wrong_usage, test_what_is_installed_works])

@@ -15,7 +15,9 @@ enum class Kind { none, words, machine, tenant, file, command };
 
 struct Argument : ArgumentText {
   Kind kind = Kind::none;  // of the value
-  std::string words{};     // kind words: separated by blanks; machine: for `machine_words`
+  // Of kind words: separated by blanks. Of kind machine: for what offers.h has them.
+  std::string words{};
+  bool is_list = false;  // several, with commas
 
   bool is_option() const { return names[0][0] == '-'; }
 };
@@ -44,10 +46,6 @@ CommandLine command_line_of(const CommandText& text);
 
 // fracgpu(1), for man. (man_page.cc)
 std::string man_page(const CommandLine& line);
-
-// What this machine has, as names that options take: "gpus", "mig" (how it is used, and profiles)
-// or "boards"; separated by blanks. Asks the drivers. (machine_words.cc)
-std::string machine_words(const std::string& what);
 
 // Completion scripts. (completions.cc)
 std::string bash_completion(const CommandLine& line);

@@ -1,6 +1,6 @@
 // Writes completion scripts for bash, zsh and fish. The three know the same: subcommands, options,
-// what an option's value may be, the tenants that have a ledger, what the machine has, for which
-// they ask this command, and the command behind --.
+// what an option's value may be, the tenants that have a ledger, and the command behind --. What
+// GPUs there are, and how they can be divided, they ask this command for each time.
 #include <fmt/core.h>
 
 #include "tools/manual/command_line.h"
@@ -36,15 +36,16 @@ std::string option_names(const std::vector<Argument>& arguments) {
   return names;
 }
 
-// What bash offers for a value; empty: nothing.
+// What bash offers for a value: a blank where nothing can be, so that nothing else is.
 std::string bash_offer(const Argument& argument) {
   switch (argument.kind) {
     case Kind::words:
       return fmt::format("offer=\"{}\"", argument.words);
-    case Kind::tenant:
-      return "offer=$(_fracgpu_tenants)";
     case Kind::machine:
-      return fmt::format("offer=$(_fracgpu_machine {})", argument.words);
+      return fmt::format("offer=\" $(_fracgpu_offers {})\"{}", argument.words,
+                         argument.is_list ? " list=${word%\"${word##*,}\"}" : "");
+    case Kind::tenant:
+      return "offer=\" $(_fracgpu_tenants)\"";
     case Kind::file:
       return "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")); return";
     case Kind::command:
@@ -96,10 +97,11 @@ std::string zsh_action(const Argument& argument) {
   switch (argument.kind) {
     case Kind::words:
       return "(" + argument.words + ")";
+    case Kind::machine:
+      return fmt::format("{{{}_fracgpu_offers {}}}", argument.is_list ? "compset -P \"*,\"; " : "",
+                         argument.words);
     case Kind::tenant:
       return "_fracgpu_tenants";
-    case Kind::machine:
-      return "_fracgpu_machine " + argument.words;
     case Kind::file:
       return "_files";
     case Kind::command:
@@ -155,11 +157,12 @@ std::string fish_lines(const std::string& condition, const std::vector<Argument>
       case Kind::words:
         line += exclusive + (" -a " + quoted_for_fish(argument.words));
         break;
+      case Kind::machine:
+        line += exclusive + fmt::format(" -a '(__fracgpu_offer{} {})'",
+                                        argument.is_list ? "_list" : "s", argument.words);
+        break;
       case Kind::tenant:
         line += exclusive + std::string(" -a '(__fracgpu_tenants)'");
-        break;
-      case Kind::machine:
-        line += exclusive + fmt::format(" -a '(__fracgpu_machine {})'", argument.words);
         break;
       case Kind::file:
         line += argument.is_option() ? " -r -F" : " -F";
@@ -214,12 +217,9 @@ _fracgpu_tenants() {{
   done
 }}
 
-# Without names that have a colon, at which bash begins another word.
-_fracgpu_machine() {{
-  local name
-  for name in $(fracgpu --completion "$1" 2>/dev/null); do
-    [[ $name != *:* ]] && echo "$name"
-  done
+# What this machine has.
+_fracgpu_offers() {{
+  fracgpu --offer "$1" 2>/dev/null
 }}
 
 # Whether the word behind this option of this command is its value.
@@ -232,12 +232,12 @@ _fracgpu_takes_word() {{
 
 _fracgpu() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
-  local command='' offer='' behind='' i
+  local command='' offer='' list='' colons='' behind='' i
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${{COMP_WORDS[i]}} in
     --) behind=$((i + 1)); break ;;
-    =) ((i++)) ;;
+    =|:) ((i++)) ;;
     -*) [[ ${{COMP_WORDS[i+1]}} != = ]] && _fracgpu_takes_word "$command:${{COMP_WORDS[i]}}" && ((i++)) ;;
     *)
       case $command in
@@ -254,12 +254,23 @@ _fracgpu() {{
     fi
     return
   fi
-  # bash makes three words of --option=value.
+  # bash makes three words of 0:1, of which it completes the last.
+  for ((i = COMP_CWORD; i > 1; i--)); do
+    if [[ ${{COMP_WORDS[i]}} == : ]]; then
+      [[ $word == : ]] && word=
+      colons=${{COMP_WORDS[i-1]}}:$colons
+    elif [[ ${{COMP_WORDS[i-1]}} != : ]]; then
+      break
+    fi
+  done
+  word=$colons$word
+  before=${{COMP_WORDS[i-1]}}
+  # So it does of --option=value.
   if [[ $word == = ]]; then
     word=''
     before+==
   elif [[ $before == = ]]; then
-    before=${{COMP_WORDS[COMP_CWORD-2]}}=
+    before=${{COMP_WORDS[i-2]}}=
   fi
   case $command:$before in
 {}  esac
@@ -269,7 +280,8 @@ _fracgpu() {{
     :*) offer="{}" ;;
 {}    esac
   fi
-  COMPREPLY=($(compgen -W "$offer" -- "$word"))
+  COMPREPLY=($(compgen -P "$list" -W "$offer" -- "${{word#"$list"}}"))
+  COMPREPLY=("${{COMPREPLY[@]#"$colons"}}")
 }}
 complete -F _fracgpu fracgpu
 )",
@@ -310,9 +322,9 @@ _fracgpu_tenants() {{
   done
 }}
 
-_fracgpu_machine() {{
-  local -a names=(${{=$(fracgpu --completion $1 2>/dev/null)}})
-  compadd -- $names
+# What this machine has.
+_fracgpu_offers() {{
+  compadd -- $(fracgpu --offer $1 2>/dev/null)
 }}
 
 _fracgpu() {{
@@ -357,8 +369,15 @@ function __fracgpu_tenants
     end
 end
 
-function __fracgpu_machine
-    fracgpu --completion $argv[1] 2>/dev/null | string split ' '
+# What this machine has; and in a list, behind what stands there.
+function __fracgpu_offers
+    type -q fracgpu; and fracgpu --offer $argv 2>/dev/null
+end
+function __fracgpu_offer_list
+    set -l before (string replace -r '[^,]*$' '' -- (commandline -ct | string replace -r '^--[^=]*=' ''))
+    for word in (__fracgpu_offers $argv)
+        echo "$before$word"
+    end
 end
 
 # In a command of its own: behind --, or behind its first word.

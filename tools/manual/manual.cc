@@ -3,29 +3,33 @@
 
 #include "tools/cli/output.h"
 #include "tools/manual/command_line.h"
+#include "tools/manual/offers.h"
 
 namespace fracgpu::tools {
 namespace {
 
-// Values that a shell can offer, by the names of options and positional arguments.
+// Values that a shell can offer, by the names of options and positional arguments, behind that of
+// their subcommand where another one's means something else.
 struct Value {
   const char* name;
   Kind kind;
   const char* words;
+  bool is_list = false;
 };
 constexpr Value kValues[] = {
     {"--tenant", Kind::tenant, ""},
     {"TENANT", Kind::tenant, ""},
-    {"--compute", Kind::words, "SPX DPX TPX QPX CPX"},
-    {"--partition", Kind::words, "spx dpx tpx qpx cpx"},
+    {"partition GPU", Kind::machine, "board"},
+    {"partition --compute", Kind::machine, "compute"},
+    {"partition --memory", Kind::machine, "memory"},
+    {"--partition", Kind::machine, "partition"},
     {"--textfile", Kind::file, ""},
     {"FILE", Kind::file, ""},
     {"COMMAND", Kind::command, ""},
     {"--fraction", Kind::words, "0.125 0.25 0.375 0.5 0.625 0.75 0.875 1"},
     {"--count", Kind::words, "1 2 4 8"},
-    {"--gpus", Kind::machine, "gpus"},
-    {"--gpu", Kind::machine, "gpus"},
-    {"GPU", Kind::machine, "boards"},
+    {"--gpus", Kind::machine, "gpus", true},
+    {"--gpu", Kind::machine, "gpu"},
     {"--mig", Kind::machine, "mig"},
     {"--wait", Kind::words, "forever 30s 10m 2h 1d"},
     {"--output", Kind::file, ""},
@@ -40,14 +44,17 @@ constexpr Value kValues[] = {
     {"--completion", Kind::words, "bash zsh fish"},
 };
 
-std::vector<Argument> arguments_of(const std::vector<ArgumentText>& texts) {
+std::vector<Argument> arguments_of(const std::string& command,
+                                   const std::vector<ArgumentText>& texts) {
   std::vector<Argument> arguments;
   for (const ArgumentText& text : texts) {
-    Argument argument{text, Kind::none, {}};
+    Argument argument{text};
+    const std::string& name = text.names.back();
     for (const Value& value : kValues) {
-      if (text.names.back() != value.name) continue;
+      if (value.name != name && value.name != command + " " + name) continue;
       argument.kind = value.kind;
       argument.words = value.words;
+      argument.is_list = value.is_list;
     }
     arguments.push_back(std::move(argument));
   }
@@ -57,13 +64,13 @@ std::vector<Argument> arguments_of(const std::vector<ArgumentText>& texts) {
 }  // namespace
 
 CommandLine command_line_of(const CommandText& text) {
-  CommandLine line{text.description, text.footer, arguments_of(text.arguments), {}};
+  CommandLine line{text.description, text.footer, arguments_of("", text.arguments), {}};
   for (const CommandText& each : text.subcommands) {
     line.subcommands.push_back(
-        {each.name, each.description, each.footer, arguments_of(each.arguments)});
+        {each.name, each.description, each.footer, arguments_of(each.name, each.arguments)});
     for (const CommandText& inner : each.subcommands) {
       line.subcommands.push_back({each.name + " " + inner.name, inner.description, inner.footer,
-                                  arguments_of(inner.arguments)});
+                                  arguments_of(inner.name, inner.arguments)});
     }
   }
   return line;
@@ -77,19 +84,20 @@ void add_manual_options(Command program) {
       "--completion",
       [program](const std::string& shell) {
         const CommandLine line = command_line_of(program.text());
-        print(shell == "bash"   ? bash_completion(line)
-              : shell == "zsh"  ? zsh_completion(line)
-              : shell == "fish" ? fish_completion(line)
-                                : machine_words(shell) + "\n");
+        print(shell == "bash"  ? bash_completion(line)
+              : shell == "zsh" ? zsh_completion(line)
+                               : fish_completion(line));
       },
       [](const std::string& shell) {
-        for (const char* const known : {"bash", "zsh", "fish", "gpus", "mig", "boards"}) {
-          if (shell == known) return std::string();
-        }
-        return "there are completions for bash, zsh and fish, and not for " + shell;
+        const bool known = shell == "bash" || shell == "zsh" || shell == "fish";
+        return known ? "" : "there are completions for bash, zsh and fish, and not for " + shell;
       },
-      "Print completions for this shell: bash, zsh or fish; or what these offer: gpus, mig, "
-      "boards");
+      "Print completions for this shell: bash, zsh or fish");
+  program
+      .add_final_option(
+          "--offer", [](const std::string& what) { print(offers_for(what)); },
+          [](const std::string&) { return ""; }, "")
+      .hidden();  // the completions' own
 }
 
 }  // namespace fracgpu::tools
