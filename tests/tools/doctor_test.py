@@ -1,7 +1,6 @@
 """doctor_test.py BUILD: `fracgpu doctor`, end to end on simulated machines, healthy and broken in every way it names."""
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -99,15 +98,6 @@ def test_amd_is_healthy():
         assert any(text.startswith("HSA_XNACK=1") for text in page.of("limits", "warn")), page.checks
 
 
-def test_parts_of_gpus_are_named():
-    with Machine("mi300x-cpx-nps1") as m:
-        caps = Page(m, run=["--memory", "8GiB"]).of("cap", "ok")
-        assert len(caps) == 8 and all("CPX/NPS1): cap 8.0 GiB of " in text for text in caps), caps
-    with Machine("h100-80gb-mig") as m:
-        caps = Page(m, run=["--memory", "1GiB", "--mig", "existing"]).of("cap")
-        assert caps and all(re.match(r"GPU 0:\d \(MIG-[0-9a-f-]+, \dg\.\d+gb(\+me)?\): cap", text) for text in caps), caps
-
-
 def test_hip_is_healthy():
     """By AMD's own runtime, where it is installed."""
     with Machine("mi210") as m:
@@ -200,7 +190,7 @@ def test_instances_of_a_gpu_in_mig_mode():
             """By device, of one state."""
             page = Page(m, extra={"LD_PRELOAD": ":".join([*before, LIBRARY]), "FRACGPU_MEMORY_LIMIT": limit,
                                   "FRACGPU_TENANT": m.tenant(name)})
-            return {re.split(r"[(,)]", text)[1]: text for text in page.of("cap", state)}
+            return {text.split("(")[1].split(")")[0]: text for text in page.of("cap", state)}
         found = caps("ok", f"8GiB,{instances[1]}=4GiB")
         assert set(found) == {*instances, plain} and f"cap 4.0 GiB of {sizes[instances[1]]}" in found[instances[1]]
         assert f"cap 8.0 GiB of {sizes[instances[0]]}, as shown by CUDA, NVML" in found[instances[0]], found
@@ -229,6 +219,21 @@ def test_instances_of_a_gpu_in_mig_mode():
         assert f"but CUDA shows {sizes[instances[0]]}, NVML shows 60.0 GiB" in found[instances[0]], found
         found = caps("warn", "8GiB", other)
         assert f"cap 8.0 GiB of {sizes[instances[1]]}, but NVML shows 60.0 GiB" in found[instances[1]], found
+
+
+def test_how_gpus_are_divided():
+    with Machine("h100-80gb-mig+a100-80gb-mig-empty+a100-40gb+mi300x+mi355x-cpx-nps2+mi210") as m:
+        first, second, _ = m.uuids()
+        page = Page(m)
+        told = page.of("division", "ok")
+        assert told[:2] == [f"GPU 0 ({first}) is in MIG mode: 0:0 3g.40gb, 0:1 2g.20gb, 0:2 1g.10gb, 0:3 1g.10gb",
+                            f"GPU 1 ({second}) is in MIG mode: no instances"], page.checks
+        # To the letter what fracgpu partition says, of those that tell modes.
+        said = [line for line in m.fracgpu("partition")[1].splitlines() if line.startswith("GPU ")]
+        assert told[2:] == said[:2] and "not divisible" in said[2], (told, said)
+        assert "SPX/NPS1, 1 GPU" in told[2] and "CPX/NPS2, 8 GPUs" in told[3], told
+    with Machine("a100-40gb") as m:
+        assert not Page(m).of("division")
 
 
 def test_the_cap_in_force_is_the_ledger_s():
@@ -436,10 +441,10 @@ def test_the_page():
 
 
 main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_totals_that_are_not_cuda_s,
-      test_amd_is_healthy, test_parts_of_gpus_are_named, test_hip_is_healthy,
+      test_amd_is_healthy, test_hip_is_healthy,
       test_namespaces_and_shared_memory, test_without_any_driver,
       test_a_driver_that_hangs_or_crashes_is_named, test_a_lookup_that_leads_elsewhere,
-      test_instances_of_a_gpu_in_mig_mode, test_the_cap_in_force_is_the_ledger_s,
+      test_instances_of_a_gpu_in_mig_mode, test_how_gpus_are_divided, test_the_cap_in_force_is_the_ledger_s,
       test_a_tool_that_shows_something_else,
       test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,
       test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_whose_file_the_ledger_is,

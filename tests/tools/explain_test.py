@@ -7,8 +7,8 @@ import shlex
 import signal
 import subprocess
 
-from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main, one_line
-from made_ledger import ledger, record, with_records, write_ledger
+from machine import CLIENT, COMMAND, GIB, HIP_PROGRAM, HSA_PROGRAM, SHARE_CLIENT, Machine, main, one_line
+from made_ledger import ledger, write_ledger
 
 
 CONTEXT = 414 << 20  # of the simulated A100
@@ -44,6 +44,27 @@ def test_the_dead_hold_nothing():
         living = m.client("c", "1GiB", "init retain alloc 100MiB wait")
         said = words(told(m, "a"))
         assert "are in use, held by PID" in said and f"{living.pid} root" in said and m.tenant("b") not in said, said
+
+
+def test_the_part_of_a_gpu_is_told():
+    """A MIG instance by its profile, a partition of AMD's by its modes and the GPU that it is a part of."""
+    with Machine("h100-80gb-mig+mi300x-cpx-nps4+mi300x") as m:
+        gpus = {gpu["key"]: gpu for gpu in json.loads(m.fracgpu("explain", "--json")[1])["gpus"]}
+        instance = next(gpu for gpu in gpus.values() if gpu["number"] == "0:1")
+        m.client("mig", "1GiB", "init retain alloc 2GiB wait", extra={"CUDA_VISIBLE_DEVICES": instance["key"]})
+        assert f"on GPU 0:1 ({instance['key']}, 2g.20gb)." in words(told(m, "mig"))
+        assert (instance["mig_profile"], instance["mig_slices"], instance["board_bus_id"]) == ("2g.20gb", 2, None), instance
+        assert gpus[instance["mig_parent"]]["mig_mode"]
+        for visible, bus_id, mode, division in (("3", "0000:24:00.0", "CPX/NPS4", "CPX/NPS4 of 0000:24:00.0"),
+                                                ("8", "0000:30:00.0", "SPX/NPS1", "SPX/NPS1")):
+            name = f"amd-{visible}"
+            m.client(name, "256MiB", "init alloc 512MiB wait", extra={"ROCR_VISIBLE_DEVICES": visible}, program=HSA_PROGRAM)
+            said = words(told(m, name))
+            gpu = gpus[re.search(r"on GPU \d+ \((AMD-\d+), ", said)[1]]
+            assert f"on GPU {visible} ({gpu['key']}, {division})." in said, said
+            assert (gpu["number"], gpu["mode"], gpu["board_bus_id"]) == (visible, mode, bus_id), gpu
+            listed = next(each for each in json.loads(m.fracgpu("partition", "--json")[1])["gpus"] if gpu["key"] in each["keys"])
+            assert (listed["gpu"], listed["bus_id"]) == (gpu["board"], gpu["board_bus_id"]), "as fracgpu partition says"
 
 
 def test_the_advice_is_good():
@@ -287,19 +308,8 @@ def test_in_a_container_only_its_own_tenant():
         one.communicate("", timeout=60)
 
 
-def test_parts_of_gpus_are_named():
-    for profile, part in (("2xmi300x-cpx-nps1", "CPX/NPS1"), ("h100-80gb-mig", r"\dg\.\d+gb"), ("mi300x", "")):
-        with Machine(profile) as m:
-            gpu = [gpu for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if not gpu["mig_mode"]][-1]
-            write_ledger(m.ledger("t"), with_records(ledger([], gpu["key"].encode()), {0: record(1, key=gpu["key"].encode())}))
-            said = words(told(m, "t"))
-            named = re.search(rf"on GPU [0-9:]+ \({gpu['key']}(?:, ([^)]*))?\)", said)
-            assert named and re.fullmatch(part, named[1] or ""), said
-
-
 main([
-    test_parts_of_gpus_are_named,
-    test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
+    test_the_part_of_a_gpu_is_told, test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
     test_nothing_can_be_granted, test_the_dead_hold_nothing, test_amd_refusals_have_the_name_that_the_program_called,
     test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,
     test_status_marks_whom_the_driver_has_not_let_go_of, test_sixteen_gpus_and_two_hundred_tenants,

@@ -16,6 +16,7 @@ LIBRARY = f"{BUILD}/libfracgpu.so"
 CLIENT = f"{BUILD}/tests/clients/cuda_client"
 SHARE_CLIENT = f"{BUILD}/tests/clients/share_client"
 HIP_PROGRAM = f"{BUILD}/tests/clients/hip_program"
+HSA_PROGRAM = f"{BUILD}/tests/clients/hsa_program"
 KFD = f"{BUILD}/sim/libsimkfd.so"
 GIB = 1 << 30
 # Of the claim table, by the published layout.

@@ -141,7 +141,9 @@ def test_what_is_told():
         assert {n: (kind, text) for n, (kind, text) in told.families.items()} == \
                {n: (kind, text) for n, (kind, _, text) in documented.items()}
         seen = {}
-        for family, labels in told.samples:
+        with Machine("mi300x") as amd:
+            samples = [*told.samples, *metrics(amd).samples]
+        for family, labels in samples:
             assert {label for label, _ in labels} == documented[family][1], (family, labels)
             seen[family] = True
         assert set(seen) == set(documented), f"not shown to be told: {set(documented) - set(seen)}"
@@ -225,6 +227,12 @@ def test_amd():
     with Machine("mi300x") as m:
         told = metrics(m)
         assert len(told.of("fracgpu_gpu_memory_bytes")) == 1 and told.of("fracgpu_gpu_info", vendor="amd") == [1]
+    with Machine("mi300x+mi300x-cpx-nps4+mi210") as m:
+        told = metrics(m)
+        whole, divided = (gpu["bus_id"] for gpu in json.loads(m.fracgpu("partition", "--json")[1])["gpus"][:2])
+        info = "fracgpu_amd_partition_info"
+        assert told.of(info, parent=whole, compute="SPX", memory="NPS1") == [1]
+        assert told.of(info, parent=divided, compute="CPX", memory="NPS4") == [1] * 8 and len(told.of(info)) == 9
 
 
 def test_a_driver_that_hangs():

@@ -11,10 +11,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from machine import BUILD, COMMAND, KFD, LIBRARY, Machine, Skipped, main, one_line, part, wait_until
+from machine import BUILD, COMMAND, HSA_PROGRAM, KFD, LIBRARY, Machine, Skipped, main, one_line, part, wait_until
 
 SIMNODE = f"{BUILD}/tests/sim/simnode"
-HSA_PROGRAM = f"{BUILD}/tests/clients/hsa_program"
 HOLDS = ("sh", "-c", "echo ready; read x")
 
 

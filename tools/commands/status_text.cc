@@ -102,11 +102,9 @@ void Page::outsiders(const GpuState& gpu) {
 void Page::gpu(const GpuState& gpu) {
   if (!out_.empty()) out_ += "\n";
   const Signs sign = signs(style_);
-  const std::string mode = gpu.divided         ? "  in MIG mode"
-                           : gpu.instance      ? "  " + gpu.instance->profile
-                           : !gpu.mode.empty() ? "  " + gpu.mode
-                                               : "";
-  line("{}{}", painted(style_, kBold, fmt::format("{}  {}", number_text(gpu), gpu.key)), mode);
+  const std::string division = division_text(gpu);
+  line("{}{}{}", painted(style_, kBold, fmt::format("{}  {}", number_text(gpu), gpu.key)),
+       division.empty() ? "" : "  ", division);
   line("  {} {:>4.0f}%", gpu_bar(style_, gpu, kBarColumns),
        std::min(share_of(gpu.used(), gpu.physical) * 100, 999.0));
   line("  {} {} used  {} {} claimed  {} {} capped  {} {}", sign.used, bytes(gpu.used()),

@@ -101,9 +101,7 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
                    .function_is_partition = each.value("function_is_partition", false)}};
     const Json& instances = each["instances"];
     if (!instances.is_array()) {
-      const std::string mode = each.value("mode", "");
-      all.push_back(known(each, name,
-                          fmt::format("{} ({}{}{})", label, key, mode.empty() ? "" : ", ", mode),
+      all.push_back(known(each, name, fmt::format("{} ({})", label, key),
                           each.value("physical", uint64_t{0}), setup));
       continue;
     }
@@ -113,8 +111,7 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
       const std::string of_instance = instance.value("key", "");
       name.key = of_instance;
       all.push_back(known(each, name,
-                          fmt::format("GPU {} ({}, {})", instance.value("number", ""), of_instance,
-                                      instance.value("profile", "")),
+                          fmt::format("GPU {} ({})", instance.value("number", ""), of_instance),
                           instance.value("physical", uint64_t{0}), setup));
     }
   }

@@ -60,6 +60,9 @@ Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& g
 // MIG instances without the device nodes that a process needs for them. (mig_nodes.cc)
 Findings check_mig_nodes(const ProbeReport& gpus);
 
+// How GPUs are divided in hardware: MIG instances, and AMD's modes. (divisions.cc)
+Findings check_divisions(const ProbeReport& gpus);
+
 // GPU processes that no ledger knows. (bypass.cc)
 Findings check_bypass(const ProbeReport& gpus);
 

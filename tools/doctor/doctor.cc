@@ -73,6 +73,7 @@ Findings examine(const DoctorOptions& options) {
   VendorReports vendors;
   for (auto& [name, report] : asked) vendors[name] = report.get();
   add(check_driver(gpus, vendors));
+  add(check_divisions(gpus));
   add(check_lookups(vendors, setup));
   add(check_caps(vendors, known_gpus(gpus, setup), setup));
   add(check_mig_nodes(gpus));

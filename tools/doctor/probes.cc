@@ -5,6 +5,7 @@
 #include "tools/doctor/mapped_library.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/vendor_probes.h"
+#include "tools/machine/amd_partitions.h"
 #include "tools/machine/driver_processes.h"
 #include "tools/machine/json_values.h"
 #include "tools/machine/nvml_library.h"
@@ -56,11 +57,17 @@ int probe_gpus(ProbeTeller& teller) {
                     {"uuid", gpu.uuid},
                     {"partition", gpu.bus_id.partition},
                     {"physical", gpu.physical},
-                    {"mode", gpu.mode},
                     {"instances", instances_of(gpu, all)},
+                    {"mode", gpu.mode},
+                    {"board_bus_id", amd ? board_bus_id(gpu) : ""},
                     {"processes", processes_on(gpu)}});
   }
   teller.tell("gpus", gpus);
+  Json boards = Json::array();
+  for (const Board& board : amd_boards(all)) {
+    if (!board.modes.compute.empty()) boards.push_back(board.text());
+  }
+  teller.tell("boards", boards);
   const auto version_of =
       NvmlLibrary::get().find<nvml::nvmlReturn_t(char*, unsigned)>("nvmlSystemGetDriverVersion");
   char version[96] = "";

@@ -55,14 +55,32 @@ PartitionModes read_partition_modes(int render_minor) {
   return modes;
 }
 
-std::string Board::bus_id() const {
-  const BusId& at = partitions[0].bus_id;
+std::string board_bus_id(const Gpu& gpu) {
+  const BusId& at = gpu.bus_id;
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.device,
                      at.function_is_partition ? 0 : at.function);
 }
 
+std::string parts_text(size_t count, uint64_t bytes) {
+  return fmt::format("{} GPU{} of {}", count, count == 1 ? "" : "s", human_bytes(bytes).c_str());
+}
+
+std::string Board::bus_id() const {
+  return board_bus_id(partitions[0]);
+}
+
 std::string Board::label() const {
   return fmt::format("GPU {} ({})", number, bus_id());
+}
+
+std::string Board::text() const {
+  const auto [first, last] = std::ranges::minmax(partitions, {}, &Gpu::index);
+  const std::string indices = first.index == last.index
+                                  ? std::to_string(first.index)
+                                  : fmt::format("{}-{}", first.index, last.index);
+  return fmt::format("{}: {}, {} (index {})", label(),
+                     modes.compute.empty() ? "not divisible" : modes.text(),
+                     parts_text(partitions.size(), partitions[0].physical), indices);
 }
 
 uint32_t Board::partitions_in(const std::string& compute) const {

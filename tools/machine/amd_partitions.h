@@ -32,10 +32,18 @@ struct Board {
 
   std::string bus_id() const;
   std::string label() const;  // "GPU 0 (0000:18:00.0)"
+  // "GPU 0 (0000:18:00.0): CPX/NPS4, 8 GPUs of 23.9 GiB (index 0-7)"
+  std::string text() const;
   // Into how many devices a mode divides it; 0: not known.
   uint32_t partitions_in(const std::string& compute) const;
   uint64_t bytes() const;  // of all of it
 };
+
+// Of the GPU that this one is, or is a part of: "0000:18:00.0".
+std::string board_bus_id(const Gpu& gpu);
+
+// "8 GPUs of 23.9 GiB"
+std::string parts_text(size_t count, uint64_t bytes);
 
 // Fills in which board each of AMD's GPUs is of, and the board's modes.
 void tell_boards(std::vector<Gpu>& gpus);

@@ -58,6 +58,7 @@ Json json_of(const GpuState& gpu) {
       {"mig_parent", gpu.instance ? Json(gpu.instance->parent) : Json(nullptr)},
       {"mig_slices", gpu.instance ? Json(gpu.instance->slices) : Json(nullptr)},
       {"board", or_null(gpu.board)},
+      {"board_bus_id", gpu.board ? Json(gpu.board_bus_id) : Json(nullptr)},
       {"mode", gpu.mode.empty() ? Json(nullptr) : Json(gpu.mode)},
       {"physical_bytes", gpu.physical},
       {"used_bytes", gpu.used()},

@@ -12,6 +12,7 @@
 
 #include "shim/config/identity.h"
 #include "tools/cli/plain_text.h"
+#include "tools/machine/amd_partitions.h"
 #include "tools/machine/driver_processes.h"
 
 namespace fracgpu::tools {
@@ -38,7 +39,10 @@ class MachineReader {
       state.number = gpu.number();
       state.divided = gpu.divided;
       state.instance = gpu.instance;
-      if (gpu.board >= 0) state.board = gpu.board;
+      if (gpu.board >= 0) {
+        state.board = gpu.board;
+        state.board_bus_id = board_bus_id(gpu);
+      }
       state.mode = gpu.mode;
       state.physical = gpu.physical;
       state.driver_used = gpu.used;

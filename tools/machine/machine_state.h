@@ -36,10 +36,11 @@ struct GpuState {
   bool divided = false;        // in MIG mode
   std::optional<MigInstance> instance{};
   std::optional<int> board{};  // of AMD's: which GPU it is, or is a part of
-  std::string mode{};          // of that GPU: "CPX/NPS4"; see amd_partitions.h
-  uint64_t physical = 0;       // 0: not known
-  uint64_t capped = 0;         // sum of the caps of tenants of which a process lives
-  uint64_t held = 0;           // by the tenants, by their ledgers
+  std::string board_bus_id{};
+  std::string mode{};     // of that GPU: "CPX/NPS4"; see amd_partitions.h
+  uint64_t physical = 0;  // 0: not known
+  uint64_t capped = 0;    // sum of the caps of tenants of which a process lives
+  uint64_t held = 0;      // by the tenants, by their ledgers
   uint32_t claimed_eighths = 0;
   std::optional<uint64_t> driver_used{};  // by everybody
   bool driver_tells = false;              // who holds memory

@@ -60,10 +60,11 @@ Words words_for(const std::string& what) {
       std::ranges::transform(now, now.begin(), tolower);
       add(words, now);
     }
-    if (what == "compute")
-      std::ranges::for_each(board.modes.all_compute, [&](auto& each) { add(words, each); });
-    if (what == "memory")
-      std::ranges::for_each(board.modes.all_memory, [&](auto& each) { add(words, each); });
+    const Words none;
+    const Words& modes = what == "compute"  ? board.modes.all_compute
+                         : what == "memory" ? board.modes.all_memory
+                                            : none;
+    for (const std::string& mode : modes) add(words, mode);
   }
   return words;
 }

@@ -36,6 +36,10 @@ struct Families {
       "fracgpu_mig_instance_info", kGauge,
       "Always 1; a MIG instance, which is a GPU in all other metrics, and the GPU that it "
       "is a part of."};
+  Family amd_info{
+      "fracgpu_amd_partition_info", kGauge,
+      "Always 1; a GPU of AMD's, the bus id of the board that it is or is a part of, and "
+      "the board's modes, where its driver tells them."};
   Family gpu_memory{"fracgpu_gpu_memory_bytes", kGauge, "Memory of a GPU, as its driver says."};
   Family gpu_claimed{"fracgpu_gpu_claimed_ratio", kGauge,
                      "Share of a GPU that launches have claimed, 0 to 1."};
@@ -84,6 +88,7 @@ struct Families {
                                  &driver_up,
                                  &gpu_info,
                                  &mig_info,
+                                 &amd_info,
                                  &gpu_memory,
                                  &gpu_claimed,
                                  &gpu_untracked,
@@ -224,6 +229,13 @@ void add_gpus(const Json& gpus, const TenantProcesses& tenants, Families& famili
                              {"profile", each.value("profile", "")}},
                             uint64_t{1});
       families.gpu_memory.add({{"gpu", key}}, each.value("physical", uint64_t{0}));
+    }
+    if (const std::string mode = gpu.value("mode", ""); !mode.empty()) {
+      families.amd_info.add({{"gpu", gpu.value("key", "")},
+                             {"parent", gpu.value("board_bus_id", "")},
+                             {"compute", mode.substr(0, mode.find('/'))},
+                             {"memory", mode.substr(mode.find('/') + 1)}},
+                            uint64_t{1});
     }
     std::map<uint32_t, uint64_t> others;  // a process may be in several lists
     for (const auto& process : gpu["processes"]) {

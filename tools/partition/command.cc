@@ -69,20 +69,9 @@ Json json_of(const Board& board) {
           {"keys", keys}};
 }
 
-std::string parts_text(size_t count, uint64_t bytes) {
-  return fmt::format("{} GPU{} of {}", count, count == 1 ? "" : "s", human_bytes(bytes).c_str());
-}
-
 std::string text_of(const Board& board) {
   const PartitionModes& modes = board.modes;
-  const auto [first, last] = std::ranges::minmax(board.partitions, {}, &Gpu::index);
-  const std::string indices = first.index == last.index
-                                  ? std::to_string(first.index)
-                                  : fmt::format("{}-{}", first.index, last.index);
-  std::string text =
-      fmt::format("{}: {}, {} (index {})\n", board.label(),
-                  modes.compute.empty() ? "not divisible" : modes.text(),
-                  parts_text(board.partitions.size(), board.partitions[0].physical), indices);
+  std::string text = board.text() + "\n";
   if (!modes.compute.empty()) {
     text += fmt::format("  compute modes {}; memory modes {}\n", any_of_text(modes.all_compute),
                         any_of_text(modes.all_memory));

@@ -128,9 +128,11 @@ std::string number_text(const GpuState& gpu) {
   return gpu.key.starts_with("MIG-") ? "MIG instance" : "GPU not seen here";
 }
 
-std::string part_text(const GpuState& gpu) {
+std::string division_text(const GpuState& gpu) {
+  if (gpu.divided) return "in MIG mode";
   if (gpu.instance) return gpu.instance->profile;
-  return gpu.mode.starts_with("SPX") ? "" : gpu.mode;
+  if (gpu.mode.empty() || gpu.mode.starts_with("SPX")) return gpu.mode;
+  return fmt::format("{} of {}", gpu.mode, gpu.board_bus_id);
 }
 
 }  // namespace fracgpu::tools

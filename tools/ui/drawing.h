@@ -60,7 +60,8 @@ std::string standing(const ProcessUse& process);
 // "GPU 0", or "MIG" and the like where no driver numbers it.
 std::string number_text(const GpuState& gpu);
 
-// What it is a part of its GPU as: a MIG profile, or "CPX/NPS4"; empty where it is all of it.
-std::string part_text(const GpuState& gpu);
+// How a GPU is divided, or what part of one it is: "in MIG mode", "2g.20gb", "SPX/NPS1", or
+// "CPX/NPS4 of 0000:18:00.0". Empty for others.
+std::string division_text(const GpuState& gpu);
 
 }  // namespace fracgpu::tools

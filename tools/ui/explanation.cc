@@ -42,8 +42,8 @@ std::string device_text(const MachineState& machine, const std::string& key) {
   if (key.empty()) return "a GPU that could not be told";
   const GpuState* const gpu = machine.gpu(key);
   if (gpu == nullptr || gpu->number.empty()) return key;
-  const std::string part = part_text(*gpu);
-  return fmt::format("GPU {} ({}{}{})", gpu->number, key, part.empty() ? "" : ", ", part);
+  const std::string division = division_text(*gpu);
+  return fmt::format("GPU {} ({}{}{})", gpu->number, key, division.empty() ? "" : ", ", division);
 }
 
 std::string holder_row(const std::string& pid, const std::string& user, const std::string& command,
