@@ -159,8 +159,8 @@ void Ledger::charge_taken(int device, uint64_t units) {
   const uint64_t before = cell.held_and_lease.fetch_add(pack(units, 0), kRelaxed);
   raise(cell.peak, held_of(before) + units);
   if (held_of(before) + units <= lease_of(before)) return;
-  // Overdraft. What others may still take unasked was promised without it. Without the lock, one
-  // who holds it may be about to raise its own lease; that much is better than waiting.
+  // Overdraft. What others may still take unasked was promised without it. Who has the lock, and is
+  // about to raise its own lease, sees that it was revoked.
   const GrowLock lock(file_, lock_timeout());
   note(lock);
   const LeaseScope scope(*file_.map(), lock, device);
@@ -257,7 +257,7 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
   const uint64_t cap_now = cap(device);
   const uint64_t others = claimed_by_others(ledger, device, slot_);
   uint64_t word = cell.held_and_lease.load(kRelaxed);
-  uint64_t spare = 0;
+  uint64_t spare = 0, mark = 0;
   do {
     const uint64_t target = held_of(word) + units;
     if (units > kMaxUnits || target > kMaxUnits) return false;
@@ -266,9 +266,12 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
     spare = !grows ? 0
                    : std::min({cap_now - others - target, kMaxSpare, cap_now / kSpareFraction,
                                kMaxUnits - target});
+    // No lease is 0 from here on, so that a revocation is seen at the end. One of a unit claims
+    // nothing beside what is held.
+    mark = locked && lease_of(word) == 0 ? 1 : 0;
     // All of it as held, where nobody can use it yet: this may be one unit too many.
   } while (
-      !cell.held_and_lease.compare_exchange_weak(word, word + pack(units + spare, 0), kOrdered));
+      !cell.held_and_lease.compare_exchange_weak(word, word + pack(units + spare, mark), kOrdered));
 
   uint64_t mine = 0;
   const auto fits = [&] {
@@ -286,10 +289,13 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
     }
   }
   // The claim, the larger of held and lease, stays at or under what was counted, whatever other
-  // threads of this process free or have charged meanwhile.
+  // threads of this process free or have charged meanwhile. Where the lease was revoked, by
+  // somebody whose overdraft did not wait for the lock, it stays so: what is spare was promised
+  // without that.
   word = cell.held_and_lease.load(kRelaxed);
   while (locked && layout::is_codeword(word)) {
-    const uint64_t lease = std::max(lease_of(word), std::min(held_of(word), mine));
+    const uint64_t lease =
+        lease_of(word) == 0 ? 0 : std::max(lease_of(word), std::min(held_of(word), mine));
     if (cell.held_and_lease.compare_exchange_weak(word, pack(held_of(word) - spare, lease),
                                                   kRelaxed))
       break;

@@ -87,8 +87,7 @@ std::vector<Operation> reservations() {
   return {
       {"reserve within the lease", settled, joined_with_1000,
        [](World& world) { reserve(world, 500); }},
-      {"reserve that grows the lease", settled, joined_with_1000,
-       [](World& world) { reserve(world, 10000); }},
+      grants().front(),
       {"reserve that takes back unspent leases", settled_with_much_unspent, joined_with_1000,
        [](World& world) { reserve(world, 60000); }},
       {"reserve that is refused", settled, joined_with_1000,
@@ -224,6 +223,11 @@ std::vector<Operation> comings_and_goings() {
 }
 
 }  // namespace
+
+std::vector<Operation> grants() {
+  return {{"reserve that grows the lease", settled, joined_with_1000,
+           [](World& world) { reserve(world, kGranted - 1000); }}};
+}
 
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> all = [] {

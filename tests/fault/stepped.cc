@@ -127,6 +127,10 @@ bool Stepped::run_to(const Trace& trace, size_t count) {
   return count < trace.size() ? instruction_pointer() == trace.address[count] : at_end();
 }
 
+bool Stepped::complete() {
+  return at_end() || (ptrace(PTRACE_CONT, pid_, nullptr, nullptr) == 0 && wait_for_trap());
+}
+
 void Stepped::kill() {
   ::kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);

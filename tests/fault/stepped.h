@@ -49,6 +49,9 @@ class Stepped {
   // did not take the same way.
   bool run_to(const Trace& trace, size_t count);
 
+  // Lets the child end its operation and stand still behind it.
+  bool complete();
+
   void kill();
 
   // Lets the child end its operation and exit; its exit status, or 128 and a signal's number.

@@ -63,32 +63,41 @@ bool World::victim_joins() {
   return join(*victim_, device_);
 }
 
-// What must be true whenever nobody is inside an operation.
-std::string World::judge_books(bool reaped, uint64_t orphaned) const {
+World::Claims World::claims() const {
   const layout::Ledger& map = *survivor_->map();
   const int fd = open(tenant_.path().c_str(), O_RDWR | O_CLOEXEC);
-  uint64_t claims = 0, dead = 0;
-  bool unspent = false;
+  Claims claims;
   layout::for_each_live(map, [&](uint32_t slot) {
     const uint64_t word = map.cells[device_][slot].held_and_lease.load();
     if (!LedgerFile::slot_is_alive(fd, slot)) {
-      dead += layout::held_of(word);
+      claims.dead += layout::held_of(word);
       return;
     }
-    claims += layout::claim_of(word);
-    unspent = unspent || layout::lease_of(word) > layout::held_of(word);
+    claims.living += layout::claim_of(word);
+    claims.unspent = claims.unspent || layout::lease_of(word) > layout::held_of(word);
   });
   close(fd);
+  return claims;
+}
+
+std::string World::judge_leases() const {
+  const Claims now = claims();
   const uint64_t cap = survivor_->cap(device_);
-  if (claims > cap && unspent) {
-    return fmt::format("the living claim {} of {} units and may take more unasked", claims, cap);
-  }
+  if (now.living <= cap || !now.unspent) return {};
+  return fmt::format("the living claim {} of {} units and may take more unasked", now.living, cap);
+}
+
+// What must be true whenever nobody is inside an operation.
+std::string World::judge_books(bool reaped, uint64_t orphaned) const {
+  if (std::string wrong = judge_leases(); !wrong.empty()) return wrong;
+  const Claims now = claims();
+  const uint64_t cap = survivor_->cap(device_);
   // Only a lowered cap may be below what is held.
-  if (claims > std::max(cap, holds_)) {
-    return fmt::format("the living claim {} units, above the cap of {}", claims, cap);
+  if (now.living > std::max(cap, holds_)) {
+    return fmt::format("the living claim {} units, above the cap of {}", now.living, cap);
   }
-  if (reaped && dead != orphaned)
-    return fmt::format("{} units are still charged to the dead", dead);
+  if (reaped && now.dead != orphaned)
+    return fmt::format("{} units are still charged to the dead", now.dead);
   return {};
 }
 

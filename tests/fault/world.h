@@ -51,10 +51,19 @@ class alignas(4096) World {
   // Returns what is wrong, or an empty text.
   std::string judge_standstill(uint64_t& longest_ns);
 
+  // While all stand still outside of operations: what is wrong with their leases, or an empty text.
+  std::string judge_leases() const;
+
   // After the victim's death: `orphaned` units of the dead are still in use by the survivor.
   std::string judge_death(uint64_t orphaned);
 
  private:
+  struct Claims {
+    uint64_t living = 0;   // the sum of the larger of held and lease
+    bool unspent = false;  // somebody of them has lease left
+    uint64_t dead = 0;     // held
+  };
+  Claims claims() const;
   std::string judge_books(bool reaped, uint64_t orphaned) const;
   std::string judge_records() const;
   bool join(Ledger& ledger, int& device);
@@ -78,6 +87,10 @@ struct Operation {
 };
 
 const std::vector<Operation>& operations();
+
+// Those of them after which the victim holds kGranted, some of it granted just now.
+std::vector<Operation> grants();
+inline constexpr uint64_t kGranted = 11000;
 
 inline void PrintTo(const Operation& operation, std::ostream* out) {
   *out << operation.name;
