@@ -18,6 +18,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/tools"))
 from machine import COMMAND, Machine  # noqa: E402
 from made_ledger import MIB, devices_of, ledger, live_in, write_ledger  # noqa: E402
+from starts import own_shm  # noqa: E402
 
 SMOKE = "--smoke" in sys.argv
 TENANTS, TURNS = (20, 1) if SMOKE else (1000, 5)
@@ -69,6 +70,7 @@ def keys_of(machine):
 def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, TENANTS + 256), hard), hard))
+    own_shm()
     with Machine("8xmi300x-cpx-nps1") as machine:
         keys = keys_of(machine)
         print(f"{len(keys)} devices; processor time in ms, medians of {TURNS}")
