@@ -1,0 +1,117 @@
+// What a recording is made of: events, and the tables that they name things by.
+//
+// Three sums follow from the events of a device, at every moment and for every process:
+//   taken    what it takes of the device: `taken` of all that lives, and the last of each level
+//   live     what the program asked for and has not released: `bytes` of all that lives
+//   needed   taken, less what pools hold and could give back (see Analysis)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fracgpu::recording {
+
+// Numbers are part of the file's format: never given another meaning.
+enum class EventType : uint8_t {
+  allocated = 1,  // memory came to be
+  released = 2,   // it is gone; `bytes`, `taken`, `kind`, `owner`, `stack` are those of `allocated`
+  level = 3,      // memory of `kind` and `owner` that no single call stands for is `taken` from now
+  refused = 4,    // `bytes` asked, which would have taken `taken`; `held` and `cap` as they were
+  dropped = 5,    // `bytes`: so many events of the process are missing before this one
+  cap = 6,        // the device's cap is `cap` from now on
+  ended = 7,      // the process is gone; what it had goes with it. `bytes`: 1 killed, 0 it exited
+  mark = 8,       // a word of the recorder's for people; `api` is the text
+};
+
+enum class MemoryKind : uint8_t {
+  linear = 0,    // cuMemAlloc and its like, hipMalloc
+  managed = 1,   // cuMemAllocManaged, hipMallocManaged
+  pool = 2,      // allocation from a pool: `taken` is 0, the pool's level takes; `owner` is the pool
+  physical = 3,  // cuMemCreate and its like
+  array = 4,     // arrays and mipmaps
+  chunks = 5,    // level: chunks and blocks that small allocations share
+  reserved = 6,  // level: what a pool has reserved; `owner` is the pool
+  graph = 7,     // level: what graphs have reserved
+  overhead = 8,  // level: contexts, code, local memory, the runtime: what no call names by size
+  code = 9,      // level: code whose size is known
+  imported = 10, // memory of another process: takes nothing here
+};
+inline constexpr int kMemoryKinds = 11;
+
+// As layout::Reason of the ledger.
+enum class RefusalReason : uint8_t { cap = 0, driver = 1, runtime = 2, ledger = 3 };
+
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+struct Event {
+  EventType type = EventType::mark;
+  MemoryKind kind = MemoryKind::linear;
+  RefusalReason reason = RefusalReason::cap;
+  uint32_t process = kNone;  // index in Tables::processes
+  uint32_t device = kNone;   // index in Tables::devices; kNone: not known
+  uint32_t thread = 0;       // kernel's thread id, as the process's own namespace has it
+  uint32_t api = 0;          // index in Tables::texts; 0: not known
+  uint32_t stack = 0;        // index in Tables::stacks; 0: none was taken
+  uint64_t time_ns = 0;      // since the recording began; hardly ever less than the event before
+  uint64_t bytes = 0;
+  uint64_t taken = 0;  // bytes
+  uint64_t owner = 0;  // pool, or context: a number that means something within its process alone
+  uint64_t address = 0;
+  uint64_t held = 0, cap = 0;  // bytes; of `refused` and `cap` alone
+  bool operator==(const Event&) const = default;
+};
+
+struct ProcessInfo {
+  uint32_t pid = 0;       // in its own PID namespace
+  uint32_t host_pid = 0;  // 0: not known
+  std::string command;    // its name, as /proc/PID/comm has it
+  uint64_t began_ns = 0;
+  bool operator==(const ProcessInfo&) const = default;
+};
+
+struct DeviceInfo {
+  std::string key;   // "GPU-…", as the ledger names it
+  std::string name;  // for people: "GPU 0 (NVIDIA H100 80GB)"; may be empty
+  uint64_t physical = 0;  // bytes
+  uint64_t cap = 0;       // bytes, when the recording began
+  bool operator==(const DeviceInfo&) const = default;
+};
+
+// A file with code that a process had loaded.
+struct ModuleInfo {
+  std::string path;      // as the process had it; "" : anonymous memory (a compiler at run time)
+  std::string build_id;  // hexadecimal; empty: none
+  bool operator==(const ModuleInfo&) const = default;
+};
+
+struct Frame {
+  uint32_t module = kNone;  // index in Tables::modules; kNone: not known
+  uint64_t offset = 0;      // address as the file's own program headers number it, of the call
+  uint32_t name = 0;        // index in Tables::texts where the recorder knew it (JIT); else 0
+  bool operator==(const Frame&) const = default;
+};
+
+// The innermost frame first.
+using Stack = std::vector<Frame>;
+
+// Entries are only ever added. texts[0] is empty, stacks[0] is the empty stack.
+struct Tables {
+  std::vector<ProcessInfo> processes;
+  std::vector<DeviceInfo> devices;
+  std::vector<ModuleInfo> modules;
+  std::vector<std::string> texts{""};
+  std::vector<Stack> stacks{{}};
+};
+
+struct Header {
+  uint64_t began_unix_ns = 0;
+  std::string command;  // what was recorded, as typed
+  std::string host;
+  std::string tool_version;
+  bool stacks = false;    // whether call stacks were taken
+  bool attached = false;  // began while processes were running: what they had before has no stack
+};
+
+}  // namespace fracgpu::recording
