@@ -1,6 +1,8 @@
 // The vendors that are built in. Another one takes a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
+#include "hooks/cuda/recorded.h"
 #include "hooks/hip/runtime.h"
+#include "hooks/hsa/recorded.h"
 #include "hooks/hsa/runtime.h"
 #include "hooks/smi/amdsmi/library.h"
 #include "hooks/smi/nvml/library.h"
@@ -18,6 +20,7 @@ constinit const VendorBackend amd = {
     .name = "AMD",
     .libraries = amd_libraries,
     .owns = kfd::owns,
+    .record_calls = hsa::record_calls,
     .usage_of_self = kfd::bytes_of_self,
     .usage_of = kfd::bytes_of,
     .mapped_by_self = kfd::mapped_by_self,
@@ -43,6 +46,7 @@ constinit const VendorBackend nvidia = {
     .libraries = nvidia_libraries,
     .owns = [](const char* device_key) { return !kfd::owns(device_key); },
     .start = nvml::start,
+    .record_calls = cuda::record_calls,
     .usage_of_self = nvml::bytes_of_self,
     .usage_of = nvml::bytes_of,
     .counts_managed = false,

@@ -21,6 +21,7 @@
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
 #include "tools/partition/command.h"
+#include "tools/record/command.h"
 
 int main(int argc, char** argv) try {
   using namespace fracgpu::tools;
@@ -36,6 +37,7 @@ int main(int argc, char** argv) try {
   add_explain_command(command);
   add_run_command(command);
   add_queue_command(command);
+  add_record_command(command);
   add_limit_command(command);
   add_gc_command(command);
   add_partition_command(command);
@@ -46,7 +48,8 @@ int main(int argc, char** argv) try {
   add_manual_options(command);
 
   // The command that run would have started has statuses of its own.
-  const bool runs = argc > 1 && std::string_view(argv[1]) == "run";
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  const bool runs = name == "run" || name == "record";
   return program.run(argc, argv, runs ? kRunFailed : kUsage);
 } catch (const std::exception& error) {
   fracgpu::tools::complain(error.what());

@@ -150,6 +150,17 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   const uint64_t bytes = size(context.device);
   const LinearSize needed = linear_size(bytes);
   const Array before = *out;
+  // Of a small one the overhead has what it takes.
+  const auto tell = [&](uint64_t taken) {
+    process.recorder.add({.type = ring::Type::allocated,
+                          .kind = ring::Kind::array,
+                          .device = static_cast<uint8_t>(context.device_index),
+                          .address = reinterpret_cast<uint64_t>(*out),
+                          .bytes = bytes,
+                          .taken = taken,
+                          .owner = context.id},
+                         api);
+  };
   if (needed.shares_chunk) {
     OverheadReservation reservation(process, context.device_index, needed.units, {api, bytes},
                                     OverheadReservation::Kind::array);
@@ -160,6 +171,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     if (result == kSuccess && reservation.made() &&
         record_small_array(process, context, reinterpret_cast<uint64_t>(*out),
                            reservation.unread_since())) {
+      tell(0);
       return result;
     }
     process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
@@ -171,6 +183,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
     if (result == kOutOfMemory) reservation.refused_by_driver();
     if (result != kSuccess) return result;
     if (record_linear(process, reservation, context, reinterpret_cast<uint64_t>(*out), needed)) {
+      tell(needed.units * layout::kUnit);
       return result;
     }
   }

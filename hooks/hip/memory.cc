@@ -58,6 +58,7 @@ const void* managed_context(int device_index) {
 hipError_t free_managed(Process& process, void* pointer) {
   Allocation managed;
   if (!process.allocations.take(managed_key(pointer), managed)) return real::hipFree(pointer);
+  process.recorder.add({.type = ring::Type::released, .address = managed_key(pointer)}, "hipFree");
   const hipError_t result = real::hipFree(pointer);
   if (result == kSuccess) {
     process.managed_count.fetch_sub(1, std::memory_order_relaxed);
@@ -65,6 +66,7 @@ hipError_t free_managed(Process& process, void* pointer) {
   } else {
     Allocation displaced;
     process.allocations.add(managed, displaced);
+    process.recorder.add({.type = ring::Type::kept, .address = managed_key(pointer)});
   }
   return result;
 }
@@ -135,6 +137,13 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   const uint64_t units = hook.call().take_rest();
   if (enter_managed(process, context, managed_key(*pointer), units)) {
     process.managed_count.fetch_add(1, std::memory_order_relaxed);
+    process.recorder.add({.type = ring::Type::allocated,
+                          .kind = ring::Kind::managed,
+                          .device = static_cast<uint8_t>(device_index),
+                          .address = managed_key(*pointer),
+                          .bytes = size,
+                          .taken = units * layout::kUnit},
+                         "hipMallocManaged");
     return result;
   }
   real::hipFree(*pointer);

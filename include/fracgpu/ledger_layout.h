@@ -168,6 +168,9 @@ struct Ledger {
   // Encoded: so many slots have memory, and so have their cells of each device that is used; a
   // multiple of kSlotsPerPage. Grows under the file's lock, before a slot of them is claimed.
   std::atomic<uint64_t> slots_backed;
+  // Not 0: somebody records the tenant (recording_ring.h), and changes it to say so. Libraries that
+  // know nothing of it leave it alone.
+  std::atomic<uint64_t> recording;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
   // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
   alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
@@ -186,6 +189,7 @@ struct Ledger {
   Cell cells[kMaxDevices][kMaxSlots];
 };
 static_assert(offsetof(Ledger, slots_used) == 96);
+static_assert(offsetof(Ledger, recording) == 112);
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, refusals) == 384);
 static_assert(offsetof(Ledger, refusal_number) == 4544);

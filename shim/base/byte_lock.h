@@ -16,4 +16,10 @@ inline struct flock byte_lock(short type, int64_t offset) {
   return lock;
 }
 
+// Whether an open file description, another one than `fd`'s, has locked the byte.
+inline bool byte_is_locked(int fd, int64_t offset) {
+  struct flock lock = byte_lock(F_WRLCK, offset);
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 }  // namespace fracgpu

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "shim/base/elf.h"
 #include "shim/base/report.h"
 
@@ -16,11 +18,25 @@
 namespace fracgpu {
 namespace {
 
-// Frames that are walked, the library's own too, for the six that are shown.
+// Frames that are shown of a refused call.
 constexpr unsigned kMaxFrames = 32;
 
-std::string_view object_of(uint64_t address) {
-  return elf::place_of(reinterpret_cast<const void*>(address)).object;
+// Where this library lies.
+struct Range {
+  std::atomic<uint64_t> begin{0}, end{0};
+};
+constinit Range own;
+
+bool is_own(uint64_t address) {
+  uint64_t end = own.end.load(std::memory_order_acquire);
+  if (end == 0) {
+    const elf::Loaded object = elf::find_object([](const elf::Loaded& each) {
+      return each.contains(reinterpret_cast<const void*>(&take_call_stack));
+    });
+    own.begin.store(object.begin, std::memory_order_relaxed);
+    own.end.store(end = object.end, std::memory_order_release);
+  }
+  return address >= own.begin.load(std::memory_order_relaxed) && address < end;
 }
 
 }  // namespace
@@ -30,13 +46,15 @@ unsigned take_call_stack(uint64_t* frames, unsigned most) {
   unw_cursor_t cursor;
   unw_getcontext(&context);
   unw_init_local(&cursor, &context);
-  // The hook itself is named in the line before.
-  const std::string_view own = object_of(reinterpret_cast<uint64_t>(&take_call_stack));
+  // The hook itself is named elsewhere. It may be walked through more than once, where a runtime
+  // calls its own exports.
+  constexpr unsigned kOwnFrames = 16;
   unsigned count = 0;
-  for (unsigned steps = 0; steps < kMaxFrames && count < most && unw_step(&cursor) > 0; ++steps) {
+  for (unsigned steps = 0; steps < most + kOwnFrames && count < most && unw_step(&cursor) > 0;
+       ++steps) {
     unw_word_t address = 0;
     unw_get_reg(&cursor, UNW_REG_IP, &address);
-    if (object_of(address) != own) frames[count++] = address;
+    if (!is_own(address)) frames[count++] = address;
   }
   return count;
 }

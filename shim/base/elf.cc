@@ -199,6 +199,34 @@ Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* co
   return found;
 }
 
+std::string_view build_id_of(const Loaded& object) {
+  std::string_view id;
+  for_each_object([&](const dl_phdr_info& info) {
+    if (Object::dynamic_of(info) != object.dynamic) return false;
+    for (int i = 0; i < info.dlpi_phnum; ++i) {
+      const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+      if (segment.p_type != PT_NOTE) continue;
+      const auto* note = reinterpret_cast<const char*>(info.dlpi_addr + segment.p_vaddr);
+      const char* const end = note + segment.p_memsz;
+      while (static_cast<size_t>(end - note) > sizeof(ElfW(Nhdr))) {
+        const auto& header = *reinterpret_cast<const ElfW(Nhdr)*>(note);
+        const auto padded = [](size_t size) { return (size + 3) & ~size_t{3}; };
+        const char* const name = note + sizeof header;
+        const char* const text = name + padded(header.n_namesz);
+        if (text > end || header.n_descsz > static_cast<size_t>(end - text)) break;
+        if (header.n_type == NT_GNU_BUILD_ID &&
+            std::string_view(name, header.n_namesz) == std::string_view("GNU\0", 4)) {
+          id = {text, header.n_descsz};
+          return true;
+        }
+        note = text + padded(header.n_descsz);
+      }
+    }
+    return true;
+  });
+  return id;
+}
+
 void* find_symbol(const Loaded& object, const char* name) {
   return Object(object.base, static_cast<const ElfW(Dyn)*>(object.dynamic)).find(name);
 }

@@ -42,6 +42,10 @@ Loaded find_object(Wanted wanted) {
       &wanted);
 }
 
+// The object's build id, as the linker wrote it; empty: it has none. Valid as long as it stays
+// loaded.
+std::string_view build_id_of(const Loaded& object);
+
 // What the object itself defines under a name; null if nothing.
 void* find_symbol(const Loaded& object, const char* name);
 

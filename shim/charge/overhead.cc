@@ -203,7 +203,7 @@ void OverheadReservation::charge_unread(const OverheadLock& lock, const void* ha
     overhead.unread_arrays += units_;
     unread_since_ = overhead.readings;
   } else {
-    process_.ledger.set_overhead(device_index_, overhead.units.fetch_add(units_) + units_);
+    publish_overhead(process_, device_index_, overhead.units.fetch_add(units_) + units_);
     KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
     if (known != nullptr) {
       known->device_index = device_index_;

@@ -23,13 +23,21 @@ namespace fracgpu {
 
 using layout::units_for;
 
+void publish_overhead(Process& process, int device_index, uint64_t units) {
+  process.ledger.set_overhead(device_index, units);
+  process.recorder.add({.type = ring::Type::level,
+                        .kind = ring::Kind::overhead,
+                        .device = static_cast<uint8_t>(device_index),
+                        .taken = units * layout::kUnit});
+}
+
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
-  process.ledger.set_overhead(device_index, units);
+  publish_overhead(process, device_index, units);
   if (overhead.exported > units) {
     process.ledger.drop_exported(device_index, overhead.exported - units);
     overhead.exported = units;
@@ -42,7 +50,7 @@ void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bo
   if (units == 0) return;
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
-  process.ledger.set_overhead(device_index, overhead.units.fetch_add(units) + units);
+  publish_overhead(process, device_index, overhead.units.fetch_add(units) + units);
   overhead.unconfirmed += units;
   if (exported) overhead.exported += units;
   overhead.exact = false;

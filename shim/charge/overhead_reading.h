@@ -20,6 +20,9 @@ struct Bounds {
   uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
 };
 
+// Shows others how large the overhead is: what it is charged does not change.
+void publish_overhead(Process& process, int device_index, uint64_t units);
+
 // Sets the overhead. `reserved` units for it are charged already and become part of it, in
 // one step: nobody may see them counted twice and be refused.
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,

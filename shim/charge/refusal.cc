@@ -32,6 +32,10 @@ void append_asked(Message& line, const Refusal& refusal) {
   }
 }
 
+uint8_t recorded_index(int device_index) {
+  return device_index < 0 ? ring::kNoDevice : static_cast<uint8_t>(device_index);
+}
+
 }  // namespace
 
 void report_refusal(Process& process, int device_index, const AskingCall& call, Refusal& refusal) {
@@ -42,6 +46,15 @@ void report_refusal(Process& process, int device_index, const AskingCall& call, 
   refusal.asked_bytes = asked_if_less(call, refusal.asked * kUnit);
   if (!refusal.fault.empty()) refusal.reason = Reason::ledger;
   process.ledger.record(device_index, api, refusal);
+  process.recorder.add(
+      {.type = ring::Type::refused,
+       .device = recorded_index(device_index),
+       .reason = static_cast<uint8_t>(refusal.reason),
+       .address = refusal.held * kUnit,
+       .bytes = refusal.asked_bytes != 0 ? refusal.asked_bytes : refusal.asked * kUnit,
+       .taken = refusal.asked * kUnit,
+       .owner = refusal.cap * kUnit},
+      api);
   if (device_index >= 0) publish_allocation_count(process, device_index);
   if (!logs(Level::warn) || !process.refusal_rate.pass(held_back)) return;
   Message line;

@@ -12,6 +12,7 @@ namespace fracgpu {
 // For more than this process may hold unasked, of which `charged` units are charged already.
 bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   const uint64_t more = units_ - charged;
+  process_.look_for_recorder();
   granted_ = process_.ledger.reserve(device_index_, more, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);

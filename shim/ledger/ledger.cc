@@ -338,6 +338,12 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
   return true;
 }
 
+void Ledger::ask_for_recording(uint64_t number) {
+  file_.map()->recording.store(number, kRelaxed);
+  layout::for_each_device(*file_.map(),
+                          [&](uint32_t device) { revoke_unspent(static_cast<int>(device)); });
+}
+
 // Programs ask this often. Whole words are added, and decoded once: leases add up to less than 2^32
 // units, so that they do not run over into what is held.
 uint64_t Ledger::held_by_all(int device) const {

@@ -207,6 +207,13 @@ class Ledger {
   }
   bool any_alive() const;
 
+  // This process's own.
+  uint32_t slot() const { return slot_; }
+  // Changes when somebody begins to record the tenant (shim/recording), or ends it: then it is 0.
+  // Leases are taken back, so that processes come to their slow path and see it.
+  void ask_for_recording(uint64_t number);
+  uint64_t recording() const { return file_.map()->recording.load(std::memory_order_relaxed); }
+
   // The slot of the tenant's living process of this name, or -1; and what is held there.
   int find_process(const ProcessName& name) const;
   uint64_t held_in_slot(int device, int slot) const;
@@ -247,6 +254,7 @@ class Ledger {
 
   const layout::Ledger* map() const { return file_.map(); }
   const char* path() const { return file_.path(); }
+  std::string_view tenant() const { return file_.tenant(); }
 
   // Fills in who holds what, for a refusal of `units`. Also samples the device's peak.
   void explain(int device, uint64_t units, Refusal& refusal) const;

@@ -91,13 +91,18 @@ bool Process::join() {
   if (joined_.load(std::memory_order_acquire) != 0) return joined_ > 0;
   bool ok = fault().empty();
   TenantName tenant;
+  const ProcessIdentity identity = ProcessIdentity::of_self();
   Message error;
   if (ok && !(tenant_name(tenant, error) &&
-              ledger.join(tenant.c_str(), ProcessIdentity::of_self(), driver_released, error))) {
+              ledger.join(tenant.c_str(), identity, driver_released, error))) {
     fail(error);
     ok = false;
   }
-  if (ok) report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
+  if (ok) {
+    report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
+    recording_.store(ledger.recording(), std::memory_order_relaxed);
+    recorder.start(tenant.view(), ledger.slot(), identity, false);
+  }
   joined_.store(ok ? 1 : -1, std::memory_order_release);
   if (ok && ledger.has_made_file()) ledger.sweep();
   return ok;
@@ -106,8 +111,49 @@ bool Process::join() {
 void Process::leave() {
   Process* const process = known();
   if (process != nullptr && process->has_joined()) {
+    process->recorder.leave();
     process->ledger.leave_for_good(unix_now_ms() / 1000);
   }
+}
+
+void Process::record_device(int device_index) {
+  const layout::Device& device = ledger.map()->devices[device_index];
+  const uint64_t cap = ledger.cap(device_index);
+  recorder.add_device(device_index, device.key, device.physical_bytes,
+                      cap == layout::kNoCap ? cap : cap * layout::kUnit);
+  backend_of(device.key).record_calls();
+}
+
+// What it has already comes first, so that its release is understood. What other threads do
+// meanwhile is told as well, and may be told twice.
+void Process::start_late_recording() {
+  const uint64_t asked = ledger.recording();
+  if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return;
+  recorder.stop();
+  if (asked == 0 ||
+      !recorder.start(ledger.tenant(), ledger.slot(), ProcessIdentity::of_self(), true)) {
+    return;
+  }
+  layout::for_each_device(*ledger.map(), [&](uint32_t device) {
+    const auto index = static_cast<int>(device);
+    if (!is_registered_[device]) return;
+    record_device(index);
+    const uint64_t overhead_units = overhead[index].units.load(std::memory_order_relaxed);
+    recorder.add({.type = ring::Type::level,
+                  .kind = ring::Kind::overhead,
+                  .device = static_cast<uint8_t>(device),
+                  .taken = overhead_units * layout::kUnit});
+  });
+  allocations.for_each([&](const Allocation& entry) {
+    const bool chunk = (entry.key & 1) != 0;
+    recorder.add({.type = chunk ? ring::Type::chunk : ring::Type::allocated,
+                  .kind = entry.managed ? ring::Kind::managed : ring::Kind::linear,
+                  .device = entry.device_index,
+                  .address = entry.key & ~uint64_t{1},
+                  .bytes = chunk ? entry.users : uint64_t{entry.units} * layout::kUnit,
+                  .taken = uint64_t{entry.units} * layout::kUnit,
+                  .owner = entry.context});
+  });
 }
 
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {
@@ -167,6 +213,7 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     overhead.make(index);
     allocations.add_device(device_index);
     is_registered_.set(index);
+    if (recorder.is_on()) record_device(device_index);
   }
   const uint64_t in_force = ledger.cap(device_index) * layout::kUnit;
   if (cap != in_force) {

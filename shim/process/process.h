@@ -19,6 +19,7 @@
 #include "shim/ledger/ledger.h"
 #include "shim/process/configuration.h"
 #include "shim/process/first_fault.h"
+#include "shim/recording/recorder.h"
 #include "shim/sharing/imports.h"
 #include "shim/tracking/block_cache.h"
 #include "shim/tracking/call_sites.h"
@@ -186,6 +187,7 @@ class Process {
   SpinLock counting;       // held by `publish_allocation_count` alone
   RateLimit refusal_rate;  // of all lines about refusals
   CallSites call_sites;    // filled only where `keeps_call_sites`
+  Recorder recorder;       // has locks of its own
 
   // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
   // kReapInterval_ms, since looking for them costs system calls.
@@ -200,6 +202,12 @@ class Process {
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
+  // Begins to record where somebody has begun to ask for it. For slow paths.
+  void look_for_recorder() {
+    if (ledger.recording() != recording_.load(std::memory_order_relaxed)) [[unlikely]]
+      start_late_recording();
+  }
+
   // What a tool may see of a device; see Observation. False when the device is not capped.
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
@@ -211,6 +219,8 @@ class Process {
   int register_device(const char* device_key, uint64_t physical);
   uint64_t held_beside_others(int device_index, uint64_t held);
   void fail(const Message& why);
+  [[gnu::cold]] void start_late_recording();
+  void record_device(int device_index);
   void refuse_device(const char* device_key);
 
   FirstFault fault_;
@@ -223,6 +233,7 @@ class Process {
   std::bitset<layout::kMaxDevices> is_registered_;  // has its `blocks` and `overhead`
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
+  std::atomic<uint64_t> recording_{0};  // the last one that was asked for; see Ledger::recording
 };
 
 }  // namespace fracgpu

@@ -97,6 +97,15 @@ class LiveMap {
   // Before the first allocation there, and once.
   void add_device(int device_index);
 
+  // Calls visit(const Allocation&) for every entry. A shard at a time is locked meanwhile.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (Shard& shard : shards_) {
+      Locked<SpinLock> lock(shard.lock);
+      shard.table.for_each(visit);
+    }
+  }
+
   // How many allocations live on the device index: each user of a chunk is one.
   uint64_t count(int device_index);
 

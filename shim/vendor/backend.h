@@ -32,6 +32,10 @@ struct VendorBackend {
   // before.
   void (*start)() = [] {};
 
+  // From now on what calls do with memory is told to Process::recorder (hooks/*/recorded.cc). Of
+  // those libraries that are loaded; cheap when done before.
+  void (*record_calls)() = [] {};
+
   // Device memory in bytes that the driver counts for this process, whatever made it allocate; and
   // for another one, by its PID in the initial PID namespace.
   bool (*usage_of_self)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {

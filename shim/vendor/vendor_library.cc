@@ -71,6 +71,8 @@ bool VendorLibrary::resolve_now() {
   }
   for (size_t i = 0; i < functions_.count; ++i) {
     void* const real = elf::find_symbol(loaded, functions_.name_of(i));
+    // Another thread was faster, and something may stand there by now.
+    if (resolved_.load(std::memory_order_acquire)) return true;
     functions_.real[i].store(real, std::memory_order_relaxed);
     if (real == nullptr) continue;
     const auto entry = static_cast<uint16_t>(i + 1);
@@ -85,6 +87,14 @@ bool VendorLibrary::resolve_now() {
   end_.store(loaded.end, std::memory_order_relaxed);
   resolved_.store(true, std::memory_order_release);
   return true;
+}
+
+void VendorLibrary::wrap(size_t number, void* wrapper) {
+  if (!resolve()) return;
+  void* const real = functions_.real[number].load(std::memory_order_relaxed);
+  if (real == nullptr || real == wrapper) return;
+  functions_.wrapped[number].store(real, std::memory_order_relaxed);
+  functions_.real[number].store(wrapper, std::memory_order_release);
 }
 
 bool VendorLibrary::has_prefix(const char* name) const {

@@ -49,11 +49,16 @@ struct FunctionTable {
   const uint16_t* name_begins;
   const uint16_t* by_name;
   void* (*hook_of)(size_t number);  // null: not intercepted, only called by the shim
-  std::atomic<void*>* real;         // null until the library is loaded, or if it lacks the name
+  // What the hooks call: null until the library is loaded, or if it lacks the name.
+  std::atomic<void*>* real;
+  std::atomic<void*>* wrapped;  // the library's own, where a wrapper stands in `real`; else null
   std::atomic<uint16_t>* by_address;
 
   const char* name_of(size_t number) const { return names + name_begins[number]; }
-  void* real_of(size_t number) const { return real[number].load(std::memory_order_relaxed); }
+  void* real_of(size_t number) const {
+    void* const own = wrapped[number].load(std::memory_order_relaxed);
+    return own != nullptr ? own : real[number].load(std::memory_order_relaxed);
+  }
 };
 
 class VendorLibrary {
@@ -78,6 +83,10 @@ class VendorLibrary {
 
   // Whether names of this library begin so; lets every other look-up end at once.
   bool has_prefix(const char* name) const;
+
+  // From now on the hooks call `wrapper` in the function's place, which calls what `wrapped` has of
+  // it. For good, since threads may be in it. Nothing where the library lacks the function.
+  void wrap(size_t number, void* wrapper);
 
   // The hook for a name, if the loaded library really has the name; else null.
   void* hook_for_name(const char* name);

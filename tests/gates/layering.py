@@ -27,8 +27,10 @@ LIBRARY = [
     ["hooks/usage"],
     ["hooks/smi/nvml"],
     ["hooks/library_hook.h"],
+    ["hooks/recorded_call.h"],
     ["shim/charge"],
     ["shim/process"],
+    ["shim/recording"],
     ["shim/ledger", "shim/tracking", "shim/sharing", "shim/config", "shim/vendor"],
     ["shim/base"],
     ["include/fracgpu"],
@@ -37,9 +39,11 @@ LIBRARY = [
 TOOLS = [
     ["tools"],
     ["tools/dra"],
-    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition"],
+    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition",
+     "tools/record"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],
+    ["tools/recording"],
     ["tools/claims"],
     ["tools/cli"],
 ]

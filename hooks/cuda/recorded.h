@@ -1,0 +1,9 @@
+// Recording of what CUDA's calls do with memory.
+#pragma once
+
+namespace fracgpu::cuda {
+
+// Puts the wrappers into the driver's slots; see VendorBackend::record_calls.
+void record_calls();
+
+}  // namespace fracgpu::cuda

@@ -1,0 +1,9 @@
+// Recording of what HSA's calls do with memory.
+#pragma once
+
+namespace fracgpu::hsa {
+
+// Puts the wrappers into the runtime's slots; see VendorBackend::record_calls.
+void record_calls();
+
+}  // namespace fracgpu::hsa

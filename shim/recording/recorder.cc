@@ -1,0 +1,312 @@
+// Finds the tenant's ring, appends to it, and describes what records name; see recorder.h.
+#include "shim/recording/recorder.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/base/byte_lock.h"
+#include "shim/base/call_stack.h"
+#include "shim/base/elf.h"
+#include "shim/base/fork_page.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/shared_file.h"
+
+namespace fracgpu {
+
+using ring::kRecords;
+using ring::Record;
+using ring::Type;
+
+namespace {
+
+constexpr uint32_t kStacks = 1u << 16, kApis = 256, kLevels = 256, kModules = 1024;
+
+uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+[[gnu::tls_model("initial-exec")]] thread_local uint32_t own_thread = 0;
+[[gnu::tls_model("initial-exec")]] thread_local uint32_t own_generation = 0;
+
+// A system call for the first record of a thread; a forked child's threads have other numbers.
+uint32_t thread_number() {
+  const uint32_t generation = fork_generation() + 1;
+  if (own_generation != generation) {
+    own_thread = static_cast<uint32_t>(syscall(SYS_gettid));
+    own_generation = generation;
+  }
+  return own_thread;
+}
+
+// Somebody else's file would be told all, and could be cut short under the mapping.
+bool is_trusted(int fd) {
+  struct statx status;
+  return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0 &&
+         S_ISREG(status.stx_mode) && status.stx_size == sizeof(ring::File) &&
+         (status.stx_uid == geteuid() || status.stx_uid == 0);
+}
+
+}  // namespace
+
+// One recording, and what this process has described in it. Mapped when it begins: 1 MiB, of which
+// pages that nobody needs take no memory.
+struct Recorder::Recording {
+  ring::Ring* ring;
+  uint32_t frames;        // to take of a call stack
+  SpinLock describing;    // held while a stack, a module or a name is described
+  uint32_t module_count;  // with `describing` held, as `modules`
+  struct Module {
+    uint64_t begin, end, base;
+  };
+  Module modules[kModules];
+  // Hash tables of open addressing. A number is a place + 1, so that nothing but the hash is kept.
+  std::atomic<uint64_t> stacks[kStacks];
+  std::atomic<const char*> apis[kApis];
+  // What was told last of levels, by a hash of whose it is and how much.
+  std::atomic<uint64_t> levels[kLevels];
+
+  bool is_news(const Record& level);
+  bool is_full() const;
+  void append(const Record& record);
+  bool append_text(Type type, uint32_t number, const void* text, size_t size);
+  uint32_t number_of_stack();
+  uint32_t number_of_api(const char* api);
+  uint64_t frame_at(uint64_t address);
+  bool describe_module(uint32_t number, const elf::Loaded& object);
+};
+
+bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdentity& self,
+                     bool late) {
+  Locked<SpinLock> lock(starting_);
+  if (is_on()) return false;
+  Text<128> path;
+  path.format("{}{}", ring::kFilePrefix, tenant);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  ring::Header header = {};
+  void* bytes = MAP_FAILED;
+  const auto offset = offsetof(ring::File, rings) + slot * sizeof(ring::Ring);
+  if (is_trusted(fd) && pread(fd, &header, sizeof header, 0) == sizeof header &&
+      header.magic == ring::kMagic && header.version == ring::kVersion &&
+      byte_is_locked(fd, ring::kRecorderLock) &&
+      back_shared_file(fd, offset, sizeof(ring::Ring)) == 0) {
+    bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                 static_cast<off_t>(offset));
+  }
+  close(fd);
+  if (bytes == MAP_FAILED) return false;
+  void* const memory = mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    munmap(bytes, sizeof(ring::Ring));
+    return false;
+  }
+  // A child has a slot, and a ring, of its own.
+  madvise(bytes, sizeof(ring::Ring), MADV_DONTFORK);
+  auto* const recording = static_cast<Recording*>(memory);
+  recording->ring = static_cast<ring::Ring*>(bytes);
+  recording->frames = std::min(header.frames, ring::kMostFrames);
+  // What an earlier owner of the slot had begun, and was killed before it was done.
+  ring::Ring& ring = *recording->ring;
+  for (uint64_t at = ring.begin; at < ring.end; ++at) {
+    ring::Place& place = ring.places[at % kRecords];
+    if (place.stamp.load(std::memory_order_acquire) == at + 1) continue;
+    place.record.type = Type::nothing;
+    place.stamp.store(at + 1, std::memory_order_release);
+  }
+  ring::ProcessText text = {.pid = self.pid,
+                            .host_pid = self.host_pid,
+                            .start_time = self.start_time,
+                            .pid_namespace = self.pid_namespace,
+                            .began_late = late};
+  static_assert(sizeof text.command == sizeof self.command);
+  memcpy(text.command, self.command, sizeof text.command);
+  if (!recording->append_text(Type::process, slot, &text, sizeof text)) return false;
+  recording_.store(recording, std::memory_order_release);
+  return true;
+}
+
+void Recorder::add_device(int device_index, const char* key, uint64_t physical, uint64_t cap) {
+  Recording* const recording = recording_.load(std::memory_order_acquire);
+  if (recording == nullptr) return;
+  ring::DeviceText text = {.physical = physical, .cap = cap};
+  strncpy(text.key, key, sizeof text.key - 1);
+  recording->append_text(Type::device, static_cast<uint32_t>(device_index), &text, sizeof text);
+}
+
+void Recorder::leave() {
+  add({.type = Type::leaving});
+}
+
+void Recorder::add(Record record, const char* api) {
+  Recording* const recording = recording_.load(std::memory_order_acquire);
+  if (recording == nullptr) return;
+  // First, so that nothing is paid for when nobody takes them out any more.
+  if (recording->is_full()) {
+    recording->ring->missed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (record.type == Type::level && !recording->is_news(record)) return;
+  record.thread = thread_number();
+  if (api != nullptr) record.api = recording->number_of_api(api);
+  if (recording->frames > 0 && (record.type == Type::allocated || record.type == Type::created ||
+                                record.type == Type::refused)) {
+    record.stack = recording->number_of_stack();
+  }
+  record.time_ns = now_ns();
+  recording->append(record);
+}
+
+namespace {
+
+// Places for `count` records that follow each other; their position, or UINT64_MAX.
+uint64_t claim(ring::Ring& ring, uint64_t count) {
+  uint64_t at = ring.end.load(std::memory_order_relaxed);
+  do {
+    if (at + count - ring.begin.load(std::memory_order_acquire) > kRecords) return UINT64_MAX;
+  } while (!ring.end.compare_exchange_weak(at, at + count, std::memory_order_relaxed));
+  return at;
+}
+
+void write(ring::Ring& ring, uint64_t at, const Record& record) {
+  ring::Place& place = ring.places[at % kRecords];
+  place.record = record;
+  place.stamp.store(at + 1, std::memory_order_release);
+}
+
+}  // namespace
+
+// Pools are asked before and after each call, and rarely change. Two levels that share a place are
+// told more often than they need to be.
+bool Recorder::Recording::is_news(const Record& level) {
+  const uint64_t whose =
+      hash_of(level.owner << 16 ^ static_cast<uint64_t>(level.kind) << 8 ^ level.device);
+  const uint64_t told = hash_of(whose ^ level.taken) | 1;
+  return levels[whose % kLevels].exchange(told, std::memory_order_relaxed) != told;
+}
+
+bool Recorder::Recording::is_full() const {
+  return ring->end.load(std::memory_order_relaxed) - ring->begin.load(std::memory_order_relaxed) >=
+         kRecords;
+}
+
+void Recorder::Recording::append(const Record& record) {
+  const uint64_t at = claim(*ring, 1);
+  if (at == UINT64_MAX) {
+    ring->missed.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    write(*ring, at, record);
+  }
+}
+
+bool Recorder::Recording::append_text(Type type, uint32_t number, const void* text, size_t size) {
+  const uint64_t parts = (size + ring::kPartBytes - 1) / ring::kPartBytes;
+  const uint64_t at = claim(*ring, parts);
+  if (at == UINT64_MAX) return false;
+  for (uint64_t part = 0; part < parts; ++part) {
+    const size_t begin = part * ring::kPartBytes;
+    Record record{.type = type,
+                  .thread = static_cast<uint32_t>(part),
+                  .stack = number,
+                  .api = static_cast<uint32_t>(size)};
+    memcpy(reinterpret_cast<char*>(&record) + offsetof(Record, time_ns),
+           static_cast<const char*>(text) + begin, std::min(size - begin, ring::kPartBytes));
+    write(*ring, at + part, record);
+  }
+  return true;
+}
+
+uint32_t Recorder::Recording::number_of_api(const char* api) {
+  auto at = static_cast<uint32_t>(reinterpret_cast<uint64_t>(api) * 0x9e3779b97f4a7c15 >> 56);
+  for (uint32_t tries = 0; tries < kApis; ++tries, at = (at + 1) % kApis) {
+    const char* there = apis[at].load(std::memory_order_acquire);
+    if (there == nullptr) {
+      Locked<SpinLock> lock(describing);
+      there = apis[at].load(std::memory_order_relaxed);
+      if (there == nullptr) {
+        if (!append_text(Type::api, at + 1, api, std::min(strlen(api), ring::kMostText))) return 0;
+        apis[at].store(api, std::memory_order_release);
+        return at + 1;
+      }
+    }
+    if (there == api) return at + 1;
+  }
+  return 0;
+}
+
+bool Recorder::Recording::describe_module(uint32_t number, const elf::Loaded& object) {
+  Text<ring::kMostText> text;
+  for (const char byte : elf::build_id_of(object)) {
+    text.append("{:02x}", static_cast<unsigned char>(byte));
+  }
+  text.append("{}", '\0');
+  char program[256] = "";
+  if (*object.path == '\0' && readlink("/proc/self/exe", program, sizeof program - 1) < 0) {
+    program[0] = '\0';
+  }
+  text.append("{}", *object.path == '\0' ? program : object.path);
+  return append_text(Type::module, number, text.c_str(), text.size());
+}
+
+// Where an address lies, in the file that it comes from. An object that was loaded where another
+// one was before is taken for that one.
+uint64_t Recorder::Recording::frame_at(uint64_t address) {
+  const auto contains = [&](const Module& module) {
+    return address >= module.begin && address < module.end;
+  };
+  const Module* const end = modules + module_count;
+  const Module* module = std::find_if(static_cast<const Module*>(modules), end, contains);
+  const auto number = static_cast<uint32_t>(module - modules) + 1;
+  if (module == end) {
+    const elf::Loaded object = elf::find_object([&](const elf::Loaded& each) {
+      return each.contains(reinterpret_cast<const void*>(address));
+    });
+    if (module_count == kModules || object.dynamic == nullptr || !describe_module(number, object)) {
+      return ring::frame_of(ring::kNoModule, address);
+    }
+    modules[module_count++] = {object.begin, object.end, object.base};
+  }
+  return ring::frame_of(number, address - module->base);
+}
+
+uint32_t Recorder::Recording::number_of_stack() {
+  uint64_t addresses[ring::kMostFrames];
+  if (take_call_stack == nullptr) return 0;
+  const unsigned count = take_call_stack(addresses, frames);
+  if (count == 0) return 0;
+  uint64_t hash = count;
+  for (unsigned i = 0; i < count; ++i) {
+    hash = (hash ^ addresses[i]) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  }
+  hash |= 1;  // 0 is an empty place
+  uint32_t at = static_cast<uint32_t>(hash >> 48) % kStacks;
+  // A full table is not searched for long: most programs have thousands of places at most.
+  constexpr uint32_t kTries = 256;
+  for (uint32_t tries = 0; tries < kTries; ++tries, at = (at + 1) % kStacks) {
+    uint64_t there = stacks[at].load(std::memory_order_acquire);
+    if (there == 0) {
+      Locked<SpinLock> lock(describing);
+      there = stacks[at].load(std::memory_order_relaxed);
+      if (there == 0) {
+        // Of the call: what is returned to may begin another function.
+        for (unsigned i = 0; i < count; ++i) addresses[i] = frame_at(addresses[i] - 1);
+        if (!append_text(Type::stack, at + 1, addresses, count * sizeof addresses[0])) return 0;
+        stacks[at].store(hash, std::memory_order_release);
+        return at + 1;
+      }
+    }
+    if (there == hash) return at + 1;
+  }
+  return 0;
+}
+
+}  // namespace fracgpu

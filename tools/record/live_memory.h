@@ -1,0 +1,71 @@
+// What lives in a process, by what it told: allocations, chunks that small ones share, handles and
+// their mappings.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "tools/recording/event.h"
+
+namespace fracgpu::tools {
+
+struct Live {
+  recording::MemoryKind kind = recording::MemoryKind::linear;
+  uint32_t device = recording::kNone, stack = 0;
+  uint64_t bytes = 0, taken = 0, owner = 0;
+  bool in_chunk = false;
+};
+
+class LiveMemory {
+ public:
+  // What was at the key, if its release was never told.
+  std::optional<Live> add(uint64_t key, const Live& live);
+  std::optional<Live> take(uint64_t key);
+  // All of an owner, but for what comes from pools.
+  std::vector<std::pair<uint64_t, Live>> take_all_of(uint64_t owner);
+
+  // Small allocations come and go in chunks of 2 MiB. How many bytes the device's chunks have.
+  uint64_t enter_chunk(uint32_t device, uint64_t address, uint64_t users = 1);
+  uint64_t leave_chunk(uint32_t device, uint64_t address);
+  // The device of a chunk that was there before the recording, of which the address may be a part.
+  std::optional<uint32_t> chunk_at(uint64_t address) const;
+
+ private:
+  struct Chunks {
+    std::unordered_map<uint64_t, uint64_t> users;  // by the chunk's number
+  };
+  std::unordered_map<uint64_t, Live> live_;
+  std::map<uint32_t, Chunks> chunks_;  // by the device
+};
+
+// Memory that is made, mapped and released separately: it lives until its last handle and its last
+// mapping are gone.
+class LiveHandles {
+ public:
+  void create(uint64_t handle, const Live& live);
+  void reference(uint64_t handle);
+  void map(uint64_t address, uint64_t bytes, uint64_t handle);
+  // What is gone by this.
+  std::optional<Live> drop(uint64_t handle);
+  std::vector<Live> unmap(uint64_t address, uint64_t bytes);
+
+ private:
+  struct Memory {
+    Live live;
+    uint64_t references = 1, mappings = 0;
+  };
+  struct Mapping {
+    uint64_t bytes = 0, memory = 0;
+  };
+  std::optional<Live> gone(uint64_t memory);
+
+  uint64_t last_ = 0;
+  std::unordered_map<uint64_t, Memory> memory_;
+  std::unordered_map<uint64_t, uint64_t> by_handle_;  // memory's number
+  std::map<uint64_t, Mapping> mappings_;              // by the address
+};
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,153 @@
+// See recorder.h.
+#include "tools/record/recorder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "shim/base/clock.h"
+#include "shim/ledger/ledger_file.h"
+#include "tools/cli/descriptor.h"
+#include "tools/record/ring_file.h"
+#include "tools/record/tracker.h"
+#include "tools/recording/writer.h"
+
+namespace fracgpu::tools {
+namespace {
+
+uint64_t clock_ns(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+recording::Header header_of(const RecordingOptions& options) {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return {.began_unix_ns = clock_ns(CLOCK_REALTIME),
+          .command = options.command,
+          .host = host,
+          .tool_version = FRACGPU_VERSION,
+          .stacks = options.frames > 0,
+          .attached = options.attached};
+}
+
+std::string ledger_path(const std::string& tenant) {
+  return layout::kFilePrefix + tenant;
+}
+
+// Whose processes are recorded. A tenant that is not there yet will be ours.
+uid_t owner_of(const std::string& tenant) {
+  struct stat status = {};
+  return stat(ledger_path(tenant).c_str(), &status) == 0 ? status.st_uid : geteuid();
+}
+
+}  // namespace
+
+struct TenantRecorder::State {
+  State(const std::string& tenant, const RecordingOptions& options)
+      : ledger(ledger_path(tenant)),
+        began_ns(clock_ns(CLOCK_MONOTONIC)),
+        writer(options.output, header_of(options), options.force),
+        rings(tenant, static_cast<uint32_t>(options.frames), owner_of(tenant)),
+        tracker(writer, began_ns, options.device_name) {}
+
+  void run();
+  void take();
+  void look_for_dead(bool all);
+  bool is_alive(uint32_t slot) const;
+
+  const std::string ledger;
+  const uint64_t began_ns;
+  recording::Writer writer;
+  RingFile rings;
+  Tracker tracker;
+  std::atomic<bool> stop{false}, idle{true};
+  std::string failure;
+  std::thread thread;
+};
+
+bool TenantRecorder::State::is_alive(uint32_t slot) const {
+  const Descriptor file(open(ledger.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return file.get() >= 0 && LedgerFile::slot_is_alive(file.get(), slot);
+}
+
+void TenantRecorder::State::take() {
+  rings.take([&](uint32_t slot, const ring::Record& record) { tracker.add(slot, record); },
+             [&](uint32_t slot, uint64_t number) { tracker.missed(slot, number); },
+             [&](uint32_t slot) { return is_alive(slot); });
+  tracker.write();
+}
+
+void TenantRecorder::State::look_for_dead(bool all) {
+  const std::vector<uint32_t> living = tracker.living();
+  for (const uint32_t slot : living) {
+    if (!all && (is_alive(slot) || !rings.is_empty(slot))) continue;
+    tracker.end(slot, clock_ns(CLOCK_MONOTONIC));
+  }
+  tracker.write();
+  idle.store(tracker.living().empty(), std::memory_order_relaxed);
+}
+
+// A ring has room for 16 ms of calls that take 1 us each. What is lost if this process is killed is
+// what it has not flushed.
+void TenantRecorder::State::run() {
+  constexpr long kPause_ms = 2;
+  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20;
+  uint64_t flush_at = 0, dead_at = 0;
+  try {
+    while (!stop.load(std::memory_order_acquire)) {
+      take();
+      const uint64_t now = coarse_now_ms();
+      if (now >= dead_at) {
+        look_for_dead(false);
+        dead_at = now + kDeadInterval_ms;
+      }
+      if (now >= flush_at) {
+        writer.flush();
+        flush_at = now + kFlushInterval_ms;
+      }
+      sleep_ms(kPause_ms);
+    }
+    take();
+    look_for_dead(false);
+    writer.finish();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+}
+
+TenantRecorder::TenantRecorder(const std::string& tenant, const RecordingOptions& options)
+    : state_(std::make_unique<State>(tenant, options)) {
+  // Signals are for the thread that supervises the tree.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TenantRecorder::~TenantRecorder() {
+  if (state_ != nullptr && state_->thread.joinable()) finish();
+}
+
+RecordingSummary TenantRecorder::finish() {
+  state_->stop.store(true, std::memory_order_release);
+  state_->thread.join();
+  return {.events = state_->tracker.events(),
+          .dropped = state_->tracker.dropped(),
+          .processes = state_->tracker.processes(),
+          .failure = state_->failure};
+}
+
+bool TenantRecorder::is_idle() const {
+  return state_->idle.load(std::memory_order_relaxed);
+}
+
+}  // namespace fracgpu::tools

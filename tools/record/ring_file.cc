@@ -1,0 +1,129 @@
+// Makes the file of rings and takes records out; see ring_file.h.
+#include "tools/record/ring_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "shim/base/byte_lock.h"
+#include "shim/base/held_signals.h"
+#include "shim/base/shared_file.h"
+
+namespace fracgpu::tools {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, int error) {
+  const char* const remedy =
+      error == EEXIST  ? "something else is in its place; remove it"
+      : error == EFBIG ? "it is larger than files may be here; raise the limit (ulimit -f)"
+                       : strerror(error);
+  throw std::runtime_error(fmt::format("cannot make {}: {}", path, remedy));
+}
+
+bool is_recorded(const std::string& path) {
+  const Descriptor old(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return old.get() >= 0 && byte_is_locked(old.get(), ring::kRecorderLock);
+}
+
+}  // namespace
+
+RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
+    : path_(ring::kFilePrefix + tenant) {
+  if (is_recorded(path_)) {
+    throw std::runtime_error(
+        fmt::format("tenant {} is being recorded already; wait for that to end", tenant));
+  }
+  unlink(path_.c_str());  // of one that was killed
+  file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file_.get() < 0) fail(path_, errno);
+  ring::Header header = {};
+  header.magic = ring::kMagic;
+  header.version = ring::kVersion;
+  header.rings = ring::kRings;
+  header.records = ring::kRecords;
+  header.frames = frames;
+  struct flock lock = byte_lock(F_WRLCK, ring::kRecorderLock);
+  const HeldSignals held;  // EFBIG above RLIMIT_FSIZE comes with SIGXFSZ
+  int error = 0;
+  if ((owner != geteuid() && fchown(file_.get(), owner, static_cast<gid_t>(-1)) != 0) ||
+      ftruncate(file_.get(), sizeof(ring::File)) != 0) {
+    error = errno;
+  }
+  if (error == 0) error = back_shared_file(file_.get(), 0, sizeof header);
+  if (error == 0 &&
+      (pwrite(file_.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+       fcntl(file_.get(), F_OFD_SETLK, &lock) != 0)) {
+    error = errno != 0 ? errno : ENOSPC;
+  }
+  void* bytes = error == 0 ? mmap(nullptr, sizeof(ring::File), PROT_READ | PROT_WRITE, MAP_SHARED,
+                                  file_.get(), 0)
+                           : MAP_FAILED;
+  if (bytes == MAP_FAILED) {
+    error = error != 0 ? error : errno;
+    unlink(path_.c_str());
+    fail(path_, error);
+  }
+  map_ = static_cast<ring::File*>(bytes);
+}
+
+RingFile::~RingFile() {
+  unlink(path_.c_str());
+  // Nobody takes out any more: a ring that looks full is told nothing.
+  for (const auto& [slot, missed] : missed_) {
+    ring::Ring& ring = map_->rings[slot];
+    ring.begin.store(ring.end.load() - ring::kRecords);
+  }
+  munmap(map_, sizeof(ring::File));
+}
+
+// Rings have memory when a process has begun to use them: holes are not to be touched, which would
+// fill them.
+void RingFile::find_rings() {
+  constexpr auto kFirst = static_cast<off_t>(offsetof(ring::File, rings));
+  off_t at = kFirst;
+  while ((at = lseek(file_.get(), at, SEEK_DATA)) >= kFirst) {
+    const auto slot = static_cast<uint32_t>((at - kFirst) / static_cast<off_t>(sizeof(ring::Ring)));
+    if (slot >= ring::kRings) break;
+    missed_.try_emplace(slot, 0);
+    at = kFirst + static_cast<off_t>((slot + 1) * sizeof(ring::Ring));
+  }
+}
+
+void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& visit,
+                    const std::function<void(uint32_t, uint64_t)>& missed,
+                    const std::function<bool(uint32_t)>& is_alive) {
+  find_rings();
+  for (auto& [slot, told] : missed_) {
+    ring::Ring& ring = map_->rings[slot];
+    uint64_t at = ring.begin.load(std::memory_order_relaxed);
+    const uint64_t end = ring.end.load(std::memory_order_acquire);
+    // What no process of ours writes.
+    if (end < at || end - at > ring::kRecords) continue;
+    for (int looks = 0; at < end; ++at) {
+      const ring::Place& place = ring.places[at % ring::kRecords];
+      const bool complete = place.stamp.load(std::memory_order_acquire) == at + 1;
+      if (!complete && (looks++ == 0 ? is_alive(slot) : false)) break;
+      // Once more: it may have been completed before its process died.
+      if (!complete && place.stamp.load(std::memory_order_acquire) != at + 1) continue;
+      const ring::Record record = place.record;
+      visit(slot, record);
+    }
+    ring.begin.store(at, std::memory_order_release);
+    if (const uint64_t now = ring.missed.load(std::memory_order_relaxed); now != told) {
+      missed(slot, now - told);
+      told = now;
+    }
+  }
+}
+
+bool RingFile::is_empty(uint32_t slot) const {
+  const ring::Ring& ring = map_->rings[slot];
+  return ring.begin.load(std::memory_order_relaxed) == ring.end.load(std::memory_order_acquire);
+}
+
+}  // namespace fracgpu::tools

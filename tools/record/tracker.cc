@@ -1,0 +1,333 @@
+// See tracker.h.
+#include "tools/record/tracker.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "tools/record/jit_names.h"
+#include "tools/record/live_memory.h"
+
+namespace fracgpu::tools {
+
+using recording::Event;
+using recording::EventType;
+using recording::MemoryKind;
+using ring::Record;
+using ring::Type;
+
+struct Tracker::Process {
+  uint32_t number = 0;  // in the recording
+  bool leaves = false;  // has said so
+  LiveMemory memory;
+  LiveHandles handles;
+  JitNames jit_names;
+  // By the process's own numbers.
+  std::unordered_map<uint32_t, uint32_t> devices, modules, stacks, apis;
+  // A text of which some parts have come; its parts follow each other.
+  std::string text;
+  // What its threads have released last, in case that the driver refuses.
+  std::unordered_map<uint32_t, std::pair<uint64_t, Live>> last_released;
+};
+
+namespace {
+
+uint32_t find_or(const std::unordered_map<uint32_t, uint32_t>& map, uint32_t key, uint32_t other) {
+  const auto found = map.find(key);
+  return found != map.end() ? found->second : other;
+}
+
+// What shares chunks with others of its kind. (Small arrays do, too, which the overhead has.)
+bool is_in_chunk(const Record& record) {
+  return record.taken == 0 &&
+         (record.kind == ring::Kind::linear || record.kind == ring::Kind::managed);
+}
+
+template <typename Struct>
+bool read_text(const std::string& text, Struct& out) {
+  if (text.size() != sizeof out) return false;
+  memcpy(&out, text.data(), sizeof out);
+  return true;
+}
+
+std::string bounded(const char* text, size_t most) {
+  return {text, strnlen(text, most)};
+}
+
+}  // namespace
+
+Tracker::Tracker(recording::Writer& writer, uint64_t began_ns,
+                 std::function<std::string(const std::string&)> name_of)
+    : writer_(writer), began_ns_(began_ns), name_of_(std::move(name_of)) {}
+
+Tracker::~Tracker() = default;
+
+void Tracker::emit(const Event& event) {
+  batch_.push_back(event);
+  ++events_;
+}
+
+Event Tracker::event_of(const Process& process, const Record& record) const {
+  Event event;
+  event.kind = static_cast<MemoryKind>(
+      std::min<int>(static_cast<int>(record.kind), recording::kMemoryKinds - 1));
+  event.process = process.number;
+  event.device = record.device == ring::kNoDevice
+                     ? recording::kNone
+                     : find_or(process.devices, record.device, recording::kNone);
+  event.thread = record.thread;
+  event.api = find_or(process.apis, record.api, 0);
+  event.stack = find_or(process.stacks, record.stack, 0);
+  event.time_ns = record.time_ns > began_ns_ ? record.time_ns - began_ns_ : 0;
+  event.bytes = record.bytes;
+  event.taken = record.taken;
+  event.owner = record.owner;
+  event.address = record.address;
+  return event;
+}
+
+namespace {
+
+Event with(Event event, EventType type, const Live& live) {
+  event.type = type;
+  event.kind = live.kind;
+  event.device = live.device;
+  event.stack = live.stack;
+  event.bytes = live.bytes;
+  event.taken = live.taken;
+  event.owner = live.owner;
+  return event;
+}
+
+Event level_of_chunks(Event event, uint32_t device, uint64_t bytes) {
+  event.type = EventType::level;
+  event.kind = MemoryKind::chunks;
+  event.device = device;
+  event.stack = event.api = 0;
+  event.bytes = event.owner = event.address = 0;
+  event.taken = bytes;
+  return event;
+}
+
+}  // namespace
+
+void Tracker::release(Process& process, uint64_t key, const Record& record) {
+  const Event event = event_of(process, record);
+  const std::optional<Live> live = process.memory.take(key);
+  if (!live) {
+    // A small one from before the recording.
+    if (const auto device = process.memory.chunk_at(key))
+      emit(level_of_chunks(event, *device, process.memory.leave_chunk(*device, key)));
+    return;
+  }
+  process.last_released[record.thread] = {key, *live};
+  emit(with(event, EventType::released, *live));
+  if (live->in_chunk)
+    emit(level_of_chunks(event, live->device, process.memory.leave_chunk(live->device, key)));
+}
+
+void Tracker::add(uint32_t slot, const Record& record) {
+  if (record.type >= Type::process && record.type <= Type::api) return add_text(slot, record);
+  const auto found = processes_.find(slot);
+  if (found == processes_.end()) return;
+  Process& process = *found->second;
+  Event event = event_of(process, record);
+  const auto enter = [&](uint64_t key, const Live& live) {
+    // Its release was dropped, or it came by a call that nobody knows.
+    if (const auto stale = process.memory.add(key, live)) {
+      emit(with(event, EventType::released, *stale));
+      if (stale->in_chunk) process.memory.leave_chunk(stale->device, key);
+    }
+    emit(with(event, EventType::allocated, live));
+    if (live.in_chunk)
+      emit(level_of_chunks(event, live.device, process.memory.enter_chunk(live.device, key)));
+  };
+  switch (record.type) {
+    case Type::allocated:
+      enter(record.address, {event.kind, event.device, event.stack, event.bytes, event.taken,
+                             event.owner, is_in_chunk(record)});
+      break;
+    case Type::released:
+      release(process, record.address, record);
+      break;
+    case Type::kept:
+      if (const auto last = process.last_released.find(record.thread);
+          last != process.last_released.end() && last->second.first == record.address) {
+        enter(record.address, last->second.second);
+      }
+      break;
+    case Type::level:
+      event.type = EventType::level;
+      emit(event);
+      break;
+    case Type::refused:
+      event.type = EventType::refused;
+      event.reason = static_cast<recording::RefusalReason>(record.reason & 3);
+      event.held = record.address;
+      event.cap = record.owner;
+      event.address = event.owner = 0;
+      emit(event);
+      break;
+    case Type::context_gone:
+      for (const auto& [key, live] : process.memory.take_all_of(record.owner)) {
+        emit(with(event, EventType::released, live));
+        if (live.in_chunk)
+          emit(level_of_chunks(event, live.device, process.memory.leave_chunk(live.device, key)));
+      }
+      break;
+    case Type::created:
+      process.handles.create(record.address, {MemoryKind::physical, event.device, event.stack,
+                                              event.bytes, event.taken, event.owner});
+      event.type = EventType::allocated;
+      emit(event);
+      break;
+    case Type::referenced:
+      process.handles.reference(record.address);
+      break;
+    case Type::dropped:
+      if (const auto live = process.handles.drop(record.address))
+        emit(with(event, EventType::released, *live));
+      break;
+    case Type::mapped:
+      process.handles.map(record.address, record.bytes, record.owner);
+      break;
+    case Type::unmapped:
+      for (const Live& live : process.handles.unmap(record.address, record.bytes))
+        emit(with(event, EventType::released, live));
+      break;
+    case Type::chunk:
+      emit(level_of_chunks(event, event.device,
+                           process.memory.enter_chunk(event.device, record.address, record.bytes)));
+      break;
+    case Type::leaving:
+      process.leaves = true;
+      break;
+    default:
+      break;
+  }
+}
+
+void Tracker::missed(uint32_t slot, uint64_t number) {
+  dropped_ += number;
+  const auto found = processes_.find(slot);
+  if (found == processes_.end()) return;
+  Event event;
+  event.type = EventType::dropped;
+  event.process = found->second->number;
+  event.bytes = number;
+  event.time_ns = batch_.empty() ? 0 : batch_.back().time_ns;
+  emit(event);
+}
+
+void Tracker::end(uint32_t slot, uint64_t now_ns) {
+  const auto found = processes_.find(slot);
+  if (found == processes_.end()) return;
+  Event event;
+  event.type = EventType::ended;
+  event.process = found->second->number;
+  event.bytes = found->second->leaves ? 0 : 1;
+  event.time_ns = now_ns > began_ns_ ? now_ns - began_ns_ : 0;
+  emit(event);
+  processes_.erase(found);
+}
+
+std::vector<uint32_t> Tracker::living() const {
+  std::vector<uint32_t> slots;
+  for (const auto& [slot, process] : processes_) slots.push_back(slot);
+  return slots;
+}
+
+void Tracker::write() {
+  std::stable_sort(batch_.begin(), batch_.end(),
+                   [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+  for (const Event& event : batch_) writer_.add(event);
+  batch_.clear();
+}
+
+void Tracker::add_text(uint32_t slot, const Record& record) {
+  const auto found = processes_.find(slot);
+  // The text of a new process comes to whoever had the slot before it; or to nobody yet.
+  std::string& text = found != processes_.end() ? found->second->text : (first_texts_[slot]);
+  if (record.thread == 0) text.clear();
+  const size_t size = std::min<size_t>(record.api, ring::kMostText);
+  if (record.thread * ring::kPartBytes != text.size() || text.size() >= size) return;
+  char bytes[sizeof record];
+  memcpy(bytes, &record, sizeof record);
+  text.append(bytes + (sizeof record - ring::kPartBytes),
+              std::min(ring::kPartBytes, size - text.size()));
+  if (text.size() == size) describe(slot, record.type, record.stack, std::string(text));
+}
+
+void Tracker::describe(uint32_t slot, Type type, uint32_t number, const std::string& text) {
+  if (type == Type::process) return begin_process(slot, text);
+  const auto found = processes_.find(slot);
+  if (found == processes_.end()) return;
+  Process& process = *found->second;
+  if (type == Type::device) process.devices[number] = add_device(text);
+  if (type == Type::module) process.modules[number] = add_module(text);
+  if (type == Type::stack) process.stacks[number] = add_stack(process, text);
+  if (type == Type::api) process.apis[number] = writer_.add_text(text);
+}
+
+void Tracker::begin_process(uint32_t slot, const std::string& text) {
+  ring::ProcessText told;
+  if (!read_text(text, told)) return;
+  const uint64_t before = batch_.empty() ? began_ns_ : batch_.back().time_ns + began_ns_;
+  end(slot, before);
+  auto process = std::make_unique<Process>();
+  process->number = writer_.add_process({.pid = told.pid,
+                                         .host_pid = told.host_pid,
+                                         .command = bounded(told.command, sizeof told.command),
+                                         .began_ns = before - began_ns_});
+  process->jit_names = JitNames(told.host_pid != 0 ? told.host_pid : told.pid, told.pid);
+  processes_[slot] = std::move(process);
+  ++process_count_;
+}
+
+uint32_t Tracker::add_device(const std::string& text) {
+  ring::DeviceText told;
+  if (!read_text(text, told)) return recording::kNone;
+  const std::string key = bounded(told.key, sizeof told.key);
+  const auto [place, is_new] = devices_.try_emplace(key, 0);
+  if (is_new) {
+    place->second = writer_.add_device(
+        {.key = key, .name = name_of_(key), .physical = told.physical, .cap = told.cap});
+  }
+  return place->second;
+}
+
+uint32_t Tracker::add_module(const std::string& text) {
+  const auto [place, is_new] = modules_.try_emplace(text, 0);
+  if (is_new) {
+    const size_t end = std::min(text.find('\0'), text.size());
+    place->second = writer_.add_module(
+        {.path = end < text.size() ? text.substr(end + 1) : "", .build_id = text.substr(0, end)});
+  }
+  return place->second;
+}
+
+uint32_t Tracker::add_stack(Process& process, const std::string& text) {
+  recording::Stack stack;
+  for (size_t at = 0; at + sizeof(uint64_t) <= text.size(); at += sizeof(uint64_t)) {
+    uint64_t told = 0;
+    memcpy(&told, text.data() + at, sizeof told);
+    const auto number = static_cast<uint32_t>(told >> 48);
+    recording::Frame frame;
+    frame.offset = told & 0xffffffffffff;
+    frame.module = find_or(process.modules, number, recording::kNone);
+    if (number == ring::kNoModule) {
+      if (const std::string name = process.jit_names.name_at(frame.offset); !name.empty())
+        frame.name = writer_.add_text(name);
+    }
+    stack.push_back(frame);
+  }
+  std::string key;
+  for (const recording::Frame& frame : stack) {
+    key.append(reinterpret_cast<const char*>(&frame), sizeof frame);
+  }
+  const auto [place, is_new] = stacks_.try_emplace(key, 0);
+  if (is_new) place->second = writer_.add_stack(stack);
+  return place->second;
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,65 @@
+// Makes events of a recording out of what processes tell: it knows what lives where, so that a
+// release says what it releases, and what chunks and handles take by being shared.
+//
+// Records come from other processes and may be anything: what makes no sense is passed over.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "fracgpu/recording_ring.h"
+#include "tools/recording/writer.h"
+
+namespace fracgpu::tools {
+
+class Tracker {
+ public:
+  // `began_ns`: CLOCK_MONOTONIC when the recording began. `name_of`: a device's name for people.
+  Tracker(recording::Writer& writer, uint64_t began_ns,
+          std::function<std::string(const std::string& key)> name_of);
+  ~Tracker();
+
+  void add(uint32_t slot, const ring::Record& record);
+  void missed(uint32_t slot, uint64_t number);
+  // The process of the slot is gone.
+  void end(uint32_t slot, uint64_t now_ns);
+  // Slots whose processes have not ended.
+  std::vector<uint32_t> living() const;
+
+  // Writes what was added since the last time, by time.
+  void write();
+
+  uint64_t events() const { return events_; }
+  uint64_t dropped() const { return dropped_; }
+  size_t processes() const { return process_count_; }
+
+ private:
+  struct Process;
+
+  void add_text(uint32_t slot, const ring::Record& record);
+  void describe(uint32_t slot, ring::Type type, uint32_t number, const std::string& text);
+  void begin_process(uint32_t slot, const std::string& text);
+  void release(Process& process, uint64_t key, const ring::Record& record);
+  uint32_t add_module(const std::string& text);
+  uint32_t add_device(const std::string& text);
+  uint32_t add_stack(Process& process, const std::string& text);
+  recording::Event event_of(const Process& process, const ring::Record& record) const;
+  void emit(const recording::Event& event);
+
+  recording::Writer& writer_;
+  const uint64_t began_ns_;
+  const std::function<std::string(const std::string&)> name_of_;
+  std::map<uint32_t, std::unique_ptr<Process>> processes_;  // by the slot
+  std::map<uint32_t, std::string> first_texts_;  // parts of texts, where a slot has no process yet
+  std::map<std::string, uint32_t> modules_, devices_;
+  std::unordered_map<std::string, uint32_t> stacks_;  // by their frames, as bytes
+  std::vector<recording::Event> batch_;
+  uint64_t events_ = 0, dropped_ = 0;
+  size_t process_count_ = 0;
+};
+
+}  // namespace fracgpu::tools
