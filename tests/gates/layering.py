@@ -37,10 +37,11 @@ LIBRARY = [
 TOOLS = [
     ["tools"],
     ["tools/dra"],
-    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition"],
+    ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition",
+     "tools/report"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],
-    ["tools/claims"],
+    ["tools/claims", "tools/recording"],
     ["tools/cli"],
 ]
 LAYERS = TOOLS + LIBRARY
