@@ -40,11 +40,10 @@ TOOLS = [
     ["tools"],
     ["tools/dra"],
     ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition",
-     "tools/record"],
+     "tools/record", "tools/report"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],
-    ["tools/recording"],
-    ["tools/claims"],
+    ["tools/claims", "tools/recording"],
     ["tools/cli"],
 ]
 LAYERS = TOOLS + LIBRARY
