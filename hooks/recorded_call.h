@@ -60,16 +60,4 @@ auto record_release(uint64_t key, const char* api, CallDriver call_driver) {
   return result;
 }
 
-// Calls on handles to memory that is made, mapped and released separately. `call_driver()` returns
-// 0 when it succeeded; what goes is told before, as above, and what comes after.
-template <typename CallDriver>
-auto record_handle(const ring::Record& record, const char* api, CallDriver call_driver) {
-  const RecordedCall call;
-  const bool goes = record.type == ring::Type::dropped || record.type == ring::Type::unmapped;
-  if (call.process() != nullptr && goes) call.process()->recorder.add(record, api);
-  const auto result = call_driver();
-  if (call.process() != nullptr && !goes && result == 0) call.process()->recorder.add(record, api);
-  return result;
-}
-
 }  // namespace fracgpu

@@ -140,59 +140,15 @@ CUresult get_graph_attribute(CUdevice device, int attribute, void* value) {
   return result;
 }
 
+// The hook has forgotten already where it was.
 CUresult destroy_pool(CUmemoryPool pool) {
   const RecordedCall call;
-  Pool known;
-  const bool is_known =
-      call.process() != nullptr && call.process()->pools.find(key_of(pool), known);
   const CUresult result = unwrapped::cuMemPoolDestroy(pool);
-  if (result == kSuccess && is_known)
-    record_level(call, Kind::reserved, known.device_index, key_of(pool), 0);
+  if (result == kSuccess && call.process() != nullptr) {
+    call.process()->recorder.add(
+        {.type = Type::level, .kind = Kind::reserved, .owner = key_of(pool)});
+  }
   return result;
-}
-
-// Virtual memory management.
-
-CUresult create_handle(CUmemGenericAllocationHandle* handle, size_t size,
-                       const CUmemAllocationProp* properties, unsigned long long flags) {
-  const RecordedCall call;
-  const CUresult result = unwrapped::cuMemCreate(handle, size, properties, flags);
-  if (result != kSuccess || call.process() == nullptr) return result;
-  const int device_index = device_index_of(*call.process(), device_of(properties->location));
-  if (device_index < 0) return result;
-  call.process()->recorder.add({.type = Type::created,
-                                .kind = Kind::physical,
-                                .device = static_cast<uint8_t>(device_index),
-                                .address = *handle,
-                                .bytes = size,
-                                .taken = size},
-                               "cuMemCreate");
-  return result;
-}
-
-CUresult release_handle(CUmemGenericAllocationHandle handle) {
-  return record_handle({.type = Type::dropped, .address = handle}, "cuMemRelease",
-                       [&] { return unwrapped::cuMemRelease(handle); });
-}
-
-CUresult retain_handle(CUmemGenericAllocationHandle* handle, void* address) {
-  const RecordedCall call;
-  const CUresult result = unwrapped::cuMemRetainAllocationHandle(handle, address);
-  if (result == kSuccess && call.process() != nullptr)
-    call.process()->recorder.add({.type = Type::referenced, .address = *handle});
-  return result;
-}
-
-CUresult map_handle(CUdeviceptr pointer, size_t size, size_t offset,
-                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  return record_handle({.type = Type::mapped, .address = pointer, .bytes = size, .owner = handle},
-                       "cuMemMap",
-                       [&] { return unwrapped::cuMemMap(pointer, size, offset, handle, flags); });
-}
-
-CUresult unmap_handle(CUdeviceptr pointer, size_t size) {
-  return record_handle({.type = Type::unmapped, .address = pointer, .bytes = size}, "cuMemUnmap",
-                       [&] { return unwrapped::cuMemUnmap(pointer, size); });
 }
 
 template <typename Function>
@@ -226,11 +182,6 @@ void record_calls() {
   wrap(slot::cuMemPoolGetAttribute, get_pool_attribute);
   wrap(slot::cuMemPoolDestroy, destroy_pool);
   wrap(slot::cuDeviceGetGraphMemAttribute, get_graph_attribute);
-  wrap(slot::cuMemCreate, create_handle);
-  wrap(slot::cuMemRelease, release_handle);
-  wrap(slot::cuMemRetainAllocationHandle, retain_handle);
-  wrap(slot::cuMemMap, map_handle);
-  wrap(slot::cuMemUnmap, unmap_handle);
 }
 
 }  // namespace fracgpu::cuda

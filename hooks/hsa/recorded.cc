@@ -63,61 +63,6 @@ hsa_status_t free_in_region(void* pointer) {
                         [&] { return unwrapped::hsa_memory_free(pointer); });
 }
 
-// Virtual memory management.
-
-hsa_status_t create_handle(hsa_amd_memory_pool_t pool, size_t size, int type, uint64_t flags,
-                           hsa_amd_vmem_alloc_handle_t* handle) {
-  const RecordedCall call;
-  const hsa_status_t result =
-      unwrapped::hsa_amd_vmem_handle_create(pool, size, type, flags, handle);
-  Context context;
-  if (result != kSuccess || call.process() == nullptr ||
-      !context_of(*call.process(), Handle::pool, pool.handle, context) ||
-      context.device_index < 0) {
-    return result;
-  }
-  call.process()->recorder.add({.type = Type::created,
-                                .kind = Kind::physical,
-                                .device = static_cast<uint8_t>(context.device_index),
-                                .address = handle->handle,
-                                .bytes = size,
-                                .taken = page_units(size) * layout::kUnit},
-                               UpperCall::name_or("hsa_amd_vmem_handle_create"));
-  return result;
-}
-
-hsa_status_t release_handle(hsa_amd_vmem_alloc_handle_t handle) {
-  return record_handle({.type = Type::dropped, .address = handle.handle},
-                       UpperCall::name_or("hsa_amd_vmem_handle_release"),
-                       [&] { return unwrapped::hsa_amd_vmem_handle_release(handle); });
-}
-
-hsa_status_t retain_handle(hsa_amd_vmem_alloc_handle_t* handle, void* address) {
-  const RecordedCall call;
-  const hsa_status_t result = unwrapped::hsa_amd_vmem_retain_alloc_handle(handle, address);
-  if (result == kSuccess && call.process() != nullptr)
-    call.process()->recorder.add({.type = Type::referenced, .address = handle->handle});
-  return result;
-}
-
-hsa_status_t map_handle(void* address, size_t size, size_t offset,
-                        hsa_amd_vmem_alloc_handle_t handle, uint64_t flags) {
-  return record_handle({.type = Type::mapped,
-                        .address = reinterpret_cast<uint64_t>(address),
-                        .bytes = size,
-                        .owner = handle.handle},
-                       UpperCall::name_or("hsa_amd_vmem_map"), [&] {
-                         return unwrapped::hsa_amd_vmem_map(address, size, offset, handle, flags);
-                       });
-}
-
-hsa_status_t unmap_handle(void* address, size_t size) {
-  return record_handle(
-      {.type = Type::unmapped, .address = reinterpret_cast<uint64_t>(address), .bytes = size},
-      UpperCall::name_or("hsa_amd_vmem_unmap"),
-      [&] { return unwrapped::hsa_amd_vmem_unmap(address, size); });
-}
-
 template <typename Function>
 void wrap(size_t number, Function* wrapper) {
   runtime_library.wrap(number, reinterpret_cast<void*>(wrapper));
@@ -130,11 +75,6 @@ void record_calls() {
   wrap(slot::hsa_amd_memory_pool_free, free_in_pool);
   wrap(slot::hsa_memory_allocate, allocate_in_region);
   wrap(slot::hsa_memory_free, free_in_region);
-  wrap(slot::hsa_amd_vmem_handle_create, create_handle);
-  wrap(slot::hsa_amd_vmem_handle_release, release_handle);
-  wrap(slot::hsa_amd_vmem_retain_alloc_handle, retain_handle);
-  wrap(slot::hsa_amd_vmem_map, map_handle);
-  wrap(slot::hsa_amd_vmem_unmap, unmap_handle);
 }
 
 }  // namespace fracgpu::hsa

@@ -38,16 +38,11 @@ enum class Type : uint8_t {
   allocated = 16,  // `address` is the key by which it is released
   released = 17,   // about to be; if the driver refuses, `kept` follows
   kept = 18,
-  level = 19,         // memory of `kind` and `owner` is `taken` now
+  level = 19,         // memory of `kind` and `owner` is `taken` now; kNoDevice: where it was
   refused = 20,       // `address`: held, `owner`: cap
   context_gone = 21,  // with all that has it as `owner`
-  created = 22,       // a handle to memory: `address` is the handle
-  referenced = 23,    // one more reference to the handle
-  dropped = 24,       // one less
-  mapped = 25,        // handle in `owner`, at `address`, `bytes` long
-  unmapped = 26,      // `address`, `bytes`
-  chunk = 27,         // a chunk with `bytes` users was there before the recording
-  leaving = 28,       // the process exits
+  chunk = 22,         // a chunk with `bytes` users was there before the recording
+  leaving = 23,       // the process exits
 };
 
 // As recording::MemoryKind of tools/recording/event.h.

@@ -5,11 +5,13 @@
 #include "shim/base/call_stack.h"
 
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "shim/base/elf.h"
+#include "shim/base/frame_rules.h"
 #include "shim/base/report.h"
 
 #define UNW_LOCAL_ONLY
@@ -41,14 +43,15 @@ bool is_own(uint64_t address) {
 
 }  // namespace
 
-unsigned take_call_stack(uint64_t* frames, unsigned most) {
+// Of this library's own frames no more are passed over. The hook itself is named elsewhere; it may
+// be walked through more than once, where a runtime calls its own exports.
+static constexpr unsigned kOwnFrames = 16;
+
+static unsigned walk(uint64_t* frames, unsigned most) {
   unw_context_t context;
   unw_cursor_t cursor;
   unw_getcontext(&context);
   unw_init_local(&cursor, &context);
-  // The hook itself is named elsewhere. It may be walked through more than once, where a runtime
-  // calls its own exports.
-  constexpr unsigned kOwnFrames = 16;
   unsigned count = 0;
   for (unsigned steps = 0; steps < most + kOwnFrames && count < most && unw_step(&cursor) > 0;
        ++steps) {
@@ -58,6 +61,83 @@ unsigned take_call_stack(uint64_t* frames, unsigned most) {
   }
   return count;
 }
+
+#ifdef __x86_64__
+
+// Code that a program makes at run time says nothing of its frames. But it says enough where it
+// does nothing behind a call but return, as CPython's trampolines for perf: those of 3.12 (`add
+// $8,%rsp; ret`) and those of later ones (`pop %rbp; ret`).
+static FrameRule rule_by_return(uint64_t address) {
+  unsigned char code[5] = {};
+  const iovec to = {code, sizeof code}, from = {reinterpret_cast<void*>(address), sizeof code};
+  if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != sizeof code) return {};
+  if (memcmp(code, "\x48\x83\xc4\x08\xc3", 5) == 0)
+    return {.form = FrameRule::Form::by_rsp, .cfa_offset = 16};
+  if (memcmp(code, "\x5d\xc3", 2) == 0) {
+    return {
+        .form = FrameRule::Form::by_rsp, .cfa_offset = 16, .saves_rbp = true, .rbp_offset = -16};
+  }
+  return {};
+}
+
+// Of the function that is returned to at the address.
+static FrameRule find_rule(uint64_t address, FrameRules& rules) {
+  FrameRule rule;
+  if (rules.find(address, rule)) return rule;
+  unw_context_t context;
+  unw_cursor_t cursor;
+  unw_proc_info_t function = {};
+  unw_getcontext(&context);
+  unw_init_local(&cursor, &context);
+  // The call lies before the address that it returns to, which may begin another function.
+  unw_set_reg(&cursor, UNW_REG_IP, address - 1);
+  const bool known = unw_get_proc_info(&cursor, &function) == 0 && function.unwind_info != 0;
+  rule = known ? read_frame_rule(reinterpret_cast<const unsigned char*>(function.unwind_info),
+                                 function.start_ip, address - 1)
+               : rule_by_return(address);
+  rules.enter(address, rule);
+  return rule;
+}
+
+// The same by rules. -1 where one of them is too complex.
+[[gnu::noinline]] static int walk_by_rules(uint64_t* frames, unsigned most, FrameRules& rules) {
+  // No frame is larger: what looks so is no frame.
+  constexpr uint64_t kLargestFrame = 64u << 20;
+  const auto* const own_frame = static_cast<const uint64_t*>(__builtin_frame_address(0));
+  uint64_t rbp = own_frame[0], address = own_frame[1];
+  uint64_t rsp = reinterpret_cast<uint64_t>(own_frame + 2);
+  unsigned count = 0;
+  for (unsigned steps = 0; steps < most + kOwnFrames && count < most && address != 0; ++steps) {
+    if (!is_own(address)) frames[count++] = address;
+    const FrameRule rule = find_rule(address, rules);
+    if (rule.form == FrameRule::Form::complex) return -1;
+    if (rule.form == FrameRule::Form::none) break;
+    const uint64_t base = rule.form == FrameRule::Form::by_rsp ? rsp : rbp;
+    const uint64_t cfa = base + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+    if (cfa <= rsp || cfa - rsp > kLargestFrame || cfa % 8 != 0) break;
+    const auto* const words = reinterpret_cast<const uint64_t*>(cfa);
+    if (rule.saves_rbp) {
+      rbp =
+          *reinterpret_cast<const uint64_t*>(cfa + static_cast<uint64_t>(int64_t{rule.rbp_offset}));
+    }
+    address = words[-1];
+    rsp = cfa;
+  }
+  return static_cast<int>(count);
+}
+
+unsigned take_call_stack(uint64_t* frames, unsigned most, FrameRules* rules) {
+  const int count = rules != nullptr ? walk_by_rules(frames, most, *rules) : -1;
+  return count >= 0 ? static_cast<unsigned>(count) : walk(frames, most);
+}
+
+#else
+
+unsigned take_call_stack(uint64_t* frames, unsigned most, FrameRules*) {
+  return walk(frames, most);
+}
+
+#endif
 
 void report_frames(const uint64_t* frames, unsigned count) {
   unw_context_t context;

@@ -2,6 +2,7 @@
 #include "shim/charge/linear.h"
 
 #include "shim/charge/overhead.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu {
 
@@ -31,6 +32,11 @@ void give_back_displaced(Process& process, const Allocation& entry) {
   give_back(process, entry.device_index, entry.units, entry.exported);
 }
 
+// By which the recorder knows memory that is made, mapped and released separately: no address.
+constexpr uint64_t physical_key(uint64_t memory) {
+  return memory | uint64_t{1} << 63;
+}
+
 // For the lines after a refusal, where they are wanted.
 void note_call_site(Process& process, const Allocation& allocation) {
   if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
@@ -45,6 +51,9 @@ void give_back(Process& process, int device_index, uint64_t units, bool exported
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
   if (freed.memory == 0) return;
+  if (process.recorder.is_on()) {
+    process.recorder.add({.type = ring::Type::released, .address = physical_key(freed.memory)});
+  }
   if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
   if (freed.exporter != 0) {
     process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
@@ -53,6 +62,18 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   process.physical.drop_owned(
       PhysicalTable::owner_key(freed.memory),
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
+}
+
+void record_physical(Process& process, const Reservation& reservation, uint64_t handle,
+                     uint64_t units) {
+  const AskingCall& call = reservation.call();
+  process.recorder.add({.type = ring::Type::allocated,
+                        .kind = ring::Kind::physical,
+                        .device = static_cast<uint8_t>(reservation.device_index()),
+                        .address = physical_key(process.physical.memory_of(handle)),
+                        .bytes = call.bytes,
+                        .taken = units * layout::kUnit},
+                       call.api);
 }
 
 bool record_linear(Process& process, Reservation& reservation, const Context& context,

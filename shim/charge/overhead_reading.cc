@@ -28,7 +28,8 @@ void publish_overhead(Process& process, int device_index, uint64_t units) {
   process.recorder.add({.type = ring::Type::level,
                         .kind = ring::Kind::overhead,
                         .device = static_cast<uint8_t>(device_index),
-                        .taken = units * layout::kUnit});
+                        .taken = units * layout::kUnit,
+                        .owner = static_cast<uint64_t>(device_index) + 1});
 }
 
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,

@@ -73,6 +73,7 @@ class Reservation {
     units_ = 0;
     return units;
   }
+  const AskingCall& call() const { return call_; }
   int device_index() const { return device_index_; }
   bool lease_grew() const { return lease_grew_; }
 

@@ -10,6 +10,10 @@
 
 namespace fracgpu {
 
+// Tells the recorder of memory to which `handle` was made.
+[[gnu::cold]] void record_physical(Process& process, const Reservation& reservation,
+                                   uint64_t handle, uint64_t units);
+
 // Makes a handle `*handle_of()` to `units` of memory on the device index, under a reservation;
 // `undo()` releases it again. `refused`: what the API answers, and the driver, when there is no
 // room.
@@ -24,6 +28,7 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
     return refused;
   }
   reservation.keep(units);
+  if (process.recorder.is_on()) record_physical(process, reservation, handle_of(), units);
   return result;
 }
 

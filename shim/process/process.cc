@@ -142,7 +142,8 @@ void Process::start_late_recording() {
     recorder.add({.type = ring::Type::level,
                   .kind = ring::Kind::overhead,
                   .device = static_cast<uint8_t>(device),
-                  .taken = overhead_units * layout::kUnit});
+                  .taken = overhead_units * layout::kUnit,
+                  .owner = uint64_t{device} + 1});
   });
   allocations.for_each([&](const Allocation& entry) {
     const bool chunk = (entry.key & 1) != 0;

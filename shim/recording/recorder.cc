@@ -14,6 +14,7 @@
 #include "shim/base/call_stack.h"
 #include "shim/base/elf.h"
 #include "shim/base/fork_page.h"
+#include "shim/base/frame_rules.h"
 #include "shim/base/hash_table.h"
 #include "shim/base/shared_file.h"
 
@@ -72,6 +73,7 @@ struct Recorder::Recording {
   std::atomic<const char*> apis[kApis];
   // What was told last of levels, by a hash of whose it is and how much.
   std::atomic<uint64_t> levels[kLevels];
+  FrameRules rules;
 
   bool is_news(const Record& level);
   bool is_full() const;
@@ -157,8 +159,7 @@ void Recorder::add(Record record, const char* api) {
   if (record.type == Type::level && !recording->is_news(record)) return;
   record.thread = thread_number();
   if (api != nullptr) record.api = recording->number_of_api(api);
-  if (recording->frames > 0 && (record.type == Type::allocated || record.type == Type::created ||
-                                record.type == Type::refused)) {
+  if (recording->frames > 0 && (record.type == Type::allocated || record.type == Type::refused)) {
     record.stack = recording->number_of_stack();
   }
   record.time_ns = now_ns();
@@ -187,8 +188,7 @@ void write(ring::Ring& ring, uint64_t at, const Record& record) {
 // Pools are asked before and after each call, and rarely change. Two levels that share a place are
 // told more often than they need to be.
 bool Recorder::Recording::is_news(const Record& level) {
-  const uint64_t whose =
-      hash_of(level.owner << 16 ^ static_cast<uint64_t>(level.kind) << 8 ^ level.device);
+  const uint64_t whose = hash_of(level.owner << 8 ^ static_cast<uint64_t>(level.kind));
   const uint64_t told = hash_of(whose ^ level.taken) | 1;
   return levels[whose % kLevels].exchange(told, std::memory_order_relaxed) != told;
 }
@@ -280,7 +280,7 @@ uint64_t Recorder::Recording::frame_at(uint64_t address) {
 uint32_t Recorder::Recording::number_of_stack() {
   uint64_t addresses[ring::kMostFrames];
   if (take_call_stack == nullptr) return 0;
-  const unsigned count = take_call_stack(addresses, frames);
+  const unsigned count = take_call_stack(addresses, frames, &rules);
   if (count == 0) return 0;
   uint64_t hash = count;
   for (unsigned i = 0; i < count; ++i) {

@@ -1,5 +1,4 @@
-// What lives in a process, by what it told: allocations, chunks that small ones share, handles and
-// their mappings.
+// What lives in a process, by what it told: allocations, and the chunks that small ones share.
 #pragma once
 
 #include <cstdint>
@@ -39,33 +38,6 @@ class LiveMemory {
   };
   std::unordered_map<uint64_t, Live> live_;
   std::map<uint32_t, Chunks> chunks_;  // by the device
-};
-
-// Memory that is made, mapped and released separately: it lives until its last handle and its last
-// mapping are gone.
-class LiveHandles {
- public:
-  void create(uint64_t handle, const Live& live);
-  void reference(uint64_t handle);
-  void map(uint64_t address, uint64_t bytes, uint64_t handle);
-  // What is gone by this.
-  std::optional<Live> drop(uint64_t handle);
-  std::vector<Live> unmap(uint64_t address, uint64_t bytes);
-
- private:
-  struct Memory {
-    Live live;
-    uint64_t references = 1, mappings = 0;
-  };
-  struct Mapping {
-    uint64_t bytes = 0, memory = 0;
-  };
-  std::optional<Live> gone(uint64_t memory);
-
-  uint64_t last_ = 0;
-  std::unordered_map<uint64_t, Memory> memory_;
-  std::unordered_map<uint64_t, uint64_t> by_handle_;  // memory's number
-  std::map<uint64_t, Mapping> mappings_;              // by the address
 };
 
 }  // namespace fracgpu::tools

@@ -20,12 +20,17 @@ struct Tracker::Process {
   uint32_t number = 0;  // in the recording
   bool leaves = false;  // has said so
   LiveMemory memory;
-  LiveHandles handles;
   JitNames jit_names;
   // By the process's own numbers.
   std::unordered_map<uint32_t, uint32_t> devices, modules, stacks, apis;
   // A text of which some parts have come; its parts follow each other.
   std::string text;
+  // What levels are, by their kinds and owners.
+  struct Level {
+    uint32_t device = recording::kNone;
+    uint64_t taken = 0;
+  };
+  std::map<std::pair<MemoryKind, uint64_t>, Level> levels;
   // What its threads have released last, in case that the driver refuses.
   std::unordered_map<uint32_t, std::pair<uint64_t, Live>> last_released;
 };
@@ -99,17 +104,29 @@ Event with(Event event, EventType type, const Live& live) {
   return event;
 }
 
-Event level_of_chunks(Event event, uint32_t device, uint64_t bytes) {
+}  // namespace
+
+// Emits it where it has changed.
+void Tracker::set_level(Process& process, Event event) {
+  auto& [device, taken] = process.levels[{event.kind, event.owner}];
+  if (event.device == recording::kNone) event.device = device;
+  if (event.device == recording::kNone || (event.device == device && event.taken == taken)) return;
+  device = event.device;
+  taken = event.taken;
   event.type = EventType::level;
-  event.kind = MemoryKind::chunks;
-  event.device = device;
   event.stack = event.api = 0;
-  event.bytes = event.owner = event.address = 0;
-  event.taken = bytes;
-  return event;
+  event.bytes = event.address = 0;
+  emit(event);
 }
 
-}  // namespace
+// A device's chunks are one level, whose owner is the device.
+void Tracker::set_chunks(Process& process, Event event, uint32_t device, uint64_t bytes) {
+  event.kind = MemoryKind::chunks;
+  event.device = device;
+  event.owner = device;
+  event.taken = bytes;
+  set_level(process, event);
+}
 
 void Tracker::release(Process& process, uint64_t key, const Record& record) {
   const Event event = event_of(process, record);
@@ -117,13 +134,13 @@ void Tracker::release(Process& process, uint64_t key, const Record& record) {
   if (!live) {
     // A small one from before the recording.
     if (const auto device = process.memory.chunk_at(key))
-      emit(level_of_chunks(event, *device, process.memory.leave_chunk(*device, key)));
+      set_chunks(process, event, *device, process.memory.leave_chunk(*device, key));
     return;
   }
   process.last_released[record.thread] = {key, *live};
   emit(with(event, EventType::released, *live));
   if (live->in_chunk)
-    emit(level_of_chunks(event, live->device, process.memory.leave_chunk(live->device, key)));
+    set_chunks(process, event, live->device, process.memory.leave_chunk(live->device, key));
 }
 
 void Tracker::add(uint32_t slot, const Record& record) {
@@ -140,7 +157,7 @@ void Tracker::add(uint32_t slot, const Record& record) {
     }
     emit(with(event, EventType::allocated, live));
     if (live.in_chunk)
-      emit(level_of_chunks(event, live.device, process.memory.enter_chunk(live.device, key)));
+      set_chunks(process, event, live.device, process.memory.enter_chunk(live.device, key));
   };
   switch (record.type) {
     case Type::allocated:
@@ -157,8 +174,7 @@ void Tracker::add(uint32_t slot, const Record& record) {
       }
       break;
     case Type::level:
-      event.type = EventType::level;
-      emit(event);
+      set_level(process, event);
       break;
     case Type::refused:
       event.type = EventType::refused;
@@ -172,32 +188,12 @@ void Tracker::add(uint32_t slot, const Record& record) {
       for (const auto& [key, live] : process.memory.take_all_of(record.owner)) {
         emit(with(event, EventType::released, live));
         if (live.in_chunk)
-          emit(level_of_chunks(event, live.device, process.memory.leave_chunk(live.device, key)));
+          set_chunks(process, event, live.device, process.memory.leave_chunk(live.device, key));
       }
       break;
-    case Type::created:
-      process.handles.create(record.address, {MemoryKind::physical, event.device, event.stack,
-                                              event.bytes, event.taken, event.owner});
-      event.type = EventType::allocated;
-      emit(event);
-      break;
-    case Type::referenced:
-      process.handles.reference(record.address);
-      break;
-    case Type::dropped:
-      if (const auto live = process.handles.drop(record.address))
-        emit(with(event, EventType::released, *live));
-      break;
-    case Type::mapped:
-      process.handles.map(record.address, record.bytes, record.owner);
-      break;
-    case Type::unmapped:
-      for (const Live& live : process.handles.unmap(record.address, record.bytes))
-        emit(with(event, EventType::released, live));
-      break;
     case Type::chunk:
-      emit(level_of_chunks(event, event.device,
-                           process.memory.enter_chunk(event.device, record.address, record.bytes)));
+      set_chunks(process, event, event.device,
+                 process.memory.enter_chunk(event.device, record.address, record.bytes));
       break;
     case Type::leaving:
       process.leaves = true;

@@ -43,6 +43,8 @@ class Tracker {
   void add_text(uint32_t slot, const ring::Record& record);
   void describe(uint32_t slot, ring::Type type, uint32_t number, const std::string& text);
   void begin_process(uint32_t slot, const std::string& text);
+  void set_level(Process& process, recording::Event event);
+  void set_chunks(Process& process, recording::Event event, uint32_t device, uint64_t bytes);
   void release(Process& process, uint64_t key, const ring::Record& record);
   uint32_t add_module(const std::string& text);
   uint32_t add_device(const std::string& text);
