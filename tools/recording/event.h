@@ -26,17 +26,17 @@ enum class EventType : uint8_t {
 };
 
 enum class MemoryKind : uint8_t {
-  linear = 0,    // cuMemAlloc and its like, hipMalloc
-  managed = 1,   // cuMemAllocManaged, hipMallocManaged
-  pool = 2,      // allocation from a pool: `taken` is 0, the pool's level takes; `owner` is the pool
-  physical = 3,  // cuMemCreate and its like
-  array = 4,     // arrays and mipmaps
-  chunks = 5,    // level: chunks and blocks that small allocations share
-  reserved = 6,  // level: what a pool has reserved; `owner` is the pool
-  graph = 7,     // level: what graphs have reserved
-  overhead = 8,  // level: contexts, code, local memory, the runtime: what no call names by size
-  code = 9,      // level: code whose size is known
-  imported = 10, // memory of another process: takes nothing here
+  linear = 0,   // cuMemAlloc and its like, hipMalloc
+  managed = 1,  // cuMemAllocManaged, hipMallocManaged
+  pool = 2,     // allocation from a pool: `taken` is 0, the pool's level takes; `owner` is the pool
+  physical = 3,   // cuMemCreate and its like
+  array = 4,      // arrays and mipmaps
+  chunks = 5,     // level: chunks and blocks that small allocations share
+  reserved = 6,   // level: what a pool has reserved; `owner` is the pool
+  graph = 7,      // level: what graphs have reserved
+  overhead = 8,   // level: contexts, code, local memory, the runtime: what no call names by size
+  code = 9,       // level: code whose size is known
+  imported = 10,  // memory of another process: takes nothing here
 };
 inline constexpr int kMemoryKinds = 11;
 
@@ -72,8 +72,8 @@ struct ProcessInfo {
 };
 
 struct DeviceInfo {
-  std::string key;   // "GPU-…", as the ledger names it
-  std::string name;  // for people: "GPU 0 (NVIDIA H100 80GB)"; may be empty
+  std::string key;        // "GPU-…", as the ledger names it
+  std::string name;       // for people: "GPU 0 (NVIDIA H100 80GB)"; may be empty
   uint64_t physical = 0;  // bytes
   uint64_t cap = 0;       // bytes, when the recording began
   bool operator==(const DeviceInfo&) const = default;

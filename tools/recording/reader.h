@@ -1,5 +1,5 @@
-// Reads a recording; the format is in format.h. Takes any bytes: what is no recording, is of another
-// version, was cut off or damaged gives a line and never more.
+// Reads a recording; the format is in format.h. Takes any bytes: what is no recording, is of
+// another version, was cut off or damaged gives a line and never more.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,49 @@
+// The chunks of a recording's file, one after another, each checked before it is handed on.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "tools/cli/descriptor.h"
+#include "tools/recording/chunk.h"
+
+namespace fracgpu::recording {
+
+// The file ends where a chunk should be or go on; a few words.
+class CutOff : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ChunkSource {
+ public:
+  // Throws std::runtime_error with one line where there is no recording that can be read.
+  explicit ChunkSource(const std::string& path);
+
+  // To the first chunk.
+  void rewind();
+  struct Chunk {
+    ChunkHeader header;
+    std::string_view content;  // good until the next call
+  };
+  // Throws CutOff and Damage.
+  Chunk next();
+  // Whether the file ends here.
+  bool at_end();
+
+  // Where the last chunk that was asked for begins.
+  uint64_t chunk_begin() const { return begin_; }
+
+ private:
+  std::string_view read(size_t size);
+
+  tools::Descriptor file_;
+  Decompressor decompressor_;
+  std::string bytes_;
+  uint64_t at_ = 0, begin_ = 0;
+  uint32_t number_ = 0;
+};
+
+}  // namespace fracgpu::recording

@@ -1,0 +1,113 @@
+// Events as columns of a chunk; format.h says what is in them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "tools/recording/event.h"
+#include "tools/recording/format.h"
+#include "tools/recording/table_codec.h"
+#include "tools/recording/varint.h"
+
+namespace fracgpu::recording {
+
+// Numbers for what lives, given alike by who writes and who reads. An allocation gets the number of
+// the last one of its size that was released, since drivers tend to give the same address then.
+class Slots {
+ public:
+  struct Slot {
+    uint64_t address = 0, bytes = 0, taken = 0, owner = 0;
+    uint32_t device = kNone, stack = 0;
+    uint32_t size_class = 0;
+    uint32_t next = kNone;  // of the released ones of the class
+    MemoryKind kind = MemoryKind::linear;
+    bool lives = false;
+  };
+
+  Slots() : released_(kSizeClasses, kNone) {}
+
+  // The address in it is that of the allocation before.
+  uint32_t take(const Event& allocated);
+  // Of one that lives.
+  void release(uint32_t slot);
+  Slot& operator[](uint32_t slot) { return slots_[slot]; }
+  uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
+  // Whether `take` would forget all others first.
+  bool forgets(const Event& allocated) const {
+    return slots_.size() == kSlots && released_[size_class_of(allocated)] == kNone;
+  }
+
+ private:
+  static constexpr uint32_t kSizeClasses = 1 << 14;  // of different sizes now and then the same
+  static uint32_t size_class_of(const Event& allocated);
+
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> released_;  // the last one of each class
+};
+
+template <typename Whole, typename Split>
+struct Columns {
+  Whole shapes{};
+  Split codes{}, times{}, addresses{}, slots{};
+
+  // In the order of the file.
+  std::array<Whole*, 9> all() {
+    return {&shapes,         &codes.high,    &codes.low,  &times.high, &times.low,
+            &addresses.high, &addresses.low, &slots.high, &slots.low};
+  }
+};
+using EncodedColumns = Columns<Encoder, SplitEncoder>;
+using DecodedColumns = Columns<Decoder, SplitDecoder>;
+
+class EventEncoder {
+ public:
+  void add(const Event& event, EncodedColumns& columns);
+
+ private:
+  struct Hash {
+    size_t operator()(const Event& shape) const;
+  };
+  struct Place {
+    uint64_t address;
+    uint32_t process;
+    bool operator==(const Place&) const = default;
+  };
+  struct PlaceHash {
+    size_t operator()(const Place& place) const;
+  };
+
+  uint32_t take_slot(const Event& event);
+  // As a code tells it.
+  uint64_t shape_of(const Event& shape, EncodedColumns& columns);
+
+  std::unordered_map<Event, uint32_t, Hash> numbers_;
+  std::vector<Event> shapes_;
+  uint32_t next_shape_ = 0;
+  std::unordered_map<Place, uint32_t, PlaceHash> living_;
+  Slots slots_;
+  uint64_t last_time_ = 0, last_address_ = 0;
+};
+
+class EventDecoder {
+ public:
+  // The columns of a chunk, as many events of which are read next. `sizes`: what the tables hold.
+  void open(const DecodedColumns& columns, const TableSizes& sizes);
+  // Throws Damage.
+  void next(Event& event);
+  // Whether nothing is left in the columns.
+  bool at_end() const;
+
+ private:
+  void add_shape();
+
+  DecodedColumns columns_;
+  const TableSizes* sizes_ = nullptr;
+  std::vector<Event> shapes_;
+  uint32_t next_shape_ = 0;
+  Slots slots_;
+  uint64_t last_time_ = 0, last_address_ = 0;
+};
+
+}  // namespace fracgpu::recording

@@ -1,0 +1,26 @@
+// The file that a recording is written to: others may read it meanwhile, and what is in it stays
+// whole when the disk is full.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tools/cli/descriptor.h"
+
+namespace fracgpu::recording {
+
+class OutputFile {
+ public:
+  // See Writer. Throws std::runtime_error with one line.
+  OutputFile(const std::string& path, bool force);
+
+  // All of it or, by an exception of one line, nothing.
+  void append(const std::string& bytes);
+
+ private:
+  std::string path_;
+  tools::Descriptor file_;
+  uint64_t size_ = 0;
+};
+
+}  // namespace fracgpu::recording
