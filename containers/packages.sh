@@ -27,6 +27,8 @@ one_of() {
 libunwind=$(one_of libunwind-14-dev libunwind-15-dev libunwind-16-dev libunwind-17-dev libunwind-18-dev \
   libunwind-19-dev libunwind-20-dev libunwind-21-dev)
 build="cmake ninja-build g++ libfmt-dev $libunwind libcli11-dev nlohmann-json3-dev libgtest-dev libzstd-dev python3"
+# What names the frames of call stacks; of these, too, the command links archives.
+build="$build libdw-dev libelf-dev zlib1g-dev libiberty-dev"
 # AMD's own HIP runtime, and the headers of the HSA runtime that is simulated under it.
 demo="$(one_of libamdhip64-5 libamdhip64-6 libamdhip64-7) libhsa-runtime-dev"
 # What fracgpu-dra is linked with.

@@ -148,6 +148,14 @@ MOVED(int, pthread_key_delete, (pthread_key_t key) noexcept, (key))
 MOVED(void*, pthread_getspecific, (pthread_key_t key) noexcept, (key))
 MOVED(int, __pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)) noexcept,
       (key, destroy))
+MOVED(int, pthread_rwlock_init,
+      (pthread_rwlock_t * lock, const pthread_rwlockattr_t* attributes) noexcept,
+      (lock, attributes))
+MOVED(int, pthread_rwlock_destroy, (pthread_rwlock_t * lock) noexcept, (lock))
+MOVED(int, pthread_rwlock_rdlock, (pthread_rwlock_t * lock) noexcept, (lock))
+MOVED(int, pthread_rwlock_tryrdlock, (pthread_rwlock_t * lock) noexcept, (lock))
+MOVED(int, pthread_rwlock_wrlock, (pthread_rwlock_t * lock) noexcept, (lock))
+MOVED(int, pthread_rwlock_unlock, (pthread_rwlock_t * lock) noexcept, (lock))
 // The header says that what the second argument points to is not read, and g++ believes the
 // pointer.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

@@ -32,7 +32,7 @@ struct Part {
   uint32_t process = recording::kNone;
   recording::MemoryKind kind = recording::MemoryKind::linear;
   uint32_t stack = 0;  // 0: none was taken, or no call stands for it
-  uint64_t taken = 0;  // bytes; parts add up to Sums::taken
+  uint64_t taken = 0;  // bytes; parts add up to Sums::taken, or more where pools are overfull
   uint64_t live = 0;   // bytes; parts add up to Sums::live
   uint64_t count = 0;  // of allocations
   bool operator==(const Part&) const = default;
@@ -111,9 +111,10 @@ struct Pool {
   uint64_t owner = 0;  // which of the process's pools
   struct Look {
     uint64_t time_ns = 0, reserved = 0, live = 0;  // bytes
+    uint64_t unused() const { return reserved > live ? reserved - live : 0; }
   };
   Look peak{};   // when the most was reserved
-  Look worst{};  // when the most was reserved and not used
+  Look worst{};  // when the most was reserved and not used, for a millisecond at least
   Look at_end{};
   uint64_t allocations = 0, allocated_bytes = 0;
 };

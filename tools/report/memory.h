@@ -1,0 +1,126 @@
+// Who has what, while a recording is gone through: applies events one by one, and keeps the
+// greatest moments and what is asked of all time.
+//
+// An event costs one look-up and a few additions, since there may be a hundred million of them.
+// What memory was made of at a peak is not copied at each new peak: what changes afterwards
+// remembers what it was (Remembered).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "tools/report/analysis.h"
+#include "tools/report/timeline.h"
+
+namespace fracgpu::tools::report {
+
+class Memory {
+ public:
+  Memory(const Choice& choice, const recording::Tables& tables);
+
+  void apply(const recording::Event& event);  // (memory_events.cc)
+
+  // Ends the timelines, and moves all that was found out, unsorted. (memory_results.cc)
+  void finish(Analysis& analysis);
+
+ private:
+  struct Amounts {
+    uint64_t taken = 0, live = 0, count = 0;  // `taken` as in Part
+    bool operator==(const Amounts&) const = default;
+  };
+  // One call stack of one process on one device.
+  struct Cell {
+    Remembered<Amounts> of_device, of_use;  // the same now; at the peak of either
+    uint32_t use = 0;
+    Site site{};
+    double lifetimes_ns = 0;  // less the time of allocation of what lives
+  };
+  struct PoolState {
+    Pool pool{};
+    uint64_t reserved = 0, live = 0;
+    uint64_t unused() const { return reserved - std::min(reserved, live); }
+    uint64_t returnable() const;
+  };
+  struct LevelKey {
+    recording::MemoryKind kind;
+    uint64_t owner;
+    bool operator==(const LevelKey&) const = default;
+  };
+  struct LevelHash {
+    size_t operator()(const LevelKey& key) const;
+  };
+  struct UseState {
+    ProcessUse use{};
+    uint32_t device = 0;  // in devices_
+    Sums now{};
+    Remembered<uint64_t> taken{};  // the same as now.taken, at the peak of the timeline's stretch
+    uint64_t moment = 1;           // the peak of `taken`
+    std::vector<uint32_t> cells{};
+    std::unordered_map<LevelKey, uint64_t, LevelHash> levels{};
+    std::unordered_map<uint64_t, PoolState> pools{};
+  };
+  // The greatest moment of a stretch that has not ended yet.
+  struct Stretch {
+    uint64_t end_ns = 0, moment = 1;
+    uint64_t time_ns = 0, cap = 0;
+    Sums sums{};
+    ByKind by_kind{};
+  };
+  struct DeviceState {
+    explicit DeviceState(const Choice& choice) : points(choice.points), moments(choice.moments) {}
+    DeviceUse use{};
+    Sums now{};
+    ByKind by_kind{};
+    std::vector<uint32_t> uses{};
+    Stretch point{}, moment{};
+    Timeline<Point> points;
+    Timeline<Moment> moments;
+  };
+
+  uint32_t device_of(uint32_t device);
+  uint32_t use_of(uint32_t process, uint32_t device);
+  Cell& cell_of(uint32_t process, uint32_t device, recording::MemoryKind kind, uint32_t stack);
+  ProcessLife& life_of(uint32_t process);
+
+  void allocate(const recording::Event& event);
+  void release(const recording::Event& event);
+  void set_level(const recording::Event& event);
+  void refuse(const recording::Event& event);
+  void end_process(uint32_t process);
+
+  // Adds to, or with a negative amount takes from, a cell and what it is a part of.
+  void change(Cell& cell, uint64_t taken, uint64_t live, uint64_t count);
+  void change_taken(UseState& use, uint64_t by);
+  void change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by);
+  void note_fragmentation(PoolState& state);
+  PoolState& pool_of(UseState& use, uint64_t owner);
+  void release_all(UseState& use);
+  void note_peaks(UseState& use);
+
+  void go_on_to(DeviceState& device, uint64_t time_ns);
+  void see(const DeviceState& device, Stretch& stretch, uint64_t time_ns);
+  void end_point(DeviceState& device);
+  void end_moment(DeviceState& device);
+  std::vector<Part> parts_of_device(const DeviceState& device) const;
+  void finish_device(DeviceState& device);
+  void finish_use(UseState& use);
+
+  const Choice& choice_;
+  const recording::Tables& tables_;
+  uint64_t now_ns_ = 0;
+  std::unordered_map<uint64_t, uint32_t> cell_numbers_, use_numbers_, device_numbers_;
+  std::vector<Cell> cells_;
+  std::vector<UseState> uses_;
+  std::vector<DeviceState> devices_;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> uses_of_process_;
+  std::vector<ProcessLife> processes_;
+  std::vector<Refusal> refusals_;
+  std::vector<Mark> marks_;
+  std::vector<Pool> ended_pools_;
+  uint64_t events_ = 0, allocations_ = 0, releases_ = 0, refusals_total_ = 0, dropped_ = 0,
+           unmatched_ = 0;
+};
+
+}  // namespace fracgpu::tools::report
