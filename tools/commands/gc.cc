@@ -15,6 +15,7 @@
 #include "tools/launch/member.h"
 #include "tools/machine/ledger_reader.h"
 #include "tools/machine/mig_driver.h"
+#include "tools/record/ring_file.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -61,13 +62,16 @@ bool gc(const GcOptions& options) {
   if (instances.destroyed > 0) {
     text += fmt::format("destroyed {} MIG instances of launches that ended\n", instances.destroyed);
   }
+  const int rings = options.tenants.empty() ? remove_dead_rings() : 0;
+  if (rings > 0) text += fmt::format("removed the rings of {} recorders that were killed\n", rings);
   all = all && instances.left == 0;
   if (text.empty()) text = "nothing to remove\n";
   print(options.json ? Json{{"removed", removed},
                             {"left", left},
                             {"claims_dropped", claims},
                             {"instances_destroyed", instances.destroyed},
-                            {"instances_left", instances.left}}
+                            {"instances_left", instances.left},
+                            {"rings_removed", rings}}
                                .dump() +
                            "\n"
                      : text);

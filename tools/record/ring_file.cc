@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <stdexcept>
+#include <string_view>
 
 #include "shim/base/byte_lock.h"
 #include "shim/base/held_signals.h"
@@ -30,17 +32,12 @@ bool is_recorded(const std::string& path) {
   return old.get() >= 0 && byte_is_locked(old.get(), ring::kRecorderLock);
 }
 
-}  // namespace
+// A file gets its name when it is complete and locked: one with a name that nobody has locked is of
+// a recorder that was killed.
+constexpr std::string_view kPrefix = ring::kFilePrefix;
+const std::string kFolder(kPrefix.substr(0, kPrefix.rfind('/')));
 
-RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
-    : path_(ring::kFilePrefix + tenant) {
-  if (is_recorded(path_)) {
-    throw std::runtime_error(
-        fmt::format("tenant {} is being recorded already; wait for that to end", tenant));
-  }
-  unlink(path_.c_str());  // of one that was killed
-  file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file_.get() < 0) fail(path_, errno);
+int fill(int fd, uint32_t frames, uid_t owner) {
   ring::Header header = {};
   header.magic = ring::kMagic;
   header.version = ring::kVersion;
@@ -48,27 +45,54 @@ RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
   header.records = ring::kRecords;
   header.frames = frames;
   struct flock lock = byte_lock(F_WRLCK, ring::kRecorderLock);
+  if (fcntl(fd, F_OFD_SETLK, &lock) != 0) return errno;
+  if (owner != geteuid() && fchown(fd, owner, static_cast<gid_t>(-1)) != 0) return errno;
+  if (ftruncate(fd, sizeof(ring::File)) != 0) return errno;
+  if (const int error = back_shared_file(fd, 0, sizeof header); error != 0) return error;
+  const ssize_t written = pwrite(fd, &header, sizeof header, 0);
+  return written == static_cast<ssize_t>(sizeof header) ? 0 : written < 0 ? errno : ENOSPC;
+}
+
+int give_name(int fd, const std::string& path) {
+  const std::string self = fmt::format("/proc/self/fd/{}", fd);
+  return linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+int remove_dead_rings() {
+  int removed = 0;
+  const std::string start(kPrefix.substr(kPrefix.rfind('/') + 1));
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, error)) {
+    const std::string path = entry.path();
+    if (!entry.path().filename().string().starts_with(start)) continue;
+    const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (file.get() < 0 || byte_is_locked(file.get(), ring::kRecorderLock)) continue;
+    if (unlink(path.c_str()) == 0) ++removed;
+  }
+  return removed;
+}
+
+RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
+    : path_(ring::kFilePrefix + tenant) {
+  if (is_recorded(path_)) {
+    throw std::runtime_error(
+        fmt::format("tenant {} is being recorded already; wait for that to end", tenant));
+  }
+  remove_dead_rings();
   const HeldSignals held;  // EFBIG above RLIMIT_FSIZE comes with SIGXFSZ
-  int error = 0;
-  if ((owner != geteuid() && fchown(file_.get(), owner, static_cast<gid_t>(-1)) != 0) ||
-      ftruncate(file_.get(), sizeof(ring::File)) != 0) {
-    error = errno;
-  }
-  if (error == 0) error = back_shared_file(file_.get(), 0, sizeof header);
-  if (error == 0 &&
-      (pwrite(file_.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
-       fcntl(file_.get(), F_OFD_SETLK, &lock) != 0)) {
-    error = errno != 0 ? errno : ENOSPC;
-  }
-  void* bytes = error == 0 ? mmap(nullptr, sizeof(ring::File), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                  file_.get(), 0)
-                           : MAP_FAILED;
-  if (bytes == MAP_FAILED) {
-    error = error != 0 ? error : errno;
-    unlink(path_.c_str());
+  file_ = Descriptor(open(kFolder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file_.get() < 0) fail(path_, errno);
+  if (const int error = fill(file_.get(), frames, owner); error != 0) fail(path_, error);
+  void* const bytes =
+      mmap(nullptr, sizeof(ring::File), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  if (bytes == MAP_FAILED) fail(path_, errno);
+  map_ = static_cast<ring::File*>(bytes);
+  if (const int error = give_name(file_.get(), path_); error != 0) {
+    munmap(map_, sizeof(ring::File));
     fail(path_, error);
   }
-  map_ = static_cast<ring::File*>(bytes);
 }
 
 RingFile::~RingFile() {

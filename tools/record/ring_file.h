@@ -11,6 +11,9 @@
 
 namespace fracgpu::tools {
 
+// Removes the files of recorders that were killed; returns how many.
+int remove_dead_rings();
+
 class RingFile {
  public:
   // Makes the file for the tenant. `frames`: how many of a call stack processes shall take.

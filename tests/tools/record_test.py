@@ -1,0 +1,302 @@
+"""record_test.py BUILD: `fracgpu record`, end to end on simulated machines.
+
+What a recording says is summed up here anew, from its events as recording_dump prints them, and compared with what the
+simulated node and the tenant's ledger say.
+"""
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+
+from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, LIBRARY, Machine, Skipped, main, one_line, wait_until
+
+RANDOM = f"{BUILD}/tests/clients/random_calls"
+STACKS = f"{BUILD}/tests/clients/recorded_client"
+MIB = 1 << 20
+ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED = range(1, 8)
+LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD = range(9)
+
+
+class Recording:
+    """The events of a file and the sums that follow from them."""
+
+    def __init__(self, path):
+        done = subprocess.run([f"{BUILD}/tests/tools/recording_dump", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.tables = lines.pop()
+        self.events = lines
+
+    def of(self, kind):
+        return [event for event in self.events if event["event"] == kind]
+
+    def taken(self, device=0):
+        """What was taken of a device after each event."""
+        levels, total, series = {}, 0, []
+        for event in self.events:
+            if event["event"] == ENDED:
+                total -= sum(taken for key, taken in levels.items() if key[0] == event["process"])
+                levels = {key: taken for key, taken in levels.items() if key[0] != event["process"]}
+            if event["device"] == device:
+                key = (event["process"], event["kind"], event["owner"], event["address"])
+                if event["event"] == ALLOCATED and event["taken"]:
+                    levels[key] = levels.get(key, 0) + event["taken"]
+                    total += event["taken"]
+                elif event["event"] == RELEASED:
+                    total -= event["taken"]
+                    levels[key] = levels.get(key, 0) - event["taken"]
+                elif event["event"] == LEVEL:
+                    key = key[:3]
+                    total += event["taken"] - levels.get(key, 0)
+                    levels[key] = event["taken"]
+            series.append(total)
+        return series
+
+    def stack(self, number):
+        modules = self.tables["modules"]
+        return [f"{modules[module]['path'] if module is not None else '?'}+{offset:x}"
+                for module, offset, _ in self.tables["stacks"][number]]
+
+
+def node_says(m, index=0):
+    shown = subprocess.run([f"{BUILD}/tests/sim/simnode", "show", m.node, "--json"], capture_output=True, text=True, check=True)
+    device = json.loads(shown.stdout)["devices"][index]
+    return device["used"], device["tenants"].get("none", {}).get("high_water", 0)
+
+
+def ledger_says(m):
+    tenants = json.loads(m.fracgpu("status", "--json")[1])["tenants"]
+    return sum(device["used_bytes"] for tenant in tenants for device in tenant["devices"])
+
+
+def record(m, *command, options=(), status=0):
+    path = f"{m.folder}/recording"
+    done, out, err = m.fracgpu("record", "--force", "--output", path, *options, "--", *command)
+    assert done == status, (done, out, err)
+    return Recording(path), out, err
+
+
+def run_random(m, families, threads, seed=7):
+    """Random calls with looks at the node and the ledger whenever all stand still."""
+    path = f"{m.folder}/recording"
+    subprocess.run([f"{BUILD}/tests/sim/simnode", "reset", m.node], check=True)
+    child = m.start("record", "--force", "--output", path, "--", RANDOM, str(seed), str(threads), "3", "150", "150",
+                    *families, extra={"RANDOM_CALLS_ALONE": "1"} if threads == 1 else None)
+    assert child.stdout.readline().startswith("up")
+    print("go", file=child.stdin, flush=True)
+    looks = []
+    for line in child.stdout:
+        assert line.startswith("quiet") and line.rstrip().endswith("bad="), line
+        looks.append((time.clock_gettime_ns(time.CLOCK_MONOTONIC), node_says(m)[0], ledger_says(m)))
+        print("go", file=child.stdin, flush=True)
+    assert child.wait(60) == 0, child.stderr.read()
+    return Recording(path), looks, node_says(m)[1]
+
+
+def test_each_family_is_told_as_the_node_has_it():
+    # Those of which a driver's count tells the rest are charged by an estimate for a moment.
+    exact = {"linear": True, "managed": True, "vmm": True, "graphs": True, "pools": False, "arrays": False, "overhead": False}
+    with Machine("a100-40gb") as m:
+        for family, is_exact in exact.items():
+            told, looks, mark = run_random(m, [family], 1)
+            peak = max(told.taken())
+            assert not told.of(DROPPED) and told.tables["damage"] == "", family
+            assert peak == mark if is_exact else mark <= peak, (family, peak, mark)
+            # Without what the process still had, which went with it.
+            assert told.events[-1]["event"] == ENDED and told.taken()[-2] == looks[-1][2], (family, looks)
+            if is_exact:
+                assert looks[-1][1] == looks[-1][2], (family, looks)
+
+
+def test_all_families_from_many_threads_add_up_to_the_ledger():
+    families = ["linear", "pools", "vmm", "managed", "arrays", "graphs", "overhead"]
+    with Machine("a100-40gb") as m:
+        for seed in (3, 4):
+            told, looks, mark = run_random(m, families, 4, seed)
+            assert not told.of(DROPPED)
+            assert told.taken()[-2] == looks[-1][2], (told.taken()[-2], looks)
+            assert max(told.taken()) >= mark, (max(told.taken()), mark)
+            assert len({event["thread"] for event in told.of(ALLOCATED)}) > 3
+
+
+def test_call_stacks_are_those_of_the_c_library():
+    with Machine("a100-40gb") as m:
+        told, out, _ = record(m, STACKS, options=["--frames", "64"])
+        wanted = [line.split() for line in out.splitlines()]
+        assert len(wanted) == 11 and all(words[1] == "0" for words in wanted), out
+        allocations = told.of(ALLOCATED)
+        assert len(allocations) == len(wanted)
+        for event, (kind, _, *frames) in zip(allocations, wanted):
+            stack = told.stack(event["stack"])
+            assert os.path.basename(stack[0]).startswith("recorded_client+"), (kind, stack)
+            assert stack[1:] == frames, (kind, stack, frames)
+        few, _, _ = record(m, STACKS, options=["--frames", "3"])
+        assert [few.stack(event["stack"]) for event in few.of(ALLOCATED)] == [
+            told.stack(event["stack"])[:3] for event in allocations]
+        none, _, _ = record(m, STACKS, options=["--frames", "0"])
+        assert {event["stack"] for event in none.of(ALLOCATED)} == {0}
+
+
+def test_refusals_and_caps():
+    with Machine("a100-40gb") as m:
+        told, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "64MiB", "alloc", "2GiB", options=["--memory", "1GiB"])
+        refused, = told.of(REFUSED)
+        context = told.of(LEVEL)[0]["taken"]
+        assert refused["bytes"] == 2 * GIB and refused["cap"] == GIB and refused["reason"] == 0, refused
+        assert refused["held"] == context + 64 * MIB == told.taken()[-2], (refused, context)
+        assert told.tables["devices"][0]["cap"] == GIB and told.tables["devices"][0]["physical"] > 39 * GIB
+        assert told.tables["texts"][refused["api"]] == "cuMemAlloc"
+        # The environment's cap is kept.
+        _, out, _ = m.fracgpu("record", "--force", "--output", f"{m.folder}/r", "--", CLIENT, "init", "ctxcreate", "meminfo",
+                              extra={"FRACGPU_MEMORY_LIMIT": "2GiB"})
+        assert f"total={2 * GIB}" in out, out
+
+
+def test_processes_come_and_go():
+    with Machine("a100-40gb") as m:
+        script = (f"{CLIENT} init ctxcreate alloc 8MiB & {CLIENT} init ctxcreate alloc 16MiB exec init ctxcreate alloc 32MiB;"
+                  " wait; true")
+        told, _, _ = record(m, "sh", "-c", script)
+        assert len(told.tables["processes"]) == 3, told.tables["processes"]
+        assert sorted(event["bytes"] for event in told.of(ALLOCATED)) == [8 * MIB, 16 * MIB, 32 * MIB]
+        assert len(told.of(ENDED)) == 3 and told.taken()[-1] == 0
+        # A forked child holds nothing of its parent's.
+        told, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB", "fork", "pid")
+        assert len(told.tables["processes"]) == 1
+
+
+def test_a_killed_process_leaves_what_it_did():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        child = m.start("record", "--force", "--output", path, "--", CLIENT, "init", "ctxcreate", "alloc", "8MiB", "pid", "wait")
+        pid = 0
+        for line in child.stdout:
+            if line.startswith("pid"):
+                pid = int("".join(c for c in line if c.isdigit()))
+            if line.startswith("ready"):
+                break
+        assert pid, "the client tells its PID"
+        os.kill(pid, signal.SIGKILL)
+        assert child.wait(60) == -signal.SIGKILL
+        told = Recording(path)
+        assert [event["bytes"] for event in told.of(ALLOCATED)] == [8 * MIB]
+        ended, = told.of(ENDED)
+        assert ended["bytes"] == 1, "killed"
+        # One that exits says so.
+        told, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB")
+        assert [event["bytes"] for event in told.of(ENDED)] == [0]
+
+
+def test_a_killed_recorder_leaves_a_file_and_harms_nobody():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        child = m.start("record", "--force", "--output", path, "--", CLIENT, "init", "ctxcreate", "alloc", "8MiB", "wait",
+                        "storm", "1", "7", str(64 * MIB), "meminfo")
+        for line in child.stdout:
+            if line.startswith("ready"):
+                break
+        wait_until(lambda: os.path.getsize(path) > 0 and len(Recording(path).of(ALLOCATED)) == 1, "the file has it")
+        child.kill()
+        print(file=child.stdin, flush=True)  # the client goes on, with nobody to take out what it tells
+        rest = child.stdout.read()
+        assert "meminfo rc=0" in rest, rest
+        told = Recording(path)
+        assert "cut off" in told.tables["damage"] or told.tables["damage"], told.tables
+        assert [event["bytes"] for event in told.of(ALLOCATED)][0] == 8 * MIB
+
+
+def test_what_comes_too_fast_is_counted():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        pairs = "alloc 4MiB free 0 " + "".join(f"alloc 4MiB free {i} " for i in range(1, 10_000))
+        child = m.start("record", "--force", "--output", path, "--", CLIENT, "init", "ctxcreate", "wait", *pairs.split(), "wait")
+
+        def until_ready():
+            return sum(line.startswith("alloc") for line in iter(child.stdout.readline, "ready\n"))
+        until_ready()
+        child.send_signal(signal.SIGSTOP)  # the recorder, and not what it records
+        print(file=child.stdin, flush=True)
+        assert until_ready() == 10_000, "nothing waits for the recorder"
+        child.send_signal(signal.SIGCONT)
+        print(file=child.stdin, flush=True)
+        assert child.wait(60) == 0
+        told = Recording(path)
+        dropped = sum(event["bytes"] for event in told.of(DROPPED))
+        kept = len(told.of(ALLOCATED)) + len(told.of(RELEASED))
+        assert dropped > 3_000 and kept > 16_000 and dropped + kept >= 20_000, (dropped, kept)
+        assert f"{dropped} more came too fast" in child.stderr.read()
+        assert told.tables["damage"] == ""
+
+
+def test_a_running_tenant_can_be_recorded():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        client = m.client("busy", "8GiB", "init ctxcreate alloc 100MiB alloc 4KiB wait alloc 32MiB free 0 free 1 wait")
+        recorder = m.start("record", "--attach", m.tenant("busy"), "--output", path)
+        assert "recording tenant" in recorder.stderr.readline()
+        print(file=client.stdin, flush=True)
+        while not client.stdout.readline().startswith("ready"):
+            pass
+        wait_until(lambda: os.path.exists(path) and Recording(path).of(RELEASED), "it tells")
+        recorder.send_signal(signal.SIGINT)
+        assert recorder.wait(60) == 0, recorder.stderr.read()
+        told = Recording(path)
+        assert sorted(event["bytes"] for event in told.of(ALLOCATED)) == [32 * MIB, 100 * MIB]
+        assert [event["bytes"] for event in told.of(RELEASED)] == [100 * MIB]
+        assert told.of(LEVEL)[0]["kind"] == OVERHEAD and told.of(LEVEL)[0]["taken"] > 0, "its context"
+        # The chunk of the small allocation is known by its users.
+        assert told.taken()[-1] == ledger_says(m) == told.of(LEVEL)[0]["taken"] + 32 * MIB, told.taken()
+        # And once more, by another one.
+        recorder = m.start("record", "--attach", m.tenant("busy"), "--force", "--output", path)
+        assert "recording tenant" in recorder.stderr.readline()
+        print(file=client.stdin, flush=True)
+        assert recorder.wait(60) == 0, "the tenant has ended"
+
+
+def test_real_hip_is_recorded():
+    with Machine("mi210") as m:
+        told, out, err = record(m, HIP_PROGRAM, *"init malloc 100MiB malloc 4KiB managed 8MiB".split())
+        if "malloc" not in out:
+            raise Skipped("no HIP runtime here")
+        asked = {(told.tables["texts"][event["api"]], event["bytes"]) for event in told.of(ALLOCATED)}
+        assert {("hipMalloc", 100 * MIB), ("hipMalloc", 4096), ("hipMallocManaged", 8 * MIB)} <= asked, (asked, err)
+
+
+def test_bad_usage_is_one_line():
+    with Machine("a100-40gb") as m:
+        def refused(*words, status=125, **more):
+            done, out, err = m.fracgpu("record", *words, **more)
+            assert done == status and out == "" and one_line(err), (done, out, err)
+            return err
+        path = f"{m.folder}/r"
+        assert "behind --" in refused()
+        assert "no such command" in refused("--output", path, "--", "no-such-command", status=127)
+        refused("--frames", "65", "--", "true")
+        refused("--memory", "lots", "--output", path, "--", "true")
+        refused("--output", f"{m.folder}/none/r", "--", "true")
+        refused("--output", m.folder, "--", "true")
+        assert "no tenant" in refused("--attach", "nobody", "--output", path, status=1)
+        refused("--attach", "x", "--output", path, "--", "true", status=1)
+        with open(path, "w", encoding="ascii") as file:
+            file.write("my only copy\n")
+        assert "is no recording, so it is not replaced" in refused("--output", path, "--", "true")
+        with open(path, encoding="ascii") as file:
+            assert file.read() == "my only copy\n"
+
+        def few_bytes():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        refused("--output", f"{m.folder}/s", "--", "true", preexec_fn=few_bytes)
+        assert not [name for name in os.listdir("/dev/shm") if name.startswith("fracgpu.recording-record-")]
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_program():
+    with Machine("a100-40gb") as m:
+        done, out, err = m.fracgpu("record", "--force", "--output", "/dev/full", "--", CLIENT, "init", "ctxcreate", "meminfo")
+        assert (done, "meminfo rc=0" in out) in ((0, True), (125, False)), (done, out, err)
+        assert "fracgpu: " in err
+
+
+if __name__ == "__main__":
+    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
