@@ -5,6 +5,7 @@
 #include <exception>
 #include <string_view>
 
+#include "tools/advise/command.h"
 #include "tools/cdi/command.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
@@ -38,6 +39,7 @@ int main(int argc, char** argv) try {
   add_run_command(command);
   add_queue_command(command);
   add_record_command(command);
+  add_advise_command(command);
   add_limit_command(command);
   add_gc_command(command);
   add_partition_command(command);

@@ -40,7 +40,7 @@ TOOLS = [
     ["tools"],
     ["tools/dra"],
     ["tools/commands", "tools/doctor", "tools/metrics", "tools/cdi", "tools/manual", "tools/partition",
-     "tools/record", "tools/report"],
+     "tools/record", "tools/report", "tools/advise"],
     ["tools/ui", "tools/launch"],
     ["tools/machine"],
     ["tools/claims", "tools/recording"],

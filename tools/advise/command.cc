@@ -1,0 +1,385 @@
+// `fracgpu advise`; see command.h.
+#include "tools/advise/command.h"
+
+#include <fmt/core.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "tools/advise/needs.h"
+#include "tools/advise/slices.h"
+#include "tools/advise/trial.h"
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/json.h"
+#include "tools/cli/output.h"
+#include "tools/launch/launch_tree.h"
+#include "tools/launch/outer_cap.h"
+#include "tools/record/launch.h"
+#include "tools/recording/reader.h"
+#include "tools/ui/drawing.h"
+
+namespace fracgpu::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  fracgpu advise -- python train.py           runs it once and says how small a cap may be
+  fracgpu advise --verify -- ./job            and tries, by running it again under smaller caps
+  fracgpu advise --verify --success 'grep -q done "$FRACGPU_OUTPUT"' -- ./job
+                                              where its exit status does not tell that it worked
+  fracgpu advise --from monday.fgr tuesday.fgr     by recordings of many runs
+
+What a program needed is what it took less what its CUDA pools kept unused and would have given back
+under a cap. What a framework keeps in a cache of its own counts as needed: --verify finds out whether
+it does with less, and what the time becomes, since it may have to trim again and again.
+Exit status: 0 advice was given; 1 the command failed, or used no GPU, or nothing could be read; 2
+wrong usage.)";
+
+struct AdviseOptions {
+  std::vector<std::string> command;  // or with `from` the recordings
+  std::string success, keep;
+  double margin_percent = 5;
+  bool from = false, verify = false, json = false;
+};
+
+// What is said of one GPU.
+struct Advice {
+  Need need;
+  std::optional<Spread> spread;  // of several recordings
+  uint64_t cap = 0;
+  std::optional<Slices> slices;  // none where the GPU is not on this machine
+  std::optional<Found> found;
+};
+
+std::string amount(uint64_t cap) {
+  constexpr uint64_t kMiB = 1u << 20, kGiB = 1u << 30;
+  return cap % kGiB == 0 ? fmt::format("{}GiB", cap / kGiB) : fmt::format("{}MiB", cap / kMiB);
+}
+
+std::string limit_text(const std::vector<Advice>& all, double scale = 1) {
+  constexpr uint64_t kMiB = 1u << 20;
+  std::string text;
+  for (const Advice& each : all) {
+    const auto cap = static_cast<uint64_t>(static_cast<double>(each.cap) * scale) / kMiB;
+    if (all.size() == 1) return fmt::format("{}MiB", cap);
+    text += fmt::format("{}{}={}MiB", text.empty() ? "" : ",", each.need.key, cap);
+  }
+  return text;
+}
+
+std::vector<Advice> advise_by(const std::vector<std::vector<Need>>& runs,
+                              const std::vector<Gpu>& gpus, double margin) {
+  std::vector<Advice> all;
+  const std::vector<Spread> spreads = spread_of(runs);
+  for (const Spread& spread : spreads) {
+    Advice advice;
+    for (const std::vector<Need>& run : runs) {
+      for (const Need& need : run) {
+        if (need.key == spread.key && need.needed >= advice.need.needed) advice.need = need;
+      }
+    }
+    if (runs.size() > 1) advice.spread = spread;
+    advice.cap = with_margin(spread.p99, margin);
+    for (const Gpu& gpu : gpus) {
+      if (gpu.key == spread.key) advice.slices = slices_for(advice.cap, gpu, gpus);
+    }
+    all.push_back(std::move(advice));
+  }
+  return all;
+}
+
+std::string seconds_text(uint64_t ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
+
+void append(std::string& text, const char* name, const std::string& what,
+            const std::string& how = "") {
+  text += fmt::format("  {:<7} {}{}{}\n", name, what, how.empty() ? "" : ": ", how);
+}
+
+std::string text_of(const Advice& advice, double margin_percent, const std::string& command) {
+  const Need& need = advice.need;
+  // A long one would hide the advice.
+  constexpr size_t kShown = 40;
+  const bool shown = !command.empty() && command.size() <= kShown;
+  const std::string tail = "-- " + (shown ? command : "CMD");
+  std::string text = need.name + ", " + bytes(need.physical) + "\n";
+  if (advice.spread) {
+    append(text, "runs",
+           fmt::format("{}; needed {} to {}, half of them {} or less, 99 of 100 {} or less",
+                       advice.spread->runs, bytes(advice.spread->least), bytes(advice.spread->most),
+                       bytes(advice.spread->median), bytes(advice.spread->p99)));
+  }
+  append(text, "needed",
+         fmt::format("{} at {}, of which {} no call asked for: contexts, code", bytes(need.needed),
+                     seconds_text(need.needed_ns), bytes(std::min(need.unnamed, need.needed))));
+  append(text, "took",
+         need.taken > need.needed ? fmt::format("{}: pools kept up to {} more than was in use",
+                                                bytes(need.taken), bytes(need.taken - need.needed))
+                                  : bytes(need.taken));
+  if (need.processes.size() > 1) {
+    for (const ProcessNeed& process : need.processes) {
+      append(text, "",
+             fmt::format("PID {} ({}) needed {} at most", process.pid, process.command,
+                         bytes(process.needed)));
+    }
+  }
+  if (need.refusals > 0) {
+    append(text, "refused", fmt::format("{} times: it may need more than this", need.refusals));
+  }
+  const std::string cap = amount(advice.cap);
+  append(text, "cap",
+         fmt::format("{}, which is that and {:.3g} % or at least {} of margin", cap, margin_percent,
+                     bytes(kLeastMargin)),
+         fmt::format("fracgpu run --memory {} {}", cap, tail));
+  if (!advice.slices) return text;
+  const Slices& slices = *advice.slices;
+  if (slices.eighths > 0) {
+    const double share = slices.eighths / 8.0;
+    append(text, "share", fmt::format("{} of the GPU", share),
+           fmt::format("fracgpu run --fraction {} {}", share, tail));
+  }
+  if (!slices.mig_profile.empty()) {
+    append(text, "MIG", fmt::format("{}, {}", slices.mig_profile, bytes(slices.mig_bytes)),
+           fmt::format("fracgpu run --mig {} {}", slices.mig_profile, tail));
+  }
+  if (!slices.partition.empty()) {
+    append(text, "AMD", fmt::format("{}, {}", slices.partition, bytes(slices.partition_bytes)),
+           fmt::format("fracgpu run --partition {} --count 1 {}", slices.partition, tail));
+  }
+  if (slices.image_gb > 0)
+    append(text, "image", fmt::format("a tag that ends in -{}gb", slices.image_gb));
+  return text;
+}
+
+Json json_of(const Advice& advice) {
+  Json row = {{"key", advice.need.key},
+              {"name", advice.need.name},
+              {"physical_bytes", advice.need.physical},
+              {"needed_bytes", advice.need.needed},
+              {"taken_bytes", advice.need.taken},
+              {"unnamed_bytes", advice.need.unnamed},
+              {"refusals", advice.need.refusals},
+              {"cap_bytes", advice.cap}};
+  Json processes = Json::array();
+  for (const ProcessNeed& process : advice.need.processes) {
+    processes.push_back({{"pid", process.pid},
+                         {"command", process.command},
+                         {"needed_bytes", process.needed},
+                         {"taken_bytes", process.taken}});
+  }
+  row["processes"] = processes;
+  if (advice.spread) {
+    row["runs"] = Json{{"count", advice.spread->runs},
+                       {"least_bytes", advice.spread->least},
+                       {"median_bytes", advice.spread->median},
+                       {"p99_bytes", advice.spread->p99},
+                       {"most_bytes", advice.spread->most}};
+  }
+  if (advice.slices) {
+    const Slices& slices = *advice.slices;
+    row["fraction"] = slices.eighths > 0 ? Json(slices.eighths / 8.0) : Json(nullptr);
+    row["mig_profile"] = slices.mig_profile.empty() ? Json(nullptr) : Json(slices.mig_profile);
+    row["partition"] = slices.partition.empty() ? Json(nullptr) : Json(slices.partition);
+    row["image_gb"] = slices.image_gb > 0 ? Json(slices.image_gb) : Json(nullptr);
+  }
+  if (advice.found) {
+    row["verified"] = Json{{"passed", advice.found->bytes != 0},
+                           {"bytes", advice.found->bytes},
+                           {"seconds", advice.found->seconds},
+                           {"runs", advice.found->runs}};
+  }
+  return row;
+}
+
+std::vector<Need> read_needs(const std::string& path) {
+  recording::Reader reader(path);
+  const report::Analysis analysis = report::analyse(reader);
+  if (!analysis.damage.empty()) complain(fmt::format("{}: {}", path, analysis.damage));
+  return needs_of(analysis);
+}
+
+// A recording that goes with this, unless somebody wants it.
+class TemporaryRecording {
+ public:
+  explicit TemporaryRecording(const std::string& keep) : path_(keep), kept_(!keep.empty()) {
+    if (kept_) return;
+    char name[] = "/tmp/fracgpu-advise-XXXXXX";
+    const int fd = mkstemp(name);
+    if (fd < 0) throw std::runtime_error("cannot make a file in /tmp; name one with --keep FILE");
+    close(fd);
+    path_ = name;
+  }
+  ~TemporaryRecording() {
+    if (!kept_) unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool kept_;
+};
+
+struct FirstRun {
+  std::vector<Need> needs;
+  double seconds = 0;
+};
+
+FirstRun watch(const AdviseOptions& options) {
+  const TemporaryRecording file(options.keep);
+  timespec began, ended;
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  // What is printed for programs must not be mixed with what the command prints.
+  std::vector<std::string> command = options.command;
+  if (options.json) {
+    find_command(command[0]);
+    const std::vector<std::string> aside = {"sh", "-c", "exec \"$0\" \"$@\" >&2"};
+    command.insert(command.begin(), aside.begin(), aside.end());
+  }
+  const RecordedEnd end = run_recorded(
+      {.command = command, .memory = "", .recording = {.output = file.path(), .frames = 0}});
+  clock_gettime(CLOCK_MONOTONIC, &ended);
+  if (!end.summary.failure.empty()) throw std::runtime_error(end.summary.failure);
+  if (!WIFEXITED(end.wait_status) || WEXITSTATUS(end.wait_status) != 0) {
+    throw std::runtime_error(fmt::format(
+        "{} failed ({}) although it had all the memory there is, so nothing can be said of it",
+        command_text(options.command),
+        WIFEXITED(end.wait_status) ? fmt::format("exit status {}", WEXITSTATUS(end.wait_status))
+                                   : fmt::format("signal {}", WTERMSIG(end.wait_status))));
+  }
+  if (end.summary.dropped > 0) {
+    complain(
+        fmt::format("{} events came too fast and were dropped: what it needed may be wrong; "
+                    "--verify finds out",
+                    end.summary.dropped));
+  }
+  FirstRun run{.needs = read_needs(file.path())};
+  run.seconds = static_cast<double>(ended.tv_sec - began.tv_sec) +
+                static_cast<double>(ended.tv_nsec - began.tv_nsec) / 1e9;
+  return run;
+}
+
+// On all GPUs at once: caps of the same share of what is advised.
+void verify(const AdviseOptions& options, std::vector<Advice>& all, double seconds_bare) {
+  constexpr uint64_t kMiB = 1u << 20;
+  const uint64_t whole = all[0].cap;
+  // No smaller than what nobody can give back, and in at most nine runs.
+  const uint64_t least = std::min(all[0].need.unnamed, whole / 2) / kMiB * kMiB;
+  const uint64_t step = std::max<uint64_t>(16 * kMiB, (whole - least) / 128 / kMiB * kMiB);
+  TrialOptions trial{.command = options.command,
+                     .success = options.success,
+                     .timeout_s = std::ceil(10 * seconds_bare + 10)};
+  const auto scale_of = [&](uint64_t cap) {
+    return static_cast<double>(cap) / static_cast<double>(whole);
+  };
+  const auto run = [&](uint64_t cap) { return run_trial(trial, limit_text(all, scale_of(cap))); };
+  const auto tell = [&](uint64_t cap, const Trial& done) {
+    complain(fmt::format("{}: {} in {:.1f} s", limit_text(all, scale_of(cap)),
+                         done.passed        ? "passed"
+                         : done.timed_out   ? "not done"
+                         : done.status != 0 ? fmt::format("failed (exit status {})", done.status)
+                                            : "did not succeed",
+                         done.seconds));
+  };
+  Search search{.least = least, .most = whole, .step = step};
+  Found found = find_smallest(search, run, tell);
+  // It needs more than it seemed to: up to what it took.
+  if (found.bytes == 0) {
+    const uint64_t more = with_margin(all[0].need.taken, options.margin_percent / 100);
+    if (more > whole) {
+      const int before = found.runs;
+      found = find_smallest({.least = whole, .most = more, .step = step}, run, tell);
+      found.runs += before;
+    }
+  }
+  for (Advice& each : all) {
+    each.found = found;
+    each.found->bytes =
+        static_cast<uint64_t>(static_cast<double>(each.cap) * scale_of(found.bytes)) / kMiB * kMiB;
+  }
+}
+
+std::string verified_text(const std::vector<Advice>& all, double seconds_bare) {
+  const Found& found = *all[0].found;
+  if (found.bytes == 0) {
+    return "It passed under none of these caps: its exit status may depend on something else.\n";
+  }
+  const double ratio = seconds_bare > 0 ? found.seconds / seconds_bare : 1;
+  return fmt::format(
+      "Verified in {} runs: it passes with {}, in {:.1f} s ({:.1f} s without a cap{}).\n",
+      found.runs,
+      limit_text(all, static_cast<double>(found.bytes) / static_cast<double>(all[0].cap)),
+      found.seconds, seconds_bare, ratio > 1.2 ? fmt::format(", {:.1f} times as long", ratio) : "");
+}
+
+int advise(const AdviseOptions& options) {
+  if (options.command.empty()) {
+    throw std::runtime_error(
+        "say what to run, behind --, as in: fracgpu advise -- python train.py; or name recordings, "
+        "as in: fracgpu advise --from memory.fgr");
+  }
+  if (options.from && options.verify)
+    throw std::runtime_error("--verify runs the command: it needs one, and no --from");
+  const std::vector<Gpu> gpus = list_gpus();
+  if (options.verify && find_outer_cap(gpus)) {
+    throw std::runtime_error(
+        "--verify sets caps of its own, which it cannot do inside a capped "
+        "launch or container: run it outside");
+  }
+  std::vector<std::vector<Need>> runs;
+  double seconds = 0;
+  if (options.from) {
+    for (const std::string& path : options.command) runs.push_back(read_needs(path));
+  } else {
+    FirstRun run = watch(options);
+    runs.push_back(std::move(run.needs));
+    seconds = run.seconds;
+  }
+  std::vector<Advice> all = advise_by(runs, gpus, options.margin_percent / 100);
+  if (all.empty()) {
+    throw std::runtime_error(
+        "it used no GPU memory that could be counted; fracgpu doctor -- CMD says why that may be");
+  }
+  if (options.verify) verify(options, all, seconds);
+  Json rows = Json::array();
+  std::string text;
+  for (const Advice& each : all) {
+    rows.push_back(json_of(each));
+    text +=
+        text_of(each, options.margin_percent, options.from ? "" : command_text(options.command));
+  }
+  if (options.verify) text += verified_text(all, seconds);
+  print(options.json ? Json{{"gpus", rows}}.dump() + "\n" : text);
+  return kOk;
+}
+
+}  // namespace
+
+void add_advise_command(Command program) {
+  const auto options = std::make_shared<AdviseOptions>();
+  Command command =
+      program.add_subcommand("advise", "Say how small a cap a command may have, by running it");
+  command.add_flag("--verify", options->verify,
+                   "Run it again under smaller caps, until the smallest is found that passes");
+  command.add_option("--success", options->success,
+                     "A shell command that judges whether it worked, besides its exit status");
+  command.add_option("--margin", options->margin_percent, "Percent above what was needed")
+      .range(0.0, 1000.0)
+      .shows_default();
+  command.add_option("--keep", options->keep, "Keep the recording in this file");
+  command.add_flag("--from", options->from,
+                   "Run nothing: the words are recordings of one or more runs");
+  command.add_flag("--json", options->json, "For programs");
+  command.add_command_to_run("COMMAND", options->command,
+                             "What to run, with its arguments; best behind --");
+  command.set_footer(kExamples);
+  command.set_body([options] { return advise(*options); });
+}
+
+}  // namespace fracgpu::tools

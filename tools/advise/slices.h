@@ -1,0 +1,25 @@
+// The slices of a GPU that are to be had: fractions that `fracgpu run` claims, MIG profiles, AMD's
+// partitions, and images tagged by memory size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tools/machine/gpus.h"
+
+namespace fracgpu::tools {
+
+// The smallest of each kind that holds so many bytes. Empty or 0 where none does, or the GPU has no
+// such slices.
+struct Slices {
+  int eighths = 0;          // of the GPU
+  std::string mig_profile;  // "2g.10gb"
+  uint64_t mig_bytes = 0;
+  std::string partition;  // AMD's compute mode, "cpx"
+  uint64_t partition_bytes = 0;
+  int image_gb = 0;  // of the tag, "…-8gb"
+};
+
+Slices slices_for(uint64_t bytes, const Gpu& gpu, const std::vector<Gpu>& all);
+
+}  // namespace fracgpu::tools
