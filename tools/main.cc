@@ -21,6 +21,7 @@
 #include "tools/manual/manual.h"
 #include "tools/metrics/metrics.h"
 #include "tools/partition/command.h"
+#include "tools/report/command.h"
 
 int main(int argc, char** argv) try {
   using namespace fracgpu::tools;
@@ -36,6 +37,7 @@ int main(int argc, char** argv) try {
   add_explain_command(command);
   add_run_command(command);
   add_queue_command(command);
+  add_report_command(command);
   add_limit_command(command);
   add_gc_command(command);
   add_partition_command(command);
