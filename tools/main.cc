@@ -23,6 +23,7 @@
 #include "tools/metrics/metrics.h"
 #include "tools/partition/command.h"
 #include "tools/record/command.h"
+#include "tools/report/command.h"
 
 int main(int argc, char** argv) try {
   using namespace fracgpu::tools;
@@ -39,6 +40,7 @@ int main(int argc, char** argv) try {
   add_run_command(command);
   add_queue_command(command);
   add_record_command(command);
+  add_report_command(command);
   add_advise_command(command);
   add_limit_command(command);
   add_gc_command(command);

@@ -142,6 +142,16 @@ Option Option::range(double least, double most) {
   return *this;
 }
 
+Option Option::one_of(std::vector<std::string> words) {
+  option_->check([words = std::move(words)](const std::string& value) -> std::string {
+    if (std::find(words.begin(), words.end(), value) != words.end()) return {};
+    std::string all;
+    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+    return "there is no " + value + did_you_mean(value, words) + "; what there is: " + all;
+  });
+  return *this;
+}
+
 Option Option::shows_default() {
   option_->capture_default_str();
   return *this;

@@ -27,6 +27,7 @@ class Option {
   Option excludes(Option other);
   Option range(int least, int most);
   Option range(double least, double most);
+  Option one_of(std::vector<std::string> words);
   Option shows_default();  // the value that it has now, in --help
   Option separated_by(char separator);
   Option takes_one_value();  // a list that grows by one value each time the option is given

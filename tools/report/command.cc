@@ -1,0 +1,133 @@
+// See command.h.
+#include "tools/report/command.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tools/cli/arguments.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/output.h"
+#include "tools/recording/reader.h"
+#include "tools/recording/symbols.h"
+#include "tools/report/analysis.h"
+#include "tools/report/collapsed.h"
+#include "tools/report/comparison.h"
+#include "tools/report/json.h"
+#include "tools/report/perfetto.h"
+#include "tools/report/text.h"
+
+namespace fracgpu::tools {
+namespace {
+
+using report::Analysis;
+
+constexpr const char* kExamples = R"(Examples:
+  fracgpu report train.rec                   peaks, what they were made of, what was not released,
+                                             who allocates the most, pools, refusals
+  fracgpu report train.rec --device 0 --process python --top 30
+  fracgpu report before.rec after.rec        what is different in the second recording
+  fracgpu report train.rec --format perfetto > train.json        for https://ui.perfetto.dev
+  fracgpu report train.rec --format collapsed --of leaks | flamegraph.pl > leaks.svg
+  fracgpu report train.rec --json | jq '.devices[] | {name, taken, needed}'
+
+fracgpu record makes recordings; one that is still being written can be looked at too. "Needed" is
+what was taken, less what pools held and could have given back.
+Exit status: 0 told; 1 there is no such recording, or it was cut off or is damaged, and what precedes
+that is told; 2 wrong usage.)";
+
+struct ReportOptions {
+  std::string file, other;
+  report::Choice choice;
+  std::vector<std::string> symbols;
+  std::string format = "text", of = "peak";
+  int top = 10;
+  bool json = false;
+};
+
+Analysis analysis_of(const std::string& file, const report::Choice& choice) {
+  recording::Reader reader(file);
+  return report::analyse(reader, choice);
+}
+
+report::Of of(const std::string& word) {
+  return word == "leaks"       ? report::Of::leaks
+         : word == "allocated" ? report::Of::allocated
+                               : report::Of::peak;
+}
+
+std::string told(const Analysis& analysis, const ReportOptions& options) {
+  recording::Symbols symbols(options.symbols);
+  if (options.format == "json") return report::as_json(analysis, symbols);
+  if (options.format == "perfetto") return report::as_perfetto(analysis);
+  if (options.format == "collapsed") {
+    return report::as_collapsed(analysis, symbols, of(options.of));
+  }
+  return report::as_text(analysis, symbols, Style::of_stdout(), static_cast<size_t>(options.top));
+}
+
+std::string compared(const Analysis& before, const Analysis& after, const ReportOptions& options) {
+  recording::Symbols symbols(options.symbols);
+  const report::Comparison comparison =
+      report::compare(before, after, symbols, static_cast<size_t>(options.top));
+  return options.format == "json" ? report::as_json(comparison) : report::as_text(comparison);
+}
+
+int tell(ReportOptions& options) {
+  if (options.json) options.format = "json";
+  const bool compares = !options.other.empty();
+  if (compares && options.format != "text" && options.format != "json") {
+    throw std::runtime_error(
+        fmt::format("two recordings are compared as text or json, and not as {}; name one file",
+                    options.format));
+  }
+  if (options.format == "perfetto") options.choice.points = report::kTracePoints;
+  const Analysis analysis = analysis_of(options.file, options.choice);
+  bool whole = analysis.damage.empty();
+  if (compares) {
+    const Analysis other = analysis_of(options.other, options.choice);
+    print(compared(analysis, other, options));
+    if (!other.damage.empty()) complain(other.damage);
+    whole = whole && other.damage.empty();
+  } else {
+    print(told(analysis, options));
+  }
+  if (!analysis.damage.empty()) complain(analysis.damage);
+  return whole ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_report_command(Command program) {
+  const auto options = std::make_shared<ReportOptions>();
+  Command command = program.add_subcommand("report", "Tell what a recording of GPU memory says");
+  command.add_option("FILE", options->file, "What fracgpu record has written").required();
+  command.add_option("OTHER", options->other, "A second recording, to be compared with it");
+  command.add_option("--device", options->choice.device,
+                     "This GPU alone: its number, or its UUID or the beginning of it");
+  command.add_option("--process", options->choice.process,
+                     "These processes alone: a PID, or the name of a command");
+  command.add_option("--top", options->top, "Lines of a table, at most")
+      .range(1, 100'000)
+      .shows_default();
+  const Option format =
+      command.add_option("--format", options->format, "text, json, collapsed or perfetto")
+          .one_of({"text", "json", "collapsed", "perfetto"});
+  command
+      .add_option("--of", options->of,
+                  "What collapsed stacks are of: peak (as it is without), leaks or allocated")
+      .one_of({"peak", "leaks", "allocated"});
+  command.add_flag("--json", options->json, "As --format json; amounts are in bytes")
+      .excludes(format);
+  command
+      .add_option("--symbols", options->symbols,
+                  "A folder to look for programs and libraries in, as those of another machine")
+      .takes_one_value();
+  command.set_footer(kExamples);
+  command.set_body([options] { return tell(*options); });
+}
+
+}  // namespace fracgpu::tools

@@ -1,0 +1,16 @@
+// A report for the terminal.
+#pragma once
+
+#include <string>
+
+#include "tools/recording/symbols.h"
+#include "tools/report/analysis.h"
+#include "tools/ui/drawing.h"
+
+namespace fracgpu::tools::report {
+
+// `top`: how many lines a table has at most.
+std::string as_text(const Analysis& analysis, recording::Symbols& symbols, const Style& style,
+                    size_t top);
+
+}  // namespace fracgpu::tools::report
