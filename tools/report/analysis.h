@@ -17,7 +17,7 @@
 namespace fracgpu::tools::report {
 
 // Bytes; event.h says what they mean. What pools hold and could give back, `taken` - `needed`, is
-// of each pool what it has reserved, less what is live in it, rounded up to 2 MiB.
+// of each pool what it has reserved, less the chunks in which something lives (pool_chunks.h).
 struct Sums {
   uint64_t taken = 0, live = 0, needed = 0;
   bool operator==(const Sums&) const = default;

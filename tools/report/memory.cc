@@ -10,7 +10,6 @@ namespace {
 using recording::kNone;
 using recording::MemoryKind;
 
-constexpr uint64_t kPoolBlock = 2 << 20;  // in which pools take and give back
 // A pool takes memory a moment before it gives it to the program.
 constexpr uint64_t kLasting_ns = 1'000'000;
 
@@ -27,7 +26,7 @@ void raise(Peak& peak, uint64_t bytes, uint64_t time_ns) {
 }  // namespace
 
 uint64_t Memory::PoolState::returnable() const {
-  return reserved - std::min(reserved, (live + kPoolBlock - 1) / kPoolBlock * kPoolBlock);
+  return reserved - std::min(reserved, std::max(live, chunks.in_use()));
 }
 
 size_t Memory::LevelHash::operator()(const LevelKey& key) const {
@@ -127,13 +126,9 @@ void Memory::note_fragmentation(PoolState& state) {
   if (lasted && state.unused() > pool.worst.unused()) pool.worst = pool.at_end;
 }
 
-void Memory::change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by) {
-  PoolState& state = pool_of(use, owner);
+// Before the change `unused` and `returnable` were what they say.
+void Memory::note_pool(UseState& use, PoolState& state, uint64_t unused, uint64_t returnable) {
   Pool& pool = state.pool;
-  const uint64_t unused = state.unused(), returnable = state.returnable();
-  note_fragmentation(state);
-  state.reserved += reserved_by;
-  state.live += live_by;
   pool.at_end = {now_ns_, state.reserved, state.live};
   if (std::pair(state.reserved, state.live) > std::pair(pool.peak.reserved, pool.peak.live)) {
     pool.peak = pool.at_end;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tools/report/analysis.h"
+#include "tools/report/pool_chunks.h"
 #include "tools/report/timeline.h"
 
 namespace fracgpu::tools::report {
@@ -40,6 +41,7 @@ class Memory {
   struct PoolState {
     Pool pool{};
     uint64_t reserved = 0, live = 0;
+    PoolChunks chunks{};
     uint64_t unused() const { return reserved - std::min(reserved, live); }
     uint64_t returnable() const;
   };
@@ -93,7 +95,11 @@ class Memory {
   // Adds to, or with a negative amount takes from, a cell and what it is a part of.
   void change(Cell& cell, uint64_t taken, uint64_t live, uint64_t count);
   void change_taken(UseState& use, uint64_t by);
-  void change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by);
+  // `change(PoolChunks&)` does the same to the pool's chunks.
+  template <typename ChangeChunks>
+  void change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by,
+                   ChangeChunks change_chunks);
+  void note_pool(UseState& use, PoolState& state, uint64_t unused, uint64_t returnable);
   void note_fragmentation(PoolState& state);
   PoolState& pool_of(UseState& use, uint64_t owner);
   void release_all(UseState& use);

@@ -66,6 +66,18 @@ void Memory::apply(const Event& event) {
   }
 }
 
+template <typename ChangeChunks>
+void Memory::change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by,
+                         ChangeChunks change_chunks) {
+  PoolState& state = pool_of(use, owner);
+  const uint64_t unused = state.unused(), returnable = state.returnable();
+  note_fragmentation(state);
+  state.reserved += reserved_by;
+  state.live += live_by;
+  change_chunks(state.chunks);
+  note_pool(use, state, unused, returnable);
+}
+
 void Memory::allocate(const Event& event) {
   ++allocations_;
   Cell& cell = cell_of(event.process, event.device, event.kind, event.stack);
@@ -86,7 +98,8 @@ void Memory::allocate(const Event& event) {
     Pool& pool = pool_of(use, event.owner).pool;
     ++pool.allocations;
     pool.allocated_bytes += bytes;
-    change_pool(use, event.owner, 0, bytes);
+    change_pool(use, event.owner, 0, bytes,
+                [&](PoolChunks& chunks) { chunks.allocate(event.address, bytes); });
   }
   note_peaks(use);
 }
@@ -108,7 +121,8 @@ void Memory::release(const Event& event) {
   cell.lifetimes_ns += static_cast<double>(now_ns_);
   if (event.kind == MemoryKind::pool) {
     const uint64_t live = pool_of(use, event.owner).live;
-    change_pool(use, event.owner, 0, 0 - std::min(live, bytes));
+    change_pool(use, event.owner, 0, 0 - std::min(live, bytes),
+                [&](PoolChunks& chunks) { chunks.release(event.address); });
     note_peaks(use);
   }
 }
@@ -121,7 +135,9 @@ void Memory::set_level(const Event& event) {
   level += by;
   change_taken(uses_[number], by);
   if (event.kind == MemoryKind::reserved) {
-    change_pool(uses_[number], event.owner, by, 0);
+    change_pool(uses_[number], event.owner, by, 0, [&](PoolChunks& chunks) {
+      if (static_cast<int64_t>(by) > 0) chunks.grow(by);
+    });
   } else {
     // No single call stands for it.
     change(cell_of(event.process, event.device, event.kind, 0), by, 0, 0);
