@@ -150,7 +150,7 @@ TEST_F(SymbolsTest, SymbolTablesDoWithoutDebuggingInformation) {
 
 TEST_F(SymbolsTest, DebugFilesAreFoundByBuildIdBelowTheRoots) {
   const std::string path = changed("stripped.so", "--strip-all");
-  const std::string below = folder_ + "/root/usr/lib/debug/.build-id/" + build_id_.substr(0, 2);
+  const std::string below = folder_ + "/image/usr/lib/debug/.build-id/" + build_id_.substr(0, 2);
   output_of("mkdir -p '" + below + "'");
   const std::string debug = changed("debug", "--only-keep-debug");
   const std::string place = below + "/" + build_id_.substr(2) + ".debug";
@@ -162,8 +162,8 @@ TEST_F(SymbolsTest, DebugFilesAreFoundByBuildIdBelowTheRoots) {
   EXPECT_EQ(places("/gone.so", build_id_, told[0].offset, {folder_ + "/root"}).size(), 3u);
   // One of another build in the same place is none.
   const std::string of_others = std::string(38, '0');
-  output_of("mkdir -p '" + folder_ + "/root/.build-id/11'");
-  output_of("cp '" + place + "' '" + folder_ + "/root/.build-id/11/" + of_others + ".debug'");
+  output_of("mkdir -p '" + folder_ + "/image/.build-id/11'");
+  output_of("cp '" + place + "' '" + folder_ + "/image/.build-id/11/" + of_others + ".debug'");
   EXPECT_EQ(places("/gone.so", "11" + of_others, told[0].offset, {folder_ + "/root"})[0].line, 0);
 }
 
@@ -187,7 +187,7 @@ TEST_F(SymbolsTest, AFileOfAnotherBuildNamesNothing) {
 
 TEST_F(SymbolsTest, CompilersAtRunTimeNameTheirOwn) {
   Tables tables;
-  tables.texts = {"", "py::train:/home/ann/train.py", "LazyCompile:~step app.js:7", "py::odd"};
+  tables.texts = {"", "py::train:/srv/ann/train.py", "LazyCompile:~step app.js:7", "py::odd"};
   tables.modules = {{"", ""}};
   Symbols symbols;
   EXPECT_EQ(symbols.places(tables, {0, 4096, 1})[0].function, "train (train.py)");

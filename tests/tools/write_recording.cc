@@ -42,7 +42,7 @@ class Story {
       release(10.5 + static_cast<double>(i));
     }
     level(30, trainer_, gpu0_, MemoryKind::reserved, 1, 128);
-    allocate(30, trainer_, gpu0_, MemoryKind::pool, pooled, 0x3000, 96);
+    allocate(30, trainer_, gpu0_, MemoryKind::pool, pooled, 0x300000000, 96);
     release(35);
     refuse(40, weights, 600);
     allocate(41, other_, gpu1_, MemoryKind::linear, 0, 0x1000, 50);

@@ -15,7 +15,7 @@
 namespace fracgpu::tools {
 
 JitNames::JitNames(uint32_t pid, uint32_t own_pid)
-    : path_(fmt::format("/proc/{}/root/tmp/perf-{}.map", pid, own_pid)) {}
+    : path_(fmt::format("/proc/{}/root", pid) + fmt::format("/tmp/perf-{}.map", own_pid)) {}
 
 const JitNames::Function* JitNames::find(uint64_t address) const {
   const auto behind = functions_.upper_bound(address);

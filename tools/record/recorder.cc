@@ -128,9 +128,9 @@ TenantRecorder::TenantRecorder(const std::string& tenant, const RecordingOptions
   // Signals are for the thread that supervises the tree.
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigprocmask(SIG_SETMASK, &all, &before);
   state_->thread = std::thread([state = state_.get()] { state->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
 TenantRecorder::~TenantRecorder() {
