@@ -155,16 +155,16 @@ TEST_F(SymbolsTest, DebugFilesAreFoundByBuildIdBelowTheRoots) {
   const std::string debug = changed("debug", "--only-keep-debug");
   const std::string place = below + "/" + build_id_.substr(2) + ".debug";
   ASSERT_EQ(rename(debug.c_str(), place.c_str()), 0);
-  const std::vector<Place> found = places(path, build_id_, told[0].offset, {folder_ + "/root"});
+  const std::vector<Place> found = places(path, build_id_, told[0].offset, {folder_ + "/image"});
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].line, told[0].line);
   // The module itself need not be there.
-  EXPECT_EQ(places("/gone.so", build_id_, told[0].offset, {folder_ + "/root"}).size(), 3u);
+  EXPECT_EQ(places("/gone.so", build_id_, told[0].offset, {folder_ + "/image"}).size(), 3u);
   // One of another build in the same place is none.
   const std::string of_others = std::string(38, '0');
   output_of("mkdir -p '" + folder_ + "/image/.build-id/11'");
   output_of("cp '" + place + "' '" + folder_ + "/image/.build-id/11/" + of_others + ".debug'");
-  EXPECT_EQ(places("/gone.so", "11" + of_others, told[0].offset, {folder_ + "/root"})[0].line, 0);
+  EXPECT_EQ(places("/gone.so", "11" + of_others, told[0].offset, {folder_ + "/image"})[0].line, 0);
 }
 
 TEST_F(SymbolsTest, ModulesAreFoundBelowTheRootsFirst) {
