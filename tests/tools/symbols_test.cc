@@ -150,21 +150,22 @@ TEST_F(SymbolsTest, SymbolTablesDoWithoutDebuggingInformation) {
 
 TEST_F(SymbolsTest, DebugFilesAreFoundByBuildIdBelowTheRoots) {
   const std::string path = changed("stripped.so", "--strip-all");
-  const std::string below = folder_ + "/root/usr/lib/debug/.build-id/" + build_id_.substr(0, 2);
+  const std::string below = folder_ + "/machine/usr/lib/debug/.build-id/" + build_id_.substr(0, 2);
   output_of("mkdir -p '" + below + "'");
   const std::string debug = changed("debug", "--only-keep-debug");
   const std::string place = below + "/" + build_id_.substr(2) + ".debug";
   ASSERT_EQ(rename(debug.c_str(), place.c_str()), 0);
-  const std::vector<Place> found = places(path, build_id_, told[0].offset, {folder_ + "/root"});
+  const std::vector<Place> found = places(path, build_id_, told[0].offset, {folder_ + "/machine"});
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].line, told[0].line);
   // The module itself need not be there.
-  EXPECT_EQ(places("/gone.so", build_id_, told[0].offset, {folder_ + "/root"}).size(), 3u);
+  EXPECT_EQ(places("/gone.so", build_id_, told[0].offset, {folder_ + "/machine"}).size(), 3u);
   // One of another build in the same place is none.
   const std::string of_others = std::string(38, '0');
-  output_of("mkdir -p '" + folder_ + "/root/.build-id/11'");
-  output_of("cp '" + place + "' '" + folder_ + "/root/.build-id/11/" + of_others + ".debug'");
-  EXPECT_EQ(places("/gone.so", "11" + of_others, told[0].offset, {folder_ + "/root"})[0].line, 0);
+  output_of("mkdir -p '" + folder_ + "/machine/.build-id/11'");
+  output_of("cp '" + place + "' '" + folder_ + "/machine/.build-id/11/" + of_others + ".debug'");
+  EXPECT_EQ(places("/gone.so", "11" + of_others, told[0].offset, {folder_ + "/machine"})[0].line,
+            0);
 }
 
 TEST_F(SymbolsTest, ModulesAreFoundBelowTheRootsFirst) {
@@ -187,7 +188,7 @@ TEST_F(SymbolsTest, AFileOfAnotherBuildNamesNothing) {
 
 TEST_F(SymbolsTest, CompilersAtRunTimeNameTheirOwn) {
   Tables tables;
-  tables.texts = {"", "py::train:/home/ann/train.py", "LazyCompile:~step app.js:7", "py::odd"};
+  tables.texts = {"", "py::train:/srv/train/train.py", "LazyCompile:~step app.js:7", "py::odd"};
   tables.modules = {{"", ""}};
   Symbols symbols;
   EXPECT_EQ(symbols.places(tables, {0, 4096, 1})[0].function, "train (train.py)");
