@@ -1,0 +1,98 @@
+// Shows one table at a time; a row of headers that sort, and a filter.
+const view = {
+  shown: tables[0], column: null, up: false, all: false,
+  kMost: 50,  // rows at first: thousands are seldom read
+
+  show(device) {
+    this.device = device;
+    this.drawTabs();
+    this.open(this.shown);
+  },
+
+  open(table) {
+    this.shown = table;
+    this.column = table.columns.find((each) => each.name === table.sort);
+    this.up = table.up === true;
+    this.all = false;
+    for (const tab of byId('tabs').children) {
+      const selected = tab.dataset.table === table.name;
+      tab.setAttribute('aria-selected', String(selected));
+      tab.tabIndex = selected ? 0 : -1;
+    }
+    byId('table-panel').setAttribute('aria-label', table.name);
+    this.draw();
+  },
+
+  drawTabs() {
+    const present = tables.filter((table) => table.rows(this.device).length > 0 || table === tables[0]);
+    if (!present.includes(this.shown)) this.shown = present[0];
+    byId('tabs').replaceChildren(...present.map((table, i) => make('button', {
+      type: 'button', role: 'tab', 'aria-controls': 'table-panel', 'data-table': table.name,
+      onclick: () => this.open(table),
+      onkeydown: (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        if (step === undefined) return;
+        const next = (i + step + present.length) % present.length;
+        this.open(present[next]);
+        byId('tabs').children[next].focus();
+      },
+    }, table.name, make('span', { class: 'count', text: count(table.rows(this.device).length) }))));
+  },
+
+  rows() {
+    const wanted = byId('filter').value.toLowerCase().split(/\s+/).filter((word) => word !== '');
+    const text = (row) => this.shown.columns.map((each) =>
+      `${this.textOf(each, row)} ${each.more?.(row) ?? ''}`).join(' ').toLowerCase();
+    const rows = this.shown.rows(this.device).filter((row) => {
+      if (wanted.length === 0) return true;
+      const all = text(row);
+      return wanted.every((word) => all.includes(word));
+    });
+    const { value } = this.column, sign = this.up ? 1 : -1;
+    return rows.map((row) => [value(row), row]).sort(([a], [b]) =>
+      sign * (typeof a === 'string' ? a.localeCompare(b) : a - b)).map(([, row]) => row);
+  },
+
+  textOf(column, row) {
+    const value = column.value(row);
+    return column.text === undefined ? String(value) : column.text(value);
+  },
+
+  draw() {
+    const { columns, about } = this.shown, rows = this.rows();
+    const shown = this.all ? rows : rows.slice(0, this.kMost);
+    const sums = columns.map((each) => (each.share ? this.shown.rows(this.device).reduce((most, row) => Math.max(most, each.value(row)), 0) : 0));
+    const head = make('tr', {}, ...columns.map((column) => make('th', {
+      scope: 'col', class: column.kind === 'number' ? 'number' : column.kind,
+      'aria-sort': column !== this.column ? null : this.up ? 'ascending' : 'descending',
+    }, make('button', {
+      type: 'button', onclick: () => this.sortBy(column),
+      text: column.name + (column !== this.column ? '' : this.up ? ' ▲' : ' ▼'),
+    }))));
+    const body = shown.map((row) => make('tr', {}, ...columns.map((column, i) => make('td', { class: column.kind, 'data-name': column.name },
+      this.textOf(column, row), column.more === undefined ? null : make('small', { text: column.more(row) }),
+      sums[i] === 0 ? null : make('i', { class: 'share', style: `width:${column.value(row) / sums[i] * 100}%` })))));
+    const empty = rows.length === 0 ? [make('p', { class: 'empty', text: 'No rows.' })] : [];
+    byId('table-about').textContent = `${about} ${plural(rows.length, 'row')}.`;
+    byId('table-panel').replaceChildren(
+      make('table', {}, make('thead', {}, head), make('tbody', {}, ...body)), ...empty);
+    byId('more').hidden = shown.length === rows.length;
+    byId('more').textContent = `Show all ${count(rows.length)} rows`;
+  },
+
+  // The other way around when it is sorted by this already; amounts begin with the greatest.
+  sortBy(column) {
+    this.up = column === this.column ? !this.up : column.kind !== 'number';
+    this.column = column;
+    this.draw();
+    byId('table-panel').querySelector('[aria-sort] button').focus();
+  },
+};
+
+function listenOnTables() {
+  byId('filter').addEventListener('input', () => view.draw());
+  byId('more').addEventListener('click', () => {
+    view.all = true;
+    view.draw();
+  });
+}
