@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "shim/base/text.h"
+#include "tools/cli/plain_text.h"
 #include "tools/report/memory.h"
 #include "tools/report/names.h"
 
@@ -81,7 +82,8 @@ std::string some(const Tables& tables, const std::vector<Entry>& entries,
   for (uint32_t i = 0; i < std::min(entries.size(), kShown); ++i) {
     text += (i == 0 ? "" : ", ") + name(tables, i);
   }
-  return entries.size() > kShown ? text + ", ..." : text;
+  if (entries.size() > kShown) text += ", ...";
+  return clean(text.c_str(), text.size());
 }
 
 void sort(Analysis& analysis) {

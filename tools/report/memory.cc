@@ -63,20 +63,31 @@ uint32_t Memory::use_of(uint32_t process, uint32_t device) {
   return place->second;
 }
 
-Memory::Cell& Memory::cell_of(uint32_t process, uint32_t device, MemoryKind kind, uint32_t stack) {
+uint32_t Memory::number_of(uint32_t process, uint32_t device, MemoryKind kind, uint32_t stack) {
   const auto [place, is_new] = cell_numbers_.try_emplace(key_of(process, device, kind, stack),
                                                          static_cast<uint32_t>(cells_.size()));
   if (is_new) {
     const uint32_t use = use_of(process, device);
     uses_[use].cells.push_back(place->second);
     Cell& cell = cells_.emplace_back();
+    cell.process = process;
+    cell.device = device;
+    cell.stack = stack;
+    cell.kind = kind;
     cell.use = use;
-    cell.site.process = process;
-    cell.site.device = device;
-    cell.site.kind = kind;
-    cell.site.stack = stack;
   }
-  return cells_[place->second];
+  return place->second;
+}
+
+Memory::Cell& Memory::cell_of(uint32_t process, uint32_t device, MemoryKind kind, uint32_t stack) {
+  if (last_cells_.size() <= stack) last_cells_.resize(tables_.stacks.size(), kNone);
+  uint32_t& last = last_cells_[stack];
+  if (last != kNone) {
+    Cell& cell = cells_[last];
+    if (cell.process == process && cell.device == device && cell.kind == kind) return cell;
+  }
+  last = number_of(process, device, kind, stack);
+  return cells_[last];
 }
 
 ProcessLife& Memory::life_of(uint32_t process) {
@@ -85,8 +96,7 @@ ProcessLife& Memory::life_of(uint32_t process) {
 }
 
 void Memory::change_taken(UseState& use, uint64_t by) {
-  use.taken.before_change(devices_[use.device].point.moment);
-  use.taken.now += by;
+  use.taken.before_change(devices_[use.device].point.moment, use.now.taken);
   use.now.taken += by;
   use.now.needed += by;
   devices_[use.device].now.taken += by;
@@ -96,14 +106,12 @@ void Memory::change_taken(UseState& use, uint64_t by) {
 void Memory::change(Cell& cell, uint64_t taken, uint64_t live, uint64_t count) {
   UseState& use = uses_[cell.use];
   DeviceState& device = devices_[use.device];
-  cell.of_device.before_change(device.moment.moment);
-  cell.of_use.before_change(use.moment);
-  Amounts& now = cell.of_device.now;
-  now.taken += taken;
-  now.live += live;
-  now.count += count;
-  cell.of_use.now = now;
-  device.by_kind[static_cast<size_t>(cell.site.kind)] += taken;
+  cell.of_device.before_change(device.moment.moment, cell.now);
+  cell.of_use.before_change(use.moment, cell.now);
+  cell.now.taken += taken;
+  cell.now.live += live;
+  cell.now.count += count;
+  device.by_kind[static_cast<size_t>(cell.kind)] += taken;
   use.now.live += live;
   device.now.live += live;
 }

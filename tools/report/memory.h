@@ -3,7 +3,7 @@
 //
 // An event costs one look-up and a few additions, since there may be a hundred million of them.
 // What memory was made of at a peak is not copied at each new peak: what changes afterwards
-// remembers what it was (Remembered).
+// remembers what it was (AtMoment).
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,16 @@ class Memory {
     uint64_t taken = 0, live = 0, count = 0;  // `taken` as in Part
     bool operator==(const Amounts&) const = default;
   };
-  // One call stack of one process on one device.
+  // One call stack of one process on one device. What each event needs comes first.
   struct Cell {
-    Remembered<Amounts> of_device, of_use;  // the same now; at the peak of either
+    uint32_t process = recording::kNone, device = recording::kNone, stack = 0;
+    recording::MemoryKind kind = recording::MemoryKind::linear;
     uint32_t use = 0;
-    Site site{};
+    Amounts now{};
+    AtMoment<Amounts> of_device{}, of_use{};  // at the peak of either
+    uint64_t allocations = 0, allocated_bytes = 0, releases = 0, most_live = 0;
     double lifetimes_ns = 0;  // less the time of allocation of what lives
+    uint64_t left_count = 0, left_bytes = 0;
   };
   struct PoolState {
     Pool pool{};
@@ -55,8 +59,8 @@ class Memory {
     ProcessUse use{};
     uint32_t device = 0;  // in devices_
     Sums now{};
-    Remembered<uint64_t> taken{};  // the same as now.taken, at the peak of the timeline's stretch
-    uint64_t moment = 1;           // the peak of `taken`
+    AtMoment<uint64_t> taken{};  // now.taken, at the peak of the timeline's stretch
+    uint64_t moment = 1;         // the peak of `taken`
     std::vector<uint32_t> cells{};
     std::unordered_map<LevelKey, uint64_t, LevelHash> levels{};
     std::unordered_map<uint64_t, PoolState> pools{};
@@ -82,6 +86,7 @@ class Memory {
   uint32_t device_of(uint32_t device);
   uint32_t use_of(uint32_t process, uint32_t device);
   Cell& cell_of(uint32_t process, uint32_t device, recording::MemoryKind kind, uint32_t stack);
+  uint32_t number_of(uint32_t process, uint32_t device, recording::MemoryKind kind, uint32_t stack);
   ProcessLife& life_of(uint32_t process);
 
   void allocate(const recording::Event& event);
@@ -111,6 +116,7 @@ class Memory {
   const recording::Tables& tables_;
   uint64_t now_ns_ = 0;
   std::unordered_map<uint64_t, uint32_t> cell_numbers_, use_numbers_, device_numbers_;
+  std::vector<uint32_t> last_cells_;  // by stack: most have one cell, which is found without a hash
   std::vector<Cell> cells_;
   std::vector<UseState> uses_;
   std::vector<DeviceState> devices_;

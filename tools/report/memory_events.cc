@@ -75,9 +75,9 @@ void Memory::allocate(const Event& event) {
   const uint64_t bytes = bounded(event.bytes);
   change(cell, part_of(event), bytes, 1);
   change_taken(use, bounded(event.taken));
-  ++cell.site.allocations;
-  cell.site.allocated_bytes += bytes;
-  cell.site.most_live = std::max(cell.site.most_live, cell.of_use.now.live);
+  ++cell.allocations;
+  cell.allocated_bytes += bytes;
+  cell.most_live = std::max(cell.most_live, cell.now.live);
   cell.lifetimes_ns -= static_cast<double>(now_ns_);
   SizeClass& sizes = device.use.sizes[size_class_of(bytes)];
   ++sizes.count;
@@ -94,7 +94,7 @@ void Memory::allocate(const Event& event) {
 void Memory::release(const Event& event) {
   ++releases_;
   Cell& cell = cell_of(event.process, event.device, event.kind, event.stack);
-  const Amounts now = cell.of_use.now;
+  const Amounts now = cell.now;
   if (now.count == 0) {
     ++unmatched_;
     return;
@@ -104,7 +104,7 @@ void Memory::release(const Event& event) {
   const uint64_t bytes = std::min(now.live, bounded(event.bytes));
   change(cell, 0 - std::min(now.taken, part_of(event)), 0 - bytes, 0 - uint64_t{1});
   change_taken(use, 0 - std::min(use.now.taken, bounded(event.taken)));
-  ++cell.site.releases;
+  ++cell.releases;
   cell.lifetimes_ns += static_cast<double>(now_ns_);
   if (event.kind == MemoryKind::pool) {
     const uint64_t live = pool_of(use, event.owner).live;
@@ -162,9 +162,9 @@ void Memory::release_all(UseState& use) {
   use.use.at_end = use.now;
   for (const uint32_t each : use.cells) {
     Cell& cell = cells_[each];
-    const Amounts now = cell.of_use.now;
-    cell.site.left_count += now.count;
-    cell.site.left_bytes += now.live;
+    const Amounts now = cell.now;
+    cell.left_count += now.count;
+    cell.left_bytes += now.live;
     cell.lifetimes_ns += static_cast<double>(now.count) * static_cast<double>(now_ns_);
     if (now != Amounts{}) change(cell, 0 - now.taken, 0 - now.live, 0 - now.count);
   }

@@ -56,7 +56,7 @@ void Memory::end_point(DeviceState& device) {
   const Stretch& at = device.point;
   Point point{at.time_ns, at.sums, at.by_kind, {}, at.cap};
   for (const uint32_t each : device.uses) {
-    const uint64_t taken = uses_[each].taken.at(at.moment);
+    const uint64_t taken = uses_[each].taken.at(at.moment, uses_[each].now.taken);
     if (taken > 0) point.by_process.push_back({uses_[each].use.process, taken});
   }
   device.points.add(std::move(point));
@@ -67,10 +67,9 @@ std::vector<Part> Memory::parts_of_device(const DeviceState& device) const {
   for (const uint32_t use : device.uses) {
     for (const uint32_t each : uses_[use].cells) {
       const Cell& cell = cells_[each];
-      const Amounts& then = cell.of_device.at(device.moment.moment);
+      const Amounts& then = cell.of_device.at(device.moment.moment, cell.now);
       if (then.taken == 0 && then.count == 0) continue;
-      parts.push_back(
-          {cell.site.process, cell.site.kind, cell.site.stack, then.taken, then.live, then.count});
+      parts.push_back({cell.process, cell.kind, cell.stack, then.taken, then.live, then.count});
     }
   }
   sort_parts(parts);
@@ -104,9 +103,9 @@ void Memory::finish_use(UseState& state) {
   std::vector<Part> parts;
   for (const uint32_t each : state.cells) {
     const Cell& cell = cells_[each];
-    const Amounts& then = cell.of_use.at(state.moment);
+    const Amounts& then = cell.of_use.at(state.moment, cell.now);
     if (then == Amounts{}) continue;
-    parts.push_back({process, cell.site.kind, cell.site.stack, then.taken, then.live, then.count});
+    parts.push_back({process, cell.kind, cell.stack, then.taken, then.live, then.count});
   }
   sort_parts(parts);
   const Moment& peak = state.use.peak;
@@ -123,12 +122,12 @@ void Memory::finish(Analysis& analysis) {
     finish_use(each);
     analysis.uses.push_back(std::move(each.use));
   }
-  for (Cell& cell : cells_) {
-    Site& site = cell.site;
-    if (site.allocations == 0) continue;
-    site.mean_lifetime_ns = static_cast<uint64_t>(
-        std::max(0.0, cell.lifetimes_ns / static_cast<double>(site.allocations)));
-    analysis.sites.push_back(site);
+  for (const Cell& cell : cells_) {
+    if (cell.allocations == 0) continue;
+    const double lifetime_ns = cell.lifetimes_ns / static_cast<double>(cell.allocations);
+    analysis.sites.push_back({cell.process, cell.device, cell.kind, cell.stack, cell.allocations,
+                              cell.allocated_bytes, cell.releases, cell.left_count, cell.left_bytes,
+                              cell.most_live, static_cast<uint64_t>(std::max(0.0, lifetime_ns))});
   }
   processes_.resize(tables_.processes.size());
   analysis.processes = std::move(processes_);

@@ -59,7 +59,7 @@ class Advisor {
       say("no cap: with what was in use it is {}, and the GPU has {}", bytes(whole),
           bytes(physical));
     } else {
-      say("a cap of {}: {} more", bytes(whole), bytes(whole - std::min(whole, cap_)));
+      say("a cap of {}: {} more", amount_text(whole), bytes(whole - std::min(whole, cap_)));
     }
     pools();
     if (free_ > 0) say("a request of at most {}", bytes(free_));

@@ -82,7 +82,8 @@ class Page {
 void Page::beginning() {
   const recording::Header& header = analysis_.header;
   line("{}", painted(style_, kBold, shown(header.command)));
-  line("{} on {}, began {}: {}, {}", duration(analysis_.duration_ns), shown(header.host),
+  line("{}{}, began {}: {}, {}", duration(analysis_.duration_ns),
+       header.host.empty() ? "" : " on " + shown(header.host),
        full_moment(header.began_unix_ns / 1'000'000'000),
        count(analysis_.allocations, "allocation"), count(analysis_.releases, "release"));
 }
@@ -180,7 +181,7 @@ void Page::churn() {
           "MEAN LIFE", "AT ONCE", "CALL SITE");
   const double seconds = std::max(static_cast<double>(analysis_.duration_ns) / 1e9, 1e-9);
   for (const CallSite& site :
-       top_of(call_sites(analysis_.sites, names_), &CallSite::allocations, top_)) {
+       top_of(call_sites(analysis_.sites, names_), &CallSite::releases, top_)) {
     const auto allocations = static_cast<double>(site.allocations);
     line("  {:>11} {:>10.3g} {:>10} {:>10} {:>10}  {}", count(site.allocations),
          allocations / seconds, bytes(site.allocated_bytes),
@@ -188,8 +189,9 @@ void Page::churn() {
          shown(site.name));
   }
   line(
-      "  Each was two calls of the driver or of a pool, and a release that is not of a pool waits");
-  line("  for the GPU. Keeping AT ONCE would have saved them.");
+      "  Each is two calls of the driver or of a pool. What is freed to no pool waits for the "
+      "GPU.");
+  line("  Keeping AT ONCE would save them.");
 }
 
 void Page::pools() {

@@ -17,19 +17,19 @@ inline bool is_greater(const Sums& one, const Sums& other) {
   return one.taken > other.taken || (one.taken == other.taken && one.live > other.live);
 }
 
-// Remembers a value as it was at one moment, at the price of a copy at its first change after that.
-// Moments are numbered by whoever chooses them; only the last one can be asked for.
+// What a value was at one moment, at the price of a copy at its first change after that. Moments
+// are numbered by whoever chooses them; only the last one can be asked for.
 template <typename Value>
-class Remembered {
+class AtMoment {
  public:
-  Value now{};
-
-  void before_change(uint64_t moment) {
+  void before_change(uint64_t moment, const Value& now) {
     if (moment_ == moment) return;
     moment_ = moment;
     then_ = now;
   }
-  const Value& at(uint64_t moment) const { return moment_ == moment ? then_ : now; }
+  const Value& at(uint64_t moment, const Value& now) const {
+    return moment_ == moment ? then_ : now;
+  }
 
  private:
   uint64_t moment_ = 0;

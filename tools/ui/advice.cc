@@ -10,16 +10,6 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-constexpr uint64_t kGiB = 1 << 30;
-
-// An amount as fracgpu limit takes it, at least so large: whole GiB where that is not much more.
-std::string amount_text(uint64_t amount) {
-  const uint64_t gib = (amount + kGiB - 1) / kGiB, mib = (amount + kMiB - 1) / kMiB;
-  return amount >= 4 * kGiB || gib * kGiB == amount ? fmt::format("{}GiB", gib)
-                                                    : fmt::format("{}MiB", mib);
-}
-
 class Advisor {
  public:
   Advisor(const MachineState& machine, const TenantUse& tenant, const RefusalUse& refusal)

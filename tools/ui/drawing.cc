@@ -67,6 +67,13 @@ std::string bytes(uint64_t amount) {
   return human_bytes(amount).c_str();
 }
 
+std::string amount_text(uint64_t amount) {
+  constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+  const uint64_t gib = (amount + kGiB - 1) / kGiB, mib = (amount + kMiB - 1) / kMiB;
+  return amount >= 4 * kGiB || gib * kGiB == amount ? fmt::format("{}GiB", gib)
+                                                    : fmt::format("{}MiB", mib);
+}
+
 std::string moment(uint64_t unix_s) {
   tm at;
   if (!local_time(unix_s, at)) return "?";

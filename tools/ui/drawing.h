@@ -31,6 +31,9 @@ std::string painted(const Style& style, const char* colour, std::string_view tex
 // "12.0 GiB"
 std::string bytes(uint64_t amount);
 
+// An amount as fracgpu limit takes it, at least so large: whole GiB where that is not much more.
+std::string amount_text(uint64_t amount);
+
 // The time of day for today, else the date; "?" for 0.
 std::string moment(uint64_t unix_s);
 

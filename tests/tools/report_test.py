@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""report_test.py BUILD: fracgpu report, on recordings that write_recording makes. What they hold is known here by
+itself: nothing of the command's own arithmetic is used."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = sys.argv.pop(1)
+FRACGPU = f"{BUILD}/fracgpu"
+WRITER = f"{BUILD}/tests/tools/write_recording"
+MIB = 1 << 20
+
+
+def report(*words, locale="C.UTF-8", **more):
+    environment = dict(os.environ, LC_ALL=locale, TZ="UTC")
+    environment.pop("DEBUGINFOD_URLS", None)
+    return subprocess.run([FRACGPU, "report", *words], env=environment, capture_output=True, text=True, timeout=60,
+                          check=False, **more)
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.story, cls.larger = (f"{cls.folder.name}/{name}.rec" for name in ("story", "larger"))
+        for name in ("story", "larger"):
+            subprocess.run([WRITER, f"{cls.folder.name}/{name}.rec", name], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def told(self, *words):
+        done = report(*words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return done.stdout
+
+    def refused(self, *words, status=1):
+        done = report(*words)
+        self.assertEqual(done.returncode, status, done.stdout)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+    def test_text_tells_everything(self):
+        text = self.told(self.story)
+        for line in [
+                r"python train.py --layers 24\n",
+                r"51\.000 s on node7, began on 2023-11-14 at 22:13:20: 13 allocations, 11 releases",
+                r"GPU 0 \(Made-up 80GB\)\n  peak 628\.0 MiB at 30\.000 s, cap 1000\.0 MiB",
+                r"596\.0 MiB of it were needed: pools could have given back 32\.0 MiB",
+                r"300\.0 MiB +48%  .*  linear\n",
+                r"96\.0 MiB +15%  .*  pools, used\n",
+                r"32\.0 MiB +5%  .*  pools, unused\n",
+                r"200\.0 MiB +32%  .*  contexts and runtime\n",
+                r"300\.0 MiB +48% +1  make_weights",
+                r"96\.0 MiB +15% +1  gradients",
+                r"GPU 1 \(Made-up 80GB\)\n  peak 50\.0 MiB at 41\.000 s\n",
+                r"Not released at the end: 350\.0 MiB in 2 allocations",
+                r"10 +0\.196 +1000\.0 MiB +500 ms +100\.0 MiB  activations",
+                r"128\.0 MiB +0 bytes +128\.0 MiB +35\.000 s +128\.0 MiB  python \(PID 4711\)",
+                r"Refused: 1 request\n  At 40\.000 s, python \(PID 4711\) asked GPU 0 .* for 600\.0 MiB by cuMemAlloc_v2",
+                r"It came from make_weights",
+                r"a cap of 1228MiB: 228\.0 MiB more",
+                r"trimming its own pools .*: they held 128\.0 MiB unused(?!, which)",
+                r"a request of at most 372\.0 MiB",
+                r"3 events missing",
+        ]:
+            self.assertRegex(text, line)
+        self.assertNotIn("\033", text, "a process may be called whatever it wants")
+        self.assertNotIn("evil\n", text)
+
+    def test_text_fits_a_terminal_without_utf8(self):
+        done = report(self.story, locale="C")
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(done.stdout.isascii())
+
+    def test_json_has_the_same_numbers(self):
+        told = json.loads(self.told(self.story, "--json"))
+        self.assertEqual(told, json.loads(self.told(self.story, "--format", "json")))
+        gpu = told["devices"][0]
+        self.assertEqual(gpu["key"], "GPU-aaaa")
+        self.assertEqual(gpu["taken"], {"bytes": 628 * MIB, "time_ns": 30 * 10**9})
+        self.assertEqual(gpu["peak"]["by_kind"], {"linear": 300 * MIB, "pool": 96 * MIB, "reserved": 32 * MIB,
+                                                  "overhead": 200 * MIB})
+        self.assertEqual(sum(part["taken"] for part in gpu["peak"]["parts"]), 628 * MIB)
+        self.assertEqual(gpu["at_end"], {"taken": 628 * MIB, "live": 300 * MIB, "needed": 500 * MIB})
+        self.assertEqual(max(point["sums"]["taken"] for point in gpu["timeline"]), 628 * MIB)
+        functions = {each["stack"]: each["functions"] for each in told["stacks"]}
+        left = [site for site in told["call_sites"] if site["left_bytes"] and site["device"] == 0]
+        self.assertEqual([functions[site["stack"]] for site in left], [["main", "build", "make_weights"]])
+        evil = told["processes"][1]
+        self.assertEqual((evil["command"], evil["ended_ns"], evil["killed"]),
+                         ("evil\n\033[31m;<script>", 50 * 10**9, True))
+        refusal = told["refusals"][0]
+        self.assertEqual((refusal["asked"], refusal["held"], refusal["reason"]), (600 * MIB, 628 * MIB, "cap"))
+
+    def test_collapsed_stacks_add_up(self):
+        def lines(*words):
+            found = {}
+            for line in self.told(self.story, "--format", "collapsed", *words).splitlines():
+                stack, _, number = line.rpartition(" ")
+                found[stack] = int(number)
+            return found
+        peak = lines("--device", "0")
+        self.assertEqual(sum(peak.values()), 628 * MIB)
+        self.assertEqual(peak["python (PID 4711);main;build;make_weights"], 300 * MIB)
+        self.assertEqual(peak["python (PID 4711);(pools, unused)"], 32 * MIB)
+        self.assertEqual(sum(lines("--of", "leaks").values()), 350 * MIB)
+        allocated = lines("--of", "allocated")
+        self.assertEqual(sum(allocated.values()), (300 + 1000 + 96 + 50) * MIB)
+        self.assertEqual(len([stack for stack in allocated if "evil" in stack]), 1)
+        self.assertTrue(all(stack.startswith("GPU ") for stack in allocated), "of several GPUs each is named")
+
+    def test_perfetto_trace_has_counters_and_refusals(self):
+        trace = json.loads(self.told(self.story, "--format", "perfetto"))["traceEvents"]
+        names = {event["pid"]: event["args"]["name"] for event in trace if event["ph"] == "M"}
+        counters = {}
+        for event in trace:
+            self.assertTrue({"ph", "pid", "tid", "name", "ts"} <= event.keys(), event)
+            if event["ph"] == "C":
+                counters.setdefault((names[event["pid"]], event["name"]), []).append(event["args"]["bytes"])
+        self.assertEqual(max(counters["GPU 0 (Made-up 80GB)", "taken"]), 628 * MIB)
+        self.assertEqual(set(counters["GPU 0 (Made-up 80GB)", "cap"]), {1000 * MIB})
+        self.assertEqual(max(counters["python (PID 4711)", "GPU 0 (Made-up 80GB)"]), 628 * MIB)
+        instants = [event for event in trace if event["ph"] == "i" and event["name"] == "refused"]
+        self.assertEqual([(event["ts"], event["args"]["asked"]) for event in instants], [(40e6, 600 * MIB)])
+
+    def test_choices(self):
+        gpu1 = json.loads(self.told(self.story, "--json", "--device", "GPU-bb"))
+        self.assertEqual([device["key"] for device in gpu1["devices"]], ["GPU-bbbb"])
+        python = json.loads(self.told(self.story, "--json", "--process", "python"))
+        self.assertEqual({use["process"] for use in python["uses"]}, {0})
+        self.assertEqual(python, json.loads(self.told(self.story, "--json", "--process", "4711")))
+        one = self.told(self.story, "--top", "1")
+        self.assertIn("make_weights", one)
+        self.assertNotIn("gradients", one)
+        self.assertIn("there are: GPU 0", self.refused(self.story, "--device", "9"))
+        self.assertIn("python (PID 4711)", self.refused(self.story, "--process", "ruby"))
+
+    def test_two_recordings_are_compared(self):
+        text = self.told(self.story, self.larger)
+        self.assertRegex(text, r"628\.0 MiB +928\.0 MiB +\+300\.0 MiB  peak\n")
+        self.assertRegex(text, r"Not released at the end\n +300\.0 MiB +600\.0 MiB +\+300\.0 MiB  make_weights")
+        self.assertRegex(text, r"Number of allocations: no change")
+        told = json.loads(self.told(self.larger, self.story, "--json"))
+        self.assertEqual(told["left"], [{"call_site": "make_weights", "before": 600 * MIB, "after": 300 * MIB}])
+        self.assertIn("compared as text or json", self.refused(self.story, self.larger, "--format", "perfetto"))
+
+    def test_damage_is_told_after_what_precedes_it(self):
+        large = f"{self.folder.name}/large.rec"
+        subprocess.run([WRITER, large, "50000"], check=True)
+        with open(large, "rb") as file:
+            whole = file.read()
+        with open(large, "wb") as file:
+            file.write(whole[:len(whole) * 2 // 3])
+        done = report(large)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"peak \d+\.\d GiB at")
+        self.assertRegex(done.stderr, r"^fracgpu: '.*' was cut off at byte \d+, .*\n$")
+        with open(large, "wb") as file:
+            file.write(whole[:len(whole) // 2] + b"?" * 9 + whole[len(whole) // 2 + 9:])
+        done = report(large, "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is damaged at byte", json.loads(done.stdout)["recording"]["damage"])
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_what_is_no_recording_is_refused(self):
+        folder = self.folder.name
+        with open(f"{folder}/text", "w", encoding="utf-8") as file:
+            file.write("not a recording at all")
+        self.assertIn("is no recording", self.refused(f"{folder}/text"))
+        self.assertIn("No such file", self.refused(f"{folder}/none"))
+        self.assertIn("a folder", self.refused(folder))
+        os.mkfifo(f"{folder}/fifo")
+        self.assertIn("a FIFO", self.refused(f"{folder}/fifo"))
+        self.assertIn("did you mean json", self.refused(self.story, "--format", "jsn", status=2))
+        self.assertIn("--of", self.refused(self.story, "--of", "all", status=2))
+        self.assertIn("FILE", self.refused(status=2))
+        self.assertIn("--top", self.refused(self.story, "--top", "0", status=2))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([FRACGPU, "report", self.story], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "fracgpu: cannot write to standard output\n"))
+
+    def test_help_names_the_formats(self):
+        text = self.told("--help")
+        self.assertTrue(re.search(r"Examples:", text) and re.search(r"Exit status:", text))
+        for word in ["text", "json", "collapsed", "perfetto", "--device", "--process", "--top", "OTHER"]:
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
