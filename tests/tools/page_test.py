@@ -67,6 +67,11 @@ class Page:
     def column(self, name):
         return self.browser.eval(f"[...document.querySelectorAll('td[data-name=\"{name}\"]')].map((each) => each.innerText)")
 
+    def box(self, selector):
+        """Its left, top, width and height."""
+        return self.browser.eval(f"(() => {{ const box = document.querySelector({selector!r}); box.scrollIntoView();"
+                                 " const at = box.getBoundingClientRect(); return [at.left, at.top, at.width, at.height]; })()")
+
     def drawn(self):
         return self.browser.eval("document.getElementById('timeline').toDataURL()")
 
@@ -132,9 +137,7 @@ def judge_timeline(page):
     chrome.key("ArrowLeft", shift=True)
     assert page.drawn() != before
     chrome.key("0")
-    box = chrome.eval("(() => { const box = document.getElementById('timeline').getBoundingClientRect();"
-                      " return [box.left, box.top, box.width, box.height]; })()")
-    left, top, width, height = box
+    left, top, width, height = page.box("#timeline")
     chrome.drag(left + width * 0.3, left + width * 0.4, top + height / 2)
     zoomed = page.drawn()
     page.click("#zoom-all")
@@ -202,7 +205,39 @@ def judge_tables(page):
         assert values and all(each > 0 for each in values), (table, values)
         if table == "Refusals":
             assert set(page.column("Asked")) == {"4.0 GiB"} and all(page.column("What would have helped"))
+            said = page.text("#moment")
+            page.click("td .moment")
+            assert page.text("#moment") != said, "a moment of a table is chosen in the timeline"
     page.click('[data-table="Call sites"]')
+
+
+def judge_fingers(page):
+    """Two that part zoom, one moves along, a tap chooses."""
+    left, top, width, _ = page.box("#timeline")
+    middle, y = left + width / 2, top + 60
+
+    def touch(kind, *places):
+        page.browser.call("Input.dispatchTouchEvent", type=kind,
+                          touchPoints=[{"x": x, "y": y, "id": i} for i, x in enumerate(places)])
+
+    at_first = page.drawn()
+    touch("touchStart", middle - 20)
+    touch("touchStart", middle - 20, middle + 20)
+    for step in range(1, 5):
+        touch("touchMove", middle - 20 - 10 * step, middle + 20 + 10 * step)
+    touch("touchEnd")
+    zoomed = page.drawn()
+    assert zoomed != at_first
+    touch("touchStart", middle)
+    for step in range(1, 5):
+        touch("touchMove", middle + 15 * step)
+    touch("touchEnd")
+    assert page.drawn() != zoomed
+    said = page.text("#moment")
+    touch("touchStart", middle)
+    touch("touchEnd")
+    assert page.text("#moment") != said
+    page.click("#zoom-all")
 
 
 def judge_looks(page, path):
@@ -214,6 +249,7 @@ def judge_looks(page, path):
         assert page.browser.eval("document.documentElement.dataset.theme") == ("dark" if dark else "light")
         if PICTURES:
             page.browser.picture(os.path.join(PICTURES, name + ".png"))
+    judge_fingers(page)
     page.click("#theme")
     assert page.browser.eval("document.documentElement.dataset.theme") == "dark"
     # What names nothing for those who hear a page.

@@ -3,13 +3,14 @@
 const words = (name, value) => ({ name, value, kind: 'text' });
 const amount = (name, value) => ({ name, value, text: bytes, kind: 'number' });
 const number = (name, value) => ({ name, value, text: count, kind: 'number' });
-const moment = (name, value) => ({ name, value, text: (ns) => time(ns, 1e6), kind: 'number' });
+// Which the timeline then shows.
+const moment = (name, value) => ({ name, value, text: (ns) => time(ns, 1e6), kind: 'number', is_moment: true });
 const reasons = ['the cap', 'the driver', 'the runtime', 'no ledger'];
 
 const processColumn = words('Process', (row) => processName(row.process));
 
 // The innermost function that is somebody's own, and below it who called it.
-const siteColumn = { ...words('Call site', (row) => row.site), kind: 'wide', more: calledFrom };
+const siteColumn = { ...words('Call site', (row) => row.site), kind: 'wide', more: calledFrom, clamped: true };
 
 const tables = [
   { name: 'Call sites', about: 'By where memory was allocated. Churn is what was allocated again and again.',
@@ -20,7 +21,8 @@ const tables = [
       { name: 'Mean life', value: (row) => row.lifetime_ns, text: duration, kind: 'number' }] },
   { name: 'Processes', about: 'Each process on this GPU, by the most that it had.',
     rows: (device) => recording.uses.filter((row) => row.device === device.device), sort: 'Peak',
-    columns: [processColumn, { ...amount('Peak', (row) => row.taken), share: true }, moment('At', (row) => row.taken_ns),
+    columns: [processColumn, { ...amount('Peak', (row) => row.taken), share: true },
+      moment('At', (row) => row.taken_ns),
       amount('In use at most', (row) => row.live), amount('Needed at most', (row) => row.needed),
       amount('At its end', (row) => row.end),
       number('Refused', (row) => row.refusals),
@@ -39,8 +41,9 @@ const tables = [
       { ...words('What would have helped', (row) => row.advice), kind: 'wide' }] },
   { name: 'Sizes', about: 'How large allocations were.',
     rows: (device) => device.sizes.map(([exponent, times, sum]) => ({ exponent, times, sum })), sort: 'From', up: true,
-    columns: [{ ...amount('From', (row) => 2 ** row.exponent) }, amount('Below', (row) => 2 ** (row.exponent + 1)),
-      { ...number('Allocations', (row) => row.times), share: true }, { ...amount('Together', (row) => row.sum), share: true }] },
+    columns: [amount('From', (row) => 2 ** row.exponent), amount('Below', (row) => 2 ** (row.exponent + 1)),
+      { ...number('Allocations', (row) => row.times), share: true },
+      { ...amount('Together', (row) => row.sum), share: true }] },
   { name: 'Marks', about: 'What the recorder noted.', rows: () => recording.marks, sort: 'At', up: true,
     columns: [moment('At', (row) => row.ns), processColumn, { ...words('Note', (row) => row.text), kind: 'wide' }] },
 ];

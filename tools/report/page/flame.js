@@ -10,7 +10,7 @@ const flame = {
     const fromSites = (amount, number) =>
       sites.map((site) => [site.process, site.kind, site.stack, site[amount], site[number]]);
     if (this.of === 'allocated') {
-      return [fromSites('allocated', 'allocations'), 'All that was allocated while this was recorded, whether or not it was released'];
+      return [fromSites('allocated', 'allocations'), 'All that was allocated while this was recorded, released or not'];
     }
     if (this.of === 'left') {
       return [fromSites('left', 'left_count'), 'What nobody had released when its process, or the recording, ended'];
@@ -44,7 +44,8 @@ const flame = {
       `; “${byId('flame-search').value}” is in ${bytes(amountFound(root, (each) => this.matches(each)))} of it`;
     byId('flame-about').textContent = `${this.sentence}: ${bytes(root.amount)}${found}.`;
     box.classList.toggle('searching', this.words !== '');
-    byId('flame-detail').textContent = root.amount === 0 ? '' :
+    byId('flame-detail').textContent = root.amount === 0 ? '' : isTouched() ?
+      'Tap a function to show it alone, and one above it to go back.' :
       'Point at a function, or go there with the arrow keys. A click or Enter shows it alone, Escape all again.';
     if (root.amount === 0) {
       box.style.height = 'auto';
@@ -68,7 +69,7 @@ const flame = {
       }
     };
     place(zoomed, above.length, 0, 1);
-    const rowHeight = matchMedia('(pointer: coarse)').matches ? 28 : 22;
+    const rowHeight = isTouched() ? 28 : 22;
     box.style.height = `${rows * rowHeight}px`;
     box.replaceChildren(...cells.map(({ element, row }) => {
       element.style.top = `${row * rowHeight}px`;
@@ -79,13 +80,14 @@ const flame = {
 
   cell(node, row, left, width, above) {
     const narrow = width * this.box.clientWidth < 28;
+    const plain = node.about.module === '';
     const label = node.parent === null ? `all, ${bytes(node.amount)}` : node.about.name;
     const element = make('div', {
-      class: `frame${narrow ? ' narrow' : ''}${above ? ' above' : ''}${node.about.module === '' ? ' plain' : ''}` +
+      class: `frame${narrow ? ' narrow' : ''}${above ? ' above' : ''}${plain ? ' plain' : ''}` +
         `${this.words !== '' && this.matches(node) ? ' found' : ''}`,
       role: 'treeitem', tabindex: '-1', 'aria-level': row + 1,
       'aria-label': `${label}, ${bytes(node.amount)}, ${percent(node.amount, this.root.amount)}`,
-      style: `left:${left * 100}%;width:${width * 100}%;${node.about.module === '' ? '' : `--hue:${hueOf(node.about.module)}`}`,
+      style: `left:${left * 100}%;width:${width * 100}%;--hue:${plain ? 0 : hueOf(node.about.module)}`,
       text: narrow ? '' : label,
       onclick: () => this.zoom(node), onmouseenter: () => this.tell(node), onfocus: () => this.tell(node),
       onkeydown: (event) => this.key(event, node),
@@ -111,7 +113,8 @@ const flame = {
 
   tell(node) {
     const { name, place, module } = node.about;
-    const kinds = [...node.kinds].sort((a, b) => b[1] - a[1]).map(([kind, amount]) => `${kindName(kind)} ${bytes(amount)}`);
+    const kinds = [...node.kinds].sort((a, b) => b[1] - a[1])
+      .map(([kind, amount]) => `${kindName(kind)} ${bytes(amount)}`);
     byId('flame-detail').replaceChildren(make('b', { text: name }),
       ` ${[place, module].filter((each) => each !== '').join(', ')}`, make('br'),
       `${bytes(node.amount)}, ${percent(node.amount, this.root.amount)}` +

@@ -44,7 +44,8 @@ function flameTree(parts) {
     let node = root;
     const path = [root];
     if (several) {
-      path.push(node = child(node, 'process ' + process, () => ({ name: processName(process), place: '', module: '' })));
+      node = child(node, 'process ' + process, () => ({ name: processName(process), place: '', module: '' }));
+      path.push(node);
     }
     for (const frame of framesOf(stack)) path.push(node = child(node, frame, () => functionOf(frame)));
     if (stack <= 0) {

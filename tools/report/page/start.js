@@ -7,11 +7,14 @@ function describeRecording() {
   byId('command').textContent = recording.command;
   document.title = `GPU memory of ${recording.command}`;
   const began = new Date(recording.began_ms).toLocaleString();
-  byId('origin').textContent = [recording.host && `on ${recording.host}`, began, `${time(recording.duration_ns)} long`,
-    plural(recording.processes.length, 'process', 'processes'), plural(recording.events, 'event')]
+  byId('origin').textContent = [recording.host && `on ${recording.host}`, began,
+    `${duration(recording.duration_ns)} long`, plural(recording.processes.length, 'process', 'processes'),
+    plural(recording.events, 'event')]
     .filter((each) => each !== '').join(' · ');
   if (recording.damage !== '') warn(`${recording.damage} What is shown precedes that.`, true);
-  if (recording.dropped > 0) warn(`${plural(recording.dropped, 'event')} could not be recorded: sums may be wrong.`, true);
+  if (recording.dropped > 0) {
+    warn(`${plural(recording.dropped, 'event')} could not be recorded: sums may be wrong.`, true);
+  }
   if (recording.attached) warn('It began while processes were running: what they had before has no call stack.');
   if (!recording.stacks) warn('Call stacks were not recorded.');
   if (recording.devices.length === 0) warn('No GPU memory was used.');
@@ -34,7 +37,8 @@ function summarize(device) {
     card('Peak', bytes(device.peak), `at ${time(device.peak_ns)}` +
       (whole > 0 ? `, ${percent(device.peak, whole)} of ${device.cap ? 'the cap' : 'the GPU'}` : ''),
     { share: whole > 0 ? device.peak / whole : null }),
-    card('In use at most', bytes(device.most_live), `${bytes(device.most_needed)} needed; pools could have given back the rest`),
+    card('In use at most', bytes(device.most_live), `${bytes(device.most_needed)} needed` +
+      (pools.length > 0 ? '; pools could have given back the rest' : '')),
     card('Refused', count(device.refusals), device.refusals === 0 ? 'every request was served' :
       'requests; the table says what would have helped', { bad: device.refusals > 0 }),
     card('Left at the end', bytes(sum('left')), `${plural(sum('left_count'), 'allocation')} nobody released`),

@@ -1,7 +1,8 @@
 // Shows one table at a time; a row of headers that sort, and a filter.
+const kMostRows = 50;  // at first: thousands are seldom read
+
 const view = {
   shown: tables[0], column: null, up: false, all: false,
-  kMost: 50,  // rows at first: thousands are seldom read
 
   show(device) {
     this.device = device;
@@ -58,20 +59,44 @@ const view = {
     return column.text === undefined ? String(value) : column.text(value);
   },
 
-  draw() {
-    const { columns, about } = this.shown, rows = this.rows();
-    const shown = this.all ? rows : rows.slice(0, this.kMost);
-    const sums = columns.map((each) => (each.share ? this.shown.rows(this.device).reduce((most, row) => Math.max(most, each.value(row)), 0) : 0));
-    const head = make('tr', {}, ...columns.map((column) => make('th', {
-      scope: 'col', class: column.kind === 'number' ? 'number' : column.kind,
-      'aria-sort': column !== this.column ? null : this.up ? 'ascending' : 'descending',
+  header(column) {
+    const sorts = column === this.column;
+    return make('th', {
+      scope: 'col', class: column.kind, 'aria-sort': !sorts ? null : this.up ? 'ascending' : 'descending',
     }, make('button', {
       type: 'button', onclick: () => this.sortBy(column),
-      text: column.name + (column !== this.column ? '' : this.up ? ' ▲' : ' ▼'),
-    }))));
-    const body = shown.map((row) => make('tr', {}, ...columns.map((column, i) => make('td', { class: column.kind, 'data-name': column.name },
-      this.textOf(column, row), column.more === undefined ? null : make('small', { text: column.more(row) }),
-      sums[i] === 0 ? null : make('i', { class: 'share', style: `width:${column.value(row) / sums[i] * 100}%` })))));
+      text: column.name + (!sorts ? '' : this.up ? ' ▲' : ' ▼'),
+    }));
+  },
+
+  // `greatest` of the column, for a bar beside the number; 0: none.
+  cell(column, row, greatest) {
+    const text = this.textOf(column, row), cell = make('td', { class: column.kind, 'data-name': column.name });
+    // Names of templates may fill a window.
+    const clamped = (tag, whole) => make(tag, { class: 'clamped', title: whole, text: whole });
+    if (column.is_moment) {
+      cell.append(make('button', {
+        type: 'button', class: 'moment', title: 'Choose this moment', text,
+        onclick: () => timeline.choose(timeline.nearest(column.value(row))),
+      }));
+    } else {
+      cell.append(column.clamped ? clamped('span', text) : text);
+    }
+    if (column.more !== undefined) cell.append(clamped('small', column.more(row)));
+    if (greatest > 0) {
+      cell.append(make('i', { class: 'share', style: `width:${column.value(row) / greatest * 100}%` }));
+    }
+    return cell;
+  },
+
+  draw() {
+    const { columns, about } = this.shown, rows = this.rows();
+    const shown = this.all ? rows : rows.slice(0, kMostRows);
+    const greatest = columns.map((column) => (column.share ?
+      this.shown.rows(this.device).reduce((most, row) => Math.max(most, column.value(row)), 0) : 0));
+    const head = make('tr', {}, ...columns.map((column) => this.header(column)));
+    const body = shown.map((row) =>
+      make('tr', {}, ...columns.map((column, i) => this.cell(column, row, greatest[i]))));
     const empty = rows.length === 0 ? [make('p', { class: 'empty', text: 'No rows.' })] : [];
     byId('table-about').textContent = `${about} ${plural(rows.length, 'row')}.`;
     byId('table-panel').replaceChildren(

@@ -84,13 +84,15 @@ const timeline = {
     }
     if (device.caps[at] > 0) row(make('span', { class: 'swatch line' }), 'cap', device.caps[at]);
     if (device.refusals > 0) {
-      rows.push(make('tr', {}, make('td', { class: 'refused', text: '▼' }), make('td', { text: 'refused requests, in all' }),
+      rows.push(make('tr', {}, make('td', { class: 'refused', text: '▼' }),
+        make('td', { text: 'refused requests, in all' }),
         make('td', { text: count(device.refusals) })));
     }
     byId('legend').tBodies[0].replaceChildren(...rows);
     if (device.times.length === 0) return byId('moment').replaceChildren('Nothing was recorded of this GPU.');
     const peak = device.times[at] === device.peak_ns ? ' (the peak)' : '';
     byId('moment').replaceChildren(make('strong', { text: bytes(this.totals[at] ?? 0) }),
-      `taken at ${time(device.times[at], (this.to - this.from) / 1000)}${peak}; ${bytes(device.live[at])} asked for and in use`);
+      `taken at ${time(device.times[at], (this.to - this.from) / 1000)}${peak}; ` +
+      `${bytes(device.live[at])} asked for and in use`);
   },
 };

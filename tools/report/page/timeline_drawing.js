@@ -49,14 +49,19 @@ function drawTimeline(state) {
   pen.font = '12px system-ui, "DejaVu Sans", sans-serif';
   const scale = state.scale = scaleOf(state, width, height);
   drawGrid(pen, state, scale, width, height);
-  pen.save();
-  pen.beginPath();
-  pen.rect(margins.left, 0, scale.plotWidth, height - margins.bottom + 1);
-  pen.clip();
-  drawAreas(pen, state, scale);
-  drawCap(pen, device, scale, state);
-  drawMarks(pen, state, scale);
-  pen.restore();
+  const within = (beside, draw) => {
+    pen.save();
+    pen.beginPath();
+    pen.rect(margins.left - beside, 0, scale.plotWidth + 2 * beside, height - margins.bottom + 1);
+    pen.clip();
+    draw();
+    pen.restore();
+  };
+  within(0, () => {
+    drawAreas(pen, state, scale);
+    drawCap(pen, device, scale, state);
+  });
+  within(6, () => drawMarks(pen, state, scale));
   canvas.setAttribute('aria-label', `${device.name}: memory over ${time(recording.duration_ns)}, ` +
     `peak ${bytes(device.peak)} at ${time(device.peak_ns)}, ${plural(device.refusals, 'refusal')}`);
 }
@@ -149,6 +154,7 @@ function drawMarks(pen, state, scale) {
   for (const refusal of recording.refusals) {
     const x = scale.x(refusal.ns);
     if (refusal.device !== state.device.device || x < drawn + 3) continue;
+    if (refusal.ns < state.from || refusal.ns > state.to) continue;
     drawn = x;
     pen.beginPath();
     pen.moveTo(x - 5, 5);
@@ -160,7 +166,8 @@ function drawMarks(pen, state, scale) {
     pen.globalAlpha = 1;
   }
   const times = state.device.times;
-  if (times.length > 0) line(scale.x(times[state.chosen]), cssColor('--ink'), 1.5);
+  const chosen = times[state.chosen];
+  if (chosen >= state.from && chosen <= state.to) line(scale.x(chosen), cssColor('--ink'), 1.5);
   if (state.hovered !== null) line(scale.x(times[state.hovered]), cssColor('--muted'), 1);
   if (state.selecting !== null) {
     const [from, to] = state.selecting;

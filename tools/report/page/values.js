@@ -57,6 +57,8 @@ const plural = (number, one, more = one + 's') => `${count(number)} ${number ===
 const processName = (process) => recording.processes[process]?.name ?? 'unknown process';
 const kindName = (kind) => recording.kinds[kind] ?? 'unknown';
 
+const isTouched = () => matchMedia('(pointer: coarse)').matches;
+
 function press(buttons, wanted) {
   for (const button of buttons) button.setAttribute('aria-pressed', String(button === wanted));
 }
