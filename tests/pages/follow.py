@@ -33,6 +33,8 @@ NOT_RUN = [
     (r"(python3 )?bench/run\.py\b", "measures; the test bench_runs runs it"),
     (r"docker buildx bake\b", "needs Docker; tests/containers/dockerfile_test.py builds what it names"),
     (r"docker run --gpus all --pid=host --ipc=host IMAGE$", "needs Docker; tests/containers/image_test.py uses podman"),
+    (r"fracgpu (record|report|advise)\b", "needs a program; tests/tools/walks_test.py follows their page"),
+    (r"(python3 )?bench/recording\.py\b", "measures; the test recording_bench_runs runs it"),
     (r"fracgpu dra\b", "needs a cluster; tests/containers/claims_test.py"),
     (r"(apt-get|cd|clang-format-14|git)\b", "changes the machine, the tree or the shell"),
 ]

@@ -147,7 +147,7 @@ class Report(unittest.TestCase):
         self.assertRegex(text, r"Not released at the end\n +300\.0 MiB +600\.0 MiB +\+300\.0 MiB  make_weights")
         self.assertRegex(text, r"Number of allocations: no change")
         told = json.loads(self.told(self.larger, self.story, "--json"))
-        self.assertEqual(told["left"], [{"call_site": "make_weights", "before": 600 * MIB, "after": 300 * MIB}])
+        self.assertEqual(told["left"], [{"call_site": "make_weights < build < main", "before": 600 * MIB, "after": 300 * MIB}])
         self.assertIn("compared as text or json", self.refused(self.story, self.larger, "--format", "perfetto"))
 
     def test_damage_is_told_after_what_precedes_it(self):

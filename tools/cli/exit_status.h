@@ -8,9 +8,10 @@ namespace fracgpu::tools {
 
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;  // a line on stderr says why; of `doctor`: a check failed
-inline constexpr int kUsage = 2;   // wrong usage, but of `run`
+inline constexpr int kUsage = 2;   // wrong usage, but of `run` and `record`
 
-// Of `fracgpu run`, whose status is otherwise its command's: as those of env(1) and of a shell.
+// Of `fracgpu run` and `fracgpu record`, whose status is otherwise its command's: as those of
+// env(1) and of a shell.
 inline constexpr int kFull = 75;        // no room now; try again, or --wait
 inline constexpr int kRunFailed = 125;  // wrong usage, or fracgpu itself failed
 inline constexpr int kCannotRun = 126;  // the command is there and cannot be run
@@ -22,19 +23,20 @@ struct ExitStatus {
   const char* meaning;
 };
 inline constexpr ExitStatus kExitStatuses[] = {
-    {kOk, "all is well; of run and queue: what was run succeeded"},
+    {kOk, "all is well; of run, record and queue: what was run succeeded"},
     {kFailed,
      "something failed, or was not found, and a line says what; of doctor: a check failed"},
-    {kUsage, "wrong usage, but of run"},
+    {kUsage, "wrong usage, but of run and record"},
     {kFull, "of run: there is no room now"},
-    {kRunFailed, "of run: wrong usage, or fracgpu failed"},
-    {kCannotRun, "of run: the command cannot be run"},
-    {kNoCommand, "of run: there is no such command"},
+    {kRunFailed, "of run and record: wrong usage, or fracgpu failed"},
+    {kCannotRun, "of run and record: the command cannot be run"},
+    {kNoCommand, "of run and record: there is no such command"},
 };
 
 // For the end of --help.
 inline std::string exit_statuses_text() {
-  std::string text = "Exit status (of run it is the command's own, but for those of run below):";
+  std::string text =
+      "Exit status (of run and record it is the command's own, but for those of theirs below):";
   for (const auto& [status, meaning] : kExitStatuses) {
     text += "\n  " + std::to_string(status) +
             std::string(status < 10    ? 4

@@ -48,9 +48,35 @@ std::string last_component(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// Without parameters and what belongs to templates, which make a caller's name longer than a line.
+std::string short_name(const std::string& function) {
+  std::string name;
+  int depth = 0;
+  for (size_t at = 0; at < function.size(); ++at) {
+    constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+    if (depth == 0 && std::string_view(function).substr(at).starts_with(kAnonymous)) {
+      at += kAnonymous.size() - 1;
+      continue;
+    }
+    const char c = function[at];
+    const bool opens = c == '(' || c == '<', closes = c == ')' || c == '>';
+    if (depth == 0 && c == '(') break;
+    depth += (opens ? 1 : 0) - (closes ? 1 : 0);
+    if (depth == 0 && !closes) name += c;
+  }
+  return name.empty() ? function : name;
+}
+
 std::string text_of(const Place& place) {
-  if (place.file.empty()) return place.function;
-  return fmt::format("{} ({}:{})", place.function, last_component(place.file), place.line);
+  const std::string name = short_name(place.function);
+  if (place.file.empty()) return name;
+  return fmt::format("{} ({}:{})", name, last_component(place.file), place.line);
+}
+
+// What runs before a program's own first function.
+bool is_start(const std::string& function) {
+  return function == "_start" || function.starts_with("__libc_start") ||
+         function == "start_thread" || function.starts_with("clone");
 }
 
 }  // namespace
@@ -88,14 +114,24 @@ std::vector<std::string> stack_names(const Tables& tables, uint32_t stack, Symbo
 }
 
 std::string site_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
-  std::string innermost;
+  constexpr int kCallers = 3;
+  std::string site, innermost, last;
+  int callers = 0;
   for (const recording::Frame& frame : tables.stacks[stack]) {
     for (const Place& place : symbols.places(tables, frame)) {
-      if (!is_allocator(place)) return text_of(place);
       if (innermost.empty()) innermost = text_of(place);
+      if (is_allocator(place)) continue;
+      const std::string name = short_name(place.function);
+      if (site.empty()) {
+        site = text_of(place);
+      } else if (callers < kCallers && name != last && !is_start(name)) {
+        site += " < " + name;
+        ++callers;
+      }
+      last = name;
     }
   }
-  return innermost.empty() ? "(no call stack)" : innermost;
+  return !site.empty() ? site : innermost.empty() ? "(no call stack)" : innermost;
 }
 
 }  // namespace fracgpu::tools::report
