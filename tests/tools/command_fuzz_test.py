@@ -78,7 +78,7 @@ def command_line(chance, lines):
     if chance.random() < 0.05:
         words.insert(0, value())
         path = ("?",)
-    if path == ("run",) and chance.random() < 0.8:
+    if path in (("run",), ("record",), ("advise",)) and chance.random() < 0.8:
         words += ([b"--"] if chance.random() < 0.7 else []) + chance.choice(COMMANDS)
     if chance.random() < 0.1:
         words.insert(chance.randrange(len(words) + 1), value())
@@ -117,7 +117,7 @@ def judge(path, words, status, out, err, where):
     if status is None:
         return
     assert status >= 0, f"signal {-status}: {where}"
-    run = words[:1] == [b"run"]
+    run = words[:1] in ([b"run"], [b"record"])
     allowed = {0, 1, 2, 3, 75, 125, 126, 127} if run or path == ("?",) else {0, 1, 2}
     assert status in allowed, f"status {status}: {where}"
     shown = err.decode("utf-8", "replace")
