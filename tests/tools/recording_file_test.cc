@@ -340,8 +340,7 @@ TEST_F(RecordingFileTest, IsReportedInSeconds) {
                      static_cast<unsigned long long>(analysis.events), taken.count(),
                      use.ru_maxrss / 1024);
               fflush(stdout);
-              const long most = campaign == nullptr ? 256 : 1024;
-              return analysis.events == events && use.ru_maxrss / 1024 < most ? 0 : 1;
+              return analysis.events == events && use.ru_maxrss / 1024 < 1024 ? 0 : 1;
             }),
             0);
 }
