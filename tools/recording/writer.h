@@ -12,13 +12,14 @@ namespace fracgpu::recording {
 // to do) when the file cannot be written; what was written until then stays readable.
 class Writer {
  public:
-  // A file that is there is replaced only when it is a recording or empty, and `force` is not set.
+  // A file that is there is replaced only when it is a recording or empty, or when `force` is set.
   Writer(const std::string& path, const Header& header, bool force = false);
   ~Writer();  // without `finish` the file is one that was cut off
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Each returns the index by which events name it. Texts that are there already keep theirs.
+  // Each returns the index by which events name it. Texts, modules and stacks that are there already
+  // keep theirs. Where a table is full (format.h) it is kNone, and 0 for texts and stacks.
   uint32_t add_process(const ProcessInfo& process);
   uint32_t add_device(const DeviceInfo& device);
   uint32_t add_module(const ModuleInfo& module);
