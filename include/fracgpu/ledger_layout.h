@@ -28,7 +28,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 10;
+inline constexpr uint32_t kVersion = 11;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
@@ -168,8 +168,7 @@ struct Ledger {
   // Encoded: so many slots have memory, and so have their cells of each device that is used; a
   // multiple of kSlotsPerPage. Grows under the file's lock, before a slot of them is claimed.
   std::atomic<uint64_t> slots_backed;
-  // Not 0: somebody records the tenant (recording_ring.h), and changes it to say so. Libraries that
-  // know nothing of it leave it alone.
+  // Not 0: somebody records the tenant (recording_ring.h), and changes it to say so.
   std::atomic<uint64_t> recording;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
   // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
@@ -179,6 +178,9 @@ struct Ledger {
   // reads. `refused` outlives its processes.
   alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
   alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
+  // Units of each device that a recorder saw the tenant's processes need at most, without what
+  // their pools could have given back; 0: nobody recorded them. `fracgpu record` alone writes it.
+  alignas(64) std::atomic<uint64_t> needed[kMaxDevices];
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
@@ -193,6 +195,7 @@ static_assert(offsetof(Ledger, recording) == 112);
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, refusals) == 384);
 static_assert(offsetof(Ledger, refusal_number) == 4544);
+static_assert(offsetof(Ledger, needed) == 4608);
 static_assert(offsetof(Ledger, refused) == 8192);
 static_assert(offsetof(Ledger, devices) == 8192 + 256 * kMaxRefusals);
 static_assert(offsetof(Ledger, exports) == offsetof(Ledger, devices) + 128 * kMaxDevices);

@@ -248,6 +248,12 @@ def test_a_running_tenant_can_be_recorded():
         assert told.of(LEVEL)[0]["kind"] == OVERHEAD and told.of(LEVEL)[0]["taken"] > 0, "its context"
         # The chunk of the small allocation is known by its users.
         assert told.taken()[-1] == ledger_says(m) == told.of(LEVEL)[0]["taken"] + 32 * MIB, told.taken()
+        # What was learnt stays with the tenant.
+        device, = json.loads(m.fracgpu("status", "--json", m.tenant("busy"))[1])["tenants"][0]["devices"]
+        assert device["needed_bytes"] == max(told.taken()), (device, told.taken())
+        assert "needed 5" in m.fracgpu("status", m.tenant("busy"))[1]
+        page = m.fracgpu("metrics")[1]
+        assert f"fracgpu_tenant_needed_bytes{{" in page and str(device["needed_bytes"]) in page, page
         # And once more, by another one.
         recorder = m.start("record", "--attach", m.tenant("busy"), "--force", "--output", path)
         assert "recording tenant" in recorder.stderr.readline()

@@ -72,6 +72,8 @@ void Page::tenant(const GpuState& gpu, const TenantOnGpu& tenant) {
     facts += fmt::format(", claims {}", fraction_text(tenant.claimed_eighths));
   }
   if (tenant.use) facts += fmt::format(", peak {}", bytes(tenant.use->peak));
+  if (tenant.use && tenant.use->needed)
+    facts += fmt::format(", needed {} at most", bytes(*tenant.use->needed));
   if (tenant.use && tenant.use->refusals.total() > 0) {
     facts += fmt::format(", {} refused", tenant.use->refusals.total());
   }

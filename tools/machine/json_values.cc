@@ -10,6 +10,7 @@ Json json_of(const DeviceUse& device) {
       {"physical_bytes", device.physical},
       {"used_bytes", device.used},
       {"peak_bytes", device.peak},
+      {"needed_bytes", or_null(device.needed)},
       {"refusals", device.refusals.total()},
       {"refusals_by_reason", json_of(device.refusals)},
       {"damaged", device.damaged},

@@ -353,6 +353,8 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
   layout::for_each_device(*ledger, [&](uint32_t row) {
     tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
+    if (const uint64_t needed = ledger->needed[row].load(std::memory_order_relaxed); needed != 0)
+      tenant.devices.back().needed = to_bytes(needed);
   });
   tenant.refusals_elsewhere = read_counts(ledger->refusals[layout::kMaxDevices]);
   if (parts.any_refused()) tenant.refused = read_refusals(*ledger, host_pids);

@@ -57,6 +57,7 @@ struct DeviceUse {
   uint64_t physical = 0;
   uint64_t used = 0;  // by the living, and what the dead exported
   uint64_t peak = 0;
+  std::optional<uint64_t> needed{};  // at most, by a recorder; none: nobody recorded it
   RefusalCounts refusals;
   bool damaged =
       false;  // something else wrote into the ledger: nothing is granted, amounts are off

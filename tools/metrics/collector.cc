@@ -62,6 +62,9 @@ struct Families {
               "exported."};
   Family peak{"fracgpu_tenant_peak_bytes", kGauge,
               "The most that a tenant held on a GPU, as sampled when leases grew."};
+  Family needed{"fracgpu_tenant_needed_bytes", kGauge,
+                "The most that a tenant needed of a GPU while it was recorded, without what its "
+                "pools could have given back; none where nobody recorded it."};
   Family refusals{"fracgpu_tenant_refusals_total", kCounter,
                   "Requests for memory of a GPU that were refused to a tenant, by reason."};
   Family damaged{"fracgpu_tenant_ledger_damaged", kGauge,
@@ -100,6 +103,7 @@ struct Families {
                                  &cap,
                                  &used,
                                  &peak,
+                                 &needed,
                                  &refusals,
                                  &damaged,
                                  &processes,
@@ -147,6 +151,7 @@ void add_device(const DeviceUse& device, const Labels& labels, bool with_process
   if (device.cap) families.cap.add(labels, *device.cap);
   families.used.add(labels, device.used);
   families.peak.add(labels, device.peak);
+  if (device.needed) families.needed.add(labels, *device.needed);
   add_refusals(device.refusals, labels, families);
   families.damaged.add(labels, uint64_t{device.damaged});
   uint64_t alive = 0, exported = 0, importers = 0;

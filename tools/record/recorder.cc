@@ -52,7 +52,8 @@ uid_t owner_of(const std::string& tenant) {
 
 struct TenantRecorder::State {
   State(const std::string& tenant, const RecordingOptions& options)
-      : ledger(ledger_path(tenant)),
+      : tenant(tenant),
+        ledger(ledger_path(tenant)),
         began_ns(clock_ns(CLOCK_MONOTONIC)),
         writer(options.output, header_of(options), options.force),
         rings(tenant, static_cast<uint32_t>(options.frames), owner_of(tenant)),
@@ -62,6 +63,9 @@ struct TenantRecorder::State {
   void take();
   void look_for_dead(bool all);
   bool is_alive(uint32_t slot) const;
+  void publish_needed() const;
+
+  const std::string tenant;
 
   const std::string ledger;
   const uint64_t began_ns;
@@ -95,12 +99,32 @@ void TenantRecorder::State::look_for_dead(bool all) {
   idle.store(tracker.living().empty(), std::memory_order_relaxed);
 }
 
+// Where the tenant's ledger is there: for `fracgpu status` and `fracgpu metrics`.
+void TenantRecorder::State::publish_needed() const {
+  const std::map<std::string, uint64_t> needed = tracker.needed();
+  LedgerFile file;
+  Message ignored;
+  if (needed.empty() || file.open_existing(tenant.c_str(), LedgerFile::Access::write, ignored) !=
+                            LedgerFile::Result::ok) {
+    return;
+  }
+  layout::Ledger& shown = *file.map();
+  layout::for_each_device(shown, [&](uint32_t device) {
+    const char* const key = shown.devices[device].key;
+    const auto found = needed.find(std::string(key, strnlen(key, layout::kNameBytes)));
+    if (found == needed.end()) return;
+    const uint64_t units = layout::units_for(found->second);
+    if (units > shown.needed[device].load(std::memory_order_relaxed))
+      shown.needed[device].store(units, std::memory_order_relaxed);
+  });
+}
+
 // A ring has room for 16 ms of calls that take 1 us each. What is lost if this process is killed is
 // what it has not flushed.
 void TenantRecorder::State::run() {
   constexpr long kPause_ms = 2;
-  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20;
-  uint64_t flush_at = 0, dead_at = 0;
+  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20, kPublishInterval_ms = 1000;
+  uint64_t flush_at = 0, dead_at = 0, publish_at = 0;
   try {
     while (!stop.load(std::memory_order_acquire)) {
       take();
@@ -113,10 +137,15 @@ void TenantRecorder::State::run() {
         writer.flush();
         flush_at = now + kFlushInterval_ms;
       }
+      if (now >= publish_at) {
+        publish_needed();
+        publish_at = now + kPublishInterval_ms;
+      }
       sleep_ms(kPause_ms);
     }
     take();
     look_for_dead(false);
+    publish_needed();
     writer.finish();
   } catch (const std::exception& error) {
     failure = error.what();

@@ -236,8 +236,20 @@ std::vector<uint32_t> Tracker::living() const {
 void Tracker::write() {
   std::stable_sort(batch_.begin(), batch_.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
-  for (const Event& event : batch_) writer_.add(event);
+  for (const Event& event : batch_) {
+    meter_.apply(event);
+    writer_.add(event);
+  }
   batch_.clear();
+}
+
+std::map<std::string, uint64_t> Tracker::needed() const {
+  std::map<std::string, uint64_t> needed;
+  for (const auto& [key, number] : devices_) {
+    const auto peak = meter_.peaks().find(number);
+    if (peak != meter_.peaks().end()) needed[key] = peak->second;
+  }
+  return needed;
 }
 
 void Tracker::add_text(uint32_t slot, const Record& record) {

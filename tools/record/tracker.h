@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fracgpu/recording_ring.h"
+#include "tools/record/needed_meter.h"
 #include "tools/recording/writer.h"
 
 namespace fracgpu::tools {
@@ -32,6 +33,9 @@ class Tracker {
 
   // Writes what was added since the last time, by time.
   void write();
+
+  // The most that was needed of each device so far, in bytes, by its key.
+  std::map<std::string, uint64_t> needed() const;
 
   uint64_t events() const { return events_; }
   uint64_t dropped() const { return dropped_; }
@@ -59,6 +63,7 @@ class Tracker {
   std::map<uint32_t, std::string> first_texts_;  // parts of texts, where a slot has no process yet
   std::map<std::string, uint32_t> modules_, devices_;
   std::unordered_map<std::string, uint32_t> stacks_;  // by their frames, as bytes
+  NeededMeter meter_;
   std::vector<recording::Event> batch_;
   uint64_t events_ = 0, dropped_ = 0;
   size_t process_count_ = 0;
