@@ -42,6 +42,8 @@ tests="$tests groff-base mandoc zsh fish libcap2-bin"
 tests="$tests debian-archive-keyring debootstrap buildah podman runc musl rpm"
 # What makes the keys of a Kubernetes API server, unpacks its archive, and gives its node a network of its own.
 tests="$tests openssl zstd iproute2"
+# A browser, for the page of a report.
+tests="$tests chromium"
 # What looks at every access to memory.
 tests="$tests valgrind"
 

@@ -22,6 +22,12 @@ void for_each_range(Dwarf_Die& die, Visit visit) {
   }
 }
 
+// The next one beside it. Damaged information may lead back, and round and round.
+bool go_on(Dwarf_Die& die) {
+  const void* const before = die.addr;
+  return dwarf_siblingof(&die, &die) == 0 && die.addr > before;
+}
+
 template <typename Item>
 void sort_by_address(std::vector<Item>& items) {
   std::stable_sort(items.begin(), items.end(),
@@ -69,14 +75,14 @@ std::vector<Dwarf_Die> inlined_at(Dwarf_Die function, uint64_t address) {
   Dwarf_Die die = function;
   for (int depth = 0; depth < kDeepest && found.size() < kMostInlined; ++depth) {
     Dwarf_Die child;
-    int rest = dwarf_child(&die, &child);
-    for (; rest == 0; rest = dwarf_siblingof(&child, &child)) {
+    bool any = dwarf_child(&die, &child) == 0;
+    for (; any; any = go_on(child)) {
       const int tag = dwarf_tag(&child);
       const bool holds_code = tag == DW_TAG_inlined_subroutine || tag == DW_TAG_lexical_block ||
                               tag == DW_TAG_try_block || tag == DW_TAG_catch_block;
       if (holds_code && dwarf_haspc(&child, address) == 1) break;
     }
-    if (rest != 0) break;
+    if (!any) break;
     if (dwarf_tag(&child) == DW_TAG_inlined_subroutine) found.push_back(child);
     die = child;
   }
@@ -135,7 +141,7 @@ void DebugLines::list_functions(Dwarf_Die& parent, int depth, std::vector<Functi
       default:
         break;
     }
-  } while (dwarf_siblingof(&child, &child) == 0);
+  } while (go_on(child));
 }
 
 DebugLines::Unit* DebugLines::unit_at(uint64_t address) {

@@ -133,8 +133,10 @@ bool Symbolizer::start() {
     if (getppid() != parent) _exit(1);
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
+#ifndef __SANITIZE_ADDRESS__  // which reserves terabytes
     const rlimit enough = {kMostMemory, kMostMemory};
     setrlimit(RLIMIT_DATA, &enough);
+#endif
     close(ends[0]);
     // Its end is told by the caller, where it matters to anybody.
     const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);

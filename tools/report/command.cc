@@ -11,12 +11,15 @@
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
+#include "tools/cli/replace_file.h"
 #include "tools/recording/reader.h"
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
 #include "tools/report/collapsed.h"
 #include "tools/report/comparison.h"
 #include "tools/report/json.h"
+#include "tools/report/page.h"
+#include "tools/report/page_file.h"
 #include "tools/report/perfetto.h"
 #include "tools/report/text.h"
 
@@ -30,6 +33,8 @@ constexpr const char* kExamples = R"(Examples:
                                              who allocates the most, pools, refusals
   fracgpu report train.rec --device 0 --process python --top 30
   fracgpu report before.rec after.rec        what is different in the second recording
+  fracgpu report train.rec --html train.html     the same as a page for any browser, with a timeline
+                                                 and flame graphs
   fracgpu report train.rec --format perfetto > train.json        for https://ui.perfetto.dev
   fracgpu report train.rec --format collapsed --of leaks | flamegraph.pl > leaks.svg
   fracgpu report train.rec --json | jq '.devices[] | {name, taken, needed}'
@@ -40,7 +45,7 @@ Exit status: 0 told; 1 there is no such recording, or it was cut off or is damag
 that is told; 2 wrong usage.)";
 
 struct ReportOptions {
-  std::string file, other;
+  std::string file, other, html;
   report::Choice choice;
   std::vector<std::string> symbols;
   std::string format = "text", of = "peak";
@@ -84,6 +89,7 @@ int tell(ReportOptions& options) {
         fmt::format("two recordings are compared as text or json, and not as {}; name one file",
                     options.format));
   }
+  if (!options.html.empty()) report::judge_page_file(options.html);
   if (options.format == "perfetto") options.choice.points = report::kTracePoints;
   const Analysis analysis = analysis_of(options.file, options.choice);
   bool whole = analysis.damage.empty();
@@ -92,6 +98,9 @@ int tell(ReportOptions& options) {
     print(compared(analysis, other, options));
     if (!other.damage.empty()) complain(other.damage);
     whole = whole && other.damage.empty();
+  } else if (!options.html.empty()) {
+    recording::Symbols symbols(options.symbols);
+    replace_file(options.html, report::page(analysis, symbols));
   } else {
     print(told(analysis, options));
   }
@@ -105,7 +114,8 @@ void add_report_command(Command program) {
   const auto options = std::make_shared<ReportOptions>();
   Command command = program.add_subcommand("report", "Tell what a recording of GPU memory says");
   command.add_option("FILE", options->file, "What fracgpu record has written").required();
-  command.add_option("OTHER", options->other, "A second recording, to be compared with it");
+  const Option other =
+      command.add_option("OTHER", options->other, "A second recording, to be compared with it");
   command.add_option("--device", options->choice.device,
                      "This GPU alone: its number, or its UUID or the beginning of it");
   command.add_option("--process", options->choice.process,
@@ -120,8 +130,16 @@ void add_report_command(Command program) {
       .add_option("--of", options->of,
                   "What collapsed stacks are of: peak (as it is without), leaks or allocated")
       .one_of({"peak", "leaks", "allocated"});
-  command.add_flag("--json", options->json, "As --format json; amounts are in bytes")
-      .excludes(format);
+  const Option json =
+      command.add_flag("--json", options->json, "As --format json; amounts are in bytes")
+          .excludes(format);
+  command
+      .add_option("--html", options->html,
+                  "Write a page into this file instead, which needs no network: a timeline, flame "
+                  "graphs, tables")
+      .excludes(format)
+      .excludes(json)
+      .excludes(other);
   command
       .add_option("--symbols", options->symbols,
                   "A folder to look for programs and libraries in, as those of another machine")

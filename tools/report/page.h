@@ -1,0 +1,14 @@
+// The report as one HTML file, for a browser without a network: the recording's data, and what
+// draws them (the files of page/, which the command carries).
+#pragma once
+
+#include <string>
+
+#include "tools/recording/symbols.h"
+#include "tools/report/analysis.h"
+
+namespace fracgpu::tools::report {
+
+std::string page(const Analysis& analysis, recording::Symbols& symbols);
+
+}  // namespace fracgpu::tools::report

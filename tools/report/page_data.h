@@ -1,0 +1,13 @@
+// What a page draws, as the JSON that page/*.js reads. Long lists keep what is largest and add up
+// the rest, so that a page of any recording opens in a browser.
+#pragma once
+
+#include "tools/cli/json.h"
+#include "tools/recording/symbols.h"
+#include "tools/report/analysis.h"
+
+namespace fracgpu::tools::report {
+
+Json page_data(const Analysis& analysis, recording::Symbols& symbols);
+
+}  // namespace fracgpu::tools::report
