@@ -11,16 +11,37 @@ enum Mode : uint64_t {
   kAgain = 2,   // of an allocation: that which its slot had before
   kOfSlot = 3,  // of a release: in the column of slots, and all else with it
 };
-// Of a code the low byte is that of the shape, then comes the mode, then the rest of the shape.
-constexpr uint64_t code_of(uint64_t shape, uint64_t mode) {
-  return (shape >> 8) << 10 | mode << 8 | (shape & 0xff);
+// Of a code the low byte is that of the shape, then come the mode and whether a size is told, then
+// the rest of the shape.
+constexpr uint64_t code_of(uint64_t shape, bool size_told, uint64_t mode) {
+  return (shape >> 8) << 11 | (size_told ? 1U : 0U) << 10 | mode << 8 | (shape & 0xff);
 }
 constexpr uint64_t shape_in(uint64_t code) {
-  return (code >> 10) << 8 | (code & 0xff);
+  return (code >> 11) << 8 | (code & 0xff);
+}
+constexpr bool size_told_in(uint64_t code) {
+  return (code >> 10 & 1) != 0;
 }
 constexpr Mode mode_in(uint64_t code) {
   return static_cast<Mode>(code >> 8 & 3);
 }
+
+// How `taken` follows from `bytes`.
+enum Rule : uint8_t { kSame = 0, kUnits = 1, kPages = 2, kNothing = 3, kOther = 4 };
+
+constexpr uint64_t taken_by(Rule rule, uint64_t bytes) {
+  switch (rule) {
+    case kUnits:
+      return (bytes + 511) / 512 * 512;
+    case kPages:
+      return (bytes + (2 << 20) - 1) >> 21 << 21;
+    case kNothing:
+      return 0;
+    default:
+      return bytes;
+  }
+}
+
 // The shape is a new one; others are told as one above their number.
 constexpr uint64_t kNewShape = 0;
 
@@ -40,12 +61,9 @@ void leave_out_memory(Event& shape) {
   shape.kind = none.kind;
   shape.device = none.device;
   shape.stack = none.stack;
-  shape.bytes = none.bytes;
-  shape.taken = none.taken;
   shape.owner = none.owner;
 }
 
-// `taken` is `bytes`, rounded up, and `device` and the like hardly ever kNone.
 void encode_shape(const Event& shape, Encoder& out) {
   out.number(static_cast<uint64_t>(shape.type));
   out.number(static_cast<uint64_t>(shape.kind));
@@ -55,8 +73,6 @@ void encode_shape(const Event& shape, Encoder& out) {
   out.number(shape.thread);
   out.number(shape.api);
   out.number(shape.stack);
-  out.number(shape.bytes);
-  out.difference(shape.taken - shape.bytes);
   out.number(shape.owner);
   out.number(shape.held);
   out.number(shape.cap);
@@ -74,8 +90,6 @@ Event decode_shape(Decoder& in, const TableSizes& sizes) {
   shape.thread = static_cast<uint32_t>(in.number_below(uint64_t{1} << 32));
   shape.api = static_cast<uint32_t>(in.number_below(sizes.texts));
   shape.stack = static_cast<uint32_t>(in.number_below(sizes.stacks));
-  shape.bytes = in.number();
-  shape.taken = shape.bytes + in.difference();
   shape.owner = in.number();
   shape.held = in.number();
   shape.cap = in.number();
@@ -125,8 +139,7 @@ size_t EventEncoder::Hash::operator()(const Event& shape) const {
                   static_cast<uint64_t>(shape.reason) << 16;
   hash = mixed(hash, static_cast<uint64_t>(shape.process) << 32 | shape.device);
   hash = mixed(hash, static_cast<uint64_t>(shape.thread) << 32 | shape.api);
-  hash = mixed(hash, static_cast<uint64_t>(shape.stack) << 32 ^ shape.bytes);
-  hash = mixed(hash, shape.taken);
+  hash = mixed(hash, shape.stack);
   hash = mixed(hash, shape.owner);
   return mixed(hash, shape.held ^ shape.cap << 1);
 }
@@ -135,18 +148,33 @@ size_t EventEncoder::PlaceHash::operator()(const Place& place) const {
   return mixed(place.process, place.address);
 }
 
-uint64_t EventEncoder::shape_of(const Event& shape, EncodedColumns& columns) {
+uint32_t EventEncoder::shape_of(const Event& shape, EncodedColumns& columns, uint64_t& told) {
   const auto [known, is_new] = numbers_.try_emplace(shape, next_shape_);
-  if (!is_new) return known->second + 1;
+  told = is_new ? kNewShape : known->second + 1;
+  if (!is_new) return known->second;
   encode_shape(shape, columns.shapes);
-  if (next_shape_ == shapes_.size()) {
-    shapes_.push_back(shape);
+  const uint32_t number = next_shape_;
+  if (number == shapes_.size()) {
+    shapes_.emplace_back();
   } else {
-    numbers_.erase(shapes_[next_shape_]);
-    shapes_[next_shape_] = shape;
+    numbers_.erase(shapes_[number].event);
   }
+  shapes_[number] = {shape};
   next_shape_ = (next_shape_ + 1) % kShapes;
-  return kNewShape;
+  return number;
+}
+
+// Whether it is another one than that of the last event of its shape.
+bool EventEncoder::tell_size(const Event& event, Shape& shape, EncodedColumns& columns) {
+  if (event.bytes == shape.bytes && event.taken == shape.taken) return false;
+  shape.bytes = event.bytes;
+  shape.taken = event.taken;
+  uint8_t rule = kSame;
+  while (rule < kOther && taken_by(static_cast<Rule>(rule), event.bytes) != event.taken) ++rule;
+  columns.rules.byte(rule);
+  columns.sizes.number(event.bytes);
+  if (rule == kOther) columns.sizes.number(event.taken);
+  return true;
 }
 
 uint32_t EventEncoder::take_slot(const Event& event) {
@@ -157,21 +185,22 @@ uint32_t EventEncoder::take_slot(const Event& event) {
 }
 
 void EventEncoder::add(const Event& event, EncodedColumns& columns) {
-  Event shape = event;
-  shape.time_ns = 0;
-  shape.address = 0;
+  Event common = event;
+  common.time_ns = common.address = common.bytes = common.taken = 0;
   uint64_t mode = event.address == 0 ? kNull : kTold;
   if (event.type == EventType::released) {
     const auto found = living_.find({event.address, event.process});
     if (found != living_.end() && same_memory(slots_[found->second], event)) {
       mode = kOfSlot;
-      leave_out_memory(shape);
+      leave_out_memory(common);
       columns.slots.number(found->second);
       slots_.release(found->second);
       living_.erase(found);
     }
   }
-  const uint64_t told = shape_of(shape, columns);
+  uint64_t told = kNewShape;
+  Shape& shape = shapes_[shape_of(common, columns, told)];
+  const bool size_told = mode != kOfSlot && tell_size(event, shape, columns);
   if (event.type == EventType::allocated) {
     Slots::Slot& slot = slots_[take_slot(event)];
     if (event.address != 0 && slot.address == event.address) mode = kAgain;
@@ -181,7 +210,7 @@ void EventEncoder::add(const Event& event, EncodedColumns& columns) {
     columns.addresses.number(zigzag(event.address - last_address_));
     last_address_ = event.address;
   }
-  columns.codes.number(code_of(told, mode));
+  columns.codes.number(code_of(told, size_told, mode));
   columns.times.number(zigzag(event.time_ns - last_time_));
   last_time_ = event.time_ns;
 }
@@ -192,7 +221,7 @@ void EventDecoder::open(const DecodedColumns& columns, const TableSizes& sizes) 
 }
 
 void EventDecoder::add_shape() {
-  const Event shape = decode_shape(columns_.shapes, *sizes_);
+  const Shape shape{decode_shape(columns_.shapes, *sizes_)};
   if (next_shape_ == shapes_.size()) {
     shapes_.push_back(shape);
   } else {
@@ -200,17 +229,29 @@ void EventDecoder::add_shape() {
   }
 }
 
+void EventDecoder::read_size(Shape& shape) {
+  const uint8_t rule = columns_.rules.byte();
+  if (rule > kOther) throw Damage("a size of an unknown kind");
+  shape.bytes = columns_.sizes.number();
+  shape.taken =
+      rule == kOther ? columns_.sizes.number() : taken_by(static_cast<Rule>(rule), shape.bytes);
+}
+
 void EventDecoder::next(Event& event) {
   const uint64_t code = columns_.codes.number();
-  uint64_t shape = shape_in(code);
-  if (shape == kNewShape) {
+  uint64_t number = shape_in(code);
+  if (number == kNewShape) {
     add_shape();
-    shape = next_shape_;
+    number = next_shape_;
     next_shape_ = (next_shape_ + 1) % kShapes;
-  } else if (--shape >= shapes_.size()) {
+  } else if (--number >= shapes_.size()) {
     throw Damage("an event that names what is not there");
   }
-  event = shapes_[shape];
+  Shape& shape = shapes_[number];
+  if (size_told_in(code)) read_size(shape);
+  event = shape.event;
+  event.bytes = shape.bytes;
+  event.taken = shape.taken;
   event.time_ns = last_time_ += from_zigzag(columns_.times.number());
   const Mode mode = mode_in(code);
   if (mode == kTold) event.address = last_address_ += from_zigzag(columns_.addresses.number());
@@ -220,12 +261,12 @@ void EventDecoder::next(Event& event) {
     slot.address = event.address;
   }
   if (mode == kOfSlot) {
-    const uint64_t number = columns_.slots.number();
-    if (number >= slots_.size() || !slots_[static_cast<uint32_t>(number)].lives ||
+    const uint64_t told = columns_.slots.number();
+    if (told >= slots_.size() || !slots_[static_cast<uint32_t>(told)].lives ||
         event.type != EventType::released) {
       throw Damage("a release of nothing");
     }
-    const Slots::Slot& slot = slots_[static_cast<uint32_t>(number)];
+    const Slots::Slot& slot = slots_[static_cast<uint32_t>(told)];
     event.address = slot.address;
     event.bytes = slot.bytes;
     event.taken = slot.taken;
@@ -233,13 +274,14 @@ void EventDecoder::next(Event& event) {
     event.device = slot.device;
     event.stack = slot.stack;
     event.kind = slot.kind;
-    slots_.release(static_cast<uint32_t>(number));
+    slots_.release(static_cast<uint32_t>(told));
   }
 }
 
 bool EventDecoder::at_end() const {
   return columns_.shapes.at_end() && columns_.codes.at_end() && columns_.times.at_end() &&
-         columns_.addresses.at_end() && columns_.slots.at_end();
+         columns_.rules.at_end() && columns_.sizes.at_end() && columns_.addresses.at_end() &&
+         columns_.slots.at_end();
 }
 
 }  // namespace fracgpu::recording

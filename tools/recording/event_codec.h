@@ -49,17 +49,23 @@ class Slots {
 
 template <typename Whole, typename Split>
 struct Columns {
-  Whole shapes{};
-  Split codes{}, times{}, addresses{}, slots{};
+  Whole shapes{}, rules{};
+  Split codes{}, times{}, sizes{}, addresses{}, slots{};
 
   // In the order of the file.
-  std::array<Whole*, 9> all() {
-    return {&shapes,         &codes.high,    &codes.low,  &times.high, &times.low,
-            &addresses.high, &addresses.low, &slots.high, &slots.low};
+  std::array<Whole*, 12> all() {
+    return {&shapes,     &codes.high, &codes.low,      &times.high,    &times.low,  &rules,
+            &sizes.high, &sizes.low,  &addresses.high, &addresses.low, &slots.high, &slots.low};
   }
 };
 using EncodedColumns = Columns<Encoder, SplitEncoder>;
 using DecodedColumns = Columns<Decoder, SplitDecoder>;
+
+// What events have in common, and the size that the last one of them had.
+struct Shape {
+  Event event{};
+  uint64_t bytes = 0, taken = 0;
+};
 
 class EventEncoder {
  public:
@@ -79,11 +85,11 @@ class EventEncoder {
   };
 
   uint32_t take_slot(const Event& event);
-  // As a code tells it.
-  uint64_t shape_of(const Event& shape, EncodedColumns& columns);
+  uint32_t shape_of(const Event& shape, EncodedColumns& columns, uint64_t& told);
+  bool tell_size(const Event& event, Shape& shape, EncodedColumns& columns);
 
   std::unordered_map<Event, uint32_t, Hash> numbers_;
-  std::vector<Event> shapes_;
+  std::vector<Shape> shapes_;
   uint32_t next_shape_ = 0;
   std::unordered_map<Place, uint32_t, PlaceHash> living_;
   Slots slots_;
@@ -101,10 +107,11 @@ class EventDecoder {
 
  private:
   void add_shape();
+  void read_size(Shape& shape);
 
   DecodedColumns columns_;
   const TableSizes* sizes_ = nullptr;
-  std::vector<Event> shapes_;
+  std::vector<Shape> shapes_;
   uint32_t next_shape_ = 0;
   Slots slots_;
   uint64_t last_time_ = 0, last_address_ = 0;

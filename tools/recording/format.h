@@ -18,10 +18,11 @@
 //   gives
 //               the address and all that an allocation and its release have in common
 //
-// Columns of events are two each, but for shapes: one has the low bytes of the numbers, the other
-// what is above them as varints (varint.h), in zigzag where it may be negative. Shapes and slots go
-// on from chunk to chunk (event_codec.h), so a recording is read from its beginning, and what lies
-// behind damage is lost. Chunks are small, and nothing in one is trusted before it is checked.
+// Columns of events are two each, but for shapes and rules: one has the low bytes of the numbers,
+// the other what is above them as varints (varint.h), in zigzag where it may be negative. Shapes
+// and slots go on from chunk to chunk (event_codec.h), so a recording is read from its beginning,
+// and what lies behind damage is lost. Chunks are small, and nothing in one is trusted before it is
+// checked.
 #pragma once
 
 #include <cstddef>

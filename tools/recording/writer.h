@@ -18,8 +18,8 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Each returns the index by which events name it. Texts, modules and stacks that are there already
-  // keep theirs. Where a table is full (format.h) it is kNone, and 0 for texts and stacks.
+  // Each returns the index by which events name it. Texts, modules and stacks that are there
+  // already keep theirs. Where a table is full (format.h) it is kNone, and 0 for texts and stacks.
   uint32_t add_process(const ProcessInfo& process);
   uint32_t add_device(const DeviceInfo& device);
   uint32_t add_module(const ModuleInfo& module);

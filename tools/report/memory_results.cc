@@ -8,8 +8,6 @@
 namespace fracgpu::tools::report {
 namespace {
 
-using recording::kNone;
-
 // The rest is told without call stacks, so that many moments of a large program stay small.
 constexpr size_t kMostParts = 4096;
 

@@ -9,7 +9,6 @@
 namespace fracgpu::tools::report {
 namespace {
 
-using recording::kNone;
 using recording::MemoryKind;
 using recording::Place;
 using recording::Symbols;
