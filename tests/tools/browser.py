@@ -2,9 +2,12 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
+
+PATIENCE_S = 60  # for what never comes
 
 
 def find():
@@ -54,6 +57,7 @@ class Browser:
 
     def receive(self):
         while b"\0" not in self.buffer:
+            assert select.select([self.out], [], [], PATIENCE_S)[0], "the browser says nothing any more"
             chunk = os.read(self.out, 1 << 20)
             assert chunk, "the browser has ended"
             self.buffer += chunk
@@ -66,21 +70,28 @@ class Browser:
             self.messages.append(json.dumps(about["args"])[:2000])
         elif method == "Log.entryAdded":
             self.messages.append(about["entry"]["text"])
+        elif method == "Page.javascriptDialogOpening":
+            self.messages.append("a dialog: " + about["message"])
+            self.send("Page.handleJavaScriptDialog", accept=True)
         elif method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
         if method:
             self.events.append(method)
         return message
 
-    def call(self, method, **params):
+    def send(self, method, **params):
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
             message["sessionId"] = self.session
         os.write(self.into, json.dumps(message).encode() + b"\0")
+        return self.number
+
+    def call(self, method, **params):
+        number = self.send(method, **params)
         while True:
             answer = self.receive()
-            if answer.get("id") == self.number:
+            if answer.get("id") == number:
                 assert "error" not in answer, (method, answer)
                 return answer["result"]
 

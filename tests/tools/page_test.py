@@ -91,6 +91,8 @@ def judge_summary(page, sums):
         "[...document.querySelectorAll('#legend tr')].map((row) => row.cells[2].innerText)") if " " in each]
     # All kinds, and the cap last.
     assert abs(sum(parts[:-1]) - peak) < (1 << 30) * 0.3, (parts, peak)
+    shown = page.text("body")
+    assert "undefined" not in shown and "NaN" not in shown, shown
     # The other GPU.
     page.browser.eval("(() => { const box = document.getElementById('device'); box.value = '1';"
                       " box.dispatchEvent(new Event('change')); })()")
@@ -295,6 +297,7 @@ def main():
         page = Page(folder)
         path, sums = page.make("sample")
         page.browser.open(path)
+        page.judge_silence()
         judge_summary(page, sums)
         judge_hostile_names(page)
         judge_timeline(page)
