@@ -4,6 +4,7 @@
 // addr2line turns into a source line where there is debugging information.
 #include "shim/base/call_stack.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "shim/base/elf.h"
 #include "shim/base/frame_rules.h"
 #include "shim/base/report.h"
+#include "shim/base/small_file.h"
 
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
@@ -99,13 +101,36 @@ static FrameRule find_rule(uint64_t address, FrameRules& rules) {
   return rule;
 }
 
+// Behind the last frame that the calling thread can have: rules that are wrong, as some code of
+// assembly has them, must not lead out of its stack. glibc keeps a thread's own data above its
+// stack; that of the first thread ends where the kernel began it. Of any other stack nothing is
+// known but that it is no larger than most.
+static uint64_t end_of_stack(uint64_t rsp) {
+  constexpr uint64_t kLargestStack = 64u << 20;
+  static constinit std::atomic<uint64_t> first_thread{0};
+  uint64_t first = first_thread.load(std::memory_order_relaxed);
+  if (first == 0) {
+    char text[1024];
+    first = 1;
+    if (read_small_file("/proc/self/stat", text, sizeof text) > 0) {
+      const char* at = strrchr(text, ')');
+      // startstack is field 28, and behind the name comes field 3.
+      for (int field = 2; at != nullptr && field < 28; ++field) at = strchr(at + 1, ' ');
+      if (at != nullptr) first = strtoull(at + 1, nullptr, 10);
+    }
+    first_thread.store(first, std::memory_order_relaxed);
+  }
+  const auto own = reinterpret_cast<uint64_t>(__builtin_thread_pointer());
+  if (first > rsp && first - rsp <= kLargestStack) return first;
+  return own > rsp && own - rsp <= kLargestStack ? own : rsp + kLargestStack;
+}
+
 // The same by rules. -1 where one of them is too complex.
 [[gnu::noinline]] static int walk_by_rules(uint64_t* frames, unsigned most, FrameRules& rules) {
-  // No frame is larger: what looks so is no frame.
-  constexpr uint64_t kLargestFrame = 64u << 20;
   const auto* const own_frame = static_cast<const uint64_t*>(__builtin_frame_address(0));
   uint64_t rbp = own_frame[0], address = own_frame[1];
-  uint64_t rsp = reinterpret_cast<uint64_t>(own_frame + 2);
+  auto rsp = reinterpret_cast<uint64_t>(own_frame + 2);
+  const uint64_t end = end_of_stack(rsp);
   unsigned count = 0;
   for (unsigned steps = 0; steps < most + kOwnFrames && count < most && address != 0; ++steps) {
     if (!is_own(address)) frames[count++] = address;
@@ -114,7 +139,7 @@ static FrameRule find_rule(uint64_t address, FrameRules& rules) {
     if (rule.form == FrameRule::Form::none) break;
     const uint64_t base = rule.form == FrameRule::Form::by_rsp ? rsp : rbp;
     const uint64_t cfa = base + static_cast<uint64_t>(int64_t{rule.cfa_offset});
-    if (cfa <= rsp || cfa - rsp > kLargestFrame || cfa % 8 != 0) break;
+    if (cfa <= rsp || cfa > end || cfa % 8 != 0) break;
     const auto* const words = reinterpret_cast<const uint64_t*>(cfa);
     if (rule.saves_rbp) {
       rbp =

@@ -18,6 +18,7 @@ from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, SHARE_CLIENT, Machine, main
 from made_ledger import ALLOCATIONS_IN_CELL, CELL_AT, SLOTS, live_in
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/metrics")
+NEEDED_AT = 4608  # of the first device; see include/fracgpu/ledger_layout.h
 PROMTOOL = sys.argv[2] if len(sys.argv) > 2 else ""
 SAMPLE = re.compile(r'([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
@@ -110,6 +111,10 @@ def test_what_is_told():
         until_ready(outside)
         waiter = m.start("run", "--count", "2", "--wait", "--tenant", m.tenant("w"), "--", "true")
         wait_until(lambda: metrics(m).of("fracgpu_launches_waiting") == [1], "a launch waits")
+        # As a recorder would say it, by the published layout.
+        with open(m.ledger("t"), "r+b") as file:
+            file.seek(NEEDED_AT)
+            file.write(struct.pack("<Q", 300 << 11))
         told = metrics(m)
         inner = int(dict(labels_of(told, "fracgpu_process_used_bytes", name))["pid"])
         contexts, used = held(m, inner)
@@ -124,6 +129,7 @@ def test_what_is_told():
         assert told.of("fracgpu_tenant_cap_bytes", **on) == [20 * GIB], told.samples
         assert told.of("fracgpu_tenant_used_bytes", **on) == [used], told.samples
         assert told.of("fracgpu_tenant_peak_bytes", **on)[0] >= used
+        assert told.of("fracgpu_tenant_needed_bytes", **on) == [300 << 20]
         assert told.of("fracgpu_tenant_refusals_total", reason="cap", **on) == [1]
         assert sum(told.of("fracgpu_tenant_refusals_total", tenant=name)) == 1
         assert told.of("fracgpu_tenant_claim_ratio", **on) == [0.5] and told.of("fracgpu_gpu_claimed_ratio") == [0.5]

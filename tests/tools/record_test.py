@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import threading
 import time
 
 from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, LIBRARY, Machine, Skipped, main, one_line, wait_until
@@ -137,6 +138,45 @@ def test_call_stacks_are_those_of_the_c_library():
             told.stack(event["stack"])[:3] for event in allocations]
         none, _, _ = record(m, STACKS, options=["--frames", "0"])
         assert {event["stack"] for event in none.of(ALLOCATED)} == {0}
+
+
+def test_code_that_is_made_at_run_time_is_named_by_perfs_file():
+    with Machine("a100-40gb") as m:
+        told, out, _ = record(m, STACKS, "jit")
+        os.unlink(f"/tmp/perf-{told.tables['processes'][0]['pid']}.map")
+        assert out.startswith("jit 0"), out
+        event, = told.of(ALLOCATED)
+        names = [told.tables["texts"][name] for _, _, name in told.tables["stacks"][event["stack"]]]
+        inner, outer = names.index("py::inner:/srv/train.py"), names.index("py::outer:/srv/train.py")
+        assert 0 < inner < outer < len(names) - 3, names
+        # And behind them the walk goes on, to the start of the program.
+        assert os.path.basename(told.stack(event["stack"])[-1]).startswith("recorded_client+")
+
+
+def test_a_storm_with_kills():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        # A phase is a few hundred calls, and then all stand still and a line is awaited.
+        one = f"{RANDOM} SEED 2 1000000 20 16 linear pools vmm"
+        children = " ".join(f"(yes go | (sh -c 'echo pid $$; exec {one.replace('SEED', str(i))}')) &" for i in range(6))
+        child = m.start("record", "--force", "--frames", "8", "--output", path, "--", "sh", "-c", f"{children} wait; true")
+        pids = []
+        while len(pids) < 6:
+            line = child.stdout.readline()
+            if line.startswith("pid"):
+                pids.append(int(line.split()[1]))
+        drain = threading.Thread(target=child.stdout.read)
+        drain.start()
+        for pid in pids:
+            before = os.path.getsize(path)
+            wait_until(lambda: os.path.getsize(path) > before + 4096, "they allocate")
+            os.kill(pid, signal.SIGKILL)
+        assert child.wait(60) == 0
+        drain.join()
+        told = Recording(path)
+        assert told.tables["damage"] == "" and len(told.tables["processes"]) == 6
+        assert [event["bytes"] for event in told.of(ENDED)] == [1] * 6, "each was killed"
+        assert told.taken()[-1] == 0 and (told.of(DROPPED) or min(told.taken()) >= 0)
 
 
 def test_refusals_and_caps():

@@ -64,7 +64,7 @@ class LedgerParts {
     }
     const layout::Header& header = ledger_->header;
     constexpr size_t kHead =
-        offsetof(layout::Ledger, refusal_number) + sizeof ledger_->refusal_number;
+        offsetof(layout::Ledger, needed) + sizeof ledger_->needed;
     const size_t size = read_bytes(file, 0, kHead);
     if (size < sizeof header || header.magic != layout::kMagic) {
       throw std::runtime_error(path + " is not a ledger, or was overwritten");

@@ -15,7 +15,8 @@
 namespace fracgpu::tools {
 
 JitNames::JitNames(uint32_t pid, uint32_t own_pid)
-    : path_(fmt::format("/proc/{}/root", pid) + fmt::format("/tmp/perf-{}.map", own_pid)) {}
+    : own_path_(fmt::format("/tmp/perf-{}.map", own_pid)),
+      path_(fmt::format("/proc/{}/root", pid) + own_path_) {}
 
 const JitNames::Function* JitNames::find(uint64_t address) const {
   const auto behind = functions_.upper_bound(address);
@@ -37,7 +38,10 @@ std::string JitNames::name_at(uint64_t address) {
 // such line is passed over, and no more is read than programs write.
 void JitNames::read_more() {
   constexpr uint64_t kMost = 64u << 20;
-  const Descriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  Descriptor file(open(path_.c_str(), kFlags));
+  // Of a process that has ended already its folders are not known any more: ours, then.
+  if (file.get() < 0) file = Descriptor(open(own_path_.c_str(), kFlags));
   struct stat status = {};
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   const uint64_t size = std::min(static_cast<uint64_t>(status.st_size), kMost);

@@ -26,7 +26,7 @@ class JitNames {
   const Function* find(uint64_t address) const;
   void read_more();
 
-  std::string path_;
+  std::string own_path_, path_;
   uint64_t read_ = 0;  // bytes of it
   std::map<uint64_t, Function> functions_;
 };
