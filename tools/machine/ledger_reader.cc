@@ -63,8 +63,7 @@ class LedgerParts {
       throw std::runtime_error(path + " is not a ledger: it is not a file");
     }
     const layout::Header& header = ledger_->header;
-    constexpr size_t kHead =
-        offsetof(layout::Ledger, needed) + sizeof ledger_->needed;
+    constexpr size_t kHead = offsetof(layout::Ledger, needed) + sizeof ledger_->needed;
     const size_t size = read_bytes(file, 0, kHead);
     if (size < sizeof header || header.magic != layout::kMagic) {
       throw std::runtime_error(path + " is not a ledger, or was overwritten");
