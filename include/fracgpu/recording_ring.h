@@ -43,6 +43,7 @@ enum class Type : uint8_t {
   context_gone = 21,  // with all that has it as `owner`
   chunk = 22,         // a chunk with `bytes` users was there before the recording
   leaving = 23,       // the process exits
+  mark = 24,  // the call made the driver take `taken` more that no call names: a context, code
 };
 
 // As recording::MemoryKind of tools/recording/event.h.

@@ -167,6 +167,10 @@ bool OverheadReservation::made(const void* handle) {
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
+  process_.recorder.add({.type = ring::Type::mark,
+                         .device = static_cast<uint8_t>(device_index_),
+                         .taken = outcome.grown() * kUnit},
+                        call_.api);
   if (process_.ledger.within_cap(device_index_)) {
     if (guessed && outcome.grown() > 0) enter_guess(lock, handle, outcome.grown());
     return true;

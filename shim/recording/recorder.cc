@@ -17,6 +17,7 @@
 #include "shim/base/frame_rules.h"
 #include "shim/base/hash_table.h"
 #include "shim/base/shared_file.h"
+#include "shim/base/spin_lock.h"
 
 namespace fracgpu {
 
@@ -61,9 +62,10 @@ bool is_trusted(int fd) {
 // pages that nobody needs take no memory.
 struct Recorder::Recording {
   ring::Ring* ring;
-  uint32_t frames;        // to take of a call stack
-  SpinLock describing;    // held while a stack, a module or a name is described
-  uint32_t module_count;  // with `describing` held, as `modules`
+  uint32_t frames;      // to take of a call stack
+  SpinLock describing;  // held while a stack, a module or a name is described
+  // Entries are added with `describing` held, and never change.
+  std::atomic<uint32_t> module_count;
   struct Module {
     uint64_t begin, end, base;
   };
@@ -81,13 +83,14 @@ struct Recorder::Recording {
   bool append_text(Type type, uint32_t number, const void* text, size_t size);
   uint32_t number_of_stack();
   uint32_t number_of_api(const char* api);
-  uint64_t frame_at(uint64_t address);
-  bool describe_module(uint32_t number, const elf::Loaded& object);
+  uint64_t frame_at(uint64_t address) const;
+  const Module* module_at(uint64_t address) const;
+  void describe_module_at(uint64_t address);
 };
 
 bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdentity& self,
                      bool late) {
-  Locked<SpinLock> lock(starting_);
+  Locked<SleepLock> lock(starting_);
   if (is_on()) return false;
   Text<128> path;
   path.format("{}{}", ring::kFilePrefix, tenant);
@@ -118,6 +121,7 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   recording->frames = std::min(header.frames, ring::kMostFrames);
   // What an earlier owner of the slot had begun, and was killed before it was done.
   ring::Ring& ring = *recording->ring;
+  if (ring.end - ring.begin > kRecords) return false;  // nobody of ours wrote that
   for (uint64_t at = ring.begin; at < ring.end; ++at) {
     ring::Place& place = ring.places[at % kRecords];
     if (place.stamp.load(std::memory_order_acquire) == at + 1) continue;
@@ -242,7 +246,21 @@ uint32_t Recorder::Recording::number_of_api(const char* api) {
   return 0;
 }
 
-bool Recorder::Recording::describe_module(uint32_t number, const elf::Loaded& object) {
+const Recorder::Recording::Module* Recorder::Recording::module_at(uint64_t address) const {
+  const Module* const end = modules + module_count.load(std::memory_order_acquire);
+  const Module* const found = std::find_if(modules, end, [&](const Module& module) {
+    return address >= module.begin && address < module.end;
+  });
+  return found != end ? found : nullptr;
+}
+
+// An object that was loaded where another one was before is taken for that one. The loader is asked
+// without our lock: a constructor that it runs may be waiting for that.
+void Recorder::Recording::describe_module_at(uint64_t address) {
+  const elf::Loaded object = elf::find_object([&](const elf::Loaded& each) {
+    return each.contains(reinterpret_cast<const void*>(address));
+  });
+  if (object.dynamic == nullptr) return;
   Text<ring::kMostText> text;
   for (const char byte : elf::build_id_of(object)) {
     text.append("{:02x}", static_cast<unsigned char>(byte));
@@ -253,28 +271,22 @@ bool Recorder::Recording::describe_module(uint32_t number, const elf::Loaded& ob
     program[0] = '\0';
   }
   text.append("{}", *object.path == '\0' ? program : object.path);
-  return append_text(Type::module, number, text.c_str(), text.size());
+
+  Locked<SpinLock> lock(describing);
+  const uint32_t count = module_count.load(std::memory_order_relaxed);
+  if (count == kModules || module_at(address) != nullptr ||
+      !append_text(Type::module, count + 1, text.c_str(), text.size())) {
+    return;
+  }
+  modules[count] = {object.begin, object.end, object.base};
+  module_count.store(count + 1, std::memory_order_release);
 }
 
-// Where an address lies, in the file that it comes from. An object that was loaded where another
-// one was before is taken for that one.
-uint64_t Recorder::Recording::frame_at(uint64_t address) {
-  const auto contains = [&](const Module& module) {
-    return address >= module.begin && address < module.end;
-  };
-  const Module* const end = modules + module_count;
-  const Module* module = std::find_if(static_cast<const Module*>(modules), end, contains);
-  const auto number = static_cast<uint32_t>(module - modules) + 1;
-  if (module == end) {
-    const elf::Loaded object = elf::find_object([&](const elf::Loaded& each) {
-      return each.contains(reinterpret_cast<const void*>(address));
-    });
-    if (module_count == kModules || object.dynamic == nullptr || !describe_module(number, object)) {
-      return ring::frame_of(ring::kNoModule, address);
-    }
-    modules[module_count++] = {object.begin, object.end, object.base};
-  }
-  return ring::frame_of(number, address - module->base);
+// Where an address lies, in the file that it comes from.
+uint64_t Recorder::Recording::frame_at(uint64_t address) const {
+  const Module* const module = module_at(address);
+  if (module == nullptr) return ring::frame_of(ring::kNoModule, address);
+  return ring::frame_of(static_cast<uint64_t>(module - modules) + 1, address - module->base);
 }
 
 uint32_t Recorder::Recording::number_of_stack() {
@@ -294,10 +306,13 @@ uint32_t Recorder::Recording::number_of_stack() {
   for (uint32_t tries = 0; tries < kTries; ++tries, at = (at + 1) % kStacks) {
     uint64_t there = stacks[at].load(std::memory_order_acquire);
     if (there == 0) {
+      // Of the call: what is returned to may begin another function.
+      for (unsigned i = 0; i < count; ++i) {
+        if (module_at(addresses[i] - 1) == nullptr) describe_module_at(addresses[i] - 1);
+      }
       Locked<SpinLock> lock(describing);
       there = stacks[at].load(std::memory_order_relaxed);
       if (there == 0) {
-        // Of the call: what is returned to may begin another function.
         for (unsigned i = 0; i < count; ++i) addresses[i] = frame_at(addresses[i] - 1);
         if (!append_text(Type::stack, at + 1, addresses, count * sizeof addresses[0])) return 0;
         stacks[at].store(hash, std::memory_order_release);

@@ -7,8 +7,8 @@
 //
 // Records go into this process's ring (fracgpu/recording_ring.h). Appending waits for nobody, takes
 // no lock and no memory; a record that finds the ring full is dropped and counted. Only the first
-// time that a call comes from some place is there more to do: the place is described once, under a
-// lock that is held without a system call.
+// time that a call comes from some place is there more to do: the place is described once. That
+// takes a lock, which is held for memory alone: neither a system call nor the loader is waited for.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 #include "fracgpu/recording_ring.h"
 #include "shim/base/elf.h"
-#include "shim/base/spin_lock.h"
+#include "shim/base/sleep_lock.h"
 #include "shim/ledger/ledger.h"
 
 namespace fracgpu {
@@ -48,7 +48,7 @@ class Recorder {
 
   // Never unmapped: threads may be in it.
   std::atomic<Recording*> recording_{nullptr};
-  SpinLock starting_;
+  SleepLock starting_;
 };
 
 }  // namespace fracgpu

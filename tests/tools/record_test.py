@@ -16,7 +16,7 @@ from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, LIBRARY, Machine, Skipped, 
 RANDOM = f"{BUILD}/tests/clients/random_calls"
 STACKS = f"{BUILD}/tests/clients/recorded_client"
 MIB = 1 << 20
-ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED = range(1, 8)
+ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED, MARK = range(1, 9)
 LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD = range(9)
 
 
@@ -153,6 +153,16 @@ def test_code_that_is_made_at_run_time_is_named_by_perfs_file():
         assert os.path.basename(told.stack(event["stack"])[-1]).startswith("recorded_client+")
 
 
+def test_a_free_that_the_driver_refuses_changes_nothing():
+    with Machine("a100-40gb") as m:
+        told, out, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB", "alloc", "16MiB", "free", "0", "freeptr",
+                              "30000000000", "freeptr", "dead0000", "freeptr", "30000800010")
+        assert out.count("rc=1") >= 2, out
+        assert [event["bytes"] for event in told.of(RELEASED)] == [8 * MIB], told.of(RELEASED)
+        assert len(told.of(ALLOCATED)) == 2, told.of(ALLOCATED)
+        assert told.taken()[-2] == told.of(LEVEL)[0]["taken"] + 16 * MIB
+
+
 def test_a_storm_with_kills():
     with Machine("a100-40gb") as m:
         path = f"{m.folder}/recording"
@@ -192,6 +202,15 @@ def test_refusals_and_caps():
         _, out, _ = m.fracgpu("record", "--force", "--output", f"{m.folder}/r", "--", CLIENT, "init", "ctxcreate", "meminfo",
                               extra={"FRACGPU_MEMORY_LIMIT": "2GiB"})
         assert f"total={2 * GIB}" in out, out
+
+
+def test_contexts_and_code_are_told_with_the_calls_that_made_them():
+    with Machine("a100-40gb") as m:
+        m.environment["FRACGPU_SIM_MODULE_MIB"] = "20"
+        told, _, _ = record(m, CLIENT, "init", "ctxcreate", "module", "heap", "64MiB")
+        marks = [(told.tables["texts"][event["api"]], event["bytes"]) for event in told.of(MARK) if event["bytes"]]
+        assert [name for name, _ in marks] == ["cuCtxCreate", "cuModuleLoadData", "cuCtxSetLimit"], marks
+        assert sum(taken for _, taken in marks) == told.of(LEVEL)[-1]["taken"] == told.taken()[-2], (marks, told.of(LEVEL))
 
 
 def test_processes_come_and_go():

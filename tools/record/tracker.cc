@@ -131,6 +131,7 @@ void Tracker::set_chunks(Process& process, Event event, uint32_t device, uint64_
 void Tracker::release(Process& process, uint64_t key, const Record& record) {
   const Event event = event_of(process, record);
   const std::optional<Live> live = process.memory.take(key);
+  process.last_released.erase(record.thread);
   if (!live) {
     // A small one from before the recording.
     if (const auto device = process.memory.chunk_at(key))
@@ -170,7 +171,9 @@ void Tracker::add(uint32_t slot, const Record& record) {
     case Type::kept:
       if (const auto last = process.last_released.find(record.thread);
           last != process.last_released.end() && last->second.first == record.address) {
-        enter(record.address, last->second.second);
+        const Live live = last->second.second;
+        process.last_released.erase(last);
+        enter(record.address, live);
       }
       break;
     case Type::level:
@@ -194,6 +197,12 @@ void Tracker::add(uint32_t slot, const Record& record) {
     case Type::chunk:
       set_chunks(process, event, event.device,
                  process.memory.enter_chunk(event.device, record.address, record.bytes));
+      break;
+    case Type::mark:
+      event.type = EventType::mark;
+      event.bytes = event.taken;
+      event.taken = 0;
+      emit(event);
       break;
     case Type::leaving:
       process.leaves = true;

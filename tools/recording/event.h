@@ -22,7 +22,7 @@ enum class EventType : uint8_t {
   dropped = 5,    // `bytes`: so many events of the process are missing before this one
   cap = 6,        // the device's cap is `cap` from now on
   ended = 7,      // the process is gone; what it had goes with it. `bytes`: 1 killed, 0 it exited
-  mark = 8,       // a word of the recorder's for people; `api` is the text
+  mark = 8,       // `api` is what happened: a call that made a context, or loaded code of `bytes`
 };
 
 enum class MemoryKind : uint8_t {

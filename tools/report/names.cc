@@ -49,6 +49,8 @@ std::string last_component(const std::string& path) {
 
 // Without parameters and what belongs to templates, which make a caller's name longer than a line.
 std::string short_name(const std::string& function) {
+  // Of Rust's traits, Python's modules and operators these signs are a part.
+  if (function.starts_with('<') || function.find("operator") != function.npos) return function;
   std::string name;
   int depth = 0;
   for (size_t at = 0; at < function.size(); ++at) {
@@ -63,13 +65,14 @@ std::string short_name(const std::string& function) {
     depth += (opens ? 1 : 0) - (closes ? 1 : 0);
     if (depth == 0 && !closes) name += c;
   }
+  while (name.ends_with(' ')) name.pop_back();
   return name.empty() ? function : name;
 }
 
 std::string text_of(const Place& place) {
-  const std::string name = short_name(place.function);
-  if (place.file.empty()) return name;
-  return fmt::format("{} ({}:{})", name, last_component(place.file), place.line);
+  if (place.file.empty()) return place.function;
+  return fmt::format("{} ({}:{})", short_name(place.function), last_component(place.file),
+                     place.line);
 }
 
 // What runs before a program's own first function.
@@ -112,25 +115,31 @@ std::vector<std::string> stack_names(const Tables& tables, uint32_t stack, Symbo
   return names;
 }
 
-std::string site_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
-  constexpr int kCallers = 3;
-  std::string site, innermost, last;
-  int callers = 0;
+std::string place_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
+  std::string innermost;
   for (const recording::Frame& frame : tables.stacks[stack]) {
     for (const Place& place : symbols.places(tables, frame)) {
+      if (!is_allocator(place)) return text_of(place);
       if (innermost.empty()) innermost = text_of(place);
-      if (is_allocator(place)) continue;
+    }
+  }
+  return innermost.empty() ? "(no call stack)" : innermost;
+}
+
+std::string site_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
+  constexpr int kCallers = 3;
+  std::string site = place_name(tables, stack, symbols), last;
+  int callers = -1;  // the first is the place itself
+  for (const recording::Frame& frame : tables.stacks[stack]) {
+    for (const Place& place : symbols.places(tables, frame)) {
       const std::string name = short_name(place.function);
-      if (site.empty()) {
-        site = text_of(place);
-      } else if (callers < kCallers && name != last && !is_start(name)) {
-        site += " < " + name;
-        ++callers;
-      }
+      if (is_allocator(place) || is_start(name) || (callers >= 0 && name == last)) continue;
+      if (callers >= 0 && callers < kCallers) site += " < " + name;
+      ++callers;
       last = name;
     }
   }
-  return !site.empty() ? site : innermost.empty() ? "(no call stack)" : innermost;
+  return site;
 }
 
 }  // namespace fracgpu::tools::report

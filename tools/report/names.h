@@ -27,8 +27,12 @@ const char* kind_key(recording::MemoryKind kind);
 std::vector<std::string> stack_names(const recording::Tables& tables, uint32_t stack,
                                      recording::Symbols& symbols);
 
-// One line for a table: the innermost function that is no allocator's, where it stands, and who
-// called it: "make_buffer (buffers.cc:88) < train_step < train < main". One helper may serve many.
+// The innermost function that is no allocator's, and where it stands: "train_step (train.cc:88)".
+std::string place_name(const recording::Tables& tables, uint32_t stack,
+                       recording::Symbols& symbols);
+
+// The same with who called it, since one helper may serve many: "make_buffer (buffers.cc:88) <
+// train_step < train < main".
 std::string site_name(const recording::Tables& tables, uint32_t stack, recording::Symbols& symbols);
 
 }  // namespace fracgpu::tools::report

@@ -109,7 +109,7 @@ Json sites(const Analysis& analysis, PageStacks& stacks, recording::Symbols& sym
     const Site& site = *order[i];
     if (i < kMostSites) {
       list.push_back(site_data(site, stacks.node(site.stack),
-                               site_name(analysis.tables, site.stack, symbols)));
+                               place_name(analysis.tables, site.stack, symbols)));
       continue;
     }
     Site& sum = smaller[{site.process, site.device, site.kind}];

@@ -1,0 +1,124 @@
+// See advice.h.
+#include "tools/advise/advice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "tools/ui/drawing.h"
+
+namespace fracgpu::tools {
+namespace {
+
+std::string amount(uint64_t cap) {
+  constexpr uint64_t kMiB = 1u << 20, kGiB = 1u << 30;
+  return cap % kGiB == 0 ? fmt::format("{}GiB", cap / kGiB) : fmt::format("{}MiB", cap / kMiB);
+}
+
+std::string seconds_text(uint64_t ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
+
+void append(std::string& text, const char* name, const std::string& what,
+            const std::string& how = "") {
+  text += fmt::format("  {:<7} {}{}{}\n", name, what, how.empty() ? "" : ": ", how);
+}
+
+}  // namespace
+
+std::string text_of(const Advice& advice, double margin_percent, const std::string& command) {
+  const Need& need = advice.need;
+  // A long one would hide the advice.
+  constexpr size_t kShown = 40;
+  const bool shown = !command.empty() && command.size() <= kShown;
+  const std::string tail = "-- " + (shown ? command : "CMD");
+  std::string text = need.name + ", " + bytes(need.physical) + "\n";
+  if (advice.spread) {
+    append(text, "runs",
+           fmt::format("{}; needed {} to {}, half of them {} or less, 99 of 100 {} or less",
+                       advice.spread->runs, bytes(advice.spread->least), bytes(advice.spread->most),
+                       bytes(advice.spread->median), bytes(advice.spread->p99)));
+  }
+  append(text, "needed",
+         fmt::format("{} at {}, of which {} no call asked for: contexts, code", bytes(need.needed),
+                     seconds_text(need.needed_ns), bytes(std::min(need.unnamed, need.needed))));
+  append(text, "took",
+         need.taken > need.needed ? fmt::format("{}: pools kept up to {} more than was in use",
+                                                bytes(need.taken), bytes(need.taken - need.needed))
+                                  : bytes(need.taken));
+  if (need.processes.size() > 1) {
+    for (const ProcessNeed& process : need.processes) {
+      append(text, "",
+             fmt::format("PID {} ({}) needed {} at most", process.pid, process.command,
+                         bytes(process.needed)));
+    }
+  }
+  if (need.refusals > 0) {
+    append(text, "refused", fmt::format("{} times: it may need more than this", need.refusals));
+  }
+  const std::string cap = amount(advice.cap);
+  append(text, "cap",
+         fmt::format("{}, which is that and {:.3g} % or at least {} of margin", cap, margin_percent,
+                     bytes(kLeastMargin)),
+         fmt::format("fracgpu run --memory {} {}", cap, tail));
+  if (!advice.slices) return text;
+  const Slices& slices = *advice.slices;
+  if (slices.eighths > 0) {
+    const double share = slices.eighths / 8.0;
+    append(text, "share", fmt::format("{} of the GPU", share),
+           fmt::format("fracgpu run --fraction {} {}", share, tail));
+  }
+  if (!slices.mig_profile.empty()) {
+    append(text, "MIG", fmt::format("{}, {}", slices.mig_profile, bytes(slices.mig_bytes)),
+           fmt::format("fracgpu run --mig {} {}", slices.mig_profile, tail));
+  }
+  if (!slices.partition.empty()) {
+    append(text, "AMD", fmt::format("{}, {}", slices.partition, bytes(slices.partition_bytes)),
+           fmt::format("fracgpu run --partition {} --count 1 {}", slices.partition, tail));
+  }
+  if (slices.image_gb > 0)
+    append(text, "image", fmt::format("a tag that ends in -{}gb", slices.image_gb));
+  return text;
+}
+
+Json json_of(const Advice& advice) {
+  Json row = {{"key", advice.need.key},
+              {"name", advice.need.name},
+              {"physical_bytes", advice.need.physical},
+              {"needed_bytes", advice.need.needed},
+              {"taken_bytes", advice.need.taken},
+              {"unnamed_bytes", advice.need.unnamed},
+              {"refusals", advice.need.refusals},
+              {"cap_bytes", advice.cap}};
+  Json processes = Json::array();
+  for (const ProcessNeed& process : advice.need.processes) {
+    processes.push_back({{"pid", process.pid},
+                         {"command", process.command},
+                         {"needed_bytes", process.needed},
+                         {"taken_bytes", process.taken}});
+  }
+  row["processes"] = processes;
+  if (advice.spread) {
+    row["runs"] = Json{{"count", advice.spread->runs},
+                       {"least_bytes", advice.spread->least},
+                       {"median_bytes", advice.spread->median},
+                       {"p99_bytes", advice.spread->p99},
+                       {"most_bytes", advice.spread->most}};
+  }
+  if (advice.slices) {
+    const Slices& slices = *advice.slices;
+    row["fraction"] = slices.eighths > 0 ? Json(slices.eighths / 8.0) : Json(nullptr);
+    row["mig_profile"] = slices.mig_profile.empty() ? Json(nullptr) : Json(slices.mig_profile);
+    row["partition"] = slices.partition.empty() ? Json(nullptr) : Json(slices.partition);
+    row["image_gb"] = slices.image_gb > 0 ? Json(slices.image_gb) : Json(nullptr);
+  }
+  if (advice.found) {
+    row["verified"] = Json{{"passed", advice.found->bytes != 0},
+                           {"bytes", advice.found->bytes},
+                           {"seconds", advice.found->seconds},
+                           {"runs", advice.found->runs}};
+  }
+  return row;
+}
+
+}  // namespace fracgpu::tools
