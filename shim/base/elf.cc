@@ -3,8 +3,9 @@
 // That function is found by hand: programs interpose it too (sanitizers, fakechroot), and theirs
 // may look the real one up by dlsym, which is us.
 //
-// Only the GNU hash table is read: every shared object that matters here has one, and a linear
-// search of the symbol table would need its length, which ELF does not record.
+// Both kinds of hash table are read. Some of NVIDIA's libraries have only the older one, DT_HASH:
+// libnvidia-ml of R470 to R550 and libcuda of R470. An object with neither is searched for nothing:
+// ELF does not record the length of its symbol table.
 #include "shim/base/elf.h"
 
 #include <elf.h>
@@ -33,7 +34,10 @@ class Object {
           symbols_ = at<const ElfW(Sym)*>(dynamic->d_un.d_ptr);
           break;
         case DT_GNU_HASH:
-          hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
+          gnu_hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
+          break;
+        case DT_HASH:
+          sysv_hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
           break;
         case DT_SONAME:
           soname = static_cast<ElfW(Word)>(dynamic->d_un.d_val);
@@ -58,42 +62,44 @@ class Object {
   std::string_view soname() const { return soname_; }
 
   void* find(const char* name) const {
-    if (strings_ == nullptr || symbols_ == nullptr || hash_ == nullptr) return nullptr;
-    const uint32_t bucket_count = hash_[0], first = hash_[1], bloom_words = hash_[2];
-    const uint32_t* buckets = hash_ + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-    const uint32_t* chain = buckets + bucket_count;
-    if (bucket_count == 0) return nullptr;
-    const uint32_t wanted = hash_of(name);
-    uint32_t i = buckets[wanted % bucket_count];
-    if (i < first) return nullptr;
-    for (;; ++i) {
-      const uint32_t hash = chain[i - first];
-      if ((hash | 1) == (wanted | 1) && is_definition(symbols_[i]) &&
-          strcmp(strings_ + symbols_[i].st_name, name) == 0) {
-        return reinterpret_cast<void*>(base_ + symbols_[i].st_value);
-      }
-      if ((hash & 1) != 0) return nullptr;
+    void* found = nullptr;
+    const auto defines = [&](uint32_t i) {
+      if (!is_definition(symbols_[i]) || strcmp(strings_ + symbols_[i].st_name, name) != 0)
+        return false;
+      found = reinterpret_cast<void*>(base_ + symbols_[i].st_value);
+      return true;
+    };
+    if (strings_ == nullptr || symbols_ == nullptr) return nullptr;
+    if (gnu_hash_ != nullptr) {
+      for_each_in_gnu_bucket(gnu_hash_of(name), defines);
+    } else if (sysv_hash_ != nullptr) {
+      for_each_in_sysv_bucket(sysv_hash_of(name), defines);
     }
+    return found;
   }
 
   // The exported function that `address` lies in, or null.
   const ElfW(Sym) * function_at(ElfW(Addr) address, const char*& name) const {
-    if (strings_ == nullptr || symbols_ == nullptr || hash_ == nullptr) return nullptr;
-    const uint32_t bucket_count = hash_[0], first = hash_[1], bloom_words = hash_[2];
-    const uint32_t* buckets = hash_ + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-    const uint32_t* chain = buckets + bucket_count;
-    for (uint32_t bucket = 0; bucket < bucket_count; ++bucket) {
-      uint32_t i = buckets[bucket];
-      if (i < first) continue;
-      do {
-        const ElfW(Sym)& symbol = symbols_[i];
-        if (is_definition(symbol) && address - base_ - symbol.st_value < symbol.st_size) {
-          name = strings_ + symbol.st_name;
-          return &symbol;
-        }
-      } while ((chain[i++ - first] & 1) == 0);
+    const ElfW(Sym)* found = nullptr;
+    const auto covers = [&](uint32_t i) {
+      const ElfW(Sym)& symbol = symbols_[i];
+      if (!is_definition(symbol) || address - base_ - symbol.st_value >= symbol.st_size)
+        return false;
+      name = strings_ + symbol.st_name;
+      found = &symbol;
+      return true;
+    };
+    if (strings_ == nullptr || symbols_ == nullptr) return nullptr;
+    if (gnu_hash_ != nullptr) {
+      const GnuTable table(gnu_hash_);
+      for (uint32_t bucket = 0; bucket < table.bucket_count && found == nullptr; ++bucket)
+        table.for_each(bucket, [&](uint32_t i, uint32_t) { return covers(i); });
+    } else if (sysv_hash_ != nullptr) {
+      const uint32_t symbol_count = sysv_hash_[1];  // a chain entry for each symbol
+      for (uint32_t i = 0; i < symbol_count && !covers(i); ++i) {
+      }
     }
-    return nullptr;
+    return found;
   }
 
  private:
@@ -103,9 +109,66 @@ class Object {
     return reinterpret_cast<Pointer>(value < base_ ? value + base_ : value);
   }
 
-  static uint32_t hash_of(const char* name) {
+  // DT_GNU_HASH: bucket count, first symbol, Bloom filter, buckets, and a chain of hashes, the last
+  // of a bucket marked by its lowest bit.
+  struct GnuTable {
+    explicit GnuTable(const uint32_t* table)
+        : bucket_count(table[0]),
+          first(table[1]),
+          buckets(table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t))),
+          chain(buckets + bucket_count) {}
+
+    // Calls visit(symbol index, hash) for a bucket's symbols until it returns true.
+    template <typename Visit>
+    void for_each(uint32_t bucket, Visit visit) const {
+      uint32_t i = buckets[bucket];
+      if (i < first) return;
+      do {
+        if (visit(i, chain[i - first])) return;
+      } while ((chain[i++ - first] & 1) == 0);
+    }
+
+    uint32_t bucket_count, first;
+    const uint32_t* buckets;
+    const uint32_t* chain;
+  };
+
+  template <typename Visit>
+  void for_each_in_gnu_bucket(uint32_t wanted, Visit visit) const {
+    const GnuTable table(gnu_hash_);
+    if (table.bucket_count == 0) return;
+    table.for_each(wanted % table.bucket_count, [&](uint32_t i, uint32_t hash) {
+      return (hash | 1) == (wanted | 1) && visit(i);
+    });
+  }
+
+  // DT_HASH: bucket count, symbol count, buckets, and the next symbol for each symbol; 0 ends a
+  // bucket.
+  template <typename Visit>
+  void for_each_in_sysv_bucket(uint32_t wanted, Visit visit) const {
+    const uint32_t bucket_count = sysv_hash_[0], symbol_count = sysv_hash_[1];
+    const uint32_t* const buckets = sysv_hash_ + 2;
+    const uint32_t* const next = buckets + bucket_count;
+    if (bucket_count == 0) return;
+    for (uint32_t i = buckets[wanted % bucket_count]; i != STN_UNDEF && i < symbol_count;
+         i = next[i]) {
+      if (visit(i)) return;
+    }
+  }
+
+  static uint32_t gnu_hash_of(const char* name) {
     uint32_t hash = 5381;
     for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+    return hash;
+  }
+
+  static uint32_t sysv_hash_of(const char* name) {
+    uint32_t hash = 0;
+    for (; *name != '\0'; ++name) {
+      hash = (hash << 4) + static_cast<unsigned char>(*name);
+      const uint32_t high = hash & 0xf0000000;
+      hash = (hash ^ high >> 24) & ~high;
+    }
     return hash;
   }
 
@@ -118,7 +181,8 @@ class Object {
   ElfW(Addr) base_;
   const char* strings_ = nullptr;
   const ElfW(Sym) * symbols_ = nullptr;
-  const uint32_t* hash_ = nullptr;
+  const uint32_t* gnu_hash_ = nullptr;
+  const uint32_t* sysv_hash_ = nullptr;
   std::string_view soname_;
 };
 
