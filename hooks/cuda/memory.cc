@@ -38,18 +38,33 @@ CUresult allocate_linear(const AskingCall& call, Pointer* out, uint64_t bytes, A
   }
 
   LinearSize size = size_of(bytes);
-  Reservation reservation(process, context.device_index, size.units, call);
-  if (!reservation) return kOutOfMemory;
-
   const Pointer before = *out;
-  const CUresult result = allocate();
-  if (result == kOutOfMemory) reservation.refused_by_driver();
-  if (result != kSuccess) return result;
   const auto undo = [&] {
     on_own_account(process, [&] { real::cuMemFree_v2(*out); });
     *out = before;
     return kOutOfMemory;
   };
+  Reservation reservation(process, context.device_index, size.units, call, Reservation::Unasked{});
+  if (!reservation) {
+    if (size.shares_chunk) {
+      HoleScope hole(process, context, size);
+      if (hole) {
+        const CUresult result = allocate();
+        if (result == kOutOfMemory) reservation.refused_by_driver();
+        if (result != kSuccess || hole.record(*out, size_of(actual_bytes()))) return result;
+        undo();
+      }
+    }
+    Refusal refusal;
+    if (!reservation.ask(refusal)) {
+      reservation.refuse(refusal);
+      return kOutOfMemory;
+    }
+  }
+  const SmallAllocationScope small(process, size.shares_chunk);
+  const CUresult result = allocate();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
+  if (result != kSuccess) return result;
 
   const uint64_t taken = actual_bytes();
   const LinearSize actual = size_of(taken);

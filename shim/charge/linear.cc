@@ -83,13 +83,56 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   allocation.managed = size.managed;
   allocation.lingers = size.shares_chunk && process.lingering.may_have(allocation.key);
   Allocation displaced;
-  const auto added = size.shares_chunk ? process.allocations.add_user(allocation, displaced)
-                                       : process.allocations.add(allocation, displaced);
+  const auto added = size.shares_chunk
+                         ? process.allocations.add_user(allocation, displaced,
+                                                        {unit_in_chunk(address), size.in_chunk})
+                         : process.allocations.add(allocation, displaced);
   if (added == LiveMap::Added::out_of_memory) return false;
   give_back_displaced(process, displaced);
   // The chunk was there and charged already: the driver took no new page.
   reservation.keep(added == LiveMap::Added::shared ? 0 : size.units);
   note_call_site(process, allocation);
+  return true;
+}
+
+HoleScope::HoleScope(Process& process, const Context& context, const LinearSize& size)
+    : process_(process), wanted_(size.in_chunk), chunk_(entry_of(context, 1, size.units)) {
+  chunk_.managed = size.managed;
+  const auto has_hole = [&] { return process.allocations.has_hole(chunk_, wanted_); };
+  if (process.holes_are_unforeseen.load(std::memory_order_relaxed) || !has_hole()) return;
+  is_closed_ = process.small_allocations.close();
+  // Another thread may have taken it meanwhile.
+  if (is_closed_ && !has_hole()) {
+    process.small_allocations.open();
+    is_closed_ = false;
+  }
+}
+
+bool HoleScope::record(uint64_t address, const LinearSize& size) {
+  if (!size.shares_chunk) return false;
+  chunk_.key = chunk_key(address);
+  const ChunkPart part{unit_in_chunk(address), size.in_chunk};
+  Allocation displaced;
+  const auto added = process_.allocations.add_user(chunk_, displaced, part);
+  if (added == LiveMap::Added::out_of_memory) return false;
+  give_back_displaced(process_, displaced);
+  // The chunk with the hole may have lost its last user meanwhile, and there is room for another.
+  Refusal refusal;
+  if (added == LiveMap::Added::fresh &&
+      !process_.ledger.reserve(chunk_.device_index, chunk_.units, refusal)) {
+    Allocation taken;
+    if (process_.allocations.begin_drop(chunk_.key, taken))
+      process_.allocations.finish_drop(taken, nullptr, false, part.first);
+    if (process_.allocations.has_hole(chunk_, wanted_) &&
+        !process_.holes_are_unforeseen.exchange(true)) {
+      report(Level::warn,
+             "this driver does not place small allocations as libcuda 535 and 550 do: from now on "
+             "each of them needs room for {} under the cap",
+             human_bytes(kPageBytes).view());
+    }
+    return false;
+  }
+  note_call_site(process_, chunk_);
   return true;
 }
 
@@ -164,18 +207,16 @@ uint64_t Release::finish(bool lingers) {
   if (!found_) return 0;
   if (in_chunk()) {
     if (lingers || taken_.exported) process_.lingering.add(taken_.key);
-    taken_.units = process_.allocations.finish_drop(taken_, &taken_, lingers);
+    taken_.units =
+        process_.allocations.finish_drop(taken_, &taken_, lingers, unit_in_chunk(address_));
   }
   return taken_.units;
 }
 
 void Release::done() {
-  // A small array may still be in the chunk; only the driver-reported usage tells.
-  const bool shared =
-      found_ && in_chunk() && process_.small_arrays.load(std::memory_order_relaxed) > 0;
   const uint64_t units = finish(false);
   if (units > 0) {
-    if ((shared || taken_.lingers) && !taken_.exported) {
+    if (taken_.lingers && !taken_.exported) {
       defer_to_reported_usage(process_, taken_.device_index, units);
     } else {
       give_back(process_, taken_.device_index, units, taken_.exported);
@@ -183,7 +224,7 @@ void Release::done() {
   }
   if (found_ && units == 0 && !in_chunk()) {
     process_.small_arrays.fetch_sub(1, std::memory_order_relaxed);
-    release_small_array(process_, taken_.device_index, taken_.unread);
+    release_small_array(process_, taken_.device_index, taken_.detail);
   }
 }
 
@@ -219,7 +260,7 @@ void Release::put_back() {
 bool record_small_array(Process& process, const Context& context, uint64_t handle,
                         uint32_t unread_since) {
   Allocation displaced, array = entry_of(context, handle, 0);
-  array.unread = unread_since;
+  array.detail = unread_since;
   return process.allocations.add(array, displaced) == LiveMap::Added::fresh;
 }
 

@@ -19,16 +19,20 @@ void give_back(Process& process, const PhysicalTable::Freed& freed);
 struct LinearSize {
   uint64_t units;  // to reserve
   bool shares_chunk;
-  bool managed = false;  // see Allocation
+  bool managed = false;   // see Allocation
+  uint32_t in_chunk = 0;  // units of the chunk
 };
 
-// Pages of the driver: requests of 1 MiB and more get whole ones, smaller ones share a chunk of
-// one page. (Public behaviour; cuMemGetInfo moves in these steps.)
+// Pages of the driver: requests of 2 MiB and more get whole ones, smaller ones share a chunk of
+// one page. (libcuda 535 and 550, by the kernel's count and the addresses.)
 inline constexpr uint64_t kPageBytes = 2u << 20;
-inline constexpr uint64_t kSmallestWhole = 1u << 20;
 
 constexpr LinearSize linear_size(uint64_t bytes) {
-  if (bytes < kSmallestWhole) return {kPageBytes / layout::kUnit, true};
+  if (bytes < kPageBytes) {
+    return {.units = kPageBytes / layout::kUnit,
+            .shares_chunk = true,
+            .in_chunk = static_cast<uint32_t>(layout::units_for(bytes))};
+  }
   const uint64_t pages = bytes / kPageBytes + (bytes % kPageBytes != 0);
   return {pages * (kPageBytes / layout::kUnit), false};
 }
@@ -38,10 +42,58 @@ constexpr uint64_t chunk_key(uint64_t address) {
   return (address & ~(kPageBytes - 1)) | 1;
 }
 
+// Where in its chunk an address is, in units.
+constexpr uint32_t unit_in_chunk(uint64_t address) {
+  return static_cast<uint32_t>(address % kPageBytes / layout::kUnit);
+}
+
 // Enters the allocation that `reservation` made room for. False when the host is out of memory; the
 // caller must then undo the driver's call.
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
+
+// Around the driver's call that makes a small allocation, and its record.
+class SmallAllocationScope {
+ public:
+  SmallAllocationScope(Process& process, bool is_small)
+      : gate_(is_small ? &process.small_allocations : nullptr) {
+    if (gate_ != nullptr) gate_->enter();
+  }
+  ~SmallAllocationScope() {
+    if (gate_ != nullptr) gate_->leave();
+  }
+  SmallAllocationScope(const SmallAllocationScope&) = delete;
+  SmallAllocationScope& operator=(const SmallAllocationScope&) = delete;
+
+ private:
+  Gate* const gate_;
+};
+
+// A place in a chunk that is charged already, for an allocation for which there is no room under
+// the cap. While one lives that is true, no other thread makes a small allocation.
+class HoleScope {
+ public:
+  // Looks for a hole: at a full cap, for every small allocation.
+  HoleScope(Process& process, const Context& context, const LinearSize& size);
+  ~HoleScope() {
+    if (is_closed_) process_.small_allocations.open();
+  }
+  HoleScope(const HoleScope&) = delete;
+  HoleScope& operator=(const HoleScope&) = delete;
+
+  explicit operator bool() const { return is_closed_; }
+
+  // Enters the allocation that the driver has made, and how large it is. False if it did not use a
+  // hole and the new chunk does not fit under the cap, or if the host is out of memory; the caller
+  // must then undo the driver's call.
+  bool record(uint64_t address, const LinearSize& size);
+
+ private:
+  Process& process_;
+  const uint32_t wanted_;  // units
+  Allocation chunk_;
+  bool is_closed_ = false;
+};
 
 // Enters `units` of managed memory that are charged already. False when the host is out of
 // memory; they are given back then.
@@ -68,7 +120,7 @@ class Release {
   // `likely_suballocation`: the address is likely in a chunk rather than that of a whole
   // allocation.
   Release(Process& process, uint64_t address, bool likely_suballocation = false)
-      : process_(process) {
+      : process_(process), address_(address) {
     found_ = address != 0 &&
              (likely_suballocation
                   ? begin_suballocation(address) || take_whole(address)
@@ -98,13 +150,14 @@ class Release {
   bool in_chunk() const { return (taken_.key & 1) != 0; }
 
   Process& process_;
+  const uint64_t address_;
   Allocation taken_;
   bool found_;
   bool done_ = false;
 };
 
-// Enters an array that shares a chunk: nothing is charged for it by itself, but while there is one,
-// a chunk may outlive the linear memory in it. The caller has counted it in `small_arrays` already.
+// Enters an array that shares a chunk with other arrays: nothing is charged for it by itself. The
+// caller has counted it in `small_arrays` already.
 // `unread_since`: its reservation's.
 bool record_small_array(Process& process, const Context& context, uint64_t handle,
                         uint32_t unread_since);

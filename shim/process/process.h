@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "shim/base/fork_page.h"
+#include "shim/base/gate.h"
 #include "shim/base/lazy_array.h"
 #include "shim/base/report.h"
 #include "shim/base/sleep_lock.h"
@@ -178,9 +179,12 @@ class Process {
   LazyArray<Overhead, layout::kMaxDevices> overhead;  // by the device index
   // Counters that any thread changes, without a lock.
   std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
-  std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks with linear memory
+  std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
+  // CUDA's allocations below 2 MiB pass through it; one that uses a hole in a chunk is alone.
+  Gate small_allocations;
+  std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule
   // Locks, outermost first: none is taken while one that is named after it is held.
   SleepLock limits;        // held while a hook changes one of the driver's limits
   SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone

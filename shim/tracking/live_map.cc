@@ -106,7 +106,8 @@ LiveMap::Added LiveMap::add(const Allocation& allocation, Allocation& displaced)
   return Added::fresh;
 }
 
-LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced) {
+LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
+                                 const ChunkPart& part) {
   const uint64_t key = chunk.key;
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
@@ -115,11 +116,40 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced)
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0 && same_owner(*entry, chunk)) {
     shard.add_user(*entry);
+    if (ChunkOccupancy* const parts = occupancies_.find(entry->detail); parts != nullptr)
+      parts->take(part);
     return Added::shared;
   }
-  if (entry->users != 0) shard.displace(*entry, displaced);
+  if (entry->users != 0) {
+    shard.displace(*entry, displaced);
+    occupancies_.drop(entry->detail);
+  }
   shard.enter(*entry, chunk);
+  if (part.units != 0) {
+    entry->detail = occupancies_.make();
+    if (ChunkOccupancy* const parts = occupancies_.find(entry->detail); parts != nullptr)
+      parts->take(part);
+  }
   return Added::fresh;
+}
+
+bool LiveMap::has_hole(const Allocation& like, uint32_t units) {
+  bool found = false;
+  for (Shard& shard : shards_) {
+    Locked<SpinLock> lock(shard.lock);
+    shard.table.for_each([&](const Allocation& entry) {
+      // Who else has a chunk, or when a part of it is freed, is not known of the others.
+      if (found || !is_chunk(entry) || !same_owner(entry, like) ||
+          entry.device_index != like.device_index || entry.managed != like.managed ||
+          entry.exported || entry.lingers || entry.leaving == entry.users) {
+        return;
+      }
+      const ChunkOccupancy* const parts = occupancies_.find(entry.detail);
+      found = parts != nullptr && parts->has_hole(units);
+    });
+    if (found) return true;
+  }
+  return false;
 }
 
 bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
@@ -160,7 +190,8 @@ bool LiveMap::take_or_begin_drop(uint64_t address, uint64_t chunk, Allocation& f
   return shard.take(address, found) || shard.begin_drop_of(chunk, found);
 }
 
-uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers) {
+uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool lingers,
+                              uint32_t first) {
   const uint64_t key = chunk.key;
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);
@@ -169,9 +200,14 @@ uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool li
   if (entry == nullptr || !same_owner(*entry, chunk) || entry->leaving == 0) return 0;
   shard.finish_drop(*entry);
   if (lingers) entry->lingers = true;
-  if (entry->users > 0) return 0;
+  if (entry->users > 0) {
+    ChunkOccupancy* const parts = occupancies_.find(entry->detail);
+    if (parts != nullptr && !lingers) parts->release(first);
+    return 0;
+  }
   const uint32_t units = entry->units;
   if (gone != nullptr) *gone = *entry;
+  occupancies_.drop(entry->detail);
   shard.table.erase(entry);
   return units;
 }

@@ -17,6 +17,7 @@
 #include "shim/base/invariants.h"
 #include "shim/base/lazy_array.h"
 #include "shim/base/spin_lock.h"
+#include "shim/tracking/chunk_occupancy.h"
 #include "shim/tracking/page_map.h"
 
 namespace fracgpu {
@@ -35,7 +36,9 @@ struct alignas(32) Allocation {
   bool exported = false;     // other processes may hold it too
   bool managed = false;      // it may be on the host, where the driver counts none of it
   uint8_t unused = 0;        // to the end, so that a copy is two moves
-  uint32_t unread = 0;       // of a small array: see OverheadReservation::unread_since
+  // Of a small array: OverheadReservation::unread_since. Of a chunk whose parts are tracked: its
+  // number in ChunkOccupancies.
+  uint32_t detail = 0;
 };
 
 // Any thread may call any function. Each takes the lock of one shard at a time, but for LockedView,
@@ -51,8 +54,12 @@ class LiveMap {
 
   // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
   // another context or pool is stale, though a user of it may be leaving yet, and is displaced as
-  // by `add`.
-  Added add_user(const Allocation& chunk, Allocation& displaced);
+  // by `add`. `part`: what the user has of the chunk, where that is tracked.
+  Added add_user(const Allocation& chunk, Allocation& displaced, const ChunkPart& part = {});
+
+  // Whether a chunk like this one (its context, device, pool and kind of memory) has a hole of
+  // `units`, and users that are not leaving. Looks at every chunk: 50 ns each.
+  [[gnu::cold]] bool has_hole(const Allocation& like, uint32_t units);
 
   // True with a copy in `found` when it is there, leaving or not.
   bool find(uint64_t key, Allocation& found);
@@ -69,8 +76,9 @@ class LiveMap {
   // refused to. Returns the units to give back: 0 while other users remain, or when the chunk is no
   // longer the same context's and pool's.
   // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
-  // that user later.
-  uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false);
+  // that user later. `first`: where in the chunk the user begins, in units.
+  uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false,
+                       uint32_t first = 0);
   void abandon_drop(const Allocation& chunk);
 
   // Removes a whole allocation. True with a copy in `taken`.
@@ -89,6 +97,7 @@ class LiveMap {
         if (entry.context != context) return false;
         visit(entry);
         shard.forget(entry);
+        drop_occupancy(entry);
         return true;
       });
     }
@@ -173,6 +182,11 @@ class LiveMap {
     [[no_unique_address]] InvariantTimer timer;
   };
 
+  static bool is_chunk(const Allocation& entry) { return (entry.key & 1) != 0; }
+  void drop_occupancy(const Allocation& entry) {
+    if (is_chunk(entry)) occupancies_.drop(entry.detail);
+  }
+
   Shard& shard_of(uint64_t key) {
     return shards_[hash_of(Table::neighbourhood(key)) & ((1 << kShardBits) - 1)];
   }
@@ -180,6 +194,7 @@ class LiveMap {
   // Whether a whole allocation ever began within a page. Nearly none does, so that most addresses
   // in a chunk need no look for one.
   std::atomic<bool> any_within_page_{false};
+  ChunkOccupancies occupancies_;
   Shard shards_[1 << kShardBits];
 };
 

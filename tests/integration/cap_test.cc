@@ -113,6 +113,41 @@ TEST_F(CapTest, SmallAllocationsAreChargedAsThePagesTheyShare) {
   }
 }
 
+// Of 512 MiB the context takes 256; 128 chunks are left.
+TEST_F(CapTest, SmallAllocationsUseUpTheChunksOfAFullCap) {
+  const auto filled = [&](const std::string& size, long long count) {
+    const Outcome outcome = client("512MiB", words("init retain fill " + size));
+    EXPECT_EQ(field(line_of(outcome.out, "fill"), "rc="), 2) << outcome.out;
+    EXPECT_EQ(field(line_of(outcome.out, "fill"), "count="), count) << size;
+  };
+  filled("1MiB", 2 * 128);
+  filled("100KiB", 20 * 128);
+  filled("1049600", 128);  // the rest of a chunk is too small for another one
+  filled("512", 4096 * 128);
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 512 * kMiB);
+}
+
+TEST_F(CapTest, SmallAllocationsUseTheHolesThatOthersLeave) {
+  // 6 in each chunk, every other one of which is freed.
+  std::vector<std::string> commands = words("init retain fill 300KiB");
+  for (int i = 0; i < 6 * 128; i += 2) commands.insert(commands.end(), {"free", std::to_string(i)});
+  for (const char* size : {"400KiB", "300KiB", "200KiB"})
+    commands.insert(commands.end(), {"fill", size});
+  commands.push_back("wait");
+  auto program = start_client("512MiB", commands);
+  const auto lines = program->read_until_ready();
+  const size_t after = lines.size() - 3;
+  EXPECT_EQ(field(lines[2], "count="), 6 * 128);
+  // Behind the sixth are 248 KiB, which is a hole of its own.
+  EXPECT_EQ(field(lines[after], "count="), 0);
+  EXPECT_EQ(field(lines[after + 1], "count="), 3 * 128) << "refused what a hole had room for";
+  EXPECT_EQ(field(lines[after + 2], "count="), 128);
+  expect_books_agree(program->pid(), "filled again");
+  program->go_on();
+  program->finish();
+  EXPECT_EQ(node_->tenant_high_water(0, tenant_), 512 * kMiB);
+}
+
 TEST_F(CapTest, PitchChargesWhatTheDriverReallyTook) {
   auto program = start_client("8GiB", words("init retain pitch 1 4096 4 pitch 1000003 777 16 "
                                             "pitch 513 100000 8 wait freeall wait"));

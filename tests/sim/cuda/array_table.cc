@@ -1,6 +1,7 @@
 // The table of arrays: their making, their ends, and what is mapped to them.
-// An array's memory comes from the same pages and chunks as linear memory. Each mapped tile is a
-// use of the block it lies in, until it is unmapped or mapped anew, or the array ends.
+// An array's memory comes from pages and chunks of their own, as NVIDIA's libcuda 535 has them.
+// Each mapped tile is a use of the block it lies in, until it is unmapped or mapped anew, or the
+// array ends.
 #include "sim/cuda/array_table.h"
 
 #include <utility>
@@ -24,7 +25,8 @@ CUresult Arrays::create(Context* context, const Shape& shape, bool mipmapped, bo
   context = context->owner();
   uint64_t address = 0;
   if (owns && !shape.flag(CUDA_ARRAY3D_SPARSE) && !shape.flag(CUDA_ARRAY3D_DEFERRED_MAPPING)) {
-    const CUresult result = Driver::get().allocate(context, shape.bytes(), false, false, &address);
+    const CUresult result =
+        Driver::get().allocate(context, shape.bytes(), false, false, &address, true);
     if (result != CUDA_SUCCESS) return result;
   }
   *out = add(context, shape, mipmapped);

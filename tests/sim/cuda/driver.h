@@ -31,11 +31,14 @@ struct Context;
 struct Range {
   enum class Type : uint8_t { kLarge, kChunk, kImport, kGlobal, kExternal };
   bool owns() const { return type <= Type::kChunk; }
-  int heap() const { return managed ? 2 : low ? 1 : 0; }  // of a chunk: see Context::small
+  int heap() const {
+    return array ? 3 : managed ? 2 : low ? 1 : 0;
+  }  // of a chunk: see Context::small
 
   Type type = Type::kLarge;
   bool low = false;
   bool managed = false;
+  bool array = false;
   uint64_t address = 0;
   uint64_t pages = 0;
   uint64_t bytes = 0;  // as asked for
@@ -84,7 +87,7 @@ struct Context {
   size_t limit[kLimits] = {};
   Context* parent = nullptr;  // of a green context: the primary one
   Range* ranges = nullptr;
-  std::unique_ptr<SmallHeap> small[3];  // above and below 4 GiB, and managed
+  std::unique_ptr<SmallHeap> small[4];  // above and below 4 GiB, managed, and of arrays
 };
 
 // What is at a device address, whoever keeps it.
@@ -128,7 +131,8 @@ class Driver {
   bool grow(Context* context, uint64_t bytes);
   void shrink(Context* context, uint64_t bytes);
 
-  CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out);
+  CUresult allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out,
+                    bool array = false);
   CUresult free(uint64_t address);
   // Managed memory comes to the device; false when there is no room.
   bool prefetch(Range* range);

@@ -12,7 +12,7 @@
 
 namespace sim {
 namespace {
-constexpr uint64_t kSmallLimit = 1ULL << 20;
+constexpr uint64_t kSmallLimit = 2ULL << 20;
 
 bool managed_is_late() {
   static const bool late = [] {
@@ -36,6 +36,7 @@ Range* Driver::new_range(Context* context, Range::Type type, uint64_t pages, boo
   range->type = type;
   range->low = low;
   range->managed = false;
+  range->array = false;
   range->bytes = 0;
   range->previous = nullptr;
   range->pages = pages;
@@ -74,7 +75,8 @@ void Driver::drop_range(Range* range) {
   spare_ranges_.push_back(range);
 }
 
-CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out) {
+CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool managed, uint64_t* out,
+                          bool array) {
   context = context->owner();
   // More than any device could hold also keeps the rounding below from overflowing.
   if (bytes > account_->total(context->device)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -89,13 +91,14 @@ CUresult Driver::allocate(Context* context, uint64_t bytes, bool low, bool manag
     *out = range->address;
     return CUDA_SUCCESS;
   }
-  std::unique_ptr<SmallHeap>& heap = context->small[managed ? 2 : low ? 1 : 0];
+  std::unique_ptr<SmallHeap>& heap = context->small[array ? 3 : managed ? 2 : low ? 1 : 0];
   if (heap == nullptr) heap = std::make_unique<SmallHeap>();
   SmallHeap::Place place;
   if (!heap->take(static_cast<uint32_t>(bytes), &place)) {
     Range* range = new_range(context, Range::Type::kChunk, 1, low, takes_memory);
     if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     range->managed = managed;
+    range->array = array;
     note_managed(*range, 1);
     range->chunk = heap->add_chunk(range);
     heap->take(static_cast<uint32_t>(bytes), &place);

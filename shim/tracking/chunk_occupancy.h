@@ -1,0 +1,162 @@
+// Which parts of the 2 MiB chunks that small allocations share are taken, in units of 512 bytes.
+//
+// NVIDIA's driver puts a small allocation into a hole of any of a context's chunks that is large
+// enough, and takes a new chunk only if there is none (libcuda 535 and 550, found by the addresses
+// of 4,661 allocations). Who knows the holes knows whether a new chunk will be needed.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// An allocation's place in its chunk, in units. No units: the place is not tracked.
+struct ChunkPart {
+  uint32_t first = 0;
+  uint32_t units = 0;
+};
+
+// One chunk. It has no lock of its own.
+class ChunkOccupancy {
+ public:
+  static constexpr uint32_t kUnits = (2u << 20) / layout::kUnit;
+
+  // The driver has given this part to an allocation. A part that was taken is taken over: its
+  // release was missed.
+  void take(const ChunkPart& part) {
+    for_each_word(part, [&](uint32_t word, uint64_t bits) {
+      taken_[word] |= bits;
+      begins_[word] &= ~bits;
+    });
+    begins_[part.first / kBits] |= uint64_t{1} << part.first % kBits;
+  }
+
+  // The allocation that begins there is gone.
+  void release(uint32_t first) {
+    if (!is_set(begins_, first)) return;
+    uint32_t end = first + 1;
+    while (end < kUnits && is_set(taken_, end) && !is_set(begins_, end)) end += skip(end);
+    for_each_word({first, end - first},
+                  [&](uint32_t word, uint64_t bits) { taken_[word] &= ~bits; });
+    begins_[first / kBits] &= ~(uint64_t{1} << first % kBits);
+  }
+
+  // Whether a hole is at least that long.
+  bool has_hole(uint32_t units) const {
+    uint32_t run = 0;  // free units before the place that is looked at
+    for (const uint64_t word : taken_) {
+      uint32_t at = 0;
+      for (uint64_t bits = word; bits != 0;) {
+        const auto free = static_cast<uint32_t>(std::countr_zero(bits));
+        if (run + free >= units) return true;
+        const auto taken = static_cast<uint32_t>(std::countr_one(bits >> free));
+        run = 0;
+        at += free + taken;
+        bits = at < kBits ? word >> at : 0;
+      }
+      run += kBits - at;
+      if (run >= units) return true;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr uint32_t kBits = 64;
+  using Words = std::array<uint64_t, kUnits / kBits>;
+
+  static bool is_set(const Words& words, uint32_t unit) {
+    return (words[unit / kBits] >> unit % kBits & 1) != 0;
+  }
+
+  // How many units from here on certainly belong to the same allocation.
+  uint32_t skip(uint32_t unit) const {
+    const bool whole =
+        unit % kBits == 0 && taken_[unit / kBits] == ~uint64_t{0} && begins_[unit / kBits] == 0;
+    return whole ? kBits : 1;
+  }
+
+  template <typename Visit>
+  static void for_each_word(const ChunkPart& part, Visit visit) {
+    const uint32_t end = part.first + part.units;
+    for (uint32_t at = part.first; at < end;) {
+      const uint32_t word = at / kBits, from = at % kBits;
+      const uint32_t count = end - at < kBits - from ? end - at : kBits - from;
+      const uint64_t bits = count == kBits ? ~uint64_t{0} : ((uint64_t{1} << count) - 1) << from;
+      visit(word, bits);
+      at += count;
+    }
+  }
+
+  Words taken_ = {};
+  Words begins_ = {};  // the first unit of each allocation
+};
+
+// The occupancies of all chunks of a process, by a number that an entry of the live map keeps. Any
+// thread may call any function; who uses an occupancy holds the lock of its entry.
+class ChunkOccupancies {
+ public:
+  static constexpr uint32_t kNone = 0;
+
+  // An empty one. kNone if the host is out of memory, or there are more than a device has chunks.
+  uint32_t make() {
+    Locked<SpinLock> lock(lock_);
+    if (recycled_ != kNone) {
+      const uint32_t number = recycled_;
+      Place& place = place_of(number);
+      recycled_ = place.next;
+      place.occupancy = {};
+      return number;
+    }
+    if (made_ == kSlabs * kSlabPlaces) return kNone;
+    if (made_ % kSlabPlaces == 0) {
+      void* const slab = mmap(nullptr, kSlabPlaces * sizeof(Place), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (slab == MAP_FAILED) return kNone;
+      slabs_[made_ / kSlabPlaces] = static_cast<Place*>(slab);
+    }
+    return ++made_;
+  }
+
+  void drop(uint32_t number) {
+    if (number == kNone) return;
+    Locked<SpinLock> lock(lock_);
+    place_of(number).next = recycled_;
+    recycled_ = number;
+  }
+
+  // Null for kNone.
+  ChunkOccupancy* find(uint32_t number) {
+    return number == kNone ? nullptr : &place_of(number).occupancy;
+  }
+
+ private:
+  // A mapping of 1 MiB for the first chunk of a process: address space, of which what is used
+  // becomes memory.
+  static constexpr uint32_t kSlabPlaces = 1024;
+  static constexpr uint32_t kSlabs = 384;  // 768 GiB, more than a process may hold on a device
+
+  union Place {
+    Place() {}
+    ChunkOccupancy occupancy;
+    uint32_t next;  // of one that was dropped
+  };
+
+  Place& place_of(uint32_t number) {
+    return slabs_[(number - 1) / kSlabPlaces][(number - 1) % kSlabPlaces];
+  }
+
+  SpinLock lock_;
+  uint32_t made_ = 0;
+  uint32_t recycled_ = kNone;
+  Place* slabs_[kSlabs] = {};
+};
+
+}  // namespace fracgpu
