@@ -150,6 +150,7 @@ struct CUDA_MEM_ALLOC_NODE_PARAMS {
   size_t bytesize;
   CUdeviceptr dptr;
 };
+inline constexpr int kKernelNode = 0;  // CU_GRAPH_NODE_TYPE_KERNEL
 inline constexpr int kGraphNode = 4;   // CU_GRAPH_NODE_TYPE_GRAPH
 inline constexpr int kAllocNode = 10;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC
 inline constexpr int kFreeNode = 11;   // CU_GRAPH_NODE_TYPE_MEM_FREE

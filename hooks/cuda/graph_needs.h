@@ -1,4 +1,4 @@
-// How much memory a graph's allocations need, found from its nodes and edges.
+// How much memory a graph needs, found from its nodes and edges.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,12 @@ struct GraphNeeds {
 
   uint64_t units[GraphTable::kMaxDevices] = {};  // at once, by device
   bool frees_all = true;                         // all that it allocates
+  // Nodes that launch a kernel; and branches, by which the driver lets some of those run beside
+  // others: a chain is one branch.
+  uint64_t kernels = 0, branches = 0;
+
+  // The most that the driver takes for the kernels when the graph is instantiated, in bytes.
+  uint64_t instantiated_bytes() const;
 };
 
 }  // namespace fracgpu::cuda

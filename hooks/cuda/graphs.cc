@@ -1,15 +1,18 @@
-// Graphs with allocation nodes: their memory appears when they are uploaded or launched, and stays
-// with the device's graph memory until that is trimmed. It is charged as a pool is, by what the
-// driver reports as reserved. A launch of any other graph costs one comparison.
+// Graphs. What the driver takes for their kernels it takes when they are instantiated, and keeps
+// for later ones when they are destroyed.
+//
+// The memory of allocation nodes appears when a graph is uploaded or launched, and stays with the
+// device's graph memory until that is trimmed. It is charged as a pool is, by what the driver
+// reports as reserved. A launch of any other graph costs one comparison.
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <optional>
 
 #include "hooks/cuda/graph_needs.h"
-#include "hooks/cuda/streams.h"
+#include "hooks/cuda/overhead_call.h"
+#include "shim/charge/linear.h"
 #include "shim/charge/pools.h"
-#include "shim/charge/refusal.h"
 #include "shim/charge/reservation.h"
 
 namespace fracgpu::cuda {
@@ -37,9 +40,7 @@ std::atomic<bool> any_graph_allocates{false};
 
 constexpr uint64_t kChunkUnits = layout::units_for(kPoolChunkBytes);
 
-void learn(Process& process, CUgraphExec exec, CUgraph graph) {
-  const OwnCalls own_calls(process);
-  const GraphNeeds needs(graph);
+void learn(Process& process, CUgraphExec exec, const GraphNeeds& needs) {
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {
     const uint64_t units = needs.units[device];
     if (units == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
@@ -53,11 +54,56 @@ void learn(Process& process, CUgraphExec exec, CUgraph graph) {
   }
 }
 
-template <typename Call>
-CUresult instantiate(CUgraphExec* exec, CUgraph graph, Call call) {
+GraphNeeds needs_of(const Process& process, CUgraph graph) {
+  return on_own_account(process, [&] { return GraphNeeds(graph); });
+}
+
+// Calls `make()` in the context, with room for what the kernels take beyond what the context's
+// graphs took before.
+template <typename Make>
+CUresult make_in(Process& process, const Context& context, CUgraphExec* exec, uint64_t bytes,
+                 Make make) {
+  constexpr char kApi[] = "cuGraphInstantiate";
+  const auto pages = [](uint64_t size) { return (size + kPageBytes - 1) / kPageBytes; };
+  const auto mark = process.contexts.add(context.id, ContextTable::graph_bytes, bytes);
+  uint64_t more = pages(mark.most) - pages(mark.most - mark.rise);
+  if (more != 0) ++more;  // the driver may not fill its pages as evenly
+  const CUgraphExec before = *exec;
+  const CUresult result =
+      more == 0 ? make()
+                : take_overhead(
+                      process, context.device_index, kApi,
+                      [&] {
+                        return OverheadReservation(
+                            process, context.device_index, linear_size(more * kPageBytes).units,
+                            {kApi}, OverheadReservation::Kind::code, {.context = context.id});
+                      },
+                      make,
+                      [&] {
+                        real::cuGraphExecDestroy(*exec);
+                        *exec = before;
+                      },
+                      [&] { return context.handle; });
+  if (result == kSuccess) {
+    process.graphs.set_made(*exec, context.id, bytes);
+  } else {
+    process.contexts.cancel(context.id, ContextTable::graph_bytes, bytes, mark);
+  }
+  return result;
+}
+
+template <typename Make>
+CUresult instantiate(CUgraphExec* exec, CUgraph graph, Make make) {
   Hook hook;
-  const CUresult result = call();
-  if (result == kSuccess && hook.active() && exec != nullptr) learn(hook.process(), *exec, graph);
+  if (!hook.active() || exec == nullptr || graph == nullptr) return make();
+  Process& process = hook.process();
+  const GraphNeeds needs = needs_of(process, graph);
+  const uint64_t bytes = needs.instantiated_bytes();
+  Context context;
+  const bool is_charged =
+      bytes != 0 && current_context(process, context) && context.device_index >= 0;
+  const CUresult result = is_charged ? make_in(process, context, exec, bytes, make) : make();
+  if (result == kSuccess) learn(process, *exec, needs);
   return result;
 }
 
@@ -70,7 +116,7 @@ CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   uint64_t allocates = 0;
   for (uint64_t left = hook.process().graphs.devices(); left != 0; left &= left - 1)
     allocates |= hook.process().graphs.units(exec, std::countr_zero(left));
-  if (allocates != 0) learn(hook.process(), exec, graph);
+  if (allocates != 0) learn(hook.process(), exec, needs_of(hook.process(), graph));
   return result;
 }
 
@@ -234,12 +280,14 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   Hook hook;
+  if (!hook.active()) return real::cuGraphExecDestroy(exec);
+  Process& process = hook.process();
+  const GraphTable::Graph known = process.graphs.take(exec);
   const CUresult result = real::cuGraphExecDestroy(exec);
-  if (result == kSuccess && hook.active()) {
-    GraphTable& graphs = hook.process().graphs;
-    for (uint64_t left = graphs.devices(); left != 0; left &= left - 1) {
-      graphs.set(exec, std::countr_zero(left), 0);
-    }
+  if (result == kSuccess) {
+    process.contexts.remove(known.context, ContextTable::graph_bytes, known.bytes);
+  } else {
+    process.graphs.put_back(exec, known);
   }
   return result;
 }

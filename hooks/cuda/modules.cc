@@ -9,10 +9,8 @@
 
 #include "hooks/cuda/image.h"
 #include "hooks/cuda/image_size.h"
-#include "hooks/cuda/streams.h"
+#include "hooks/cuda/overhead_call.h"
 #include "shim/charge/linear.h"
-#include "shim/charge/overhead.h"
-#include "shim/charge/refusal.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -22,28 +20,6 @@ namespace {
 // room. What modules take nobody has published: tests/hardware.sh measures one, as
 // context.module_bytes.
 constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
-
-constexpr auto kNoModule = [] { return static_cast<const void*>(nullptr); };
-
-// Calls `load()` under what `reserve()` returns; `unload()` undoes it, and `handle()` is what was
-// loaded.
-template <typename Reserve, typename Load, typename Unload, typename Handle = decltype(kNoModule)>
-CUresult load_under(Process& process, int device_index, const char* api, Reserve reserve, Load load,
-                    Unload unload, Handle handle = kNoModule) {
-  if (device_index == Process::kNotCapped) return load();
-  if (device_index == Process::kFault) {
-    report_fault(process, api);
-    return kOutOfMemory;
-  }
-  OverheadReservation reservation = reserve();
-  if (!reservation) return kOutOfMemory;
-  const CUresult result = load();
-  if (result == kOutOfMemory) reservation.refused_by_driver();
-  if (result != kSuccess || reservation.made(handle())) return result;
-  on_own_account(process, unload);
-  settle_overhead(process, device_index);
-  return kOutOfMemory;
-}
 
 // The driver is asked once: the environment decides.
 Loading loading(const Process& process) {
@@ -66,7 +42,7 @@ uint64_t code_units(uint64_t bytes) {
 template <typename Load, typename Unload>
 CUresult load_on(Process& process, int device_index, const char* api, uint64_t units, Load load,
                  Unload unload) {
-  return load_under(
+  return take_overhead(
       process, device_index, api,
       [&] {
         return OverheadReservation::for_module(process, device_index, api, kEstimatedModule,
@@ -84,7 +60,7 @@ CUresult load_module(CUmodule* module, const char* api, Key key, Bytes bytes, Lo
     return load();
   Process& process = hook.process();
   const CUmodule before = *module;
-  return load_under(
+  return take_overhead(
       process, context.device_index, api,
       [&] {
         ModuleImage image{.units = code_units(bytes(loading(process)))};
@@ -283,7 +259,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (value <= charged) return set();
   const uint64_t bytes =
       growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
-  return load_under(
+  return take_overhead(
       process, device_index, kApi,
       [&] {
         return OverheadReservation::for_limit(

@@ -1,10 +1,11 @@
-// Streams: what is remembered of them, and the hooks that say when that is over. A stream takes no
-// memory that is charged.
+// Streams: what they take, what is remembered of them, and the hooks that say when that is over.
 #include "hooks/cuda/streams.h"
 
 #include <time.h>
 
+#include "hooks/cuda/overhead_call.h"
 #include "shim/base/clock.h"
+#include "shim/charge/linear.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -52,17 +53,62 @@ CUresult end_capture(const Stream& stream, Call call) {
   return result;
 }
 
+// What the driver takes when a context has `number` streams for the first time, in its pages. The
+// rule is that of libcuda 535.261.03, by the kernel's count for 1,000 streams of every kind.
+uint64_t pages_of_stream(uint64_t number) {
+  constexpr uint64_t kFirst = 10, kStep = 16, kFurtherStep = 64;
+  if (number < kFirst || number % kStep != kFirst) return 0;
+  return number % kFurtherStep == 58 ? 2 : 1;
+}
+
+// Calls `create()`, which makes a stream in the current context.
+template <typename Create>
+CUresult create_stream(const char* api, CUstream* out, Create create) {
+  Hook hook;
+  Context context;
+  if (!hook.active() || out == nullptr || !current_context(hook.process(), context) ||
+      context.device_index < 0) {
+    return create();
+  }
+  Process& process = hook.process();
+  const auto mark = process.contexts.add(context.id, ContextTable::streams, 1);
+  const uint64_t pages = mark.rise != 0 ? pages_of_stream(mark.most) : 0;
+  const CUstream before = *out;
+  const CUresult result =
+      pages == 0 ? create()
+                 : take_overhead(
+                       process, context.device_index, api,
+                       [&] {
+                         return OverheadReservation(
+                             process, context.device_index, linear_size(pages * kPageBytes).units,
+                             {api}, OverheadReservation::Kind::code, {.context = context.id});
+                       },
+                       create,
+                       [&] {
+                         real::cuStreamDestroy_v2(*out);
+                         *out = before;
+                       },
+                       [&] { return context.handle; });
+  if (result != kSuccess) process.contexts.cancel(context.id, ContextTable::streams, 1, mark);
+  return result;
+}
+
 template <typename Real>
 CUresult destroy(CUstream stream, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(stream);
+  Context context;
+  const bool counted = stream != nullptr && context_of(hook.process(), {stream, false}, context);
   // Before its handle may mean another one. A driver that refuses leaves nothing worse than that
   // less is known.
   const uint64_t number = number_of(hook.process(), {stream, false});
   hook.process().pool_blocks.forget_stream(number);
   hook.process().graphs.forget_stream(number);
   const CUresult result = real(stream);
-  if (result == kSuccess) hook.process().streams.forget(number);
+  if (result == kSuccess) {
+    hook.process().streams.forget(number);
+    if (counted) hook.process().contexts.remove(context.id, ContextTable::streams, 1);
+  }
   return result;
 }
 
@@ -145,6 +191,16 @@ bool wait_for(Process& process, const Stream& stream, bool own) {
   }
   // The driver looks at what was freed when it is told to wait.
   return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return create_stream("cuStreamCreate", stream,
+                       [&] { return real::cuStreamCreate(stream, flags); });
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  return create_stream("cuStreamCreateWithPriority", stream,
+                       [&] { return real::cuStreamCreateWithPriority(stream, flags, priority); });
 }
 
 CUresult cuStreamBeginCapture(CUstream stream) {

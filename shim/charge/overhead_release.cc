@@ -156,6 +156,7 @@ void release_small_array(Process& process, int device_index, uint32_t unread_sin
 
 void forget_code(Process& process, uint16_t context) {
   process.libraries.forget_context(context);
+  process.graphs.forget_context(context);
   const OverheadLock lock(process);
   process.modules.forget_context(context);
   process.guessed_charges.take_of(

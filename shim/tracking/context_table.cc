@@ -34,6 +34,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   if (free_entry == nullptr) return context;
   context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
   *free_entry = context;
+  for (Count& count : counts_[context.id - 1]) count = {};
   return context;
 }
 
@@ -61,6 +62,35 @@ void ContextTable::recycle(uint16_t id) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
   retired_[id - 1] = false;
+}
+
+ContextTable::Mark ContextTable::add(uint16_t id, Kept kind, uint64_t amount) {
+  if (id == kUntrackedContext) return {};
+  Locked<SpinLock> lock(lock_);
+  Count& count = counts_[id - 1][kind];
+  count.live += amount;
+  Mark mark{.most = count.most};
+  if (count.live > count.most) {
+    mark = {.most = count.live, .rise = count.live - count.most};
+    count.most = count.live;
+  }
+  return mark;
+}
+
+void ContextTable::remove(uint16_t id, Kept kind, uint64_t amount) {
+  if (id == kUntrackedContext) return;
+  Locked<SpinLock> lock(lock_);
+  Count& count = counts_[id - 1][kind];
+  count.live -= std::min(count.live, amount);
+}
+
+void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark) {
+  remove(id, kind, amount);
+  if (id == kUntrackedContext) return;
+  Locked<SpinLock> lock(lock_);
+  // Another thread may have added as much meanwhile.
+  Count& count = counts_[id - 1][kind];
+  if (count.most == mark.most) count.most = std::max(count.live, mark.most - mark.rise);
 }
 
 int ContextTable::attach(const void* handle, int change) {

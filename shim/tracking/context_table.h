@@ -40,6 +40,21 @@ class ContextTable {
   // Whether any context is on the device with this index in the ledger.
   bool any_on(int device_index);
 
+  // What the driver takes more of as a context has more of it at once, and keeps when that is gone.
+  enum Kept { streams, graph_bytes, kKinds };
+
+  // The most that a context ever had at once, and by how much it has just risen.
+  struct Mark {
+    uint64_t most = 0;
+    uint64_t rise = 0;
+  };
+
+  // `amount` more is about to be there.
+  Mark add(uint16_t id, Kept kind, uint64_t amount);
+  void remove(uint16_t id, Kept kind, uint64_t amount);
+  // It did not come to be; `mark` is what `add` returned.
+  void cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark);
+
   // Changes whenever a handle was forgotten: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
@@ -51,11 +66,17 @@ class ContextTable {
   // 150 GiB of a device.
   static constexpr int kMax = 1024;
 
+  struct Count {
+    uint64_t live = 0;
+    uint64_t most = 0;  // that there ever was at once
+  };
+
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
   std::atomic<bool> several_{false};
   Context entries_[kMax];    // entry i has id i + 1
   bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
+  Count counts_[kMax][kKinds];
 };
 
 }  // namespace fracgpu

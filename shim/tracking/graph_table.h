@@ -1,9 +1,11 @@
-// Executable graphs that allocate memory when they run: how much, on which device; and which of
-// them ran last.
+// Executable graphs: what the driver took when it made them, how much memory they allocate when
+// they run, on which device, and which of them ran last.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "shim/base/hash_table.h"
@@ -52,6 +54,64 @@ class GraphTable {
     Locked<SpinLock> lock(lock_);
     const Entry* entry = graphs_.find(key_of(exec, device));
     return entry != nullptr ? entry->units : 0;
+  }
+
+  // What is known of an executable graph: in which context the driver took how many bytes at most
+  // when it made it, and what it needs on each device.
+  struct Graph {
+    uint16_t context = 0;
+    uint64_t bytes = 0;
+    struct Need {
+      int device;
+      uint64_t units;
+      bool contained;
+    };
+    std::array<Need, kMaxDevices> needs;
+    int need_count = 0;
+  };
+
+  void set_made(const void* exec, uint16_t context, uint64_t bytes) {
+    Locked<SpinLock> lock(lock_);
+    Made* const made = bytes != 0 ? made_.insert(reinterpret_cast<uint64_t>(exec)) : nullptr;
+    if (made == nullptr) return;
+    made->bytes = bytes;
+    made->context = context;
+  }
+
+  // Forgets the graph before the driver destroys it, since its handle may mean another one at once.
+  Graph take(const void* exec) {
+    Graph graph;
+    for (uint64_t left = devices(); left != 0; left &= left - 1) {
+      const int device = std::countr_zero(left);
+      Locked<SpinLock> lock(lock_);
+      const Entry* const entry = graphs_.find(key_of(exec, device));
+      if (entry == nullptr) continue;
+      graph.needs[static_cast<size_t>(graph.need_count++)] = {device, entry->units,
+                                                              entry->contained};
+    }
+    for (int i = 0; i < graph.need_count; ++i)
+      set(exec, graph.needs[static_cast<size_t>(i)].device, 0);
+    Locked<SpinLock> lock(lock_);
+    if (Made* const made = made_.find(reinterpret_cast<uint64_t>(exec)); made != nullptr) {
+      graph.context = made->context;
+      graph.bytes = made->bytes;
+      made_.erase(made);
+    }
+    return graph;
+  }
+  // The driver has not destroyed it.
+  void put_back(const void* exec, const Graph& graph) {
+    set_made(exec, graph.context, graph.bytes);
+    for (int i = 0; i < graph.need_count; ++i) {
+      const Graph::Need& need = graph.needs[static_cast<size_t>(i)];
+      set(exec, need.device, need.units, need.contained);
+    }
+  }
+
+  // What the driver took in the context is gone with it.
+  void forget_context(uint16_t context) {
+    Locked<SpinLock> lock(lock_);
+    made_.erase_if([&](const Made& made) { return made.context == context; });
   }
 
   // By how much the device's graph memory may grow when the graph runs in the stream, in units.
@@ -129,6 +189,11 @@ class GraphTable {
     uint64_t units;
     bool contained;
   };
+  struct Made {
+    uint64_t key;
+    uint64_t bytes;
+    uint16_t context;
+  };
 
   // Handles are pointers, of less than 57 bits.
   static uint64_t key_of(const void* exec, int device) {
@@ -137,6 +202,7 @@ class GraphTable {
 
   SpinLock lock_;
   HashTable<Entry, 16> graphs_;
+  HashTable<Made, 16> made_;
   Last last_[kMaxDevices];
   uint32_t running_[kMaxDevices] = {};  // runs that have begun and not ended
   uint64_t changes_ = 0;                // of who ran last, on any device

@@ -51,5 +51,32 @@ TEST(ContextTableTest, AttachCountsDown) {
   EXPECT_EQ(table->attach(handle(32), -1), 0);
 }
 
+TEST(ContextTableTest, WhatTheDriverKeepsRisesWithTheMostThatWasThereAtOnce) {
+  auto table = std::make_unique<ContextTable>();
+  const uint16_t id = table->enter(handle(16), 0, 0).id;
+  const uint16_t other = table->enter(handle(32), 0, 0).id;
+  constexpr auto kKind = ContextTable::streams;
+  const auto add = [&](uint64_t amount) { return table->add(id, kKind, amount); };
+  EXPECT_EQ(add(5).rise, 5u);
+  EXPECT_EQ(table->add(other, kKind, 1).most, 1u);
+  EXPECT_EQ(table->add(id, ContextTable::graph_bytes, 1).most, 1u);
+  EXPECT_EQ(add(2).rise, 2u);
+  table->remove(id, kKind, 4);
+  EXPECT_EQ(add(4).rise, 0u) << "kept from those that are gone";
+  const auto refused = add(3);
+  EXPECT_EQ(refused.most, 10u);
+  EXPECT_EQ(refused.rise, 3u);
+  table->cancel(id, kKind, 3, refused);
+  EXPECT_EQ(add(1).rise, 1u) << "what was refused raised nothing";
+  EXPECT_EQ(table->add(kUntrackedContext, kKind, 1).rise, 0u);
+
+  // Another context has the handle and the id of one that ended.
+  Context forgotten;
+  ASSERT_TRUE(table->forget(handle(16), forgotten));
+  table->recycle(id);
+  ASSERT_EQ(table->enter(handle(48), 0, 0).id, id);
+  EXPECT_EQ(add(1).most, 1u);
+}
+
 }  // namespace
 }  // namespace fracgpu

@@ -69,5 +69,24 @@ TEST_F(GraphTableTest, WhatChangedMeanwhileIsNotRemembered) {
   EXPECT_EQ(growth(kFirst), 2 * kUnits);
 }
 
+TEST_F(GraphTableTest, IsForgottenAndPutBackWithAllThatIsKnownOfIt) {
+  table_.set(kFirst, 5, 7, false);
+  table_.set_made(kFirst, 3, 1000);
+  const GraphTable::Graph known = table_.take(kFirst);
+  EXPECT_EQ(known.context, 3);
+  EXPECT_EQ(known.bytes, 1000u);
+  EXPECT_EQ(table_.units(kFirst, kDevice), 0u);
+  EXPECT_EQ(table_.units(kFirst, 5), 0u);
+  EXPECT_EQ(table_.units(kSecond, kDevice), kUnits / 2);
+  EXPECT_EQ(table_.take(kFirst).bytes, 0u);
+  table_.put_back(kFirst, known);
+  EXPECT_EQ(table_.units(kFirst, kDevice), kUnits);
+  EXPECT_EQ(table_.units(kFirst, 5), 7u);
+  EXPECT_EQ(table_.take(kFirst).bytes, 1000u);
+  table_.set_made(kSecond, 4, 500);
+  table_.forget_context(4);
+  EXPECT_EQ(table_.take(kSecond).bytes, 0u);
+}
+
 }  // namespace
 }  // namespace fracgpu

@@ -81,9 +81,11 @@ struct Context {
   unsigned references = 0;
   unsigned api_version = 3020;
   uint64_t id = 0;
-  uint64_t grown_bytes = 0;  // taken later on: modules, limits, launches
-  uint64_t kept_bytes = 0;   // of `grown_bytes`: of modules that were unloaded, for the next ones
-  bool launched = false;     // a kernel has been
+  uint64_t grown_bytes = 0;   // taken later on: modules, limits, launches
+  uint64_t kept_bytes = 0;    // of `grown_bytes`: of modules that were unloaded, for the next ones
+  bool launched = false;      // a kernel has been
+  uint32_t streams = 0;       // that live
+  uint32_t most_streams = 0;  // that ever lived at once
   size_t limit[kLimits] = {};
   Context* parent = nullptr;  // of a green context: the primary one
   Range* ranges = nullptr;

@@ -1,9 +1,9 @@
-// The calls on streams, and launches. They cost no device memory, as on the real driver, where a
-// stream lives in the context's own reserve. Waiting for a stream is when pools learn what is free
-// (pool_table.h); a launch does nothing but check that there is a function. With
-// FRACGPU_SIM_LAUNCH_MIB the first one in a context makes the driver take that much, as the local
-// memory of a kernel and lazily loaded code do (CUDA programming guide: lazy loading;
-// cuCtxSetLimit: the driver resizes the local memory at launches).
+// The calls on streams, and launches. A context's 10th stream takes a page, as does every 16th
+// after it, and one more page every 64th; none gives it back (libcuda 535.261.03). Waiting for a
+// stream is when pools learn what is free (pool_table.h); a launch does nothing but check that
+// there is a function. With FRACGPU_SIM_LAUNCH_MIB the first one in a context makes the driver take
+// that much, as the local memory of a kernel and lazily loaded code do (CUDA programming guide:
+// lazy loading; cuCtxSetLimit: the driver resizes the local memory at launches).
 #include <cstdlib>
 
 #include "sim/cuda/capture_table.h"
@@ -19,13 +19,28 @@ CUresult create(CUstream* out, sim::Context* context, unsigned flags, int priori
   if (out == nullptr || flags > 1) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult refused = sim::usable(context)) return refused;
   const Guard guard(Driver::get().lock());
+  sim::Context* const owner = context->owner();
+  const uint32_t number = owner->streams + 1;
+  if (number > owner->most_streams) {
+    uint64_t pages = 0;
+    if (number >= 10 && (number - 10) % 16 == 0) pages = (number - 58) % 64 == 0 ? 2 : 1;
+    if (pages != 0 && !Driver::get().grow(owner, pages * sim::kPage))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    owner->most_streams = number;
+  }
+  owner->streams = number;
   *out = Driver::get().streams.create(context, flags, priority);
   return CUDA_SUCCESS;
 }
 
-CUresult destroy(CUstream stream) {
+CUresult destroy(CUstream handle) {
   const Guard guard(Driver::get().lock());
-  return Driver::get().streams.destroy(stream);
+  CUstream stream = nullptr;
+  const bool known = Driver::get().streams.find(handle, false, &stream) == CUDA_SUCCESS;
+  sim::Context* const owner = known ? stream->context->owner() : nullptr;
+  const CUresult result = Driver::get().streams.destroy(handle);
+  if (result == CUDA_SUCCESS && owner != nullptr) --owner->streams;
+  return result;
 }
 
 CUresult synchronise(CUstream handle, bool per_thread) {

@@ -86,7 +86,7 @@ TEST(SimArray, EveryFormatIsKnown) {
   });
 }
 
-TEST(SimArray, SmallOnesShareChunksWithLinearMemory) {
+TEST(SimArray, SmallOnesShareChunksOfTheirOwn) {
   TestNode node;
   in_child([&] {
     ASSERT_EQ(cu_start(), 0);
@@ -96,9 +96,9 @@ TEST(SimArray, SmallOnesShareChunksWithLinearMemory) {
     const Form form = {256, 256, 0, 0x01, 4, 0};  // 256 KiB
     std::vector<CUarray> arrays(8);
     for (CUarray& array : arrays) ASSERT_EQ(array_create(&array, form), 0);
-    EXPECT_EQ(mib(node), 68u);  // seven beside the linear block, one in a chunk of its own
+    EXPECT_EQ(mib(node), 68u);  // all eight beside each other, not in the linear block's chunk
     EXPECT_EQ(array_destroy(arrays[7]), 0);
-    EXPECT_EQ(mib(node), 66u);
+    EXPECT_EQ(mib(node), 68u);
     EXPECT_EQ(cu_free(linear), 0);
     EXPECT_EQ(mib(node), 66u);
     for (int i = 0; i < 7; ++i) EXPECT_EQ(array_destroy(arrays[static_cast<size_t>(i)]), 0);

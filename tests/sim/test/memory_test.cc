@@ -50,7 +50,7 @@ TEST(SimMemory, LargeTakesPagesSmallShareChunks) {
   in_child([&] {
     ASSERT_EQ(cu_start(), 0);
     Pointer large, odd, first, second, third;
-    ASSERT_EQ(cu_alloc(&large, kMiB), 0);
+    ASSERT_EQ(cu_alloc(&large, 2 * kMiB), 0);
     EXPECT_EQ(large % (2 * kMiB), 0u);
     EXPECT_EQ(mib_in_use(node), 66u);
     ASSERT_EQ(cu_alloc(&odd, 2 * kMiB + 1), 0);
@@ -60,7 +60,7 @@ TEST(SimMemory, LargeTakesPagesSmallShareChunks) {
     EXPECT_EQ(mib_in_use(node), 72u);
     EXPECT_EQ(first % 512, 0u);
     EXPECT_EQ(second, first + 512);
-    ASSERT_EQ(cu_alloc(&third, kMiB - 1), 0);  // fits beside them
+    ASSERT_EQ(cu_alloc(&third, 2 * kMiB - 2000), 0);  // fits beside them
     EXPECT_EQ(mib_in_use(node), 72u);
     Pointer base = 0;
     size_t size = 0;

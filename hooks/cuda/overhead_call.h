@@ -1,0 +1,32 @@
+// A call that makes the driver take memory whose size it does not name.
+#pragma once
+
+#include "hooks/cuda/streams.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/refusal.h"
+
+namespace fracgpu::cuda {
+
+inline constexpr auto kNoHandle = [] { return static_cast<const void*>(nullptr); };
+
+// Calls `take()` (the driver) under what `reserve()` returns; `undo()` undoes it, and `handle()` is
+// what was made, by which it is known later.
+template <typename Reserve, typename Take, typename Undo, typename Handle = decltype(kNoHandle)>
+CUresult take_overhead(Process& process, int device_index, const char* api, Reserve reserve,
+                       Take take, Undo undo, Handle handle = kNoHandle) {
+  if (device_index == Process::kNotCapped) return take();
+  if (device_index == Process::kFault) {
+    report_fault(process, api);
+    return kOutOfMemory;
+  }
+  OverheadReservation reservation = reserve();
+  if (!reservation) return kOutOfMemory;
+  const CUresult result = take();
+  if (result == kOutOfMemory) reservation.refused_by_driver();
+  if (result != kSuccess || reservation.made(handle())) return result;
+  on_own_account(process, undo);
+  settle_overhead(process, device_index);
+  return kOutOfMemory;
+}
+
+}  // namespace fracgpu::cuda
