@@ -4,7 +4,6 @@
 // The memory of allocation nodes appears when a graph is uploaded or launched, and stays with the
 // device's graph memory until that is trimmed. It is charged as a pool is, by what the driver
 // reports as reserved. A launch of any other graph costs one comparison.
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <optional>
@@ -37,8 +36,6 @@ constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
 
 // Set for good when a graph that allocates was seen: the one branch that every launch pays for.
 std::atomic<bool> any_graph_allocates{false};
-
-constexpr uint64_t kChunkUnits = layout::units_for(kPoolChunkBytes);
 
 void learn(Process& process, CUgraphExec exec, const GraphNeeds& needs) {
   for (int device = 0; device < GraphTable::kMaxDevices; ++device) {
@@ -187,13 +184,13 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
   Kept kept(process, key);
   const uint64_t growth = process.graphs.growth(run.exec, device, stream, kept.falls());
   std::optional<Reservation> reservation;
-  reservation.emplace(process, device_index, growth == 0 ? 0 : std::max(growth, kChunkUnits),
+  reservation.emplace(process, device_index, pool_growth_units(growth * layout::kUnit),
                       AskingCall(run.api, growth * layout::kUnit), Reservation::Unasked{});
   Refusal refusal;
   if (!*reservation && (growth == units || !reservation->ask(refusal))) {
     // There is room at best for all of it, when nothing of it is there.
     kept.end();
-    reservation.emplace(process, device_index, std::max(units, kChunkUnits),
+    reservation.emplace(process, device_index, pool_growth_units(units * layout::kUnit),
                         AskingCall(run.api, units * layout::kUnit), Reservation::Unasked{});
     if (!*reservation && !make_room(process, run, device, *reservation)) return kOutOfMemory;
   }

@@ -2,7 +2,7 @@
 // that may make it grow. No room is asked for memory that the call's own stream has freed, or that
 // another one has which it comes after by an event: the driver takes it again (pool_blocks.h).
 // Streams are waited for only before an allocation is refused.
-#include <algorithm>
+#include <optional>
 
 #include "hooks/cuda/pool_frees.h"
 #include "hooks/cuda/pools.h"
@@ -28,16 +28,13 @@ struct PoolRequest {
 
 // Makes room for a pool's growth. Waits for what the program has freed before it refuses: a program
 // that waits a little is better off than one that is out of memory.
-[[gnu::cold]] bool make_room(Process& process, const PoolRequest& request,
-                             Reservation& reservation) {
-  Refusal refusal;
+[[gnu::cold]] bool make_room(Process& process, const PoolRequest& request, Reservation& reservation,
+                             Refusal& refusal) {
   if (reservation.ask(refusal)) return true;
-  if (refusal.fault.empty() && wait_for_frees(process, key_of(request.pool), request.stream)) {
-    refusal = Refusal{};
-    if (reservation.ask(refusal)) return true;
-  }
-  reservation.refuse(refusal);
-  return false;
+  if (!refusal.fault.empty() || !wait_for_frees(process, key_of(request.pool), request.stream))
+    return false;
+  refusal = Refusal{};
+  return reservation.ask(refusal);
 }
 
 // Whether the driver is sure to take memory again that the stream has freed, or that another one
@@ -57,6 +54,20 @@ struct PoolRequest {
   return false;
 }
 
+// Whether the pool needs to grow by what exceeds its tail alone, and there is room for that. Nobody
+// else uses the pool from then on, so that nothing may be trimmed for it.
+[[gnu::cold]] bool begin_extension(Process& process, const PoolRequest& request, PoolUse& use,
+                                   std::optional<Reservation>& reservation) {
+  uint64_t more = 0;
+  if (!use.begin_extension(request.bytes, more)) return false;
+  const uint64_t growth = pool_growth_units(more);
+  Refusal refusal;
+  if (!process.ledger.reserve(request.device_index, growth, refusal)) return false;
+  reservation.emplace(process, request.device_index, growth, AskingCall{request.api, request.bytes},
+                      growth);
+  return true;
+}
+
 // Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
 // grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
 // fit under the cap, `free(pointer)` undoes it.
@@ -69,35 +80,48 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     return kOutOfMemory;
   }
   const uint64_t pool = key_of(request.pool);
-  const uint64_t growth = std::max<uint64_t>(request.bytes, kPoolChunkBytes);
+  const AskingCall call{request.api, request.bytes};
   PoolUse use(process, pool);
-  Reservation reservation(process, device_index, linear_size(growth).units,
-                          {request.api, request.bytes}, Reservation::Unasked{});
+  const uint64_t growth = pool_growth_units(request.bytes);
+  std::optional<Reservation> reservation;
+  reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
   const CUdeviceptr before = *request.out;
-  bool reuse = !reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
-  for (;; reuse = false) {
-    if (!reservation && !reuse) {
+  // All that is needed is in the pool, or a part of it, so that the pool grows by the rest alone.
+  bool reuse = !*reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
+  bool extends = false;
+  for (bool is_first = true;; is_first = false) {
+    if (!*reservation && !reuse) {
       use.end();
-      if (!make_room(process, request, reservation)) return kOutOfMemory;
+      Refusal refusal;
+      const bool has_room = make_room(process, request, *reservation, refusal);
       use.begin();
+      extends = !has_room && is_first && begin_extension(process, request, use, reservation);
+      if (!has_room && !extends) {
+        reservation->refuse(refusal);
+        return kOutOfMemory;
+      }
     }
     if (use.is_refused()) {
       Refusal refusal;
       refusal.fault.assign("another thread allocates from the pool, and is not done after 10 s");
-      reservation.refuse(refusal);
+      reservation->refuse(refusal);
       return kOutOfMemory;
     }
+    const bool is_sure = reuse || extends;
     const CUresult result = allocate();
-    if (result == kOutOfMemory && !reuse) reservation.refused_by_driver();
-    const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &reservation);
-    if (result == kSuccess)
-      process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown);
+    if (result == kOutOfMemory && !is_sure) reservation->refused_by_driver();
+    const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &*reservation);
+    if (result == kSuccess &&
+        process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown)) {
+      process.pools_extend_tails.store(true, std::memory_order_relaxed);
+    }
     settle_deferred(process, device_index);
     if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
       return result;
-    if (result != kSuccess && !(reuse && result == kOutOfMemory)) return result;
+    if (result != kSuccess && !(is_sure && result == kOutOfMemory)) return result;
     // The pool took more than was foreseen, or does not have what it was sure to have.
     process.pool_blocks.forget_holes(pool);
+    if (extends) process.pools_extend_tails.store(false, std::memory_order_relaxed);
     if (result == kSuccess) {
       process.pool_blocks.forget(*request.out);
       on_own_account(process, [&] { free(*request.out); });
@@ -105,7 +129,10 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       settle_pool(process, pool, nullptr);
     }
     *request.out = before;
-    if (!reuse) return kOutOfMemory;
+    if (!is_sure) return kOutOfMemory;
+    reuse = extends = false;
+    use.begin();
+    reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
   }
 }
 

@@ -8,10 +8,15 @@
 
 namespace fracgpu {
 
-// Pools and graph memory grow by chunks of this size, or by what is asked for where that is more.
-// Public behaviour that is not documented: tests/hardware.sh measures it, as
-// sweep.pool_chunk_bytes.
+// Pools and graph memory grow by whole chunks of this size (libcuda 535.261.03); tests/hardware.sh
+// measures it, as sweep.pool_chunk_bytes.
 inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
+
+// By how many units a pool grows, at most, that needs as much.
+constexpr uint64_t pool_growth_units(uint64_t bytes) {
+  const uint64_t chunks = bytes / kPoolChunkBytes + (bytes % kPoolChunkBytes != 0);
+  return chunks * (kPoolChunkBytes / layout::kUnit);
+}
 
 // Where the driver cannot be asked about a pool, its growth is left to the driver-reported usage,
 // which takes `Process::cold_paths`. So each of these comes in two forms: with a Process for
@@ -46,6 +51,10 @@ class PoolUse {
   [[gnu::cold]] bool begin_reuse(uint64_t stream, uint64_t bytes);
   // The same of a hole that the stream comes after by an event.
   [[gnu::cold]] bool begin_reuse_after_event(uint64_t stream, uint64_t bytes);
+
+  // The same where the pool needs to grow by what exceeds its tail alone: `more` bytes. False where
+  // it has none, or was not seen to use one so.
+  [[gnu::cold]] bool begin_extension(uint64_t bytes, uint64_t& more);
 
   // Between these others may do with the pool what they like.
   void end();

@@ -63,20 +63,27 @@ void PoolBlocks::forget_holes_of(uint64_t pool) {
   }
 }
 
-void PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown) {
+bool PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown) {
   const uint64_t taken = aligned(bytes);
   Locked<SpinLock> lock(lock_);
   Block* block = blocks_.find(address);
   Block rest;
-  if (block != nullptr && block->is_free() && block->pool == pool && block->bytes >= bytes) {
+  const bool lands = block != nullptr && block->is_free() && block->pool == pool;
+  const bool extends =
+      lands && block->state == State::tail && block->bytes < bytes && block->bytes + grown >= bytes;
+  if (extends || (lands && block->bytes >= bytes)) {
     unlink(*block);
     rest = *block;
+    if (extends) rest.bytes += grown;
     rest.bytes -= rest.bytes < taken ? rest.bytes : taken;
   } else {
     erase(address);
     if (grown < bytes) forget_holes_of(pool);
     block = blocks_.insert(address);
-    if (block == nullptr) return forget_holes_of(pool);
+    if (block == nullptr) {
+      forget_holes_of(pool);
+      return false;
+    }
     rest = {.bytes = grown > taken ? grown - taken : 0, .pool = pool, .state = State::tail};
   }
   *block = {.key = address, .bytes = bytes, .pool = pool};
@@ -85,6 +92,7 @@ void PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint
     enter_free(rest);
   }
   count();
+  return extends;
 }
 
 uint64_t PoolBlocks::begin_free(uint64_t address) {
@@ -137,7 +145,7 @@ bool PoolBlocks::any_hole(uint64_t pool, uint64_t bytes, Condition condition) {
     uint64_t address = holes->newest[size];
     for (int looked_at = 0; address != 0 && looked_at < kMostOfClass; ++looked_at) {
       const Block* const block = blocks_.find(address);
-      if (block->state == State::hole && block->bytes >= bytes && condition(*block)) return true;
+      if (block->bytes >= bytes && condition(*block)) return true;
       address = block->older;
     }
   }
@@ -145,14 +153,25 @@ bool PoolBlocks::any_hole(uint64_t pool, uint64_t bytes, Condition condition) {
 }
 
 bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
-  return any_hole(pool, bytes, [&](const Block& hole) { return hole.stream == stream; });
+  return any_hole(pool, bytes, [&](const Block& free) {
+    return free.state == State::tail || free.stream == stream;
+  });
 }
 
 bool PoolBlocks::fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch) {
   return any_hole(pool, bytes, [&](const Block& hole) {
-    return hole.epoch == static_cast<uint32_t>(epoch) &&
+    return hole.state == State::hole && hole.epoch == static_cast<uint32_t>(epoch) &&
            order_.comes_after(stream, hole.stream, hole.number, epoch);
   });
+}
+
+uint64_t PoolBlocks::tail(uint64_t pool) {
+  uint64_t most = 0;
+  any_hole(pool, 1, [&](const Block& free) {
+    if (free.state == State::tail && free.bytes > most) most = free.bytes;
+    return false;
+  });
+  return most;
 }
 
 void PoolBlocks::record(uint64_t event, uint64_t stream, uint64_t moment, uint64_t epoch) {

@@ -2,8 +2,9 @@
 //
 // A driver takes a hole again for the next allocation on the stream that freed it, at once, and on
 // one that comes after the free by an event before it takes more memory (CUDA programming guide,
-// "Stream Ordered Memory Allocator"; cudaMemPoolReuseFollowEventDependencies). That is the only
-// memory of a pool which an allocation is sure to get without the pool growing: pools with
+// "Stream Ordered Memory Allocator"; cudaMemPoolReuseFollowEventDependencies). What remains of the
+// chunk by which a pool has grown, the tail, serves any stream, and is used before more memory is
+// taken (libcuda 535.261.03). Of no other memory of a pool an allocation is sure: pools with
 // gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
 // pytorch/pytorch#110194). So holes are known by their addresses. An allocation which lands where
 // none is known, in a pool that has not grown, may have been made of any of them, since drivers
@@ -27,8 +28,8 @@ namespace fracgpu {
 class PoolBlocks {
  public:
   // The driver handed out a block of the pool, which grew by `grown` for it. Out of host memory,
-  // holes are forgotten.
-  void allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
+  // holes are forgotten. True if the block is a tail and what the pool grew by.
+  bool allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
 
   // The block at this address is about to be freed in stream order. Returns the number of this
   // free, for one of the two that follow, or 0 where no block is known there.
@@ -40,10 +41,13 @@ class PoolBlocks {
   // What is at this address is freed at once, or by somebody else: it becomes no hole.
   void forget(uint64_t address);
 
-  // Whether a hole of the stream holds as much.
+  // Whether a hole of the stream, or a tail, holds as much.
   bool fits(uint64_t pool, uint64_t stream, uint64_t bytes);
   // The same of a hole that the stream comes after by an event.
   bool fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch);
+
+  // The largest tail of the pool.
+  uint64_t tail(uint64_t pool);
 
   // Events; see StreamOrder. All frees up to `moment` are told to the driver already.
   uint64_t moment() const { return last_free_.load(std::memory_order_acquire); }
@@ -66,8 +70,6 @@ class PoolBlocks {
   std::string_view check_invariants();
 
  private:
-  // A tail is what remains of the chunk by which a pool has grown: nobody is promised it, but an
-  // allocation that lands there is explained.
   enum class State : uint8_t { used, leaving, hole, tail };
 
   struct Block {

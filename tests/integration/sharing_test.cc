@@ -7,7 +7,7 @@
 namespace fracgpu::test {
 namespace {
 
-constexpr uint64_t kShared = 600 * kMiB;
+constexpr uint64_t kShared = 576 * kMiB;  // whole steps of a pool
 
 // How memory is exported, and whether its importer belongs to another tenant.
 struct Way {
@@ -19,7 +19,7 @@ struct Way {
 class SharingTest : public Rig, public testing::WithParamInterface<Way> {
  protected:
   // Room for the shared memory, for each context of 256 MiB (two processes and the importer, which
-  // has one of the tenant's own or not), and for 168 MiB more.
+  // has one of the tenant's own or not), and for 192 MiB more.
   static uint64_t cap() { return (GetParam().abroad ? 1280 : 1536) * kMiB; }
 
   std::unique_ptr<Program> start(const std::vector<std::string>& arguments,
@@ -49,7 +49,7 @@ class SharingTest : public Rig, public testing::WithParamInterface<Way> {
   void expect_counted_until_freed(Program& importer) {
     auto third = start({"export", std::to_string(2 * kMiB)});
     third->read_line();
-    // The cap less the contexts and what is shared: 424 MiB are left.
+    // The cap less the contexts and what is shared: 448 MiB are left.
     EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the importer holds it";
     EXPECT_EQ(ask(*third, "alloc " + std::to_string(420 * kMiB)), 0)
         << "refused what would have fitted";

@@ -26,7 +26,7 @@ class PoolBlocksTest : public testing::Test {
 };
 
 TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
-  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
   EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
   free(100 * kMiB, kStream);
   EXPECT_TRUE(blocks_.fits(kPool, kStream, 10 * kMiB));
@@ -116,12 +116,27 @@ TEST_F(PoolBlocksTest, MoreThanTheHoleHeldTookItsNeighboursToo) {
   EXPECT_FALSE(blocks_.fits(kPool, kStream, 1));
 }
 
-TEST_F(PoolBlocksTest, TheRestOfAChunkIsPromisedToNobody) {
+TEST_F(PoolBlocksTest, TheRestOfAChunkServesEveryStream) {
   blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
+  EXPECT_EQ(blocks_.tail(kPool), 22 * kMiB);
+  EXPECT_TRUE(blocks_.fits(kPool, kStream, 22 * kMiB));
+  EXPECT_TRUE(blocks_.fits(kPool, kSecond, 22 * kMiB));
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 22 * kMiB + 1));
+  EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
+  EXPECT_FALSE(blocks_.allocated(kPool, 110 * kMiB, 5 * kMiB, 0));
+  EXPECT_EQ(blocks_.tail(kPool), 17 * kMiB);
   free(100 * kMiB, kStream);
-  blocks_.allocated(kPool, 110 * kMiB, 5 * kMiB, 0);
-  EXPECT_TRUE(blocks_.fits(kPool, kStream, 10 * kMiB)) << "that came out of the rest";
-  EXPECT_FALSE(blocks_.fits(kPool, kStream, 11 * kMiB));
+  EXPECT_EQ(blocks_.tail(kPool), 17 * kMiB) << "what was used is a hole of its stream";
+  blocks_.forget_holes(kPool);
+  EXPECT_EQ(blocks_.tail(kPool), 0u);
+}
+
+TEST_F(PoolBlocksTest, APoolMayGrowByWhatItsTailLacks) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
+  EXPECT_TRUE(blocks_.allocated(kPool, 110 * kMiB, 40 * kMiB, 32 * kMiB));
+  EXPECT_EQ(blocks_.tail(kPool), 14 * kMiB);
+  EXPECT_FALSE(blocks_.allocated(kPool, 300 * kMiB, 40 * kMiB, 64 * kMiB)) << "elsewhere";
+  EXPECT_EQ(blocks_.tail(kPool), 24 * kMiB) << "the larger one";
 }
 
 TEST_F(PoolBlocksTest, AFreeThatIsOvertakenMakesNoHole) {

@@ -47,10 +47,11 @@ Pools::Parts::iterator Pools::fitting(Pool* pool, const CUstream_st& stream, uin
 }
 
 Pools::Parts::iterator Pools::grow(Pool* pool, uint64_t bytes) {
-  const uint64_t needed = round_up(bytes, kPage);
+  const uint64_t needed = round_up(bytes, kPoolGrowth);
   const uint64_t most = pool->props.maxSize != 0 ? pool->props.maxSize : UINT64_MAX;
   auto chunk = std::make_unique<PoolChunk>();
-  for (const uint64_t size : {std::max(needed, kPoolGrowth), needed}) {
+  // A pool with a most may have no room for a whole step.
+  for (const uint64_t size : {needed, most != UINT64_MAX ? round_up(bytes, kPage) : needed}) {
     if (pool->reserved > most || size > most - pool->reserved ||
         !Driver::get().account().take(pool->device, size, &chunk->physical))
       continue;

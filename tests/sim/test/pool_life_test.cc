@@ -33,24 +33,24 @@ TEST(SimPoolLife, DestroyedPoolsWaitForTheirParts) {
     ASSERT_EQ(pool_create(&pool), 0);
     ASSERT_EQ(pool_create(&kept), 0);
     ASSERT_EQ(pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX), 0);
-    ASSERT_EQ(pool_alloc(&a, 40 * kMiB, pool, stream), 0);
+    ASSERT_EQ(pool_alloc(&a, 64 * kMiB, pool, stream), 0);
     ASSERT_EQ(pool_alloc(&b, kMiB, pool, stream), 0);
     ASSERT_EQ(pool_alloc(&c, kMiB, kept, stream), 0);
-    EXPECT_EQ(mib(node), kContext + 40 + 32 + 32);
+    EXPECT_EQ(mib(node), kContext + 64 + 32 + 32);
     ASSERT_EQ(pool_destroy(pool), 0);
     EXPECT_EQ(pool_destroy(pool), 1);
     EXPECT_EQ(reserved(pool), UINT64_MAX);
     EXPECT_EQ(pool_trim(pool, 0), 1);
     EXPECT_EQ(pool_alloc(&c, 512, pool, stream), 1);
-    EXPECT_EQ(mib(node), kContext + 40 + 32 + 32);
+    EXPECT_EQ(mib(node), kContext + 64 + 32 + 32);
     ASSERT_EQ(pool_create(&again), 0);
     EXPECT_NE(again, pool);
     // It keeps what its threshold lets it keep as long as any part is in use.
     EXPECT_EQ(free_async(a, stream), 0);
     ASSERT_EQ(context_sync(), 0);
-    EXPECT_EQ(mib(node), kContext + 40 + 32 + 32);
+    EXPECT_EQ(mib(node), kContext + 64 + 32 + 32);
     EXPECT_EQ(free_async(b, stream), 0);
-    EXPECT_EQ(mib(node), kContext + 40 + 32 + 32);
+    EXPECT_EQ(mib(node), kContext + 64 + 32 + 32);
     ASSERT_EQ(stream_sync(stream), 0);
     EXPECT_EQ(mib(node), kContext + 32);
     // With nothing in it, a pool is gone at once, whatever it kept.
@@ -146,16 +146,16 @@ TEST(SimPoolLife, FullDevice) {
     const CUmemoryPool pool = default_pool();
     const CUstream stream = stream_create();
     Pointer most = 0, a = 0, b = 77;
-    ASSERT_EQ(cu_alloc(&most, (960 - 20) * kMiB), 0);
+    ASSERT_EQ(cu_alloc(&most, (960 - 40) * kMiB), 0);
     ASSERT_EQ(alloc_async(&a, 11 * kMiB, stream), 0);
-    EXPECT_EQ(reserved(pool), 12u);  // 20 are left: not the 32 it would rather take
-    EXPECT_EQ(alloc_async(&b, 9 * kMiB, stream), 2);
+    EXPECT_EQ(reserved(pool), 32u);
+    EXPECT_EQ(alloc_async(&b, 22 * kMiB, stream), 2);  // 8 are left, and it takes 32 or nothing
     EXPECT_EQ(alloc_async(&b, UINT64_MAX - 100, stream), 2);
     EXPECT_EQ(alloc_async(&b, 2048 * kMiB, stream), 2);
     EXPECT_EQ(b, 77u);
     EXPECT_EQ(mib(node), 1024u - 8);
     EXPECT_EQ(used_bytes(pool), 11 * kMiB);
-    ASSERT_EQ(alloc_async(&b, kMiB, stream), 0);  // what is left of the 12
+    ASSERT_EQ(alloc_async(&b, 21 * kMiB, stream), 0);  // what is left of the 32
     EXPECT_EQ(mib(node), 1024u - 8);
     ASSERT_EQ(cu_free(most), 0);
     ASSERT_EQ(free_async(a, stream), 0);
@@ -176,7 +176,7 @@ TEST(SimPoolLife, HostPoolsTakeNoDeviceMemory) {
       Pointer a = 0;
       ASSERT_EQ(pool_alloc(&a, 100 * kMiB, pool, stream), 0);
       EXPECT_EQ(mib(node), kContext);
-      EXPECT_EQ(reserved(pool), 100u);
+      EXPECT_EQ(reserved(pool), 128u);
       *reinterpret_cast<volatile char*>(a + 50 * kMiB) = 1;  // it is the host's
       ASSERT_EQ(free_async(a, stream), 0);
       ASSERT_EQ(stream_sync(stream), 0);
@@ -212,8 +212,8 @@ TEST(SimPoolLife, ManagedMemoryCountsWhereItsPoolPrefersOrWasMade) {
       EXPECT_NE(of_place, pool);
       for (const CUmemoryPool each : {pool, of_place}) {
         Pointer a = 0;
-        ASSERT_EQ(pool_alloc(&a, 100 * kMiB, each, stream), 0);
-        EXPECT_EQ(node->used(counts), before[counts] + 100 * kMiB);
+        ASSERT_EQ(pool_alloc(&a, 96 * kMiB, each, stream), 0);
+        EXPECT_EQ(node->used(counts), before[counts] + 96 * kMiB);
         EXPECT_EQ(node->used(1 - counts), before[1 - counts]);
         ASSERT_EQ(free_async(a, stream), 0);
         ASSERT_EQ(stream_sync(stream), 0);
@@ -243,9 +243,9 @@ TEST(SimPoolLife, LocalityDomainsArePartsOfTheirDevice) {
     CUmemoryPool pool = nullptr;
     ASSERT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 1), 0);
     Pointer a = 0;
-    ASSERT_EQ(pool_alloc(&a, 100 * kMiB, pool, stream), 0);
+    ASSERT_EQ(pool_alloc(&a, 96 * kMiB, pool, stream), 0);
     EXPECT_EQ(node->used(0), before[0]);
-    EXPECT_EQ(node->used(1), before[1] + 100 * kMiB);
+    EXPECT_EQ(node->used(1), before[1] + 96 * kMiB);
     EXPECT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 2), 1);
     domain.id = 1 | 2 << 8;
     EXPECT_EQ(cuda<GetPool>("cuMemGetDefaultMemPool")(&pool, &domain, 1), 1);

@@ -33,14 +33,14 @@ TEST(SimPool, ChunksAndParts) {
     EXPECT_EQ(reserved(pool), 32u);
     ASSERT_EQ(alloc_async(&d, 32 * kMiB, stream), 0);
     EXPECT_EQ(reserved(pool), 64u);
-    // Larger requests have a chunk of their own, as large as they need.
+    // Larger requests have a chunk of their own, of whole steps.
     ASSERT_EQ(alloc_async(&e, 32 * kMiB + 1, stream), 0);
-    EXPECT_EQ(reserved(pool), 98u);
-    EXPECT_EQ(mib(node), kContext + 98);
+    EXPECT_EQ(reserved(pool), 128u);
+    EXPECT_EQ(mib(node), kContext + 128);
     // The rest of that chunk is for others.
     Pointer f = 0;
     ASSERT_EQ(alloc_async(&f, kMiB, stream), 0);
-    EXPECT_EQ(reserved(pool), 98u);
+    EXPECT_EQ(reserved(pool), 128u);
     Pointer base = 0;
     size_t size = 0;
     ASSERT_EQ(
@@ -277,15 +277,15 @@ TEST(SimPool, HighMarksAndFlags) {
     const CUmemoryPool pool = default_pool();
     const CUstream stream = stream_create();
     Pointer a = 0, b = 0;
-    ASSERT_EQ(alloc_async(&a, 40 * kMiB, stream), 0);
+    ASSERT_EQ(alloc_async(&a, 64 * kMiB, stream), 0);
     ASSERT_EQ(alloc_async(&b, kMiB, stream), 0);
     ASSERT_EQ(free_async(a, stream), 0);
     ASSERT_EQ(stream_sync(stream), 0);
     uint64_t value = 0;
     ASSERT_EQ(pool_get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &value), 0);
-    EXPECT_EQ(value, 72 * kMiB);
+    EXPECT_EQ(value, 96 * kMiB);
     ASSERT_EQ(pool_get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value), 0);
-    EXPECT_EQ(value, 41 * kMiB);
+    EXPECT_EQ(value, 65 * kMiB);
     EXPECT_EQ(pool_set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1), 1);
     EXPECT_EQ(pool_set(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 0), 1);
     EXPECT_EQ(pool_set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0), 0);
