@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-535, nvidia-kernel-headers-535, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
@@ -29,6 +29,7 @@ dest=$2
 # A part without packages is a root filesystem of that suite, as an archive.
 digest=
 base=
+source=
 case $part in
   nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
@@ -43,6 +44,15 @@ case $part in
     ;;
   libcuda1-535) suite=bookworm component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
   libcuda1-550) suite=trixie component=non-free packages=libcuda1 proof=usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1 ;;
+  # NVIDIA's driver as programs see it, and the public headers of its kernel interface, a source package.
+  nvidia-driver-535)
+    suite=bookworm component=non-free proof='usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.535.*'
+    packages='libcuda1 libnvidia-ml1 nvidia-smi libnvidia-ptxjitcompiler1 nvidia-opencl-icd libcudart11.0'
+    ;;
+  nvidia-kernel-headers-535)
+    suite=bookworm component=contrib packages=nvidia-open-gpu-kernel-modules source=yes
+    proof='NVIDIA-kernel-module-source-535.*/src/common/sdk/nvidia/inc/nvos.h'
+    ;;
   promtool-2.42) suite=bookworm component=main packages=prometheus proof=usr/bin/promtool ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
   musl-1.2.3) suite=bookworm component=main packages=musl proof='lib/x86_64-linux-musl/libc.so' ;;
@@ -161,6 +171,15 @@ fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
   done
 }
 
+# Only the upstream archive is unpacked: nothing is built, so Debian's changes are not wanted.
+fetch_source() { # fetch_source SUITE COMPONENT DESTINATION PACKAGE
+  echo "deb-src ${signed}$mirror $1 $2" >"$work/sources.list"
+  APT_CONFIG=$work/apt.conf apt-get -qq update >"$work/log" 2>&1 || skip "the mirror has no sources of $1/$2"
+  (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq source --download-only --tar-only "$4" >>"$work/log" 2>&1) ||
+    skip "no source of $4 in $1/$2"
+  tar -C "$3" -xf "$work"/debs/*.orig.tar.* || skip "the source of $4 does not unpack"
+}
+
 # Nothing counts as installed, so the loader and the C library come too and the part runs on a machine of any age.
 fetch_closure() { # fetch_closure SUITE BASE COMPONENT DESTINATION PACKAGE
   look_into "$1" "$3" "$2"
@@ -237,6 +256,8 @@ if [ -z "$packages" ]; then
   make_root "$suite" "$dest"
 elif [ -n "$digest" ]; then
   fetch_headers "$suite" "$component" "$dest" "$packages" "$digest"
+elif [ -n "$source" ]; then
+  fetch_source "$suite" "$component" "$dest" "$packages"
 elif [ -n "$base" ]; then
   fetch_closure "$suite" "$base" "$component" "$dest" "$packages"
 else

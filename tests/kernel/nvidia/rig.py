@@ -1,0 +1,99 @@
+"""A simulated NVIDIA GPU for one test, and programs on the vendor's own libraries that use it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+MIB = 1 << 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
+
+
+class Build:
+    """The built tree: the library, the simulator that the fixture built, and the driver that it fetched."""
+
+    def __init__(self, folder):
+        self.library = f"{folder}/libfracgpu.so"
+        self.simulator = f"{folder}/kernel/nvidia/librmsim.so"
+        self.rmsim = f"{folder}/kernel/nvidia/rmsim"
+        driver = f"{folder}/parts/nvidia-driver-535/usr/lib"
+        self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
+        self.smi = f"{driver}/nvidia/current/nvidia-smi"
+
+    def missing(self):
+        """What the fixture could not build or fetch, or nothing."""
+        return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
+
+
+class Gpu:
+    """A GPU with its books in a folder of its own, which goes with it. No two tests share anything."""
+
+    def __init__(self, build, mib=24576):
+        self.build = build
+        # Memory that is really written lies in the page cache of a file; on a disk it would be written out.
+        self.folder = tempfile.mkdtemp(prefix="rmsim-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        self.state = f"{self.folder}/state"
+        self.tenant = os.path.basename(self.folder)
+        self.children = []
+        subprocess.run([build.rmsim, "create", self.state, str(mib)], check=True, timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate(timeout=60)
+        shutil.rmtree(self.folder)
+        for entry in os.scandir("/dev/shm"):
+            if entry.name.startswith(f"fracgpu-{self.tenant}"):
+                os.unlink(entry.path)
+
+    def environment(self, cap=None, **more):
+        """Of a program on this GPU; with a cap, as text, the library is in front."""
+        preload = [self.build.simulator] if cap is None else [self.build.library, self.build.simulator]
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1",
+            "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state,
+            "CUDA_CACHE_DISABLE": "1"}
+        if cap is not None:
+            environment.update(FRACGPU_MEMORY_LIMIT=cap, FRACGPU_TENANT=self.tenant)
+        if "RMSIM_TRACE" in os.environ:
+            environment["RMSIM_TRACE"] = os.environ["RMSIM_TRACE"]
+        return {**environment, **more}
+
+    def start(self, command, cap=None, **more):
+        child = subprocess.Popen(command, env=self.environment(cap, **more), text=True, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.children.append(child)
+        return child
+
+    def run(self, command, cap=None, seconds=60, **more):
+        """Its result; it is killed, and the test fails, if it has not ended by then."""
+        return subprocess.run(command, env=self.environment(cap, **more), text=True, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=seconds, check=False)
+
+    def client(self, *commands, cap=None, **more):
+        """What the scripted client answered, a dictionary a command."""
+        result = self.run([*CLIENT, *map(str, commands)], cap, **more)
+        if result.returncode != 0:
+            raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def books(self):
+        shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)
+        return json.loads(shown.stdout)
+
+    def reset(self):
+        subprocess.run([self.build.rmsim, "reset", self.state], check=True, timeout=60)
+
+    def unknown(self):
+        """What the driver asked that the simulator does not know."""
+        try:
+            with open(f"{self.state}/unknown", encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""

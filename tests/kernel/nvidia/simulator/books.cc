@@ -1,0 +1,357 @@
+#include "books.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace rmsim {
+namespace {
+
+constexpr char kMagic[8] = "rmsim 1";
+constexpr uint64_t kPage = 4096;
+constexpr int kLockSeconds = 20;
+constexpr int kHighDescriptor = 900;  // out of the way of programs that count or close theirs
+
+// Straight into the kernel: this may be called while the functions of the C library are the
+// simulator's own.
+int open_file(const std::string& path, int flags) {
+  const int fd =
+      static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), flags | O_CLOEXEC, 0666));
+  if (fd < 0 || fd >= kHighDescriptor) return fd;
+  const int high = static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, kHighDescriptor));
+  if (high < 0) return fd;  // the limit of descriptors is low
+  syscall(SYS_close, fd);
+  return high;
+}
+
+[[noreturn]] void give_up(const char* what) {
+  char line[200];
+  const int length = snprintf(line, sizeof line, "rmsim: %s\n", what);
+  if (syscall(SYS_write, 2, line, static_cast<size_t>(length)) < 0) {
+  }
+  abort();
+}
+
+// When the process started, in ticks since boot; 0 when it is gone. A zombie has given back what it
+// had.
+uint64_t start_time(int pid) {
+  char path[40], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return 0;
+  const ssize_t length = syscall(SYS_read, fd, text, sizeof text - 1);
+  syscall(SYS_close, fd);
+  if (length <= 0) return 0;
+  text[length] = '\0';
+  const char* field = strrchr(text, ')');  // the name may contain anything
+  if (field == nullptr || field[2] == 'Z' || field[2] == 'X') return 0;
+  constexpr int kFieldsToStart = 20;  // from the name, which is field 2, to field 22
+  for (int i = 0; i < kFieldsToStart && field != nullptr; ++i) field = strchr(field + 1, ' ');
+  return field == nullptr ? 0 : strtoull(field, nullptr, 10);
+}
+
+}  // namespace
+
+class Books::Locked {
+ public:
+  explicit Locked(Books& books) : state_(*books.state_) {
+    timespec end{};
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += kLockSeconds;
+    const int rc = pthread_mutex_timedlock(&state_.lock, &end);
+    if (rc == EOWNERDEAD) {
+      pthread_mutex_consistent(&state_.lock);
+      books.recount();
+    } else if (rc != 0) {
+      give_up("another process has held the lock of the books for 20 s; is it stopped?");
+    }
+  }
+  ~Locked() { pthread_mutex_unlock(&state_.lock); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  State& state_;
+};
+
+bool Books::create(const std::string& folder, uint64_t total, const std::string& driver) {
+  const int fd = open_file(folder + "/books", O_RDWR | O_CREAT | O_EXCL);
+  const int memory = open_file(folder + "/memory", O_RDWR | O_CREAT | O_EXCL);
+  if (fd < 0 || memory < 0 || ftruncate(fd, sizeof(State)) != 0 ||
+      ftruncate(memory, static_cast<off_t>(kWindow)) != 0) {
+    fprintf(stderr, "rmsim: cannot make a state in %s: %s\n", folder.c_str(), strerror(errno));
+    return false;
+  }
+  void* mapped = mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return false;
+  auto* state = static_cast<State*>(mapped);
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&state->lock, &attributes);
+  state->total = total;
+  state->first_free = -1;
+  state->next_offset = 2 << 20;
+  snprintf(state->driver, sizeof state->driver, "%s", driver.c_str());
+  memcpy(state->magic, kMagic, sizeof kMagic);
+  return true;
+}
+
+bool Books::open(const std::string& folder) {
+  const int fd = open_file(folder + "/books", O_RDWR);
+  memory_file_ = open_file(folder + "/memory", O_RDWR);
+  if (fd < 0 || memory_file_ < 0) {
+    fprintf(stderr, "rmsim: no state in %s: %s\n", folder.c_str(), strerror(errno));
+    return false;
+  }
+  void* mapped = reinterpret_cast<void*>(
+      syscall(SYS_mmap, nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  syscall(SYS_close, fd);
+  if (mapped == MAP_FAILED ||
+      memcmp(static_cast<State*>(mapped)->magic, kMagic, sizeof kMagic) != 0) {
+    fprintf(stderr, "rmsim: the state in %s is none of this simulator\n", folder.c_str());
+    return false;
+  }
+  state_ = static_cast<State*>(mapped);
+  return true;
+}
+
+// After exec the process is the same to everyone else, but the kernel has closed its descriptors.
+void Books::join_as_new_process() {
+  slot_ = -1;
+  const Locked locked(*this);
+  const int pid = getpid();
+  const uint64_t started = start_time(pid);
+  for (int i = 0; i < kProcesses; ++i) {
+    Process& process = state_->processes[i];
+    if (process.alive && process.pid == pid && process.start_time == started) {
+      for (int r = 0; r < state_->record_count; ++r) drop(r, i);
+    }
+  }
+}
+
+int Books::slot_of_this_process() {
+  if (slot_ >= 0) return slot_;
+  const int pid = getpid();
+  const uint64_t started = start_time(pid);
+  int free = -1;
+  for (int i = 0; i < kProcesses; ++i) {
+    const Process& process = state_->processes[i];
+    if (process.alive && process.pid == pid && process.start_time == started) return slot_ = i;
+    if (!process.alive && (free < 0 || process.start_time < state_->processes[free].start_time))
+      free = i;
+  }
+  if (free < 0) {
+    reap();
+    for (int i = 0; i < kProcesses && free < 0; ++i) {
+      if (!state_->processes[i].alive) free = i;
+    }
+    if (free < 0) give_up("more than 64 processes use one state");
+  }
+  state_->processes[free] = Process{pid, true, started, 0, 0};
+  return slot_ = free;
+}
+
+void Books::drop(int index, int slot) {
+  Record& record = state_->records[index];
+  const uint64_t bit = 1ull << slot;
+  if ((record.holders & bit) == 0) return;
+  const uint64_t left = record.holders & ~bit;
+  const bool counted = record.kind == Kind::kVideo;
+  if (left != 0) {
+    record.holders = left;
+    if (record.owner ==
+        static_cast<uint32_t>(slot)) {  // it is counted for one of those who still have it
+      record.owner = static_cast<uint32_t>(__builtin_ctzll(left));
+      if (counted) {
+        Process& heir = state_->processes[record.owner];
+        state_->processes[slot].used -= record.size;
+        heir.used += record.size;
+        heir.peak = std::max(heir.peak, heir.used);
+      }
+    }
+    return;
+  }
+  if (counted) {
+    state_->used -= record.size;
+    state_->processes[record.owner].used -= record.size;
+  }
+  fallocate(memory_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(record.offset), static_cast<off_t>(record.size));
+  record.holders = 0;
+  record.next_free = state_->first_free;
+  state_->first_free = index;
+}
+
+void Books::reap() {
+  for (int i = 0; i < kProcesses; ++i) {
+    Process& process = state_->processes[i];
+    if (!process.alive || i == slot_ || start_time(process.pid) == process.start_time) continue;
+    process.alive = false;
+    for (int r = 0; r < state_->record_count; ++r) drop(r, i);
+    for (SharedObject& object : state_->shared) {
+      if (object.client != 0 && object.process == static_cast<uint32_t>(i)) object.client = 0;
+    }
+  }
+}
+
+// A process died in the middle of a change: all sums and the list of free records are made anew
+// from the records.
+void Books::recount() {
+  state_->used = 0;
+  for (Process& process : state_->processes) process.used = 0;
+  state_->first_free = -1;
+  for (int i = 0; i < state_->record_count; ++i) {
+    Record& record = state_->records[i];
+    if (record.holders == 0) {
+      record.next_free = state_->first_free;
+      state_->first_free = i;
+    } else if (record.kind == Kind::kVideo) {
+      state_->used += record.size;
+      state_->processes[record.owner].used += record.size;
+    }
+  }
+  state_->peak = std::max(state_->peak, state_->used);
+}
+
+int Books::allocate(Kind kind, uint64_t size, uint64_t alignment) {
+  const Locked locked(*this);
+  const int slot = slot_of_this_process();
+  const bool counted = kind == Kind::kVideo;
+  size = (size + kPage - 1) & ~(kPage - 1);
+  alignment = std::max(alignment, kPage);
+  // A peak must not contain what a dead process still had in the books, and neither must a refusal
+  // come from it.
+  if (counted && state_->used + size > std::min(state_->peak, state_->total)) reap();
+  if (size > kWindow || (counted && state_->used + size > state_->total)) return -1;
+  const uint64_t offset = (state_->next_offset + alignment - 1) & ~(alignment - 1);
+  if (offset + size > kWindow) give_up("8 TiB were allocated in this state; make a new one");
+  int index = state_->first_free;
+  if (index >= 0) {
+    state_->first_free = state_->records[index].next_free;
+  } else if (state_->record_count < kRecords) {
+    index = state_->record_count++;
+  } else {
+    give_up("the books are full");
+  }
+  state_->next_offset = offset + size;
+  Record& record = state_->records[index];
+  record.offset = offset;
+  record.size = size;
+  record.owner = static_cast<uint32_t>(slot);
+  record.kind = kind;
+  ++record.generation;
+  record.holders = 1ull << slot;  // last: with it the record is valid
+  if (counted) {
+    Process& process = state_->processes[slot];
+    state_->used += size;
+    state_->peak = std::max(state_->peak, state_->used);
+    process.used += size;
+    process.peak = std::max(process.peak, process.used);
+  }
+  return index;
+}
+
+bool Books::hold(int index, uint32_t generation) {
+  const Locked locked(*this);
+  if (index < 0 || index >= state_->record_count) return false;
+  Record& record = state_->records[index];
+  if (record.holders == 0 || record.generation != generation) return false;
+  record.holders |= 1ull << slot_of_this_process();
+  return true;
+}
+
+void Books::release(int index) {
+  const Locked locked(*this);
+  drop(index, slot_of_this_process());
+}
+
+uint64_t Books::used() {
+  const Locked locked(*this);
+  reap();
+  return state_->used;
+}
+
+uint64_t Books::used_by(int pid) {
+  uint64_t used = 0;
+  for (const Process& process : processes()) used += process.pid == pid ? process.used : 0;
+  return used;
+}
+
+std::vector<Process> Books::processes() {
+  std::vector<Process> alive;
+  for (const Process& process : summary().processes) {
+    if (process.alive) alive.push_back(process);
+  }
+  return alive;
+}
+
+Books::Summary Books::summary() {
+  const Locked locked(*this);
+  reap();
+  Summary summary{state_->total, state_->used, state_->peak, {}};
+  for (const Process& process : state_->processes) {
+    if (process.pid != 0) summary.processes.push_back(process);
+  }
+  return summary;
+}
+
+void Books::reset_peaks() {
+  const Locked locked(*this);
+  reap();
+  state_->peak = state_->used;
+  for (Process& process : state_->processes) process.peak = process.used;
+}
+
+uint32_t Books::new_client() {
+  constexpr uint32_t kClientBase = 0xc1d00000, kClientMask = 0xfffff;  // as RM's own look
+  const Locked locked(*this);
+  slot_of_this_process();
+  return kClientBase + (++state_->next_client & kClientMask);
+}
+
+bool Books::share(const SharedObject& object) {
+  const Locked locked(*this);
+  SharedObject* place = nullptr;
+  for (SharedObject& other : state_->shared) {
+    if (other.client == object.client && other.handle == object.handle) {
+      place = &other;
+      break;
+    }
+    if (other.client == 0 && place == nullptr) place = &other;
+  }
+  if (place == nullptr) return false;
+  *place = object;
+  place->process = static_cast<uint32_t>(slot_of_this_process());
+  return true;
+}
+
+void Books::unshare(uint32_t client, uint32_t handle) {
+  const Locked locked(*this);
+  for (SharedObject& object : state_->shared) {
+    if (object.client == client && object.handle == handle) object.client = 0;
+  }
+}
+
+bool Books::find_shared(uint32_t client, uint32_t handle, SharedObject& found) {
+  const Locked locked(*this);
+  reap();
+  for (const SharedObject& object : state_->shared) {
+    if (client != 0 && object.client == client && object.handle == handle) {
+      found = object;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace rmsim

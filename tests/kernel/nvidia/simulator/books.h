@@ -1,0 +1,111 @@
+// The books: which process holds how much of the GPU's memory. They are the oracle of the tests, so
+// they include nothing of the library and nothing of the driver. They are one file, mapped by every
+// process; a lock that survives the death of its holder guards it.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rmsim {
+
+enum class Kind : uint8_t {
+  kVideo = 1,  // memory of the GPU: the only kind that is counted
+  kSystem,     // pinned memory of the host
+  kUser,       // memory of the program that the GPU may use
+  kRegisters,  // doorbells and channel control pages
+  kVirtual,    // addresses of the GPU without memory behind them
+};
+
+constexpr int kProcesses = 64;  // at once in one state; one bit each in Record::holders
+constexpr int kRecords = 1 << 18;
+constexpr int kShared = 4096;
+
+struct Process {
+  int pid;  // 0: never used
+  bool alive;
+  uint64_t start_time;  // in ticks since boot, so that a pid that is used again is another process
+  uint64_t used, peak;
+};
+
+// One piece of memory, at `offset` of the memory file. It lives until no process holds it.
+struct Record {
+  uint64_t offset, size;
+  uint64_t holders;     // a bit for each process; 0: the record is free
+  uint32_t owner;       // the process it is counted for
+  uint32_t generation;  // so that a record that is used again is not taken for the old one
+  Kind kind;
+  int next_free;
+};
+
+// An object that its client allows other clients to duplicate (NV_ESC_RM_SHARE).
+struct SharedObject {
+  uint32_t client, handle, object_class, attr, attr2;  // client 0: free
+  int record;
+  uint32_t generation, process;
+};
+
+struct State {
+  char magic[8];
+  char driver[32];
+  uint64_t total, used, peak;
+  uint64_t next_offset;
+  uint32_t next_client;
+  int first_free, record_count;
+  Process processes[kProcesses];
+  SharedObject shared[kShared];
+  pthread_mutex_t lock;
+  Record records[kRecords];
+};
+
+// Opens the state in a folder. The books of a process that dies are closed by whoever looks next,
+// which cannot be told from RM's closing them at its death.
+class Books {
+ public:
+  static bool create(const std::string& folder, uint64_t total, const std::string& driver);
+  bool open(const std::string& folder);  // false: one line on stderr says why
+
+  uint64_t total() const { return state_->total; }
+  const char* driver() const { return state_->driver; }
+  uint64_t used();
+  uint64_t used_by(int pid);
+  std::vector<Process> processes();
+  struct Summary {
+    uint64_t total, used, peak;
+    std::vector<Process> processes;
+  };
+  Summary summary();
+  void reset_peaks();
+
+  // What this process takes and gives back. -1: no memory.
+  int allocate(Kind kind, uint64_t size, uint64_t alignment);
+  bool hold(int record, uint32_t generation);
+  void release(int record);
+  Record record(int index) const { return state_->records[index]; }
+  int memory_file() const { return memory_file_; }
+
+  uint32_t new_client();
+  bool share(const SharedObject& object);
+  void unshare(uint32_t client, uint32_t handle);
+  bool find_shared(uint32_t client, uint32_t handle, SharedObject& found);
+
+  // This process became another one (fork), or another program (exec).
+  void join_as_new_process();
+
+  static constexpr uint64_t kWindow = 8ull << 40;  // of the memory file; no offset is used twice
+
+ private:
+  class Locked;
+  int slot_of_this_process();
+  void reap();
+  void drop(int record, int slot);
+  void recount();
+
+  State* state_ = nullptr;
+  int memory_file_ = -1;
+  int slot_ = -1;
+};
+
+}  // namespace rmsim

@@ -1,0 +1,904 @@
+// RM's controls: questions about the client, the device, memory, the GPU and channels. The answers
+// are those of an AD102 as on a GeForce RTX 4090; they decide what libcuda makes of it, such as the
+// size of a context.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <unordered_map>
+
+#include "diagnostics.h"
+#include "kernel.h"
+#include "user_memory.h"
+
+namespace rmsim {
+namespace {
+
+struct Call {
+  uint32_t client, object, size;
+};
+struct Control {
+  size_t size;  // of the parameters
+  std::function<NV_STATUS(const Call&, void*)> answer;
+};
+using Controls = std::unordered_map<uint32_t, Control>;
+
+// ---- The chip
+
+constexpr uint32_t kGpcs = 11, kTpcsPerGpc = 6, kSmsPerTpc = 2, kTpcs = 64,
+                   kSms = kTpcs * kSmsPerTpc;
+constexpr uint32_t kTpcMasks[kGpcs] = {0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f,
+                                       0x3f, 0x3f, 0x3f, 0x1f, 0x1f};
+constexpr uint32_t kCopyEngines = 5,
+                   kGraphicsCopyEngines = 2;  // the first share a runlist with graphics
+constexpr uint32_t kSmVersion = 0x809;        // as RM writes 8.9
+constexpr uint32_t kL2Bytes = 72 << 20, kBar1Bytes = 256 << 20, kBusWidth = 384;
+constexpr uint64_t kBar1Size = 32ull << 30;
+constexpr uint8_t kUuid[16] = {0x51, 0x1e, 0x8b, 0x52, 0x09, 0x3a, 0x4c, 0x1f,
+                               0x9a, 0x77, 0x20, 0x11, 0xc0, 0xde, 0x00, 0x01};
+constexpr char kUuidText[] = "GPU-511e8b52-093a-4c1f-9a77-2011c0de0001";
+
+uint64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+// What is not named is 0.
+uint32_t fb_info(uint32_t index) {
+  const auto kib = [](uint64_t bytes) { return static_cast<uint32_t>(bytes >> 10); };
+  switch (index) {
+    case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
+      return kib(books.total());
+    case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
+    case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB:
+      return kib(books.total() - books.used());
+    case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
+      return kib(kBar1Bytes);
+    case NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_BAR1_AVAIL_SIZE:
+    case NV2080_CTRL_FB_INFO_INDEX_BAR1_MAX_CONTIGUOUS_AVAIL_SIZE:
+      return kib(kBar1Size);
+    case NV2080_CTRL_FB_INFO_INDEX_BUS_WIDTH:
+      return kBusWidth;
+    case NV2080_CTRL_FB_INFO_INDEX_RAM_TYPE:
+      return 0x12;  // GDDR6X
+    case NV2080_CTRL_FB_INFO_INDEX_BANK_COUNT:
+      return 16;
+    case NV2080_CTRL_FB_INFO_INDEX_PARTITION_COUNT:
+    case NV2080_CTRL_FB_INFO_INDEX_LTC_COUNT:
+      return 12;
+    case NV2080_CTRL_FB_INFO_INDEX_LTS_COUNT:
+      return 48;
+    case NV2080_CTRL_FB_INFO_INDEX_PARTITION_MASK:
+    case NV2080_CTRL_FB_INFO_INDEX_LTC_MASK:
+      return 0xfff;
+    case NV2080_CTRL_FB_INFO_INDEX_FBP_COUNT:
+      return 6;
+    case NV2080_CTRL_FB_INFO_INDEX_FBP_MASK:
+      return 0x3f;
+    case NV2080_CTRL_FB_INFO_INDEX_L2CACHE_SIZE:
+      return kL2Bytes;
+    case NV2080_CTRL_FB_INFO_INDEX_MEMORYINFO_VENDOR_ID:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+uint32_t gpu_info(uint32_t index) {
+  switch (index) {
+    case NV2080_CTRL_GPU_INFO_INDEX_GPU_SM_VERSION:
+      return kSmVersion;
+    case NV2080_CTRL_GPU_INFO_INDEX_SYSMEM_ACCESS:
+    case NV2080_CTRL_GPU_INFO_INDEX_PER_RUNLIST_CHANNEL_RAM:
+    case NV2080_CTRL_GPU_INFO_INDEX_GPU_PROFILING_CAPABILITY:
+    case NV2080_CTRL_GPU_INFO_INDEX_GPU_DEBUGGING_CAPABILITY:
+    case NV2080_CTRL_GPU_INFO_INDEX_DMABUF_CAPABILITY:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+uint32_t bus_info(uint32_t index) {
+  constexpr uint32_t kPciExpress = 3, kLinkCaps = 0x00453d04, kLinkStatus = 0x11040000,
+                     kGen4 = 0x33, kCoherent = 7;
+  switch (index) {
+    case NV2080_CTRL_BUS_INFO_INDEX_TYPE:
+    case NV2080_CTRL_BUS_INFO_INDEX_INTERFACE_TYPE:
+    case NV2080_CTRL_BUS_INFO_INDEX_GPU_INTERFACE_TYPE:
+      return kPciExpress;
+    case NV2080_CTRL_BUS_INFO_INDEX_INTLINE:
+      return 16;
+    case NV2080_CTRL_BUS_INFO_INDEX_CAPS:
+      return 1;
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_GPU_LINK_CAPS:
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_ROOT_LINK_CAPS:
+      return kLinkCaps;
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_GPU_LINK_CTRL_STATUS:
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_ROOT_LINK_CTRL_STATUS:
+      return kLinkStatus;
+    case NV2080_CTRL_BUS_INFO_INDEX_COHERENT_DMA_FLAGS:
+    case NV2080_CTRL_BUS_INFO_INDEX_NONCOHERENT_DMA_FLAGS:
+      return kCoherent;
+    case NV2080_CTRL_BUS_INFO_INDEX_BUS_NUMBER:
+      return kPciBus;
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_GEN_INFO:
+    case NV2080_CTRL_BUS_INFO_INDEX_PCIE_UPSTREAM_GEN_INFO:
+      return kGen4;
+    default:
+      return 0;
+  }
+}
+
+uint32_t gr_info(uint32_t index) {
+  switch (index) {
+    case NV2080_CTRL_GR_INFO_INDEX_BUFFER_ALIGNMENT:
+    case NV2080_CTRL_GR_INFO_INDEX_SWIZZLE_ALIGNMENT:
+    case NV2080_CTRL_GR_INFO_INDEX_THREAD_STACK_SCALING_FACTOR:
+    case NV2080_CTRL_GR_INFO_INDEX_TIMESLICE_ENABLED:
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_GRS:
+      return 1;
+    case NV2080_CTRL_GR_INFO_INDEX_VPE_COUNT:
+    case NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_COUNT:
+      return kGpcs;
+    case NV2080_CTRL_GR_INFO_INDEX_SHADER_PIPE_SUB_COUNT:
+      return kTpcs;
+    case NV2080_CTRL_GR_INFO_INDEX_SM_REG_BANK_COUNT:
+      return 4;
+    case NV2080_CTRL_GR_INFO_INDEX_SM_REG_BANK_REG_COUNT:
+      return 16384;
+    case NV2080_CTRL_GR_INFO_INDEX_SM_VERSION:
+      return kSmVersion;
+    case NV2080_CTRL_GR_INFO_INDEX_MAX_WARPS_PER_SM:
+      return 48;
+    case NV2080_CTRL_GR_INFO_INDEX_MAX_THREADS_PER_WARP:
+    case NV2080_CTRL_GR_INFO_INDEX_FB_MEMORY_REQUEST_GRANULARITY:
+    case NV2080_CTRL_GR_INFO_INDEX_HOST_MEMORY_REQUEST_GRANULARITY:
+      return 32;
+    case NV2080_CTRL_GR_INFO_INDEX_MAX_SP_PER_SM:
+      return 4;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_GPCS:
+      return 12;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_FBPS:
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_TPC_PER_GPC:
+      return kTpcsPerGpc;
+    case NV0080_CTRL_GR_INFO_INDEX_FAMILY_MAX_TPC_PER_GPC:
+      return kTpcsPerGpc;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_FBPAS:
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_LTCS:
+      return 12;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_PES_PER_GPC:
+      return 3;
+    case NV2080_CTRL_GR_INFO_INDEX_GPU_CORE_COUNT:
+      return kSms * 128;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_TPCS_PER_PES:
+      return 2;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_SM_PER_TPC:
+      return kSmsPerTpc;
+    case NV2080_CTRL_GR_INFO_INDEX_RT_CORE_COUNT:
+      return kSms;
+    case NV2080_CTRL_GR_INFO_INDEX_TENSOR_CORE_COUNT:
+      return kSms * 4;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_LTC_SLICES:
+      return 4;
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_LTC_PER_FBP:
+    case NV2080_CTRL_GR_INFO_INDEX_LITTER_NUM_ROP_PER_GPC:
+      return 2;
+    case NV0080_CTRL_GR_INFO_INDEX_MAX_SUBCONTEXT_COUNT:
+    case NV0080_CTRL_GR_INFO_INDEX_MAX_LEGACY_SUBCONTEXT_COUNT:
+    case NV0080_CTRL_GR_INFO_INDEX_MAX_PER_ENGINE_SUBCONTEXT_COUNT:
+      return 64;
+    case NV0080_CTRL_GR_INFO_INDEX_LITTER_NUM_SLICES_PER_LTC:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+// What it can do; libcuda takes those it knows. Without public names: classes that only have to be
+// listed.
+std::vector<uint32_t> classes() {
+  constexpr uint32_t kAda3d = 0xc997, kFermi2d = 0x902d, kInlineToMemory = 0xa140,
+                     kMmuFaultBuffer = 0xc863;
+  constexpr uint32_t kFbSegment = 0xc1, kAmpereUsermode = 0xc561, kThirdPartyP2p = 0x503c,
+                     kMaster = 0x90e6;
+  return {AMPERE_CHANNEL_GPFIFO_A,
+          ADA_COMPUTE_A,
+          AMPERE_DMA_COPY_B,
+          kAmpereUsermode,
+          TURING_USERMODE_A,
+          kAda3d,
+          kFermi2d,
+          kInlineToMemory,
+          KEPLER_CHANNEL_GROUP_A,
+          FERMI_CONTEXT_SHARE_A,
+          FERMI_VASPACE_A,
+          GT200_DEBUGGER,
+          NV01_MEMORY_LOCAL_USER,
+          NV01_MEMORY_SYSTEM,
+          NV01_MEMORY_VIRTUAL,
+          NV01_MEMORY_SYSTEM_OS_DESCRIPTOR,
+          NV01_EVENT,
+          NV20_SUBDEVICE_0,
+          NV01_DEVICE_0,
+          RM_USER_SHARED_DATA,
+          kThirdPartyP2p,
+          kMaster,
+          kFbSegment,
+          kMmuFaultBuffer};
+}
+
+// A table of capabilities is written as byte:mask in the headers.
+template <size_t kSize>
+void set_capability(uint8_t (&table)[kSize], int byte, int mask) {
+  table[byte] = static_cast<uint8_t>(table[byte] | mask);
+}
+#define CAPABILITY(table, name) set_capability(table, (1 ? name), (0 ? name))
+
+template <size_t kSize>
+void copy_engine_capabilities(uint8_t (&table)[kSize], uint32_t engine) {
+  memset(table, 0, kSize);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SYSMEM_READ);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SYSMEM_WRITE);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SYSMEM);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_P2P);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_BL_SIZE_GT_64K_SUPPORTED);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SUPPORTS_NONPIPELINED_BL);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SUPPORTS_PIPELINED_BL);
+  if (engine >= kGraphicsCopyEngines) return;
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_GRCE);
+  CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SHARED);
+}
+
+template <class Text>
+void write_text(Text& out, const char* text) {
+  snprintf(reinterpret_cast<char*>(out), sizeof out, "%s", text);
+}
+
+template <class Out>
+uint32_t write_uuid(Out& out, bool binary) {
+  if (binary) {
+    memcpy(out, kUuid, sizeof kUuid);
+    return sizeof kUuid;
+  }
+  write_text(out, kUuidText);
+  return sizeof kUuidText;
+}
+
+// A list of (index, value) at the program's address, whose values are filled in.
+template <class Entry>
+NV_STATUS fill_list(NvP64 user, uint32_t count, uint32_t (*value)(uint32_t)) {
+  constexpr uint32_t kMost = 1024;
+  if (count > kMost) return NV_ERR_INVALID_ARGUMENT;
+  std::vector<Entry> list(count);
+  if (!copy_from_user(list.data(), user_pointer(user), count * sizeof(Entry)))
+    return NV_ERR_INVALID_POINTER;
+  for (Entry& entry : list) entry.data = value(entry.index);
+  return copy_to_user(user_pointer(user), list.data(), count * sizeof(Entry))
+             ? NV_OK
+             : NV_ERR_INVALID_POINTER;
+}
+
+NV_STATUS write_list(NvP64 user, uint32_t& count, std::vector<uint32_t> list) {
+  const uint32_t wanted =
+      user == nullptr ? 0 : std::min<uint32_t>(count == 0 ? list.size() : count, list.size());
+  count = static_cast<uint32_t>(list.size());
+  return copy_to_user(user_pointer(user), list.data(), wanted * sizeof list[0])
+             ? NV_OK
+             : NV_ERR_INVALID_POINTER;
+}
+
+std::vector<uint32_t> engines() {
+  std::vector<uint32_t> list{NV2080_ENGINE_TYPE_GRAPHICS};
+  for (uint32_t i = 0; i < kCopyEngines; ++i) list.push_back(NV2080_ENGINE_TYPE_COPY(i));
+  return list;
+}
+
+MemoryPtr memory_of(uint32_t client, uint32_t handle) {
+  const Object* object = find_object(client, handle);
+  return object == nullptr ? nullptr : object->memory;
+}
+
+// ---- The table
+
+// The parameters are of one type, and RM refuses others; what the answer does not write stays as it
+// came.
+template <class Parameters, class Answer>
+void on(Controls& controls, uint32_t command, Answer answer) {
+  controls[command] = {sizeof(Parameters), [answer](const Call& call, void* raw) -> NV_STATUS {
+                         auto& parameters = *static_cast<Parameters*>(raw);
+                         if constexpr (std::is_same_v<decltype(answer(call, parameters)), void>) {
+                           answer(call, parameters);
+                           return NV_OK;
+                         } else {
+                           return answer(call, parameters);
+                         }
+                       }};
+}
+
+// All that is asked is answered with 0: nothing of it is there.
+void answer_zeros(Controls& controls, std::initializer_list<uint32_t> commands) {
+  for (const uint32_t command : commands) {
+    controls[command] = {0, [](const Call& call, void* raw) -> NV_STATUS {
+                           memset(raw, 0, call.size);
+                           return NV_OK;
+                         }};
+  }
+}
+
+// Orders that change nothing that can be seen here.
+void accept(Controls& controls, std::initializer_list<uint32_t> commands) {
+  for (const uint32_t command : commands)
+    controls[command] = {0, [](const Call&, void*) -> NV_STATUS { return NV_OK; }};
+}
+
+// What a real GPU answers and this one does not. NVML shows N/A.
+void refuse(Controls& controls, std::initializer_list<uint32_t> commands) {
+  for (const uint32_t command : commands) {
+    controls[command] = {0, [](const Call&, void*) -> NV_STATUS { return NV_ERR_NOT_SUPPORTED; }};
+  }
+}
+
+void add_client_controls(Controls& t) {
+  on<NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS>(
+      t, NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, [](const Call&, auto& p) {
+        const auto put = [&](NvP64 user, const char* text) {
+          return user == nullptr || strlen(text) + 1 > p.sizeOfStrings ||
+                 copy_to_user(user_pointer(user), text, strlen(text) + 1);
+        };
+        p.changelistNumber = p.officialChangelistNumber = 34500000;
+        return put(p.pDriverVersionBuffer, books.driver()) &&
+                       put(p.pVersionBuffer, books.driver()) && put(p.pTitleBuffer, "NVIDIA")
+                   ? NV_OK
+                   : NV_ERR_INVALID_POINTER;
+      });
+  on<NV0000_CTRL_CLIENT_GET_ADDR_SPACE_TYPE_PARAMS>(
+      t, NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE, [](const Call& call, auto& p) {
+        const MemoryPtr memory = memory_of(call.client, p.hObject);
+        if (memory == nullptr) return NV_ERR_INVALID_OBJECT;
+        p.addrSpaceType =
+            memory->kind == Kind::kVideo       ? NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_VIDMEM
+            : memory->kind == Kind::kRegisters ? NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_REGMEM
+                                               : NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_SYSMEM;
+        return NV_OK;
+      });
+  on<NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, [](const Call&, auto& p) {
+        std::fill(std::begin(p.gpuIds), std::end(p.gpuIds), NV0000_CTRL_GPU_INVALID_ID);
+        std::fill(std::begin(p.excludedGpuIds), std::end(p.excludedGpuIds),
+                  NV0000_CTRL_GPU_INVALID_ID);
+        p.gpuIds[0] = kGpuId;
+      });
+  on<NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS, [](const Call&, auto& p) {
+        std::fill(std::begin(p.gpuIds), std::end(p.gpuIds), NV0000_CTRL_GPU_INVALID_ID);
+        p.gpuIds[0] = kGpuId;
+      });
+  on<NV0000_CTRL_GPU_ATTACH_IDS_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_ATTACH_IDS,
+      [](const Call&, auto& p) { p.failedId = NV0000_CTRL_GPU_INVALID_ID; });
+  const auto id_info = [](const Call&, auto& p) {
+    if (p.gpuId != kGpuId) return NV_ERR_INVALID_ARGUMENT;
+    p.gpuFlags = DRF_DEF(0000, _CTRL_GPU_ID_INFO, _IN_USE, _TRUE);
+    p.deviceInstance = p.subDeviceInstance = p.sliStatus = p.gpuInstance = 0;
+    p.boardId = kGpuId;
+    p.numaId = -1;
+    return NV_OK;
+  };
+  on<NV0000_CTRL_GPU_GET_ID_INFO_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_ID_INFO, id_info);
+  on<NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, id_info);
+  on<NV0000_CTRL_GPU_GET_PCI_INFO_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_PCI_INFO,
+                                          [](const Call&, auto& p) {
+                                            p.domain = p.slot = 0;
+                                            p.bus = kPciBus;
+                                          });
+  on<NV0000_CTRL_GPU_GET_DEVICE_IDS_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_DEVICE_IDS,
+                                            [](const Call&, auto& p) { p.deviceIds = 1; });
+  on<NV0000_CTRL_GPU_QUERY_DRAIN_STATE_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_QUERY_DRAIN_STATE, [](const Call&, auto& p) {
+        p.drainState = NV0000_CTRL_GPU_DRAIN_STATE_DISABLED;
+        p.flags = 0;
+      });
+  on<NV0000_CTRL_GPU_GET_UUID_FROM_GPU_ID_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_GET_UUID_FROM_GPU_ID, [](const Call&, auto& p) {
+        p.uuidStrLen = write_uuid(
+            p.gpuUuid,
+            DRF_VAL(0000, _CTRL_CMD_GPU, _GET_UUID_FROM_GPU_ID_FLAGS_FORMAT, p.flags) != 0);
+      });
+  on<NV0000_CTRL_SYSTEM_GET_CPU_INFO_PARAMS>(
+      t, NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO, [](const Call&, auto& p) {
+        p = {};
+        p.type = NV0000_CTRL_SYSTEM_CPU_TYPE_UNKNOWN;
+        p.numLogicalCpus = p.numPhysicalCpus = p.coresOnDie = 2;
+        p.dataCacheLineSize = 64;
+        p.clock = 2500;
+      });
+  on<NV0000_CTRL_SYSTEM_GET_FABRIC_STATUS_PARAMS>(
+      t, NV0000_CTRL_CMD_SYSTEM_GET_FABRIC_STATUS,
+      [](const Call&, auto& p) { p.fabricStatus = NV0000_CTRL_GET_SYSTEM_FABRIC_STATUS_SKIP; });
+  on<NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS>(
+      t, NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2, [](const Call&, auto& p) {
+        p.p2pCaps = 0;
+        p.p2pOptimalReadCEs = p.p2pOptimalWriteCEs = ~0u;
+        memset(p.p2pCapsStatus, 0, sizeof p.p2pCapsStatus);
+        memset(p.busPeerIds, 0xff, sizeof p.busPeerIds);
+      });
+  answer_zeros(t, {NV0000_CTRL_CMD_GPU_GET_MEMOP_ENABLE, NV0000_CTRL_CMD_SYNC_GPU_BOOST_GROUP_INFO,
+                   NV0000_CTRL_CMD_SYSTEM_GET_FEATURES});
+  accept(t, {NV0000_CTRL_CMD_CLIENT_SET_INHERITED_SHARE_POLICY, NV0000_CTRL_CMD_GPU_DETACH_IDS});
+
+  on<NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD, [](const Call& call, auto& p) {
+        return export_objects(p.fd, call.client, &p.object.data.rmObject.hObject, 1, 0);
+      });
+  on<NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD, [](const Call& call, auto& p) {
+        auto& object = p.object.data.rmObject;
+        return import_objects(p.fd, call.client, object.hParent, &object.hObject, 1, 0);
+      });
+  on<NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD, [](const Call&, auto& p) {
+        return describe_export(p.fd, p.metadata, sizeof p.metadata, p.maxObjects);
+      });
+  on<NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD, [](const Call& call, auto& p) {
+        if (p.numObjects > std::size(p.objects))
+          return static_cast<NV_STATUS>(NV_ERR_INVALID_ARGUMENT);
+        if (p.hDevice != 0) {  // the first call describes as well
+          const NV_STATUS status =
+              describe_export(p.fd, p.metadata, sizeof p.metadata, p.maxObjects);
+          if (status != NV_OK) return status;
+        }
+        return export_objects(p.fd, call.client, p.objects, p.numObjects, p.index);
+      });
+  on<NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD, [](const Call& call, auto& p) {
+        if (p.numObjects > std::size(p.objects))
+          return static_cast<NV_STATUS>(NV_ERR_INVALID_ARGUMENT);
+        memset(p.objectTypes, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_VIDMEM, p.numObjects);
+        return import_objects(p.fd, call.client, p.hParent, p.objects, p.numObjects, p.index);
+      });
+  on<NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS>(
+      t, NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, [](const Call&, auto& p) {
+        ExportInfo info;
+        const NV_STATUS status = export_info(p.fd, info);
+        if (status != NV_OK) return status;
+        memset(p.metadata, 0, sizeof p.metadata);
+        memcpy(p.metadata, info.metadata.data(), std::min(info.metadata.size(), sizeof p.metadata));
+        p.maxObjects = info.objects;
+        p.deviceInstance = 0;
+        return status;
+      });
+}
+
+void add_device_controls(Controls& t) {
+  answer_zeros(t, {NV0080_CTRL_CMD_GPU_GET_BRAND_CAPS, NV0080_CTRL_CMD_GPU_GET_VGX_CAPS,
+                   NV0080_CTRL_CMD_GPU_GET_VIRTUALIZATION_MODE,
+                   NV0080_CTRL_CMD_GPU_QUERY_SW_STATE_PERSISTENCE});
+  on<NV0080_CTRL_GPU_GET_NUM_SUBDEVICES_PARAMS>(t, NV0080_CTRL_CMD_GPU_GET_NUM_SUBDEVICES,
+                                                [](const Call&, auto& p) { p.numSubDevices = 1; });
+  on<NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS>(
+      t, NV0080_CTRL_CMD_GPU_GET_CLASSLIST,
+      [](const Call&, auto& p) { return write_list(p.classList, p.numClasses, classes()); });
+  on<NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS>(t, NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2,
+                                              [](const Call&, auto& p) {
+                                                const std::vector<uint32_t> list = classes();
+                                                std::copy(list.begin(), list.end(), p.classList);
+                                                p.numClasses = static_cast<uint32_t>(list.size());
+                                              });
+  on<NV0080_CTRL_FB_GET_CAPS_V2_PARAMS>(
+      t, NV0080_CTRL_CMD_FB_GET_CAPS_V2, [](const Call&, auto& p) {
+        memset(p.capsTbl, 0, sizeof p.capsTbl);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_RENDER_TO_SYSMEM);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_BLOCKLINEAR);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_CACHED_SYSMEM);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_SYSMEM_COMPRESSION);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_BLOCKLINEAR_GOBS_512);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_ASYNC_CE_L2_BYPASS_SET);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_GENERIC_PAGE_KIND);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_VIDMEM_ALLOCS_ARE_CLEARED);
+      });
+  on<NV0080_CTRL_HOST_GET_CAPS_V2_PARAMS>(
+      t, NV0080_CTRL_CMD_HOST_GET_CAPS_V2, [](const Call&, auto& p) {
+        memset(p.capsTbl, 0, sizeof p.capsTbl);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_GPU_COHERENT_MAPPING_SUPPORTED);
+        CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_EXPLICIT_CACHE_FLUSH_REQD);
+      });
+  on<NV0080_CTRL_DMA_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_DMA_GET_CAPS, [](const Call&, auto& p) {
+    memset(p.capsTbl, 0, sizeof p.capsTbl);
+    CAPABILITY(p.capsTbl, NV0080_CTRL_DMA_CAPS_SHADER_ACCESS_SUPPORTED);
+    CAPABILITY(p.capsTbl, NV0080_CTRL_DMA_CAPS_SPARSE_VIRTUAL_SUPPORTED);
+    CAPABILITY(p.capsTbl, NV0080_CTRL_DMA_CAPS_MULTIPLE_VA_SPACES_SUPPORTED);
+  });
+  on<NV0080_CTRL_DMA_ADV_SCHED_GET_VA_CAPS_PARAMS>(
+      t, NV0080_CTRL_CMD_DMA_ADV_SCHED_GET_VA_CAPS, [](const Call&, auto& p) {
+        constexpr uint32_t kSmall = 4 << 10, kBig = 64 << 10, kHuge = 2 << 20;
+        const uint32_t space = p.hVASpace;
+        p = {};
+        p.hVASpace = space;
+        p.vaBitCount = 49;
+        p.pdeCoverageBitCount = 29;
+        p.num4KPageTableFormats = 1;
+        p.bigPageSize = p.compressionPageSize = p.idealVRAMPageSize = kBig;
+        p.dualPageTableSupported = 1;
+        p.pageTableBigFormat.pageTableSize = 0x100;
+        p.pageTableBigFormat.pageTableCoverage = kHuge;
+        p.pageTable4KFormat[0].pageTableSize = 0x1000;
+        p.pageTable4KFormat[0].pageTableCoverage = kHuge;
+        p.vaRangeLo = 0x10000;
+        p.supportedPageSizeMask = kSmall | kBig | kHuge;
+      });
+  const auto graphics_capabilities = [](const Call&, auto& p) {
+    memset(p.capsTbl, 0, sizeof p.capsTbl);
+    p.bCapsPopulated = 1;
+  };
+  on<NV0080_CTRL_GR_GET_CAPS_V2_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_CAPS_V2, graphics_capabilities);
+  on<NV0080_CTRL_GR_GET_CAPS_V2_PARAMS>(t, NV2080_CTRL_CMD_GR_GET_CAPS_V2, graphics_capabilities);
+  on<NV0080_CTRL_FIFO_GET_CHANNELLIST_PARAMS>(
+      t, NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, [](const Call& call, auto& p) {
+        constexpr uint32_t kMost = 1024;
+        if (p.numChannels > kMost) return NV_ERR_INVALID_ARGUMENT;
+        std::vector<uint32_t> list(p.numChannels);
+        const size_t size = list.size() * sizeof list[0];
+        if (!copy_from_user(list.data(), user_pointer(p.pChannelHandleList), size))
+          return NV_ERR_INVALID_POINTER;
+        for (uint32_t& entry : list) {
+          const Object* object = find_object(call.client, entry);
+          entry = object != nullptr && object->channel != nullptr ? object->channel->id : ~0u;
+        }
+        return copy_to_user(user_pointer(p.pChannelList), list.data(), size)
+                   ? NV_OK
+                   : NV_ERR_INVALID_POINTER;
+      });
+}
+
+void add_memory_controls(Controls& t) {
+  on<NV0041_CTRL_GET_SURFACE_INFO_PARAMS>(
+      t, NV0041_CTRL_CMD_GET_SURFACE_INFO, [](const Call& call, auto& p) {
+        static MemoryPtr memory;  // the kernel lock is held
+        memory = memory_of(call.client, call.object);
+        if (memory == nullptr) return static_cast<NV_STATUS>(NV_ERR_INVALID_OBJECT);
+        const NV_STATUS status = fill_list<NV0041_CTRL_SURFACE_INFO>(
+            p.surfaceInfoList, p.surfaceInfoListSize, [](uint32_t index) -> uint32_t {
+              switch (index) {
+                case NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE:
+                  return static_cast<uint32_t>(memory->size / 4096);
+                case NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_ATTR:
+                  return memory->attr;
+                case NV0041_CTRL_SURFACE_INFO_INDEX_ADDR_SPACE_TYPE:
+                  return memory->kind == Kind::kVideo
+                             ? NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_VIDMEM
+                             : NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_SYSMEM;
+                default:
+                  return 0;
+              }
+            });
+        memory = nullptr;
+        return status;
+      });
+  on<NV0041_CTRL_GET_MEM_PAGE_SIZE_PARAMS>(
+      t, NV0041_CTRL_CMD_GET_MEM_PAGE_SIZE, [](const Call& call, auto& p) {
+        const MemoryPtr memory = memory_of(call.client, call.object);
+        p.pageSize = memory != nullptr && memory->kind == Kind::kVideo ? 2 << 20 : 4096;
+      });
+  accept(t, {NV0041_CTRL_CMD_SURFACE_FLUSH_GPU_CACHE});
+}
+
+void add_gpu_controls(Controls& t) {
+  on<NV2080_CTRL_GPU_GET_INFO_V2_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_INFO_V2, [](const Call&, auto& p) {
+        if (p.gpuInfoListSize > std::size(p.gpuInfoList)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.gpuInfoListSize; ++i)
+          p.gpuInfoList[i].data = gpu_info(p.gpuInfoList[i].index);
+        return NV_OK;
+      });
+  on<NV2080_CTRL_FB_GET_INFO_V2_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO_V2,
+                                        [](const Call&, auto& p) {
+                                          if (p.fbInfoListSize > std::size(p.fbInfoList))
+                                            return NV_ERR_INVALID_ARGUMENT;
+                                          for (uint32_t i = 0; i < p.fbInfoListSize; ++i)
+                                            p.fbInfoList[i].data = fb_info(p.fbInfoList[i].index);
+                                          return NV_OK;
+                                        });
+  on<NV2080_CTRL_FB_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO, [](const Call&, auto& p) {
+    return fill_list<NV2080_CTRL_FB_INFO>(p.fbInfoList, p.fbInfoListSize, fb_info);
+  });
+  on<NV2080_CTRL_BUS_GET_INFO_V2_PARAMS>(
+      t, NV2080_CTRL_CMD_BUS_GET_INFO_V2, [](const Call&, auto& p) {
+        if (p.busInfoListSize > std::size(p.busInfoList)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.busInfoListSize; ++i)
+          p.busInfoList[i].data = bus_info(p.busInfoList[i].index);
+        return NV_OK;
+      });
+  on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_INFO, [](const Call&, auto& p) {
+    return fill_list<NV2080_CTRL_BUS_INFO>(p.busInfoList, p.busInfoListSize, bus_info);
+  });
+  on<NV2080_CTRL_GR_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GR_GET_INFO, [](const Call&, auto& p) {
+    return fill_list<NV2080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
+  });
+  on<NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_NAME_STRING,
+      [](const Call&, auto& p) { write_text(p.gpuNameString.ascii, "NVIDIA GeForce RTX 4090"); });
+  on<NV2080_CTRL_GPU_GET_SHORT_NAME_STRING_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING,
+      [](const Call&, auto& p) { write_text(p.gpuShortNameString, "AD102-A"); });
+  on<NV2080_CTRL_GPU_GET_GID_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_GID_INFO, [](const Call&, auto& p) {
+        p.length =
+            write_uuid(p.data, (p.flags & NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY) != 0);
+      });
+  on<NV2080_CTRL_GPU_GET_ID_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_ID,
+                                    [](const Call&, auto& p) { p.gpuId = kGpuId; });
+  on<NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_MC_GET_ARCH_INFO, [](const Call&, auto& p) {
+        constexpr uint32_t kAd100 = 0x190, kAd102 = 2;  // the headers end with GA100
+        p.architecture = kAd100;
+        p.implementation = kAd102;
+        p.revision = 0xa1;
+        p.subRevision = 0;
+      });
+  on<NV2080_CTRL_BUS_GET_PCI_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_PCI_INFO,
+                                          [](const Call&, auto& p) {
+                                            constexpr uint32_t kSubsystem = 0x16f3;
+                                            p.pciDeviceId = kPciDevice << 16 | kPciVendor;
+                                            p.pciSubSystemId = kSubsystem << 16 | kPciVendor;
+                                            p.pciRevisionId = 0xa1;
+                                            p.pciExtDeviceId = kPciDevice;
+                                          });
+  on<NV2080_CTRL_BUS_GET_PCI_BAR_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_BUS_GET_PCI_BAR_INFO, [](const Call&, auto& p) {
+        const auto bar = [&](int index, uint64_t size, uint64_t offset) {
+          p.pciBarInfo[index].barSize = static_cast<uint32_t>(size >> 20);
+          p.pciBarInfo[index].barSizeBytes = size;
+          p.pciBarInfo[index].barOffset = offset;
+        };
+        p = {};
+        p.pciBarCount = 3;
+        bar(0, 16 << 20, 0xd0000000);
+        bar(1, kBar1Size, 0x2000000000);
+        bar(2, 32 << 20, 0x2800000000);
+      });
+  on<NV2080_CTRL_GR_GET_GPC_MASK_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_GPC_MASK,
+      [](const Call&, auto& p) { p.gpcMask = (1 << kGpcs) - 1; });
+  on<NV2080_CTRL_GR_GET_TPC_MASK_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_TPC_MASK,
+      [](const Call&, auto& p) { p.tpcMask = p.gpcId < kGpcs ? kTpcMasks[p.gpcId] : 0; });
+  on<NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, [](const Call&, auto& p) {
+        uint16_t sm_count = 0, tpc_count = 0;
+        for (uint32_t gpc = 0; gpc < kGpcs; ++gpc) {
+          for (uint32_t tpc = 0; tpc < kTpcsPerGpc; ++tpc) {
+            if ((kTpcMasks[gpc] >> tpc & 1) == 0) continue;
+            for (uint32_t sm = 0; sm < kSmsPerTpc; ++sm) {
+              auto& id = p.globalSmId[sm_count++];
+              id.gpcId = id.virtualGpcId = static_cast<uint16_t>(gpc);
+              id.localTpcId = id.migratableTpcId = static_cast<uint16_t>(tpc);
+              id.localSmId = static_cast<uint16_t>(sm);
+              id.globalTpcId = tpc_count;
+            }
+            ++tpc_count;
+          }
+        }
+        p.numSm = sm_count;
+        p.numTpc = tpc_count;
+      });
+  on<NV2080_CTRL_GR_GET_SM_ISSUE_RATE_MODIFIER_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_SM_ISSUE_RATE_MODIFIER, [](const Call&, auto& p) {
+        const auto route = p.grRouteInfo;
+        p = {};
+        p.grRouteInfo = route;
+      });
+  on<NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE,
+      [](const Call&, auto& p) { p.totalBufferSize = 6 << 20; });
+  on<NV2080_CTRL_FLCN_GET_CTX_BUFFER_SIZE_PARAMS>(
+      t, NV2080_CTRL_CMD_FLCN_GET_CTX_BUFFER_SIZE,
+      [](const Call&, auto& p) { p.totalBufferSize = 4096; });
+  on<NV2080_CTRL_CE_GET_CAPS_V2_PARAMS>(
+      t, NV2080_CTRL_CMD_CE_GET_CAPS_V2, [](const Call&, auto& p) {
+        copy_engine_capabilities(p.capsTbl, p.ceEngineType - NV2080_ENGINE_TYPE_COPY0);
+      });
+  on<NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS>(t, NV2080_CTRL_CMD_CE_GET_ALL_CAPS,
+                                         [](const Call&, auto& p) {
+                                           p = {};
+                                           for (uint32_t i = 0; i < kCopyEngines; ++i)
+                                             copy_engine_capabilities(p.capsTbl[i], i);
+                                           p.present = (1 << kCopyEngines) - 1;
+                                         });
+  on<NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS>(
+      t, NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK, [](const Call&, auto& p) {
+        p.pceMask = 1u << ((p.ceEngineType - NV2080_ENGINE_TYPE_COPY0) & 31);
+      });
+  on<NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_ENGINES_V2,
+                                            [](const Call&, auto& p) {
+                                              const std::vector<uint32_t> list = engines();
+                                              std::copy(list.begin(), list.end(), p.engineList);
+                                              p.engineCount = static_cast<uint32_t>(list.size());
+                                            });
+  on<NV2080_CTRL_GPU_GET_ENGINES_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_ENGINES,
+      [](const Call&, auto& p) { return write_list(p.engineList, p.engineCount, engines()); });
+  on<NV2080_CTRL_GPU_GET_ENGINE_CLASSLIST_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_ENGINE_CLASSLIST, [](const Call&, auto& p) {
+        return write_list(
+            p.classList, p.numClasses,
+            p.engineType == NV2080_ENGINE_TYPE_GRAPHICS ? std::vector<uint32_t>{ADA_COMPUTE_A}
+            : NV2080_ENGINE_TYPE_IS_COPY(p.engineType)  ? std::vector<uint32_t>{AMPERE_DMA_COPY_B}
+                                                        : std::vector<uint32_t>{});
+      });
+  on<NV2080_CTRL_GSP_GET_FEATURES_PARAMS>(t, NV2080_CTRL_CMD_GSP_GET_FEATURES,
+                                          [](const Call&, auto& p) {
+                                            p = {};
+                                            p.gspFeatures = p.bValid = p.bDefaultGspRmGpu = 1;
+                                            write_text(p.firmwareVersion, books.driver());
+                                          });
+  on<NV2080_CTRL_GPU_QUERY_ECC_STATUS_PARAMS>(t, NV2080_CTRL_CMD_GPU_QUERY_ECC_STATUS,
+                                              [](const Call&, auto& p) {
+                                                const uint32_t flags = p.flags;
+                                                const auto route = p.grRouteInfo;
+                                                p = {};
+                                                p.flags = flags;
+                                                p.grRouteInfo = route;
+                                              });
+  on<NV2080_CTRL_GPU_GET_PIDS_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_PIDS, [](const Call&, auto& p) {
+    constexpr uint32_t kComputeClass = 0xc0;  // the last byte of every compute class
+    p.pidTblCount = 0;
+    if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
+    if (p.id != NV20_SUBDEVICE_0 && (p.id & 0xff) != kComputeClass) return;
+    for (const Process& process : books.processes()) {
+      if (process.used != 0 && p.pidTblCount < std::size(p.pidTbl))
+        p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
+    }
+  });
+  on<NV2080_CTRL_GPU_GET_PID_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_PID_INFO, [](const Call&, auto& p) {
+        if (p.pidInfoListCount > std::size(p.pidInfoList)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.pidInfoListCount; ++i) {
+          auto& info = p.pidInfoList[i];
+          memset(&info.data, 0, sizeof info.data);
+          info.result = NV_OK;
+          if (info.index == NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE) {
+            info.data.vidMemUsage.memPrivate = books.used_by(static_cast<int>(info.pid));
+          }
+        }
+        return NV_OK;
+      });
+  on<NV2080_CTRL_TIMER_GET_TIME_PARAMS>(t, NV2080_CTRL_CMD_TIMER_GET_TIME,
+                                        [](const Call&, auto& p) { p.time_nsec = now(); });
+  on<NV2080_CTRL_TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO, [](const Call&, auto& p) {
+        if (p.sampleCount > std::size(p.samples)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.sampleCount; ++i)
+          p.samples[i].cpuTime = p.samples[i].gpuTime = now();
+        return NV_OK;
+      });
+  on<NV2080_CTRL_RC_GET_WATCHDOG_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_RC_GET_WATCHDOG_INFO, [](const Call&, auto& p) {
+        p.watchdogStatusFlags = NV2080_CTRL_RC_GET_WATCHDOG_INFO_FLAGS_DISABLED |
+                                NV2080_CTRL_RC_GET_WATCHDOG_INFO_FLAGS_INITIALIZED;
+      });
+  on<NV2080_CTRL_GRMGR_GET_GR_FS_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_GRMGR_GET_GR_FS_INFO, [](const Call&, auto& p) {
+        if (p.numQueries > std::size(p.queries)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.numQueries; ++i) {
+          auto& query = p.queries[i];
+          auto& data = query.queryData;
+          query.status = NV_OK;
+          switch (query.queryType) {
+            case NV2080_CTRL_GRMGR_GR_FS_INFO_QUERY_GPC_COUNT:
+              data.gpcCountData.gpcCount = kGpcs;
+              break;
+            case NV2080_CTRL_GRMGR_GR_FS_INFO_QUERY_CHIPLET_GPC_MAP:
+              data.chipletGpcMapData.chipletGpcMap = data.chipletGpcMapData.gpcId;
+              break;
+            case NV2080_CTRL_GRMGR_GR_FS_INFO_QUERY_TPC_MASK:
+              data.tpcMaskData.tpcMask =
+                  data.tpcMaskData.gpcId < kGpcs ? kTpcMasks[data.tpcMaskData.gpcId] : 0;
+              break;
+            case NV2080_CTRL_GRMGR_GR_FS_INFO_QUERY_PPC_MASK:
+              data.ppcMaskData.ppcMask = 7;
+              break;
+            default:
+              query.status = NV_ERR_NOT_SUPPORTED;
+              break;
+          }
+        }
+        return NV_OK;
+      });
+  answer_zeros(
+      t,
+      {NV2080_CTRL_CMD_GPU_GET_SIMULATION_INFO, NV2080_CTRL_CMD_GPU_QUERY_ECC_CONFIGURATION,
+       NV2080_CTRL_CMD_GPU_QUERY_COMPUTE_MODE_RULES, NV2080_CTRL_CMD_GPU_GET_COMPUTE_POLICY_CONFIG,
+       NV2080_CTRL_CMD_GPU_GET_ACTIVE_PARTITION_IDS, NV2080_CTRL_CMD_BUS_GET_C2C_INFO,
+       NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS, NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS,
+       NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS});
+  accept(t, {NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, NV2080_CTRL_CMD_TIMER_SET_GR_TICK_FREQ,
+             NV2080_CTRL_CMD_RC_RELEASE_WATCHDOG_REQUESTS, NV2080_CTRL_CMD_RC_SOFT_DISABLE_WATCHDOG,
+             NV2080_CTRL_CMD_PERF_BOOST, NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION,
+             NV2080_CTRL_CMD_MC_SERVICE_INTERRUPTS});
+}
+
+void add_channel_controls(Controls& t) {
+  on<NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS>(
+      t, NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN, [](const Call& call, auto& p) {
+        const Object* object = find_object(call.client, call.object);
+        p.workSubmitToken =
+            object != nullptr && object->channel != nullptr ? object->channel->id : 0;
+      });
+  const auto class_and_engine = [](const Call& call, auto& p) {
+    const Object* object = find_object(call.client, p.hObject);
+    p.classID = p.classEngineID = object == nullptr ? 0 : object->object_class;
+    p.engineID = 1;
+  };
+  on<NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS>(t, NV906F_CTRL_GET_CLASS_ENGINEID, class_and_engine);
+  on<NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS>(t, NVC36F_CTRL_GET_CLASS_ENGINEID, class_and_engine);
+  accept(t, {NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX,
+             NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, NVA06F_CTRL_CMD_GPFIFO_SCHEDULE,
+             NV906F_CTRL_CMD_RESET_CHANNEL, NVA06C_CTRL_CMD_SET_TIMESLICE, NVA06C_CTRL_CMD_PREEMPT,
+             NVA06F_CTRL_CMD_BIND, NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK,
+             NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG, NV83DE_CTRL_CMD_DEBUG_SET_MODE_ERRBAR_DEBUG,
+             NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES, NV503C_CTRL_CMD_REGISTER_VA_SPACE,
+             NV503C_CTRL_CMD_REGISTER_VIDMEM, NV503C_CTRL_CMD_UNREGISTER_VIDMEM});
+  answer_zeros(t, {NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES,
+                   NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_GPUS_STATE,
+                   NV90E6_CTRL_CMD_MASTER_GET_VIRTUAL_FUNCTION_ERROR_CONT_INTR_MASK});
+}
+
+// Commands without a public name or layout, that the libraries send and whose success is all they
+// look at.
+void add_unnamed_controls(Controls& t) {
+  accept(t, {0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
+}
+
+// What nvidia-smi asks of sensors, clocks, fans and power has no public name.
+void add_refused_controls(Controls& t) {
+  refuse(t, {NV2080_CTRL_CMD_GPU_GET_INFOROM_OBJECT_VERSION,
+             NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT, 0x2080852e, 0x20808513, 0x20809009,
+             0x2080a068, 0x2080a612, 0x2080a618, 0x2080a637});
+}
+
+const Controls& controls() {
+  static const Controls& table = *[] {
+    auto* t = new Controls;
+    add_client_controls(*t);
+    add_device_controls(*t);
+    add_memory_controls(*t);
+    add_gpu_controls(*t);
+    add_channel_controls(*t);
+    add_unnamed_controls(*t);
+    add_refused_controls(*t);
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
+NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 user,
+                     uint32_t size) {
+  constexpr uint32_t kLargest = 4 << 20;
+  trace("RM_CONTROL %x %s, client %x, object %x, %u bytes", command,
+        tracing() ? control_name(command) : "", client, object, size);
+  const auto entry = controls().find(command);
+  if (entry == controls().end()) {
+    report_unknown("control", command, control_name(command), size);
+    return NV_ERR_NOT_SUPPORTED;
+  }
+  if (size < entry->second.size || size > kLargest) return NV_ERR_INVALID_PARAM_STRUCT;
+  std::vector<uint64_t> parameters((size + 7) / 8 + 1);  // aligned as any of them wants it
+  if (!copy_from_user(parameters.data(), user_pointer(user), size)) return NV_ERR_INVALID_POINTER;
+  const NV_STATUS status = entry->second.answer(Call{client, object, size}, parameters.data());
+  if (status == NV_OK && !copy_to_user(user_pointer(user), parameters.data(), size))
+    return NV_ERR_INVALID_POINTER;
+  return status;
+}
+
+}  // namespace rmsim
