@@ -1,7 +1,7 @@
 #!/bin/sh
 # prepare.sh BUILD [COMPILER]: fetches NVIDIA's driver and builds the simulator into BUILD/kernel/nvidia. 77: cannot be had.
 set -eu
-build=$1 compiler=${2:-c++}
+build=$(cd "$1" && pwd) compiler=${2:-c++}
 here=$(cd "$(dirname "$0")" && pwd)
 for part in nvidia-driver-535 nvidia-kernel-headers-535; do
   "$here/../../fetch.sh" "$part" "$build/parts/$part"
