@@ -340,11 +340,11 @@ TEST(SimPoolLife, AContextOfTheProgramsOwnFinishesItsWork) {
     const CUstream stream = stream_create();
     Pointer a = 0, b = 0, c = 0;
     ASSERT_EQ(alloc_async(&a, kMiB, stream), 0);
-    ASSERT_EQ(alloc_async(&b, 40 * kMiB, stream), 0);
+    ASSERT_EQ(alloc_async(&b, 64 * kMiB, stream), 0);
     ASSERT_EQ(cu_alloc(&c, 5 * kMiB), 0);
     ASSERT_EQ(free_async(b, stream), 0);
     ASSERT_EQ(free_async(c, stream), 0);
-    EXPECT_EQ(mib(node), 2 * kContext + 72 + 6);
+    EXPECT_EQ(mib(node), 2 * kContext + 32 + 64 + 6);
     ASSERT_EQ(cuda<int(CUcontext)>("cuCtxDestroy_v2")(own), 0);
     // A pool belongs to the device: what is live in it stays.
     EXPECT_EQ(mib(node), kContext + 32);
@@ -434,7 +434,7 @@ TEST(SimPoolLife, KilledInTheMiddle) {
       stream_sync(stream);
     }
   });
-  EXPECT_EQ(node->tenant_high_water(0, "none"), 84 * kMiB);
+  EXPECT_EQ(node->tenant_high_water(0, "none"), 98 * kMiB);
 }
 
 }  // namespace
