@@ -181,6 +181,9 @@ struct Ledger {
   // Units of each device that a recorder saw the tenant's processes need at most, without what
   // their pools could have given back; 0: nobody recorded them. `fracgpu record` alone writes it.
   alignas(64) std::atomic<uint64_t> needed[kMaxDevices];
+  // A bit for each device: its cap was set by processes that are gone, and the next process that
+  // uses the device sets its own.
+  std::atomic<uint64_t> cap_is_left[kMaxDevices / 64];
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
@@ -196,6 +199,7 @@ static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, refusals) == 384);
 static_assert(offsetof(Ledger, refusal_number) == 4544);
 static_assert(offsetof(Ledger, needed) == 4608);
+static_assert(offsetof(Ledger, cap_is_left) == 5632);
 static_assert(offsetof(Ledger, refused) == 8192);
 static_assert(offsetof(Ledger, devices) == 8192 + 256 * kMaxRefusals);
 static_assert(offsetof(Ledger, exports) == offsetof(Ledger, devices) + 128 * kMaxDevices);

@@ -98,18 +98,18 @@ int Ledger::free_device_rows() const {
 }
 
 int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error) {
-  if (const int known = find_device(key); known >= 0) {
-    if (joined_alone_ && !set_cap(known, cap_bytes, error)) return -1;
-    return known;
-  }
+  if (const int known = find_device(key); known >= 0 && !cap_is_left(known)) return known;
   layout::Ledger& ledger = *file_.map();
   GrowLock lock(file_);
   if (!lock) {
     error = lock.error();
     return -1;
   }
-  if (const int known = find_device(key); known >= 0) return known;
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
+  if (const int known = find_device(key); known >= 0) {
+    if (cap_is_left(known)) replace_cap(known, cap_bytes);
+    return known;
+  }
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
     if (layout::is_used(row)) {
@@ -332,10 +332,20 @@ bool Ledger::set_cap(int device, uint64_t cap_bytes, Message& error) {
     return false;
   }
   const LeaseScope scope(*file_.map(), lock, device);
-  // In this order: a process that dies between the two has changed nothing that matters.
+  replace_cap(device, cap_bytes);
+  return true;
+}
+
+bool Ledger::cap_is_left(int device) const {
+  return (file_.map()->cap_is_left[device / 64].load(kRelaxed) >> (device % 64) & 1) != 0;
+}
+
+// With the lock held. In this order: a process that dies after the first step has changed nothing
+// that matters, and after the second one somebody sets the cap once more.
+void Ledger::replace_cap(int device, uint64_t cap_bytes) {
   revoke_unspent(device);
   file_.map()->devices[device].cap.store(encoded_cap(cap_bytes), std::memory_order_release);
-  return true;
+  file_.map()->cap_is_left[device / 64].fetch_and(~(uint64_t{1} << (device % 64)), kRelaxed);
 }
 
 void Ledger::ask_for_recording(uint64_t number) {

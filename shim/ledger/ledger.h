@@ -132,8 +132,8 @@ class Ledger {
   LedgerFile::Result manage(const char* tenant, Message& error);
 
   // The index of a device, appended with this cap (bytes, or UINT64_MAX for none) when it is new.
-  // A process that joined when no other was alive sets the cap anew: there is nobody to hold on to
-  // the old one. -1 with `error` set when full.
+  // A cap that only dead processes knew when the oldest living one joined is replaced by the first
+  // caller's; any other stays. -1 with `error` set when full.
   int device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes, Message& error);
 
   // The index of a device that is already known, or -1. For observers.
@@ -290,6 +290,8 @@ class Ledger {
   bool try_grant(int device, uint64_t units, bool locked);
   bool take_back_unspent(int device, uint64_t wanted);
   void revoke_unspent(int device);
+  bool cap_is_left(int device) const;
+  void replace_cap(int device, uint64_t cap_bytes);
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
@@ -319,7 +321,6 @@ class Ledger {
   std::atomic<bool> awaits_dead_{false};
   LedgerFile file_;
   uint32_t slot_ = 0;
-  bool joined_alone_ = false;  // only the dead had slots
   ReleaseProbe release_probe_ = nullptr;
   std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
       {};                                                       // see `release`; as a cell's word

@@ -89,11 +89,11 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     return false;
   }
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
-  bool alone = true;
-  joined_alone_ = true;
+  bool alone = true, only_dead = !self.is_foreign_importer;
   for_each_live(ledger, [&](uint32_t slot) {
     alone = false;
-    joined_alone_ = joined_alone_ && !LedgerFile::slot_is_alive(lock.fd(), slot);
+    only_dead = only_dead && (ledger.slots[slot].foreign_importer != 0 ||
+                              !LedgerFile::slot_is_alive(lock.fd(), slot));
   });
   if (alone && !file_.is_made()) {
     // Nobody relies any more on what is written here, so nothing of it is worth trusting.
@@ -102,7 +102,13 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.slots), 0, layout::kSlotsPerPage * sizeof(layout::Slot));
     memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
+    for (auto& left : ledger.cap_is_left) left.store(0, kRelaxed);
     ledger.slots_backed.store(layout::encode(layout::kSlotsPerPage), kOrdered);
+  } else if (only_dead) {
+    // Nobody who lives holds on to the caps that the dead were given.
+    layout::for_each_device(ledger, [&](uint32_t device) {
+      ledger.cap_is_left[device / 64].fetch_or(uint64_t{1} << (device % 64), kRelaxed);
+    });
   }
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
     if (is_marked(ledger, slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;

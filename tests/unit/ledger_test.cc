@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <functional>
@@ -190,6 +191,54 @@ TEST(LedgerTest, CapOfRunningTenantStaysUntilItsLastProcessIsGone) {
   b.reset();
   auto c = member(tenant, 200 * kMiB, &device);
   EXPECT_EQ(c->cap(device), units(200 * kMiB)) << "a cap must not stick to a tenant that ended";
+}
+
+// A process that had joined alone must not undo what others and operators did to caps since then.
+TEST(LedgerTest, LoweredCapStaysForTheProcessThatJoinedAlone) {
+  ScratchTenant tenant;
+  int first = -1;
+  auto a = member(tenant, 256 * kMiB, &first);
+  auto b = member(tenant, 256 * kMiB, &first);
+  Message error;
+  const auto cap_for = [&](Ledger& ledger, const char* key, uint64_t mib) {
+    const int device = ledger.device(key, mib * kMiB, 80ull << 30, error);
+    EXPECT_GE(device, 0) << error.view();
+    return ledger.cap(device);
+  };
+  const int second = b->device("GPU-second", 256 * kMiB, 80ull << 30, error);
+  ASSERT_TRUE(b->set_cap(second, 128 * kMiB, error));
+  EXPECT_EQ(cap_for(*a, "GPU-second", 256), units(128 * kMiB)) << "its first use of the device";
+  ASSERT_TRUE(b->set_cap(first, 64 * kMiB, error));
+  EXPECT_EQ(cap_for(*a, kKey, 256), units(64 * kMiB)) << "used again, as after hsa_shut_down";
+  EXPECT_EQ(cap_for(*b, "GPU-third", 100), units(100 * kMiB));
+  EXPECT_EQ(cap_for(*a, "GPU-third", 256), units(100 * kMiB)) << "another process's own limit";
+}
+
+// The dead hold memory that the driver has not released, so that their rows stay.
+TEST(LedgerTest, CapsOfTheDeadAreReplacedOnce) {
+  ScratchTenant tenant;
+  static std::atomic<bool> released;
+  released = false;
+  const auto probe = [](const DeadProcess&, const char*) {
+    return released ? Ledger::DriverRelease::released : Ledger::DriverRelease::held;
+  };
+  int device = -1;
+  Message error;
+  Refusal refusal;
+  {
+    auto dead = member(tenant, 100 * kMiB, &device, probe);
+    ASSERT_TRUE(dead->reserve(device, 1, refusal));
+  }
+  auto a = std::make_unique<Ledger>();
+  ASSERT_TRUE(a->join(tenant.name(), ProcessIdentity::of_self(), probe, error)) << error.view();
+  EXPECT_EQ(a->cap(device), units(100 * kMiB));
+  auto b = member(tenant, 200 * kMiB, &device, probe, a.get());
+  EXPECT_EQ(b->cap(device), units(200 * kMiB)) << "nobody alive had used the device";
+  EXPECT_EQ(a->device(kKey, 300 * kMiB, 80ull << 30, error), device);
+  EXPECT_EQ(a->cap(device), units(200 * kMiB)) << "set by a living process";
+  ASSERT_TRUE(b->set_cap(device, 50 * kMiB, error));
+  auto c = member(tenant, 200 * kMiB, &device, probe, a.get());
+  EXPECT_EQ(c->cap(device), units(50 * kMiB));
 }
 
 TEST(LedgerTest, DeviceTableFull) {
