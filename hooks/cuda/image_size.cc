@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/elf_image.h"
 
 namespace fracgpu::cuda {
@@ -20,10 +21,9 @@ constexpr uint32_t kWrapperMagic = 0x466243b1, kFatbinMagic = 0xba55ed50;
 
 class OpenFile {
  public:
-  explicit OpenFile(const char* path)
-      : descriptor_(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  explicit OpenFile(const char* path) : descriptor_(open_own(path, O_RDONLY | O_NONBLOCK)) {}
   ~OpenFile() {
-    if (descriptor_ >= 0) close(descriptor_);
+    if (descriptor_ >= 0) close_own(descriptor_);
   }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;

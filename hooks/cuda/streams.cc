@@ -184,8 +184,7 @@ bool wait_for(Process& process, const Stream& stream, bool own) {
   const uint64_t end = coarse_now_ms() + kMost_ms;
   CUresult result = ask(real::cuStreamQuery);
   for (long pause = 10'000; result == kNotReady && coarse_now_ms() < end;) {
-    const timespec time = {.tv_sec = 0, .tv_nsec = pause};
-    nanosleep(&time, nullptr);
+    sleep_ns(pause);
     pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
     result = ask(real::cuStreamQuery);
   }

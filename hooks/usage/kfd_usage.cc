@@ -16,6 +16,7 @@
 
 #include <algorithm>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/small_file.h"
 #include "shim/config/identity.h"
 
@@ -36,7 +37,7 @@ bool read_number(const Path& path, uint64_t& value) {
 // Calls visit(name) for every entry of a folder; without the heap, unlike opendir.
 template <typename Visit>
 void for_each_entry(const char* path, Visit visit) {
-  const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = open_own(path, O_RDONLY | O_DIRECTORY);
   if (folder < 0) return;
   alignas(8) char entries[4096];
   constexpr size_t kNameAt = 19;  // of struct linux_dirent64: inode, offset, length, type, name
@@ -49,7 +50,7 @@ void for_each_entry(const char* path, Visit visit) {
       at += length;
     }
   }
-  ::close(folder);
+  close_own(folder);
 }
 
 // Bytes of the line "drm-memory-vram:\t2068 KiB".

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "shim/base/descriptor.h"
+
 namespace fracgpu {
 
 ByteSource ByteSource::in_file(int descriptor) {
@@ -30,7 +32,7 @@ size_t ByteSource::read_some(uint64_t offset, void* out, size_t size) const {
     memcpy(out, reinterpret_cast<const void*>(from), size);
     return size;
   }
-  const ssize_t got = pread(descriptor_, out, size, static_cast<off_t>(from));
+  const ssize_t got = read_own_at(descriptor_, out, size, static_cast<off_t>(from));
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 

@@ -26,9 +26,13 @@ inline uint64_t unix_now_ms() {
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
+// Less than a second. By a system call, which no thread is cancelled in.
+inline void sleep_ns(long ns) {
+  const timespec interval = {0, ns};
+  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &interval, nullptr);
+}
 inline void sleep_ms(long ms) {
-  const timespec interval = {0, ms * 1'000'000};
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
+  sleep_ns(ms * 1'000'000);
 }
 
 }  // namespace fracgpu

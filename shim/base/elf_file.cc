@@ -10,18 +10,20 @@
 
 #include <algorithm>
 
+#include "shim/base/descriptor.h"
+
 namespace fracgpu::elf {
 
 MappedFile::MappedFile(const char* path) {
   const int code = errno;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open_own(path, O_RDONLY | O_NONBLOCK);
   struct statx status;
   if (fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) == 0 &&
       S_ISREG(status.stx_mode) && status.stx_size > 0) {
     void* const bytes = mmap(nullptr, status.stx_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes != MAP_FAILED) bytes_ = {static_cast<const char*>(bytes), status.stx_size};
   }
-  if (fd >= 0) close(fd);
+  if (fd >= 0) close_own(fd);
   errno = code;
 }
 

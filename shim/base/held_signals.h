@@ -32,7 +32,8 @@ class HeldSignals {
   ~HeldSignals() {
     const int code = errno;
     constexpr timespec kNow = {};
-    while (sigtimedwait(&raised_, nullptr, &kNow) > 0) {
+    constexpr size_t kKernelSet = 8;  // bytes of a set of signals, as the kernel has it
+    while (syscall(SYS_rt_sigtimedwait, &raised_, nullptr, &kNow, kKernelSet) > 0) {
     }
     sigprocmask(SIG_SETMASK, &before_, nullptr);
     errno = code;

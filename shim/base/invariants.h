@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "shim/base/descriptor.h"
+
 namespace fracgpu {
 
 #ifdef NDEBUG
@@ -26,7 +28,7 @@ inline void require_invariant(std::string_view broken) {
   if (broken.empty()) return;
   for (const std::string_view text :
        {std::string_view("fracgpu: broken invariant: "), broken, std::string_view("\n")}) {
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    [[maybe_unused]] const ssize_t written = write_own(STDERR_FILENO, text.data(), text.size());
   }
   abort();
 }

@@ -13,6 +13,7 @@
 #include <atomic>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/environment.h"
 #include "shim/base/held_signals.h"
 #include "shim/base/stderr.h"
@@ -42,12 +43,12 @@ int read_level() {
 // the host process.
 bool write_to_file(const char* path, const char* bytes, size_t size) {
   if (path == nullptr || *path == '\0') return false;
-  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  const int fd = open(path, kFlags, 0644);
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK;
+  const int fd = open_own(path, kFlags, 0644);
   if (fd < 0) return false;
   const HeldSignals held;
-  [[maybe_unused]] const ssize_t written = write(fd, bytes, size);
-  close(fd);
+  [[maybe_unused]] const ssize_t written = write_own(fd, bytes, size);
+  close_own(fd);
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/held_signals.h"
 #include "shim/base/text.h"
 
@@ -30,7 +31,7 @@ int fill(int fd, SharedFileSize size, const void* header, size_t header_size) {
   if (fchmod(fd, kSharedFileMode) != 0) return errno;  // the umask must not lock out other users
   if (ftruncate(fd, static_cast<off_t>(size.whole)) != 0) return errno;
   if (const int failed = back_shared_file(fd, 0, size.backed); failed != 0) return failed;
-  const ssize_t written = pwrite(fd, header, header_size, 0);
+  const ssize_t written = write_own_at(fd, header, header_size, 0);
   return written == static_cast<ssize_t>(header_size) ? 0 : written < 0 ? errno : ENOSPC;
 }
 
@@ -41,8 +42,7 @@ int make_named(const char* path, Name& name) {
     uint64_t number = 0;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) return -1;
     name.format("{}.{:016x}.new", path, number);
-    const int fd =
-        open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, kSharedFileMode);
+    const int fd = open_own(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, kSharedFileMode);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
   errno = EAGAIN;  // not EEXIST, which says that `path` is there
@@ -55,7 +55,7 @@ int make_shared_file(const char* path, SharedFileSize size, const void* header,
                      size_t header_size) {
   if (std::string_view(path).size() > kLongestSharedPath) return ENAMETOOLONG;
   Name temporary;  // empty: the file has no name yet
-  int fd = open(folder_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kSharedFileMode);
+  int fd = open_own(folder_of(path).c_str(), O_TMPFILE | O_RDWR, kSharedFileMode);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     fd = make_named(path, temporary);
   }
@@ -72,7 +72,7 @@ int make_shared_file(const char* path, SharedFileSize size, const void* header,
     if (!linked) code = errno;
   }
   if (!temporary.empty()) unlink(temporary.c_str());
-  ::close(fd);
+  close_own(fd);
   return code;
 }
 

@@ -7,16 +7,16 @@
 
 #include <cstddef>
 
+#include "shim/base/descriptor.h"
+
 namespace fracgpu {
 
 // Up to `size` - 1 bytes, with a NUL behind them. How many, or -1 with errno.
 inline ssize_t read_small_file(const char* path, char* buffer, size_t size) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = open_own(path, O_RDONLY);
   if (fd < 0) return -1;
-  const ssize_t got = ::read(fd, buffer, size - 1);
-  const int error = errno;
-  ::close(fd);
-  errno = error;
+  const ssize_t got = read_own(fd, buffer, size - 1);
+  close_own(fd);
   buffer[got > 0 ? got : 0] = '\0';
   return got;
 }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/descriptor.h"
 #include "shim/base/held_signals.h"
 
 namespace fracgpu {
@@ -38,13 +39,15 @@ bool is_that_of_the_start(const struct stat& now) {
 // The flags of the host's own descriptor are shared with whoever has it too. A description of our
 // own does not block; it cannot be had where the file belongs to another user, or without /proc.
 int reopen_without_blocking() {
-  return open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  return open_own("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY);
 }
 
 // Between the question and the write another process may fill the pipe. There is no better way.
 bool takes_a_line() {
   pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  return poll(&stderr_now, 1, 0) == 1 && (stderr_now.revents & POLLOUT) != 0;
+  constexpr timespec kNow = {};
+  return syscall(SYS_ppoll, &stderr_now, 1, &kNow, nullptr, 0) == 1 &&
+         (stderr_now.revents & POLLOUT) != 0;
 }
 
 }  // namespace
@@ -68,17 +71,18 @@ void write_to_stderr(const char* bytes, size_t size) {
   const HeldSignals held;
   [[maybe_unused]] ssize_t written = 0;
   if (S_ISSOCK(now.st_mode)) {
-    written = send(STDERR_FILENO, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    written =
+        syscall(SYS_sendto, STDERR_FILENO, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
   } else if (terminal || S_ISFIFO(now.st_mode)) {
     const int own = reopen_without_blocking();
     if (own >= 0) {
-      written = write(own, bytes, size);
-      close(own);
+      written = write_own(own, bytes, size);
+      close_own(own);
     } else if (errno != ENXIO && takes_a_line()) {  // ENXIO: nobody has the pipe open for reading
-      written = write(STDERR_FILENO, bytes, size);
+      written = write_own(STDERR_FILENO, bytes, size);
     }
   } else {
-    written = write(STDERR_FILENO, bytes, size);
+    written = write_own(STDERR_FILENO, bytes, size);
   }
 }
 

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "shim/base/descriptor.h"
+
 namespace fracgpu {
 namespace {
 
@@ -58,24 +60,20 @@ int open_below(int folder, std::string_view path, int flags, int links) {
     fd = open_below(folder, {target, static_cast<size_t>(size)},
                     is_last ? flags : O_PATH | O_DIRECTORY, links + 1);
   } else {
-    fd = openat(folder, name.c_str(),
-                (is_last ? flags : O_PATH | O_DIRECTORY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    fd = open_own_at(folder, name.c_str(),
+                     (is_last ? flags : O_PATH | O_DIRECTORY) | O_NOFOLLOW | O_NONBLOCK);
   }
   if (is_last || fd < 0) return fd;
   const int last = open_below(fd, path.substr(slash + 1), flags, links);
-  const int code = errno;
-  close(fd);
-  errno = code;
+  close_own(fd);
   return last;
 }
 
 int open_inside(const char* path) {
-  const int folder = open(Folder(path).name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int folder = open_own(Folder(path).name, O_PATH | O_DIRECTORY);
   if (folder < 0) return -1;
   const int fd = open_below(folder, strrchr(path, '/') + 1, O_RDONLY, 0);
-  const int code = errno;
-  close(folder);
-  errno = code;
+  close_own(folder);
   return fd;
 }
 
@@ -124,8 +122,8 @@ bool read_trusted_file(const char* path, TrustedText& text, Message& error) {
   struct statx status;
   const bool trusted = statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0 &&
                        S_ISREG(status.stx_mode) && only_root_can_write(fd, status);
-  const ssize_t size = ::read(fd, text.bytes, sizeof text.bytes);
-  close(fd);
+  const ssize_t size = read_own(fd, text.bytes, sizeof text.bytes);
+  close_own(fd);
   if (!trusted) {
     error.format("{} is not trusted: it must be a file that root owns and only root can write",
                  path);

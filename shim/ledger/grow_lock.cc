@@ -3,12 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "shim/base/byte_lock.h"
+#include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 
 namespace fracgpu {
 namespace {
@@ -58,8 +59,7 @@ bool GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout) {
       error_ = stuck_message(file);
       return false;
     }
-    const timespec interval = {0, pause};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &interval, nullptr);
+    sleep_ns(pause);
     waited += pause + 50'000;
     pause = std::min(pause * 2, 500'000L);
   }
@@ -74,7 +74,7 @@ GrowLock::~GrowLock() {
     unlock.l_len = 0;  // to the end: what this description holds
     fcntl(fd_, F_OFD_SETLK, &unlock);
   }
-  ::close(fd_);
+  close_own(fd_);
 }
 
 }  // namespace fracgpu

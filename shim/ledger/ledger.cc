@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/ledger/invariants.h"
 
 namespace fracgpu {
@@ -388,7 +389,7 @@ uint64_t Ledger::held_by_living(int device) const {
     if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
     sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
   });
-  if (fd >= 0) ::close(fd);
+  if (fd >= 0) close_own(fd);
   return sum;
 }
 

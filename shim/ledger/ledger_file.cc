@@ -11,6 +11,7 @@
 
 #include "shim/base/byte_lock.h"
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/shared_file.h"
 
 namespace fracgpu {
@@ -153,10 +154,10 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
   // of some 10,000 joins.
   constexpr int kRounds = 64;
   for (int attempt = 0; attempt < kRounds; ++attempt) {
-    const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = open_own(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
       const Result result = map_file(fd, true, error);
-      ::close(fd);
+      close_own(fd);
       return result;
     }
     if (errno != ENOENT) return fail(error, "open", path_.view(), errno);
@@ -170,13 +171,13 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
 LedgerFile::Result LedgerFile::open_existing(const char* tenant, Access access, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
   const int mode = access == Access::write ? O_RDWR : O_RDONLY;
-  const int fd = open(path_.c_str(), mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = open_own(path_.c_str(), mode | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return Result::absent;
     return fail(error, "open", path_.view(), errno);
   }
   const Result result = map_file(fd, access == Access::write, error);
-  ::close(fd);
+  close_own(fd);
   return result;
 }
 
@@ -188,9 +189,9 @@ void LedgerFile::close() {
 }
 
 int LedgerFile::reopen(Message& error) const {
-  int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd = open_own(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 && errno == EACCES) {
-    fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    fd = open_own(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   }
   if (fd < 0) {
     if (errno == ENOENT && inode_of_root() != root_inode_) {
@@ -209,7 +210,7 @@ int LedgerFile::reopen(Message& error) const {
   struct statx status;
   if (!status_of(fd, status) || status.stx_ino != inode_ ||
       makedev(status.stx_dev_major, status.stx_dev_minor) != device_) {
-    ::close(fd);
+    close_own(fd);
     error.format("the ledger {} was replaced while in use; restart the tenant's processes",
                  path_.view());
     return -1;
@@ -220,7 +221,7 @@ int LedgerFile::reopen(Message& error) const {
 bool LedgerFile::is_current() const {
   Message ignored;
   const int fd = reopen(ignored);
-  if (fd >= 0) ::close(fd);
+  if (fd >= 0) close_own(fd);
   return fd >= 0;
 }
 
@@ -239,7 +240,7 @@ bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
     error.format("cannot lock slot {} of the ledger {}: errno {}", slot, path_.view(), errno);
     if (life != MAP_FAILED) munmap(life, kPage);
   }
-  ::close(fd);
+  close_own(fd);
   return locked;
 }
 
@@ -261,10 +262,10 @@ bool LedgerFile::slot_is_alive(int fd, uint32_t slot) {
 bool LedgerFile::is_lived_in(const char* tenant) {
   Text<128> path;
   path.format("{}{}", layout::kFilePrefix, tenant);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = open_own(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   const bool alive = any_slot_is_alive(fd);
-  ::close(fd);
+  close_own(fd);
   return alive;
 }
 

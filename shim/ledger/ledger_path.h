@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/text.h"
 
 namespace fracgpu {
@@ -25,7 +26,7 @@ bool find_ledger(Visit visit) {
   constexpr size_t kFolderSize = kPrefix.rfind('/');
   constexpr std::string_view kStart = kPrefix.substr(kFolderSize + 1);
   const Text<32> folder(kPrefix.substr(0, kFolderSize));
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = open_own(folder.c_str(), O_RDONLY | O_DIRECTORY);
   if (fd < 0) return false;
   alignas(dirent64) char entries[4096];
   bool found = false;
@@ -39,7 +40,7 @@ bool find_ledger(Visit visit) {
               visit(entry->d_name + kStart.size());
     }
   }
-  close(fd);
+  close_own(fd);
   return found;
 }
 

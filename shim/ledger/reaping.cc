@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "shim/base/byte_lock.h"
+#include "shim/base/descriptor.h"
 #include "shim/ledger/invariants.h"
 #include "shim/ledger/ledger.h"
 
@@ -111,7 +112,7 @@ bool Ledger::reap_dead() {
   const int fd = file_.reopen(ignored);
   if (fd < 0) return false;
   const bool freed = reap_dead(fd);
-  ::close(fd);
+  close_own(fd);
   return freed;
 }
 
@@ -127,7 +128,7 @@ bool Ledger::reap_dead_for_all_who_join() {
     lock.l_type = F_UNLCK;
     fcntl(fd, F_OFD_SETLK, &lock);
   }
-  ::close(fd);
+  close_own(fd);
   return mine;
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/ledger/ledger.h"
 #include "shim/ledger/ledger_path.h"
 
@@ -121,7 +122,7 @@ bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64
     // Nobody comes again for what is only awaited, so nothing is lost with it.
     ended = ended && ledger.driver_released(fd, slot, living) != DriverRelease::held;
   });
-  ::close(fd);
+  close_own(fd);
   if (!ended) return false;
   const GrowLock lock(file, GrowLock::LockTimeout::none);
   if (!lock || LedgerFile::any_slot_is_alive(lock.fd())) return false;

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/ledger/invariants.h"
 #include "shim/ledger/ledger.h"
 
@@ -202,7 +203,7 @@ bool Ledger::any_alive() const {
   bool alive = false;
   for_each_live(*file_.map(),
                 [&](uint32_t slot) { alive = alive || LedgerFile::slot_is_alive(fd, slot); });
-  ::close(fd);
+  close_own(fd);
   return alive;
 }
 
@@ -221,7 +222,7 @@ int Ledger::find_process(const ProcessName& name) const {
     // A dead process's PID may be another's by now.
     if (LedgerFile::slot_is_alive(fd, number)) found = static_cast<int>(number);
   });
-  ::close(fd);
+  close_own(fd);
   return found;
 }
 

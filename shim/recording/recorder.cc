@@ -12,6 +12,7 @@
 
 #include "shim/base/byte_lock.h"
 #include "shim/base/call_stack.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/elf.h"
 #include "shim/base/fork_page.h"
 #include "shim/base/frame_rules.h"
@@ -94,19 +95,19 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   if (is_on()) return false;
   Text<128> path;
   path.format("{}{}", ring::kFilePrefix, tenant);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = open_own(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   ring::Header header = {};
   void* bytes = MAP_FAILED;
   const auto offset = offsetof(ring::File, rings) + slot * sizeof(ring::Ring);
-  if (is_trusted(fd) && pread(fd, &header, sizeof header, 0) == sizeof header &&
+  if (is_trusted(fd) && read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
       header.magic == ring::kMagic && header.version == ring::kVersion &&
       byte_is_locked(fd, ring::kRecorderLock) &&
       back_shared_file(fd, offset, sizeof(ring::Ring)) == 0) {
     bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                  static_cast<off_t>(offset));
   }
-  close(fd);
+  close_own(fd);
   if (bytes == MAP_FAILED) return false;
   void* const memory = mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "shim/base/descriptor.h"
 #include "shim/config/identity.h"
 #include "shim/ledger/ledger_path.h"
 #include "shim/sharing/descriptor_mark.h"
@@ -23,16 +24,16 @@ bool Imports::Wanted::is_of(const Ledger& ledger) const {
 bool Imports::Wanted::is_of(const char* tenant) const {
   Text<128> path;
   path.format("{}{}", layout::kFilePrefix, tenant);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = open_own(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   layout::Header header;
   uint64_t exported = 0;
   const off_t place =
       offsetof(layout::Ledger, exports) + sizeof exported * layout::export_place(handle);
-  const bool is_ledger = pread(fd, &header, sizeof header, 0) == sizeof header &&
-                         pread(fd, &exported, sizeof exported, place) == sizeof exported &&
+  const bool is_ledger = read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
+                         read_own_at(fd, &exported, sizeof exported, place) == sizeof exported &&
                          header.magic == layout::kMagic && header.version == layout::kVersion;
-  close(fd);
+  close_own(fd);
   return is_ledger && is_of(header, exported);
 }
 

@@ -123,25 +123,9 @@ int madvise(void* at, size_t size, int advice) noexcept {
   FAIL_OR_FIND(madvise, ENOMEM, -1);
   return next(at, size, advice);
 }
-int open(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = va_arg(rest, mode_t);
-  va_end(rest);
-  FAIL_OR_FIND(open, EMFILE, -1);
-  return next(path, flags, mode);
-}
 int posix_fallocate(int fd, off_t offset, off_t size) {
   FAIL_OR_FIND(posix_fallocate, 0, ENOSPC);
   return next(fd, offset, size);
-}
-ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
-  FAIL_OR_FIND(pwrite, ENOSPC, -1);
-  return next(fd, bytes, size, offset);
-}
-ssize_t read(int fd, void* bytes, size_t size) {
-  FAIL_OR_FIND(read, EIO, -1);
-  return next(fd, bytes, size);
 }
 ssize_t readlink(const char* path, char* text, size_t size) noexcept {
   FAIL_OR_FIND(readlink, EACCES, -1);
@@ -155,9 +139,40 @@ int unlink(const char* path) noexcept {
   FAIL_OR_FIND(unlink, EACCES, -1);
   return next(path);
 }
-ssize_t write(int fd, const void* bytes, size_t size) {
-  FAIL_OR_FIND(write, ENOSPC, -1);
-  return next(fd, bytes, size);
+
+// What the library asks of the kernel itself, as the C library's functions of these names would.
+long syscall(long number, ...) noexcept {
+  va_list rest;
+  va_start(rest, number);
+  long to[6];
+  for (long& argument : to) argument = va_arg(rest, long);
+  va_end(rest);
+  switch (number) {
+    case SYS_openat: {
+      FAIL(open, EMFILE, -1)
+      break;
+    }
+    case SYS_pread64: {
+      FAIL(pread, EIO, -1)
+      break;
+    }
+    case SYS_pwrite64: {
+      FAIL(pwrite, ENOSPC, -1)
+      break;
+    }
+    case SYS_read: {
+      FAIL(read, EIO, -1)
+      break;
+    }
+    case SYS_write: {
+      FAIL(write, ENOSPC, -1)
+      break;
+    }
+    default:
+      break;
+  }
+  static const auto next = reinterpret_cast<decltype(&::syscall)>(dlsym(RTLD_NEXT, "syscall"));
+  return next(number, to[0], to[1], to[2], to[3], to[4], to[5]);
 }
 
 // Needed by whoever looks up the others.
