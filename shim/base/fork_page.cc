@@ -21,6 +21,8 @@ void wipe() {
   if (page == nullptr) return;
   page->process.store(nullptr, std::memory_order_relaxed);
   page->generation.store(0, std::memory_order_relaxed);
+  page->sections.store(0, std::memory_order_relaxed);
+  page->forking.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace

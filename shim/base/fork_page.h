@@ -14,6 +14,8 @@ namespace fracgpu {
 struct ForkPage {
   std::atomic<void*> process;        // see shim/process/process.h
   std::atomic<uint32_t> generation;  // see fork_generation
+  std::atomic<uint32_t> sections;    // that threads are in, and threads that are about to fork;
+  std::atomic<uint32_t> forking;     // see unforked.h
 };
 
 // Null until `make_fork_page` made it; never replaced.

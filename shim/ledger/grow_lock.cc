@@ -31,50 +31,70 @@ Message GrowLock::stuck_message(const LedgerFile& file) {
 }
 
 GrowLock::GrowLock(const LedgerFile& file, LockTimeout timeout) {
-  fd_ = file.reopen(error_);
-  held_ = fd_ >= 0 && take(file, layout::kGrowLock, timeout);
+  acquire(file, timeout, nullptr);
 }
 
 GrowLock::GrowLock(const LedgerFile& file, LockTimeout timeout, uint32_t slot) {
-  fd_ = file.reopen(error_);
-  has_turn_ = fd_ >= 0 && take(file, layout::growing_offset(slot), LockTimeout::brief);
-  held_ = has_turn_ && take(file, layout::kGrowLock, timeout);
+  const int64_t turn = layout::growing_offset(slot);
+  acquire(file, timeout, &turn);
+}
+
+void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_t* turn) {
+  Wait for_turn, for_lock;
+  for (Try last = Try::interrupted; last == Try::interrupted;) {
+    fd_ = file.reopen(error_);
+    if (fd_ < 0) return;
+    last = turn == nullptr ? Try::locked : take(file, *turn, LockTimeout::brief, for_turn);
+    has_turn_ = turn != nullptr && last == Try::locked;
+    if (last == Try::locked) last = take(file, layout::kGrowLock, timeout, for_lock);
+    held_ = last == Try::locked;
+    if (last != Try::interrupted) return;
+    close();
+    section_.interrupt();
+  }
 }
 
 // Polled, not waited for in the kernel: a stopped or frozen holder must not stop us for ever.
-bool GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout) {
+GrowLock::Try GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout,
+                             Wait& wait) {
   struct flock lock = byte_lock(F_WRLCK, byte);
   const long most = timeout == LockTimeout::full    ? kLockTimeout_ms * 1'000'000
                     : timeout == LockTimeout::brief ? kBriefTimeout_ns
                     : timeout == LockTimeout::least ? kLeastTimeout_ns
                                                     : 0;
-  long waited = 0, pause = 2'000;
   while (fcntl(fd_, F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
       error_.format("cannot lock the ledger {}: errno {}", file.path(), errno);
-      return false;
+      return Try::failed;
     }
-    if (waited >= most) {
+    if (wait.waited >= most) {
       stuck_ = true;
       error_ = stuck_message(file);
-      return false;
+      return Try::failed;
     }
-    sleep_ns(pause);
-    waited += pause + 50'000;
-    pause = std::min(pause * 2, 500'000L);
+    if (Unforked::is_awaited()) return Try::interrupted;
+    sleep_ns(wait.pause);
+    wait.waited += wait.pause + 50'000;
+    wait.pause = std::min(wait.pause * 2, 500'000L);
   }
-  return true;
+  return Try::locked;
 }
 
-GrowLock::~GrowLock() {
+void GrowLock::close() {
   if (fd_ < 0) return;
   if (held_ || has_turn_) {
-    // Unlocked by name: a child forked meanwhile shares the description and would keep the locks.
+    // Unlocked by name: a child of raw clone() shares the description and would keep the locks.
     struct flock unlock = byte_lock(F_UNLCK, layout::kGrowLock);
     unlock.l_len = 0;  // to the end: what this description holds
     fcntl(fd_, F_OFD_SETLK, &unlock);
   }
   close_own(fd_);
+  fd_ = -1;
+  held_ = has_turn_ = false;
+}
+
+GrowLock::~GrowLock() {
+  close();
 }
 
 }  // namespace fracgpu

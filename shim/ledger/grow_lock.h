@@ -4,13 +4,15 @@
 #include <cstdint>
 
 #include "shim/base/text.h"
+#include "shim/base/unforked.h"
 #include "shim/ledger/ledger_file.h"
 
 namespace fracgpu {
 
 // Holds the file's one lock for one thread: leases grow, slots are claimed or reaped and devices
-// are added only under it. The kernel drops it when the holder dies. Waiting is bounded, since a
-// holder may be stopped. Not recursive: a second one in the same process waits for the first.
+// are added only under it. The kernel drops it when the holder dies, and no child gets it: threads
+// that fork wait for who holds it. Waiting is bounded, since a holder may be stopped. Not
+// recursive: a second one in the same process waits for the first.
 class GrowLock {
  public:
   // Paid beside a stopped holder alone. When 64 programs start at once on two cores, 2 of 468 waits
@@ -38,8 +40,17 @@ class GrowLock {
   static Message stuck_message(const LedgerFile& file);
 
  private:
-  bool take(const LedgerFile& file, int64_t byte, LockTimeout timeout);
+  // How one try to lock a byte ended, and since when there are tries.
+  enum class Try { locked, failed, interrupted };
+  struct Wait {
+    long waited = 0, pause = 2'000;
+  };
 
+  void acquire(const LedgerFile& file, LockTimeout timeout, const int64_t* turn);
+  Try take(const LedgerFile& file, int64_t byte, LockTimeout timeout, Wait& wait);
+  void close();
+
+  Unforked section_;
   int fd_ = -1;
   bool held_ = false;
   bool has_turn_ = false;

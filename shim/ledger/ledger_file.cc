@@ -13,6 +13,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
 #include "shim/base/shared_file.h"
+#include "shim/base/unforked.h"
 
 namespace fracgpu {
 namespace {
@@ -154,6 +155,7 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
   // of some 10,000 joins.
   constexpr int kRounds = 64;
   for (int attempt = 0; attempt < kRounds; ++attempt) {
+    const Unforked section;
     const int fd = open_own(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
       const Result result = map_file(fd, true, error);
@@ -171,6 +173,7 @@ LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error
 LedgerFile::Result LedgerFile::open_existing(const char* tenant, Access access, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
   const int mode = access == Access::write ? O_RDWR : O_RDONLY;
+  const Unforked section;
   const int fd = open_own(path_.c_str(), mode | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return Result::absent;
@@ -226,6 +229,7 @@ bool LedgerFile::is_current() const {
 }
 
 bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
+  const Unforked section;  // from the description's first use to the advice that forks lack it
   const int fd = reopen(error);
   if (fd < 0) return false;
   // What counts is that a mapping holds the description, whose last use ends the lock. Nobody reads
