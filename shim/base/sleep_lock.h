@@ -1,5 +1,6 @@
 // A lock for what may take milliseconds: a reading of the driver, joining a ledger, the start of a
-// vendor's library. Whoever waits for it sleeps, and leaves the processor to others.
+// vendor's library. Whoever waits for it sleeps, and leaves the processor to others. Whoever has it
+// is not cancelled (see no_cancellation.h), so several are given back in the opposite order.
 //
 // Also for objects with static storage, as StaticSpinLock: a forked child takes over what a thread
 // of its parent held. So what it protects must be consistent at every instruction.
@@ -7,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,8 +30,9 @@ class SleepLock {
       const uint32_t holder = word >> 1;
       const bool left_by_fork = holder != own && holder != kUntold && own != kUntold;
       if (word == kFree || left_by_fork) {
-        if (word_.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return;
-        continue;
+        if (!word_.compare_exchange_weak(word, wanted, std::memory_order_acquire)) continue;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
+        return;
       }
       if (spins < kSpins) continue;
       if ((word & kAwaited) == 0 && !word_.compare_exchange_weak(word, word | kAwaited)) continue;
@@ -38,8 +41,10 @@ class SleepLock {
     }
   }
   void unlock() {
+    const int cancellation = cancellation_;
     if ((word_.exchange(kFree, std::memory_order_release) & kAwaited) != 0)
       futex(FUTEX_WAKE_PRIVATE, 1);
+    pthread_setcancelstate(cancellation, nullptr);
   }
 
  private:
@@ -58,6 +63,7 @@ class SleepLock {
 
   // The generation of the process whose thread holds it, and whether somebody sleeps for it.
   std::atomic<uint32_t> word_{kFree};
+  int cancellation_ = PTHREAD_CANCEL_ENABLE;  // the holder's state before
 };
 
 }  // namespace fracgpu

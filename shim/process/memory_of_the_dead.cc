@@ -6,6 +6,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/fnv.h"
+#include "shim/base/no_cancellation.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/config/identity.h"
 #include "shim/vendor/backend.h"
@@ -99,6 +100,7 @@ bool may_hold(const DeadProcess& dead, const char* device_key, bool is_closed) {
 }  // namespace
 
 Release driver_released(const DeadProcess& dead, const char* device_key) {
+  const NoCancellation scope;  // a descriptor of the ledger is open
   const Ending ending = ending_of(dead.pid, dead.pid_namespace, dead.start_time);
   if (ending == Ending::under_way) return Release::awaited;
   const VendorBackend& backend = backend_of(device_key);

@@ -1,6 +1,8 @@
 // Finds the vendor of a device; see backend.h.
 #include "shim/vendor/backend.h"
 
+#include "shim/base/no_cancellation.h"
+
 namespace fracgpu {
 namespace {
 
@@ -16,6 +18,7 @@ const VendorBackend& backend_of(const char* device_key) {
 }
 
 void start_vendors() {
+  const NoCancellation scope;
   for (const VendorBackend* const vendor : vendor_backends) {
     for (VendorLibrary* const library : vendor->libraries) {
       if (!library->resolve()) continue;
