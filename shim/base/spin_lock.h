@@ -1,16 +1,16 @@
 // A small lock for state that lives in one process and is touched for nanoseconds.
 //
 // One atomic exchange to take, one store to give back, which is half of what a pthread mutex
-// costs. It yields instead of spinning for long, so that a preempted holder is let run.
+// costs. It spins for a moment and then lets others run, whose priority may be lower (backoff.h).
 //
 // Only for members of Process and of what a thread makes for itself: a forked child makes its own
 // Process, so it never waits for a lock that some thread of its parent held. An object with static
 // storage takes a StaticSpinLock.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
+
+#include "shim/base/backoff.h"
 
 namespace fracgpu {
 
@@ -23,9 +23,7 @@ class SpinLock {
 
  private:
   [[gnu::cold, gnu::noinline]] void wait() const {
-    for (int spins = 0; locked_.load(std::memory_order_relaxed); ++spins) {
-      if (spins > 64) sched_yield();
-    }
+    for (Backoff backoff; locked_.load(std::memory_order_relaxed);) backoff.wait();
   }
 
   std::atomic<bool> locked_{false};

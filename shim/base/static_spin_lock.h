@@ -3,11 +3,10 @@
 // thread of the parent held would never be given back there, so whoever meets it takes it over.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/backoff.h"
 #include "shim/base/fork_page.h"
 #include "shim/base/spin_lock.h"
 
@@ -20,14 +19,13 @@ class StaticSpinLock {
   void lock() {
     const uint32_t generation = fork_generation();
     const uint32_t own = generation != 0 ? generation : kUntold;
-    for (int spins = 0;; ++spins) {
+    for (Backoff backoff;; backoff.wait()) {
       uint32_t holder = holder_.load(std::memory_order_relaxed);
       const bool left_by_fork = holder != own && holder != kUntold && own != kUntold;
       if ((holder == kFree || left_by_fork) &&
           holder_.compare_exchange_weak(holder, own, std::memory_order_acquire)) {
         return;
       }
-      if (spins > 64) sched_yield();
     }
   }
   void unlock() { holder_.store(kFree, std::memory_order_release); }

@@ -1,19 +1,21 @@
 // A table under a lock; see pool_table.h.
 #include "shim/tracking/pool_table.h"
 
-#include <sched.h>
-
 #include <climits>
 
-#include "shim/base/clock.h"
+#include "shim/base/backoff.h"
 
 namespace fracgpu {
 namespace {
 
-// How often a thread yields to one that is in a call of the driver: for 87 ms on an idle core, so
-// that nobody waits for ever. Loops of four threads on one pool are the same with 10 to 100,000,
-// also where the driver takes 2 ms; with 0 all but the first allocation are refused.
-constexpr int kMostYields = 100'000;
+// How long a thread waits for one that is in a call of the driver, so that nobody waits for ever.
+// Loops of four threads on one pool are the same with 10 to 100,000 yields, which are 87 ms on an
+// idle core, also where the driver takes 2 ms; with 0 all but the first allocation are refused.
+constexpr uint64_t kLongCall_ms = 100;
+
+// An allocation takes the driver microseconds, or as long as the work before it. Where a thread
+// does not come back from one, the others could do nothing in the driver either.
+constexpr uint64_t kLongestCall_ms = 10'000;
 
 }  // namespace
 
@@ -50,12 +52,13 @@ bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
 }
 
 bool PoolTable::begin_use(uint64_t key, Pool& pool) {
-  for (int yields = 0;; ++yields, sched_yield()) {
+  Backoff backoff;
+  for (bool waits = true;; waits = backoff.wait_at_most(kLongCall_ms)) {
     Locked<SpinLock> lock(lock_);
     const InvariantScope scope(*this, timer_);
     Pool* known = pools_.find(key);
     if (known == nullptr) return false;
-    if (known->reusing && yields < kMostYields) continue;
+    if (known->reusing && waits) continue;
     ++known->users;
     pool = *known;
     // Who has waited in vain leaves the charge to the one that rests on it.
@@ -66,36 +69,23 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
 }
 
 PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
-  // An allocation takes the driver microseconds, or as long as the work before it. Where a thread
-  // does not come back from one, the others could do nothing in the driver either.
-  constexpr uint64_t kMost_ms = 10'000;
-  constexpr int kFewYields =
-      100;  // some 0.1 ms; then it sleeps, since the driver has work to wait for
-  uint64_t since_ms = 0;
-  for (int yields = 0;; ++yields) {
-    {
-      Locked<SpinLock> lock(lock_);
-      const InvariantScope scope(*this, timer_);
-      Pool* known = pools_.find(key);
-      if (known == nullptr) return Access::unknown;
-      if (!known->reusing) {
-        ++known->users;
-        pool = *known;
-        return Access::granted;
-      }
-    }
-    if (yields < kFewYields) {
-      sched_yield();
-      continue;
-    }
-    if (since_ms == 0) since_ms = coarse_now_ms();
-    if (coarse_now_ms() - since_ms > kMost_ms) return Access::refused;
-    sleep_ms(1);
-  }
+  Backoff backoff;
+  do {
+    Locked<SpinLock> lock(lock_);
+    const InvariantScope scope(*this, timer_);
+    Pool* known = pools_.find(key);
+    if (known == nullptr) return Access::unknown;
+    if (known->reusing) continue;
+    ++known->users;
+    pool = *known;
+    return Access::granted;
+  } while (backoff.wait_at_most(kLongestCall_ms));
+  return Access::refused;
 }
 
 bool PoolTable::begin_reuse(uint64_t key, Pool& pool) {
-  for (int yields = 0; yields < kMostYields; ++yields, sched_yield()) {
+  Backoff backoff;
+  do {
     Locked<SpinLock> lock(lock_);
     const InvariantScope scope(*this, timer_);
     Pool* known = pools_.find(key);
@@ -105,7 +95,7 @@ bool PoolTable::begin_reuse(uint64_t key, Pool& pool) {
     known->reusing = true;
     pool = *known;
     return true;
-  }
+  } while (backoff.wait_at_most(kLongCall_ms));
   return false;
 }
 
@@ -151,12 +141,13 @@ bool PoolTable::end_use(const Pool& known, uint64_t units) {
 }
 
 bool PoolTable::remove(uint64_t key, Pool& pool) {
-  for (;; sched_yield()) {
+  Backoff backoff;
+  for (bool waits = true;; waits = backoff.wait_at_most(kLongestCall_ms)) {
     Locked<SpinLock> lock(lock_);
     const InvariantScope scope(*this, timer_);
     Pool* known = pools_.find(key);
     if (known == nullptr) return false;
-    if (known->users > 0) continue;
+    if (known->users > 0 && waits) continue;
     pool = *known;
     pools_.erase(known);
     ++changes_;

@@ -2,12 +2,11 @@
 // that was learnt about a stream is good.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/base/backoff.h"
 #include "shim/base/hash_table.h"
 #include "shim/base/spin_lock.h"
 
@@ -20,10 +19,11 @@ class StreamTable {
   // the capture sees it.
   void begin_capture(uint64_t stream) {
     // Those who ask about a stream are in a short call of the driver. How long: see pool_table.cc.
-    constexpr int kMostYields = 100'000;
-    for (int yields = 0;; ++yields, sched_yield()) {
+    constexpr uint64_t kMost_ms = 100;
+    Backoff backoff;
+    for (bool waits = true;; waits = backoff.wait_at_most(kMost_ms)) {
       Locked<SpinLock> lock(lock_);
-      if (waits_.load() > 0 && yields < kMostYields) continue;
+      if (waits_.load() > 0 && waits) continue;
       Captured* const captured = captured_.insert(stream);
       if (captured == nullptr) {
         lost_ = true;  // out of host memory: there may always be one from now on
