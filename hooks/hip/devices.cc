@@ -99,13 +99,13 @@ std::atomic<int> devices[Process::kSlotsOfVendor];
 
 int device_index_of(Process& process, int ordinal) {
   if (ordinal < 0 || ordinal >= Process::kSlotsOfVendor) return Process::kNotCapped;
-  int number = devices[ordinal].load(std::memory_order_relaxed) - 1;
+  int number = devices[ordinal].load(std::memory_order_acquire) - 1;
   if (number < 0) {
     hsa::runtime_library.resolve();
     const HookScope scope;
     number = find_device(ordinal);
     if (number < 0) return Process::kNotCapped;  // HIP's own error comes next
-    devices[ordinal].store(number + 1, std::memory_order_relaxed);
+    devices[ordinal].store(number + 1, std::memory_order_release);
   }
   return hsa::device_index_of(process, number);
 }
@@ -117,7 +117,7 @@ void Hook::report_own_refusal() {
 
 int current_device_index(Process& process) {
   // HIP is slow to answer. Where HSA has exactly one device, HIP's can only be that one.
-  if (devices[0].load(std::memory_order_relaxed) != 0 && hsa::device_count() == 1) {
+  if (devices[0].load(std::memory_order_acquire) != 0 && hsa::device_count() == 1) {
     return hsa::device_index_of(process, 0);
   }
   int ordinal = 0;

@@ -54,12 +54,12 @@ bool takes_a_line() {
 
 void remember_stderr() {
   struct stat now = {};
-  if (remembered.load(std::memory_order_relaxed)) return;
+  if (remembered.load(std::memory_order_acquire)) return;
   if (status_of_stderr(now)) {
     at_start.device.store(now.st_dev, std::memory_order_relaxed);
     at_start.inode.store(now.st_ino, std::memory_order_relaxed);
   }
-  remembered.store(true, std::memory_order_relaxed);
+  remembered.store(true, std::memory_order_release);
 }
 
 void write_to_stderr(const char* bytes, size_t size) {

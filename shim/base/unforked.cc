@@ -5,6 +5,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/real_dlfcn.h"
+#include "shim/base/static_spin_lock.h"
 
 // See fork_page.cc.
 extern "C" [[gnu::weak]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
@@ -56,13 +57,17 @@ void after_fork_in_child() {
 
 void register_handlers() {
   static constinit std::atomic<bool> registered{false};
-  if (registered.load(std::memory_order_relaxed) || registered.exchange(true)) return;
+  static constinit StaticSpinLock registering;
+  if (registered.load(std::memory_order_acquire)) return;
+  const Locked<StaticSpinLock> lock(registering);
+  if (registered.load(std::memory_order_relaxed)) return;
   if (__register_atfork != nullptr) {
     __register_atfork(before_fork, after_fork, after_fork_in_child, &__dso_handle);
   } else if (const auto of_musl =
                  real_dl_function<int (*)(void (*)(), void (*)(), void (*)())>("pthread_atfork")) {
     of_musl(before_fork, after_fork, after_fork_in_child);
   }
+  registered.store(true, std::memory_order_release);
 }
 
 }  // namespace

@@ -15,20 +15,24 @@
 
 namespace fracgpu {
 
-// Any thread, without a lock. A chunk is never taken out again: of one that lingers no more, the
-// charge goes with a reading instead of at once.
+// Any thread, without a lock. No key is 0. A chunk is never taken out again: of one that lingers no
+// more, the charge goes with a reading instead of at once.
 class LingeringChunks {
  public:
   // Before the live map forgets the chunk with this key.
   void add(uint64_t key) {
-    if (may_have(key)) return;
-    const size_t place = count_.fetch_add(1);
-    if (place < std::size(keys_)) keys_[place].store(key);
+    size_t count = 0;
+    for (auto& each : keys_) {
+      ++count;
+      uint64_t before = 0;
+      if (each.compare_exchange_strong(before, key) || before == key) return raise(count);
+    }
+    raise(count + 1);
   }
 
   // Also true of others, once there were too many.
   bool may_have(uint64_t key) const {
-    const size_t count = count_.load(std::memory_order_relaxed);
+    const size_t count = count_.load(std::memory_order_acquire);
     if (count == 0) [[likely]]
       return false;
     const auto end = std::begin(keys_) + std::min(count, std::size(keys_));
@@ -38,9 +42,16 @@ class LingeringChunks {
   }
 
  private:
+  // Whoever sees the count sees the keys that it counts.
+  void raise(size_t count) {
+    size_t before = count_.load();
+    while (before < count && !count_.compare_exchange_weak(before, count)) {
+    }
+  }
+
   // Programs that free small memory of cuMemAlloc in stream order are rare, and all its chunks may
   // linger then.
-  std::atomic<size_t> count_{0};
+  std::atomic<size_t> count_{0};  // of `keys_`; one more where some found no place
   std::atomic<uint64_t> keys_[64] = {};
 };
 

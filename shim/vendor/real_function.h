@@ -1,7 +1,8 @@
 // Typed access to a vendor's real functions, made from the rows of its functions.inc.
 //
 // A vendor's header (hooks/cuda/driver.h) expands its table into slots, into callable
-// `RealFunction`s over them, and into the prototypes of our exported hooks.
+// `RealFunction`s over them, and into the prototypes of our exported hooks. Who finds a wrapper in
+// a slot also sees what it wraps (VendorLibrary::wrap).
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ struct RealFunction<int(Parameters...), Missing> {
   bool exists() const { return slot.load(std::memory_order_relaxed) != nullptr; }
   int operator()(Parameters... parameters) const {
     const auto function =
-        reinterpret_cast<int (*)(Parameters...)>(slot.load(std::memory_order_relaxed));
+        reinterpret_cast<int (*)(Parameters...)>(slot.load(std::memory_order_acquire));
     return function != nullptr ? function(parameters...) : Missing;
   }
 };

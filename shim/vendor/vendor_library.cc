@@ -117,7 +117,7 @@ void* VendorLibrary::hook_for_name(const char* name) {
 void* VendorLibrary::hook_for_real(const void* real) {
   if (real == nullptr) return nullptr;
   for (size_t slot = slot_of(real);; slot = (slot + 1) % FunctionTable::kAddressSlots) {
-    const uint16_t entry = functions_.by_address[slot].load(std::memory_order_relaxed);
+    const uint16_t entry = functions_.by_address[slot].load(std::memory_order_acquire);
     if (entry == 0) break;
     if (functions_.real_of(entry - 1) == real) return functions_.hook_of(entry - 1);
   }

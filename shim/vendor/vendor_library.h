@@ -56,8 +56,9 @@ struct FunctionTable {
 
   const char* name_of(size_t number) const { return names + name_begins[number]; }
   void* real_of(size_t number) const {
+    void* const called = real[number].load(std::memory_order_acquire);  // before: see `wrap`
     void* const own = wrapped[number].load(std::memory_order_relaxed);
-    return own != nullptr ? own : real[number].load(std::memory_order_relaxed);
+    return own != nullptr ? own : called;
   }
 };
 
