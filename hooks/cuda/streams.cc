@@ -104,6 +104,7 @@ CUresult destroy(CUstream stream, const Real& real) {
   const uint64_t number = number_of(hook.process(), {stream, false});
   hook.process().pool_blocks.forget_stream(number);
   hook.process().graphs.forget_stream(number);
+  hook.process().streams.await_waits();  // for what the stream had freed; see wait_for
   const CUresult result = real(stream);
   if (result == kSuccess) {
     hook.process().streams.forget(number);
@@ -176,8 +177,12 @@ bool wait_for(Process& process, const Stream& stream, bool own) {
   const auto ask = [&](const auto& real) {
     const bool guarded = process.streams.begin_wait();
     if (!guarded && (!own || stream.is_legacy())) return kNotSupported;
+    // Another thread may have destroyed it: what it freed or ran last is forgotten first.
+    const uint64_t number = number_of(process, stream);
+    const bool lives = own || stream.is_default() || process.pool_blocks.has_hole(number) ||
+                       process.graphs.is_last(number);
     const OwnCalls own_calls(process);
-    const CUresult result = real(handle);
+    const CUresult result = lives ? real(handle) : kNotSupported;
     if (guarded) process.streams.end_wait();
     return result;
   };

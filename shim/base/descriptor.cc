@@ -38,6 +38,15 @@ int open_own_at(int folder, const char* path, int flags, mode_t mode) {
   return fd;
 }
 
+bool no_descriptor_is_free() {
+  const int error = errno;
+  const int fd = open_own("/", O_PATH);
+  const bool none = fd < 0 && (errno == EMFILE || errno == ENFILE);
+  if (fd >= 0) close_own(fd);
+  errno = error;
+  return none;
+}
+
 void close_own(int fd) {
   const int error = errno;
   syscall(SYS_close, fd);

@@ -24,6 +24,9 @@ inline int open_own(const char* path, int flags, mode_t mode = 0) {
   return open_own_at(AT_FDCWD, path, flags, mode);
 }
 
+// Whether none can be had just now, because the process or the system has as many as it may.
+bool no_descriptor_is_free();
+
 // Leaves errno alone.
 void close_own(int fd);
 

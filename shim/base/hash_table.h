@@ -73,6 +73,12 @@ class HashTable {
     }
   }
 
+  // Leaves no entry and gives the memory back, which a table that goes away keeps otherwise.
+  void clear() {
+    if (grown_ != nullptr) munmap(grown_, slots() * sizeof(Entry));
+    *this = HashTable();
+  }
+
   template <typename Visit>
   void for_each(Visit visit) {
     for (size_t i = 0; i <= mask_; ++i) {

@@ -104,7 +104,9 @@ void report_fault(Process& process, const char* api) {
   // These stay, and have had their line when they came to be.
   if (!process.fault().empty() || !process.device_fault().empty()) return;
   if (!logs(Level::error) || !process.refusal_rate.pass(held_back)) return;
-  report(Level::error, "{} refused: the driver does not tell whose memory it would be", api);
+  report(Level::error, "{} refused: {}", api,
+         process.lacked_descriptor() ? "no file descriptor is free, by which to use the ledger"
+                                     : "the driver does not tell whose memory it would be");
 }
 
 }  // namespace fracgpu

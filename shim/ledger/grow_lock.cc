@@ -43,7 +43,11 @@ void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_
   Wait for_turn, for_lock;
   for (Try last = Try::interrupted; last == Try::interrupted;) {
     fd_ = file.reopen(error_);
-    if (fd_ < 0) return;
+    if (fd_ < 0) {
+      // Threads of this process that have no turn may each be refused by what the other one tries.
+      stuck_ = has_turn_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
     last = turn == nullptr ? Try::locked : take(file, *turn, LockTimeout::brief, for_turn);
     has_turn_ = turn != nullptr && last == Try::locked;
     if (last == Try::locked) last = take(file, layout::kGrowLock, timeout, for_lock);

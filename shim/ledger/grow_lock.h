@@ -33,7 +33,8 @@ class GrowLock {
   explicit operator bool() const { return held_; }
   // Whether it is this thread's turn; the lock itself may be had or not.
   bool has_turn() const { return has_turn_; }
-  // Somebody else held one of the two for as long as we waited.
+  // Somebody else held one of the two for as long as we waited, or no descriptor is free by which
+  // it could be taken.
   bool is_stuck() const { return stuck_; }
   int fd() const { return fd_; }
   const Message& error() const { return error_; }

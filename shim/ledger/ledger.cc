@@ -136,6 +136,7 @@ bool Ledger::reserve(int device, uint64_t units, Refusal& refusal) {
   if (reserve_within_lease(device, units)) return true;
   switch (grow(device, units, refusal.fault)) {
     case Grant::given:
+      refusal.fault.clear();
       refusal.lease_grew = true;
       return true;
     case Grant::failed:
@@ -193,7 +194,7 @@ Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
       case Growth::no_lock:
         return Grant::failed;
       case Growth::lock_is_stuck:
-        if (const auto answer = give_up_if_stuck(device, units, stuck, error)) return *answer;
+        if (const auto answer = give_up_if_stuck(device, units, stuck)) return *answer;
         sleep_ms(1 + static_cast<long>(slot_ % 8));
         break;
       case Growth::no_room:
@@ -214,10 +215,8 @@ Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
   const GrowLock lock(file_, lock_timeout(), slot_);
   note(lock);
   const bool locked = static_cast<bool>(lock);
-  if (!locked && !lock.is_stuck()) {
-    error = lock.error();
-    return Growth::no_lock;
-  }
+  if (!locked) error = lock.error();
+  if (!locked && !lock.is_stuck()) return Growth::no_lock;
   if (lock.has_turn()) {
     const LeaseScope scope(*file_.map(), lock, device);
     do {
@@ -227,18 +226,17 @@ Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
   return lock.is_stuck() ? Growth::lock_is_stuck : Growth::no_room;
 }
 
-// While another process has the lock and does not move. The dead cannot be reaped then, and two
-// that try at once may have stood in each other's way: a refusal takes several looks at what the
-// living hold.
-std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
-                                                      Message& error) const {
+// While another process has the lock and does not move, or no descriptor is free. The dead cannot
+// be reaped then, and two that try at once may have stood in each other's way: a refusal takes
+// several looks at what the living hold.
+std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units,
+                                                      StuckLock& stuck) const {
   const uint64_t alive = held(device, true), cap_now = cap(device);
   const bool hopeless = units > cap_now || alive > cap_now - units;
   if (hopeless && ++stuck.looks >= kStuckLooks) return Grant::not_enough;
   const uint64_t now = coarse_now_ms();
   if (stuck.since_ms == 0) stuck.since_ms = now;
   if (now - stuck.since_ms <= GrowLock::kLockTimeout_ms) return std::nullopt;
-  error = GrowLock::stuck_message(file_);
   return Grant::failed;
 }
 

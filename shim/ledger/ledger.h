@@ -12,8 +12,8 @@
 //   takes unspent leases back from others, or its own units out again. Adding comes before summing
 //   everywhere, so of two that do this at once the later one sees the earlier one's units.
 // - Leases grow, slots are claimed, devices are added, caps change and the dead are reaped under an
-//   OFD lock on one byte of the file. Without that lock, because its holder is stopped, a process
-//   may still take what nobody claims, but no lease grows.
+//   OFD lock on one byte of the file. Without that lock, because its holder is stopped or this
+//   process has no descriptor free, it may still take what nobody claims, but no lease grows.
 // - Liveness: a process holds an OFD lock on its slot's byte through a mapping. The kernel drops it
 //   when the process ends in whatever way. Then anybody may reap: zero the cells, free the slot.
 // - Memory: the file is sparse. What a device or 64 more slots need is given memory, and zeroed,
@@ -282,8 +282,7 @@ class Ledger {
   layout::Cell& own_cell(int device) const { return file_.map()->cells[device][slot_]; }
   Grant grow(int device, uint64_t units, Message& error);
   Growth grow_once(int device, uint64_t units, Message& error);
-  std::optional<Grant> give_up_if_stuck(int device, uint64_t units, StuckLock& stuck,
-                                        Message& error) const;
+  std::optional<Grant> give_up_if_stuck(int device, uint64_t units, StuckLock& stuck) const;
   bool fits_without_the_dead(int device, uint64_t units) const;
   GrowLock::LockTimeout lock_timeout() const;
   void note(const GrowLock& lock);

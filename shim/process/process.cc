@@ -8,6 +8,7 @@
 #include <new>
 
 #include "shim/base/clock.h"
+#include "shim/base/descriptor.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/config/identity.h"
 #include "shim/process/memory_of_the_dead.h"
@@ -73,6 +74,12 @@ void Process::fail(const Message& why) {
   if (fault_.set(why)) report(Level::error, "GPU allocations are refused: {}", why.view());
 }
 
+bool Process::fail_for_good(const Message& why) {
+  lacked_descriptor_.store(no_descriptor_is_free(), std::memory_order_relaxed);
+  if (!lacked_descriptor()) fail(why);
+  return !lacked_descriptor();
+}
+
 // The tenant's other devices are none the worse for it.
 void Process::refuse_device(const char* device_key) {
   Message why;
@@ -95,8 +102,8 @@ bool Process::join() {
   Message error;
   if (ok && !(tenant_name(tenant, error) &&
               ledger.join(tenant.c_str(), identity, driver_released, error))) {
-    fail(error);
     ok = false;
+    if (!fail_for_good(error)) return false;
   }
   if (ok) {
     report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
@@ -164,7 +171,8 @@ int Process::index_of_device(int slot, const char* device_key, uint64_t physical
   Locked<SleepLock> lock(registering_);
   if (const int known = cached_device_index(slot); known != kUnknownDevice) return known;
   const int device_index = register_device(device_key, physical);
-  device_indices_[slot].store(device_index, std::memory_order_release);
+  const bool is_final = device_index != kFault || !fault().empty() || !device_fault().empty();
+  if (is_final) device_indices_[slot].store(device_index, std::memory_order_release);
   return device_index;
 }
 
@@ -206,7 +214,7 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     return kFault;
   }
   if (device_index < 0) {
-    fail(error);
+    fail_for_good(error);
     return kFault;
   }
   if (const auto index = static_cast<size_t>(device_index); !is_registered_[index]) {

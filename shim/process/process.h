@@ -135,6 +135,9 @@ class Process {
   // found one. Of several such devices, the first one's.
   const Message& device_fault() const { return device_fault_.get(); }
 
+  // Whether what was refused last without a fault was so because no descriptor was free.
+  bool lacked_descriptor() const { return lacked_descriptor_.load(std::memory_order_relaxed); }
+
   static constexpr int kNotCapped = -1;
   static constexpr int kFault = -2;
 
@@ -153,7 +156,8 @@ class Process {
   static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
-  // Joins the tenant's ledger, once. False, with fault() set, when that is not possible.
+  // Joins the tenant's ledger, once. False, with fault() set, when that is not possible; without a
+  // fault while no descriptor is free.
   bool join();
 
   // Usable once join() has returned true. All tables have locks of their own.
@@ -225,6 +229,8 @@ class Process {
   int register_device(const char* device_key, uint64_t physical);
   uint64_t held_beside_others(int device_index, uint64_t held);
   void fail(const Message& why);
+  // The same for what may be for lack of a descriptor, which is no fault: false then.
+  bool fail_for_good(const Message& why);
   [[gnu::cold]] void start_late_recording();
   void record_device(int device_index);
   void refuse_device(const char* device_key);
@@ -232,6 +238,7 @@ class Process {
   FirstFault fault_;
   FirstFault device_fault_;
   std::atomic<int> joined_{0};  // 0 not yet, 1 yes, -1 failed
+  std::atomic<bool> lacked_descriptor_{false};
   SleepLock joining_;
   SleepLock registering_;
   // Under registering_.

@@ -43,7 +43,7 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
     return exporter;
   };
   if (wanted.is_of(own)) return begin(own, kOwn);
-  Locked<SpinLock> lock(lock_);
+  Locked<SleepLock> lock(lock_);
   ForeignTenant* unused = nullptr;
   for (ForeignTenant& other : foreign_tenants_) {
     if (other.memories == 0) {
@@ -86,7 +86,7 @@ uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
 // Calls visit(ForeignTenant&) with the lock held: another thread may be about to end the visit.
 template <typename Visit>
 void Imports::at_foreign_tenant(uint8_t exporter, Visit visit) {
-  Locked<SpinLock> lock(lock_);
+  Locked<SleepLock> lock(lock_);
   ForeignTenant& other = foreign_tenants_[exporter - kOwn - 1];
   if (other.memories > 0) visit(other);
 }

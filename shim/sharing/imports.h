@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/sleep_lock.h"
 #include "shim/base/spin_lock.h"
 #include "shim/ledger/ledger.h"
 
@@ -67,7 +68,7 @@ class Imports {
   static int device_index_at(const ForeignTenant& other, const Ledger& own, int device_index);
 
   std::atomic<uint64_t> imported_[layout::kMaxDevices] = {};
-  SpinLock lock_;
+  SleepLock lock_;  // held while a ledger is joined
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
 };
 

@@ -174,6 +174,14 @@ class GraphTable {
     return last_[device].stream;
   }
 
+  // Whether that is so of the stream on any device: then it has not been forgotten.
+  bool is_last(uint64_t stream) {
+    if (devices() == 0) return false;
+    Locked<SpinLock> lock(lock_);
+    return std::any_of(std::begin(last_), std::end(last_),
+                       [&](const Last& last) { return last.stream == stream; });
+  }
+
   void forget_stream(uint64_t stream) {
     if (devices() == 0) return;
     Locked<SpinLock> lock(lock_);

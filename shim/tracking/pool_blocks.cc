@@ -1,6 +1,8 @@
 // Blocks by their addresses, and lists of holes by pool and size; see pool_blocks.h.
 #include "shim/tracking/pool_blocks.h"
 
+#include <algorithm>
+
 namespace fracgpu {
 namespace {
 
@@ -182,6 +184,38 @@ void PoolBlocks::record(uint64_t event, uint64_t stream, uint64_t moment, uint64
 void PoolBlocks::wait(uint64_t stream, uint64_t event, uint64_t epoch) {
   Locked<SpinLock> lock(lock_);
   order_.wait(stream, event, epoch);
+  if (order_.pairs() > most_pairs_) forget_pairs(epoch);
+}
+
+// Streams come and go with threads, which nobody tells us. That a stream comes after another one
+// matters for holes that the other one has made by now: what it frees later comes later.
+void PoolBlocks::forget_pairs(uint64_t epoch) {
+  struct Stream {
+    uint64_t key = 0;
+  };
+  HashTable<Stream, 16> with_holes;
+  bool complete = true;
+  blocks_.for_each([&](const Block& block) {
+    if (block.state == State::hole && with_holes.insert(block.stream) == nullptr) complete = false;
+  });
+  order_.forget_pairs(
+      epoch, [&](uint64_t stream) { return !complete || with_holes.find(stream) != nullptr; });
+  with_holes.clear();
+  most_pairs_ = std::max(kFewPairs, 2 * order_.pairs());
+}
+
+bool PoolBlocks::has_hole(uint64_t stream) {
+  Locked<SpinLock> lock(lock_);
+  bool found = false;
+  blocks_.for_each([&](const Block& block) {
+    found = found || (block.state == State::hole && block.stream == stream);
+  });
+  return found;
+}
+
+size_t PoolBlocks::pairs() {
+  Locked<SpinLock> lock(lock_);
+  return order_.pairs();
 }
 
 void PoolBlocks::forget_event(uint64_t event) {

@@ -55,6 +55,11 @@ class PoolBlocks {
   void wait(uint64_t stream, uint64_t event, uint64_t epoch);
   void forget_event(uint64_t event);
 
+  // Whether the stream has a hole: then it has not been forgotten.
+  bool has_hole(uint64_t stream);
+  // How many pairs of streams are known to come after each other.
+  size_t pairs();
+
   // Copies at most `capacity` streams with holes in the pool, those of `epoch` alone; returns how
   // many.
   size_t streams(uint64_t pool, uint64_t epoch, uint64_t* streams, size_t capacity);
@@ -86,6 +91,7 @@ class PoolBlocks {
     bool is_free() const { return state >= State::hole; }
   };
 
+  static constexpr size_t kFewPairs = 256;
   static constexpr int kClasses = 64;
   static int class_of(uint64_t bytes) { return 63 - __builtin_clzll(bytes | 1); }
 
@@ -102,6 +108,7 @@ class PoolBlocks {
   void unlink(const Block& block);
   void erase(uint64_t address);
   void forget_holes_of(uint64_t pool);
+  void forget_pairs(uint64_t epoch);
   template <typename Condition>
   void erase_if(Condition condition);
   void count() { count_.store(blocks_.size(), std::memory_order_relaxed); }
@@ -111,6 +118,7 @@ class PoolBlocks {
   HashTable<Holes, 4> holes_;  // an entry for each pool that had any
   std::atomic<size_t> count_{0};
   StreamOrder order_;
+  size_t most_pairs_ = kFewPairs;  // of `order_`, before those that tell nothing are looked for
   std::atomic<uint64_t> last_free_{0};  // written with the lock held
 };
 

@@ -43,6 +43,15 @@ class StreamOrder {
     return follow != nullptr && is(*follow, stream, other, epoch) && free <= follow->moment;
   }
 
+  // How many pairs of streams are known of which one comes after the other.
+  size_t pairs() const { return follows_.size(); }
+  // Forgets those of earlier epochs, and those whose other stream `matters(stream)` says no of.
+  template <typename Matters>
+  void forget_pairs(uint64_t epoch, Matters matters) {
+    follows_.erase_if(
+        [&](const Follow& follow) { return follow.epoch != epoch || !matters(follow.other); });
+  }
+
   // Its number may mean another one.
   void forget_stream(uint64_t stream) {
     events_.erase_if([&](const Event& event) { return event.stream == stream; });

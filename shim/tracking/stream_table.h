@@ -18,8 +18,6 @@ class StreamTable {
   // A capture begins in this stream: to be called before the driver is, so that whoever comes after
   // the capture sees it.
   void begin_capture(uint64_t stream) {
-    // Those who ask about a stream are in a short call of the driver. How long: see pool_table.cc.
-    constexpr uint64_t kMost_ms = 100;
     Backoff backoff;
     for (bool waits = true;; waits = backoff.wait_at_most(kMost_ms)) {
       Locked<SpinLock> lock(lock_);
@@ -63,6 +61,13 @@ class StreamTable {
   }
   void end_wait() { --waits_; }
 
+  // Waits until no thread asks the driver about streams any more, as a destroyed one.
+  void await_waits() const {
+    Backoff backoff;
+    while (waits_.load() > 0 && backoff.wait_at_most(kMost_ms)) {
+    }
+  }
+
   // Whether any stream of the process may be captured. A capture whose stream ended with its
   // context counts for ever.
   bool any_captured() const { return count_.load(std::memory_order_relaxed) != 0; }
@@ -71,6 +76,9 @@ class StreamTable {
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
  private:
+  // Those who ask about a stream are in a short call of the driver. How long: see pool_table.cc.
+  static constexpr uint64_t kMost_ms = 100;
+
   struct Captured {
     uint64_t key = 0;    // stream
     uint64_t times = 0;  // more than 1 while a second beginning is under way, which will fail

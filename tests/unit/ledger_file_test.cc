@@ -189,11 +189,13 @@ TEST(LedgerFileTest, NoDescriptorLeft) {
   std::vector<int> taken;
   for (int fd; (fd = dup(0)) >= 0;) taken.push_back(fd);
   Refusal refusal;
-  EXPECT_FALSE(ledger.reserve(device, 8, refusal));
-  EXPECT_TRUE(contains(refusal.fault.c_str(), "no file descriptor is free"))
-      << refusal.fault.view();
+  EXPECT_TRUE(ledger.reserve(device, 8, refusal)) << "the cap has room: " << refusal.fault.view();
+  EXPECT_FALSE(ledger.reserve(device, layout::units_for(100 << 20), refusal));
+  EXPECT_EQ(refusal.fault.view(), "") << "the cap has not";
+  EXPECT_EQ(ledger.device("GPU-other", 100 << 20, 1ull << 30, error), -1);
+  EXPECT_TRUE(contains(error.c_str(), "no file descriptor is free")) << error.view();
   for (const int fd : taken) close(fd);
-  EXPECT_TRUE(ledger.reserve(device, 8, refusal)) << "the trouble is over, and so is the refusal";
+  EXPECT_GE(ledger.device("GPU-other", 100 << 20, 1ull << 30, error), 0) << "the trouble is over";
 }
 
 // Files in /dev/shm whose names begin with the ledger's.

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include <vector>
 
 #include "shim/base/byte_lock.h"
+#include "shim/base/descriptor.h"
+#include "tests/unit/child.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -239,6 +242,31 @@ TEST(LedgerTest, CapsOfTheDeadAreReplacedOnce) {
   ASSERT_TRUE(b->set_cap(device, 50 * kMiB, error));
   auto c = member(tenant, 200 * kMiB, &device, probe, a.get());
   EXPECT_EQ(c->cap(device), units(50 * kMiB));
+}
+
+// The process has as many descriptors open as it may.
+TEST(LedgerTest, GrantsWhatFitsWithoutADescriptor) {
+  ScratchTenant tenant;
+  EXPECT_EQ(status_of_child([&] {
+              int device = -1;
+              auto a = member(tenant, 1024 * kMiB, &device);
+              auto b = member(tenant, 1024 * kMiB, &device);
+              Refusal refusal;
+              if (!b->reserve(device, units(100 * kMiB), refusal)) return 1;
+              const rlimit few = {3, 1024};
+              if (setrlimit(RLIMIT_NOFILE, &few) != 0 || !no_descriptor_is_free()) return 2;
+              if (!a->reserve(device, units(900 * kMiB), refusal)) return 3;
+              if (!refusal.fault.empty()) return 4;
+              if (a->reserve(device, units(100 * kMiB), refusal)) return 5;
+              if (!refusal.fault.empty() || refusal.held != units(1000 * kMiB)) return 6;
+              if (!a->reserve(device, units(24 * kMiB), refusal)) return 7;
+              const rlimit many = {1024, 1024};
+              if (setrlimit(RLIMIT_NOFILE, &many) != 0) return 8;
+              a->release(device, units(100 * kMiB));
+              if (!a->reserve(device, units(100 * kMiB), refusal)) return 9;
+              return a->check_invariants().empty() ? 0 : 10;
+            }),
+            0);
 }
 
 TEST(LedgerTest, DeviceTableFull) {

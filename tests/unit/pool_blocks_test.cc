@@ -36,6 +36,34 @@ TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
   EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
 }
 
+// Each thread has a stream of its own, and nobody tells when it ends.
+TEST_F(PoolBlocksTest, WhatIsKnownOfStreamsThatFreedNothingDoesNotGrow) {
+  constexpr uint64_t kEvent = 0x30, kThreads = 20'000;
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  free(100 * kMiB, kStream);
+  blocks_.record(kEvent, kStream, blocks_.moment(), 1);
+  blocks_.wait(kSecond, kEvent, 1);
+  for (uint64_t thread = 1; thread <= kThreads; ++thread) {
+    const uint64_t own = thread << 8 | 1;
+    blocks_.record(kEvent, own, blocks_.moment(), 1);
+    blocks_.wait(kSecond, kEvent, 1);
+    blocks_.record(kEvent, kSecond, blocks_.moment(), 1);
+    blocks_.wait(own, kEvent, 1);
+  }
+  EXPECT_LT(blocks_.pairs(), 1000u);
+  EXPECT_TRUE(blocks_.fits_after_event(kPool, kSecond, 10 * kMiB, 1)) << "this one has a hole";
+}
+
+TEST_F(PoolBlocksTest, HolesOfAStreamAreGoneWhenItIsForgotten) {
+  blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 10 * kMiB);
+  EXPECT_FALSE(blocks_.has_hole(kStream));
+  free(100 * kMiB, kStream);
+  EXPECT_TRUE(blocks_.has_hole(kStream));
+  EXPECT_FALSE(blocks_.has_hole(kSecond));
+  blocks_.forget_stream(kStream);
+  EXPECT_FALSE(blocks_.has_hole(kStream));
+}
+
 TEST_F(PoolBlocksTest, AStreamThatComesAfterAFreeMayHaveTheHole) {
   constexpr uint64_t kEvent = 0x30, kEpoch = 1;
   const auto fits = [&] { return blocks_.fits_after_event(kPool, kSecond, 10 * kMiB, kEpoch); };

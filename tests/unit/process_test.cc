@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,6 +43,27 @@ TEST(ProcessTest, TheFirstFaultStays) {
               if (first.find("which device this is") == first.npos) return 3;
               if (process->index_of_device(1, "GPU-1", 0) != Process::kFault) return 4;
               return first == process->fault().view() ? 0 : 5;
+            }),
+            0);
+}
+
+// A program that opens and closes many files may have none left just when it first allocates.
+TEST(ProcessTest, LackOfADescriptorIsNoFaultForGood) {
+  ScratchTenant tenant;
+  EXPECT_EQ(status_of_child([&] {
+              setenv("FRACGPU_MEMORY_LIMIT", "1GiB", 1);
+              setenv("FRACGPU_TENANT", tenant.name(), 1);
+              Process* const process = Process::self();
+              const rlimit few = {3, 1024}, many = {1024, 1024};
+              for (const char* const key : {"GPU-1", "GPU-2"}) {
+                const int slot = key[4] - '0';
+                if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
+                if (process->index_of_device(slot, key, 1 << 30) != Process::kFault) return 2;
+                if (!process->lacked_descriptor() || !process->fault().empty()) return 3;
+                if (setrlimit(RLIMIT_NOFILE, &many) != 0) return 4;
+                if (process->index_of_device(slot, key, 1 << 30) < 0) return 5;
+              }
+              return 0;
             }),
             0);
 }
