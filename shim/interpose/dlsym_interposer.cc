@@ -6,14 +6,16 @@
 //
 // A vendor's name is answered with the hook for every handle, RTLD_NEXT and RTLD_DEFAULT included:
 // forwarding any of them would be a one-line way around the cap. A name that the loaded driver
-// lacks goes to the real dlsym, so that programs can still probe for features. A name that is
-// looked up in a second copy of a driver gets no hook, which would call the first one: under a cap
-// it is refused.
+// lacks goes to the real dlsym, so that programs can still probe for features; where that would
+// find our own export, and nobody else has the name, it is not found. A name that is looked up in a
+// second copy of a driver gets no hook, which would call the first one: under a cap it is refused.
 #include <dlfcn.h>
+#include <link.h>
 #include <stdint.h>
 
 #include <atomic>
 
+#include "shim/base/elf.h"
 #include "shim/base/real_dlfcn.h"
 #include "shim/config/cap_configured.h"
 #include "shim/interpose/deepbind.h"
@@ -32,31 +34,75 @@ void* cached(std::atomic<void*>& slot, const char* name) {
   return found;
 }
 
-void* hook_for(void* handle, const char* name, const void* caller) {
+template <typename Function>
+Function real_function(const char* name, std::atomic<void*>& slot) {
+  return reinterpret_cast<Function>(cached(slot, name));
+}
+
+// As after a look-up of the real dlsym that succeeds: what failed before is not told any more.
+void* found(void* hook) {
+  static constinit std::atomic<void*> slot{nullptr};
+  if (const auto real = real_function<decltype(&::dlerror)>("dlerror", slot)) real();
+  return hook;
+}
+
+// As after one that fails: it is looked up where it is not.
+void note_missing(const char* name) {
+  static constinit std::atomic<void*> open_slot{nullptr}, look_up_slot{nullptr};
+  const auto open = real_function<decltype(&::dlopen)>("dlopen", open_slot);
+  const auto look_up = real_function<decltype(&::dlsym)>("dlsym", look_up_slot);
+  void* const libc = open != nullptr ? open("libc.so.6", RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+  if (libc != nullptr && look_up != nullptr) look_up(libc, name);
+}
+
+// Whether a look-up by this handle goes over all that was there at the start, and so over us.
+bool looks_everywhere(void* handle) {
+  return handle == RTLD_DEFAULT || handle == RTLD_NEXT ||
+         *static_cast<const link_map*>(handle)->l_name == '\0';
+}
+
+// Whether the name is that of a hook, of a driver that is not loaded or lacks it, and nobody
+// else's.
+bool is_ours_alone(void* handle, const char* name, const void* hook) {
+  if (!looks_everywhere(handle)) return false;
+  const elf::Loaded other = elf::find_object([&](const elf::Loaded& object) {
+    return !object.contains(hook) && elf::find_symbol(object, name) != nullptr;
+  });
+  return other.dynamic == nullptr;
+}
+
+// `missing`: there is neither a hook nor anything else.
+void* hook_for(void* handle, const char* name, const void* caller, bool& missing) {
   // Every look-up of the process passes here; nearly all end at the first comparison.
   if (name == nullptr) return nullptr;
   for (const VendorBackend* const vendor : vendor_backends) {
     for (VendorLibrary* const library : vendor->libraries) {
       if (!library->has_prefix(name)) continue;
       void* const hook = library->hook_for_name(name);
-      if (hook == nullptr) continue;
+      if (hook == nullptr) {
+        const void* const own = library->export_for_name(name);
+        missing = missing || (own != nullptr && is_ours_alone(handle, name, own));
+        continue;
+      }
+      missing = false;
       // A vendor's library that looks for its own name wants the one behind it: WSL2's libcuda only
       // loads the driver proper, and would be led back to itself by the hook (HAMi-core PR 326).
       if (library->contains(caller)) {
         library->stands_before_another();
         return nullptr;
       }
-      if (!library->is_another(handle)) return hook;
-      return cap_is_configured() ? library->refuse(handle) : nullptr;
+      if (!library->is_another(handle)) return found(hook);
+      return cap_is_configured() ? found(library->refuse(handle)) : nullptr;
     }
   }
+  if (missing) note_missing(name);
   return nullptr;
 }
 
 // Returned in two registers, as dlsym_interposer.S expects.
 struct Answer {
   void* hook;  // null: jump to `real`
-  void* real;
+  void* real;  // null: the answer is null
 };
 struct OpenAnswer {
   uint64_t flags;
@@ -70,13 +116,17 @@ extern "C" {
 [[gnu::visibility("hidden")]] Answer fracgpu_answer_dlsym(void* handle, const char* name,
                                                           const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(handle, name, caller), cached(real, "dlsym")};
+  bool missing = false;
+  void* const hook = hook_for(handle, name, caller, missing);
+  return {hook, missing ? nullptr : cached(real, "dlsym")};
 }
 
 [[gnu::visibility("hidden")]] Answer fracgpu_answer_dlvsym(void* handle, const char* name,
                                                            const void* caller) {
   static std::atomic<void*> real{nullptr};
-  return {hook_for(handle, name, caller), cached(real, "dlvsym")};
+  bool missing = false;
+  void* const hook = hook_for(handle, name, caller, missing);
+  return {hook, missing ? nullptr : cached(real, "dlvsym")};
 }
 
 // RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it

@@ -101,16 +101,27 @@ bool VendorLibrary::has_prefix(const char* name) const {
   return strncmp(name, prefix_.data(), prefix_.size()) == 0;
 }
 
-void* VendorLibrary::hook_for_name(const char* name) {
+int VendorLibrary::number_of(const char* name) const {
   const uint16_t* const end = functions_.by_name + functions_.count;
   const uint16_t* const found =
       std::lower_bound(functions_.by_name, end, name, [&](uint16_t number, const char* wanted) {
         return strcmp(functions_.name_of(number), wanted) < 0;
       });
-  if (found == end || strcmp(functions_.name_of(*found), name) != 0) return nullptr;
-  void* const hook = functions_.hook_of(*found);
+  return found == end || strcmp(functions_.name_of(*found), name) != 0 ? -1 : *found;
+}
+
+void* VendorLibrary::export_for_name(const char* name) const {
+  const int number = number_of(name);
+  return number < 0 ? nullptr : functions_.hook_of(static_cast<size_t>(number));
+}
+
+void* VendorLibrary::hook_for_name(const char* name) {
+  const int number = number_of(name);
+  if (number < 0) return nullptr;
+  const auto at = static_cast<size_t>(number);
+  void* const hook = functions_.hook_of(at);
   if (hook == nullptr) return nullptr;
-  const bool exists = resolve() && functions_.real_of(*found) != nullptr;
+  const bool exists = resolve() && functions_.real_of(at) != nullptr;
   return exists ? hook : nullptr;
 }
 

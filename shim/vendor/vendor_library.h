@@ -92,6 +92,9 @@ class VendorLibrary {
   // The hook for a name, if the loaded library really has the name; else null.
   void* hook_for_name(const char* name);
 
+  // The same whether or not it is loaded: what this library exports under the name.
+  void* export_for_name(const char* name) const;
+
   // The hook that stands for a real address which the library handed out; else null. An address in
   // another object, as WSL2's libcuda hands them out of the driver behind it, is known by the name
   // under which that object exports it.
@@ -120,6 +123,7 @@ class VendorLibrary {
 
  private:
   [[gnu::cold]] bool resolve_now();
+  int number_of(const char* name) const;  // -1: not in the table
   elf::Loaded find_library() const;
   bool is_named(std::string_view soname) const;
   bool has_functions(const elf::Loaded& object) const;

@@ -181,10 +181,17 @@ TEST_F(InterposerTest, TheRealRuntimeTakesOurHooks) {
 
 TEST_F(InterposerTest, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
   const Outcome without = run({TEST_LOOKUP_PROBE}, bare());
-  const Outcome with = run({TEST_LOOKUP_PROBE}, capped("1GiB"));
+  const Environment limit = capped("1GiB");
   EXPECT_EQ(without.status, 0);
-  EXPECT_EQ(with.out, without.out);
-  EXPECT_EQ(with.err, without.err);
+  for (const Environment& environment :
+       {limit, bare() + Environment{{"LD_PRELOAD", limit.at("LD_PRELOAD")}}}) {
+    const Outcome with = run({TEST_LOOKUP_PROBE}, environment);
+    EXPECT_EQ(with.out, without.out);
+    EXPECT_EQ(with.err, without.err);
+  }
+  EXPECT_NE(without.out.find("no driver, default hsa_init: nothing, dlerror set"),
+            std::string::npos);
+  EXPECT_NE(without.out.find("driver: 1 alone"), std::string::npos);
 }
 
 TEST_F(InterposerTest, NothingIsPrintedToStdout) {

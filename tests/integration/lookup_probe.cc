@@ -36,12 +36,28 @@ int main() {
   void* missing = dlopen("libno-such-library.so.9", RTLD_NOW);
   print("dlopen", "libm.so.6", libm != nullptr ? dlsym(libm, "cos") : nullptr);
   print("dlopen", "libno-such-library.so.9", missing);
+  void* const program = dlopen(nullptr, RTLD_NOW);
+  for (const char* name : {"cuMemAlloc_v2", "hsa_init", "hipMalloc", "nvmlInit_v2",
+                           "rsmi_dev_memory_total_get", "amdsmi_init"}) {
+    print("no driver, default", name, dlsym(RTLD_DEFAULT, name));
+    print("no driver, next", name, dlsym(RTLD_NEXT, name));
+    print("no driver, program", name, dlsym(program, name));
+    print("no driver, version", name, dlvsym(RTLD_DEFAULT, name, "GLIBC_2.2.5"));
+  }
   for (const char* name : {"malloc", "cos", "cuNoSuchFunction", "curl_easy_init", "cu", "", "puts",
                            "no_such_name", "nvmlNoSuchFunction", "dladdr"}) {
     print("default", name, dlsym(RTLD_DEFAULT, name));
     print("next", name, dlsym(RTLD_NEXT, name));
     print("handle", name, dlsym(libm, name));
     print("dlvsym", name, dlvsym(libm, name, "GLIBC_2.2.5"));
+  }
+  // What failed before is told no more after a look-up that did not.
+  if (void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    const bool is_known = dlsym(driver, "cuMemFree_v2") != nullptr;
+    dlsym(libm, "no_such_name");
+    const bool is_there = is_known && dlsym(driver, "cuMemAlloc_v2") != nullptr;
+    std::printf("driver: %d %s\n", is_there, dlerror() != nullptr ? "and an error" : "alone");
+    print("driver, default", "cuNoSuchFunction", dlsym(RTLD_DEFAULT, "cuNoSuchFunction"));
   }
   puts("done");
   return 0;
