@@ -100,6 +100,12 @@ constexpr uint64_t frame_of(uint64_t module, uint64_t offset) {
   return module << 48 | (offset & 0xffffffffffff);
 }
 
+// By which memory is known that is made, mapped and released separately: its number, which no
+// address is.
+constexpr uint64_t physical_key(uint64_t memory) {
+  return memory | uint64_t{1} << 63;
+}
+
 struct Place {
   std::atomic<uint64_t> stamp;  // the record's position + 1, when it is complete
   Record record;

@@ -32,11 +32,6 @@ void give_back_displaced(Process& process, const Allocation& entry) {
   give_back(process, entry.device_index, entry.units, entry.exported);
 }
 
-// By which the recorder knows memory that is made, mapped and released separately: no address.
-constexpr uint64_t physical_key(uint64_t memory) {
-  return memory | uint64_t{1} << 63;
-}
-
 // For the lines after a refusal, where they are wanted.
 void note_call_site(Process& process, const Allocation& allocation) {
   if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
@@ -52,7 +47,8 @@ void give_back(Process& process, int device_index, uint64_t units, bool exported
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
   if (freed.memory == 0) return;
   if (process.recorder.is_on()) {
-    process.recorder.add({.type = ring::Type::released, .address = physical_key(freed.memory)});
+    process.recorder.add(
+        {.type = ring::Type::released, .address = ring::physical_key(freed.memory)});
   }
   if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
   if (freed.exporter != 0) {
@@ -70,7 +66,7 @@ void record_physical(Process& process, const Reservation& reservation, uint64_t 
   process.recorder.add({.type = ring::Type::allocated,
                         .kind = ring::Kind::physical,
                         .device = static_cast<uint8_t>(reservation.device_index()),
-                        .address = physical_key(process.physical.memory_of(handle)),
+                        .address = ring::physical_key(process.physical.memory_of(handle)),
                         .bytes = call.bytes,
                         .taken = units * layout::kUnit},
                        call.api);

@@ -9,10 +9,17 @@
 
 namespace fracgpu {
 
+// A recorder sees what a pool has when its driver is asked.
+void Reservation::tell_pools() {
+  layout::for_each_device(*process_.ledger.map(), [&](uint32_t device_index) {
+    settle_pools(process_, static_cast<int>(device_index));
+  });
+}
+
 // For more than this process may hold unasked, of which `charged` units are charged already.
 bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   const uint64_t more = units_ - charged;
-  process_.look_for_recorder();
+  if (process_.look_for_recorder()) tell_pools();
   granted_ = process_.ledger.reserve(device_index_, more, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);

@@ -83,6 +83,7 @@ class Reservation {
  private:
   [[gnu::cold]] void reserve_slow(uint64_t charged);
   bool make_room(uint64_t charged, Refusal& refusal);
+  [[gnu::cold]] void tell_pools();
 
   Process& process_;
   int device_index_;

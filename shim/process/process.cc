@@ -133,13 +133,13 @@ void Process::record_device(int device_index) {
 
 // What it has already comes first, so that its release is understood. What other threads do
 // meanwhile is told as well, and may be told twice.
-void Process::start_late_recording() {
+bool Process::start_late_recording() {
   const uint64_t asked = ledger.recording();
-  if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return;
+  if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return false;
   recorder.stop();
   if (asked == 0 ||
       !recorder.start(ledger.tenant(), ledger.slot(), ProcessIdentity::of_self(), true)) {
-    return;
+    return false;
   }
   layout::for_each_device(*ledger.map(), [&](uint32_t device) {
     const auto index = static_cast<int>(device);
@@ -162,6 +162,15 @@ void Process::start_late_recording() {
                   .taken = uint64_t{entry.units} * layout::kUnit,
                   .owner = entry.context});
   });
+  physical.for_each([&](uint64_t memory, uint64_t units, int device_index) {
+    recorder.add({.type = ring::Type::allocated,
+                  .kind = ring::Kind::physical,
+                  .device = static_cast<uint8_t>(device_index),
+                  .address = ring::physical_key(memory),
+                  .bytes = units * layout::kUnit,
+                  .taken = units * layout::kUnit});
+  });
+  return true;
 }
 
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {

@@ -164,7 +164,10 @@ void Recorder::add(Record record, const char* api) {
   if (record.type == Type::level && !recording->is_news(record)) return;
   record.thread = thread_number();
   if (api != nullptr) record.api = recording->number_of_api(api);
-  if (recording->frames > 0 && (record.type == Type::allocated || record.type == Type::refused)) {
+  // What was there before the recording was made by other calls than this one.
+  const bool is_call = api != nullptr;
+  if (recording->frames > 0 && is_call &&
+      (record.type == Type::allocated || record.type == Type::refused)) {
     record.stack = recording->number_of_stack();
   }
   record.time_ns = now_ns();

@@ -36,8 +36,8 @@ class Recorder {
   [[gnu::cold]] void add_device(int device_index, const char* key, uint64_t physical, uint64_t cap);
 
   // Appends a record; sets its time and thread, and for allocations and refusals their call stack.
-  // `api`: a string that outlives the process; null: not known. Nothing happens while nobody
-  // records.
+  // `api`: a string that outlives the process; null: this call did not make it, so its call stack
+  // is not taken. Nothing happens while nobody records.
   [[gnu::cold]] void add(ring::Record record, const char* api = nullptr);
 
   // This process exits.

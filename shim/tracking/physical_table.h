@@ -90,6 +90,16 @@ class PhysicalTable {
   // or went.
   void sum(int device_index, uint64_t& units, uint64_t& changes);
 
+  // Calls visit(memory, units, device_index) for every memory that is charged here. The table is
+  // locked meanwhile.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    Locked<SpinLock> lock(lock_);
+    memories_.for_each([&](const Memory& memory) {
+      if (memory.units > 0) visit(memory.key, memory.units, int{memory.device_index});
+    });
+  }
+
   // How many memories are charged on a device index.
   uint64_t count(int device_index);
 

@@ -63,7 +63,7 @@ struct TenantRecorder::State {
   void take();
   void look_for_dead(bool all);
   bool is_alive(uint32_t slot) const;
-  void publish_needed() const;
+  void visit_ledger();
 
   const std::string tenant;
 
@@ -99,19 +99,25 @@ void TenantRecorder::State::look_for_dead(bool all) {
   idle.store(tracker.living().empty(), std::memory_order_relaxed);
 }
 
-// Where the tenant's ledger is there: for `fracgpu status` and `fracgpu metrics`.
-void TenantRecorder::State::publish_needed() const {
+// Where the tenant's ledger is there: caps that were changed are told, and what was needed is left
+// for `fracgpu status` and `fracgpu metrics`.
+void TenantRecorder::State::visit_ledger() {
   const std::map<std::string, uint64_t> needed = tracker.needed();
   LedgerFile file;
   Message ignored;
-  if (needed.empty() || file.open_existing(tenant.c_str(), LedgerFile::Access::write, ignored) !=
-                            LedgerFile::Result::ok) {
+  if (file.open_existing(tenant.c_str(), LedgerFile::Access::write, ignored) !=
+      LedgerFile::Result::ok) {
     return;
   }
   layout::Ledger& shown = *file.map();
   layout::for_each_device(shown, [&](uint32_t device) {
-    const char* const key = shown.devices[device].key;
-    const auto found = needed.find(std::string(key, strnlen(key, layout::kNameBytes)));
+    const char* const name = shown.devices[device].key;
+    const std::string key(name, strnlen(name, layout::kNameBytes));
+    const uint64_t cap =
+        layout::cap_units(shown.devices[device].cap.load(std::memory_order_acquire));
+    tracker.set_cap(key, cap == layout::kNoCap ? cap : cap * layout::kUnit,
+                    clock_ns(CLOCK_MONOTONIC));
+    const auto found = needed.find(key);
     if (found == needed.end()) return;
     const uint64_t units = layout::units_for(found->second);
     if (units > shown.needed[device].load(std::memory_order_relaxed))
@@ -123,8 +129,8 @@ void TenantRecorder::State::publish_needed() const {
 // what it has not flushed.
 void TenantRecorder::State::run() {
   constexpr long kPause_ms = 2;
-  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20, kPublishInterval_ms = 1000;
-  uint64_t flush_at = 0, dead_at = 0, publish_at = 0;
+  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20, kVisitInterval_ms = 1000;
+  uint64_t flush_at = 0, dead_at = 0, visit_at = 0;
   try {
     while (!stop.load(std::memory_order_acquire)) {
       take();
@@ -137,15 +143,16 @@ void TenantRecorder::State::run() {
         writer.flush();
         flush_at = now + kFlushInterval_ms;
       }
-      if (now >= publish_at) {
-        publish_needed();
-        publish_at = now + kPublishInterval_ms;
+      if (now >= visit_at) {
+        visit_ledger();
+        visit_at = now + kVisitInterval_ms;
       }
       sleep_ms(kPause_ms);
     }
     take();
     look_for_dead(false);
-    publish_needed();
+    visit_ledger();
+    tracker.write();
     writer.finish();
   } catch (const std::exception& error) {
     failure = error.what();

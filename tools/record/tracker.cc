@@ -185,6 +185,9 @@ void Tracker::add(uint32_t slot, const Record& record) {
       event.held = record.address;
       event.cap = record.owner;
       event.address = event.owner = 0;
+      // Somebody may have changed it a moment ago.
+      if (event.reason == recording::RefusalReason::cap && event.device != recording::kNone)
+        change_cap(event.device, event.cap, event.time_ns);
       emit(event);
       break;
     case Type::context_gone:
@@ -234,6 +237,24 @@ void Tracker::end(uint32_t slot, uint64_t now_ns) {
   event.time_ns = now_ns > began_ns_ ? now_ns - began_ns_ : 0;
   emit(event);
   processes_.erase(found);
+}
+
+void Tracker::change_cap(uint32_t device, uint64_t cap, uint64_t time_ns) {
+  uint64_t& known = caps_[device];
+  if (known == cap) return;
+  known = cap;
+  Event event;
+  event.type = EventType::cap;
+  event.device = device;
+  event.cap = cap;
+  event.time_ns = time_ns;
+  emit(event);
+}
+
+void Tracker::set_cap(const std::string& device_key, uint64_t cap, uint64_t now_ns) {
+  const auto device = devices_.find(device_key);
+  if (device == devices_.end()) return;
+  change_cap(device->second, cap, now_ns > began_ns_ ? now_ns - began_ns_ : 0);
 }
 
 std::vector<uint32_t> Tracker::living() const {
@@ -309,6 +330,7 @@ uint32_t Tracker::add_device(const std::string& text) {
   if (is_new) {
     place->second = writer_.add_device(
         {.key = key, .name = name_of_(key), .physical = told.physical, .cap = told.cap});
+    caps_[place->second] = told.cap;
   }
   return place->second;
 }

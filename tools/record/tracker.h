@@ -34,6 +34,9 @@ class Tracker {
   // Writes what was added since the last time, by time.
   void write();
 
+  // The device's cap is `cap` bytes now: an event where it has changed.
+  void set_cap(const std::string& device_key, uint64_t cap, uint64_t now_ns);
+
   // The most that was needed of each device so far, in bytes, by its key.
   std::map<std::string, uint64_t> needed() const;
 
@@ -47,6 +50,7 @@ class Tracker {
   void add_text(uint32_t slot, const ring::Record& record);
   void describe(uint32_t slot, ring::Type type, uint32_t number, const std::string& text);
   void begin_process(uint32_t slot, const std::string& text);
+  void change_cap(uint32_t device, uint64_t cap, uint64_t time_ns);
   void set_level(Process& process, recording::Event event);
   void set_chunks(Process& process, recording::Event event, uint32_t device, uint64_t bytes);
   void release(Process& process, uint64_t key, const ring::Record& record);
@@ -62,6 +66,7 @@ class Tracker {
   std::map<uint32_t, std::unique_ptr<Process>> processes_;  // by the slot
   std::map<uint32_t, std::string> first_texts_;  // parts of texts, where a slot has no process yet
   std::map<std::string, uint32_t> modules_, devices_;
+  std::map<uint32_t, uint64_t> caps_;                 // by the device's number
   std::unordered_map<std::string, uint32_t> stacks_;  // by their frames, as bytes
   NeededMeter meter_;
   std::vector<recording::Event> batch_;
