@@ -17,7 +17,7 @@ namespace fracgpu::ring {
 // With the tenant's name behind it.
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu.recording-";
 inline constexpr uint64_t kMagic = 0x676e697275706766;  // "fgpuring"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kRings = layout::kMaxSlots;
 // 1 MiB for each process: 16 ms of calls that take 1 us each, where the recorder looks every 2 ms.
@@ -43,7 +43,8 @@ enum class Type : uint8_t {
   context_gone = 21,  // with all that has it as `owner`
   chunk = 22,         // a chunk with `bytes` users was there before the recording
   leaving = 23,       // the process exits
-  mark = 24,  // the call made the driver take `taken` more that no call names: a context, code
+  mark = 24,   // the call made the driver take `taken` more that no call names: a context, code
+  ended = 25,  // the process of slot `owner` is gone: what it had, others may have from now on
 };
 
 // As recording::MemoryKind of tools/recording/event.h.
@@ -84,6 +85,7 @@ inline constexpr size_t kMostText = kMostFrames * sizeof(uint64_t);
 struct ProcessText {
   uint32_t pid = 0, host_pid = 0;  // as in layout::Slot
   uint64_t start_time = 0, pid_namespace = 0;
+  uint64_t began_ns = 0;    // CLOCK_MONOTONIC: who had the slot before is gone
   uint32_t began_late = 0;  // 1: it had memory before the recording
   uint32_t unused = 0;
   char command[16] = "";

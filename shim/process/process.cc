@@ -109,6 +109,7 @@ bool Process::join() {
     report(Level::info, "joined tenant {} ({})", tenant.view(), ledger.path());
     recording_.store(ledger.recording(), std::memory_order_relaxed);
     recorder.start(tenant.view(), ledger.slot(), identity, false);
+    recorder.look_for_ends(ledger);
   }
   joined_.store(ok ? 1 : -1, std::memory_order_release);
   if (ok && ledger.has_made_file()) ledger.sweep();

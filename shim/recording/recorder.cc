@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "shim/base/byte_lock.h"
 #include "shim/base/call_stack.h"
@@ -76,6 +77,9 @@ struct Recorder::Recording {
   std::atomic<const char*> apis[kApis];
   // What was told last of levels, by a hash of whose it is and how much.
   std::atomic<uint64_t> levels[kLevels];
+  // Slots that are claimed by the living, as of the last look, and by those that were told dead.
+  std::atomic<uint64_t> living[layout::kMaxSlots / 64], dead[layout::kMaxSlots / 64];
+  std::atomic<uint64_t> looked_ns;  // when the kernel was asked last
   FrameRules rules;
 
   bool is_news(const Record& level);
@@ -133,6 +137,7 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
                             .host_pid = self.host_pid,
                             .start_time = self.start_time,
                             .pid_namespace = self.pid_namespace,
+                            .began_ns = now_ns(),
                             .began_late = late};
   static_assert(sizeof text.command == sizeof self.command);
   memcpy(text.command, self.command, sizeof text.command);
@@ -147,6 +152,41 @@ void Recorder::add_device(int device_index, const char* key, uint64_t physical, 
   ring::DeviceText text = {.physical = physical, .cap = cap};
   strncpy(text.key, key, sizeof text.key - 1);
   recording->append_text(Type::device, static_cast<uint32_t>(device_index), &text, sizeof text);
+}
+
+// A process that ends while this one goes on is found by the kernel's lock of its slot, which is
+// asked for at most every millisecond; one whose memory this process is given, by its slot, which
+// is free then.
+void Recorder::look_for_ends(const Ledger& ledger) {
+  constexpr uint64_t kInterval_ns = 1'000'000;
+  Recording* const recording = recording_.load(std::memory_order_acquire);
+  if (recording == nullptr) return;
+  const uint64_t now = now_ns();
+  int fd = -1;
+  if (now - recording->looked_ns.load(std::memory_order_relaxed) >= kInterval_ns) {
+    recording->looked_ns.store(now, std::memory_order_relaxed);
+    fd = open(ledger.path(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  }
+  const uint32_t words = layout::slots_backed(*ledger.map()) / 64;
+  for (uint32_t word = 0; word < words; ++word) {
+    const uint64_t claimed = layout::claimed_slots(*ledger.map(), word, std::memory_order_acquire);
+    uint64_t dead = recording->dead[word].load(std::memory_order_relaxed) & claimed;
+    uint64_t gone = recording->living[word].load(std::memory_order_relaxed) & ~claimed;
+    for (uint64_t bits = fd >= 0 ? claimed : 0; bits != 0; bits &= bits - 1) {
+      const uint64_t bit = bits & (0 - bits);
+      const auto slot = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+      const bool is_dead = !LedgerFile::slot_is_alive(fd, slot);
+      if (is_dead) gone |= bit & ~dead;
+      dead = is_dead ? dead | bit : dead & ~bit;
+    }
+    recording->dead[word].store(dead, std::memory_order_relaxed);
+    recording->living[word].store(claimed & ~dead, std::memory_order_relaxed);
+    for (; gone != 0; gone &= gone - 1) {
+      const auto slot = word * 64 + static_cast<uint32_t>(std::countr_zero(gone));
+      recording->append({.type = Type::ended, .time_ns = now, .owner = slot});
+    }
+  }
+  if (fd >= 0) close(fd);
 }
 
 void Recorder::leave() {

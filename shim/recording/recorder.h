@@ -40,6 +40,10 @@ class Recorder {
   // is not taken. Nothing happens while nobody records.
   [[gnu::cold]] void add(ring::Record record, const char* api = nullptr);
 
+  // Tells which processes of the ledger are gone. Before and after this one takes new memory, so
+  // that what it takes is told behind the end of who had it before.
+  [[gnu::cold]] void look_for_ends(const Ledger& ledger);
+
   // This process exits.
   [[gnu::cold]] void leave();
 

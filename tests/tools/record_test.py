@@ -17,7 +17,7 @@ RANDOM = f"{BUILD}/tests/clients/random_calls"
 STACKS = f"{BUILD}/tests/clients/recorded_client"
 MIB = 1 << 20
 ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED, MARK = range(1, 9)
-LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD = range(9)
+LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD, CODE, IMPORTED, UNKNOWN = range(12)
 
 
 class Recording:
@@ -257,6 +257,41 @@ def test_processes_come_and_go():
         assert len(told.tables["processes"]) == 1
 
 
+def test_a_process_ends_before_others_have_its_memory():
+    with Machine("a100-40gb") as m:
+        script = f"for i in 1 2 3 4 5; do {CLIENT} init ctxcreate alloc 8GiB alloc 100MiB; done"
+        told, _, _ = record(m, "sh", "-c", script, options=["--memory", "12GiB"])
+        assert len(told.of(ENDED)) == 5 and max(told.taken()) == node_says(m)[1] > 8 * GIB, (max(told.taken()), node_says(m))
+    # A killed one says nothing; the other has been there all along, and is given the memory at once.
+    for cap in ("12GiB", "30GiB"):
+        with Machine("a100-40gb") as m:
+            path = f"{m.folder}/recording"
+            killed, other = (m.client("two", cap, "init ctxcreate wait alloc 8GiB wait free 0") for _ in range(2))
+            recorder = m.start("record", "--attach", m.tenant("two"), "--output", path)
+            assert "recording tenant" in recorder.stderr.readline()
+
+            def go_on(client):
+                print(file=client.stdin, flush=True)
+                while not (line := client.stdout.readline()).startswith("ready"):
+                    assert line, "the client ended"
+            go_on(killed)
+            killed.kill()
+            killed.wait(60)
+            go_on(other)
+            print(file=other.stdin, flush=True)
+            assert other.wait(60) == 0 and recorder.wait(60) == 0
+            told = Recording(path)
+            assert len(told.of(ALLOCATED)) == 2
+            assert 8 * GIB < max(told.taken()) <= node_says(m)[1] < 10 * GIB, (max(told.taken()), node_says(m))
+
+
+def test_a_storm_of_short_processes_stays_under_its_cap():
+    with Machine("a100-40gb") as m:
+        one = f"for i in 1 2 3 4 5 6 7 8; do {CLIENT} init ctxcreate alloc 1500MiB >/dev/null; done"
+        told, _, _ = record(m, "sh", "-c", " & ".join(f"({one})" for _ in range(6)) + "; wait", options=["--memory", "4GiB"])
+        assert max(told.taken()) <= 4 * GIB and len(told.of(ENDED)) > 12, max(told.taken()) / GIB
+
+
 def test_a_killed_process_leaves_what_it_did():
     with Machine("a100-40gb") as m:
         path = f"{m.folder}/recording"
@@ -316,8 +351,37 @@ def test_what_comes_too_fast_is_counted():
         dropped = sum(event["bytes"] for event in told.of(DROPPED))
         kept = len(told.of(ALLOCATED)) + len(told.of(RELEASED))
         assert dropped > 3_000 and kept > 16_000 and dropped + kept >= 20_000, (dropped, kept)
-        assert f"{dropped} more came too fast" in child.stderr.read()
+        err = child.stderr.read()
+        assert f"{dropped} more came too fast" in err, (dropped, err)
         assert told.tables["damage"] == ""
+
+
+def test_sums_are_renewed_from_the_ledger_where_events_were_dropped():
+    with Machine("a100-40gb") as m:
+        path = f"{m.folder}/recording"
+        rounds = ["fill 4MiB freeall alloc 512MiB wait", "fill 4MiB freeall fill 4MiB wait", "fill 4MiB freeall fill 4MiB freeall wait"]
+        child = m.start("record", "--force", "--output", path, "--", CLIENT, "init", "ctxcreate", "alloc", "1GiB", "wait",
+                        *" ".join(rounds).split())
+
+        def until_ready():
+            while not (line := child.stdout.readline()).startswith("ready"):
+                assert line, "the client ended"
+        until_ready()
+        for _ in rounds:
+            drops = len(Recording(path).of(DROPPED))
+            child.send_signal(signal.SIGSTOP)  # the recorder: most of the releases are dropped
+            print(file=child.stdin, flush=True)
+            until_ready()
+            child.send_signal(signal.SIGCONT)
+            wait_until(lambda: len(Recording(path).of(DROPPED)) > drops, "they are counted")
+            wait_until(lambda: Recording(path).taken()[-1] == ledger_says(m), "the sum is renewed")
+        print(file=child.stdin, flush=True)
+        assert child.wait(60) == 0
+        told = Recording(path)
+        assert max(told.taken()) <= node_says(m)[1], (max(told.taken()) / GIB, node_says(m)[1] / GIB)
+        assert any(event["kind"] == UNKNOWN for event in told.of(LEVEL)), "the allocations that were dropped"
+        need, = json.loads(m.fracgpu("advise", "--from", "--json", path)[1])["gpus"]
+        assert need["needed_bytes"] <= need["taken_bytes"] <= node_says(m)[1], need
 
 
 def test_a_running_tenant_can_be_recorded():

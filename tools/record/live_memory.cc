@@ -1,6 +1,7 @@
 // See live_memory.h.
 #include "tools/record/live_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fracgpu::tools {
@@ -11,10 +12,27 @@ constexpr uint64_t kChunk = 2u << 20;
 
 }  // namespace
 
-std::optional<Live> LiveMemory::add(uint64_t key, const Live& live) {
+std::optional<Live> LiveMemory::add(uint64_t key, Live live) {
+  live.number = ++added_;
   const auto [place, is_new] = live_.try_emplace(key, live);
   if (is_new) return {};
   return std::exchange(place->second, live);
+}
+
+std::vector<std::pair<uint64_t, Live>> LiveMemory::take_last(uint32_t device, uint64_t bytes) {
+  std::vector<std::pair<uint64_t, Live>> all, taken;
+  for (const auto& each : live_) {
+    if (each.second.device == device && each.second.taken > 0) all.push_back(each);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.second.number > b.second.number; });
+  for (const auto& each : all) {
+    if (bytes == 0) break;
+    bytes -= std::min(bytes, each.second.taken);
+    live_.erase(each.first);
+    taken.push_back(each);
+  }
+  return taken;
 }
 
 std::optional<Live> LiveMemory::take(uint64_t key) {

@@ -8,7 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <optional>
 #include <thread>
 
 #include "shim/base/clock.h"
@@ -38,6 +41,10 @@ recording::Header header_of(const RecordingOptions& options) {
           .attached = options.attached};
 }
 
+std::string bounded(const char (&name)[layout::kNameBytes]) {
+  return {name, strnlen(name, sizeof name)};
+}
+
 std::string ledger_path(const std::string& tenant) {
   return layout::kFilePrefix + tenant;
 }
@@ -57,12 +64,19 @@ struct TenantRecorder::State {
         began_ns(clock_ns(CLOCK_MONOTONIC)),
         writer(options.output, header_of(options), options.force),
         rings(tenant, static_cast<uint32_t>(options.frames), owner_of(tenant)),
-        tracker(writer, began_ns, options.device_name) {}
+        tracker(writer, began_ns, options.device_name) {
+    tracker.set_ledger([this](uint32_t slot, const ring::ProcessText& process,
+                              const std::string& device) { return held(slot, process, device); });
+  }
 
   void run();
   void take();
-  void look_for_dead(bool all);
+  void take_records();
+  void renew_lossy();
+  void look_for_dead();
   bool is_alive(uint32_t slot) const;
+  std::optional<Tracker::Held> held(uint32_t slot, const ring::ProcessText& process,
+                                    const std::string& device);
   void visit_ledger();
 
   const std::string tenant;
@@ -72,6 +86,8 @@ struct TenantRecorder::State {
   recording::Writer writer;
   RingFile rings;
   Tracker tracker;
+  LedgerFile ledger_file;                      // mapped where sums are renewed from it
+  std::map<uint32_t, uint64_t> told_by_lossy;  // records, as of the last look
   std::atomic<bool> stop{false}, idle{true};
   std::string failure;
   std::thread thread;
@@ -82,20 +98,74 @@ bool TenantRecorder::State::is_alive(uint32_t slot) const {
   return file.get() >= 0 && LedgerFile::slot_is_alive(file.get(), slot);
 }
 
-void TenantRecorder::State::take() {
+std::optional<Tracker::Held> TenantRecorder::State::held(uint32_t slot,
+                                                         const ring::ProcessText& process,
+                                                         const std::string& device) {
+  Message ignored;
+  if (ledger_file.map() == nullptr || !ledger_file.is_current()) {
+    ledger_file.close();
+    if (ledger_file.open_existing(tenant.c_str(), LedgerFile::Access::read, ignored) !=
+        LedgerFile::Result::ok) {
+      return {};
+    }
+  }
+  const layout::Ledger& shown = *ledger_file.map();
+  const layout::Slot& owner = shown.slots[slot];
+  if (slot >= layout::slots_backed(shown) || owner.pid != process.pid ||
+      owner.pid_namespace != process.pid_namespace || owner.start_time != process.start_time) {
+    return {};
+  }
+  std::optional<Tracker::Held> held;
+  layout::for_each_device(shown, [&](uint32_t row) {
+    if (bounded(shown.devices[row].key) != device) return;
+    const layout::Cell& cell = shown.cells[row][slot];
+    const uint64_t units = layout::held_of(cell.held_and_lease.load(std::memory_order_acquire));
+    const uint64_t most = std::max<uint64_t>(units, cell.peak.load(std::memory_order_relaxed));
+    if (units <= layout::kMaxUnits)
+      held = Tracker::Held{.now = units * layout::kUnit, .most = most * layout::kUnit};
+  });
+  return held;
+}
+
+void TenantRecorder::State::take_records() {
   rings.take([&](uint32_t slot, const ring::Record& record) { tracker.add(slot, record); },
              [&](uint32_t slot, uint64_t number) { tracker.missed(slot, number); },
              [&](uint32_t slot) { return is_alive(slot); });
-  tracker.write();
 }
 
-void TenantRecorder::State::look_for_dead(bool all) {
-  const std::vector<uint32_t> living = tracker.living();
-  for (const uint32_t slot : living) {
-    if (!all && (is_alive(slot) || !rings.is_empty(slot))) continue;
-    tracker.end(slot, clock_ns(CLOCK_MONOTONIC));
+// What a process holds and has told is comparable where it tells nothing meanwhile.
+void TenantRecorder::State::renew_lossy() {
+  for (const uint32_t slot : tracker.lossy()) {
+    const uint64_t told = rings.told(slot);
+    uint64_t& before = told_by_lossy[slot];
+    if (rings.is_empty(slot)) tracker.renew(slot, clock_ns(CLOCK_MONOTONIC), before == told);
+    before = told;
   }
-  tracker.write();
+}
+
+// What other processes tell of this moment may come a little later: a thread is interrupted between
+// its look at the clock and its record.
+void TenantRecorder::State::take() {
+  constexpr uint64_t kHeld_ns = 30'000'000;
+  take_records();
+  // Those that another process found gone had told everything before it told that.
+  if (!tracker.gone().empty()) {
+    take_records();
+    for (const uint32_t slot : tracker.gone()) tracker.end(slot, clock_ns(CLOCK_MONOTONIC));
+  }
+  renew_lossy();
+  tracker.write(clock_ns(CLOCK_MONOTONIC) - kHeld_ns);
+}
+
+void TenantRecorder::State::look_for_dead() {
+  for (const uint32_t slot : tracker.living()) {
+    const uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (is_alive(slot)) {
+      tracker.set_alive(slot, now);
+    } else if (rings.is_empty(slot)) {
+      tracker.end(slot, now);
+    }
+  }
   idle.store(tracker.living().empty(), std::memory_order_relaxed);
 }
 
@@ -111,8 +181,7 @@ void TenantRecorder::State::visit_ledger() {
   }
   layout::Ledger& shown = *file.map();
   layout::for_each_device(shown, [&](uint32_t device) {
-    const char* const name = shown.devices[device].key;
-    const std::string key(name, strnlen(name, layout::kNameBytes));
+    const std::string key = bounded(shown.devices[device].key);
     const uint64_t cap =
         layout::cap_units(shown.devices[device].cap.load(std::memory_order_acquire));
     tracker.set_cap(key, cap == layout::kNoCap ? cap : cap * layout::kUnit,
@@ -129,14 +198,14 @@ void TenantRecorder::State::visit_ledger() {
 // what it has not flushed.
 void TenantRecorder::State::run() {
   constexpr long kPause_ms = 2;
-  constexpr uint64_t kFlushInterval_ms = 100, kDeadInterval_ms = 20, kVisitInterval_ms = 1000;
+  constexpr uint64_t kFlushInterval_ms = 60, kDeadInterval_ms = 20, kVisitInterval_ms = 1000;
   uint64_t flush_at = 0, dead_at = 0, visit_at = 0;
   try {
     while (!stop.load(std::memory_order_acquire)) {
       take();
       const uint64_t now = coarse_now_ms();
       if (now >= dead_at) {
-        look_for_dead(false);
+        look_for_dead();
         dead_at = now + kDeadInterval_ms;
       }
       if (now >= flush_at) {
@@ -150,7 +219,7 @@ void TenantRecorder::State::run() {
       sleep_ms(kPause_ms);
     }
     take();
-    look_for_dead(false);
+    look_for_dead();
     visit_ledger();
     tracker.write();
     writer.finish();

@@ -128,6 +128,12 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
     const uint64_t end = ring.end.load(std::memory_order_acquire);
     // What no process of ours writes.
     if (end < at || end - at > ring::kRecords) continue;
+    const auto count_missed = [&, &slot = slot, &told = told] {
+      const uint64_t now = ring.missed.load(std::memory_order_relaxed);
+      if (now != told) missed(slot, now - told);
+      told = now;
+    };
+    count_missed();  // they are missing somewhere among what follows
     for (int looks = 0; at < end; ++at) {
       const ring::Place& place = ring.places[at % ring::kRecords];
       const bool complete = place.stamp.load(std::memory_order_acquire) == at + 1;
@@ -138,10 +144,7 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
       visit(slot, record);
     }
     ring.begin.store(at, std::memory_order_release);
-    if (const uint64_t now = ring.missed.load(std::memory_order_relaxed); now != told) {
-      missed(slot, now - told);
-      told = now;
-    }
+    count_missed();
   }
 }
 

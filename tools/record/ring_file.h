@@ -34,6 +34,10 @@ class RingFile {
 
   // Whether there is something in a slot's ring.
   bool is_empty(uint32_t slot) const;
+  // How many records there were in it in all.
+  uint64_t told(uint32_t slot) const {
+    return map_->rings[slot].end.load(std::memory_order_acquire);
+  }
 
  private:
   void find_rings();

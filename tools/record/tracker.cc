@@ -18,8 +18,14 @@ using ring::Type;
 
 struct Tracker::Process {
   uint32_t number = 0;  // in the recording
+  ring::ProcessText told;
   bool leaves = false;  // has said so
+  bool lossy = false;   // some of its events were dropped
+  // Since the recording began. Its last event, when it was seen alive last, and when others say
+  // that it was gone.
+  uint64_t began_ns = 0, last_ns = 0, alive_ns = 0, gone_ns = UINT64_MAX;
   LiveMemory memory;
+  std::map<uint32_t, uint64_t> taken, unknown;  // by the device's number in the recording
   JitNames jit_names;
   // By the process's own numbers.
   std::unordered_map<uint32_t, uint32_t> devices, modules, stacks, apis;
@@ -72,6 +78,12 @@ void Tracker::emit(const Event& event) {
   ++events_;
 }
 
+void Tracker::emit(Process& process, const Event& event) {
+  if (event.type == EventType::allocated) process.taken[event.device] += event.taken;
+  if (event.type == EventType::released) process.taken[event.device] -= event.taken;
+  emit(event);
+}
+
 Event Tracker::event_of(const Process& process, const Record& record) const {
   Event event;
   event.kind = static_cast<MemoryKind>(
@@ -83,7 +95,7 @@ Event Tracker::event_of(const Process& process, const Record& record) const {
   event.thread = record.thread;
   event.api = find_or(process.apis, record.api, 0);
   event.stack = find_or(process.stacks, record.stack, 0);
-  event.time_ns = record.time_ns > began_ns_ ? record.time_ns - began_ns_ : 0;
+  event.time_ns = process.last_ns;
   event.bytes = record.bytes;
   event.taken = record.taken;
   event.owner = record.owner;
@@ -111,6 +123,8 @@ void Tracker::set_level(Process& process, Event event) {
   auto& [device, taken] = process.levels[{event.kind, event.owner}];
   if (event.device == recording::kNone) event.device = device;
   if (event.device == recording::kNone || (event.device == device && event.taken == taken)) return;
+  if (device != event.device) process.taken[device] -= taken;
+  process.taken[event.device] += event.taken - (device == event.device ? taken : 0);
   device = event.device;
   taken = event.taken;
   event.type = EventType::level;
@@ -139,7 +153,7 @@ void Tracker::release(Process& process, uint64_t key, const Record& record) {
     return;
   }
   process.last_released[record.thread] = {key, *live};
-  emit(with(event, EventType::released, *live));
+  emit(process, with(event, EventType::released, *live));
   if (live->in_chunk)
     set_chunks(process, event, live->device, process.memory.leave_chunk(live->device, key));
 }
@@ -149,14 +163,17 @@ void Tracker::add(uint32_t slot, const Record& record) {
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
   Process& process = *found->second;
+  // In the order in which it has told them.
+  process.last_ns = std::max(process.last_ns, since_beginning(record.time_ns));
   Event event = event_of(process, record);
   const auto enter = [&](uint64_t key, const Live& live) {
     // Its release was dropped, or it came by a call that nobody knows.
     if (const auto stale = process.memory.add(key, live)) {
-      emit(with(event, EventType::released, *stale));
+      emit(process, with(event, EventType::released, *stale));
       if (stale->in_chunk) process.memory.leave_chunk(stale->device, key);
     }
-    emit(with(event, EventType::allocated, live));
+    if (process.lossy) keep_within_peak(slot, process, with(event, EventType::allocated, live));
+    emit(process, with(event, EventType::allocated, live));
     if (live.in_chunk)
       set_chunks(process, event, live.device, process.memory.enter_chunk(live.device, key));
   };
@@ -192,7 +209,7 @@ void Tracker::add(uint32_t slot, const Record& record) {
       break;
     case Type::context_gone:
       for (const auto& [key, live] : process.memory.take_all_of(record.owner)) {
-        emit(with(event, EventType::released, live));
+        emit(process, with(event, EventType::released, live));
         if (live.in_chunk)
           set_chunks(process, event, live.device, process.memory.leave_chunk(live.device, key));
       }
@@ -210,6 +227,13 @@ void Tracker::add(uint32_t slot, const Record& record) {
     case Type::leaving:
       process.leaves = true;
       break;
+    case Type::ended:
+      if (const auto other = processes_.find(static_cast<uint32_t>(record.owner));
+          record.owner <= UINT32_MAX && other != processes_.end() && other->first != slot &&
+          other->second->began_ns < event.time_ns) {
+        other->second->gone_ns = std::min(other->second->gone_ns, event.time_ns);
+      }
+      break;
     default:
       break;
   }
@@ -219,24 +243,88 @@ void Tracker::missed(uint32_t slot, uint64_t number) {
   dropped_ += number;
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
+  Process& process = *found->second;
+  process.lossy = true;
   Event event;
   event.type = EventType::dropped;
-  event.process = found->second->number;
+  event.process = process.number;
   event.bytes = number;
-  event.time_ns = batch_.empty() ? 0 : batch_.back().time_ns;
+  event.time_ns = process.last_ns;
   emit(event);
 }
 
+// One that exits says so, and is gone a moment later.
 void Tracker::end(uint32_t slot, uint64_t now_ns) {
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
+  const Process& process = *found->second;
+  uint64_t ended_ns = std::min(since_beginning(now_ns), process.gone_ns);
+  if (process.leaves) ended_ns = std::min(ended_ns, process.alive_ns);
   Event event;
   event.type = EventType::ended;
-  event.process = found->second->number;
-  event.bytes = found->second->leaves ? 0 : 1;
-  event.time_ns = now_ns > began_ns_ ? now_ns - began_ns_ : 0;
+  event.process = process.number;
+  event.bytes = process.leaves ? 0 : 1;
+  event.time_ns = std::max(ended_ns, process.last_ns);
   emit(event);
   processes_.erase(found);
+}
+
+void Tracker::set_alive(uint32_t slot, uint64_t now_ns) {
+  const auto found = processes_.find(slot);
+  if (found != processes_.end()) found->second->alive_ns = since_beginning(now_ns);
+}
+
+void Tracker::set_unknown(Process& process, uint32_t device, uint64_t bytes, uint64_t time_ns) {
+  process.unknown[device] = bytes;
+  Event event;
+  event.kind = MemoryKind::unknown;
+  event.process = process.number;
+  event.device = device;
+  event.taken = bytes;
+  event.time_ns = time_ns;
+  set_level(process, event);
+}
+
+void Tracker::lower(Process& process, uint32_t device, uint64_t excess, uint64_t time_ns) {
+  uint64_t& unknown = process.unknown[device];
+  const uint64_t less = std::min(unknown, excess);
+  if (less > 0) set_unknown(process, device, unknown - less, time_ns);
+  if (excess == less) return;
+  Event event;
+  event.process = process.number;
+  event.time_ns = time_ns;
+  for (const auto& [key, live] : process.memory.take_last(device, excess - less)) {
+    event.address = key;
+    emit(process, with(event, EventType::released, live));
+  }
+}
+
+// Of what is about to be added the releases may have been dropped.
+void Tracker::keep_within_peak(uint32_t slot, Process& process, const Event& event) {
+  const uint64_t taken = process.taken[event.device] + event.taken;
+  if (event.device == recording::kNone || !held_by_) return;
+  for (const auto& [key, number] : devices_) {
+    if (number != event.device) continue;
+    const std::optional<Held> held = held_by_(slot, process.told, key);
+    if (held && taken > held->most) lower(process, number, taken - held->most, event.time_ns);
+  }
+}
+
+void Tracker::renew(uint32_t slot, uint64_t now_ns, bool quiet) {
+  const auto found = processes_.find(slot);
+  if (found == processes_.end() || !held_by_) return;
+  Process& process = *found->second;
+  for (const auto& [key, device] : devices_) {
+    const std::optional<Held> held = held_by_(slot, process.told, key);
+    if (!held) continue;
+    if (process.taken[device] > held->now)
+      lower(process, device, process.taken[device] - held->now, process.last_ns);
+    const uint64_t taken = process.taken[device];
+    if (taken < held->now && quiet) {
+      process.last_ns = std::max(process.last_ns, since_beginning(now_ns));
+      set_unknown(process, device, process.unknown[device] + held->now - taken, process.last_ns);
+    }
+  }
 }
 
 void Tracker::change_cap(uint32_t device, uint64_t cap, uint64_t time_ns) {
@@ -254,7 +342,7 @@ void Tracker::change_cap(uint32_t device, uint64_t cap, uint64_t time_ns) {
 void Tracker::set_cap(const std::string& device_key, uint64_t cap, uint64_t now_ns) {
   const auto device = devices_.find(device_key);
   if (device == devices_.end()) return;
-  change_cap(device->second, cap, now_ns > began_ns_ ? now_ns - began_ns_ : 0);
+  change_cap(device->second, cap, since_beginning(now_ns));
 }
 
 std::vector<uint32_t> Tracker::living() const {
@@ -263,14 +351,33 @@ std::vector<uint32_t> Tracker::living() const {
   return slots;
 }
 
-void Tracker::write() {
+std::vector<uint32_t> Tracker::gone() const {
+  std::vector<uint32_t> slots;
+  for (const auto& [slot, process] : processes_) {
+    if (process->gone_ns != UINT64_MAX) slots.push_back(slot);
+  }
+  return slots;
+}
+
+std::vector<uint32_t> Tracker::lossy() const {
+  std::vector<uint32_t> slots;
+  for (const auto& [slot, process] : processes_) {
+    if (process->lossy) slots.push_back(slot);
+  }
+  return slots;
+}
+
+void Tracker::write(uint64_t until_ns) {
   std::stable_sort(batch_.begin(), batch_.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
-  for (const Event& event : batch_) {
-    meter_.apply(event);
-    writer_.add(event);
+  const uint64_t until = since_beginning(until_ns);
+  const auto end = std::find_if(batch_.begin(), batch_.end(),
+                                [&](const Event& event) { return event.time_ns > until; });
+  for (auto at = batch_.begin(); at != end; ++at) {
+    meter_.apply(*at);
+    writer_.add(*at);
   }
-  batch_.clear();
+  batch_.erase(batch_.begin(), end);
 }
 
 std::map<std::string, uint64_t> Tracker::needed() const {
@@ -310,13 +417,14 @@ void Tracker::describe(uint32_t slot, Type type, uint32_t number, const std::str
 void Tracker::begin_process(uint32_t slot, const std::string& text) {
   ring::ProcessText told;
   if (!read_text(text, told)) return;
-  const uint64_t before = batch_.empty() ? began_ns_ : batch_.back().time_ns + began_ns_;
-  end(slot, before);
+  end(slot, told.began_ns);
   auto process = std::make_unique<Process>();
+  process->told = told;
+  process->began_ns = process->last_ns = process->alive_ns = since_beginning(told.began_ns);
   process->number = writer_.add_process({.pid = told.pid,
                                          .host_pid = told.host_pid,
                                          .command = bounded(told.command, sizeof told.command),
-                                         .began_ns = before - began_ns_});
+                                         .began_ns = process->began_ns});
   process->jit_names = JitNames(told.host_pid != 0 ? told.host_pid : told.pid, told.pid);
   processes_[slot] = std::move(process);
   ++process_count_;

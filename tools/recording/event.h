@@ -37,8 +37,9 @@ enum class MemoryKind : uint8_t {
   overhead = 8,   // level: contexts, code, local memory, the runtime: what no call names by size
   code = 9,       // level: code whose size is known
   imported = 10,  // memory of another process: takes nothing here
+  unknown = 11,   // level: what the ledger has more than the events, some of which were dropped
 };
-inline constexpr int kMemoryKinds = 11;
+inline constexpr int kMemoryKinds = 12;
 
 // As layout::Reason of the ledger.
 enum class RefusalReason : uint8_t { cap = 0, driver = 1, runtime = 2, ledger = 3 };

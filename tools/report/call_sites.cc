@@ -17,7 +17,7 @@ namespace {
 bool is_level(recording::MemoryKind kind) {
   using recording::MemoryKind;
   return kind == MemoryKind::chunks || kind == MemoryKind::reserved || kind == MemoryKind::graph ||
-         kind == MemoryKind::overhead || kind == MemoryKind::code;
+         kind == MemoryKind::overhead || kind == MemoryKind::code || kind == MemoryKind::unknown;
 }
 
 class Groups {

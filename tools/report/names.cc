@@ -30,6 +30,7 @@ constexpr KindNames kKinds[recording::kMemoryKinds] = {
     {"overhead", "contexts and runtime"},
     {"code", "code"},
     {"imported", "imported"},
+    {"unknown", "not recorded"},
 };
 
 // What lies between a program and the driver, and says nothing of why it wants memory.

@@ -13,7 +13,7 @@ using recording::MemoryKind;
 constexpr MemoryKind kOrder[] = {
     MemoryKind::overhead, MemoryKind::code,     MemoryKind::linear,   MemoryKind::managed,
     MemoryKind::array,    MemoryKind::physical, MemoryKind::chunks,   MemoryKind::graph,
-    MemoryKind::pool,     MemoryKind::reserved, MemoryKind::imported,
+    MemoryKind::pool,     MemoryKind::reserved, MemoryKind::imported, MemoryKind::unknown,
 };
 
 // More cannot be told apart.

@@ -238,8 +238,10 @@ void Page::notes() {
     title("To be known");
   }
   if (analysis_.dropped > 0) {
-    line("  {} missing: they came faster than they could be recorded. Sums may be wrong.",
-         count(analysis_.dropped, "event"));
+    line(
+        "  {} missing: they came faster than they could be recorded. Sums are the ledger's from "
+        "then on; what they are made of is not certain.",
+        count(analysis_.dropped, "event"));
   }
   if (analysis_.unmatched > 0) {
     line("  {} of what was not seen being allocated.", count(analysis_.unmatched, "release"));
