@@ -2,6 +2,7 @@
 #include "hooks/cuda/driver.h"
 #include "hooks/cuda/recorded.h"
 #include "hooks/hip/runtime.h"
+#include "hooks/hsa/kernel.h"
 #include "hooks/hsa/recorded.h"
 #include "hooks/hsa/runtime.h"
 #include "hooks/smi/amdsmi/library.h"
@@ -26,6 +27,7 @@ constinit const VendorBackend amd = {
     .mapped_by_self = kfd::mapped_by_self,
     .usage_of_all = kfd::used_bytes,
     .most_held_by_dead = kfd::most_held_by_dead,
+    .trim = hsa::trim_runtime,
     .frees_after_the_end = true,
     .index_of = kfd::index_of,
     .physical_bytes = kfd::physical_bytes,

@@ -28,6 +28,7 @@ struct Table {
   std::atomic<int> device_count{0};
   std::atomic<uint64_t> agents[kMaxDevices] = {};
   std::atomic<int> slots[kMaxDevices] = {};
+  std::atomic<uint64_t> gpu_ids[kMaxDevices] = {};
 };
 constinit Table table;  // zero to begin with: a page of it is there once it is needed
 
@@ -64,6 +65,7 @@ void put_device(int number, const Device& device) {
   table.devices[number] = device;
   table.agents[number].store(device.agent.handle, std::memory_order_release);
   table.slots[number].store(device.slot, std::memory_order_release);
+  table.gpu_ids[number].store(device.gpu_id, std::memory_order_release);
 }
 
 void enter_size(int number, uint64_t bytes) {
@@ -136,6 +138,7 @@ int number_of(hsa_agent_t agent) {
   Device device;
   device.agent = agent;
   find_key(agent, device.key);
+  kfd::gpu_id_of(device.key.c_str(), device.gpu_id);
   // A device that the kernel does not show is not in the ledger either; it only needs a slot.
   int index = -1;
   const bool known = kfd::index_of(device.key.c_str(), index) && index < kMostOfMachine;
@@ -206,13 +209,38 @@ int device_index_of(Process& process, int number) {
   return process.index_of_device(found.slot, found.key.c_str(), found.physical);
 }
 
-int known_device_index(const Process& process, hsa_agent_t agent) {
+namespace {
+
+int known_device_index(const Process& process, const std::atomic<uint64_t> (&names)[kMaxDevices],
+                       uint64_t name) {
   const int count = table.device_count.load(std::memory_order_acquire);
   for (int i = 0; i < count; ++i) {
-    if (table.agents[i].load(std::memory_order_acquire) != agent.handle) continue;
+    if (names[i].load(std::memory_order_acquire) != name) continue;
     return process.cached_device_index(table.slots[i].load(std::memory_order_acquire));
   }
   return Process::kUnknownDevice;
+}
+
+}  // namespace
+
+int known_device_index(const Process& process, hsa_agent_t agent) {
+  return known_device_index(process, table.agents, agent.handle);
+}
+
+int known_device_index(const Process& process, uint64_t gpu_id) {
+  return known_device_index(process, table.gpu_ids, gpu_id);
+}
+
+hsa_amd_memory_pool_t pool_of(const char* device_key) {
+  Locked<StaticSpinLock> lock(reading);
+  for (int i = 0; i < table.known_count; ++i) {
+    const Known& known = table.known[i];
+    if (known.kind == Handle::pool && known.owner.device >= 0 &&
+        table.devices[known.owner.device].key.view() == device_key) {
+      return {known.handle};
+    }
+  }
+  return {};
 }
 
 }  // namespace fracgpu::hsa

@@ -17,6 +17,7 @@ namespace fracgpu::hsa {
 struct Device {
   hsa_agent_t agent{};
   kfd::Key key;           // empty: not known to the kernel; nothing may be allocated on it then
+  uint64_t gpu_id = 0;    // KFD's number in the key
   int slot = 0;           // of Process, by the device's place among all of the machine
   uint64_t physical = 0;  // bytes, as the runtime reports
   uint32_t bdf_id = 0;    // bus << 8 | device << 3 | function
@@ -59,5 +60,10 @@ int device_index_of(Process& process, int number);
 // The same of an agent, or Process::kUnknownDevice where no call has needed it yet: joins nothing,
 // makes no system call and takes no lock.
 int known_device_index(const Process& process, hsa_agent_t agent);
+// The same of the device that KFD calls by this number.
+int known_device_index(const Process& process, uint64_t gpu_id);
+
+// A pool of the device's own memory; 0 where none is known.
+hsa_amd_memory_pool_t pool_of(const char* device_key);
 
 }  // namespace fracgpu::hsa

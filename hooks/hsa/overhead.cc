@@ -2,6 +2,7 @@
 // usage, which the kernel has afterwards.
 #include <optional>
 
+#include "hooks/hsa/kernel.h"
 #include "hooks/hsa/overhead_call.h"
 #include "hooks/hsa/visible_devices.h"
 #include "shim/charge/in_flight.h"
@@ -46,6 +47,7 @@ hsa_status_t hsa_init() {
     return real::hsa_init();
   }
   Process& process = hook.process();
+  watch_kernel_calls();
   std::optional<OverheadReservation> reservations[layout::kMaxDevices];
   int capped = 0, granted = 0, faulty = 0;
   const VisibleDevices visible;

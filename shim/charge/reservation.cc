@@ -6,6 +6,7 @@
 #include "shim/charge/overhead.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
+#include "shim/vendor/backend.h"
 
 namespace fracgpu {
 
@@ -27,13 +28,21 @@ bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);
   // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
-    const bool trimmed = trim_pools(process_, device_index_);
+    const bool trimmed = trim_pools(process_, device_index_) | trim_runtime();
     if (refresh_overhead(process_, device_index_, charged) || trimmed) {
       granted_ = process_.ledger.reserve(device_index_, more, refusal);
     }
   }
   lease_grew_ |= refusal.lease_grew;
   return granted_;
+}
+
+// The driver's count tells afterwards how much it was.
+bool Reservation::trim_runtime() {
+  const char* const key = process_.ledger.map()->devices[device_index_].key;
+  const bool trimmed = backend_of(key).trim(key);
+  if (trimmed) process_.overhead[device_index_].read_again_ms.store(0, std::memory_order_relaxed);
+  return trimmed;
 }
 
 void Reservation::reserve_slow(uint64_t charged) {

@@ -84,6 +84,7 @@ class Reservation {
   [[gnu::cold]] void reserve_slow(uint64_t charged);
   bool make_room(uint64_t charged, Refusal& refusal);
   [[gnu::cold]] void tell_pools();
+  bool trim_runtime();
 
   Process& process_;
   int device_index_;

@@ -15,6 +15,8 @@ class HookScope {
   HookScope& operator=(const HookScope&) = delete;
 
   bool outermost() const { return outermost_; }
+  // Whether one lives on this thread.
+  static bool any() { return inside; }
 
   // A call of the library in which it may call the program back: what that calls is its own again.
   class Callback {

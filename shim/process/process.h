@@ -26,6 +26,7 @@
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/code_sizes.h"
 #include "shim/tracking/context_table.h"
+#include "shim/tracking/driver_buffers.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
 #include "shim/tracking/lingering_chunks.h"
@@ -174,6 +175,7 @@ class Process {
   ContextTable contexts;
   LibraryTable libraries;
   CodeSizes code_sizes;
+  DriverBuffers driver_buffers;
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.

@@ -65,6 +65,10 @@ struct VendorBackend {
     return false;
   };
 
+  // Makes the vendor's runtime give back what it keeps of the device without using it. True where
+  // it did. Called with no lock held, before a refusal.
+  bool (*trim)(const char* device_key) = [](const char*) { return false; };
+
   // Whether memory may still be in use when its process is gone, and not listed any more. NVIDIA's
   // driver frees it when the descriptors are closed, as a part of the process's end.
   bool frees_after_the_end = false;

@@ -1,0 +1,285 @@
+// Stands between the runtime and the C library's ioctl; see kernel.h.
+//
+// The runtime's user-space driver (libhsakmt) is a library of its own until 6.2 and a part of the
+// runtime after that. Either way it imports `ioctl`, and only its import is changed: no other code
+// of the process comes through here. Requests and their structures are KFD's public interface
+// (linux/kfd_ioctl.h), of which older headers lack some.
+#include "hooks/hsa/kernel.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "hooks/hsa/hook.h"
+#include "shim/base/import_slot.h"
+#include "shim/charge/driver_memory.h"
+#include "shim/charge/in_flight.h"
+#include "shim/charge/overhead.h"
+#include "shim/charge/upper_call.h"
+
+namespace fracgpu::hsa {
+namespace {
+
+constexpr uint8_t kType = 'K';
+constexpr uint8_t kCreateQueue = 0x02, kDestroyQueue = 0x03, kAllocate = 0x16, kFree = 0x17,
+                  kSetRange = 0x20, kAvailable = 0x23;
+
+// kfd_ioctl_create_queue_args
+struct CreateQueue {
+  uint64_t ring_base_address;
+  uint64_t write_pointer_address;
+  uint64_t read_pointer_address;
+  uint64_t doorbell_offset;
+  uint32_t ring_size;
+  uint32_t gpu_id;
+  uint32_t queue_type;
+  uint32_t queue_percentage;
+  uint32_t queue_priority;
+  uint32_t queue_id;  // written
+  uint64_t eop_buffer_address;
+  uint64_t eop_buffer_size;
+  uint64_t ctx_save_restore_address;
+};
+
+// kfd_ioctl_alloc_memory_of_gpu_args
+struct Allocate {
+  uint64_t va_addr;
+  uint64_t size;
+  uint64_t handle;  // written
+  uint64_t mmap_offset;
+  uint32_t gpu_id;
+  uint32_t flags;
+};
+constexpr uint32_t kInDeviceMemory = 1 << 0;       // KFD_IOC_ALLOC_MEM_FLAGS_VRAM
+constexpr uint32_t kPacketsMappedTwice = 1 << 27;  // KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM
+
+// kfd_ioctl_svm_args, with kfd_ioctl_svm_attribute
+struct SetRange {
+  uint64_t start;
+  uint64_t size;
+  uint32_t operation;
+  uint32_t count;
+  struct Attribute {
+    uint32_t type;
+    uint32_t value;
+  } attributes[];
+};
+constexpr uint32_t kSet = 0;                // KFD_IOCTL_SVM_OP_SET_ATTR
+constexpr uint32_t kPrefetchTo = 1;         // KFD_IOCTL_SVM_ATTR_PREFETCH_LOC
+constexpr uint32_t kSetFlags = 5;           // KFD_IOCTL_SVM_ATTR_SET_FLAGS
+constexpr uint32_t kAlwaysMapped = 1 << 6;  // KFD_IOCTL_SVM_FLAG_GPU_ALWAYS_MAPPED
+constexpr uint32_t kHostMemory = 0;         // KFD_IOCTL_SVM_LOCATION_SYSMEM
+constexpr uint32_t kNowhere = UINT32_MAX;   // KFD_IOCTL_SVM_LOCATION_UNDEFINED
+
+// kfd_ioctl_get_available_memory_args
+struct Available {
+  uint64_t bytes;  // written
+  uint32_t gpu_id;
+  uint32_t pad;
+};
+
+using Ioctl = int (*)(int fd, unsigned long request, void* argument);
+std::atomic<void*> next{nullptr};  // what is called otherwise: an Ioctl
+// KFD's memory comes through here: what the runtime asks for can be refused.
+std::atomic<bool> sees_memory{false};
+
+// While the runtime is made to give back what it does not use.
+struct Trimming {
+  bool is_under_way = false;
+  bool has_freed = false;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Trimming trimming;
+// One refusal is reported of the attempts that the runtime makes with ever less.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
+
+// Keys of DriverBuffers: KFD's handles of memory, save areas by their address, queues by number.
+constexpr uint64_t area_key(uint64_t address) {
+  return uint64_t{1} << 62 | address;
+}
+constexpr uint64_t queue_key(uint32_t queue) {
+  return uint64_t{1} << 63 | queue;
+}
+
+// Where a request that nobody else charges takes memory; negative: not on a capped device in use.
+// What the runtime takes for a call that is hooked is charged by the hook.
+int device_index_of_own(const Process* process, uint32_t gpu_id) {
+  return process != nullptr && !HookScope::any() ? known_device_index(*process, gpu_id)
+                                                 : Process::kNotCapped;
+}
+
+int refuse(Process& process, int device_index, Refusal& refusal) {
+  if (!was_refused)
+    report_refusal(process, device_index, UpperCall::name_or("HSA runtime"), refusal);
+  was_refused = true;
+  errno = ENOMEM;
+  return -1;
+}
+
+template <typename Ask>
+int allocate(Allocate& wanted, Ask ask) {
+  if ((wanted.flags & kInDeviceMemory) == 0) return ask();
+  sees_memory.store(true, std::memory_order_relaxed);
+  if (trimming.is_under_way) {
+    errno = ENOMEM;
+    return -1;
+  }
+  Process* const process = Process::known();
+  const int device_index = device_index_of_own(process, wanted.gpu_id);
+  if (device_index < 0) return ask();
+  const bool twice = (wanted.flags & kPacketsMappedTwice) != 0;
+  DriverMemory memory(*process, device_index, page_units(twice ? wanted.size / 2 : wanted.size));
+  if (!memory) return refuse(*process, device_index, memory.refusal());
+  const int result = ask();
+  if (result == 0) {
+    memory.taken(wanted.handle);
+    was_refused = false;
+  }
+  return result;
+}
+
+// Calls `ask()`, after which what the buffer had is free.
+template <typename Ask>
+int release(uint64_t key, Ask ask) {
+  trimming.has_freed = true;
+  Process* const process = Process::known();
+  // Before the call: KFD may give the handle to another thread at once.
+  const DriverBuffers::Entry gone =
+      process != nullptr ? process->driver_buffers.take(key) : DriverBuffers::Entry{};
+  if (gone.key == 0) return ask();
+  const InFlightScope in_flight(*process);
+  const int result = ask();
+  if (result == 0) {
+    release_overhead(*process, gone.device_index, gone.units);
+  } else {
+    process->driver_buffers.enter(gone);
+  }
+  return result;
+}
+
+// The device to which the range is moved; null unless it is a save area, which stays mapped. What
+// a program prefetches keeps nobody from memory: KFD takes it back for any allocation.
+SetRange::Attribute* destination_of_save_area(SetRange& range) {
+  SetRange::Attribute* destination = nullptr;
+  bool stays = false;
+  for (uint32_t i = 0; range.operation == kSet && i < range.count; ++i) {
+    SetRange::Attribute& each = range.attributes[i];
+    if (each.type == kPrefetchTo && each.value != kHostMemory && each.value != kNowhere)
+      destination = &each;
+    stays = stays || (each.type == kSetFlags && (each.value & kAlwaysMapped) != 0);
+  }
+  return stays ? destination : nullptr;
+}
+
+// KFD leaves a save area in host memory where the device has no room for it.
+template <typename Ask>
+int place_save_area(SetRange& range, Ask ask) {
+  SetRange::Attribute* const destination = destination_of_save_area(range);
+  Process* const process = destination != nullptr ? Process::known() : nullptr;
+  const int device_index =
+      process != nullptr ? device_index_of_own(process, destination->value) : Process::kNotCapped;
+  if (device_index < 0) return ask();
+  DriverMemory memory(*process, device_index, page_units(range.size));
+  const uint32_t device = destination->value;
+  if (!memory) destination->value = kHostMemory;
+  const int result = ask();
+  destination->value = device;
+  if (memory && result == 0) memory.taken(area_key(range.start));
+  return result;
+}
+
+// A queue's save area goes with it.
+template <typename Ask>
+int create_queue(const CreateQueue& queue, Ask ask) {
+  const int result = ask();
+  Process* const process = Process::known();
+  if (result != 0 || process == nullptr) return result;
+  DriverBuffers::Entry area =
+      process->driver_buffers.take(area_key(queue.ctx_save_restore_address));
+  if (area.key == 0) return result;
+  area.key = queue_key(queue.queue_id);
+  process->driver_buffers.enter(area);
+  return result;
+}
+
+// It is unmapped only after this, and by kernels before the end of 2024 it is not counted: its
+// charge is given back here where a reading cannot (hsa_queue_destroy makes one).
+template <typename Ask>
+int destroy_queue(uint32_t queue, Ask ask) {
+  const int result = ask();
+  Process* const process = Process::known();
+  if (result != 0 || process == nullptr) return result;
+  const DriverBuffers::Entry area = process->driver_buffers.take(queue_key(queue));
+  if (area.key != 0 && !usage_is_told(*process, area.device_index))
+    release_overhead(*process, area.device_index, area.units);
+  return result;
+}
+
+template <typename Ask>
+int tell_available(Available& available, Ask ask) {
+  const int result = ask();
+  Process* const process = Process::known();
+  const int device_index =
+      process != nullptr ? known_device_index(*process, available.gpu_id) : Process::kNotCapped;
+  if (result != 0 || device_index < 0) return result;
+  const uint64_t cap = process->ledger.cap(device_index) * layout::kUnit;
+  const uint64_t rest = cap - std::min(cap, process->tenant_held(device_index));
+  available.bytes = std::min(available.bytes, rest);
+  return result;
+}
+
+int watched_ioctl(int fd, unsigned long request, void* argument) {
+  const auto ask = [&] {
+    return reinterpret_cast<Ioctl>(next.load(std::memory_order_acquire))(fd, request, argument);
+  };
+  if ((request >> 8 & 0xff) != kType || argument == nullptr) return ask();
+  switch (request & 0xff) {
+    case kCreateQueue:
+      return create_queue(*static_cast<CreateQueue*>(argument), ask);
+    case kDestroyQueue:
+      return destroy_queue(*static_cast<uint32_t*>(argument), ask);
+    case kAllocate:
+      return allocate(*static_cast<Allocate*>(argument), ask);
+    case kFree:
+      return release(*static_cast<uint64_t*>(argument), ask);
+    case kSetRange:
+      return place_save_area(*static_cast<SetRange*>(argument), ask);
+    case kAvailable:
+      return tell_available(*static_cast<Available*>(argument), ask);
+    default:
+      return ask();
+  }
+}
+
+}  // namespace
+
+void watch_kernel_calls() {
+  if (next.load(std::memory_order_relaxed) != nullptr || !runtime_library.resolve()) return;
+  const auto watch = [](const elf::Loaded& object) {
+    if (object.dynamic != nullptr)
+      elf::replace_import(object, "ioctl", reinterpret_cast<void*>(&watched_ioctl), next);
+  };
+  watch(elf::find_object([](const elf::Loaded& object) {
+    return elf::find_symbol(object, "hsaKmtOpenKFD") != nullptr;
+  }));
+  watch(elf::find_object(
+      [](const elf::Loaded& object) { return runtime_library.contains(object.dynamic); }));
+}
+
+bool trim_runtime(const char* device_key) {
+  constexpr size_t kMoreThanAnyBlock = 8u << 20;
+  const hsa_amd_memory_pool_t pool = pool_of(device_key);
+  if (pool.handle == 0 || trimming.is_under_way || !sees_memory.load(std::memory_order_relaxed))
+    return false;
+  // KFD seems to have nothing: the runtime gives back what it can, and asks again.
+  trimming = {.is_under_way = true};
+  void* memory = nullptr;
+  const hsa_status_t result =
+      real::hsa_amd_memory_pool_allocate(pool, kMoreThanAnyBlock, 0, &memory);
+  const bool has_freed = trimming.has_freed;
+  trimming = {};
+  if (result == kSuccess) real::hsa_amd_memory_pool_free(memory);
+  return has_freed;
+}
+
+}  // namespace fracgpu::hsa

@@ -1,0 +1,17 @@
+// What the runtime asks AMD's kernel driver (KFD) for, seen at its ioctls: memory that it takes on
+// its own account, such as its own queue and the scratch memory of kernels, is charged before KFD
+// gives it, and KFD seems to have as much as the cap has left. A runtime under a cap then does what
+// it does on a device of that size: it reserves less, leaves save areas in host memory, runs
+// kernels that need scratch memory with fewer waves.
+#pragma once
+
+namespace fracgpu::hsa {
+
+// From now on. The runtime must be loaded, and not have opened KFD yet. Cheap when done before.
+void watch_kernel_calls();
+
+// Makes the runtime give back what it keeps of a device without using it: scratch memory, empty
+// blocks. True if it did. The caller holds no lock, neither ours nor the runtime's.
+bool trim_runtime(const char* device_key);
+
+}  // namespace fracgpu::hsa

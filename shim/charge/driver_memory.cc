@@ -1,0 +1,30 @@
+// Reserves and charges what a runtime asks its kernel driver for; see driver_memory.h.
+#include "shim/charge/driver_memory.h"
+
+#include "shim/charge/overhead.h"
+#include "shim/charge/overhead_reading.h"
+
+namespace fracgpu {
+
+DriverMemory::DriverMemory(Process& process, int device_index, uint64_t units)
+    : process_(process), device_index_(device_index), units_(units) {
+  process.look_for_recorder();
+  granted_ = process.ledger.reserve(device_index, units, refusal_);
+  // What the driver counts may have become less without a call.
+  if (!granted_ && refusal_.fault.empty() && refresh_overhead(process, device_index))
+    granted_ = process.ledger.reserve(device_index, units, refusal_);
+}
+
+DriverMemory::~DriverMemory() {
+  if (granted_ && units_ > 0) process_.ledger.release(device_index_, units_);
+}
+
+void DriverMemory::taken(uint64_t key) {
+  const OverheadLock lock(process_);
+  Overhead& overhead = process_.overhead[device_index_];
+  publish_overhead(process_, device_index_, overhead.units.fetch_add(units_) + units_);
+  process_.driver_buffers.enter({.key = key, .units = units_, .device_index = device_index_});
+  units_ = 0;
+}
+
+}  // namespace fracgpu
