@@ -110,7 +110,7 @@ int device_index_of_own(const Process* process, uint32_t gpu_id) {
 
 int refuse(Process& process, int device_index, Refusal& refusal) {
   if (!was_refused)
-    report_refusal(process, device_index, UpperCall::name_or("HSA runtime"), refusal);
+    report_refusal(process, device_index, UpperCall::name_or("HSA runtime allocation"), refusal);
   was_refused = true;
   errno = ENOMEM;
   return -1;

@@ -119,8 +119,8 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
   return true;
 }
 
-// Where the driver does not tell what this process holds: what it freed of its exports is gone but
-// for what others may have imported.
+// Where the driver does not tell what this process holds, or not what it has freed of its exports:
+// that is gone but for what others may have imported.
 void drop_unimported(const OverheadLock& lock, int device_index) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
@@ -138,7 +138,8 @@ bool is_plausible(Process& process, int device_index, uint64_t total, const Aske
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
   return total + asked.managed >= asked.in_use() &&
          (physical == 0 || total <= units_for(physical)) &&
-         (total > 0 || !process.contexts.any_on(device_index));
+         (total > 0 || !process.contexts.any_on(device_index) ||
+          !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
 }
 
 }  // namespace
@@ -149,23 +150,27 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
   // every 20 ms, 47 of 103 readings fail with one attempt, 17 with two and none with three. Beside
   // one that does so each millisecond all fail, and each attempt is one list more for nothing.
   constexpr int kAttempts = 3;
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  const VendorBackend& backend = backend_of(key);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
     AskedFor before, after;
     settle_pools(lock, device_index);
     const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
     add_overhead(lock, device_index, deferred, true);
+    if (!backend.counts_freed_exports) drop_unimported(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
-    if (!backend_of(process.ledger.map()->devices[device_index].key)
-             .usage_of_self(process.ledger.map()->devices[device_index].key, bytes)) {
+    if (!backend.usage_of_self(key, bytes)) {
       drop_unimported(lock, device_index);
       return Reading::unknown;
     }
     settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
-    const uint64_t total = units_for(bytes), with_managed = total + after.managed;
-    if (!is_plausible(process, device_index, total, after)) return Reading::unknown;
+    if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
+    const uint64_t uncounted =
+        backend.counts_freed_exports ? 0 : process.overhead[device_index].exported;
+    const uint64_t total = units_for(bytes) + uncounted, with_managed = total + after.managed;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&
@@ -174,9 +179,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     }
     bounds.least = total - std::min(total, after.units);
     bounds.most = with_managed - std::min(with_managed, after.units);
-    if (!backend_of(process.ledger.map()->devices[device_index].key).counts_managed) {
-      bounds.least = bounds.most;
-    }
+    if (!backend.counts_managed) bounds.least = bounds.most;
     return Reading::believed;
   }
   return Reading::in_flight;

@@ -54,6 +54,14 @@ struct VendorBackend {
   // belongs to a driver of its own (UVM).
   bool counts_managed = true;
 
+  // Whether a process that has a context has some memory by `usage_of_self`. KFD counts none of
+  // what the runtime starts with: 0 is an answer like any other there.
+  bool counts_contexts = true;
+
+  // Whether what a process has exported and freed counts for it as long as another one has it open.
+  // KFD counts it for nobody.
+  bool counts_freed_exports = true;
+
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {
     return false;
