@@ -111,6 +111,7 @@ int device_index_of(Process& process, int ordinal) {
 }
 
 void Hook::report_own_refusal() {
+  call_.give_rest_back();  // nothing was given
   if (active() && !call_.refusal_reported())
     report_runtime_refusal(*process_, current_device_index(*process_), call_.api());
 }

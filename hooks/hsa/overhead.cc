@@ -25,6 +25,17 @@ bool fit_in_ledger(Process& process, const VisibleDevices& visible) {
   return wanted <= process.ledger.free_device_rows();
 }
 
+// Whether the runtime, which has been shut down, left the device memory that the program had not
+// freed. KFD tells; ROCr 5.2 to 6.4 leaves it until the process ends.
+bool keeps_allocations(Process& process, const Device& device, const Context& context) {
+  uint64_t bytes = 0;
+  if (backend_of(device.key.c_str()).usage_of_self(device.key.c_str(), bytes)) return bytes > 0;
+  bool has_any = false;
+  process.allocations.for_each(
+      [&](const Allocation& each) { has_any = has_any || each.context == context.id; });
+  return has_any;
+}
+
 }  // namespace
 
 void settle_all(Process& process) {
@@ -104,19 +115,15 @@ hsa_status_t hsa_shut_down() {
     for (int number = 0; number < device_count(); ++number) {
       const Device gone = device(number);
       Context context;
-      uint64_t bytes = 0;
-      const void* const handle = reinterpret_cast<const void*>(gone.agent.handle);
-      // The runtime's memory is gone when the kernel no longer reports it.
-      if (process.contexts.find(handle, context) &&
-          backend_of(gone.key.c_str()).usage_of_self(gone.key.c_str(), bytes) && bytes == 0) {
-        process.contexts.forget(handle, context);
-        release_context(process, context);
+      if (process.contexts.forget(reinterpret_cast<const void*>(gone.agent.handle), context)) {
+        if (!keeps_allocations(process, gone, context)) release_context(process, context);
         device_indices[ended++] = context.device_index;
       }
       process.forget_device_index(gone.slot);
     }
   }
-  for (int i = 0; i < ended; ++i) settle_overhead(process, device_indices[i]);
+  for (int i = 0; i < ended; ++i)
+    settle_after_destroy(process, device_indices[i], kEstimatedRuntime);
   forget_devices();
   return kSuccess;
 }

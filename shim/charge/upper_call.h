@@ -21,7 +21,7 @@ class UpperCall {
   ~UpperCall() {
     if (current_ != this) return;
     current_ = nullptr;
-    if (remaining_ > 0) process_->ledger.release(device_index_, remaining_);
+    give_rest_back();
     if (lease_grew_) publish_allocation_count(*process_, device_index_);
   }
   UpperCall(const UpperCall&) = delete;
@@ -55,6 +55,12 @@ class UpperCall {
     const uint64_t units = remaining_;
     remaining_ = 0;
     return units;
+  }
+
+  // The calls under this one will take no more of it.
+  void give_rest_back() {
+    if (const uint64_t units = take_rest(); units > 0)
+      process_->ledger.release(device_index_, units);
   }
 
   // Whether a refusal was reported under this call.
