@@ -20,11 +20,17 @@ enum class Block { shared_on, alone };
 // Returns the units of what is exported with the memory; 0 if that is not this process's.
 uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   Allocation entry;
-  if (note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry) &&
-      (entry.key & 1) != 0 && block == Block::alone) {
-    // The runtime suballocates nothing more from that block, and returns it when it is empty.
-    process.blocks[entry.device_index][entry.pool].discarded(entry.key);
+  note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry);
+  hsa_amd_pointer_info_t info{};
+  info.size = sizeof info;
+  if (entry.key == 0 &&
+      real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) == kSuccess) {
+    // A pointer into the middle of an allocation.
+    note_exported_allocation(process, reinterpret_cast<uint64_t>(info.agentBaseAddress), entry);
   }
+  // The runtime suballocates nothing more from that block, and returns it when it is empty.
+  if ((entry.key & 1) != 0 && block == Block::alone && process.allocations.mark_apart(entry.key))
+    process.blocks[entry.device_index][entry.pool].discarded(entry.key);
   return entry.units;
 }
 

@@ -16,10 +16,10 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .device_index = static_cast<uint8_t>(context.device_index)};
 }
 
-// The entry is gone without its suballocations having been freed. Where it was a block of a
-// runtime's, that has one less in use. (An exported one was not counted any more.)
+// The entry is gone, and not because its suballocations have been freed; or it is, and others may
+// have it. Where it was a block of a runtime's, that has one less in use.
 void discard_block(Process& process, const Allocation& entry) {
-  if ((entry.key & 1) != 0 && !entry.exported) {
+  if ((entry.key & 1) != 0 && !entry.apart) {
     process.blocks[entry.device_index][entry.pool].discarded(entry.key);
   }
 }
@@ -229,6 +229,7 @@ void Release::done_in_block() {
   const uint64_t units = finish(false);
   if (units == 0) return;
   if (!block || taken_.exported) {
+    discard_block(process_, taken_);
     give_back(process_, taken_.device_index, units, taken_.exported);
     if (taken_.exported) settle_freed_exports(process_);
     return;

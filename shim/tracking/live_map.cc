@@ -164,6 +164,14 @@ bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {
   return first;
 }
 
+bool LiveMap::mark_apart(uint64_t key) {
+  Shard& shard = shard_of(key);
+  Locked<SpinLock> lock(shard.lock);
+  Allocation* const known = shard.table.find(key);
+  if (known == nullptr || known->apart) return false;
+  return known->apart = true;
+}
+
 bool LiveMap::find(uint64_t key, Allocation& found) {
   Shard& shard = shard_of(key);
   Locked<SpinLock> lock(shard.lock);

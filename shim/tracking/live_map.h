@@ -35,7 +35,7 @@ struct alignas(32) Allocation {
   bool lingers = false;      // a user of the chunk was freed in stream order, at an unknown moment
   bool exported = false;     // other processes may hold it too
   bool managed = false;      // it may be on the host, where the driver counts none of it
-  uint8_t unused = 0;        // to the end, so that a copy is two moves
+  bool apart = false;        // of a block: its pool puts nothing more into it, nor counts it
   // Of a small array: OverheadReservation::unread_since. Of a chunk whose parts are tracked: its
   // number in ChunkOccupancies.
   uint32_t detail = 0;
@@ -66,6 +66,9 @@ class LiveMap {
 
   // Marks the entry as exported, with a copy in `entry`. True the first time.
   bool mark_exported(uint64_t key, Allocation& entry);
+
+  // Marks the block as one that its pool does not count any more. True the first time.
+  bool mark_apart(uint64_t key);
 
   // Marks one user of a chunk as leaving, before the driver frees it. True with a copy in `found`;
   // false as well when all its users are leaving already: the chunk may be gone then, and what is
