@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "sim/hsa/isa.h"
+#include "sim/hsa/kernel.h"
 #include "sim/hsa/signal.h"
 
 using sim::Agent;
@@ -106,12 +107,6 @@ hsa_status_t common_info(const Agent& agent, uint32_t attribute, void* value) {
       sim::unanswered("hsa_agent_get_info", attribute);
       return HSA_STATUS_ERROR_INVALID_ARGUMENT;
   }
-}
-
-// FRACGPU_SIM_ROCR=5.6 makes it a runtime that does not tell KFD's number of a device.
-bool is_before_5_7() {
-  const char* version = std::getenv("FRACGPU_SIM_ROCR");
-  return version != nullptr && std::strcmp(version, "5.6") == 0;
 }
 
 hsa_status_t processor_info(const Agent& agent, uint32_t attribute, void* value) {
@@ -226,7 +221,7 @@ hsa_status_t gpu_info(const Agent& agent, uint32_t attribute, void* value) {
     case HSA_AMD_AGENT_INFO_ASIC_REVISION:
       return answer<uint32_t>(value, 1);
     case sim::kAgentMemoryAvail:
-      return answer<uint64_t>(value, runtime.account().free_bytes(agent.device));
+      return answer<uint64_t>(value, available_memory(agent));
     case sim::kAgentTimestampFrequency:
       return answer<uint64_t>(value, 1000000000);
     case sim::kAgentAsicFamilyId:
@@ -244,7 +239,7 @@ hsa_status_t gpu_info(const Agent& agent, uint32_t attribute, void* value) {
     case sim::kAgentXccCount:
       return answer<uint32_t>(value, row.gfx_target_version >= 90400 ? 8 / row.partitions : 1);
     case sim::kAgentDriverUid:
-      if (is_before_5_7()) return common_info(agent, attribute, value);
+      if (sim::is_before_5_7()) return common_info(agent, attribute, value);
       return answer<uint32_t>(value, row.kfd_gpu_id);
     case sim::kAgentScratchLimitMax:
     case sim::kAgentScratchLimitCurrent:

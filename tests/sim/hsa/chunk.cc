@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include "sim/hsa/kernel.h"
+
 namespace sim {
 
 uint64_t map_addresses(uint64_t bytes, uint64_t alignment, bool usable, uint64_t wanted) {
@@ -26,7 +28,7 @@ void unmap_addresses(uint64_t base, uint64_t bytes) {
 
 bool take_chunk(Account& account, int device, uint64_t bytes, Chunk* out) {
   Chunk chunk;
-  if (!account.take(device, bytes, &chunk.physical)) return false;
+  if (!may_take(device) || !account.take(device, bytes, &chunk.physical)) return false;
   chunk.bytes = bytes;
   chunk.base = map_addresses(bytes, bytes >= kHugePage ? kHugePage : 4096, true);
   if (chunk.base == 0) {
@@ -41,7 +43,9 @@ bool take_chunk(Account& account, int device, uint64_t bytes, Chunk* out) {
 void drop_chunk(Account& account, Chunk* chunk) {
   if (chunk->base != 0) unmap_addresses(chunk->base, chunk->bytes);
   if (chunk->physical.device < 0) account.host_memory_freed(chunk->bytes);
+  const int device = chunk->physical.device;
   account.drop(&chunk->physical);
+  has_returned(device);
   chunk->base = 0;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "sim/hsa/memory.h"
+#include "sim/hsa/queue.h"
 
 using sim::Agent;
 using sim::code;
@@ -204,11 +205,18 @@ SIM_API hsa_status_t hsa_executable_load_agent_code_object(hsa_executable_t give
 
 SIM_API hsa_status_t hsa_executable_freeze(hsa_executable_t given, const char* /*options*/) {
   SIM_CALL(hsa_executable_freeze);
-  const Guard guard(Runtime::get().lock());
-  Executable* executable = code().executable(given.handle);
-  if (executable == nullptr) return HSA_STATUS_ERROR_INVALID_EXECUTABLE;
-  if (executable->frozen) return HSA_STATUS_ERROR_FROZEN_EXECUTABLE;
-  executable->frozen = true;
+  std::vector<const Agent*> devices;
+  {
+    const Guard guard(Runtime::get().lock());
+    Executable* executable = code().executable(given.handle);
+    if (executable == nullptr) return HSA_STATUS_ERROR_INVALID_EXECUTABLE;
+    if (executable->frozen) return HSA_STATUS_ERROR_FROZEN_EXECUTABLE;
+    for (const sim::LoadedCode& loaded : executable->loaded) devices.push_back(loaded.agent);
+    executable->frozen = true;
+  }
+  for (const Agent* const device : devices) {
+    if (!sim::ensure_own_queue(*device)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  }
   return HSA_STATUS_SUCCESS;
 }
 

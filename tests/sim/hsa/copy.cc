@@ -1,6 +1,8 @@
 // Copies and fills, which the host's processor does when their turn comes, and when they were.
 #include <cstring>
 
+#include "sim/hsa/memory.h"
+#include "sim/hsa/queue.h"
 #include "sim/hsa/signal.h"
 
 using sim::Runtime;
@@ -24,6 +26,14 @@ hsa_status_t copy(void* to, hsa_agent_t to_agent, const void* from, hsa_agent_t 
   return HSA_STATUS_SUCCESS;
 }
 
+// Whose memory it is; null for host memory.
+const sim::Agent* device_of(const void* address) {
+  const sim::Guard guard(Runtime::get().lock());
+  const sim::Allocation* const found = sim::memory().around(reinterpret_cast<uint64_t>(address));
+  return found != nullptr && found->owner != nullptr && found->owner->gpu() ? found->owner
+                                                                            : nullptr;
+}
+
 uint8_t* place(const hsa_pitched_ptr_t& memory, const hsa_dim3_t& at, uint32_t y, uint32_t z) {
   return static_cast<uint8_t*>(memory.base) + (at.z + z) * memory.slice +
          (at.y + y) * memory.pitch + at.x;
@@ -34,6 +44,9 @@ uint8_t* place(const hsa_pitched_ptr_t& memory, const hsa_dim3_t& at, uint32_t y
 SIM_API hsa_status_t hsa_memory_copy(void* to, const void* from, size_t bytes) {
   SIM_CALL(hsa_memory_copy);
   if (to == nullptr || from == nullptr) return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const sim::Agent* const device = device_of(to);
+  if (device != nullptr && device == device_of(from) && !sim::ensure_own_queue(*device))
+    return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   std::memmove(to, from, bytes);
   return HSA_STATUS_SUCCESS;
 }
@@ -42,6 +55,9 @@ SIM_API hsa_status_t hsa_amd_memory_fill(void* to, uint32_t value, size_t count)
   SIM_CALL(hsa_amd_memory_fill);
   if (to == nullptr || reinterpret_cast<uint64_t>(to) % sizeof value != 0)
     return HSA_STATUS_ERROR_INVALID_ARGUMENT;
+  const sim::Agent* const device = device_of(to);
+  if (device != nullptr && !sim::ensure_own_queue(*device))
+    return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   for (size_t i = 0; i < count; ++i) static_cast<uint32_t*>(to)[i] = value;
   return HSA_STATUS_SUCCESS;
 }

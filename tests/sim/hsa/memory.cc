@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "sim/hsa/kernel.h"
 #include "sim/hsa/svm.h"
 #include "sim/hsa/vmem_table.h"
 
@@ -36,9 +37,10 @@ Memory& memory() {
 }
 
 bool Memory::take_physical(const Agent& agent, uint64_t bytes, Physical* out) {
-  Account& account = Runtime::get().account();
-  return account.take(agent.device, bytes, out) ||
-         (trim(agent) && account.take(agent.device, bytes, out));
+  const auto take = [&] {
+    return may_take(agent.device) && Runtime::get().account().take(agent.device, bytes, out);
+  };
+  return take() || (trim(agent) && take());
 }
 
 bool Memory::take_from_kernel(Pool& pool, uint64_t bytes, Allocation* out) {

@@ -5,9 +5,12 @@
 
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <new>
 
+#include "sim/hsa/kernel.h"
 #include "sim/hsa/save_area.h"
 #include "sim/hsa/signal.h"
 
@@ -35,13 +38,19 @@ static_assert(sizeof(Packet) == kPacketBytes && offsetof(Packet, completion) == 
               offsetof(Packet, awaited) == offsetof(hsa_barrier_and_packet_t, dep_signal) &&
               sizeof(hsa_amd_barrier_value_packet_t) == kPacketBytes);
 
+// What a queue has of the device.
+struct Taken {
+  KernelHandle scratch = 0, end_of_pipe = 0, save_area = 0;
+  uint32_t number = 0;
+};
+
 // The structure of later releases is larger than amd_queue_t, so there is room behind it.
 struct alignas(4096) Queue {
   amd_queue_t amd;
   char later[4096 - sizeof(amd_queue_t)];
   Agent* agent;
   Packet* ring;
-  uint64_t taken;  // bytes of the device
+  Taken taken;
   std::atomic<bool> ending;
   pthread_t thread;
 
@@ -118,17 +127,65 @@ void process_packets(void* given) {
   }
 }
 
+void give_back(const Taken& taken) {
+  return_to_device(taken.scratch);
+  return_to_device(taken.end_of_pipe);
+  unmap_save_area(taken.save_area);
+}
+
+// In the order of ROCr and libhsakmt. `address`: of the save area, which is no other one's.
+bool take(const Agent& agent, uint64_t scratch, uint64_t address, Taken* out) {
+  Taken taken;
+  const uint64_t save_area = save_area_bytes(Runtime::get().row(agent));
+  if ((scratch != 0 && (taken.scratch = take_from_device(agent, scratch)) == 0) ||
+      (taken.end_of_pipe = take_from_device(agent, kEndOfPipe)) == 0) {
+    give_back(taken);
+    return false;
+  }
+  if (save_area != 0) taken.save_area = place_save_area(agent, address, save_area);
+  taken.number = connect_queue(agent, address);
+  *out = taken;
+  return true;
+}
+
+// The runtime's lock is held by whoever calls.
+struct OwnQueue {
+  Taken taken;
+  KernelHandle reserved = 0;
+};
+std::map<const Agent*, OwnQueue>& own_queues() {
+  static auto* const list = new std::map<const Agent*, OwnQueue>;
+  return *list;
+}
+
+bool ensure_own_queue_locked(const Agent& agent) {
+  constexpr uint64_t kReserved = 140 << 20;
+  static const bool wanted = std::getenv("FRACGPU_SIM_HSA_OWN_QUEUE") != nullptr;
+  if (!wanted || !agent.gpu() || own_queues().contains(&agent)) return true;
+  OwnQueue own;
+  if (!take(agent, 0, reinterpret_cast<uint64_t>(&agent), &own.taken)) return false;
+  const bool reserves = !is_before_5_7() && available_memory(agent) > 8 * kReserved;
+  if (reserves && (own.reserved = take_from_device(agent, kReserved)) == 0) {
+    disconnect_queue(own.taken.number);
+    give_back(own.taken);
+    return false;
+  }
+  own_queues()[&agent] = own;
+  return true;
+}
+
 hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, uint32_t per_thread,
                     hsa_queue_t** out) {
   Runtime& runtime = Runtime::get();
   const Guard guard(runtime.lock());
   const DeviceRow& row = runtime.row(*agent);
-  const uint64_t taken = queue_bytes(row) + scratch_bytes(row, per_thread);
-  if (!runtime.take_overhead(*agent, taken)) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   void* ring = mmap(nullptr, size * kPacketBytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (ring == MAP_FAILED) {
-    runtime.return_overhead(*agent, taken);
+  if (ring == MAP_FAILED) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
+  Taken taken;
+  if (!ensure_own_queue_locked(*agent) ||
+      !take(*agent, scratch_bytes(row, per_thread), reinterpret_cast<uint64_t>(ring), &taken)) {
+    munmap(ring, size * kPacketBytes);
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   }
   static std::atomic<uint64_t> next_id{1};
@@ -159,11 +216,12 @@ void end(Queue* queue) {
   signals_changed();
   pthread_join(queue->thread, nullptr);
   drop_signal(queue->amd.hsa_queue.doorbell_signal);
-  munmap(queue->ring, queue->amd.hsa_queue.size * kPacketBytes);
   {
     const Guard guard(Runtime::get().lock());
-    Runtime::get().return_overhead(*queue->agent, queue->taken);
+    disconnect_queue(queue->taken.number);
+    give_back(queue->taken);
   }
+  munmap(queue->ring, queue->amd.hsa_queue.size * kPacketBytes);
   delete queue;
 }
 
@@ -214,7 +272,21 @@ bool end_queue(const hsa_queue_t* given) {
   return true;
 }
 
+bool ensure_own_queue(const Agent& agent) {
+  const Guard guard(Runtime::get().lock());
+  return ensure_own_queue_locked(agent);
+}
+
 void end_all_queues() {
+  {
+    const Guard guard(Runtime::get().lock());
+    for (const auto& [agent, own] : own_queues()) {
+      return_to_device(own.reserved);
+      disconnect_queue(own.taken.number);
+      give_back(own.taken);
+    }
+    own_queues().clear();
+  }
   for (;;) {
     Queue* queue = nullptr;
     {

@@ -13,4 +13,10 @@ bool end_queue(const hsa_queue_t* queue);  // false: there is none such
 
 void end_all_queues();
 
+// Before the runtime gives a device work of its own: fills, copies within the device, the caches'
+// care after code was loaded. With FRACGPU_SIM_HSA_OWN_QUEUE=1 it makes a queue for that, which
+// stays until the last hsa_shut_down, and reserves scratch memory for kernels where eight times as
+// much is available (ROCr after 5.7, GpuAgent::ReserveScratch). False where there is no room.
+bool ensure_own_queue(const Agent& agent);
+
 }  // namespace sim

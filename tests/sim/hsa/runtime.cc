@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "sim/hsa/code.h"
@@ -206,6 +207,11 @@ int enter_stub(const char* function, int status) {
   if (status != HSA_STATUS_SUCCESS) unanswered(function, 0);
   const hsa_status_t refused = enter(function);
   return refused != HSA_STATUS_SUCCESS ? refused : status;
+}
+
+bool is_before_5_7() {
+  const char* version = std::getenv("FRACGPU_SIM_ROCR");
+  return version != nullptr && std::strcmp(version, "5.6") == 0;
 }
 
 void unanswered(const char* function, uint64_t attribute) {

@@ -81,6 +81,10 @@ inline hsa_status_t enter(const char* function) {
   return *initialised != 0 ? HSA_STATUS_SUCCESS : HSA_STATUS_ERROR_NOT_INITIALIZED;
 }
 
+// FRACGPU_SIM_ROCR=5.6 makes it a runtime that does not tell KFD's number of a device, and reserves
+// no scratch memory.
+bool is_before_5_7();
+
 // Says on stderr, if FRACGPU_SIM_VERBOSE is set, what was asked and has no answer here.
 void unanswered(const char* function, uint64_t attribute);
 

@@ -9,7 +9,7 @@
 namespace sim {
 namespace {
 
-constexpr uint64_t kEndOfPipe = 4096, kPage = 4096;
+constexpr uint64_t kPage = 4096;
 
 uint64_t in_pages(uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -35,8 +35,8 @@ Chip chip_of(const DeviceRow& device) {
 
 }  // namespace
 
-uint64_t queue_bytes(const DeviceRow& device) {
-  if (device.svm == 0) return kEndOfPipe;
+uint64_t save_area_bytes(const DeviceRow& device) {
+  if (device.svm == 0) return 0;
   constexpr uint64_t kScalarRegisters = 16 << 10, kHardware = 4 << 10, kHeader = 40,
                      kDebuggerPerWave = 32;
   const uint64_t local_memory = device.gfx_target_version == 90500 ? 160 << 10 : 64 << 10;
@@ -50,7 +50,7 @@ uint64_t queue_bytes(const DeviceRow& device) {
       in_pages(kHeader + waves * chip.bytes_per_wave + 8) +
       in_pages(cus * (chip.vector_registers + kScalarRegisters + local_memory + kHardware));
   const uint64_t of_one = device.cwsr_size != 0 ? device.cwsr_size : saved;
-  return kEndOfPipe + in_pages(chip.xccs * (of_one + waves * kDebuggerPerWave));
+  return in_pages(chip.xccs * (of_one + waves * kDebuggerPerWave));
 }
 
 uint64_t scratch_bytes(const DeviceRow& device, uint32_t per_thread) {
