@@ -36,9 +36,18 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Hook hook;
   const CUresult result = real::cuIpcGetMemHandle(handle, pointer);
   if (result != kSuccess || !hook.active()) return result;
+  Process& process = hook.process();
   Allocation entry;
-  note_exported_allocation(hook.process(), pointer, entry);
-  note_handle(hook.process(), handle, sizeof *handle);
+  note_exported_allocation(process, pointer, entry);
+  // A handle of an address within an allocation exports all of it.
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  if (entry.key == 0 && on_own_account(process, [&] {
+                          return real::cuMemGetAddressRange_v2(&base, &bytes, pointer);
+                        }) == kSuccess) {
+    note_exported_allocation(process, base, entry);
+  }
+  note_handle(process, handle, sizeof *handle);
   return result;
 }
 

@@ -311,8 +311,8 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
     // local memory grow. Read before the next one, then.
-    if (outcome.grown() < image_.units) return;
-    const uint64_t seen = std::min(outcome.grown() - image_.units, kMostForeseen);
+    const uint64_t beyond = outcome.grown() - std::min(outcome.grown(), image_.units);
+    const uint64_t seen = std::min(beyond, kMostForeseen);
     if (read_before_) seen_of_others().see(seen);
     overhead.size_in_doubt = seen_of_others().in_doubt(seen);
   }
@@ -327,15 +327,17 @@ bool OverheadReservation::is_usual(uint64_t grown) const {
 void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outcome,
                                        const void* handle) {
   KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
-  if (known == nullptr || known->handle != nullptr) return;
+  if (known == nullptr) return;
   Overhead& overhead = process_.overhead[device_index_];
-  known->measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
-  known->grown = outcome.grown();
-  if (known->measured && (read_before_ || is_usual(known->grown))) {
+  const bool measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
+  if (measured && (read_before_ || is_usual(outcome.grown()))) {
     // Another thread may have given overhead back in the same moment, so that it seems to be less.
-    known->seen = known->seen_once == known->grown ? known->grown : 0;
-    known->seen_once = known->grown;
+    known->seen = known->seen_once == outcome.grown() ? outcome.grown() : 0;
+    known->seen_once = outcome.grown();
   }
+  if (known->handle != nullptr) return;  // of an earlier load, which is still there
+  known->measured = measured;
+  known->grown = outcome.grown();
   if (known->settled && known->measured) {
     overhead.unread.judge(known->grown <= known->units);
     known->settled = known->grown == known->units;

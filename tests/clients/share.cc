@@ -23,7 +23,7 @@ void* as_handle(int fd) {
 int export_ipc(Shared* shared, std::string* token) {
   CUipcMemHandle handle;
   if (const int rc = call("cuMemAlloc_v2", &shared->address, shared->bytes)) return rc;
-  const int rc = call("cuIpcGetMemHandle", &handle, shared->address);
+  const int rc = call("cuIpcGetMemHandle", &handle, shared->address + shared->within);
   *token = hex(handle.reserved);
   return rc;
 }

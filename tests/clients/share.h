@@ -15,6 +15,7 @@ enum class Way { ipc, descriptor, pool };
 // handle and mapping.
 struct Shared {
   Way way = Way::ipc;
+  size_t within = 0;  // how far into the memory the exported address is; of Way::ipc alone
   bool imported = false;
   CUmemoryPool pool = nullptr;
   CUdeviceptr address = 0;

@@ -1,6 +1,7 @@
 // Shares device memory with other processes: by IPC handle or by descriptor.
 //
 //   share_client export BYTES       prints "token HANDLE", the handle in hexadecimal
+//   share_client export-within BYTES  the same, of an address within the memory
 //   share_client export-vmm BYTES   prints "token PID:FD", a descriptor to be taken from there
 //   share_client export-pool BYTES  prints "token PID:FD:POINTER", of a pool and memory of it
 //   share_client import TOKEN       opens it, prints "open rc=N"
@@ -23,7 +24,9 @@ constexpr size_t kPage = 2u << 20;
 
 int export_by(const std::string& mode, Shared* shared) {
   std::string token;
-  const int rc = export_memory(mode == "export"        ? Way::ipc
+  const bool is_ipc = mode == "export" || mode == "export-within";
+  if (mode == "export-within") shared->within = 2 * kPage;
+  const int rc = export_memory(is_ipc                  ? Way::ipc
                                : mode == "export-pool" ? Way::pool
                                                        : Way::descriptor,
                                shared, &token);
@@ -33,8 +36,9 @@ int export_by(const std::string& mode, Shared* shared) {
 
 int run(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr,
-                 "usage: share_client export[-vmm|-pool]|import[-handle] BYTES|TOKEN [BYTES]\n");
+    std::fprintf(
+        stderr,
+        "usage: share_client export[-within|-vmm|-pool]|import[-handle] BYTES|TOKEN [BYTES]\n");
     return 2;
   }
   const std::string mode = argv[1], what = argv[2];

@@ -148,14 +148,13 @@ TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   expect_counted_until_freed(*importer);
 }
 
-INSTANTIATE_TEST_SUITE_P(By, SharingTest,
-                         testing::Values(Way{"Ipc", "export", false},
-                                         Way{"Descriptor", "export-vmm", false},
-                                         Way{"Pool", "export-pool", false},
-                                         Way{"IpcAbroad", "export", true},
-                                         Way{"DescriptorAbroad", "export-vmm", true},
-                                         Way{"PoolAbroad", "export-pool", true}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    By, SharingTest,
+    testing::Values(Way{"Ipc", "export", false}, Way{"IpcOfAnInnerAddress", "export-within", false},
+                    Way{"Descriptor", "export-vmm", false}, Way{"Pool", "export-pool", false},
+                    Way{"IpcAbroad", "export", true}, Way{"DescriptorAbroad", "export-vmm", true},
+                    Way{"PoolAbroad", "export-pool", true}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace fracgpu::test

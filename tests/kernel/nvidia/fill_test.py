@@ -32,10 +32,7 @@ FILLS = {
 
 # Today's failures, with what was seen. The list is to become empty.
 EXPECTED_TO_FAIL = {
-    "async": "1634 MiB granted of 1664",
-    "explicit pools": "1544 MiB granted of 1664",
     "arrays of 256 KiB": "1662 MiB granted of 1664",
-    "modules": "1616 MiB granted of 1664",
 }
 
 
