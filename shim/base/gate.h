@@ -5,12 +5,12 @@
 #pragma once
 
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/clock.h"
 #include "shim/base/sleep_lock.h"
 #include "shim/base/spin_lock.h"
 
@@ -35,8 +35,7 @@ class Gate {
     word_.fetch_or(kClosed, std::memory_order_acquire);
     for (int round = 0; round < kRounds; ++round) {
       if (word_.load(std::memory_order_acquire) == kClosed) return true;
-      const timespec pause = {.tv_sec = 0, .tv_nsec = kPause_ns};
-      nanosleep(&pause, nullptr);
+      sleep_ns(kPause_ns);
     }
     open();
     return false;

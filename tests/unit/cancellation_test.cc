@@ -12,6 +12,7 @@
 #include "shim/config/identity.h"
 #include "shim/ledger/grow_lock.h"
 #include "shim/ledger/ledger.h"
+#include "tests/unit/child.h"
 #include "tests/unit/scratch_tenant.h"
 
 namespace fracgpu {
@@ -51,13 +52,21 @@ TEST(CancellationTest, EndsNoThreadInTheLedger) {
     ledger.record(device, "cuMemAlloc", refusal);
     EXPECT_TRUE(ledger.any_alive());
     EXPECT_FALSE(ledger.reap_dead());
-    report(Level::error, "said by a thread that is cancelled");
     ledger.sweep();
   }));
   LedgerFile file;
   ASSERT_EQ(file.open_existing(tenant.name(), LedgerFile::Access::write, error),
             LedgerFile::Result::ok);
   EXPECT_TRUE(GrowLock(file, GrowLock::LockTimeout::none)) << "a cancelled thread has it";
+}
+
+TEST(CancellationTest, EndsNoThreadThatReports) {
+  // What the process remembers of its stderr is a child's.
+  EXPECT_EQ(status_of_child([] {
+              return lives_through([] { report(Level::error, "said by a cancelled thread"); }) ? 0
+                                                                                               : 1;
+            }),
+            0);
 }
 
 // In a vendor's function that we call, say.

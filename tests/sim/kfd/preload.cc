@@ -173,11 +173,10 @@ class Place {
 
 std::atomic<int (*)(unsigned long, void*)> kfd_answer{nullptr};
 
-// Descriptors of files that may be opened and not read: hints, since a number may be another's
-// later. The file tells for certain.
+// Whether the process has opened files that may not be read. Which descriptors are theirs, the
+// names tell.
 constexpr char kForbiddenName[] = "forbidden";
-constexpr int kMostForbidden = 1024;
-std::atomic<bool> forbidden_fds[kMostForbidden];
+std::atomic<bool> any_forbidden{false};
 
 int open_forbidden(int flags) {
   if ((flags & O_DIRECTORY) != 0) {
@@ -185,13 +184,12 @@ int open_forbidden(int flags) {
     return -1;
   }
   const int fd = memfd_create(kForbiddenName, (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
-  if (fd >= 0 && fd < kMostForbidden) forbidden_fds[fd].store(true);
+  if (fd >= 0) any_forbidden.store(true);
   return fd;
 }
 
 bool is_forbidden_fd(int fd) {
-  if (fd < 0 || fd >= kMostForbidden || !forbidden_fds[fd].load(std::memory_order_relaxed))
-    return false;
+  if (fd < 0 || !any_forbidden.load(std::memory_order_relaxed)) return false;
   char link[32], file[64] = "";
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   syscall(SYS_readlinkat, AT_FDCWD, link, file, sizeof file - 1);
@@ -301,6 +299,22 @@ int scandir64(const char* path, dirent64*** list, int (*filter)(const dirent64*)
               int (*compare)(const dirent64**, const dirent64**)) {
   Place place(AT_FDCWD, path);
   return NEXT(scandir64)(place.path(), list, filter, compare);
+}
+
+// Of a program that asks the kernel itself.
+long syscall(long number, ...) noexcept {
+  va_list rest;
+  va_start(rest, number);
+  long to[6];
+  for (long& argument : to) argument = va_arg(rest, long);
+  va_end(rest);
+  if (number == SYS_openat) {
+    return openat(static_cast<int>(to[0]), reinterpret_cast<const char*>(to[1]),
+                  static_cast<int>(to[2]), static_cast<mode_t>(to[3]));
+  }
+  const bool reads = number == SYS_read || number == SYS_pread64;
+  if (reads && is_forbidden_fd(static_cast<int>(to[0]))) return refuse_to_read(nullptr, nullptr, 0);
+  return NEXT(syscall)(number, to[0], to[1], to[2], to[3], to[4], to[5]);
 }
 
 // By the kernel's calls, since these are hot in any program.
