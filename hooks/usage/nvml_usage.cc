@@ -19,7 +19,6 @@
 #include "shim/base/environment.h"
 #include "shim/base/real_dlfcn.h"
 #include "shim/base/report.h"
-#include "shim/base/sleep_lock.h"
 #include "shim/config/identity.h"
 #include "shim/process/hook_scope.h"
 #include "shim/process/process.h"
@@ -30,7 +29,6 @@ namespace {
 
 enum class State { not_started, running, unavailable };
 constinit std::atomic<State> state{State::not_started};
-constinit SleepLock starting;
 
 bool ready() {
   return state.load(std::memory_order_acquire) == State::running;
@@ -127,8 +125,8 @@ constexpr uint64_t kPatience_ms = 200;
 // that find no place are not waited for.
 constinit std::atomic<uint64_t> awaited[64];
 
-// Whether the machine may have devices of this vendor, where no program of this process asked for
-// one: what its kernel driver shows, or that of WSL.
+// Whether the machine may have devices of this vendor, where NVML does not tell: what its kernel
+// driver shows, or that of WSL.
 bool is_driver_here() {
   return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
          access("/dev/dxg", F_OK) == 0;
@@ -161,11 +159,11 @@ void start() {
     const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
     if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
   }
-  const bool loaded = wanted && library.resolve();
-  const Locked<SleepLock> lock(starting);
-  if (state.load(std::memory_order_relaxed) != State::not_started) return;
-  const bool running = loaded && real::nvmlInit_v2() == kSuccess;
-  state.store(running ? State::running : State::unavailable, std::memory_order_release);
+  // Several threads may be here at once: NVML counts its users, and has a lock of its own.
+  const bool running = wanted && library.resolve() && real::nvmlInit_v2() == kSuccess;
+  State before = State::not_started;
+  state.compare_exchange_strong(before, running ? State::running : State::unavailable,
+                                std::memory_order_acq_rel);
 }
 
 bool bytes_of_self(const char* uuid, uint64_t& bytes) {
@@ -272,8 +270,7 @@ bool gpu_of(const char* uuid, Text<64>& gpu_uuid) {
 
 bool device_may_exist(const Selector& selector) {
   HookScope scope;
-  if (state.load(std::memory_order_acquire) == State::not_started) return is_driver_here();
-  if (!ready()) return true;
+  if (!ready()) return is_driver_here();  // a library of NVIDIA's alone makes no device
   nvmlDevice_t device = nullptr;
   if (selector.kind == Selector::Kind::index) {
     unsigned count = 0;

@@ -1,6 +1,6 @@
-// A lock for what may take milliseconds: a reading of the driver, joining a ledger, the start of a
-// vendor's library. Whoever waits for it sleeps, and leaves the processor to others. Whoever has it
-// is not cancelled (see no_cancellation.h), so several are given back in the opposite order.
+// A lock for what may take milliseconds: a reading of the driver, joining a ledger. Whoever waits
+// for it sleeps, and leaves the processor to others. Whoever has it is not cancelled (see
+// no_cancellation.h), so several are given back in the opposite order.
 //
 // Also for objects with static storage, as StaticSpinLock: a forked child takes over what a thread
 // of its parent held. So what it protects must be consistent at every instruction.

@@ -1,5 +1,7 @@
 // Names of AMD's devices in limits, on a machine that has no others: what is not there is refused
 // with a line, and each name caps what it means.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "tests/integration/amd_tools.h"
@@ -37,6 +39,19 @@ TEST_F(AmdLimit, ADeviceThatIsNotThereIsNoReasonToLeaveOthersUncapped) {
         << name << ": " << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1)
         << "one line, however many devices there are: " << outcome.err;
+  }
+  // A library of NVIDIA's may be in the process, as in programs for both vendors.
+  if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) {
+    const Environment both = {
+        {"FRACGPU_NVML", "off"},
+        {"LD_PRELOAD", capped("").at("LD_PRELOAD") + ":" TEST_SIM_DIR "/libcuda.so.1"}};
+    for (const std::string name :
+         {"7", "0000:99:00.0", "GPU-0a1b2c3d-0000-1111-2222-333344445555"}) {
+      const Outcome outcome = hip(name + "=64MiB", "init malloc 1MiB", both);
+      EXPECT_NE(field(line_of(outcome.out, "malloc"), "rc="), 0) << name;
+      EXPECT_NE(outcome.err.find("the limit names device " + name + ","), std::string::npos)
+          << name << ": " << outcome.err;
+    }
   }
   EXPECT_EQ(node_->tenant_high_water(0, tenant_), 0u);
   // Where all that there is has a cap, the slip is only worth a line, and no more than one.
