@@ -101,12 +101,47 @@ static FrameRule find_rule(uint64_t address, FrameRules& rules) {
   return rule;
 }
 
-// Behind the last frame that the calling thread can have: rules that are wrong, as some code of
-// assembly has them, must not lead out of its stack. glibc keeps a thread's own data above its
-// stack; that of the first thread ends where the kernel began it. Of any other stack nothing is
-// known but that it is no larger than most.
-static uint64_t end_of_stack(uint64_t rsp) {
-  constexpr uint64_t kLargestStack = 64u << 20;
+static bool is_readable(uint64_t address) {
+  char byte = 0;
+  const iovec to = {&byte, 1}, from = {reinterpret_cast<void*>(address), 1};
+  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
+
+// Rules that are wrong must not lead out of the calling thread's stack: some code of assembly has
+// such, and one that was kept may be of an object that has made room for another one. glibc keeps a
+// thread's own data above its stack; that of the first thread ends where the kernel began it. Of
+// any other stack nothing is known but that it is no larger than most, so the kernel is asked page
+// by page.
+class StackBounds {
+ public:
+  explicit StackBounds(uint64_t rsp) : end_(end_of_stack(rsp)) {
+    is_known_ = end_ != 0;
+    if (!is_known_) end_ = rsp + kLargestStack;
+    mapped_ = rsp | (kPage - 1);
+  }
+
+  // Whether the frame lies between the two, with what was saved in it at `saved`.
+  bool allow(uint64_t rsp, uint64_t cfa, uint64_t saved) {
+    if (cfa <= rsp || cfa > end_ || cfa % 8 != 0 || saved < rsp || saved > cfa - 8) return false;
+    while (!is_known_ && cfa - 1 > mapped_) {
+      if (!is_readable(mapped_ + 1)) return false;
+      mapped_ += kPage;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr uint64_t kLargestStack = 64u << 20, kPage = 4096;
+
+  static uint64_t end_of_stack(uint64_t rsp);
+
+  uint64_t end_;
+  bool is_known_;
+  uint64_t mapped_;  // the last address that is known to be readable, where `end_` is not known
+};
+
+// Behind the last frame that the thread can have; 0: not known.
+uint64_t StackBounds::end_of_stack(uint64_t rsp) {
   static constinit std::atomic<uint64_t> first_thread{0};
   uint64_t first = first_thread.load(std::memory_order_relaxed);
   if (first == 0) {
@@ -122,7 +157,7 @@ static uint64_t end_of_stack(uint64_t rsp) {
   }
   const auto own = reinterpret_cast<uint64_t>(__builtin_thread_pointer());
   if (first > rsp && first - rsp <= kLargestStack) return first;
-  return own > rsp && own - rsp <= kLargestStack ? own : rsp + kLargestStack;
+  return own > rsp && own - rsp <= kLargestStack ? own : 0;
 }
 
 // The same by rules. -1 where one of them is too complex.
@@ -130,7 +165,7 @@ static uint64_t end_of_stack(uint64_t rsp) {
   const auto* const own_frame = static_cast<const uint64_t*>(__builtin_frame_address(0));
   uint64_t rbp = own_frame[0], address = own_frame[1];
   auto rsp = reinterpret_cast<uint64_t>(own_frame + 2);
-  const uint64_t end = end_of_stack(rsp);
+  StackBounds bounds(rsp);
   unsigned count = 0;
   for (unsigned steps = 0; steps < most + kOwnFrames && count < most && address != 0; ++steps) {
     if (!is_own(address)) frames[count++] = address;
@@ -139,12 +174,11 @@ static uint64_t end_of_stack(uint64_t rsp) {
     if (rule.form == FrameRule::Form::none) break;
     const uint64_t base = rule.form == FrameRule::Form::by_rsp ? rsp : rbp;
     const uint64_t cfa = base + static_cast<uint64_t>(int64_t{rule.cfa_offset});
-    if (cfa <= rsp || cfa > end || cfa % 8 != 0) break;
+    const uint64_t saved =
+        rule.saves_rbp ? cfa + static_cast<uint64_t>(int64_t{rule.rbp_offset}) : cfa - 8;
+    if (!bounds.allow(rsp, cfa, saved)) break;
     const auto* const words = reinterpret_cast<const uint64_t*>(cfa);
-    if (rule.saves_rbp) {
-      rbp =
-          *reinterpret_cast<const uint64_t*>(cfa + static_cast<uint64_t>(int64_t{rule.rbp_offset}));
-    }
+    if (rule.saves_rbp) rbp = *reinterpret_cast<const uint64_t*>(saved);
     address = words[-1];
     rsp = cfa;
   }
