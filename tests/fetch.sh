@@ -139,6 +139,8 @@ mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/empty" "$wo
 cat >"$work/apt.conf" <<CONF
 Dir::Etc::SourceList "$work/sources.list";
 Dir::Etc::SourceParts "$work/empty";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "$work/empty";
 Dir::State::Lists "$work/lists";
 Dir::State::status "$work/status";
 Dir::Cache "$work/cache";
@@ -161,10 +163,12 @@ look_into() { # look_into SUITE COMPONENT [BASE SUITE]
 
 fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
   look_into "$1" "$2"
-  to=$3
+  suite_of_all=$1 to=$3
   shift 3
   rm -f "$work"/debs/*.deb
-  (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq download "$@" >>"$work/log" 2>&1) ||
+  # By its suite: the machine may know of a version with a higher number, from elsewhere.
+  # shellcheck disable=SC2046 # a list of names
+  (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq download $(printf "%s/$suite_of_all " "$@") >>"$work/log" 2>&1) ||
     skip "no $* in $from"
   for deb in "$work"/debs/*.deb; do
     dpkg -x "$deb" "$to" || skip "$* does not unpack"

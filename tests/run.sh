@@ -37,4 +37,8 @@ for preset in "${presets[@]}"; do
   cmake --build --preset "$preset" --parallel "$(nproc)"
   ctest --preset "$preset" --parallel "$(nproc)" "${arguments[@]}" || status=1
 done
+if [[ -z ${FRACGPU_KUBERNETES:-} && ! -d ../shared/kubernetes ]]; then
+  echo "Skipped for want of an API server: the suites of Kubernetes. They run with FRACGPU_KUBERNETES=FOLDER, where the folder" \
+    "has kube-apiserver or the server archive of a Kubernetes release (tests/README.md)."
+fi
 exit "$status"

@@ -7,8 +7,8 @@
 
 namespace fracgpu {
 
-// The exit status that `body` returned in the child, or -1 when a signal ended it: SIGALRM after a
-// minute, if nothing did before.
+// The exit status that `body` returned in the child, or -1 when a signal ended it: SIGALRM after
+// four minutes, if nothing did before, which valgrind needs beside other work.
 template <typename Body>
 int status_of_child(Body body) {
   // Under TSan _exit writes what stdio still holds: nothing of the parent's may be in it, not even
@@ -16,7 +16,7 @@ int status_of_child(Body body) {
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);
+    alarm(240);
     _exit(body());
   }
   int status = 0;
