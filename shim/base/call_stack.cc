@@ -108,24 +108,27 @@ static bool is_readable(uint64_t address) {
 }
 
 // Rules that are wrong must not lead out of the calling thread's stack: some code of assembly has
-// such, and one that was kept may be of an object that has made room for another one. glibc keeps a
-// thread's own data above its stack; that of the first thread ends where the kernel began it. Of
-// any other stack nothing is known but that it is no larger than most, so the kernel is asked page
-// by page.
+// such, and one that was kept may be of an object that has made room for another one. That of the
+// first thread ends where the kernel began it. Of any other stack nothing is known but that it is
+// no larger than most, so the kernel is asked page by page, once for each thread.
 class StackBounds {
  public:
-  explicit StackBounds(uint64_t rsp) : end_(end_of_stack(rsp)) {
-    is_known_ = end_ != 0;
-    if (!is_known_) end_ = rsp + kLargestStack;
-    mapped_ = rsp | (kPage - 1);
+  explicit StackBounds(uint64_t rsp) : rsp_(rsp) {
+    const uint64_t first = first_thread();
+    if (first > rsp && first - rsp <= kLargestStack) {
+      end_ = readable_ = first;
+    } else {
+      end_ = rsp + kLargestStack;
+      readable_ = rsp >= asked_.begin && rsp < asked_.end ? asked_.end : (rsp | (kPage - 1)) + 1;
+    }
   }
 
   // Whether the frame lies between the two, with what was saved in it at `saved`.
   bool allow(uint64_t rsp, uint64_t cfa, uint64_t saved) {
     if (cfa <= rsp || cfa > end_ || cfa % 8 != 0 || saved < rsp || saved > cfa - 8) return false;
-    while (!is_known_ && cfa - 1 > mapped_) {
-      if (!is_readable(mapped_ + 1)) return false;
-      mapped_ += kPage;
+    for (; cfa > readable_; asked_ = {rsp_, readable_}) {
+      if (!is_readable(readable_)) return false;
+      readable_ += kPage;
     }
     return true;
   }
@@ -133,17 +136,21 @@ class StackBounds {
  private:
   static constexpr uint64_t kLargestStack = 64u << 20, kPage = 4096;
 
-  static uint64_t end_of_stack(uint64_t rsp);
+  struct Range {
+    uint64_t begin, end;
+  };
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Range asked_{};
 
-  uint64_t end_;
-  bool is_known_;
-  uint64_t mapped_;  // the last address that is known to be readable, where `end_` is not known
+  // Where its stack ends; 1: not known.
+  static uint64_t first_thread();
+
+  uint64_t rsp_, end_;
+  uint64_t readable_;  // up to here it is known
 };
 
-// Behind the last frame that the thread can have; 0: not known.
-uint64_t StackBounds::end_of_stack(uint64_t rsp) {
-  static constinit std::atomic<uint64_t> first_thread{0};
-  uint64_t first = first_thread.load(std::memory_order_relaxed);
+uint64_t StackBounds::first_thread() {
+  static constinit std::atomic<uint64_t> known{0};
+  uint64_t first = known.load(std::memory_order_relaxed);
   if (first == 0) {
     char text[1024];
     first = 1;
@@ -153,11 +160,9 @@ uint64_t StackBounds::end_of_stack(uint64_t rsp) {
       for (int field = 2; at != nullptr && field < 28; ++field) at = strchr(at + 1, ' ');
       if (at != nullptr) first = strtoull(at + 1, nullptr, 10);
     }
-    first_thread.store(first, std::memory_order_relaxed);
+    known.store(first, std::memory_order_relaxed);
   }
-  const auto own = reinterpret_cast<uint64_t>(__builtin_thread_pointer());
-  if (first > rsp && first - rsp <= kLargestStack) return first;
-  return own > rsp && own - rsp <= kLargestStack ? own : 0;
+  return first;
 }
 
 // The same by rules. -1 where one of them is too complex.
