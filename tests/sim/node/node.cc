@@ -238,8 +238,8 @@ bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
       continue;
     found = true;
     const ProcessDevice& use = row.device[dev];
-    *bytes += use.context_bytes.load() + use.allocation_bytes.load() + shared_by(row.serial, dev) -
-              use.host_freed.load();
+    *bytes += use.context_bytes.load() + use.allocation_bytes.load() +
+              shared_by(row.serial, dev, true) - use.host_freed.load();
   }
   for (const StaleRow& row : file_->stale) {
     if (row.pid.load() != pid || row.until_ns.load() <= monotonic_ns()) continue;
@@ -254,6 +254,14 @@ bool Node::kfd_lists(int pid, int dev) const {
     return in_use(row) && row.pid == pid && row.vendor == Vendor::kAmd &&
            (row.excluded_boards >> device(dev).board & 1) != 0;
   });
+}
+
+uint64_t Node::imported(int dev) const {
+  uint64_t sum = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (in_use(row)) sum += row.device[dev].imported.load();
+  }
+  return sum;
 }
 
 uint64_t Node::mapped_by_self(int dev) {
@@ -305,12 +313,13 @@ std::vector<std::string> Node::tenants() {
   return tags;
 }
 
-uint64_t Node::shared_by(uint64_t creator, int dev) const {
+uint64_t Node::shared_by(uint64_t creator, int dev, bool has_it_still) const {
   uint64_t sum = 0;
   if (file_->header.objects.load() == 0) return 0;
   for (const ObjectRow& object : file_->object) {
     if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev && object.creator == creator)
+        object.device == dev && object.creator == creator &&
+        !(has_it_still && object.left.load() != 0))
       sum += object.bytes;
   }
   return sum;

@@ -103,6 +103,8 @@ class Node {
   // What is mapped in the calling process's own address space on the device, which fdinfo of its
   // render node tells: its own memory and what it has imported of others'.
   uint64_t mapped_by_self(int dev);
+  // Of others' memory, by all processes: what is imported twice counts twice.
+  uint64_t imported(int dev) const;
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
   uint64_t tenant_high_water(int dev, std::string_view tag);
@@ -136,7 +138,8 @@ class Node {
   bool any_dead(int tenant, int except_row);
   bool find_dead(const class NodeDescriptor& file, int except_row, Dead* dead);
   bool unheld(const class NodeDescriptor& file, int object, bool take);
-  uint64_t shared_by(uint64_t creator, int dev) const;
+  // With `has_it_still`, without what only others have open.
+  uint64_t shared_by(uint64_t creator, int dev, bool has_it_still = false) const;
   void recount();
   void wait_for_recount();
   int find_tenant(std::string_view tag) const;
