@@ -179,6 +179,32 @@ TEST_F(Amd, TheTenantsProcessesShareOneCap) {
   EXPECT_EQ(field(line_of(third.out, "malloc"), "rc="), 0) << third.err;
 }
 
+// KFD counts for nobody what its exporter has freed and another process has open.
+TEST_F(Amd, AnExportThatIsFreedFirstStaysChargedWhileItIsImported) {
+  auto exporter =
+      start("128MiB", "init malloc 64MiB export 0 malloc 4MiB wait free 0 fill 4MiB wait");
+  const auto exported = exporter->read_until_ready();
+  auto importer = start("128MiB", "init open " + handle_in(exported[2]) + " wait");
+  ASSERT_EQ(field(importer->read_until_ready().back(), "rc="), 0);
+  exporter->go_on();
+  EXPECT_LE(field(exporter->read_until_ready().back(), "count="), 15);
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+  importer->kill(SIGKILL);
+  importer->finish();
+  EXPECT_GE(ledger().held(key(), exporter->pid()), 64 * kMiB);
+  // A refusal looks again when a while has passed since the last one.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (node_->used_by_pid(0, exporter->pid()) < 120 * kMiB &&
+         std::chrono::steady_clock::now() < end) {
+    exporter->go_on_with("fill 4MiB wait");
+    exporter->read_until_ready();
+  }
+  EXPECT_GE(node_->used_by_pid(0, exporter->pid()), 120 * kMiB) << "not given back";
+  expect_books_agree(exporter->pid(), "the importer is gone");
+  exporter->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+}
+
 // The parameter: the importer belongs to another tenant.
 class AmdImport : public Amd, public testing::WithParamInterface<bool> {};
 
