@@ -22,6 +22,14 @@ hipError_t hipGetProcAddress(const char* symbol, void** function, int version, u
   return result;
 }
 
+hipError_t hipGetProcAddress_spt(const char* symbol, void** function, int version, uint64_t flags,
+                                 void* status) {
+  Hook hook("hipGetProcAddress");
+  const hipError_t result = real::hipGetProcAddress_spt(symbol, function, version, flags, status);
+  route(hook, result, function);
+  return result;
+}
+
 hipError_t hipGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags,
                                   void* status) {
   Hook hook("hipGetDriverEntryPoint");
