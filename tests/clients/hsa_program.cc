@@ -178,16 +178,24 @@ void attach() {
   keep("attach", rc, made);
 }
 
-// Puts memory into a descriptor, and opens it here by that, as another process would.
-void descriptor() {
-  const Held& what = that();
+// Puts memory from the first or from a later byte on into a descriptor, and opens it here by that,
+// as another process would.
+void export_from(const char* what_for, const Held& what, size_t first) {
   Held made;
   int file = -1;
   uint64_t offset = 0;
-  const int rc = call("hsa_amd_portable_export_dmabuf_v2", static_cast<const void*>(what.pointer),
-                      what.bytes, &file, &offset, uint64_t{0});
+  const int rc = call("hsa_amd_portable_export_dmabuf_v2",
+                      static_cast<const void*>(static_cast<char*>(what.pointer) + first),
+                      what.bytes - first, &file, &offset, uint64_t{0});
   made.handle = static_cast<uint64_t>(file);
-  keep("descriptor", rc, made);
+  keep(what_for, rc, made);
+}
+void descriptor() {
+  export_from("descriptor", that(), 0);
+}
+void descriptor_from() {
+  const Held& what = that();
+  export_from("descriptorfrom", what, size());
 }
 void map() {
   Held made;
@@ -264,6 +272,11 @@ void wait() {
 const std::map<std::string, void (*)()> kCommands = {
     {"init", start},
     {"alloc", allocate},
+    {"shutdown",
+     [] {
+       print("shutdown", call("hsa_shut_down"));
+       agent = processor = pool = {};
+     }},
     {"free", [] { print("free", call("hsa_amd_memory_pool_free", that().pointer)); }},
     {"queues", queues},
     {"destroy", [] { print("destroy", call("hsa_queue_destroy", that().pointer)); }},
@@ -280,6 +293,7 @@ const std::map<std::string, void (*)()> kCommands = {
     {"attach", attach},
     {"detach", [] { print("detach", call("hsa_amd_ipc_memory_detach", that().pointer)); }},
     {"descriptor", descriptor},
+    {"descriptorfrom", descriptor_from},
     {"map", map},
     {"unmap", [] { print("unmap", call("hsa_amd_interop_unmap_buffer", that().pointer)); }},
     {"code", code},

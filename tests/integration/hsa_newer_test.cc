@@ -168,5 +168,46 @@ TEST_F(HsaNewer, ADescriptorThatIsMappedWithASize) {
   EXPECT_LE(node_->tenant_high_water(0, tenant_), 64 * kMiB);
 }
 
+// A pointer into the middle of memory exports all of it.
+TEST_F(HsaNewer, AnExportByAnInteriorPointerIsChargedWhileItIsImported) {
+  auto program = start("128MiB",
+                       "init alloc 64MiB alloc 4MiB descriptorfrom 0 4194304 map 2 free 0 alloc "
+                       "64MiB wait");
+  const auto lines = program->read_until_ready();
+  ASSERT_EQ(lines.size(), 7u) << program->finish().err;
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(field(lines[i], "rc="), 0) << lines[i];
+  EXPECT_EQ(field(lines[6], "rc="), kOutOfResources);
+  program->finish();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), 128 * kMiB);
+}
+
+// What the runtime is charged for by an estimate, where KFD tells nothing, goes with it.
+TEST_F(HsaNewer, TheRuntimeMayStartAndEndForEverInAPidNamespace) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  std::string commands = "init";
+  for (int i = 0; i < 20; ++i) commands += " shutdown init";
+  std::vector<std::string> args = {"unshare", "--pid", "--fork", TEST_HSA_PROGRAM};
+  for (const std::string& word : words(commands + " alloc 200MiB wait")) args.push_back(word);
+  Program program(args, capped("256MiB"));
+  const auto lines = program.read_until_ready();
+  ASSERT_EQ(lines.size(), 42u) << program.finish().err;
+  EXPECT_EQ(field(lines[40], "rc="), 0) << lines[40];
+  EXPECT_EQ(field(lines[41], "rc="), 0) << lines[41];
+}
+
+// Blocks that descriptors were made of count as used no longer once they are freed.
+TEST_F(HsaNewer, ExportedBlocksThatAreFreedMakeRoomForOthers) {
+  std::string commands = "init";
+  for (int i = 0; i < 24; ++i) commands += " alloc 1536KiB";
+  for (int i = 0; i < 24; ++i) commands += " descriptor " + std::to_string(i);
+  for (int i = 0; i < 24; ++i) commands += " free " + std::to_string(i);
+  for (int i = 0; i < 24; ++i) commands += " alloc 1536KiB";
+  for (int i = 48; i < 72; ++i) commands += " free " + std::to_string(i);
+  auto program = start("128MiB", commands + " wait");
+  program->read_until_ready();
+  const uint64_t held = ledger().held(key(), program->pid());
+  EXPECT_LE(held, node_->used_by_pid(0, program->pid()) + 8 * kMiB) << "in bytes " << held;
+}
+
 }  // namespace
 }  // namespace fracgpu::test
