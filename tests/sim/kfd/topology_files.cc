@@ -1,5 +1,6 @@
 // The topology as KFD prints it: node 0 is the processor, each AMD device of the simulated node is
-// one more. Caches and performance counters are left out, and their counts are zero accordingly.
+// one more. Performance counters and the processor's caches are left out, and their counts are zero
+// accordingly; of a device's caches there is one of each level, without which ROCr does not start.
 #include "sim/kfd/topology_files.h"
 
 #include <algorithm>
@@ -173,6 +174,27 @@ std::string processor_text(size_t links) {
   return text.add("max_engine_clk_ccompute", kCoreMhz);
 }
 
+// Of levels 1 and 2; what KFD makes of more detail is of no matter here.
+constexpr uint32_t kCacheKib[] = {16, 8192};
+constexpr uint32_t kDataCacheOfSimds = 9;
+
+uint32_t first_simd(const DeviceRow& device) {
+  return 0x80000000u + 8 * device.kfd_node;
+}
+
+std::string cache_text(const DeviceRow& device, size_t number) {
+  const std::string text = Text()
+                               .add("processor_id_low", first_simd(device))
+                               .add("level", number + 1)
+                               .add("size", kCacheKib[number])
+                               .add("cache_line_size", 64)
+                               .add("cache_lines_per_tag", 1)
+                               .add("association", 16)
+                               .add("latency", 0)
+                               .add("type", kDataCacheOfSimds);
+  return text + "sibling_map 1\n";
+}
+
 std::string device_text(const DeviceRow& device, size_t links, uint32_t render_minor,
                         uint64_t hive) {
   const Chip& chip = chip_of(device);
@@ -183,11 +205,11 @@ std::string device_text(const DeviceRow& device, size_t links, uint32_t render_m
       .add("cpu_cores_count", 0)
       .add("simd_count", chip.simds_per_cu * device.multiprocessors)
       .add("mem_banks_count", 1)
-      .add("caches_count", 0)
+      .add("caches_count", std::size(kCacheKib))
       .add("io_links_count", links)
       .add("p2p_links_count", 0)
       .add("cpu_core_id_base", 0)
-      .add("simd_id_base", 0x80000000u + 8 * device.kfd_node)
+      .add("simd_id_base", first_simd(device))
       .add("max_waves_per_simd", chip.waves_per_simd)
       .add("lds_size_in_kb", chip.local_memory_kib)
       .add("gds_size_in_kb", 0)
@@ -336,6 +358,11 @@ std::vector<std::pair<std::string, std::string>> kfd_files(const NodeFile& file)
     add_node(device->kfd_node, std::to_string(device->kfd_gpu_id), chip.name,
              device_text(*device, links.size(), minor, chip.linked ? hive : 0),
              memory_text(kPublicHeap, device->total, chip.memory_width, chip.memory_clock), links);
+    for (size_t i = 0; i < std::size(kCacheKib); ++i) {
+      files.emplace_back(kfd + "topology/nodes/" + std::to_string(device->kfd_node) + "/caches/" +
+                             std::to_string(i) + "/properties",
+                         cache_text(*device, i));
+    }
   }
   return files;
 }

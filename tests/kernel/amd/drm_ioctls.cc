@@ -1,0 +1,276 @@
+// The ioctls of a render node, by libdrm's headers.
+#include <amdgpu_drm.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ioctl.h"
+#include "user_memory.h"
+
+namespace kfd {
+namespace {
+
+constexpr uint64_t kHostMemory = 64ull << 30;
+
+bool copy_text(char* to, size_t& room, const char* text) {
+  const size_t length = std::strlen(text);
+  const bool copied =
+      to == nullptr || copy_to_user(reinterpret_cast<uint64_t>(to), text, std::min(room, length));
+  room = length;
+  return copied;
+}
+
+long version(Caller&, drm_version& args) {
+  args.version_major = 3;
+  args.version_minor = 57;
+  args.version_patchlevel = 0;
+  size_t name = args.name_len, date = args.date_len, description = args.desc_len;
+  if (!copy_text(args.name, name, "amdgpu") || !copy_text(args.date, date, "20150101") ||
+      !copy_text(args.desc, description, "AMD GPU"))
+    return -EFAULT;
+  args.name_len = name;
+  args.date_len = date;
+  args.desc_len = description;
+  return 0;
+}
+
+long get_capability(Caller&, drm_get_cap& args) {
+  switch (args.capability) {
+    case DRM_CAP_PRIME:
+      args.value = DRM_PRIME_CAP_IMPORT | DRM_PRIME_CAP_EXPORT;
+      break;
+    case DRM_CAP_SYNCOBJ:
+    case DRM_CAP_SYNCOBJ_TIMELINE:
+      args.value = 1;
+      break;
+    default:
+      args.value = 0;
+  }
+  return 0;
+}
+
+// Buffers by handles of GEM.
+
+Buffer& buffer_of(Caller& caller, uint32_t handle) {
+  return caller.books.buffer[caller.books.handle[handle].buffer];
+}
+
+long gem_close(Caller& caller, drm_gem_close& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, true);
+  if (handle == 0) return -EINVAL;
+  remove_handle(caller.books, handle);
+  return 0;
+}
+
+long handle_to_descriptor(Caller& caller, drm_prime_handle& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, true);
+  if (handle == 0) return -ENOENT;
+  args.fd = export_buffer(caller.books, caller.books.handle[handle].buffer);
+  return std::min(args.fd, 0);
+}
+
+// A buffer has one handle in each process, however often it is imported.
+long descriptor_to_handle(Caller& caller, drm_prime_handle& args) {
+  const Lock lock(&caller.books);
+  const int buffer = buffer_of_descriptor(caller.books, args.fd);
+  if (buffer < 0) return buffer;
+  const int process = caller.process.place();
+  if (process < 0) return process;
+  for (uint32_t i = 1; i < caller.books.handles_end; ++i) {
+    if (handle_of_caller(caller, i, true) != 0 &&
+        caller.books.handle[i].buffer == static_cast<uint32_t>(buffer)) {
+      args.handle = i;
+      return 0;
+    }
+  }
+  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+                                static_cast<uint32_t>(buffer), false, true);
+  if (handle < 0) return handle;
+  args.handle = static_cast<uint32_t>(handle);
+  return 0;
+}
+
+long gem_create(Caller& caller, drm_amdgpu_gem_create& args) {
+  const drm_amdgpu_gem_create_in wanted = args.in;
+  if (wanted.bo_size == 0) return -EINVAL;
+  const Lock lock(&caller.books);
+  const int process = caller.process.place();
+  if (process < 0) return process;
+  const bool vram = (wanted.domains & AMDGPU_GEM_DOMAIN_VRAM) != 0;
+  const int buffer = add_buffer(caller.books, caller.card, wanted.bo_size, 0,
+                                vram ? Domain::kVram : Domain::kHost);
+  if (buffer < 0) return buffer;
+  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+                                static_cast<uint32_t>(buffer), false, true);
+  if (handle < 0) return handle;
+  args.out.handle = static_cast<uint32_t>(handle);
+  return 0;
+}
+
+long gem_mmap(Caller& caller, drm_amdgpu_gem_mmap& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.in.handle, true);
+  if (handle == 0) return -ENOENT;
+  args.out.addr_ptr = buffer_of(caller, handle).offset;
+  return 0;
+}
+
+long gem_metadata(Caller& caller, drm_amdgpu_gem_metadata& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, true);
+  if (handle == 0) return -ENOENT;
+  Buffer& buffer = buffer_of(caller, handle);
+  if (args.op == AMDGPU_GEM_METADATA_OP_SET_METADATA) {
+    if (args.data.data_size_bytes > sizeof buffer.metadata) return -EINVAL;
+    buffer.metadata_size = args.data.data_size_bytes;
+    std::memcpy(buffer.metadata, args.data.data, buffer.metadata_size);
+  } else {
+    args.data.flags = args.data.tiling_info = 0;
+    args.data.data_size_bytes = buffer.metadata_size;
+    std::memcpy(args.data.data, buffer.metadata, buffer.metadata_size);
+  }
+  return 0;
+}
+
+long gem_op(Caller& caller, drm_amdgpu_gem_op& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, true);
+  if (handle == 0) return -ENOENT;
+  if (args.op != AMDGPU_GEM_OP_GET_GEM_CREATE_INFO) return -EINVAL;
+  const Buffer& buffer = buffer_of(caller, handle);
+  drm_amdgpu_gem_create_in info{};
+  info.bo_size = buffer.size;
+  info.alignment = kPage;
+  info.domains = buffer.domain == Domain::kVram ? AMDGPU_GEM_DOMAIN_VRAM : AMDGPU_GEM_DOMAIN_GTT;
+  return copy_to_user(args.value, &info, sizeof info) ? 0 : -EFAULT;
+}
+
+long gem_map(Caller& caller, drm_amdgpu_gem_va& args) {
+  const Lock lock(&caller.books);
+  return args.operation == AMDGPU_VA_OP_CLEAR || handle_of_caller(caller, args.handle, true) != 0
+             ? 0
+             : -ENOENT;
+}
+
+long virtual_memory(Caller&, drm_amdgpu_vm&) {
+  return 0;
+}
+
+long context(Caller&, drm_amdgpu_ctx& args) {
+  std::memset(&args, 0, sizeof args);
+  args.out.alloc.ctx_id = 1;
+  return 0;
+}
+
+// Facts about the card. The chip is an MI200; nothing that is asked of it here changes what
+// anybody allocates.
+
+drm_amdgpu_info_device device_facts(const Card& card) {
+  drm_amdgpu_info_device facts{};
+  facts.device_id = card.device_id;
+  facts.pci_rev = card.pci_revision;
+  facts.chip_rev = 1;
+  facts.external_rev = 0x3d;
+  facts.family = AMDGPU_FAMILY_AI;
+  facts.num_shader_engines = 8;
+  facts.num_shader_arrays_per_engine = 1;
+  facts.gpu_counter_freq = 100'000;
+  facts.max_engine_clock = 1'700'000;
+  facts.max_memory_clock = 1'600'000;
+  facts.cu_active_number = 104;
+  facts.num_rb_pipes = 16;
+  facts.virtual_address_offset = 0x200000;
+  facts.virtual_address_max = 1ull << 47;
+  facts.virtual_address_alignment = kPage;
+  facts.pte_fragment_size = kLargePage;
+  facts.gart_page_size = kPage;
+  facts.vram_type = AMDGPU_VRAM_TYPE_HBM;
+  facts.vram_bit_width = 4096;
+  facts.num_cu_per_sh = 14;
+  facts.wave_front_size = 64;
+  facts.num_tcc_blocks = 32;
+  facts.high_va_offset = 0xffff800000000000;
+  facts.high_va_max = 0xffffffffffe00000;
+  return facts;
+}
+
+drm_amdgpu_memory_info memory_facts(const Card& card) {
+  drm_amdgpu_memory_info facts{};
+  facts.vram = {card.total, card.total, card.resident(), card.total};
+  facts.cpu_accessible_vram = facts.vram;
+  facts.gtt = {kHostMemory, kHostMemory, 0, kHostMemory};
+  return facts;
+}
+
+long info(Caller& caller, drm_amdgpu_info& args) {
+  const Card& card = caller.books.card[caller.card];
+  const auto answer = [&](const auto& value) {
+    return copy_to_user(args.return_pointer, &value,
+                        std::min<size_t>(args.return_size, sizeof value))
+               ? 0l
+               : -EFAULT;
+  };
+  const Lock lock(&caller.books);
+  switch (args.query) {
+    case AMDGPU_INFO_ACCEL_WORKING:
+      return answer(uint32_t{1});
+    case AMDGPU_INFO_DEV_INFO:
+      return answer(device_facts(card));
+    case AMDGPU_INFO_VRAM_GTT:
+      return answer(drm_amdgpu_info_vram_gtt{card.total, card.total, kHostMemory});
+    case AMDGPU_INFO_VRAM_USAGE:
+      return answer(card.resident());
+    case AMDGPU_INFO_MEMORY:
+      return answer(memory_facts(card));
+    case AMDGPU_INFO_FW_VERSION:
+      return answer(drm_amdgpu_info_firmware{});
+    case AMDGPU_INFO_HW_IP_INFO:
+      return answer(drm_amdgpu_info_hw_ip{});
+    case AMDGPU_INFO_READ_MMR_REG:
+      for (uint32_t i = 0; i < args.read_mmr_reg.count && (i + 1) * 4 <= args.return_size; ++i) {
+        const uint32_t value = 0;
+        if (!copy_to_user(args.return_pointer + i * 4, &value, sizeof value)) return -EFAULT;
+      }
+      return 0;
+    default:
+      report_unknown(caller.books, "a query of AMDGPU_INFO", args.query, args.return_size);
+      return -EINVAL;
+  }
+}
+
+constexpr Ioctl kTable[] = {
+    IOCTL(DRM_IOCTL_VERSION, version),
+    IOCTL(DRM_IOCTL_GET_CAP, get_capability),
+    IOCTL(DRM_IOCTL_GEM_CLOSE, gem_close),
+    IOCTL(DRM_IOCTL_PRIME_HANDLE_TO_FD, handle_to_descriptor),
+    IOCTL(DRM_IOCTL_PRIME_FD_TO_HANDLE, descriptor_to_handle),
+    IOCTL(DRM_IOCTL_AMDGPU_GEM_CREATE, gem_create),
+    IOCTL(DRM_IOCTL_AMDGPU_GEM_MMAP, gem_mmap),
+    IOCTL(DRM_IOCTL_AMDGPU_CTX, context),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_BO_LIST),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_CS),
+    IOCTL(DRM_IOCTL_AMDGPU_INFO, info),
+    IOCTL(DRM_IOCTL_AMDGPU_GEM_METADATA, gem_metadata),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_GEM_WAIT_IDLE),
+    IOCTL(DRM_IOCTL_AMDGPU_GEM_VA, gem_map),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_WAIT_CS),
+    IOCTL(DRM_IOCTL_AMDGPU_GEM_OP, gem_op),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_GEM_USERPTR),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_WAIT_FENCES),
+    IOCTL(DRM_IOCTL_AMDGPU_VM, virtual_memory),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_FENCE_TO_HANDLE),
+    NOT_SIMULATED(DRM_IOCTL_AMDGPU_SCHED),
+};
+
+}  // namespace
+
+long drm_ioctl(Caller& caller, unsigned long request, void* arguments) {
+  if (_IOC_TYPE(request) != DRM_IOCTL_BASE) return -ENOTTY;
+  return call_ioctl(kTable, "an ioctl of a render node", caller, request, arguments);
+}
+
+}  // namespace kfd

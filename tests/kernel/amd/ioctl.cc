@@ -1,0 +1,71 @@
+// Finds and calls ioctls; see ioctl.h.
+#include "ioctl.h"
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "user_memory.h"
+
+namespace kfd {
+
+void report_unknown(Books& books, const char* what, unsigned number, size_t bytes) {
+  std::atomic_ref<uint32_t>(books.unknown_ioctls).fetch_add(1);
+  std::fprintf(stderr, "simulated KFD: %s (0x%02x, %zu bytes) is not simulated\n", what, number,
+               bytes);
+}
+
+long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller,
+                unsigned long request, void* arguments) {
+  const unsigned number = _IOC_NR(request);
+  const size_t given = _IOC_SIZE(request);
+  const auto found = std::ranges::find(table, number, &Ioctl::number);
+  if (found == table.end() || found->call == nullptr) {
+    report_unknown(caller.books, found == table.end() ? device : found->name, number, given);
+    return -ENOTTY;
+  }
+  const auto address = reinterpret_cast<uint64_t>(arguments);
+  alignas(16) char small[512];
+  std::vector<char> large;
+  const size_t bytes = std::max(found->bytes, given);
+  char* copy = small;
+  if (bytes > sizeof small) {
+    large.resize(bytes);
+    copy = large.data();
+  }
+  std::memset(copy, 0, bytes);
+  if ((_IOC_DIR(request) & _IOC_WRITE) != 0 && !copy_from_user(copy, address, given))
+    return -EFAULT;
+  long result = 0;
+  {
+    std::unique_lock lock(caller.process.mutex, std::defer_lock);
+    if (!found->waits) lock.lock();
+    result = found->call(caller, copy, given);
+  }
+  if ((_IOC_DIR(request) & _IOC_READ) != 0 && !copy_to_user(address, copy, given)) return -EFAULT;
+  return result;
+}
+
+uint32_t handle_of_caller(const Caller& caller, uint64_t number, bool gem) {
+  const auto at = static_cast<uint32_t>(number);
+  if (at == 0 || at >= caller.books.handles_end || caller.process.number < 0) return 0;
+  const Handle& handle = caller.books.handle[at];
+  return handle.used && handle.gem == gem &&
+                 handle.process == static_cast<uint32_t>(caller.process.number)
+             ? at
+             : 0;
+}
+
+long card_of(const Books& books, uint32_t gpu_id) {
+  for (uint32_t c = 0; c < books.cards; ++c) {
+    if (books.card[c].gpu_id == gpu_id) return c;
+  }
+  return -EINVAL;
+}
+
+}  // namespace kfd

@@ -1,0 +1,436 @@
+// The ioctls of /dev/kfd, by the rules of the kernel's kfd_chardev.c and amdgpu_amdkfd_gpuvm.c.
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "ioctl.h"
+#include "newer_kfd_ioctl.h"
+#include "svm.h"
+#include "user_memory.h"
+
+namespace kfd {
+namespace {
+
+// The version that the newest of the ioctls below came with.
+constexpr uint32_t kMajorVersion = 1, kMinorVersion = 17;
+
+uint64_t handle_number(const Caller& caller, int handle) {
+  const Buffer& buffer = caller.books.buffer[caller.books.handle[handle].buffer];
+  return static_cast<uint64_t>(caller.books.card[buffer.card].gpu_id) << 32 |
+         static_cast<uint32_t>(handle);
+}
+
+// For ioctls that change nothing which anybody asks about here.
+template <typename Arguments>
+long accept(Caller&, Arguments&) {
+  return 0;
+}
+
+// The same, of a card.
+template <typename Arguments>
+long accept_for_card(Caller& caller, Arguments& args) {
+  return std::min(card_of(caller.books, args.gpu_id), 0l);
+}
+
+long get_version(Caller&, kfd_ioctl_get_version_args& args) {
+  args = {kMajorVersion, kMinorVersion};
+  return 0;
+}
+
+long get_clock_counters(Caller&, kfd_ioctl_get_clock_counters_args& args) {
+  const auto nanoseconds = [](clockid_t clock) {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  };
+  args.gpu_clock_counter = gpu_clock();
+  args.cpu_clock_counter = nanoseconds(CLOCK_MONOTONIC_RAW);
+  args.system_clock_counter = nanoseconds(CLOCK_BOOTTIME);
+  args.system_clock_freq = 1'000'000'000;
+  return 0;
+}
+
+kfd_process_device_apertures apertures_of(const Card& card) {
+  kfd_process_device_apertures made{};
+  made.gpu_id = card.gpu_id;
+  made.lds_base = 1ull << 48;
+  made.lds_limit = made.lds_base | UINT32_MAX;
+  made.scratch_base = 2ull << 48;
+  made.scratch_limit = made.scratch_base | UINT32_MAX;
+  made.gpuvm_base = 0x4000;
+  made.gpuvm_limit = (1ull << 47) - 1;
+  return made;
+}
+
+long get_process_apertures(Caller& caller, kfd_ioctl_get_process_apertures_args& args) {
+  args.num_of_nodes = std::min<uint32_t>(caller.books.cards, NUM_OF_SUPPORTED_GPUS);
+  for (uint32_t c = 0; c < args.num_of_nodes; ++c) {
+    args.process_apertures[c] = apertures_of(caller.books.card[c]);
+  }
+  return 0;
+}
+
+long get_process_apertures_new(Caller& caller, kfd_ioctl_get_process_apertures_new_args& args) {
+  // 0 asks for their number alone.
+  if (args.num_of_nodes == 0) {
+    args.num_of_nodes = caller.books.cards;
+    return 0;
+  }
+  args.num_of_nodes = std::min(args.num_of_nodes, caller.books.cards);
+  for (uint32_t c = 0; c < args.num_of_nodes; ++c) {
+    const kfd_process_device_apertures made = apertures_of(caller.books.card[c]);
+    if (!copy_to_user(args.kfd_process_device_apertures_ptr + c * sizeof made, &made,
+                      sizeof made)) {
+      return -EFAULT;
+    }
+  }
+  return 0;
+}
+
+long acquire_vm(Caller& caller, kfd_ioctl_acquire_vm_args& args) {
+  const DeviceFile file = device_file(static_cast<int>(args.drm_fd));
+  const long card = card_of(caller.books, args.gpu_id);
+  return card >= 0 && file.kind == DeviceFile::kRender && file.card == card ? 0 : -EINVAL;
+}
+
+// Memory.
+
+uint64_t doorbell_page(const Caller& caller, uint32_t card) {
+  return (1 + static_cast<uint64_t>(caller.process.number) * kMaxCards + card) * kDoorbellStep;
+}
+
+long alloc_memory(Caller& caller, kfd_ioctl_alloc_memory_of_gpu_args& args) {
+  const long card = card_of(caller.books, args.gpu_id);
+  if (card < 0 || args.size == 0) return -EINVAL;
+  Domain domain = Domain::kNone;
+  switch (args.flags & (KFD_IOC_ALLOC_MEM_FLAGS_VRAM | KFD_IOC_ALLOC_MEM_FLAGS_GTT |
+                        KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL |
+                        KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP)) {
+    case KFD_IOC_ALLOC_MEM_FLAGS_VRAM:
+      domain = Domain::kVram;
+      break;
+    case KFD_IOC_ALLOC_MEM_FLAGS_GTT:
+      domain = Domain::kHost;
+      break;
+    case KFD_IOC_ALLOC_MEM_FLAGS_USERPTR:
+    case KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL:
+    case KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP:
+      break;
+    default:
+      return -EINVAL;
+  }
+  // Such a ring is mapped twice in a row.
+  const bool twice = (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM) != 0;
+  const Lock lock(&caller.books);
+  const int process = caller.process.place();
+  if (process < 0) return process;
+  const int buffer = add_buffer(caller.books, static_cast<uint32_t>(card),
+                                twice ? args.size / 2 : args.size, args.flags, domain);
+  if (buffer < 0) return buffer;
+  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+                                static_cast<uint32_t>(buffer), true, false);
+  if (handle < 0) return handle;
+  args.handle = handle_number(caller, handle);
+  args.mmap_offset = (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) != 0
+                         ? doorbell_page(caller, static_cast<uint32_t>(card))
+                     : (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP) != 0
+                         ? kMmioOffset
+                         : caller.books.buffer[buffer].offset;
+  return 0;
+}
+
+long free_memory(Caller& caller, kfd_ioctl_free_memory_of_gpu_args& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, false);
+  if (handle == 0) return -EINVAL;
+  remove_handle(caller.books, handle);
+  return 0;
+}
+
+template <typename Arguments>  // to map, and to unmap
+long map_memory(Caller& caller, Arguments& args) {
+  constexpr uint32_t kMostDevices = 512;
+  if (args.n_devices == 0 || args.n_devices > kMostDevices || args.n_success > args.n_devices) {
+    return -EINVAL;
+  }
+  std::vector<uint32_t> devices(args.n_devices);
+  if (!copy_from_user(devices.data(), args.device_ids_array_ptr, devices.size() * 4)) {
+    return -EFAULT;
+  }
+  const Lock lock(&caller.books);
+  if (handle_of_caller(caller, args.handle, false) == 0) return -EINVAL;
+  for (const uint32_t gpu_id : devices) {
+    if (card_of(caller.books, gpu_id) < 0) return -EINVAL;
+  }
+  args.n_success = args.n_devices;
+  return 0;
+}
+
+long available_memory(Caller& caller, kfd_ioctl_get_available_memory_args& args) {
+  const long card = card_of(caller.books, args.gpu_id);
+  if (card < 0) return card;
+  const Lock lock(&caller.books);
+  args.available = available(caller.books, static_cast<uint32_t>(card));
+  return 0;
+}
+
+// Memory of several processes.
+
+long export_dmabuf(Caller& caller, kfd_ioctl_export_dmabuf_args& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, false);
+  if (handle == 0) return -EINVAL;
+  const int fd = export_buffer(caller.books, caller.books.handle[handle].buffer);
+  args.dmabuf_fd = static_cast<uint32_t>(fd);
+  return std::min(fd, 0);
+}
+
+long get_dmabuf_info(Caller& caller, kfd_ioctl_get_dmabuf_info_args& args) {
+  const Lock lock(&caller.books);
+  const int found = buffer_of_descriptor(caller.books, static_cast<int>(args.dmabuf_fd));
+  if (found < 0) return found;
+  const Buffer& buffer = caller.books.buffer[found];
+  if (args.metadata_ptr != 0 && !copy_to_user(args.metadata_ptr, buffer.metadata,
+                                              std::min(args.metadata_size, buffer.metadata_size)))
+    return -EFAULT;
+  args.metadata_size = buffer.metadata_size;
+  args.size = buffer.size;
+  args.gpu_id = caller.books.card[buffer.card].gpu_id;
+  args.flags =
+      buffer.domain == Domain::kVram ? KFD_IOC_ALLOC_MEM_FLAGS_VRAM : KFD_IOC_ALLOC_MEM_FLAGS_GTT;
+  return 0;
+}
+
+// An importer holds the memory and is not charged for it.
+long import_buffer(Caller& caller, int buffer, __u64* number) {
+  const int process = caller.process.place();
+  if (process < 0) return process;
+  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+                                static_cast<uint32_t>(buffer), false, false);
+  if (handle < 0) return handle;
+  *number = handle_number(caller, handle);
+  return 0;
+}
+
+long import_dmabuf(Caller& caller, kfd_ioctl_import_dmabuf_args& args) {
+  const Lock lock(&caller.books);
+  const int buffer = buffer_of_descriptor(caller.books, static_cast<int>(args.dmabuf_fd));
+  return buffer < 0 ? buffer : import_buffer(caller, buffer, &args.handle);
+}
+
+constexpr uint32_t kIpcMark = 0x4b464449;
+
+long ipc_export(Caller& caller, kfd_ioctl_ipc_export_handle_args& args) {
+  const Lock lock(&caller.books);
+  const uint32_t handle = handle_of_caller(caller, args.handle, false);
+  if (handle == 0) return -EINVAL;
+  const uint32_t number = caller.books.handle[handle].buffer;
+  Buffer& buffer = caller.books.buffer[number];
+  buffer.shared = true;
+  const uint32_t share[4] = {kIpcMark, number, buffer.serial, buffer.card};
+  std::memcpy(args.share_handle, share, sizeof share);
+  args.flags = buffer.flags;
+  return 0;
+}
+
+long ipc_import(Caller& caller, kfd_ioctl_ipc_import_handle_args& args) {
+  const Lock lock(&caller.books);
+  const uint32_t number = args.share_handle[1];
+  if (args.share_handle[0] != kIpcMark || number >= caller.books.buffers_end) return -EINVAL;
+  const Buffer& buffer = caller.books.buffer[number];
+  if (buffer.serial == 0 || buffer.serial != args.share_handle[2] || !buffer.shared) return -EINVAL;
+  const long rc = import_buffer(caller, static_cast<int>(number), &args.handle);
+  args.mmap_offset = buffer.offset;
+  args.flags = buffer.flags;
+  return rc;
+}
+
+// Queues.
+
+long create_queue(Caller& caller, kfd_ioctl_create_queue_args& args) {
+  const long card = card_of(caller.books, args.gpu_id);
+  if (card < 0 || args.queue_percentage > KFD_MAX_QUEUE_PERCENTAGE ||
+      args.queue_priority > KFD_MAX_QUEUE_PRIORITY || (args.ring_size & (args.ring_size - 1)) != 0)
+    return -EINVAL;
+  if (args.queue_type != KFD_IOC_QUEUE_TYPE_COMPUTE_AQL &&
+      args.queue_type != KFD_IOC_QUEUE_TYPE_SDMA &&
+      args.queue_type != KFD_IOC_QUEUE_TYPE_SDMA_XGMI) {
+    return -EINVAL;
+  }
+  if ((args.ring_size != 0 && !is_readable(args.ring_base_address, args.ring_size)) ||
+      !is_readable(args.read_pointer_address, 8) || !is_readable(args.write_pointer_address, 8))
+    return -EFAULT;
+  {
+    const Lock lock(&caller.books);
+    if (const int process = caller.process.place(); process < 0) return process;
+  }
+  ThisProcess& process = caller.process;
+  auto& doorbells = process.doorbells[static_cast<size_t>(card)];
+  size_t doorbell = 0;
+  while (doorbell < kDoorbells && doorbells[doorbell]) ++doorbell;
+  if (doorbell == kDoorbells) return -ENOMEM;
+  doorbells.set(doorbell);
+  args.queue_id = process.next_queue++;
+  args.doorbell_offset = doorbell_page(caller, static_cast<uint32_t>(card)) + doorbell * 8;
+  process.queue_doorbell[args.queue_id] = {static_cast<uint32_t>(card), doorbell};
+  Queue queue;
+  queue.id = args.queue_id;
+  queue.aql = args.queue_type == KFD_IOC_QUEUE_TYPE_COMPUTE_AQL;
+  queue.ring = args.ring_base_address;
+  queue.ring_bytes = args.ring_size;
+  queue.read_pointer = args.read_pointer_address;
+  queue.write_pointer = args.write_pointer_address;
+  process.queues.add(queue);
+  return 0;
+}
+
+long destroy_queue(Caller& caller, kfd_ioctl_destroy_queue_args& args) {
+  ThisProcess& process = caller.process;
+  const auto found = process.queue_doorbell.find(args.queue_id);
+  if (found == process.queue_doorbell.end()) return -EINVAL;
+  process.queues.remove(args.queue_id);
+  process.doorbells[found->second.first].reset(found->second.second);
+  process.queue_doorbell.erase(found);
+  return 0;
+}
+
+long update_queue(Caller& caller, kfd_ioctl_update_queue_args& args) {
+  if ((args.ring_size & (args.ring_size - 1)) != 0) return -EINVAL;
+  if (args.ring_size != 0 && !is_readable(args.ring_base_address, args.ring_size)) return -EFAULT;
+  return caller.process.queues.update(args.queue_id, args.ring_base_address, args.ring_size)
+             ? 0
+             : -EINVAL;
+}
+
+long get_queue_wave_state(Caller&, kfd_ioctl_get_queue_wave_state_args& args) {
+  args.ctl_stack_used_size = args.save_area_used_size = 0;
+  return 0;
+}
+
+long get_tile_config(Caller& caller, kfd_ioctl_get_tile_config_args& args) {
+  if (card_of(caller.books, args.gpu_id) < 0) return -EINVAL;
+  args.gb_addr_config = 0x2a114042;  // what an MI200 has
+  args.num_tile_configs = args.num_macro_tile_configs = 0;
+  args.num_banks = args.num_ranks = 0;
+  return 0;
+}
+
+// Events.
+
+long create_event(Caller& caller, kfd_ioctl_create_event_args& args) {
+  constexpr uint64_t kEventPage = 2ull << 62;  // there is one; else the runtime tells nobody of it
+  args.event_id = caller.process.events.create(args.auto_reset != 0);
+  if (args.event_id == 0) return -ENOSPC;
+  args.event_trigger_data = args.event_slot_index = args.event_id;
+  args.event_page_offset = kEventPage;
+  return 0;
+}
+
+long destroy_event(Caller& caller, kfd_ioctl_destroy_event_args& args) {
+  return caller.process.events.destroy(args.event_id) ? 0 : -EINVAL;
+}
+
+long set_event(Caller& caller, kfd_ioctl_set_event_args& args) {
+  return caller.process.events.set(args.event_id) ? 0 : -EINVAL;
+}
+
+long reset_event(Caller& caller, kfd_ioctl_reset_event_args& args) {
+  return caller.process.events.reset(args.event_id) ? 0 : -EINVAL;
+}
+
+long wait_events(Caller& caller, kfd_ioctl_wait_events_args& args) {
+  if (args.num_events > KFD_SIGNAL_EVENT_LIMIT) return -EINVAL;
+  std::vector<kfd_event_data> data(args.num_events);
+  if (!copy_from_user(data.data(), args.events_ptr, data.size() * sizeof data[0])) return -EFAULT;
+  std::vector<uint32_t> wanted;
+  for (const kfd_event_data& one : data) wanted.push_back(one.event_id);
+  return caller.process.events.wait(wanted, args.wait_for_all != 0, args.timeout,
+                                    &args.wait_result);
+}
+
+long smi_events(Caller& caller, kfd_ioctl_smi_events_args& args) {
+  if (card_of(caller.books, args.gpuid) < 0) return -EINVAL;
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // nothing ever happens
+  args.anon_fd = static_cast<uint32_t>(fd);
+  return fd < 0 ? -errno : 0;
+}
+
+long set_xnack_mode(Caller& caller, kfd_ioctl_set_xnack_mode_args& args) {
+  if (args.xnack_enabled >= 0) caller.process.xnack = args.xnack_enabled != 0;
+  args.xnack_enabled = caller.process.xnack;
+  return 0;
+}
+
+long runtime_enable(Caller&, kfd_ioctl_runtime_enable_args& args) {
+  args.capabilities_mask = 0;
+  return 0;
+}
+
+// As if it did not exist.
+long refuse_debugger(Caller&, kfd_ioctl_dbg_trap_args&) {
+  return -ENOTTY;
+}
+
+constexpr Ioctl kWaitEvents = [] {
+  Ioctl wait = IOCTL(AMDKFD_IOC_WAIT_EVENTS, wait_events);
+  wait.waits = true;
+  return wait;
+}();
+
+constexpr Ioctl kTable[] = {
+    IOCTL(AMDKFD_IOC_GET_VERSION, get_version),
+    IOCTL(AMDKFD_IOC_CREATE_QUEUE, create_queue),
+    IOCTL(AMDKFD_IOC_DESTROY_QUEUE, destroy_queue),
+    IOCTL(AMDKFD_IOC_SET_MEMORY_POLICY, accept_for_card<kfd_ioctl_set_memory_policy_args>),
+    IOCTL(AMDKFD_IOC_GET_CLOCK_COUNTERS, get_clock_counters),
+    IOCTL(AMDKFD_IOC_GET_PROCESS_APERTURES, get_process_apertures),
+    IOCTL(AMDKFD_IOC_UPDATE_QUEUE, update_queue),
+    IOCTL(AMDKFD_IOC_CREATE_EVENT, create_event),
+    IOCTL(AMDKFD_IOC_DESTROY_EVENT, destroy_event),
+    IOCTL(AMDKFD_IOC_SET_EVENT, set_event),
+    IOCTL(AMDKFD_IOC_RESET_EVENT, reset_event),
+    kWaitEvents,
+    NOT_SIMULATED(AMDKFD_IOC_DBG_REGISTER_DEPRECATED),
+    NOT_SIMULATED(AMDKFD_IOC_DBG_UNREGISTER_DEPRECATED),
+    NOT_SIMULATED(AMDKFD_IOC_DBG_ADDRESS_WATCH_DEPRECATED),
+    NOT_SIMULATED(AMDKFD_IOC_DBG_WAVE_CONTROL_DEPRECATED),
+    IOCTL(AMDKFD_IOC_SET_SCRATCH_BACKING_VA,
+          accept_for_card<kfd_ioctl_set_scratch_backing_va_args>),
+    IOCTL(AMDKFD_IOC_GET_TILE_CONFIG, get_tile_config),
+    IOCTL(AMDKFD_IOC_SET_TRAP_HANDLER, accept_for_card<kfd_ioctl_set_trap_handler_args>),
+    IOCTL(AMDKFD_IOC_GET_PROCESS_APERTURES_NEW, get_process_apertures_new),
+    IOCTL(AMDKFD_IOC_ACQUIRE_VM, acquire_vm),
+    IOCTL(AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, alloc_memory),
+    IOCTL(AMDKFD_IOC_FREE_MEMORY_OF_GPU, free_memory),
+    IOCTL(AMDKFD_IOC_MAP_MEMORY_TO_GPU, map_memory<kfd_ioctl_map_memory_to_gpu_args>),
+    IOCTL(AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU, map_memory<kfd_ioctl_unmap_memory_from_gpu_args>),
+    IOCTL(AMDKFD_IOC_SET_CU_MASK, accept<kfd_ioctl_set_cu_mask_args>),
+    IOCTL(AMDKFD_IOC_GET_QUEUE_WAVE_STATE, get_queue_wave_state),
+    IOCTL(AMDKFD_IOC_GET_DMABUF_INFO, get_dmabuf_info),
+    IOCTL(AMDKFD_IOC_IMPORT_DMABUF, import_dmabuf),
+    IOCTL(AMDKFD_IOC_ALLOC_QUEUE_GWS, accept<kfd_ioctl_alloc_queue_gws_args>),
+    IOCTL(AMDKFD_IOC_SMI_EVENTS, smi_events),
+    IOCTL(AMDKFD_IOC_SVM, svm),
+    IOCTL(AMDKFD_IOC_SET_XNACK_MODE, set_xnack_mode),
+    NOT_SIMULATED(AMDKFD_IOC_CRIU_OP),
+    IOCTL(AMDKFD_IOC_AVAILABLE_MEMORY, available_memory),
+    IOCTL(AMDKFD_IOC_EXPORT_DMABUF, export_dmabuf),
+    IOCTL(AMDKFD_IOC_RUNTIME_ENABLE, runtime_enable),
+    IOCTL(AMDKFD_IOC_IPC_IMPORT_HANDLE, ipc_import),
+    IOCTL(AMDKFD_IOC_IPC_EXPORT_HANDLE, ipc_export),
+    IOCTL(AMDKFD_IOC_DBG_TRAP_OF_AMD, refuse_debugger),
+};
+
+}  // namespace
+
+long kfd_ioctl(Caller& caller, unsigned long request, void* arguments) {
+  if (_IOC_TYPE(request) != AMDKFD_IOCTL_BASE) return -ENOTTY;
+  return call_ioctl(kTable, "an ioctl of /dev/kfd", caller, request, arguments);
+}
+
+}  // namespace kfd

@@ -1,0 +1,76 @@
+// Finds the calling process's state; see this_process.h.
+#include "this_process.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace kfd {
+namespace {
+
+// Never destroyed: the runtime still unmaps when the program ends.
+std::atomic<ThisProcess*> current{nullptr};
+
+void before_fork() {
+  current.load()->mutex.lock();
+}
+void after_fork_in_parent() {
+  current.load()->mutex.unlock();
+}
+void after_fork_in_child() {
+  current.store(new ThisProcess(current.load()->books));
+}
+
+}  // namespace
+
+ThisProcess* ThisProcess::get() {
+  if (ThisProcess* const found = current.load(std::memory_order_acquire); found != nullptr) {
+    return found;
+  }
+  static std::mutex mutex;
+  const std::lock_guard guard(mutex);
+  if (current.load() == nullptr) {
+    Books* const books = open_books();
+    if (books == nullptr) return nullptr;
+    current.store(new ThisProcess(books));
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  }
+  return current.load();
+}
+
+int ThisProcess::place() {
+  if (number >= 0) return number;
+  // Before its exec, or another process whose number this was.
+  if (const int old = find_process(*books, getpid()); old >= 0) {
+    remove_process(*books, static_cast<uint32_t>(old));
+  }
+  number = add_process(*books, getpid());
+  if (number >= 0) {
+    Process* const mine = &books->process[number];
+    events.report_to(&mine->waits_for_event);
+    queues.report_to(mine->blocked_queue, sizeof mine->blocked_queue);
+  }
+  return number;
+}
+
+DeviceFile device_file_of_size(uint64_t size) {
+  if (size == kKfdFileSize) return {DeviceFile::kKfd, 0};
+  if (size >= kRenderFileSize && size < kRenderFileSize + kMaxCards * kPage) {
+    return {DeviceFile::kRender, static_cast<uint32_t>((size - kRenderFileSize) / kPage)};
+  }
+  return {};
+}
+
+DeviceFile device_file(int fd) {
+  struct stat about {};
+  if (syscall(SYS_newfstatat, fd, "", &about, AT_EMPTY_PATH) != 0 || !S_ISREG(about.st_mode)) {
+    return {};
+  }
+  return device_file_of_size(static_cast<uint64_t>(about.st_size));
+}
+
+}  // namespace kfd
