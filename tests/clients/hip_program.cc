@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "code_image.h"
 #include "hip_api.h"
 #include "token.h"
 
@@ -251,6 +252,14 @@ std::map<std::string, Command> allocations() {
     const int rc = call("hipStreamCreate", &stream);
     keep(s, "stream", 0, rc, stream, [stream] { return call("hipStreamDestroy", stream); });
   };
+  // Code with so many bytes of memory.
+  all["module"] = [](Session& s) {
+    const size_t bytes = s.size();
+    const std::string image = client::amd_code_object(bytes);
+    void* module = nullptr;
+    const int rc = call("hipModuleLoadData", &module, static_cast<const void*>(image.data()));
+    keep(s, "module", bytes, rc, module, [module] { return call("hipModuleUnload", module); });
+  };
   // Ends with the part freed that lies where the first pool's block was.
   all["swapblocks"] = [](Session& s) {
     static Swap swap;
@@ -310,6 +319,19 @@ std::map<std::string, Command> others() {
       s.held.push_back({p, [p] { return call("hipFree", p); }});
     }
     std::printf("fill %zu rc=%d count=%d\n", bytes, rc, count);
+  };
+  // Allocates in one way ("async 1MiB") again and again, until that is refused.
+  all["fillwith"] = [](Session& s) {
+    const std::string way = s.word(), size = s.word();
+    const Command allocate = allocations().at(way);
+    const size_t before = s.held.size();
+    size_t count = 0;
+    do {
+      ++count;
+      s.args.insert(s.args.begin() + static_cast<std::ptrdiff_t>(s.at), size);
+      allocate(s);
+    } while (s.held.size() == before + count);
+    std::printf("fillwith %s %s count=%zu\n", way.c_str(), size.c_str(), count - 1);
   };
   all["fillthreads"] = [](Session& s) {
     std::vector<std::thread> threads(s.size());

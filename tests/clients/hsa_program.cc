@@ -248,6 +248,82 @@ void prefetch(const char* what, const Held& memory, Handle to) {
                       static_cast<const Handle*>(nullptr), Handle{});
   print(what, rc);
 }
+// Each agent's name and kind, as rocminfo lists them, and the size of its first pool.
+void list_agents() {
+  const auto visit = +[](Handle candidate, void*) {
+    char name[64] = "";
+    int type = -1;
+    uint32_t units = 0;
+    call("hsa_agent_get_info", candidate, 0, static_cast<void*>(name));
+    call("hsa_agent_get_info", candidate, 17, static_cast<void*>(&type));
+    call("hsa_agent_get_info", candidate, 0xa002, static_cast<void*>(&units));
+    static size_t bytes;
+    bytes = 0;
+    const auto take = +[](Handle of_agent, void*) {
+      if (bytes == 0) {
+        call("hsa_amd_memory_pool_get_info", of_agent, 2, static_cast<void*>(&bytes));
+      }
+      return 0;
+    };
+    call("hsa_amd_agent_iterate_memory_pools", candidate, take, static_cast<void*>(nullptr));
+    std::printf("agent %s type=%d units=%u pool=%zu\n", name, type, units, bytes);
+    return 0;
+  };
+  print("agents", call("hsa_iterate_agents", visit, static_cast<void*>(nullptr)));
+}
+
+void make_queue() {
+  Held made;
+  void* const none = nullptr;
+  const int rc =
+      call("hsa_queue_create", agent, 1024u, 0u, none, none, UINT32_MAX, UINT32_MAX, &made.pointer);
+  keep("queue", rc, made);
+}
+
+// A kernel of which each lane has so many bytes for itself, in the queue that is held under a
+// number. Nothing is run where kernels are not; the packet processor asks for the memory all the
+// same.
+void dispatch() {
+  struct Queue {
+    uint32_t type, features;
+    char* packets;
+    Handle doorbell;
+    uint32_t size;
+  };
+  struct Packet {
+    uint16_t header, dimensions = 1, group[3] = {256, 1, 1}, reserved = 0;
+    uint32_t grid[3] = {1u << 20, 1, 1}, private_bytes = 0, group_bytes = 0;
+    uint64_t kernel = 0, arguments = 0, more = 0;
+    Handle completion{};
+  } packet;
+  static_assert(sizeof(Packet) == 64);
+  auto* const queue = static_cast<Queue*>(that().pointer);
+  packet.private_bytes = static_cast<uint32_t>(size());
+  call("hsa_signal_create", int64_t{1}, 0u, static_cast<void*>(nullptr), &packet.completion);
+  using Add = uint64_t (*)(const void*, uint64_t);
+  const uint64_t place =
+      reinterpret_cast<Add>(client::hip::function("hsa_queue_add_write_index_screlease"))(queue, 1);
+  auto* const slot = queue->packets + place % queue->size * sizeof packet;
+  std::memcpy(slot + 4, &packet.group, sizeof packet - 4);
+  constexpr uint32_t kKernelDispatch = 2, kOneDimension = 1u << 16;
+  __atomic_store_n(reinterpret_cast<uint32_t*>(slot), kKernelDispatch | kOneDimension,
+                   __ATOMIC_RELEASE);
+  call("hsa_signal_store_screlease", queue->doorbell, static_cast<int64_t>(place));
+  using Wait = int64_t (*)(Handle, int, int64_t, uint64_t, int);
+  constexpr int kEqual = 0, kBlocked = 0;
+  constexpr uint64_t kTenSeconds = 1'000'000'000;  // of a device's clock of 100 MHz, or 1 s
+  const int64_t left = reinterpret_cast<Wait>(client::hip::function("hsa_signal_wait_scacquire"))(
+      packet.completion, kEqual, 0, kTenSeconds, kBlocked);
+  call("hsa_signal_destroy", packet.completion);
+  print("dispatch", left == 0 ? 0 : -1);
+}
+
+// The runtime writes so many words itself.
+void fill_memory() {
+  const Held& what = that();
+  print("fillmemory", call("hsa_amd_memory_fill", what.pointer, 7u, what.bytes / 4));
+}
+
 void prefetch_new() {
   Held made;
   made.bytes = size();
@@ -280,6 +356,10 @@ const std::map<std::string, void (*)()> kCommands = {
     {"free", [] { print("free", call("hsa_amd_memory_pool_free", that().pointer)); }},
     {"queues", queues},
     {"destroy", [] { print("destroy", call("hsa_queue_destroy", that().pointer)); }},
+    {"agents", list_agents},
+    {"queue", make_queue},
+    {"dispatch", dispatch},
+    {"fillmemory", fill_memory},
     {"counted", counted},
     {"uncount", [] { print("uncount", call("hsa_amd_counted_queue_release", that().pointer)); }},
     {"copying", copying},

@@ -218,6 +218,8 @@ long info(Caller& caller, drm_amdgpu_info& args) {
   switch (args.query) {
     case AMDGPU_INFO_ACCEL_WORKING:
       return answer(uint32_t{1});
+    case AMDGPU_INFO_HW_IP_COUNT:
+      return answer(uint32_t{1});
     case AMDGPU_INFO_DEV_INFO:
       return answer(device_facts(card));
     case AMDGPU_INFO_VRAM_GTT:

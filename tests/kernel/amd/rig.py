@@ -1,0 +1,237 @@
+"""Programs on AMD's own runtimes over the simulated kernel driver.
+
+    with Machine(mib=1024) as machine:
+        program = machine.start(STACKS["6.4.3"], "hip_program", "init malloc 10MiB wait", cap="512MiB")
+        program.until_ready()
+        machine.counts()["cards"][0]["peak"]
+
+As a command it runs a program by hand (run.sh says how). Every wait has an end, and says then what it waited for and what
+each process on the machine waits for.
+"""
+import glob
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
+from machine import BUILD, LIBRARY, Skipped, main, part  # pylint: disable=unused-import,wrong-import-position
+
+MIB = 1 << 20
+GIB = 1 << 30
+SECONDS = 30  # more than any step takes on a loaded machine
+COMMAND = f"{BUILD}/tests/kernel/amd/simulated_kfd"
+INTERPOSED = f"{BUILD}/tests/kernel/amd/libsimulatedkfd.so"
+
+
+class Hang(Exception):
+    """Something did not end within its time."""
+
+
+class Stack:
+    """One release of AMD's user-space drivers: the system's, or a part that tests/fetch.sh fetches."""
+
+    def __init__(self, release):
+        self.release = release
+        self.at_least_six = int(release.split(".")[0]) >= 6
+
+    def command(self, program):
+        """What starts a program on it, and the environment that it needs."""
+        if not self.at_least_six:
+            if not glob.glob("/usr/lib/*-linux-gnu/libamdhip64.so.5"):
+                raise Skipped("libamdhip64-5 is not installed (containers/packages.sh tests)")
+            return [program], {}
+        where = part(f"hip-{self.release}")
+        libraries = [found for pattern in ("/usr/lib/*-linux-gnu", "/lib/*-linux-gnu") for found in glob.glob(where + pattern)]
+        loader = glob.glob(f"{where}/lib64/ld-linux-*.so.*")[0]
+        hip = glob.glob(f"{libraries[0]}/libamdhip64.so.?")[0]
+        return [loader, "--library-path", ":".join(libraries), program], {"HIP_LIBRARY": hip}
+
+
+STACKS = {release: Stack(release) for release in ("5.2.3", "6.4.3")}
+
+
+class Program:
+    """A client that runs. Its lines are kept; `field` finds numbers in them."""
+
+    def __init__(self, machine, process, words):
+        self.machine = machine
+        self.process = process
+        self.words = words
+        self.pid = process.pid  # the command becomes the program
+        self._unread = b""
+
+    def _wait_for(self, ready, what, seconds=SECONDS):
+        end = time.monotonic() + seconds
+        while not ready(max(end - time.monotonic(), 0)):
+            if time.monotonic() >= end:
+                waits = self.machine.waits()
+                self.kill()
+                raise Hang(f"not within {seconds} s: {what} of {self.words!r}; {waits}")
+
+    def _line(self):
+        pipe = self.process.stdout
+        line = []
+
+        def read(seconds):
+            at = self._unread.find(b"\n")
+            if at < 0 and select.select([pipe], [], [], seconds)[0]:
+                some = os.read(pipe.fileno(), 1 << 16)
+                self._unread += some or b"\0\n"  # the end
+                at = self._unread.find(b"\n")
+            if at >= 0:
+                line.append(self._unread[:at].decode())
+                self._unread = self._unread[at + 1:]
+            return bool(line)
+
+        self._wait_for(read, "a line")
+        return None if line[0].endswith("\0") else line[0]
+
+    def until_ready(self):
+        """What it prints until it waits."""
+        lines = []
+        while (line := self._line()) != "ready":
+            if line is None:
+                raise AssertionError(f"{self.words!r} ended with {self.finish().status}: {lines}")
+            lines.append(line)
+        return lines
+
+    def go_on(self, words=""):
+        self.process.stdin.write(words.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def finish(self):
+        """Its end, with all that it printed since."""
+        if not self.process.stdin.closed:
+            try:
+                self.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        lines = []
+        while (line := self._line()) is not None:
+            lines.append(line)
+        self._wait_for(lambda seconds: _ended(self.process, seconds), "the end")
+        return Outcome(self.process.returncode, lines, self.machine.errors(self))
+
+    def kill(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(SECONDS)
+
+
+def _ended(process, seconds):
+    try:
+        process.wait(seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+
+
+class Outcome:
+    def __init__(self, status, lines, errors):
+        self.status, self.lines, self.errors = status, lines, errors
+
+    def of(self, what):
+        """The lines that begin so."""
+        return [line for line in self.lines if line.startswith(what + " ")]
+
+    def __repr__(self):
+        return f"status {self.status}, {self.lines[-20:]}, {self.errors!r}"
+
+
+def field(line, name):
+    """4 of "malloc rc=0 count=4"."""
+    return int(line.split(f"{name}=")[1].split()[0], 0)
+
+
+class Machine:
+    """A simulated machine with AMD's kernel driver, until the block ends."""
+
+    def __init__(self, mib, cards=1):
+        profile = "mi210" if cards == 1 else f"{cards}xmi210"
+        self._errors = {}
+        self._programs = []
+        self._kernel = subprocess.Popen([COMMAND, "start", profile, str(mib)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told = select.select([self._kernel.stdout], [], [], SECONDS)[0]
+        line = self._kernel.stdout.readline() if told else ""
+        if not line.startswith("ready "):
+            self._kernel.kill()
+            raise Skipped(f"no simulated machine: {self._kernel.communicate()[1].strip() or 'it does not start'}")
+        self.name = line.split()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for program in self._programs:
+            if program.process.poll() is None:
+                program.kill()
+            for pipe in (program.process.stdin, program.process.stdout):
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+            self._errors[program].close()
+        self._kernel.stdin.close()  # its end
+        self._kernel.stdout.close()
+        self._kernel.stderr.close()
+        self._kernel.wait(SECONDS)
+
+    def _ask(self, what):
+        return subprocess.run([COMMAND, what, self.name], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+
+    def counts(self):
+        """KFD's own count: of cards their use and peak, of each process its memory."""
+        return json.loads(self._ask("show"))
+
+    def peak(self, card=0):
+        return self.counts()["cards"][card]["peak"]
+
+    def used(self, card=0):
+        return self.counts()["cards"][card]["used"]
+
+    def reset(self):
+        self._ask("reset")
+
+    def waits(self):
+        try:
+            processes = self.counts()["processes"]
+        except (subprocess.SubprocessError, ValueError) as reason:
+            return f"the machine does not answer: {reason}"
+        return "; ".join(f"process {p['pid']} waited last for event {p['waits_for_event']}"
+                         + (f", {p['blocked_queue']}" if p["blocked_queue"] else "") for p in processes)
+
+    def errors(self, program):
+        file = self._errors[program]
+        file.seek(0)
+        return file.read()
+
+    def start(self, stack, program, words, cap=None, tenant="judged", extra=None, library=LIBRARY):
+        """Starts one of tests/clients, or any program by its path."""
+        path = program if "/" in program else f"{BUILD}/tests/clients/{program}"
+        command, environment = stack.command(path)
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"} | environment | (extra or {})
+        preloaded = [INTERPOSED]
+        if cap is not None:
+            preloaded.insert(0, library)
+            environment |= {"FRACGPU_MEMORY_LIMIT": cap, "FRACGPU_TENANT": tenant}
+        # Of the program alone, and not of what starts it.
+        command = [COMMAND, "run", self.name, shutil.which("env"), f"LD_PRELOAD={':'.join(preloaded)}", *command]
+        errors = open(os.memfd_create("errors"), "w+", encoding="utf-8", errors="replace")
+        process = subprocess.Popen([*command, *(words.split() if isinstance(words, str) else words)], env=environment,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+        started = Program(self, process, words)
+        self._programs.append(started)
+        self._errors[started] = errors
+        return started
+
+    def run(self, *arguments, **options):
+        return self.start(*arguments, **options).finish()
