@@ -77,7 +77,8 @@ struct Session {
 int keep(Session& session, const char* what, size_t bytes, int rc, void* pointer,
          std::function<int()> free) {
   std::printf("%s %zu rc=%d ptr=%p\n", what, bytes, rc, pointer);
-  if (rc == 0) session.held.push_back({pointer, std::move(free)});
+  // HIP 5.2 says success of an asynchronous allocation that failed.
+  if (rc == 0 && pointer != nullptr) session.held.push_back({pointer, std::move(free)});
   return rc;
 }
 

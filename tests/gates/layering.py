@@ -60,6 +60,10 @@ FORBIDDEN = [
     ("tests/sim", "hooks", "the simulated node shares no code with what it judges"),
     ("tests/sim", "tools", "the simulated node shares no code with what it judges"),
     ("tests/sim", "include", "the simulated node shares no code with what it judges"),
+    ("tests/kernel", "shim", "a simulated kernel shares no code with what it judges"),
+    ("tests/kernel", "hooks", "a simulated kernel shares no code with what it judges"),
+    ("tests/kernel", "tools", "a simulated kernel shares no code with what it judges"),
+    ("tests/kernel", "include", "a simulated kernel shares no code with what it judges"),
     ("bench", "tests", "a benchmark must build without the tests"),
 ]
 

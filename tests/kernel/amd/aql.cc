@@ -139,6 +139,7 @@ Step step_aql(Queue& queue, Events& events, Why& why) {
   const auto header = shared_with_program<uint16_t>(address);
   const unsigned type = header.load() & 0xff;
   if (type == HSA_PACKET_TYPE_INVALID) return Step::kEmpty;  // reserved, and not written yet
+  queue.traced = type;
   const Packet& packet = *reinterpret_cast<const Packet*>(address);
   amd_queue_t& amd =
       *reinterpret_cast<amd_queue_t*>(queue.read_pointer - offsetof(amd_queue_t, read_dispatch_id));

@@ -61,8 +61,18 @@ void note_peak(Card& card) {
 
 bool has_room(const Books& books, uint32_t card, uint64_t size) {
   const Card& c = books.card[card];
-  const uint64_t kept = reserved_for_page_tables(books);
-  return c.resident() + size >= size && c.resident() + size + kept <= c.total;
+  const uint64_t taken = c.resident() + reserved_for_page_tables(books);
+  return taken <= c.total && size <= c.total - taken;
+}
+
+bool has_host_room(const Books& books, uint64_t size) {
+  return size <= kHostLimit - books.host_used;
+}
+
+bool has_room(const Books& books, uint32_t card, uint64_t size, Domain domain) {
+  return domain == Domain::kVram   ? has_room(books, card, size)
+         : domain == Domain::kHost ? has_host_room(books, size)
+                                   : true;
 }
 
 std::string dmabuf_name(uint32_t buffer, uint32_t serial) {
@@ -100,6 +110,7 @@ void free_buffer(Books& books, uint32_t buffer) {
     card.used_aligned -= round_up(b.size, kLargePage);
     show_card(card);
   }
+  if (b.domain == Domain::kHost) books.host_used -= b.size;
   b.serial = 0;
   b.next_free = books.first_free_buffer;
   books.first_free_buffer = buffer + 1;
@@ -127,6 +138,7 @@ void count_again(Books& books) {
     }
   }
   books.first_free_buffer = books.first_free_handle = 0;
+  books.host_used = 0;
   for (uint32_t i = 0; i < books.buffers_end; ++i) {
     Buffer& b = books.buffer[i];
     b.handles = 0;
@@ -136,6 +148,8 @@ void count_again(Books& books) {
     } else if (b.domain == Domain::kVram) {
       books.card[b.card].used += b.size;
       books.card[b.card].used_aligned += round_up(b.size, kLargePage);
+    } else if (b.domain == Domain::kHost) {
+      books.host_used += b.size;
     }
   }
   for (uint32_t i = 1; i < books.handles_end; ++i) {
@@ -280,9 +294,18 @@ int add_buffer(Books& books, uint32_t card, uint64_t size, uint32_t flags, Domai
   Card& c = books.card[card];
   if (size > UINT64_MAX - kLargePage) return -ENOMEM;
   size = round_up(size, kPage);
-  if (domain == Domain::kVram && !has_room(books, card, size)) {
+  if (!has_room(books, card, size, domain)) {
     reap(books);
-    if (!has_room(books, card, size)) return -ENOMEM;
+    if (!has_room(books, card, size, domain)) return -ENOMEM;
+  }
+  const uint64_t offset = c.next_offset;
+  if (domain != Domain::kNone) {
+    if (size > kOffsetLimit - offset - kLargePage) {
+      std::fprintf(stderr, "simulated KFD: the render node has had more than %llu bytes\n",
+                   static_cast<unsigned long long>(kOffsetLimit));
+      return -ENOMEM;
+    }
+    c.next_offset += round_up(size, kLargePage);
   }
   uint32_t at = books.first_free_buffer;
   if (at != 0) {
@@ -299,16 +322,14 @@ int add_buffer(Books& books, uint32_t card, uint64_t size, uint32_t flags, Domai
   b.flags = flags;
   b.domain = domain;
   b.card = static_cast<uint8_t>(card);
-  if (domain != Domain::kNone) {
-    b.offset = c.next_offset;
-    c.next_offset += round_up(size, kLargePage);
-  }
+  b.offset = offset;
   b.serial = ++books.last_serial;
   if (domain == Domain::kVram) {
     c.used += size;
     c.used_aligned += round_up(size, kLargePage);
     note_peak(c);
   }
+  if (domain == Domain::kHost) books.host_used += size;
   return static_cast<int>(at);
 }
 

@@ -22,6 +22,11 @@ inline constexpr uint32_t kMaxProcesses = 256;
 inline constexpr uint32_t kMaxBuffers = 1u << 16;
 inline constexpr uint32_t kMaxHandles = 1u << 17;
 
+// What KFD lets processes pin of the host's memory, and the most that all buffers ever made may
+// take of a render node's file (this_process.h).
+inline constexpr uint64_t kHostLimit = 64ull << 30;
+inline constexpr uint64_t kOffsetLimit = 1ull << 50;
+
 inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kLargePage = 2u << 20;
 
@@ -84,6 +89,7 @@ struct Books {
   uint32_t cards;
   uint32_t unknown_ioctls;
   uint32_t last_serial;
+  uint64_t host_used;
   uint32_t orphans;  // buffers that only descriptors hold
   // Both tables are used up to here, and have free places in front of it.
   uint32_t buffers_end, first_free_buffer;

@@ -12,8 +12,6 @@
 namespace kfd {
 namespace {
 
-constexpr uint64_t kHostMemory = 64ull << 30;
-
 bool copy_text(char* to, size_t& room, const char* text) {
   const size_t length = std::strlen(text);
   const bool copied =
@@ -202,7 +200,7 @@ drm_amdgpu_memory_info memory_facts(const Card& card) {
   drm_amdgpu_memory_info facts{};
   facts.vram = {card.total, card.total, card.resident(), card.total};
   facts.cpu_accessible_vram = facts.vram;
-  facts.gtt = {kHostMemory, kHostMemory, 0, kHostMemory};
+  facts.gtt = {kHostLimit, kHostLimit, 0, kHostLimit};
   return facts;
 }
 
@@ -223,7 +221,7 @@ long info(Caller& caller, drm_amdgpu_info& args) {
     case AMDGPU_INFO_DEV_INFO:
       return answer(device_facts(card));
     case AMDGPU_INFO_VRAM_GTT:
-      return answer(drm_amdgpu_info_vram_gtt{card.total, card.total, kHostMemory});
+      return answer(drm_amdgpu_info_vram_gtt{card.total, card.total, kHostLimit});
     case AMDGPU_INFO_VRAM_USAGE:
       return answer(card.resident());
     case AMDGPU_INFO_MEMORY:

@@ -47,6 +47,7 @@ long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller
     if (!found->waits) lock.lock();
     result = found->call(caller, copy, given);
   }
+  if (traces()) std::fprintf(stderr, "simulated KFD: %s: %ld\n", found->name, result);
   if ((_IOC_DIR(request) & _IOC_READ) != 0 && !copy_to_user(address, copy, given)) return -EFAULT;
   return result;
 }

@@ -257,10 +257,15 @@ long create_queue(Caller& caller, kfd_ioctl_create_queue_args& args) {
   if (card < 0 || args.queue_percentage > KFD_MAX_QUEUE_PERCENTAGE ||
       args.queue_priority > KFD_MAX_QUEUE_PRIORITY || (args.ring_size & (args.ring_size - 1)) != 0)
     return -EINVAL;
-  if (args.queue_type != KFD_IOC_QUEUE_TYPE_COMPUTE_AQL &&
-      args.queue_type != KFD_IOC_QUEUE_TYPE_SDMA &&
-      args.queue_type != KFD_IOC_QUEUE_TYPE_SDMA_XGMI) {
-    return -EINVAL;
+  switch (args.queue_type) {
+    case KFD_IOC_QUEUE_TYPE_COMPUTE_AQL:
+    case KFD_IOC_QUEUE_TYPE_SDMA:
+    case KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
+    case KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID:
+      break;
+    default:
+      report_unknown(caller.books, "a queue of type", args.queue_type, sizeof args);
+      return -EINVAL;
   }
   if ((args.ring_size != 0 && !is_readable(args.ring_base_address, args.ring_size)) ||
       !is_readable(args.read_pointer_address, 8) || !is_readable(args.write_pointer_address, 8))

@@ -22,6 +22,10 @@ struct kfd_ioctl_runtime_enable_args {
 #define AMDKFD_IOC_RUNTIME_ENABLE AMDKFD_IOWR(0x25, struct kfd_ioctl_runtime_enable_args)
 #endif
 
+#ifndef KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+#define KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID 0x4
+#endif
+
 struct kfd_ioctl_ipc_export_handle_args {
   __u64 handle;
   __u32 share_handle[4];

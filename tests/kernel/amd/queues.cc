@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 #include "user_memory.h"
@@ -18,6 +19,11 @@ uint64_t gpu_clock() {
   clock_gettime(CLOCK_BOOTTIME, &now);
   return (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec)) /
          10;
+}
+
+bool traces() {
+  static const bool answer = std::getenv("SIMULATED_KFD_TRACE") != nullptr;
+  return answer;
 }
 
 void Queues::report_to(char* where, size_t bytes) {
@@ -70,6 +76,10 @@ Step Queues::step(Queue& queue) {
   if (queue.stopped || queue.ring_bytes == 0) return Step::kEmpty;
   Why why;
   const Step done = queue.aql ? step_aql(queue, *events_, why) : step_sdma(queue, *events_, why);
+  if (traces() && done == Step::kDone) {
+    std::fprintf(stderr, "simulated KFD: queue %u: %s packet %#x is done\n", queue.id,
+                 queue.aql ? "HSA" : "copy", queue.traced);
+  }
   if (done == Step::kBroken) {
     std::fprintf(stderr, "simulated KFD: queue %u stops: %s\n", queue.id, why.text);
     queue.stopped = true;

@@ -17,6 +17,7 @@ struct Queue {
   uint64_t read_pointer = 0, write_pointer = 0;  // where they are
   bool wants_scratch = false;  // the runtime was asked for memory of the next kernel's threads
   bool gives_scratch_back = false;
+  uint32_t traced = 0;   // the beginning of the packet that is being done
   bool stopped = false;  // by a packet that no device would take
 };
 
@@ -55,5 +56,6 @@ class Queues {
 };
 
 uint64_t gpu_clock();  // 100 MHz
+bool traces();         // SIMULATED_KFD_TRACE: each ioctl and each packet is printed
 
 }  // namespace kfd

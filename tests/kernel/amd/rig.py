@@ -5,7 +5,7 @@
         program.until_ready()
         machine.counts()["cards"][0]["peak"]
 
-As a command it runs a program by hand (run.sh says how). Every wait has an end, and says then what it waited for and what
+run.py runs a program by hand. Every wait has an end, and says then what it waited for and what
 each process on the machine waits for.
 """
 import glob
@@ -74,7 +74,8 @@ class Program:
                 self.kill()
                 raise Hang(f"not within {seconds} s: {what} of {self.words!r}; {waits}")
 
-    def _line(self):
+    def line(self, seconds=SECONDS):
+        """The next that it prints; None at the end."""
         pipe = self.process.stdout
         line = []
 
@@ -89,13 +90,13 @@ class Program:
                 self._unread = self._unread[at + 1:]
             return bool(line)
 
-        self._wait_for(read, "a line")
+        self._wait_for(read, "a line", seconds)
         return None if line[0].endswith("\0") else line[0]
 
     def until_ready(self):
         """What it prints until it waits."""
         lines = []
-        while (line := self._line()) != "ready":
+        while (line := self.line()) != "ready":
             if line is None:
                 raise AssertionError(f"{self.words!r} ended with {self.finish().status}: {lines}")
             lines.append(line)
@@ -113,7 +114,7 @@ class Program:
             except BrokenPipeError:
                 pass
         lines = []
-        while (line := self._line()) is not None:
+        while (line := self.line()) is not None:
             lines.append(line)
         self._wait_for(lambda seconds: _ended(self.process, seconds), "the end")
         return Outcome(self.process.returncode, lines, self.machine.errors(self))

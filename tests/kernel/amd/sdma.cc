@@ -111,6 +111,7 @@ Step step_sdma(Queue& queue, Events& events, Why& why) {
   if (!is_readable(queue.ring, queue.ring_bytes)) return broken(why, "no ring at", queue.ring);
   const Packet packet(queue, read);
   const uint32_t header = packet.word(0), sub = header >> 8 & 0xff;
+  queue.traced = header;
   const uint64_t target = packet.address(1);
   uint32_t words = 0;
   switch (header & 0xff) {

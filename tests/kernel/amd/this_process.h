@@ -51,7 +51,7 @@ inline constexpr uint64_t kMmioOffset = 1ull << 46;    // in /dev/kfd
 inline constexpr uint64_t kDoorbellStep = 1ull << 32;  // libhsakmt takes the place in a page from
                                                        // the low half
 inline constexpr uint64_t kKfdFileSize = kMmioOffset + (1u << 20);
-inline constexpr uint64_t kRenderFileSize = 1ull << 50;  // and a page for each number of a card
+inline constexpr uint64_t kRenderFileSize = kOffsetLimit;  // and a page for each number of a card
 DeviceFile device_file_of_size(uint64_t size);
 DeviceFile device_file(int fd);
 
