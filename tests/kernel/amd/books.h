@@ -108,14 +108,20 @@ Books* open_books(bool create = false);
 class Lock {
  public:
   // Ends the process, with a line, when the lock cannot be had for kLockSeconds.
-  explicit Lock(Books* books);
+  explicit Lock(Books* books) : Lock(books, kLockSeconds) {}
+  // Has it or not, at once.
+  static Lock if_free(Books* books) { return Lock(books, 0); }
   ~Lock();
+  explicit operator bool() const { return held_; }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
  private:
-  static constexpr int kLockSeconds = 20;
+  Lock(Books* books, int seconds);
+
+  static constexpr int kLockSeconds = 10;
   Books* books_;
+  bool held_ = false;
 };
 
 // Processes. A number, or -errno.

@@ -97,10 +97,10 @@ def nothing_is_left(machine):
 
 @test()
 def test_agents_are_listed():
-    with Machine(CARD) as machine:
+    with Machine(CARD, cards=2) as machine:
         outcome = hsa(machine, "agents").finish()
         agents = outcome.of("agent")
-        same("kinds", [field(line, "type") for line in agents], [0, 1])
+        same("kinds", [field(line, "type") for line in agents], [0, 1, 1])
         assert all("gfx90a" in line and field(line, "units") == 104 and field(line, "pool") == CARD * MIB
                    for line in agents[1:]), outcome
         same("ioctls that are not simulated", machine.counts()["unknown_ioctls"], 0)
@@ -244,6 +244,21 @@ def test_what_hangs_is_ended_and_named():
             assert f"process {program.pid} waited last for event" in str(told), told
         else:
             raise AssertionError("it did not end")
+        nothing_is_left(machine)
+
+
+@test("5.2.3")
+def test_a_half_dead_kernel_ends_its_programs():
+    with Machine(CARD) as machine:
+        program = hip(machine, "malloc 1MiB wait malloc 64MiB")
+        program.until_ready()
+        holder = machine.hold()
+        program.go_on()
+        outcome = program.finish()
+        same("status", outcome.status, -signal.SIGABRT)
+        assert f"process {holder.pid} has the books' lock for 10 s" in outcome.errors, outcome
+        holder.kill()
+        holder.wait(30)
         nothing_is_left(machine)
 
 
@@ -467,6 +482,53 @@ def test_an_application_sees_a_card_of_the_caps_size():
         outcome = hip(machine, "total 0 malloc 100MiB meminfo hsainfo 0", cap=f"{CAP}MiB").finish()
         same("sizes", [field(outcome.of("total")[0], "bytes"), field(outcome.of("meminfo")[0], "total"),
                        field(outcome.of("hsainfo")[0], "size")], [LARGE] * 3)
+
+
+# Random calls of a family, of two processes with two threads each, at a cap that is too small for them but for their queues.
+# While all stand still the ledger is what KFD counts, or more by what it keeps for queues.
+def random_calls(families, seed):
+    refused = 0
+    with Machine(CARD) as machine:
+        programs = [machine.start(STACK, "random_hip", f"{seed + i} 2 2 400 96 {families}", cap="1GiB") for i in range(2)]
+        lines = [program.line() for program in programs]
+        assert all(line is not None and line.startswith("up ") for line in lines), [p.finish() for p in programs]
+        for _ in range(3):
+            for program in programs:
+                program.go_on()
+            lines = [program.line() for program in programs]
+            assert all(line is not None and line.endswith("bad=") for line in lines), (lines, [p.finish() for p in programs])
+            at_most(f"peak of {families}, seed {seed}", machine.peak(), GIB)
+            refused = sum(field(line, "refused") for line in lines)
+        for program in programs:
+            same("status", program.finish().status, 0)
+        nothing_is_left(machine)
+    return refused
+
+
+for each in ("linear", "pools linear", "arrays linear", *(("hsa linear", "vmem linear") if STACK.at_least_six else ())):
+    def randomly_called(families=each):
+        assert sum(random_calls(families, seed) for seed in (1, 11)) > 0, "the cap was never reached"
+    randomly_called.__name__ = "test_random_calls_of_" + each.replace(" ", "_")
+    test()(randomly_called)
+
+
+@test()
+def test_kills_at_a_full_cap():
+    randomly = random.Random(40)
+    with Machine(CARD) as machine:
+        living = []
+        for _ in range(24):
+            living.append(hip(machine, " ".join(["malloc 5MiB malloc 40MiB free 0 freeall"] * 3000), cap=f"{CAP}MiB"))
+            if len(living) > 3:
+                victim = living.pop(randomly.randrange(len(living)))
+                for _ in range(randomly.randrange(1, 60)):
+                    victim.line()
+                victim.kill()
+        for program in living:
+            program.kill()
+        at_most("peak", machine.peak(), LARGE)
+        nothing_is_left(machine)
+        assert field(hip(machine, "fill 1MiB", cap=f"{CAP}MiB").finish().of("fill")[0], "count") >= CAP - 8
 
 
 def as_expected(function):

@@ -23,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint32_t kFirstRenderMinor = 128;
+
 bool failed(std::string* why, const std::string& what) {
   *why = what + ": " + std::strerror(errno);
   return false;
@@ -129,13 +131,17 @@ void write_pci_device(const Card& card, const sim::DeviceRow& row) {
   fs::create_directories("/sys/bus/pci/devices");
   link_to("/sys/bus/pci", device / "subsystem");
   link_to(device, std::string("/sys/bus/pci/devices/") + card.pci);
-  const std::string minor = std::to_string(card.render_minor), name = "renderD" + minor;
-  write_file(device / "drm" / name / "dev", "226:" + minor + "\n");
-  write_file(device / "drm" / name / "uevent",
-             "MAJOR=226\nMINOR=" + minor + "\nDEVNAME=dri/" + name + "\nDEVTYPE=drm_minor\n");
-  link_to(device, device / "drm" / name / "device");
-  link_to(device / "drm" / name, "/sys/class/drm/" + name);
-  link_to(device / "drm" / name, "/sys/dev/char/226:" + minor);
+  // libdrm tells cards apart by the name of the primary node.
+  for (const auto& [name, minor] :
+       {std::pair{"renderD", card.render_minor}, {"card", card.render_minor - kFirstRenderMinor}}) {
+    const std::string node = name + std::to_string(minor), number = std::to_string(minor);
+    write_file(device / "drm" / node / "dev", "226:" + number + "\n");
+    write_file(device / "drm" / node / "uevent",
+               "MAJOR=226\nMINOR=" + number + "\nDEVNAME=dri/" + node + "\nDEVTYPE=drm_minor\n");
+    link_to(device, device / "drm" / node / "device");
+    link_to(device / "drm" / node, "/sys/class/drm/" + node);
+    link_to(device / "drm" / node, "/sys/dev/char/226:" + number);
+  }
 }
 
 Card card_of(const sim::NodeFile& node, int number) {

@@ -158,7 +158,7 @@ class Machine:
     def __init__(self, mib, cards=1):
         profile = "mi210" if cards == 1 else f"{cards}xmi210"
         self._errors = {}
-        self._programs = []
+        self._programs, self._helpers = [], []
         self._kernel = subprocess.Popen([COMMAND, "start", profile, str(mib)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         told = select.select([self._kernel.stdout], [], [], SECONDS)[0]
@@ -181,6 +181,11 @@ class Machine:
                 except BrokenPipeError:
                     pass
             self._errors[program].close()
+        for helper in self._helpers:
+            helper.kill()
+            helper.wait(SECONDS)
+            helper.stdin.close()
+            helper.stdout.close()
         self._kernel.stdin.close()  # its end
         self._kernel.stdout.close()
         self._kernel.stderr.close()
@@ -201,6 +206,13 @@ class Machine:
 
     def reset(self):
         self._ask("reset")
+
+    def hold(self):
+        """A process that keeps KFD from everybody else until it is killed."""
+        holder = subprocess.Popen([COMMAND, "hold", self.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._helpers.append(holder)
+        assert select.select([holder.stdout], [], [], SECONDS)[0] and holder.stdout.readline() == b"held\n"
+        return holder
 
     def waits(self):
         try:

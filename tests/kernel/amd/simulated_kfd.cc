@@ -4,6 +4,8 @@
 //                                       Prints "ready PID"; PID is its name.
 //   simulated_kfd run PID COMMAND …     becomes COMMAND on that machine
 //   simulated_kfd show PID              what KFD counts, as JSON
+//   simulated_kfd hold PID              keeps the books from everybody until its input ends, as a
+//                                       process that is stopped in an ioctl; prints "held"
 //   simulated_kfd reset PID             peaks begin again at what is held
 // Exit status: 77 where no machine may be made, 2 for wrong usage, 1 for other failures.
 #include <poll.h>
@@ -36,8 +38,7 @@ void keep(kfd::Books* books) {
   for (;;) {
     const int ready = poll(&input, 1, kReapMilliseconds);
     if (ready > 0 && read(STDIN_FILENO, ignored, sizeof ignored) <= 0) break;
-    const kfd::Lock lock(books);
-    kfd::reap(*books);
+    if (const auto lock = kfd::Lock::if_free(books)) kfd::reap(*books);
   }
   for (const kfd::Process& process : books->process) {
     if (process.pid != 0 && kfd::start_time_of(process.pid) == process.start_time) {
@@ -98,6 +99,14 @@ void reset(kfd::Books& books) {
   for (uint32_t c = 0; c < books.cards; ++c) books.card[c].peak = books.card[c].resident();
 }
 
+void hold() {
+  std::puts("held");
+  std::fflush(stdout);
+  char ignored[64];
+  while (read(STDIN_FILENO, ignored, sizeof ignored) > 0) {
+  }
+}
+
 int run(char** command) {
   execvp(command[0], command);
   return fail(std::string(command[0]) + ": " + std::strerror(errno), 127);
@@ -108,9 +117,11 @@ int run(char** command) {
 int main(int count, char** words) {
   const std::string what = count >= 3 ? words[1] : "";
   if (what == "start") return start(words[2], count > 3 ? words[3] : nullptr);
-  if (what != "run" && what != "show" && what != "reset") {
+  if (what != "run" && what != "show" && what != "hold" && what != "reset") {
     return fail(
-        "usage: simulated_kfd start PROFILE [MIB] | run PID COMMAND… | show PID | reset PID", 2);
+        "usage: simulated_kfd start PROFILE [MIB] | run PID COMMAND… | show PID | hold PID | reset "
+        "PID",
+        2);
   }
   std::string why;
   if (!kfd::join_namespace(std::atoi(words[2]), &why)) return fail(why);
@@ -120,6 +131,7 @@ int main(int count, char** words) {
   const kfd::Lock lock(books);
   kfd::reap(*books);
   if (what == "show") show(*books);
+  if (what == "hold") hold();
   if (what == "reset") reset(*books);
   return 0;
 }
