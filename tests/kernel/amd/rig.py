@@ -43,8 +43,8 @@ class Stack:
     def command(self, program):
         """What starts a program on it, and the environment that it needs."""
         if not self.at_least_six:
-            if not glob.glob("/usr/lib/*-linux-gnu/libamdhip64.so.5"):
-                raise Skipped("libamdhip64-5 is not installed (containers/packages.sh tests)")
+            if not glob.glob("/usr/lib/*-linux-gnu/libamdhip64.so.5.2.*"):
+                raise Skipped("libamdhip64-5 of release 5.2 is not installed (containers/packages.sh tests, on Debian 12)")
             return [program], {}
         where = part(f"hip-{self.release}")
         libraries = [found for pattern in ("/usr/lib/*-linux-gnu", "/lib/*-linux-gnu") for found in glob.glob(where + pattern)]
