@@ -322,6 +322,19 @@ def test_fill_with_managed_memory():
         at_most("peak", machine.peak(), LARGE)
 
 
+# A prefetch is not refused. What it moves is charged, and is not given to others.
+@test()
+def test_prefetched_memory_is_charged():
+    with Machine(CARD) as machine:
+        program = hsa(machine, "prefetch 200MiB prefetch 200MiB wait alloc 1MiB alloc 90MiB alloc 30MiB wait", cap=f"{CAP}MiB")
+        program.until_ready()
+        machine.wait_for_use(400 * MIB)
+        program.go_on()
+        same("results", results(program.until_ready()), [0, 0, 4104])
+        same("the ledger", ledger(machine), machine.used())
+        at_most("peak", machine.peak(), LARGE)
+
+
 @test()
 def test_fill_after_an_import():
     with Machine(CARD) as machine:

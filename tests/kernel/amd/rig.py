@@ -20,7 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
-from machine import BUILD, LIBRARY, Skipped, main, part  # pylint: disable=unused-import,wrong-import-position
+from machine import BUILD, LIBRARY, Skipped, main, part, wait_until  # pylint: disable=unused-import,wrong-import-position
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -203,6 +203,10 @@ class Machine:
 
     def used(self, card=0):
         return self.counts()["cards"][card]["used"]
+
+    def wait_for_use(self, bytes_, card=0):
+        """Until so much is used: for what a runtime does in a thread of its own."""
+        wait_until(lambda: self.used(card) >= bytes_, f"{bytes_} bytes used by card {card}", SECONDS)
 
     def reset(self):
         self._ask("reset")
