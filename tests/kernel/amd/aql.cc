@@ -1,5 +1,5 @@
-// HSA's packets (Architected Queuing Language), by the public headers of HSA. A kernel is completed
-// without being run, after the memory for its threads was asked for as the hardware asks for it.
+// HSA packets (Architected Queuing Language), by HSA's public headers. A kernel is completed
+// without being run, once the runtime has provided the scratch that it needs.
 #include <hsa/amd_hsa_queue.h>
 #include <hsa/amd_hsa_signal.h>
 #include <hsa/hsa.h>
@@ -14,15 +14,15 @@
 namespace kfd {
 namespace {
 
-// What the packet processor stores to a queue's inactive signal: bits of its public firmware
-// interface, which ROCr's queue handler reads.
+// What the packet processor stores to a queue's inactive signal. ROCr's queue handler
+// (amd_aql_queue.cpp) reads these bits.
 constexpr int64_t kNeedsScratch = 1, kGivesScratchBack = 512;
 
 union Packet {
   uint16_t header;
   hsa_kernel_dispatch_packet_t dispatch;
   hsa_agent_dispatch_packet_t agent_dispatch;
-  hsa_barrier_and_packet_t barrier;  // and its like with "or"
+  hsa_barrier_and_packet_t barrier;  // barrier-or has the same layout
   hsa_amd_barrier_value_packet_t barrier_value;
 };
 static_assert(sizeof(Packet) == 64);
@@ -54,7 +54,7 @@ void complete(Events& events, uint64_t signal, uint64_t begun) {
   amd_signal_t* const s = signal_at(signal);
   s->start_ts = begun;
   s->end_ts = gpu_clock();
-  // The program may destroy the signal as soon as it sees the value.
+  // The program may destroy the signal once it sees the value.
   const uint64_t mailbox = s->event_mailbox_ptr;
   const uint32_t event = s->event_id;
   shared_with_program<int64_t>(signal + offsetof(amd_signal_t, value)).fetch_sub(1);
@@ -79,7 +79,7 @@ Step broken(Why& why, const char* what, uint64_t address) {
   return Step::kBroken;
 }
 
-// The memory that the kernel's threads need: the runtime must provide it first.
+// Asks the runtime for scratch if the kernel needs more than the queue has.
 Step provide_scratch(Queue& queue, amd_queue_t& amd, const hsa_kernel_dispatch_packet_t& packet,
                      Events& events, Why& why) {
   const uint64_t inactive = amd.queue_inactive_signal.handle;
@@ -98,7 +98,7 @@ Step provide_scratch(Queue& queue, amd_queue_t& amd, const hsa_kernel_dispatch_p
   return Step::kDone;
 }
 
-// Up to five signals, all or any of which must be 0.
+// Waits until all or any of up to five signals are 0.
 Step check_barrier(const hsa_barrier_and_packet_t& packet, bool all_needed, Why& why) {
   uint64_t waits_for = 0;
   bool any_zero = false, none = true;
@@ -138,7 +138,7 @@ Step step_aql(Queue& queue, Events& events, Why& why) {
   if (!is_readable(address, sizeof(Packet))) return broken(why, "no packet", address);
   const auto header = shared_with_program<uint16_t>(address);
   const unsigned type = header.load() & 0xff;
-  if (type == HSA_PACKET_TYPE_INVALID) return Step::kEmpty;  // reserved, and not written yet
+  if (type == HSA_PACKET_TYPE_INVALID) return Step::kEmpty;  // reserved but not written yet
   queue.traced = type;
   const Packet& packet = *reinterpret_cast<const Packet*>(address);
   amd_queue_t& amd =
@@ -161,7 +161,7 @@ Step step_aql(Queue& queue, Events& events, Why& why) {
       ready = check_barrier(packet.barrier, type == HSA_PACKET_TYPE_BARRIER_AND, why);
       break;
     case HSA_PACKET_TYPE_VENDOR_SPECIFIC:
-      // The others are commands for caches.
+      // Other formats only control caches.
       if (packet.barrier_value.header.AmdFormat == HSA_AMD_PACKET_TYPE_BARRIER_VALUE) {
         ready = check_barrier_value(packet.barrier_value, why);
       }

@@ -1,4 +1,4 @@
-// The ioctls of a render node, by libdrm's headers.
+// Render node ioctls, by libdrm's headers.
 #include <amdgpu_drm.h>
 #include <sys/ioctl.h>
 
@@ -49,43 +49,43 @@ long get_capability(Caller&, drm_get_cap& args) {
   return 0;
 }
 
-// Buffers by handles of GEM.
+// GEM buffers.
 
 Buffer& buffer_of(Caller& caller, uint32_t handle) {
-  return caller.books.buffer[caller.books.handle[handle].buffer];
+  return caller.accounting.buffer[caller.accounting.handle[handle].buffer];
 }
 
 long gem_close(Caller& caller, drm_gem_close& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -EINVAL;
-  remove_handle(caller.books, handle);
+  remove_handle(caller.accounting, handle);
   return 0;
 }
 
 long handle_to_descriptor(Caller& caller, drm_prime_handle& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -ENOENT;
-  args.fd = export_buffer(caller.books, caller.books.handle[handle].buffer);
+  args.fd = export_buffer(caller.accounting, caller.accounting.handle[handle].buffer);
   return std::min(args.fd, 0);
 }
 
-// A buffer has one handle in each process, however often it is imported.
+// Importing a buffer twice returns the same handle.
 long descriptor_to_handle(Caller& caller, drm_prime_handle& args) {
-  const Lock lock(&caller.books);
-  const int buffer = buffer_of_descriptor(caller.books, args.fd);
+  const Lock lock(&caller.accounting);
+  const int buffer = buffer_of_descriptor(caller.accounting, args.fd);
   if (buffer < 0) return buffer;
   const int process = caller.process.place();
   if (process < 0) return process;
-  for (uint32_t i = 1; i < caller.books.handles_end; ++i) {
+  for (uint32_t i = 1; i < caller.accounting.handles_end; ++i) {
     if (handle_of_caller(caller, i, true) != 0 &&
-        caller.books.handle[i].buffer == static_cast<uint32_t>(buffer)) {
+        caller.accounting.handle[i].buffer == static_cast<uint32_t>(buffer)) {
       args.handle = i;
       return 0;
     }
   }
-  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+  const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), false, true);
   if (handle < 0) return handle;
   args.handle = static_cast<uint32_t>(handle);
@@ -95,14 +95,14 @@ long descriptor_to_handle(Caller& caller, drm_prime_handle& args) {
 long gem_create(Caller& caller, drm_amdgpu_gem_create& args) {
   const drm_amdgpu_gem_create_in wanted = args.in;
   if (wanted.bo_size == 0) return -EINVAL;
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const int process = caller.process.place();
   if (process < 0) return process;
   const bool vram = (wanted.domains & AMDGPU_GEM_DOMAIN_VRAM) != 0;
-  const int buffer = add_buffer(caller.books, caller.card, wanted.bo_size, 0,
+  const int buffer = add_buffer(caller.accounting, caller.card, wanted.bo_size, 0,
                                 vram ? Domain::kVram : Domain::kHost);
   if (buffer < 0) return buffer;
-  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+  const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), false, true);
   if (handle < 0) return handle;
   args.out.handle = static_cast<uint32_t>(handle);
@@ -110,7 +110,7 @@ long gem_create(Caller& caller, drm_amdgpu_gem_create& args) {
 }
 
 long gem_mmap(Caller& caller, drm_amdgpu_gem_mmap& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.in.handle, true);
   if (handle == 0) return -ENOENT;
   args.out.addr_ptr = buffer_of(caller, handle).offset;
@@ -118,7 +118,7 @@ long gem_mmap(Caller& caller, drm_amdgpu_gem_mmap& args) {
 }
 
 long gem_metadata(Caller& caller, drm_amdgpu_gem_metadata& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -ENOENT;
   Buffer& buffer = buffer_of(caller, handle);
@@ -135,7 +135,7 @@ long gem_metadata(Caller& caller, drm_amdgpu_gem_metadata& args) {
 }
 
 long gem_op(Caller& caller, drm_amdgpu_gem_op& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -ENOENT;
   if (args.op != AMDGPU_GEM_OP_GET_GEM_CREATE_INFO) return -EINVAL;
@@ -148,7 +148,7 @@ long gem_op(Caller& caller, drm_amdgpu_gem_op& args) {
 }
 
 long gem_map(Caller& caller, drm_amdgpu_gem_va& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   return args.operation == AMDGPU_VA_OP_CLEAR || handle_of_caller(caller, args.handle, true) != 0
              ? 0
              : -ENOENT;
@@ -164,8 +164,7 @@ long context(Caller&, drm_amdgpu_ctx& args) {
   return 0;
 }
 
-// Facts about the card. The chip is an MI200; nothing that is asked of it here changes what
-// anybody allocates.
+// Properties of the card, an MI200. None of them affects how much memory anything takes.
 
 drm_amdgpu_info_device device_facts(const Card& card) {
   drm_amdgpu_info_device facts{};
@@ -205,14 +204,14 @@ drm_amdgpu_memory_info memory_facts(const Card& card) {
 }
 
 long info(Caller& caller, drm_amdgpu_info& args) {
-  const Card& card = caller.books.card[caller.card];
+  const Card& card = caller.accounting.card[caller.card];
   const auto answer = [&](const auto& value) {
     return copy_to_user(args.return_pointer, &value,
                         std::min<size_t>(args.return_size, sizeof value))
                ? 0l
                : -EFAULT;
   };
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   switch (args.query) {
     case AMDGPU_INFO_ACCEL_WORKING:
       return answer(uint32_t{1});
@@ -237,7 +236,7 @@ long info(Caller& caller, drm_amdgpu_info& args) {
       }
       return 0;
     default:
-      report_unknown(caller.books, "a query of AMDGPU_INFO", args.query, args.return_size);
+      report_unknown(caller.accounting, "a query of AMDGPU_INFO", args.query, args.return_size);
       return -EINVAL;
   }
 }

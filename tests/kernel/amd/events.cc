@@ -1,4 +1,4 @@
-// Waits and wakes; see events.h. The rules are those of the kernel's kfd_events.c.
+// Implements events.h by the rules of the kernel's kfd_events.c.
 #include "events.h"
 
 #include <linux/kfd_ioctl.h>

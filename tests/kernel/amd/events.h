@@ -1,4 +1,4 @@
-// KFD's events: what threads of a process wait for, and what a completed packet sets.
+// KFD's events: threads wait for them, and completed packets set them.
 #pragma once
 
 #include <condition_variable>
@@ -13,10 +13,10 @@ namespace kfd {
 
 class Events {
  public:
-  // Where the number of the event that is waited for is shown.
+  // Where to publish the number of the event that was waited for last.
   void report_to(uint32_t* where) { waits_for_ = where; }
 
-  // The number, or 0 when there are too many.
+  // The event's number, or 0 if there are too many.
   uint32_t create(bool auto_reset);
   bool destroy(uint32_t event);
   bool set(uint32_t event);
@@ -27,7 +27,7 @@ class Events {
  private:
   struct Event {
     bool auto_reset = false, on = false;
-    std::vector<bool*> waiters;  // each one's mark: an event wakes all who wait for it
+    std::vector<bool*> waiters;  // one flag per waiter: setting an event wakes all of them
   };
 
   std::mutex mutex_;

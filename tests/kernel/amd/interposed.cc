@@ -1,6 +1,6 @@
-// libsimulatedkfd.so, which is preloaded behind everything else: the system calls on device files
-// of a simulated machine. Opening and mapping them needs no help, as they are files on the
-// machine's /dev, in which buffers lie at the places that ioctls name.
+// libsimulatedkfd.so, preloaded after everything else: the system calls on a simulated machine's
+// device files. open and mmap need no interposition: the files are real files on the machine's
+// /dev, and ioctls return the offsets of buffers in them.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned kDrmMajor = 226, kKfdMajor = 511;
 
-// A device file is a regular one here, and looks like a device.
+// Makes a device file, a regular file here, look like a device.
 int as_device(int result, struct stat* about) {
   if (result != 0 || !S_ISREG(about->st_mode)) return result;
   const kfd::DeviceFile file = kfd::device_file_of_size(static_cast<uint64_t>(about->st_size));
@@ -31,7 +31,7 @@ int as_device(int result, struct stat* about) {
   about->st_size = 0;
   about->st_rdev = file.kind == kfd::DeviceFile::kKfd
                        ? makedev(kKfdMajor, 0)
-                       : makedev(kDrmMajor, process->books->card[file.card].render_minor);
+                       : makedev(kDrmMajor, process->accounting->card[file.card].render_minor);
   return result;
 }
 
@@ -42,7 +42,7 @@ int stat_at(int fd, const char* path, struct stat* about, int flags) {
 long device_ioctl(const kfd::DeviceFile& file, unsigned long request, void* arguments) {
   kfd::ThisProcess* const process = kfd::ThisProcess::get();
   if (process == nullptr) return -ENODEV;
-  kfd::Caller caller{*process, *process->books, file.card};
+  kfd::Caller caller{*process, *process->accounting, file.card};
   return file.kind == kfd::DeviceFile::kKfd ? kfd::kfd_ioctl(caller, request, arguments)
                                             : kfd::drm_ioctl(caller, request, arguments);
 }
@@ -70,7 +70,7 @@ INTERPOSED int fstat(int fd, struct stat* about) {
 INTERPOSED int stat(const char* path, struct stat* about) {
   return stat_at(AT_FDCWD, path, about, 0);
 }
-// The same for programs of other C libraries.
+// Other names, for programs linked with another C library.
 INTERPOSED int fstat64(int fd, struct stat64* about) {
   return fstat(fd, reinterpret_cast<struct stat*>(about));
 }

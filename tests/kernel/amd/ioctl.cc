@@ -1,4 +1,4 @@
-// Finds and calls ioctls; see ioctl.h.
+// Dispatches ioctls; see ioctl.h.
 #include "ioctl.h"
 
 #include <sys/ioctl.h>
@@ -14,8 +14,8 @@
 
 namespace kfd {
 
-void report_unknown(Books& books, const char* what, unsigned number, size_t bytes) {
-  std::atomic_ref<uint32_t>(books.unknown_ioctls).fetch_add(1);
+void report_unknown(Accounting& accounting, const char* what, unsigned number, size_t bytes) {
+  std::atomic_ref<uint32_t>(accounting.unknown_ioctls).fetch_add(1);
   std::fprintf(stderr, "simulated KFD: %s (0x%02x, %zu bytes) is not simulated\n", what, number,
                bytes);
 }
@@ -26,7 +26,7 @@ long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller
   const size_t given = _IOC_SIZE(request);
   const auto found = std::ranges::find(table, number, &Ioctl::number);
   if (found == table.end() || found->call == nullptr) {
-    report_unknown(caller.books, found == table.end() ? device : found->name, number, given);
+    report_unknown(caller.accounting, found == table.end() ? device : found->name, number, given);
     return -ENOTTY;
   }
   const auto address = reinterpret_cast<uint64_t>(arguments);
@@ -54,17 +54,17 @@ long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller
 
 uint32_t handle_of_caller(const Caller& caller, uint64_t number, bool gem) {
   const auto at = static_cast<uint32_t>(number);
-  if (at == 0 || at >= caller.books.handles_end || caller.process.number < 0) return 0;
-  const Handle& handle = caller.books.handle[at];
+  if (at == 0 || at >= caller.accounting.handles_end || caller.process.number < 0) return 0;
+  const Handle& handle = caller.accounting.handle[at];
   return handle.used && handle.gem == gem &&
                  handle.process == static_cast<uint32_t>(caller.process.number)
              ? at
              : 0;
 }
 
-long card_of(const Books& books, uint32_t gpu_id) {
-  for (uint32_t c = 0; c < books.cards; ++c) {
-    if (books.card[c].gpu_id == gpu_id) return c;
+long card_of(const Accounting& accounting, uint32_t gpu_id) {
+  for (uint32_t c = 0; c < accounting.cards; ++c) {
+    if (accounting.card[c].gpu_id == gpu_id) return c;
   }
   return -EINVAL;
 }

@@ -1,5 +1,5 @@
-// Tables of ioctls, and how one is found and called: arguments are copied in and out, as long as
-// the caller says, and what the caller does not give is 0.
+// Dispatches ioctls by table. As in KFD, the caller's request says how many bytes of arguments are
+// copied in and out; the rest of the struct is zero.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace kfd {
 
 struct Caller {
   ThisProcess& process;
-  Books& books;
-  uint32_t card;  // of a render node
+  Accounting& accounting;
+  uint32_t card;  // if the file is a render node
 };
 
 struct Ioctl {
   unsigned number;
   const char* name;
   size_t bytes;
-  // 0 or -errno; null: not simulated.
+  // Returns 0 or -errno. Null if not simulated.
   long (*call)(Caller&, void* arguments, size_t bytes);
-  bool waits = false;  // without the process's mutex
+  bool waits = false;  // called without the process's mutex
 };
 
 namespace detail {
@@ -44,7 +44,7 @@ struct Adapter<Function> {
 };
 }  // namespace detail
 
-// IOCTL(AMDKFD_IOC_SVM, svm): `svm` takes the caller and the public header's struct.
+// IOCTL(AMDKFD_IOC_SVM, svm): `svm` takes a Caller& and the public header's struct.
 #define IOCTL(NAME, FUNCTION)                                           \
   {                                                                     \
     _IOC_NR(NAME), #NAME, sizeof(kfd::detail::Adapter<FUNCTION>::Type), \
@@ -53,21 +53,19 @@ struct Adapter<Function> {
 #define NOT_SIMULATED(NAME) \
   { _IOC_NR(NAME), #NAME, _IOC_SIZE(NAME), nullptr }
 
-// 0 or -errno. An ioctl that is not in the table, or is not simulated, is said with its name and
-// size.
+// Returns 0 or -errno. Reports unknown and unsimulated ioctls with name and size.
 long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller,
                 unsigned long request, void* arguments);
-// The same of something else that a caller asks for and that is not there.
-void report_unknown(Books& books, const char* what, unsigned number, size_t bytes);
+// Reports another request that is not simulated.
+void report_unknown(Accounting& accounting, const char* what, unsigned number, size_t bytes);
 
 long kfd_ioctl(Caller& caller, unsigned long request, void* arguments);
 long drm_ioctl(Caller& caller, unsigned long request, void* arguments);
 
-// What both kinds of device files do.
-// A handle's number where the caller has it and it is of that kind, else 0. With the books locked.
+// The handle if the caller owns it and it is of that kind, else 0. Needs the accounting's lock.
 uint32_t handle_of_caller(const Caller& caller, uint64_t number, bool gem);
-long card_of(const Books& books, uint32_t gpu_id);  // -EINVAL
-// The program unmaps memory (svm.cc).
+long card_of(const Accounting& accounting, uint32_t gpu_id);  // -EINVAL
+// Called when the program unmaps memory (svm.cc).
 void forget_ranges(ThisProcess& process, uint64_t start, uint64_t bytes);
 
 }  // namespace kfd

@@ -258,7 +258,7 @@ def test_a_half_dead_kernel_ends_its_programs():
         program.go_on()
         outcome = program.finish()
         same("status", outcome.status, -signal.SIGABRT)
-        assert f"process {holder.pid} has the books' lock for 10 s" in outcome.errors, outcome
+        assert f"process {holder.pid} has the accounting's lock for 10 s" in outcome.errors, outcome
         holder.kill()
         holder.wait(30)
         nothing_is_left(machine)
@@ -286,7 +286,9 @@ def fill_within(way):
     assert granted >= bare, f"{way}: {granted} granted, and {bare} by a card of that size"
 
 
-for each in ["malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "flags 3MiB", "async 1MiB", "async 24MiB"]:
+# Release 5.2 has no fine-grained memory on this card.
+for each in ["malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "async 1MiB", "async 24MiB",
+             *(["flags 3MiB"] if STACK.at_least_six else [])]:
     def filled(way=each):
         fill_within(way)
     filled.__name__ = "test_fill_with_" + each.replace(" ", "_")
@@ -565,7 +567,7 @@ def test_kills_at_a_full_cap():
     with Machine(CARD) as machine:
         living = []
         for _ in range(24):
-            living.append(hip(machine, " ".join(["malloc 5MiB malloc 40MiB free 0 freeall"] * 3000), cap=f"{CAP}MiB"))
+            living.append(hip(machine, " ".join(["malloc 5MiB malloc 40MiB malloc 170MiB free 0 freeall"] * 3000), cap=f"{CAP}MiB"))
             if len(living) > 3:
                 victim = living.pop(randomly.randrange(len(living)))
                 for _ in range(randomly.randrange(1, 60)):
@@ -573,6 +575,7 @@ def test_kills_at_a_full_cap():
                 victim.kill()
         for program in living:
             program.kill()
+        assert machine.peak() > LARGE - 64 * MIB, "the cap was never near"
         at_most("peak", machine.peak(), LARGE)
         nothing_is_left(machine)
         assert field(hip(machine, "fill 1MiB", cap=f"{CAP}MiB").finish().of("fill")[0], "count") >= CAP - 8

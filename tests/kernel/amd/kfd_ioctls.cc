@@ -1,4 +1,4 @@
-// The ioctls of /dev/kfd, by the rules of the kernel's kfd_chardev.c and amdgpu_amdkfd_gpuvm.c.
+// /dev/kfd ioctls, by the rules of the kernel's kfd_chardev.c and amdgpu_amdkfd_gpuvm.c.
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 
@@ -16,25 +16,25 @@
 namespace kfd {
 namespace {
 
-// The version that the newest of the ioctls below came with.
+// The version that introduced the newest ioctl below.
 constexpr uint32_t kMajorVersion = 1, kMinorVersion = 17;
 
 uint64_t handle_number(const Caller& caller, int handle) {
-  const Buffer& buffer = caller.books.buffer[caller.books.handle[handle].buffer];
-  return static_cast<uint64_t>(caller.books.card[buffer.card].gpu_id) << 32 |
+  const Buffer& buffer = caller.accounting.buffer[caller.accounting.handle[handle].buffer];
+  return static_cast<uint64_t>(caller.accounting.card[buffer.card].gpu_id) << 32 |
          static_cast<uint32_t>(handle);
 }
 
-// For ioctls that change nothing which anybody asks about here.
+// For ioctls without an effect here.
 template <typename Arguments>
 long accept(Caller&, Arguments&) {
   return 0;
 }
 
-// The same, of a card.
+// The same for ioctls that name a card.
 template <typename Arguments>
 long accept_for_card(Caller& caller, Arguments& args) {
-  return std::min(card_of(caller.books, args.gpu_id), 0l);
+  return std::min(card_of(caller.accounting, args.gpu_id), 0l);
 }
 
 long get_version(Caller&, kfd_ioctl_get_version_args& args) {
@@ -68,22 +68,22 @@ kfd_process_device_apertures apertures_of(const Card& card) {
 }
 
 long get_process_apertures(Caller& caller, kfd_ioctl_get_process_apertures_args& args) {
-  args.num_of_nodes = std::min<uint32_t>(caller.books.cards, NUM_OF_SUPPORTED_GPUS);
+  args.num_of_nodes = std::min<uint32_t>(caller.accounting.cards, NUM_OF_SUPPORTED_GPUS);
   for (uint32_t c = 0; c < args.num_of_nodes; ++c) {
-    args.process_apertures[c] = apertures_of(caller.books.card[c]);
+    args.process_apertures[c] = apertures_of(caller.accounting.card[c]);
   }
   return 0;
 }
 
 long get_process_apertures_new(Caller& caller, kfd_ioctl_get_process_apertures_new_args& args) {
-  // 0 asks for their number alone.
+  // 0 only asks for the number of cards.
   if (args.num_of_nodes == 0) {
-    args.num_of_nodes = caller.books.cards;
+    args.num_of_nodes = caller.accounting.cards;
     return 0;
   }
-  args.num_of_nodes = std::min(args.num_of_nodes, caller.books.cards);
+  args.num_of_nodes = std::min(args.num_of_nodes, caller.accounting.cards);
   for (uint32_t c = 0; c < args.num_of_nodes; ++c) {
-    const kfd_process_device_apertures made = apertures_of(caller.books.card[c]);
+    const kfd_process_device_apertures made = apertures_of(caller.accounting.card[c]);
     if (!copy_to_user(args.kfd_process_device_apertures_ptr + c * sizeof made, &made,
                       sizeof made)) {
       return -EFAULT;
@@ -94,7 +94,7 @@ long get_process_apertures_new(Caller& caller, kfd_ioctl_get_process_apertures_n
 
 long acquire_vm(Caller& caller, kfd_ioctl_acquire_vm_args& args) {
   const DeviceFile file = device_file(static_cast<int>(args.drm_fd));
-  const long card = card_of(caller.books, args.gpu_id);
+  const long card = card_of(caller.accounting, args.gpu_id);
   return card >= 0 && file.kind == DeviceFile::kRender && file.card == card ? 0 : -EINVAL;
 }
 
@@ -105,7 +105,7 @@ uint64_t doorbell_page(const Caller& caller, uint32_t card) {
 }
 
 long alloc_memory(Caller& caller, kfd_ioctl_alloc_memory_of_gpu_args& args) {
-  const long card = card_of(caller.books, args.gpu_id);
+  const long card = card_of(caller.accounting, args.gpu_id);
   if (card < 0 || args.size == 0) return -EINVAL;
   Domain domain = Domain::kNone;
   switch (args.flags & (KFD_IOC_ALLOC_MEM_FLAGS_VRAM | KFD_IOC_ALLOC_MEM_FLAGS_GTT |
@@ -124,15 +124,15 @@ long alloc_memory(Caller& caller, kfd_ioctl_alloc_memory_of_gpu_args& args) {
     default:
       return -EINVAL;
   }
-  // Such a ring is mapped twice in a row.
+  // Such a ring is mapped twice, one after the other.
   const bool twice = (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM) != 0;
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const int process = caller.process.place();
   if (process < 0) return process;
-  const int buffer = add_buffer(caller.books, static_cast<uint32_t>(card),
+  const int buffer = add_buffer(caller.accounting, static_cast<uint32_t>(card),
                                 twice ? args.size / 2 : args.size, args.flags, domain);
   if (buffer < 0) return buffer;
-  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+  const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), true, false);
   if (handle < 0) return handle;
   args.handle = handle_number(caller, handle);
@@ -140,19 +140,19 @@ long alloc_memory(Caller& caller, kfd_ioctl_alloc_memory_of_gpu_args& args) {
                          ? doorbell_page(caller, static_cast<uint32_t>(card))
                      : (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP) != 0
                          ? kMmioOffset
-                         : caller.books.buffer[buffer].offset;
+                         : caller.accounting.buffer[buffer].offset;
   return 0;
 }
 
 long free_memory(Caller& caller, kfd_ioctl_free_memory_of_gpu_args& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, false);
   if (handle == 0) return -EINVAL;
-  remove_handle(caller.books, handle);
+  remove_handle(caller.accounting, handle);
   return 0;
 }
 
-template <typename Arguments>  // to map, and to unmap
+template <typename Arguments>  // map or unmap
 long map_memory(Caller& caller, Arguments& args) {
   constexpr uint32_t kMostDevices = 512;
   if (args.n_devices == 0 || args.n_devices > kMostDevices || args.n_success > args.n_devices) {
@@ -162,55 +162,55 @@ long map_memory(Caller& caller, Arguments& args) {
   if (!copy_from_user(devices.data(), args.device_ids_array_ptr, devices.size() * 4)) {
     return -EFAULT;
   }
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   if (handle_of_caller(caller, args.handle, false) == 0) return -EINVAL;
   for (const uint32_t gpu_id : devices) {
-    if (card_of(caller.books, gpu_id) < 0) return -EINVAL;
+    if (card_of(caller.accounting, gpu_id) < 0) return -EINVAL;
   }
   args.n_success = args.n_devices;
   return 0;
 }
 
 long available_memory(Caller& caller, kfd_ioctl_get_available_memory_args& args) {
-  const long card = card_of(caller.books, args.gpu_id);
+  const long card = card_of(caller.accounting, args.gpu_id);
   if (card < 0) return card;
-  const Lock lock(&caller.books);
-  args.available = available(caller.books, static_cast<uint32_t>(card));
+  const Lock lock(&caller.accounting);
+  args.available = available(caller.accounting, static_cast<uint32_t>(card));
   return 0;
 }
 
-// Memory of several processes.
+// Sharing between processes.
 
 long export_dmabuf(Caller& caller, kfd_ioctl_export_dmabuf_args& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, false);
   if (handle == 0) return -EINVAL;
-  const int fd = export_buffer(caller.books, caller.books.handle[handle].buffer);
+  const int fd = export_buffer(caller.accounting, caller.accounting.handle[handle].buffer);
   args.dmabuf_fd = static_cast<uint32_t>(fd);
   return std::min(fd, 0);
 }
 
 long get_dmabuf_info(Caller& caller, kfd_ioctl_get_dmabuf_info_args& args) {
-  const Lock lock(&caller.books);
-  const int found = buffer_of_descriptor(caller.books, static_cast<int>(args.dmabuf_fd));
+  const Lock lock(&caller.accounting);
+  const int found = buffer_of_descriptor(caller.accounting, static_cast<int>(args.dmabuf_fd));
   if (found < 0) return found;
-  const Buffer& buffer = caller.books.buffer[found];
+  const Buffer& buffer = caller.accounting.buffer[found];
   if (args.metadata_ptr != 0 && !copy_to_user(args.metadata_ptr, buffer.metadata,
                                               std::min(args.metadata_size, buffer.metadata_size)))
     return -EFAULT;
   args.metadata_size = buffer.metadata_size;
   args.size = buffer.size;
-  args.gpu_id = caller.books.card[buffer.card].gpu_id;
+  args.gpu_id = caller.accounting.card[buffer.card].gpu_id;
   args.flags =
       buffer.domain == Domain::kVram ? KFD_IOC_ALLOC_MEM_FLAGS_VRAM : KFD_IOC_ALLOC_MEM_FLAGS_GTT;
   return 0;
 }
 
-// An importer holds the memory and is not charged for it.
+// An importer keeps the memory alive and is not charged for it.
 long import_buffer(Caller& caller, int buffer, __u64* number) {
   const int process = caller.process.place();
   if (process < 0) return process;
-  const int handle = add_handle(caller.books, static_cast<uint32_t>(process),
+  const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), false, false);
   if (handle < 0) return handle;
   *number = handle_number(caller, handle);
@@ -218,19 +218,19 @@ long import_buffer(Caller& caller, int buffer, __u64* number) {
 }
 
 long import_dmabuf(Caller& caller, kfd_ioctl_import_dmabuf_args& args) {
-  const Lock lock(&caller.books);
-  const int buffer = buffer_of_descriptor(caller.books, static_cast<int>(args.dmabuf_fd));
+  const Lock lock(&caller.accounting);
+  const int buffer = buffer_of_descriptor(caller.accounting, static_cast<int>(args.dmabuf_fd));
   return buffer < 0 ? buffer : import_buffer(caller, buffer, &args.handle);
 }
 
 constexpr uint32_t kIpcMark = 0x4b464449;
 
 long ipc_export(Caller& caller, kfd_ioctl_ipc_export_handle_args& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, false);
   if (handle == 0) return -EINVAL;
-  const uint32_t number = caller.books.handle[handle].buffer;
-  Buffer& buffer = caller.books.buffer[number];
+  const uint32_t number = caller.accounting.handle[handle].buffer;
+  Buffer& buffer = caller.accounting.buffer[number];
   buffer.shared = true;
   const uint32_t share[4] = {kIpcMark, number, buffer.serial, buffer.card};
   std::memcpy(args.share_handle, share, sizeof share);
@@ -239,10 +239,10 @@ long ipc_export(Caller& caller, kfd_ioctl_ipc_export_handle_args& args) {
 }
 
 long ipc_import(Caller& caller, kfd_ioctl_ipc_import_handle_args& args) {
-  const Lock lock(&caller.books);
+  const Lock lock(&caller.accounting);
   const uint32_t number = args.share_handle[1];
-  if (args.share_handle[0] != kIpcMark || number >= caller.books.buffers_end) return -EINVAL;
-  const Buffer& buffer = caller.books.buffer[number];
+  if (args.share_handle[0] != kIpcMark || number >= caller.accounting.buffers_end) return -EINVAL;
+  const Buffer& buffer = caller.accounting.buffer[number];
   if (buffer.serial == 0 || buffer.serial != args.share_handle[2] || !buffer.shared) return -EINVAL;
   const long rc = import_buffer(caller, static_cast<int>(number), &args.handle);
   args.mmap_offset = buffer.offset;
@@ -253,7 +253,7 @@ long ipc_import(Caller& caller, kfd_ioctl_ipc_import_handle_args& args) {
 // Queues.
 
 long create_queue(Caller& caller, kfd_ioctl_create_queue_args& args) {
-  const long card = card_of(caller.books, args.gpu_id);
+  const long card = card_of(caller.accounting, args.gpu_id);
   if (card < 0 || args.queue_percentage > KFD_MAX_QUEUE_PERCENTAGE ||
       args.queue_priority > KFD_MAX_QUEUE_PRIORITY || (args.ring_size & (args.ring_size - 1)) != 0)
     return -EINVAL;
@@ -264,14 +264,14 @@ long create_queue(Caller& caller, kfd_ioctl_create_queue_args& args) {
     case KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID:
       break;
     default:
-      report_unknown(caller.books, "a queue of type", args.queue_type, sizeof args);
+      report_unknown(caller.accounting, "a queue of type", args.queue_type, sizeof args);
       return -EINVAL;
   }
   if ((args.ring_size != 0 && !is_readable(args.ring_base_address, args.ring_size)) ||
       !is_readable(args.read_pointer_address, 8) || !is_readable(args.write_pointer_address, 8))
     return -EFAULT;
   {
-    const Lock lock(&caller.books);
+    const Lock lock(&caller.accounting);
     if (const int process = caller.process.place(); process < 0) return process;
   }
   ThisProcess& process = caller.process;
@@ -318,8 +318,8 @@ long get_queue_wave_state(Caller&, kfd_ioctl_get_queue_wave_state_args& args) {
 }
 
 long get_tile_config(Caller& caller, kfd_ioctl_get_tile_config_args& args) {
-  if (card_of(caller.books, args.gpu_id) < 0) return -EINVAL;
-  args.gb_addr_config = 0x2a114042;  // what an MI200 has
+  if (card_of(caller.accounting, args.gpu_id) < 0) return -EINVAL;
+  args.gb_addr_config = 0x2a114042;  // an MI200's
   args.num_tile_configs = args.num_macro_tile_configs = 0;
   args.num_banks = args.num_ranks = 0;
   return 0;
@@ -328,7 +328,8 @@ long get_tile_config(Caller& caller, kfd_ioctl_get_tile_config_args& args) {
 // Events.
 
 long create_event(Caller& caller, kfd_ioctl_create_event_args& args) {
-  constexpr uint64_t kEventPage = 2ull << 62;  // there is one; else the runtime tells nobody of it
+  constexpr uint64_t kEventPage =
+      2ull << 62;  // KFD_MMAP_TYPE_EVENTS; without a page the runtime never uses events
   args.event_id = caller.process.events.create(args.auto_reset != 0);
   if (args.event_id == 0) return -ENOSPC;
   args.event_trigger_data = args.event_slot_index = args.event_id;
@@ -359,8 +360,8 @@ long wait_events(Caller& caller, kfd_ioctl_wait_events_args& args) {
 }
 
 long smi_events(Caller& caller, kfd_ioctl_smi_events_args& args) {
-  if (card_of(caller.books, args.gpuid) < 0) return -EINVAL;
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // nothing ever happens
+  if (card_of(caller.accounting, args.gpuid) < 0) return -EINVAL;
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // no event ever comes
   args.anon_fd = static_cast<uint32_t>(fd);
   return fd < 0 ? -errno : 0;
 }
@@ -376,7 +377,7 @@ long runtime_enable(Caller&, kfd_ioctl_runtime_enable_args& args) {
   return 0;
 }
 
-// As if it did not exist.
+// As a kernel without this ioctl.
 long refuse_debugger(Caller&, kfd_ioctl_dbg_trap_args&) {
   return -ENOTTY;
 }

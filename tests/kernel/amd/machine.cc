@@ -1,5 +1,5 @@
-// Makes the namespace and its files; see machine.h. What KFD's topology says comes from the same
-// rows as for the simulated HSA (tests/sim/kfd).
+// Creates the namespace and its files; see machine.h. KFD's topology is written by tests/sim/kfd,
+// as for the simulated HSA.
 #include "machine.h"
 
 #include <fcntl.h>
@@ -57,7 +57,7 @@ bool bind(const std::string& from, const std::string& to) {
   return mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0;
 }
 
-// Both trees are put together on a tmpfs where /dev/shm is, and then bound to their places.
+// Assembles both trees on a tmpfs at /dev/shm, then binds them to their places.
 bool replace_dev_and_sys(std::string* why) {
   const std::string made = "/dev/shm";
   if (!mount_empty(made.c_str(), "mode=755")) return failed(why, "a tmpfs");
@@ -77,8 +77,7 @@ bool replace_dev_and_sys(std::string* why) {
   }
   fs::create_symlink("pts/ptmx", dev + "/ptmx");
   bind("/dev/pts", dev + "/pts");
-  // Of the processor: memory nodes are the machine's own, for the C library asks the kernel about
-  // them.
+  // Memory nodes are the real ones, since libnuma compares them with system calls.
   const std::string nodes = "/devices/system/node";
   fs::create_directories(sys + nodes);
   if (fs::exists("/sys" + nodes)) bind("/sys" + nodes, sys + nodes);
@@ -86,7 +85,7 @@ bool replace_dev_and_sys(std::string* why) {
   return mount_empty("/dev/shm", "mode=1777") || failed(why, "/dev/shm");
 }
 
-// libhsakmt wants to know processors' caches, which some virtual machines do not tell.
+// libhsakmt reads the processors' caches, which some virtual machines lack.
 void write_processors() {
   const unsigned count = std::max(std::thread::hardware_concurrency(), 1u);
   const fs::path folder = "/sys/devices/system/cpu";
@@ -110,7 +109,7 @@ void write_processors() {
   }
 }
 
-// What libdrm reads of a card.
+// What libdrm reads about a card.
 void write_pci_device(const Card& card, const sim::DeviceRow& row) {
   const fs::path device = std::string("/sys/devices/pci0000:c0/") + card.pci;
   const auto hexadecimal = [](uint32_t value) {
@@ -186,7 +185,7 @@ bool join_namespace(int pid, std::string* why) {
   const int mounts = open((folder + "mnt").c_str(), O_RDONLY | O_CLOEXEC);
   if (user < 0 || mounts < 0) return failed(why, "no simulated machine " + std::to_string(pid));
   const fs::path working = fs::current_path();
-  // It is ours already where root made the machine.
+  // If root made the machine, it has no user namespace of its own.
   struct stat theirs {
   }, ours{};
   fstat(user, &theirs);
@@ -201,17 +200,17 @@ bool join_namespace(int pid, std::string* why) {
 }
 
 bool make_machine(const sim::NodeFile& node, std::string* why) {
-  Books* const books = open_books(true);
-  if (books == nullptr) return failed(why, kBooksFile);
+  Accounting* const accounting = open_accounting(true);
+  if (accounting == nullptr) return failed(why, kAccountingFile);
   write_processors();
   if (!write_device("/dev/kfd", kKfdFileSize, why)) return false;
   for (uint32_t i = 0; i < node.header.device_count; ++i) {
-    Card& card = books->card[i] = card_of(node, static_cast<int>(i));
+    Card& card = accounting->card[i] = card_of(node, static_cast<int>(i));
     write_pci_device(card, node.device[i]);
     const std::string render = "/dev/dri/renderD" + std::to_string(card.render_minor);
     if (!write_device(render, kRenderFileSize + i * kPage, why)) return false;
   }
-  books->cards = node.header.device_count;
+  accounting->cards = node.header.device_count;
   for (const auto& [path, text] : sim::kfd_files(node)) {
     if (path.starts_with("/dev/")) continue;
     if (path.ends_with('/')) {
@@ -223,9 +222,9 @@ bool make_machine(const sim::NodeFile& node, std::string* why) {
   chmod(kProcessFolder, 01777);
   link_to("/sys/devices/virtual/kfd/kfd", "/sys/class/kfd/kfd");
   write_file("/sys/devices/virtual/kfd/kfd/dev", "511:0\n");
-  for (uint32_t i = 0; i < books->cards; ++i) {
+  for (uint32_t i = 0; i < accounting->cards; ++i) {
     const std::string used =
-        std::string("/sys/bus/pci/devices/") + books->card[i].pci + "/mem_info_vram_used";
+        std::string("/sys/bus/pci/devices/") + accounting->card[i].pci + "/mem_info_vram_used";
     write_file(used, "0\n");
   }
   return true;

@@ -1,5 +1,5 @@
-// A machine of its own for processes: a mount namespace whose /sys and /dev are a simulated node's,
-// with AMD's kernel driver in them.
+// The simulated machine: a mount namespace whose /sys and /dev show AMD's kernel driver and a
+// node's cards.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,13 @@
 
 namespace kfd {
 
-// Puts this process into a new mount namespace, as root or in a user namespace, with empty /sys and
-// /dev of its own beside what programs need of the real ones. False and a line where that may not
-// be.
+// Moves this process into a new mount namespace, inside a user namespace unless it is root. /sys
+// and /dev contain only what programs need of the real ones. Returns false and a reason on failure.
 bool make_namespace(std::string* why);
-// Puts this process into the one that `pid` made.
+// Moves this process into the namespace that process `pid` made.
 bool join_namespace(int pid, std::string* why);
 
-// Fills /sys and /dev with the node's files, and makes the books.
+// Writes the node's files into /sys and /dev, and creates the accounting.
 bool make_machine(const sim::NodeFile& node, std::string* why);
 
 }  // namespace kfd

@@ -1,5 +1,5 @@
-// Ioctls that are newer than Linux 6.1's linux/kfd_ioctl.h, from later ones; and two that only
-// AMD's own builds of the kernel have and that libhsakmt 5.2 uses for IPC, from its public source.
+// Ioctls that Linux 6.1's linux/kfd_ioctl.h lacks: newer ones, from later headers, and those of
+// AMD's own kernel builds that libhsakmt 5.2 uses, from its public source.
 #pragma once
 
 #include <linux/kfd_ioctl.h>
@@ -43,7 +43,7 @@ struct kfd_ioctl_ipc_import_handle_args {
 #define AMDKFD_IOC_IPC_IMPORT_HANDLE AMDKFD_IOWR(0x80, struct kfd_ioctl_ipc_import_handle_args)
 #define AMDKFD_IOC_IPC_EXPORT_HANDLE AMDKFD_IOWR(0x81, struct kfd_ioctl_ipc_export_handle_args)
 
-// Of AMD's builds alone: the kernel of kernel.org refuses it.
+// Only in AMD's builds; the mainline kernel refuses it.
 struct kfd_ioctl_dbg_trap_args {
   __u64 words[5];
 };

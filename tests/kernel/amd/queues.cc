@@ -1,4 +1,4 @@
-// The thread that goes over the queues; see queues.h.
+// The thread that consumes the queues; see queues.h.
 #include "queues.h"
 
 #include <pthread.h>
@@ -36,7 +36,7 @@ void Queues::add(const Queue& queue) {
   const std::lock_guard guard(mutex_);
   queues_.push_back(queue);
   if (running_) return;
-  // The program's signals are for its own threads.
+  // The program's own threads handle its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -106,7 +106,8 @@ bool Queues::step_all() {
   return any;
 }
 
-// A real device sees the store to a doorbell; here the pointers are looked at, ever more rarely.
+// A real device sees the store to a doorbell. Here the thread polls, less often while nothing
+// happens.
 void* Queues::run(void* self) {
   constexpr int kYields = 20, kShortPauses = 400;
   for (int idle = 0;;) {

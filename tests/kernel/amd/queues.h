@@ -1,5 +1,5 @@
-// The device: a thread that takes packets from the queues of this process. Kernels are completed
-// and not run; copies and fills of the copy engines are done.
+// The device: a thread in each process that consumes packets from its queues. Copy engines copy and
+// fill memory. Kernels are completed without being run.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace kfd {
 
 struct Queue {
   uint32_t id = 0;
-  bool aql = false;  // packets of HSA, and not of the copy engine
+  bool aql = false;  // HSA packets; otherwise the copy engine's
   uint64_t ring = 0, ring_bytes = 0;
-  uint64_t read_pointer = 0, write_pointer = 0;  // where they are
-  bool wants_scratch = false;  // the runtime was asked for memory of the next kernel's threads
+  uint64_t read_pointer = 0, write_pointer = 0;  // their addresses
+  bool wants_scratch = false;  // the runtime was asked for scratch for the next kernel
   bool gives_scratch_back = false;
-  uint32_t traced = 0;   // the beginning of the packet that is being done
-  bool stopped = false;  // by a packet that no device would take
+  uint32_t traced = 0;   // header of the current packet, for the trace
+  bool stopped = false;  // after an invalid packet, or when its memory is unmapped
 };
 
-// One packet: done, or not there yet, or waiting; what it waits for is written to `why`.
+// Processes one packet. `why` receives what a blocked packet waits for, or why it is invalid.
 enum class Step { kDone, kEmpty, kBlocked, kBroken };
 struct Why {
   char text[80] = "";
@@ -32,14 +32,14 @@ Step step_sdma(Queue& queue, Events& events, Why& why);
 class Queues {
  public:
   explicit Queues(Events* events) : events_(events) {}
-  // Where a queue that stands still is shown.
+  // Where to publish which queue is blocked, and by what.
   void report_to(char* where, size_t bytes);
 
   void add(const Queue& queue);
   bool remove(uint32_t id);
-  // A ring of size 0 stands still.
+  // A ring of size 0 pauses the queue.
   bool update(uint32_t id, uint64_t ring, uint64_t bytes);
-  // The program unmaps memory: queues in it stop.
+  // Stops queues whose memory the program unmaps.
   void forget_memory(uint64_t start, uint64_t bytes);
 
  private:
@@ -56,6 +56,6 @@ class Queues {
 };
 
 uint64_t gpu_clock();  // 100 MHz
-bool traces();         // SIMULATED_KFD_TRACE: each ioctl and each packet is printed
+bool traces();         // if SIMULATED_KFD_TRACE is set: print each ioctl and packet
 
 }  // namespace kfd

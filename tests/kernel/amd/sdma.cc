@@ -1,5 +1,4 @@
-// The copy engine's packets as ROCr writes them. Names and layouts are those of the kernel's
-// vega10_sdma_pkt_open.h.
+// The copy engine's packets that ROCr writes, by the kernel's vega10_sdma_pkt_open.h.
 #include <algorithm>
 #include <cstdio>
 
@@ -40,7 +39,7 @@ class Packet {
   uint64_t at_;
 };
 
-// A bad address would be a fault of the device, of which nothing is told here.
+// Ignores bad addresses. A real device would raise a memory fault.
 void copy(uint64_t to, uint64_t from, uint64_t bytes) {
   if (from != 0 && to != 0) copy_to_user(to, reinterpret_cast<const void*>(from), bytes);
 }
@@ -53,7 +52,7 @@ void fill(uint64_t to, uint32_t value, uint64_t bytes) {
   }
 }
 
-// A box out of another; sizes are in elements of 2^n bytes, less one.
+// Copies a box between two surfaces. Sizes are in elements of 2^n bytes, minus one.
 void copy_sub_window(const Packet& packet) {
   const uint32_t element = packet.word(0) >> 29;
   struct Plane {

@@ -1,5 +1,6 @@
-// Moves ranges by AMDKFD_IOC_SVM, and back when they are unmapped. libhsakmt since 5.3 keeps the
-// save areas of queues so. Counted for the process, as by kernels since 6.13.
+// Moves ranges to a card by AMDKFD_IOC_SVM, and off it when they are unmapped. libhsakmt allocates
+// queues' save areas this way since 5.3. As in Linux since 6.13, the process is charged for its
+// ranges.
 #include "svm.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace {
 
 using Ranges = std::map<uint64_t, Range>;
 
-// Takes what lies between out of the ranges; says how much that was of each card.
+// Removes [start, end) from the ranges, and adds up what was removed from each card.
 void cut(Ranges& ranges, uint64_t start, uint64_t end, std::array<int64_t, kMaxCards>& taken) {
   auto at = ranges.upper_bound(start);
   if (at != ranges.begin()) --at;
@@ -28,20 +29,20 @@ void cut(Ranges& ranges, uint64_t start, uint64_t end, std::array<int64_t, kMaxC
   }
 }
 
-// To a card, or to the host's memory (-1).
+// Moves to a card, or to host memory (-1).
 void place(ThisProcess& process, uint64_t start, uint64_t bytes, long card) {
   std::array<int64_t, kMaxCards> taken{};
   cut(process.ranges, start, start + bytes, taken);
-  Books& books = *process.books;
-  const Lock lock(&books);
+  Accounting& accounting = *process.accounting;
+  const Lock lock(&accounting);
   const int number = process.place();
   if (number < 0) return;
-  for (uint32_t c = 0; c < books.cards; ++c) {
-    if (taken[c] != 0) move_range(books, static_cast<uint32_t>(number), c, -taken[c]);
+  for (uint32_t c = 0; c < accounting.cards; ++c) {
+    if (taken[c] != 0) move_range(accounting, static_cast<uint32_t>(number), c, -taken[c]);
   }
-  // Without room on the card it stays where it is.
-  if (card >= 0 && move_range(books, static_cast<uint32_t>(number), static_cast<uint32_t>(card),
-                              static_cast<int64_t>(bytes))) {
+  // If the card has no room, the range stays in host memory.
+  if (card >= 0 && move_range(accounting, static_cast<uint32_t>(number),
+                              static_cast<uint32_t>(card), static_cast<int64_t>(bytes))) {
     process.ranges[start] = {start + bytes, static_cast<uint32_t>(card)};
   }
 }
@@ -53,7 +54,7 @@ void answer(const Caller& caller, uint64_t start, kfd_ioctl_svm_attribute& attri
       const Ranges& ranges = caller.process.ranges;
       const auto behind = ranges.upper_bound(start);
       const bool on_card = behind != ranges.begin() && std::prev(behind)->second.end > start;
-      attribute.value = on_card ? caller.books.card[std::prev(behind)->second.card].gpu_id : 0;
+      attribute.value = on_card ? caller.accounting.card[std::prev(behind)->second.card].gpu_id : 0;
       break;
     }
     case KFD_IOCTL_SVM_ATTR_SET_FLAGS:
@@ -63,7 +64,7 @@ void answer(const Caller& caller, uint64_t start, kfd_ioctl_svm_attribute& attri
       attribute.value = 9;  // the kernel's default, 2 MiB
       break;
     default:
-      break;  // access is as it was asked about
+      break;  // access: exactly what was asked about
   }
 }
 
@@ -82,7 +83,8 @@ long svm(Caller& caller, kfd_ioctl_svm_args& args, size_t bytes) {
       answer(caller, args.start_addr, attribute);
     } else if (attribute.type == KFD_IOCTL_SVM_ATTR_PREFETCH_LOC &&
                attribute.value != KFD_IOCTL_SVM_LOCATION_UNDEFINED) {
-      place(caller.process, args.start_addr, args.size, card_of(caller.books, attribute.value));
+      place(caller.process, args.start_addr, args.size,
+            card_of(caller.accounting, attribute.value));
     }
   }
   return 0;

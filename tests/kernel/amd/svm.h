@@ -1,4 +1,4 @@
-// Shared virtual memory: ranges of a program's own memory that are moved to a card.
+// Shared virtual memory: ranges of a program's own memory that can move to a card.
 #pragma once
 
 #include <linux/kfd_ioctl.h>

@@ -1,4 +1,4 @@
-// Finds the calling process's state; see this_process.h.
+// Per-process state; see this_process.h.
 #include "this_process.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 namespace kfd {
 namespace {
 
-// Never destroyed: the runtime still unmaps when the program ends.
+// Never destroyed, since runtimes unmap memory in exit handlers.
 std::atomic<ThisProcess*> current{nullptr};
 
 void before_fork() {
@@ -22,7 +22,7 @@ void after_fork_in_parent() {
   current.load()->mutex.unlock();
 }
 void after_fork_in_child() {
-  current.store(new ThisProcess(current.load()->books));
+  current.store(new ThisProcess(current.load()->accounting));
 }
 
 }  // namespace
@@ -34,9 +34,9 @@ ThisProcess* ThisProcess::get() {
   static std::mutex mutex;
   const std::lock_guard guard(mutex);
   if (current.load() == nullptr) {
-    Books* const books = open_books();
-    if (books == nullptr) return nullptr;
-    current.store(new ThisProcess(books));
+    Accounting* const accounting = open_accounting();
+    if (accounting == nullptr) return nullptr;
+    current.store(new ThisProcess(accounting));
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   }
   return current.load();
@@ -44,13 +44,13 @@ ThisProcess* ThisProcess::get() {
 
 int ThisProcess::place() {
   if (number >= 0) return number;
-  // Before its exec, or another process whose number this was.
-  if (const int old = find_process(*books, getpid()); old >= 0) {
-    remove_process(*books, static_cast<uint32_t>(old));
+  // From before an exec, or from a dead process with the same PID.
+  if (const int old = find_process(*accounting, getpid()); old >= 0) {
+    remove_process(*accounting, static_cast<uint32_t>(old));
   }
-  number = add_process(*books, getpid());
+  number = add_process(*accounting, getpid());
   if (number >= 0) {
-    Process* const mine = &books->process[number];
+    Process* const mine = &accounting->process[number];
     events.report_to(&mine->waits_for_event);
     queues.report_to(mine->blocked_queue, sizeof mine->blocked_queue);
   }

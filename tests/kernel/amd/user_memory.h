@@ -1,5 +1,4 @@
-// The memory of the calling process as a kernel or a device reaches it: a bad address is an error,
-// and not a signal.
+// Accesses the calling process's memory as a kernel does: a bad address is an error, not a signal.
 #pragma once
 
 #include <sys/uio.h>
@@ -28,7 +27,7 @@ inline bool is_readable(uint64_t address, size_t bytes) {
          copy_from_user(&byte, address + bytes - 1, 1);
 }
 
-// What a program and the device both change; the address must be mapped.
+// A word that the program and the device both change. The address must be mapped.
 template <typename Value>
 std::atomic_ref<Value> shared_with_program(uint64_t address) {
   return std::atomic_ref<Value>(*reinterpret_cast<Value*>(address));
