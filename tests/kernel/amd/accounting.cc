@@ -204,7 +204,7 @@ Lock::Lock(Accounting* accounting, int seconds) : accounting_(accounting) {
     count_again(*accounting);
   } else if (rc != 0) {
     if (seconds == 0) return;
-    std::fprintf(stderr, "simulated KFD: process %d has the accounting' lock for %d s: %s\n",
+    std::fprintf(stderr, "simulated KFD: process %d has locked the accounting for %d s: %s\n",
                  accounting->lock_holder, seconds, std::strerror(rc));
     std::abort();
   }
