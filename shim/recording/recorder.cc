@@ -165,7 +165,7 @@ void Recorder::look_for_ends(const Ledger& ledger) {
   int fd = -1;
   if (now - recording->looked_ns.load(std::memory_order_relaxed) >= kInterval_ns) {
     recording->looked_ns.store(now, std::memory_order_relaxed);
-    fd = open(ledger.path(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    fd = open_own(ledger.path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   }
   const uint32_t words = layout::slots_backed(*ledger.map()) / 64;
   for (uint32_t word = 0; word < words; ++word) {
@@ -186,7 +186,7 @@ void Recorder::look_for_ends(const Ledger& ledger) {
       recording->append({.type = Type::ended, .time_ns = now, .owner = slot});
     }
   }
-  if (fd >= 0) close(fd);
+  if (fd >= 0) close_own(fd);
 }
 
 void Recorder::leave() {

@@ -100,7 +100,11 @@ int fcntl(int fd, int command, ...) {
   va_start(rest, command);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
-  FAIL_OR_FIND(fcntl, ENOLCK, -1);
+  static const auto next = reinterpret_cast<decltype(&::fcntl)>(dlsym(RTLD_NEXT, "fcntl"));
+  // Whether a descriptor is open is asked before each file that is opened, and cannot fail.
+  if (command != F_GETFD) {
+    FAIL(fcntl, ENOLCK, -1)
+  }
   return next(fd, command, argument);
 }
 int fstatvfs(int fd, struct statvfs* about) noexcept {
