@@ -68,6 +68,16 @@ TEST_P(HipRelease, TheCappedDeviceIsShownEverywhere) {
   EXPECT_EQ(field(line_of(outcome.out, "ptrinfo"), "bytes="), 64 * kMiB) << outcome.out;
 }
 
+// HIP gives no request more than three quarters of so small a device. What it was not given is not
+// said to be in use.
+TEST_P(HipRelease, ARefusalByItsOwnCountTellsWhatIsInUse) {
+  const Outcome outcome = hip("256MiB", "init malloc 250MiB");
+  ASSERT_NE(field(line_of(outcome.out, "malloc"), "rc="), 0) << outcome.out;
+  EXPECT_NE(outcome.err.find("out of memory by its own count, in use "), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(outcome.err.find("in use 25"), std::string::npos) << outcome.err;
+}
+
 // HIP asks HSA what is available, which is hooked, too.
 TEST_P(HipRelease, AskingForTheFreeMemoryMakesNoSystemCalls) {
   auto program = start("256MiB", "init malloc 1MiB meminfos 10 available 10 wait");
