@@ -1,6 +1,7 @@
 // Code objects. A reader tells how much device memory one will take, so that there is room for it
 // before it is loaded; the kernel's count corrects that afterwards.
 #include "hooks/hsa/code_object.h"
+#include "hooks/hsa/kernel.h"
 #include "hooks/hsa/overhead_call.h"
 
 namespace fracgpu::hsa {
@@ -25,6 +26,13 @@ hsa_status_t create_reader(hsa_code_object_reader_t* reader, Create create, Imag
   return result;
 }
 
+// Where there seems to be no room for `units`, the runtime gives back what it keeps unused.
+void make_room(Process& process, int device_index, uint64_t units) {
+  const bool fits = process.ledger.held(device_index) + units <= process.ledger.cap(device_index);
+  if (!fits && trim_runtime(process.ledger.map()->devices[device_index].key))
+    settle_overhead(process, device_index);
+}
+
 // Calls `load()`, which loads code of so many units; 0: not known. One code object cannot be
 // unloaded: the caller destroys the executable when this fails.
 template <typename Load>
@@ -32,6 +40,7 @@ hsa_status_t load_code(const char* api, hsa_executable_t executable, hsa_agent_t
                        uint64_t reader, Load load) {
   const auto reserve = [&](Process& process, int device_index, const char* name) {
     const uint64_t units = process.code_sizes.find(reader);
+    make_room(process, device_index, units != 0 ? units : kEstimatedCode);
     return units != 0
                ? OverheadReservation(process, device_index, units, name,
                                      OverheadReservation::Kind::code)

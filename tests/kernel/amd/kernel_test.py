@@ -25,8 +25,6 @@ EXPECTED_TO_FAIL = {
         "test_fill_with_a_mix": "3.4 of 460 MiB, in pieces of 4 and 100 KiB that fit into the runtime's blocks, are refused",
         "test_the_ledger_is_what_kfd_counts_at_rest": AT_TIMES + "2 to 4 MiB more in the ledger",
     }.items()
-} | {
-    ("test_a_kept_block_serves_the_next_module", "6.4.3"): "a module of 1 MiB is refused where a card grants it",
 }
 
 TESTS = []
