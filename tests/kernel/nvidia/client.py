@@ -6,6 +6,7 @@ bytes that it got. `wait` answers and reads a line, so that nobody needs to slee
 import ctypes
 import json
 import os
+import socket
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
@@ -69,7 +70,7 @@ class IpcHandle(Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
-PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR = 1, 1, 3, 1
+PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX = 1, 1, 3, 1, 1
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -109,9 +110,23 @@ def fill(take):
     raise Failed("never refused")
 
 
-def load_module(bytes_, local=4):
+def source(bytes_, local):
+    return MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3).encode() + b"\0"
+
+
+def compiled(bytes_, local=4):
+    """As an image of the GPU's own code, so that loading it compiles nothing."""
+    state, image, size, ptx = c_void_p(), c_void_p(), c_size_t(), source(bytes_, local)
+    call("cuLinkCreate_v2", 0, None, None, byref(state))
+    call("cuLinkAddData_v2", state, PTX, ptx, c_size_t(len(ptx)), b"test", 0, None, None)
+    call("cuLinkComplete", state, byref(image), byref(size))
+    copy = ctypes.string_at(image, size.value)
+    call("cuLinkDestroy", state)
+    return copy
+
+
+def load_module(image):
     module = c_void_p()
-    image = MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3).encode() + b"\0"
     return ask("cuModuleLoadData", byref(module), image), module
 
 
@@ -130,6 +145,7 @@ class Commands:
 
     def __init__(self):
         self.kept = []
+        self.function = None
 
     def init(self):
         call("cuInit", 0)
@@ -154,9 +170,153 @@ class Commands:
         return {"rc": rc, "free": free.value, "total": total.value}
 
     def wait(self):
-        print(json.dumps({"pid": os.getpid()}), flush=True)
+        print(json.dumps({"command": "ready"}), flush=True)
         sys.stdin.readline()
         return {}
+
+    # ---- What the driver must do
+
+    def copies(self):
+        """Copies and fills of many sizes and alignments, on two streams; the content is compared."""
+        rc, base = allocate(4 * MIB)
+        if rc != 0:
+            return {"rc": rc}
+        wrong = []
+        for size in (1, 3, 4, 64, 100, 513, 4096, 65537, MIB, MIB + 5):
+            for offset in (0, 1, 4):
+                content = bytes((i * 7 + size + offset) % 251 for i in range(size))
+                back = ctypes.create_string_buffer(size)
+                to, from_ = base.value + offset, base.value + 2 * MIB + 3 * offset
+                call("cuMemcpyHtoD_v2", c_ulonglong(from_), content, c_size_t(size))
+                call("cuMemcpyDtoD_v2", c_ulonglong(to), c_ulonglong(from_), c_size_t(size))
+                call("cuMemcpyDtoH_v2", back, c_ulonglong(to), c_size_t(size))
+                if back.raw != content:
+                    wrong.append(f"copy of {size} at {offset}")
+                call("cuMemsetD8_v2", c_ulonglong(to), ctypes.c_ubyte(size % 256), c_size_t(size))
+                call("cuMemcpyDtoH_v2", back, c_ulonglong(to), c_size_t(size))
+                if back.raw != bytes([size % 256]) * size:
+                    wrong.append(f"fill of {size} at {offset}")
+        words = ctypes.create_string_buffer(40000)
+        for name, value, pattern in (("cuMemsetD16_v2", ctypes.c_ushort(0x1234), b"\x34\x12"),
+                                     ("cuMemsetD32_v2", c_uint(0x12345678), b"\x78\x56\x34\x12")):
+            call(name, base, value, c_size_t(40000 // len(pattern)))
+            call("cuMemcpyDtoH_v2", words, base, c_size_t(40000))
+            if words.raw != pattern * (40000 // len(pattern)):
+                wrong.append(name)
+        return {"wrong": wrong}
+
+    def ordered_streams(self):
+        """One stream fills, another waits for its event and copies."""
+        rc, memory = allocate(4 * MIB)
+        streams, event = [c_void_p(), c_void_p()], c_void_p()
+        for stream in streams:
+            call("cuStreamCreate", byref(stream), 1)
+        call("cuEventCreate", byref(event), 0)
+        wrong = 0
+        for value in range(1, 20):
+            call("cuMemsetD32Async", memory, c_uint(value), c_size_t(MIB // 4), streams[0])
+            call("cuEventRecord", event, streams[0])
+            call("cuStreamWaitEvent", streams[1], event, 0)
+            call("cuMemcpyDtoDAsync_v2", c_ulonglong(memory.value + 2 * MIB), memory, c_size_t(MIB), streams[1])
+            call("cuStreamSynchronize", streams[1])
+            seen = c_uint()
+            call("cuMemcpyDtoH_v2", byref(seen), c_ulonglong(memory.value + 3 * MIB - 4), c_size_t(4))
+            wrong += seen.value != value
+        return {"rc": rc, "wrong": wrong}
+
+    def captured(self):
+        """A graph that was captured, launched three times."""
+        memory, stream, graph, executable = allocate(MIB)[1], c_void_p(), c_void_p(), c_void_p()
+        call("cuStreamCreate", byref(stream), 1)
+        call("cuStreamBeginCapture_v2", stream, 0)
+        call("cuMemsetD32Async", memory, c_uint(77), c_size_t(1000), stream)
+        call("cuMemcpyDtoDAsync_v2", c_ulonglong(memory.value + 8192), memory, c_size_t(4000), stream)
+        call("cuStreamEndCapture", stream, byref(graph))
+        call("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        seen = []
+        for _ in range(3):
+            call("cuMemsetD8_v2", memory, ctypes.c_ubyte(0), c_size_t(MIB))
+            call("cuGraphLaunch", executable, stream)
+            call("cuStreamSynchronize", stream)
+            word = c_uint()
+            call("cuMemcpyDtoH_v2", byref(word), c_ulonglong(memory.value + 8192 + 3996), c_size_t(4))
+            seen.append(word.value)
+        return {"seen": seen}
+
+    def ptx(self):
+        """A module that libcuda compiles."""
+        rc, module = load_module(source(MIB, 16))
+        return {"rc": rc, "launch": launch(function_of(module, "nothing")) if rc == 0 else rc, "end": ask("cuCtxSynchronize")}
+
+    def export(self, index):
+        """Of linear memory, as CUDA's IPC has it."""
+        handle = IpcHandle()
+        rc = ask("cuIpcGetMemHandle", byref(handle), self.kept[int(index)])
+        return {"rc": rc, "handle": bytes(handle.bytes).hex()}
+
+    def open(self, text):
+        address = c_ulonglong()
+        handle = IpcHandle(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
+        rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
+        self.kept.append(address)
+        return {"rc": rc}
+
+    def close(self, index):
+        return {"rc": ask("cuIpcCloseMemHandle", self.kept[int(index)])}
+
+    def write(self, index, value):
+        return {"rc": ask("cuMemsetD32_v2", self.kept[int(index)], c_uint(int(value)), c_size_t(256))}
+
+    def read(self, index):
+        word = c_uint()
+        rc = ask("cuMemcpyDtoH_v2", byref(word), self.kept[int(index)], c_size_t(4))
+        return {"rc": rc, "value": word.value}
+
+    def send_physical(self, kib, path):
+        """Memory of cuMemCreate, mapped and sent as a descriptor."""
+        size = c_size_t(int(kib) * KIB)
+        properties = AllocationProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
+        handle, fd = c_ulonglong(), c_int()
+        call("cuMemCreate", byref(handle), size, byref(properties), c_ulonglong(0))
+        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
+        self.map_physical(handle, size)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(60)
+            server.bind(path)
+            server.listen()
+            print(json.dumps({"command": "listens"}), flush=True)
+            with server.accept()[0] as peer:
+                socket.send_fds(peer, [b"x"], [fd.value])
+        return {}
+
+    def receive_physical(self, kib, path):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(60)
+            peer.connect(path)
+            fd = socket.recv_fds(peer, 1, 1)[1][0]
+        handle = c_ulonglong()
+        rc = ask("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), BY_DESCRIPTOR)
+        if rc == 0:
+            self.map_physical(handle, c_size_t(int(kib) * KIB))
+        return {"rc": rc}
+
+    def map_physical(self, handle, size):
+        address = c_ulonglong()
+        call("cuMemAddressReserve", byref(address), size, c_size_t(0), c_ulonglong(0), c_ulonglong(0))
+        call("cuMemMap", address, size, c_size_t(0), handle, c_ulonglong(0))
+        access = AccessDescription(Location(ON_DEVICE, 0), READ_WRITE)
+        call("cuMemSetAccess", address, size, byref(access), c_size_t(1))
+        self.kept.append(address)
+
+    def pool_cycle(self, kib):
+        """Allocates from the default pool, frees, and trims."""
+        pool, address = c_void_p(), c_ulonglong()
+        call("cuMemAllocAsync", byref(address), c_size_t(int(kib) * KIB), None)
+        call("cuMemsetD8Async", address, ctypes.c_ubyte(1), c_size_t(int(kib) * KIB), None)
+        call("cuMemFreeAsync", address, None)
+        call("cuStreamSynchronize", None)
+        call("cuDeviceGetDefaultMemPool", byref(pool), device())
+        return {"rc": ask("cuMemPoolTrimTo", pool, c_size_t(0))}
 
     # ---- Fills
 
@@ -252,7 +412,7 @@ class Commands:
 
     def kernel_graphs(self, nodes):
         """Chains of kernels, instantiated."""
-        rc, module = load_module(4)
+        rc, module = load_module(compiled(4))
         if rc != 0:
             return {"granted": 0, "count": 0, "rc": rc}
         function = function_of(module, "nothing")
@@ -271,8 +431,10 @@ class Commands:
         return fill(take)
 
     def modules(self, kib):
+        image = compiled(int(kib) * KIB)
+
         def take():
-            return load_module(int(kib) * KIB)[0], int(kib) * KIB
+            return load_module(image)[0], int(kib) * KIB
         return fill(take)
 
     def contexts(self):
@@ -293,9 +455,15 @@ class Commands:
         return {"rc": ask("cuCtxSetLimit", 0, c_size_t(int(bytes_)))}
 
     def local(self, bytes_):
-        """Loads a kernel with so much local memory a thread and launches it."""
-        rc, module = load_module(4, int(bytes_))
-        return {"load": rc, "rc": launch(function_of(module, "local")) if rc == 0 else rc}
+        """Loads a kernel with so much local memory a thread, for `launch`."""
+        rc, module = load_module(compiled(4, int(bytes_)))
+        if rc == 0:
+            self.function = function_of(module, "local")
+        return {"rc": rc}
+
+    def launch(self):
+        rc = launch(self.function)
+        return {"rc": rc, "end": ask("cuCtxSynchronize")}
 
 
 def main():

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,6 +28,39 @@ class Build:
         return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
 
 
+class Child:
+    """A client that runs beside the test. It is killed if it has not ended after a minute, so that no read waits for ever."""
+
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog.start()
+        self.pid = self.process.pid
+
+    def answer(self):
+        """Of its next command."""
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the client ended: status {self.process.wait(60)}\n{self.process.stderr.read()}")
+        return json.loads(line)
+
+    def until(self, name):
+        while not (answer := self.answer()).get("command", "").startswith(name):
+            pass
+        return answer
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Kills it, if need be, as nobody can hinder."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+        self.watchdog.cancel()
+
+
 class Gpu:
     """A GPU with its books in a folder of its own, which goes with it. No two tests share anything."""
 
@@ -44,9 +78,7 @@ class Gpu:
 
     def __exit__(self, *_):
         for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate(timeout=60)
+            child.end()
         shutil.rmtree(self.folder)
         for entry in os.scandir("/dev/shm"):
             if entry.name.startswith(f"fracgpu-{self.tenant}"):
@@ -65,9 +97,9 @@ class Gpu:
             environment["RMSIM_TRACE"] = os.environ["RMSIM_TRACE"]
         return {**environment, **more}
 
-    def start(self, command, cap=None, **more):
-        child = subprocess.Popen(command, env=self.environment(cap, **more), text=True, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start(self, *commands, cap=None, **more):
+        """The scripted client, beside the test."""
+        child = Child([*CLIENT, *map(str, commands)], self.environment(cap, **more))
         self.children.append(child)
         return child
 

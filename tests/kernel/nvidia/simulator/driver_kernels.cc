@@ -41,6 +41,7 @@ void run_driver_kernel(uint64_t constants, uint64_t program) {
   const uint64_t threads = static_cast<uint64_t>(launch->block[0]) * launch->grid[0];
   const uint64_t rows = static_cast<uint64_t>(launch->block[1]) * launch->grid[1];
   switch (offset) {
+    case 0x39200:  // the source is not aligned as the target is
     case 0x3a000:
       return gpu_copy(p[0], p[1], threads * 16);
     case 0x37100:
@@ -62,7 +63,13 @@ void run_driver_kernel(uint64_t constants, uint64_t program) {
       }
       return;
     default:
-      trace("  unknown kernel of the driver at %llx", static_cast<unsigned long long>(offset));
+      trace(
+          "  unknown kernel of the driver at %llx: %llu threads, parameters %llx %llx %llx %llx "
+          "%llx",
+          static_cast<unsigned long long>(offset), static_cast<unsigned long long>(threads),
+          static_cast<unsigned long long>(p[0]), static_cast<unsigned long long>(p[1]),
+          static_cast<unsigned long long>(p[2]), static_cast<unsigned long long>(p[3]),
+          static_cast<unsigned long long>(p[4]));
   }
 }
 

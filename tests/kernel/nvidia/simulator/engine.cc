@@ -57,7 +57,9 @@ void gpu_fill(uint64_t to, const void* pattern, uint32_t pattern_size, uint64_t 
       return;
     }
     const uint64_t piece = std::min(length - done, left);
-    if (same) {
+    if (same && bytes[0] == 0) {
+      clear_memory(target, piece);
+    } else if (same) {
       memset(target, bytes[0], piece);
     } else {
       for (uint64_t i = 0; i < piece; ++i)

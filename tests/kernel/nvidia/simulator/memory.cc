@@ -96,4 +96,18 @@ void* map_memory(const Memory& memory, uint64_t offset, uint64_t length, void* a
                                          books.memory_file(), physical_address(memory) + offset));
 }
 
+void clear_memory(char* host, uint64_t length) {
+  constexpr uint64_t kPage = 4096, kWorthwhile = 64 << 10;
+  if (length >= kWorthwhile && host >= window && host + length <= window + Books::kWindow) {
+    const uint64_t head = (kPage - reinterpret_cast<uintptr_t>(host) % kPage) % kPage;
+    const uint64_t pages = (length - head) / kPage * kPage;
+    if (madvise(host + head, pages, MADV_REMOVE) == 0) {
+      memset(host, 0, head);
+      memset(host + head + pages, 0, length - head - pages);
+      return;
+    }
+  }
+  memset(host, 0, length);
+}
+
 }  // namespace rmsim

@@ -35,4 +35,8 @@ uint64_t physical_address(const Memory& memory);
 void* map_memory(const Memory& memory, uint64_t offset, uint64_t length, void* address,
                  int protection, int flags);
 
+// Sets bytes to 0, of large pieces by taking the pages away, so that cleared memory takes none of
+// the host.
+void clear_memory(char* host, uint64_t length);
+
 }  // namespace rmsim

@@ -1,5 +1,6 @@
 // RM: the ioctls ("escapes") of /dev/nvidiactl and /dev/nvidia0, and the objects that clients make
 // with them.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -246,6 +247,15 @@ NV_STATUS heap_control(NVOS32_PARAMETERS& p) {
   return status;
 }
 
+// Whether all of it is mapped, as it must be to be pinned.
+bool is_mapped(const void* address, uint64_t size) {
+  const auto start = reinterpret_cast<uintptr_t>(address) & ~(kSmallPage - 1);
+  if (size > Books::kWindow || start + size < start) return false;
+  const uint64_t length = round_up(reinterpret_cast<uintptr_t>(address) - start + size, kSmallPage);
+  std::vector<unsigned char> pages(length / kSmallPage);
+  return mincore(reinterpret_cast<void*>(start), length, pages.data()) == 0;
+}
+
 // Pinned memory: the program's own, or the host's.
 NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
   if (find_object(p.hRoot, p.hObjectParent) == nullptr) return NV_ERR_INVALID_OBJECT_PARENT;
@@ -253,6 +263,10 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
   Object* object = add_object(p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass);
   const uint64_t size = p.limit + 1;
   if (p.hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR) {
+    if (!is_mapped(user_pointer(p.pMemory), size)) {
+      free_object(p.hRoot, p.hObjectNew);
+      return NV_ERR_INVALID_ADDRESS;
+    }
     object->memory =
         std::make_shared<Memory>(Kind::kUser, size, static_cast<char*>(user_pointer(p.pMemory)));
     return NV_OK;
@@ -409,8 +423,9 @@ int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
       return 0;
     case NV_ESC_ALLOC_OS_EVENT:
       return answer<nv_ioctl_alloc_os_event_t>(argument, size, [](auto& p) {
-        add_event_descriptor(static_cast<int>(p.fd));
-        p.Status = NV_OK;
+        const bool ours = descriptors.count(static_cast<int>(p.fd)) != 0;
+        if (ours) add_event_descriptor(static_cast<int>(p.fd));
+        p.Status = ours ? NV_OK : NV_ERR_INVALID_ARGUMENT;
       });
     case NV_ESC_FREE_OS_EVENT:
       return answer<nv_ioctl_free_os_event_t>(argument, size, [](auto& p) { p.Status = NV_OK; });
