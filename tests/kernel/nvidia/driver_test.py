@@ -1,4 +1,4 @@
-"""driver_test.py BUILD: NVIDIA's own libraries on the simulated kernel driver, without fracgpu."""
+"""driver_test.py BUILD [TEST...]: NVIDIA's own libraries on the simulated kernel driver, without fracgpu."""
 import os
 import signal
 import sys
@@ -144,5 +144,5 @@ if __name__ == "__main__":
     if BUILD.missing():
         print(f"{BUILD.missing()} is not there: skipped")
         sys.exit(77)
-    del sys.argv[1:]
+    del sys.argv[1]
     unittest.main(verbosity=2)
