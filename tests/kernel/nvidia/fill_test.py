@@ -131,7 +131,9 @@ class Fill(unittest.TestCase):
 
 
 class Shown(unittest.TestCase):
-    def test_smi_shows_the_cap(self):
+    """nvidia-smi of each release shows the cap as the GPU's memory."""
+
+    def test_smi_535(self):
         with rig.Gpu(BUILD) as gpu:
             child = gpu.start("init", "alloc:102400", "wait", cap=f"{CAP_MIB}MiB")
             child.until("ready")
@@ -139,6 +141,15 @@ class Shown(unittest.TestCase):
             self.assertEqual(query.stdout.strip(), "2048 MiB, 484 MiB", query.stderr)
             table = gpu.run([BUILD.smi], f"{CAP_MIB}MiB")
             self.assertIn("484MiB /  2048MiB", table.stdout, table.stderr)
+
+    def test_smi_550(self):
+        build = rig.Build(BUILD.folder, "550")
+        if build.missing():
+            self.skipTest(f"{build.missing()} is not there")
+        with rig.Gpu(build) as gpu:
+            query = [build.smi, "--query-gpu=memory.total", "--format=csv,noheader"]
+            self.assertEqual(gpu.run(query).stdout.strip(), "24576 MiB")
+            self.assertEqual(gpu.run(query, f"{CAP_MIB}MiB").stdout.strip(), "2048 MiB")
 
     def test_cuda_shows_the_cap(self):
         with rig.Gpu(BUILD) as gpu:

@@ -15,13 +15,15 @@ CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 class Build:
     """The built tree: the library, the simulator that the fixture built, and the driver that it fetched."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, release="535"):
+        self.folder = folder
         self.library = f"{folder}/libfracgpu.so"
         self.simulator = f"{folder}/kernel/nvidia/librmsim.so"
         self.rmsim = f"{folder}/kernel/nvidia/rmsim"
-        driver = f"{folder}/parts/nvidia-driver-535/usr/lib"
+        driver = f"{folder}/parts/nvidia-driver-{release}/usr/lib"
         self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/nvidia/current/nvidia-smi"
+        self.version = {"535": "535.261.03", "550": "550.163.01"}[release]
 
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""
@@ -71,7 +73,7 @@ class Gpu:
         self.state = f"{self.folder}/state"
         self.tenant = os.path.basename(self.folder)
         self.children = []
-        subprocess.run([build.rmsim, "create", self.state, str(mib)], check=True, timeout=60)
+        subprocess.run([build.rmsim, "create", self.state, str(mib), build.version], check=True, timeout=60)
 
     def __enter__(self):
         return self

@@ -9,8 +9,8 @@ rm -rf "$output/objects"
 mkdir -p "$output/objects"
 
 # Names for those who read a trace: {number, "NAME"}.
-grep -rhoE '^#define +NV[0-9A-Z_]*_CTRL_(CMD_)?[A-Z0-9_]+ +\(0x[0-9a-fA-F]+U?\)' "$sdk/ctrl" |
-  sed -E 's/^#define +([^ ]+) +\((0x[0-9a-fA-F]+)U?\)/{\2u, "\1"},/' | grep -E '^\{0x[0-9a-fA-F]{3,}u' >"$output/control_names.inc"
+grep -rhE '^#define +NV[0-9A-Z_]+ +\(0x[0-9a-fA-F]+U?\).*MESSAGE_ID"' "$sdk/ctrl" |
+  sed -E 's/^#define +([^ ]+) +\((0x[0-9a-fA-F]+)U?\).*/{\2u, "\1"},/' >"$output/control_names.inc"
 
 # The headers are C for a kernel, so their warnings say nothing about this code.
 flags="-std=c++20 -O2 -g1 -fPIC -fvisibility=hidden -fpermissive -w -D_GNU_SOURCE -U_FORTIFY_SOURCE"

@@ -856,13 +856,14 @@ void add_channel_controls(Controls& t) {
 // look at.
 void add_unnamed_controls(Controls& t) {
   accept(t, {0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
+  accept(t, {0x00000289, 0x20810108, 0x20810110});  // of 550
 }
 
 // What nvidia-smi asks of sensors, clocks, fans and power has no public name.
 void add_refused_controls(Controls& t) {
   refuse(t, {NV2080_CTRL_CMD_GPU_GET_INFOROM_OBJECT_VERSION,
-             NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT, 0x2080852e, 0x20808513, 0x20809009,
-             0x2080a068, 0x2080a612, 0x2080a618, 0x2080a637});
+             NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT, 0x20802068, 0x2080852e, 0x20808513,
+             0x20809009, 0x2080a068, 0x2080a612, 0x2080a618, 0x2080a637});
 }
 
 const Controls& controls() {
@@ -892,10 +893,14 @@ NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 u
     report_unknown("control", command, control_name(command), size);
     return NV_ERR_NOT_SUPPORTED;
   }
-  if (size < entry->second.size || size > kLargest) return NV_ERR_INVALID_PARAM_STRUCT;
+  if (size < entry->second.size || size > kLargest) {
+    trace("  wrong size: %zu expected", entry->second.size);
+    return NV_ERR_INVALID_PARAM_STRUCT;
+  }
   std::vector<uint64_t> parameters((size + 7) / 8 + 1);  // aligned as any of them wants it
   if (!copy_from_user(parameters.data(), user_pointer(user), size)) return NV_ERR_INVALID_POINTER;
   const NV_STATUS status = entry->second.answer(Call{client, object, size}, parameters.data());
+  if (status != NV_OK) trace("  status %x", status);
   if (status == NV_OK && !copy_to_user(user_pointer(user), parameters.data(), size))
     return NV_ERR_INVALID_POINTER;
   return status;

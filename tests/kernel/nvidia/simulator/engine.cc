@@ -438,7 +438,12 @@ void compute_method(Channel& channel, Registers& compute, uint32_t method, uint3
 bool run_method(Channel& channel, uint32_t subchannel, uint32_t method, uint32_t data) {
   constexpr uint32_t kFirstOfEngines = 0x100;  // methods below are the host's
   if (method == NVC56F_SET_OBJECT) {
-    channel.classes[subchannel] = DRF_VAL(C56F, _SET_OBJECT, _NVCLASS, data);
+    // 550 leaves the class out: its subchannels always have the same.
+    constexpr uint32_t kCompute = 1, kCopy = 4;
+    uint32_t object_class = DRF_VAL(C56F, _SET_OBJECT, _NVCLASS, data);
+    if (object_class == 0 && subchannel == kCompute) object_class = ADA_COMPUTE_A;
+    if (object_class == 0 && subchannel == kCopy) object_class = AMPERE_DMA_COPY_B;
+    channel.classes[subchannel] = object_class;
     return true;
   }
   if (method < kFirstOfEngines) return host_method(channel, method, data);

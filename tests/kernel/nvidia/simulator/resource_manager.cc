@@ -147,6 +147,7 @@ NV_STATUS make_object(Object& object, void* user) {
     case NV01_MEMORY_SYSTEM:
       return with_parameters<NV_MEMORY_ALLOCATION_PARAMS>(object, user, allocate);
     case NV01_MEMORY_VIRTUAL:
+    case NV50_MEMORY_VIRTUAL:
       object.memory = std::make_shared<Memory>(Kind::kVirtual, 0, nullptr);
       return NV_OK;
     case RM_USER_SHARED_DATA:
@@ -159,6 +160,7 @@ NV_STATUS make_object(Object& object, void* user) {
       return with_parameters<NV_CHANNEL_ALLOC_PARAMS>(object, user, allocate_channel);
     case NV01_DEVICE_0:
     case NV20_SUBDEVICE_0:
+    case NV2081_BINAPI:
     case NV01_EVENT_OS_EVENT:
     case GT200_DEBUGGER:
     case FERMI_CONTEXT_SHARE_A:

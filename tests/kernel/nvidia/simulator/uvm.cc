@@ -1,6 +1,7 @@
 // UVM: the ioctls of /dev/nvidia-uvm. Managed memory is memory of the host and never moves, so it
 // is not counted.
 #include <cerrno>
+#include <cstdlib>
 
 #include "diagnostics.h"
 #include "kernel.h"
@@ -25,7 +26,31 @@ int accept(void* argument) {
   return answer<Parameters>(argument, [](auto&) {});
 }
 
-NV_STATUS map_external(UVM_MAP_EXTERNAL_ALLOCATION_PARAMS& p) {
+// Drivers from 545 on have room for the attributes of 256 processors in these parameters, where 535
+// has it for 32.
+struct MapExternal550 {
+  NvU64 base, length, offset;
+  UvmGpuMappingAttributes perGpuAttributes[256];
+  NvU64 gpuAttributesCount;
+  NvS32 rmCtrlFd;
+  NvU32 hClient, hMemory;
+  NV_STATUS rmStatus;
+};
+struct AllocateSemaphorePool550 {
+  NvU64 base, length;
+  UvmGpuMappingAttributes perGpuAttributes[256];
+  NvU64 gpuAttributesCount;
+  NV_STATUS rmStatus;
+};
+bool is_newer_than_535() {
+  return atoi(books.driver()) > 535;
+}
+
+template <class Parameters>
+NV_STATUS map_external(Parameters& p) {
+  trace("  map %llx, %llu bytes of client %x, object %x at %llu",
+        static_cast<unsigned long long>(p.base), static_cast<unsigned long long>(p.length),
+        p.hClient, p.hMemory, static_cast<unsigned long long>(p.offset));
   const Object* object = find_object(p.hClient, p.hMemory);
   if (object == nullptr || object->memory == nullptr || object->memory->host == nullptr)
     return NV_ERR_INVALID_OBJECT_HANDLE;
@@ -72,6 +97,8 @@ int uvm_ioctl(uint32_t command, void* argument) {
     case UVM_CREATE_EXTERNAL_RANGE:
       return accept<UVM_CREATE_EXTERNAL_RANGE_PARAMS>(argument);
     case UVM_MAP_EXTERNAL_ALLOCATION:
+      if (is_newer_than_535())
+        return answer<MapExternal550>(argument, [](auto& p) { p.rmStatus = map_external(p); });
       return answer<UVM_MAP_EXTERNAL_ALLOCATION_PARAMS>(
           argument, [](auto& p) { p.rmStatus = map_external(p); });
     case UVM_MAP_EXTERNAL_SPARSE:
@@ -83,6 +110,7 @@ int uvm_ioctl(uint32_t command, void* argument) {
       return answer<UVM_FREE_PARAMS>(argument,
                                      [](auto& p) { page_tables::unmap(p.base, p.length); });
     case UVM_ALLOC_SEMAPHORE_POOL:
+      if (is_newer_than_535()) return accept<AllocateSemaphorePool550>(argument);
       return accept<UVM_ALLOC_SEMAPHORE_POOL_PARAMS>(argument);
     case UVM_VALIDATE_VA_RANGE:
       return accept<UVM_VALIDATE_VA_RANGE_PARAMS>(argument);
