@@ -44,16 +44,10 @@ FILLS = {
 
 # What fails today, with what was seen. The list is to become empty: a test of it that passes fails the run.
 EXPECTED_TO_FAIL = {
-    "async": "1634 MiB granted of 1664",
-    "async after linear": "1134 MiB granted of 1164",
-    "explicit pools": "1544 MiB granted of 1664",
     "arrays of 256 KiB": "1662.25 MiB granted of 1664",
-    "kernel graphs": "RM 8146 MiB, which is all of the card",
-    "modules": "1616 MiB granted of 1664",
     "local memory": "RM 2240 MiB",
     "local memory at a full cap": "RM 4928 MiB",
     "ipc whose owner frees": "RM 2548 MiB",
-    "streams at a full cap": "RM 2062 MiB",
 }
 
 

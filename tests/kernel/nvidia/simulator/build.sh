@@ -14,13 +14,12 @@ grep -rhE '^#define +NV[0-9A-Z_]+ +\(0x[0-9a-fA-F]+U?\).*MESSAGE_ID"' "$sdk/ctrl
 
 # The headers are C for a kernel, so their warnings say nothing about this code.
 flags="-std=c++20 -O2 -g1 -fPIC -fvisibility=hidden -fpermissive -w -D_GNU_SOURCE -U_FORTIFY_SOURCE"
-includes="-I$output -isystem $sdk -isystem $headers/src/nvidia/arch/nvalloc/unix/include
-  -isystem $headers/kernel-open/nvidia-uvm -isystem $headers/src/common/inc"
+includes="-I$output -isystem $sdk -isystem $headers/src/nvidia/arch/nvalloc/unix/include"
+includes="$includes -isystem $headers/kernel-open/nvidia-uvm -isystem $headers/src/common/inc"
 cd "$here"
 for source in *.cc; do
   [ "$source" = rmsim.cc ] && continue
-  # shellcheck disable=SC2086 # lists of words
-  echo "$compiler $flags $(echo $includes) -c $source -o $output/objects/${source%.cc}.o"
+  echo "$compiler $flags $includes -c $source -o $output/objects/${source%.cc}.o"
 done | xargs -P 2 -I{} sh -c '{}'
 mv "$output/objects/attach.o" "$output/attach.o"  # which says why it is linked last
 $compiler -shared -Wl,-z,initfirst -Wl,-z,defs -o "$output/librmsim.so" "$output"/objects/*.o "$output/attach.o" -lpthread
