@@ -85,15 +85,15 @@ inline Text<24> human_bytes(unsigned long long bytes) {
     text.format("{} bytes", bytes);
     return text;
   }
+  // Rounded, in tenths: floating-point formatting would pull in big tables. `whole` is in units of
+  // a 1024th of the unit.
+  constexpr unsigned long long kLargest = 10240;
+  const auto tenths_of = [](unsigned long long whole) { return (whole * 10 + 512) / 1024; };
   int unit = 0;
   unsigned long long whole = bytes;
-  // Tenths are kept as an integer: floating-point formatting would pull in big tables.
-  unsigned long long tenths = 0;
-  for (; whole >= 1024 && unit < 6; ++unit) {
-    tenths = (whole % 1024) * 10 / 1024;
-    whole /= 1024;
-  }
-  text.format("{}.{} {}", whole, tenths, names[unit - 1]);
+  for (; unit < 5 && tenths_of(whole) >= kLargest; ++unit) whole /= 1024;
+  const unsigned long long tenths = tenths_of(whole);
+  text.format("{}.{} {}", tenths / 10, tenths % 10, names[unit]);
   return text;
 }
 

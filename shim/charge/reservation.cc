@@ -10,7 +10,7 @@
 
 namespace fracgpu {
 
-// A recorder sees what a pool has when its driver is asked.
+// A recorder sees what a pool has when its driver is asked. Pools give memory back unseen.
 void Reservation::tell_pools() {
   layout::for_each_device(*process_.ledger.map(), [&](uint32_t device_index) {
     settle_pools(process_, static_cast<int>(device_index));
@@ -20,7 +20,8 @@ void Reservation::tell_pools() {
 // For more than this process may hold unasked, of which `charged` units are charged already.
 bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   const uint64_t more = units_ - charged;
-  if (process_.look_for_recorder()) tell_pools();
+  process_.look_for_recorder();
+  if (process_.recorder.is_on()) tell_pools();
   process_.recorder.look_for_ends(process_.ledger);
   granted_ = process_.ledger.reserve(device_index_, more, refusal);
   process_.recorder.look_for_ends(process_.ledger);

@@ -134,13 +134,13 @@ void Process::record_device(int device_index) {
 
 // What it has already comes first, so that its release is understood. What other threads do
 // meanwhile is told as well, and may be told twice.
-bool Process::start_late_recording() {
+void Process::start_late_recording() {
   const uint64_t asked = ledger.recording();
-  if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return false;
+  if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return;
   recorder.stop();
   if (asked == 0 ||
       !recorder.start(ledger.tenant(), ledger.slot(), ProcessIdentity::of_self(), true)) {
-    return false;
+    return;
   }
   layout::for_each_device(*ledger.map(), [&](uint32_t device) {
     const auto index = static_cast<int>(device);
@@ -171,7 +171,6 @@ bool Process::start_late_recording() {
                   .bytes = units * layout::kUnit,
                   .taken = units * layout::kUnit});
   });
-  return true;
 }
 
 int Process::index_of_device(int slot, const char* device_key, uint64_t physical) {

@@ -214,12 +214,11 @@ class Process {
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
-  // Begins to record where somebody has begun to ask for it. For slow paths. True if it did: the
-  // levels of pools, which only their driver knows, are still to be told.
-  bool look_for_recorder() {
-    if (ledger.recording() == recording_.load(std::memory_order_relaxed)) [[likely]]
-      return false;
-    return start_late_recording();
+  // Begins to record where somebody has begun to ask for it. For slow paths. The levels of pools,
+  // which only their driver knows, are still to be told.
+  void look_for_recorder() {
+    if (ledger.recording() != recording_.load(std::memory_order_relaxed)) [[unlikely]]
+      start_late_recording();
   }
 
   // What a tool may see of a device; see Observation. False when the device is not capped.
@@ -235,7 +234,7 @@ class Process {
   void fail(const Message& why);
   // The same for what may be for lack of a descriptor, which is no fault: false then.
   bool fail_for_good(const Message& why);
-  [[gnu::cold]] bool start_late_recording();
+  [[gnu::cold]] void start_late_recording();
   void record_device(int device_index);
   void refuse_device(const char* device_key);
 

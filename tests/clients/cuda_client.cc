@@ -231,6 +231,10 @@ int memory_command(Session& session, const std::string& name, char** args, int c
     report_allocation(session, "pooled", bytes, rc, address, false);
     return 1;
   }
+  if (name == "synchronize") {
+    std::printf("synchronize rc=%d\n", api.synchronize());
+    return 0;
+  }
   if (name == "module") {
     void* module = nullptr;
     std::printf("module rc=%d\n", api.load_module(&module, "any"));

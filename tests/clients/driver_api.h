@@ -34,6 +34,7 @@ struct DriverApi {
   int (*allocate_async)(Pointer*, size_t, void*);
   int (*load_module)(void**, const void*);
   int (*set_limit)(int, size_t);
+  int (*synchronize)();
 };
 
 // One line for each member: its name, the base name, the symbol, and the version at which its ABI
@@ -61,7 +62,8 @@ struct DriverApi {
   X(memory_info, "cuMemGetInfo", "cuMemGetInfo_v2", 12000)                       \
   X(allocate_async, "cuMemAllocAsync", "cuMemAllocAsync", 12000)                 \
   X(load_module, "cuModuleLoadData", "cuModuleLoadData", 12000)                  \
-  X(set_limit, "cuCtxSetLimit", "cuCtxSetLimit", 12000)
+  X(set_limit, "cuCtxSetLimit", "cuCtxSetLimit", 12000)                          \
+  X(synchronize, "cuCtxSynchronize", "cuCtxSynchronize", 2000)
 
 struct LookupOptions {
   std::string lookup;

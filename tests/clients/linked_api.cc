@@ -31,6 +31,7 @@ int cuMemGetInfo_v2(size_t*, size_t*);
 int cuMemAllocAsync(Pointer*, size_t, void*);
 int cuModuleLoadData(void**, const void*);
 int cuCtxSetLimit(int, size_t);
+int cuCtxSynchronize();
 }
 
 #ifdef CLIENT_DEEPBIND
@@ -78,5 +79,6 @@ void client::linked_api(DriverApi* api) {
     return cuModuleLoadData(module, image);
   };
   api->set_limit = [](int limit, size_t value) { return cuCtxSetLimit(limit, value); };
+  api->synchronize = [] { return cuCtxSynchronize(); };
   api->memory_info = [](size_t* free, size_t* total) { return cuMemGetInfo_v2(free, total); };
 }

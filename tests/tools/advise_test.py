@@ -1,6 +1,7 @@
 """advise_test.py BUILD: `fracgpu advise`, end to end on simulated machines. Its numbers are proved by running under them."""
 import json
 import os
+import re
 
 from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, Machine, Skipped, main, one_line
 
@@ -109,6 +110,12 @@ def test_two_gpus_and_two_processes():
         assert len(gpus) == 2 and [len(gpu["processes"]) for gpu in gpus] in ([2, 1], [1, 2]), gpus
         sizes = sorted(gpu["needed_bytes"] - gpu["unnamed_bytes"] for gpu in gpus)
         assert sizes == [100 * MIB, 200 * MIB], gpus
+        # Each command that is printed holds for the program, and not for one of its GPUs.
+        command = strict("init device 0 ctxcreate alloc 100MiB device 1 ctxcreate alloc 3GiB")
+        lines = re.findall(r"fracgpu (run .*) -- CMD$", advise(m, "--", *command)[0], re.M)
+        assert lines
+        for line in lines:
+            assert m.fracgpu(*line.split(), "--", *command)[0] == 0, line
 
 
 def test_recordings_of_many_runs():
@@ -140,9 +147,10 @@ def test_real_hip():
 
 def test_bad_usage_is_one_line():
     with Machine("a100-40gb") as m:
-        for words, status in (([], 1), (["--from", "/no/such/file"], 1), (["--", "false"], 1), (["--", "true"], 1),
-                              (["--from"], 1), (["--margin", "-1", "--", "true"], 2),
-                              (["--", "no-such-command"], 1), (["--from", "/etc/passwd", "--verify"], 1)):
+        for words, status in (([], 2), (["--from", "/no/such/file"], 1), (["--", "false"], 1), (["--", "true"], 1),
+                              (["--from"], 2), (["--margin", "-1", "--", "true"], 2), (["--success", "x", "--", "true"], 2),
+                              (["--keep", "x", "--from", "/etc/passwd"], 2), (["--", "no-such-command"], 1),
+                              (["--verify", "--from", "/etc/passwd"], 2)):
             out, err = advise(m, *words, status=status)
             assert out == "" and one_line(err), (words, err)
         kept = f"{m.folder}/kept.fgr"

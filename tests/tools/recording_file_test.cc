@@ -310,7 +310,7 @@ TEST_F(RecordingFileTest, KeepsWhatIsOnAFullDisk) {
   EXPECT_NE(content.damage.find("cut off"), std::string::npos);
 }
 
-TEST_F(RecordingFileTest, ReplacesNothingButRecordings) {
+TEST_F(RecordingFileTest, ReplacesNothingWithoutBeingTold) {
   const auto complaint = [](const std::string& path, bool force = false) -> std::string {
     try {
       Writer writer(path, {}, force);
@@ -320,12 +320,14 @@ TEST_F(RecordingFileTest, ReplacesNothingButRecordings) {
     }
   };
   write_bytes(path_, "the only copy of a thesis");
-  EXPECT_NE(complaint(path_).find("is no recording"), std::string::npos) << complaint(path_);
+  EXPECT_NE(complaint(path_).find("is not replaced"), std::string::npos) << complaint(path_);
   EXPECT_EQ(bytes_of(path_), "the only copy of a thesis");
   EXPECT_EQ(complaint(path_, true), "");
-  EXPECT_EQ(complaint(path_), "") << "a recording is replaced";
+  EXPECT_NE(complaint(path_).find("is not replaced"), std::string::npos) << "an older recording";
+  write_bytes(path_, "");
+  EXPECT_EQ(complaint(path_), "") << "there was nothing in it";
   {
-    Writer writer(path_, {});
+    Writer writer(path_, {}, true);
     EXPECT_NE(complaint(path_, true).find("another fracgpu record"), std::string::npos);
   }
   unlink(path_.c_str());

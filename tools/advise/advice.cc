@@ -26,12 +26,18 @@ void append(std::string& text, const char* name, const std::string& what,
 
 }  // namespace
 
-std::string text_of(const Advice& advice, double margin_percent, const std::string& command) {
-  const Need& need = advice.need;
+std::string command_words(const std::string& command) {
   // A long one would hide the advice.
   constexpr size_t kShown = 40;
-  const bool shown = !command.empty() && command.size() <= kShown;
-  const std::string tail = "-- " + (shown ? command : "CMD");
+  return "-- " + (!command.empty() && command.size() <= kShown ? command : "CMD");
+}
+
+std::string text_of(const Advice& advice, double margin_percent, const std::string& command,
+                    bool alone) {
+  const Need& need = advice.need;
+  const auto how = [&](const std::string& options) {
+    return alone ? fmt::format("fracgpu run {} {}", options, command_words(command)) : "";
+  };
   std::string text = need.name + ", " + bytes(need.physical) + "\n";
   if (advice.spread) {
     append(text, "runs",
@@ -60,21 +66,21 @@ std::string text_of(const Advice& advice, double margin_percent, const std::stri
   append(text, "cap",
          fmt::format("{}, which is that and {:.3g} % or at least {} of margin", cap, margin_percent,
                      bytes(kLeastMargin)),
-         fmt::format("fracgpu run --memory {} {}", cap, tail));
+         how("--memory " + cap));
   if (!advice.slices) return text;
   const Slices& slices = *advice.slices;
   if (slices.eighths > 0) {
     const double share = slices.eighths / 8.0;
     append(text, "share", fmt::format("{} of the GPU", share),
-           fmt::format("fracgpu run --fraction {} {}", share, tail));
+           how(fmt::format("--fraction {}", share)));
   }
   if (!slices.mig_profile.empty()) {
     append(text, "MIG", fmt::format("{}, {}", slices.mig_profile, bytes(slices.mig_bytes)),
-           fmt::format("fracgpu run --mig {} {}", slices.mig_profile, tail));
+           how("--mig " + slices.mig_profile));
   }
   if (!slices.partition.empty()) {
     append(text, "AMD", fmt::format("{}, {}", slices.partition, bytes(slices.partition_bytes)),
-           fmt::format("fracgpu run --partition {} --count 1 {}", slices.partition, tail));
+           how(fmt::format("--partition {} --count 1", slices.partition)));
   }
   if (slices.image_gb > 0)
     append(text, "image", fmt::format("a tag that ends in -{}gb", slices.image_gb));

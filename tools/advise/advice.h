@@ -20,8 +20,13 @@ struct Advice {
   std::optional<Found> found;
 };
 
-// For people; `command`: as typed, or empty where only recordings are known.
-std::string text_of(const Advice& advice, double margin_percent, const std::string& command);
+// For people; `command`: as typed, or empty where only recordings are known. `alone`: no other GPU
+// was used, so that one slice or cap is all that a command needs.
+std::string text_of(const Advice& advice, double margin_percent, const std::string& command,
+                    bool alone);
+
+// "-- ./job", as it stands at the end of a command line that is advised.
+std::string command_words(const std::string& command);
 
 // For programs.
 Json json_of(const Advice& advice);

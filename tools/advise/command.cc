@@ -200,12 +200,16 @@ std::string verified_text(const std::vector<Advice>& all, double seconds_bare) {
 
 int advise(const AdviseOptions& options) {
   if (options.command.empty()) {
-    throw std::runtime_error(
+    throw WrongUsage(
         "say what to run, behind --, as in: fracgpu advise -- python train.py; or name recordings, "
         "as in: fracgpu advise --from memory.fgr");
   }
   if (options.from && options.verify)
-    throw std::runtime_error("--verify runs the command: it needs one, and no --from");
+    throw WrongUsage("--verify runs the command: it needs one, and no --from");
+  if (options.from && !options.keep.empty())
+    throw WrongUsage("--keep keeps the recording of a command: it needs one, and no --from");
+  if (!options.success.empty() && !options.verify)
+    throw WrongUsage("--success judges the runs of --verify: add that");
   const std::vector<Gpu> gpus = list_gpus();
   if (options.verify && find_outer_cap(gpus)) {
     throw std::runtime_error(
@@ -231,8 +235,12 @@ int advise(const AdviseOptions& options) {
   std::string text;
   for (const Advice& each : all) {
     rows.push_back(json_of(each));
-    text +=
-        text_of(each, options.margin_percent, options.from ? "" : command_text(options.command));
+    text += text_of(each, options.margin_percent, options.from ? "" : command_text(options.command),
+                    all.size() == 1);
+  }
+  if (all.size() > 1) {
+    text += fmt::format("caps of all: fracgpu run --memory {} {}\n", limit_text(all),
+                        command_words(options.from ? "" : command_text(options.command)));
   }
   if (options.verify) text += verified_text(all, seconds);
   print(options.json ? Json{{"gpus", rows}}.dump() + "\n" : text);

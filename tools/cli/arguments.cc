@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "tools/cli/output.h"
 #include "tools/cli/plain_text.h"
 #include "tools/cli/spelling.h"
 
@@ -263,6 +264,9 @@ int Program::run(int argc, char** argv, int usage_status) {
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app_->exit(error) == 0 ? 0 : usage_status;
+  } catch (const WrongUsage& error) {
+    complain(error.what());
+    return usage_status;
   }
   return status_;
 }

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,12 @@ class Option;
 }  // namespace CLI
 
 namespace fracgpu::tools {
+
+// Thrown by a body: the arguments do not go together. Its line is what Program::run says of wrong
+// usage.
+struct WrongUsage : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 class Option {
  public:

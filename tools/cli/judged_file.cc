@@ -62,8 +62,9 @@ Descriptor open_judged(const std::string& path, int access, Links links) {
   }
   const std::string owner = user_name(status.st_uid);
   if (!S_ISREG(status.st_mode) && (links == Links::refused || !S_ISLNK(status.st_mode))) {
-    throw std::runtime_error(fmt::format("{} is {} of user {}, and not a file; remove it",
-                                         name.view(), kind_of(status.st_mode), owner));
+    throw std::runtime_error(fmt::format("{} is {} of user {}, and not a file; {}", name.view(),
+                                         kind_of(status.st_mode), owner,
+                                         access == O_RDONLY ? "name a file" : "remove it"));
   }
   throw std::runtime_error(fmt::format("cannot open {}, which user {} made with mode {:04o}: {}",
                                        name.view(), owner, status.st_mode & 07777U,

@@ -21,7 +21,8 @@ enum class EventType : uint8_t {
   refused = 4,    // `bytes` asked, which would have taken `taken`; `held` and `cap` as they were
   dropped = 5,    // `bytes`: so many events of the process are missing before this one
   cap = 6,        // the device's cap is `cap` from now on
-  ended = 7,      // the process is gone; what it had goes with it. `bytes`: 1 killed, 0 it exited
+  ended = 7,      // the process is gone; what it had goes with it. `bytes`: 0 it exited,
+                  // 1 it was killed, or ended by _exit
   mark = 8,       // `api` is what happened: a call that made a context, or loaded code of `bytes`
 };
 

@@ -14,7 +14,6 @@
 #include "shim/base/held_signals.h"
 #include "shim/base/text.h"
 #include "tools/cli/judged_file.h"
-#include "tools/recording/format.h"
 
 namespace fracgpu::recording {
 namespace {
@@ -24,10 +23,9 @@ template <typename... Args>
   throw std::runtime_error(fmt::format(pattern, std::forward<Args>(args)...));
 }
 
-bool is_recording_or_empty(int fd) {
-  char start[sizeof kMagic];
-  const ssize_t size = pread(fd, start, sizeof start, 0);
-  return size == 0 || (size == sizeof start && memcmp(start, kMagic, sizeof start) == 0);
+bool is_empty(int fd) {
+  struct stat status = {};
+  return fstat(fd, &status) == 0 && status.st_size == 0;
 }
 
 tools::Descriptor open_output(const std::string& path, bool force) {
@@ -45,8 +43,8 @@ tools::Descriptor open_output(const std::string& path, bool force) {
   if (flock(there.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     fail("{} is being written by another fracgpu record; name another file", name.view());
   }
-  if (!force && !is_recording_or_empty(there.get())) {
-    fail("{} is there and is no recording, so it is not replaced; name another file or remove it",
+  if (!force && !is_empty(there.get())) {
+    fail("{} is there and is not replaced; name another file with --output, or add --force",
          name.view());
   }
   if (ftruncate(there.get(), 0) != 0) fail("cannot empty {}: {}", name.view(), strerror(errno));

@@ -12,7 +12,7 @@ namespace fracgpu::recording {
 // to do) when the file cannot be written; what was written until then stays readable.
 class Writer {
  public:
-  // A file that is there is replaced only when it is a recording or empty, or when `force` is set.
+  // A file that is there and not empty is replaced only when `force` is set.
   Writer(const std::string& path, const Header& header, bool force = false);
   ~Writer();  // without `finish` the file is one that was cut off
   Writer(const Writer&) = delete;

@@ -86,7 +86,7 @@ class Page {
                      {"command", info.command},
                      {"began_ns", info.began_ns},
                      {"ended_ns", life.ended ? Json(life.ended_ns) : Json()},
-                     {"killed", life.killed},
+                     {"exited", life.ended && !life.killed},
                      {"dropped_events", life.dropped}});
     }
     return all;
