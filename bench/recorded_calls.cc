@@ -54,6 +54,7 @@ void pairs(benchmark::State& state, size_t bytes, bool pool) {
       ->ArgName("depth")                      \
       ->Arg(0)                                \
       ->Arg(30)                               \
+      ->Arg(120)                              \
       ->UseManualTime()                       \
       ->Iterations(20)                        \
       ->Unit(benchmark::kNanosecond)

@@ -14,7 +14,7 @@ import tempfile
 BUILD = os.path.abspath(sys.argv[1])
 SMOKE = "--smoke" in sys.argv
 ROUNDS = 1 if SMOKE else 5
-WAYS = {"not recorded": None, "recorded": 0, "with stacks": 64}
+WAYS = {"not recorded": None, "recorded": 0, "with stacks": 128}
 
 
 def run(way, frames, environment, folder):

@@ -20,9 +20,14 @@ inline constexpr uint64_t kMagic = 0x676e697275706766;  // "fgpuring"
 inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kRings = layout::kMaxSlots;
-// 1 MiB for each process: 16 ms of calls that take 1 us each, where the recorder looks every 2 ms.
-inline constexpr uint32_t kRecords = 1u << 14;
-inline constexpr uint32_t kMostFrames = 64;
+// Up to 1 MiB for each process: 16 ms of calls that take 1 us each, where the recorder looks every
+// 2 ms. A ring takes at most a 64th of the room that /dev/shm has, and no less than 20 KiB. Powers
+// of two.
+inline constexpr uint32_t kRecords = 1u << 14, kFewestRecords = 1u << 8;
+constexpr bool is_ring_size(uint32_t records) {
+  return records >= kFewestRecords && records <= kRecords && (records & (records - 1)) == 0;
+}
+inline constexpr uint32_t kMostFrames = 512;
 
 // Numbers are never given another meaning.
 enum class Type : uint8_t {
@@ -80,7 +85,7 @@ static_assert(sizeof(Record) == 56);
 
 // A record of a text's part: `thread` is the part's number from 0, `api` the text's bytes in all.
 inline constexpr size_t kPartBytes = sizeof(Record) - offsetof(Record, time_ns);
-inline constexpr size_t kMostText = kMostFrames * sizeof(uint64_t);
+inline constexpr size_t kMostText = (kMostFrames + 1) * sizeof(uint64_t);
 
 struct ProcessText {
   uint32_t pid = 0, host_pid = 0;  // as in layout::Slot
@@ -102,6 +107,9 @@ constexpr uint64_t frame_of(uint64_t module, uint64_t offset) {
   return module << 48 | (offset & 0xffffffffffff);
 }
 
+// The last of a stack that goes on behind what was taken of it.
+inline constexpr uint64_t kCutFrame = frame_of(kNoModule, 0xffffffffffff);
+
 // By which memory is known that is made, mapped and released separately: its number, which no
 // address is.
 constexpr uint64_t physical_key(uint64_t memory) {
@@ -118,15 +126,33 @@ struct alignas(4096) Ring {
   alignas(64) std::atomic<uint64_t> end;     // position behind the last record; the process's
   alignas(64) std::atomic<uint64_t> begin;   // position of the first that was not taken out
   alignas(64) std::atomic<uint64_t> missed;  // records that were dropped
+  // How many places have memory and are used; 0: no process has been here. Never changes
+  // afterwards.
+  std::atomic<uint32_t> records;
   alignas(4096) Place places[kRecords];
 };
 
-struct alignas(4096) Header {
+// A process that cannot be recorded, for want of memory for a ring.
+struct Unrecorded {
+  uint32_t pid, host_pid;  // as in ProcessText
+  char command[16];
+};
+inline constexpr uint32_t kMostUnrecorded = 64;
+
+// Written by the recorder, before the file has its name.
+struct HeaderStart {
   uint64_t magic;
   uint32_t version;
   uint32_t rings, records;
   uint32_t frames;  // of call stacks to take; 0: none
 };
+struct alignas(4096) Header {
+  HeaderStart start;
+  // Written by processes: how many are not recorded, and who the first of them are.
+  std::atomic<uint32_t> unrecorded_count;
+  Unrecorded unrecorded[kMostUnrecorded];
+};
+static_assert(sizeof(Header) == 4096);
 
 struct File {
   Header header;

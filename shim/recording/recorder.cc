@@ -1,10 +1,12 @@
 // Finds the tenant's ring, appends to it, and describes what records name; see recorder.h.
 #include "shim/recording/recorder.h"
 
+#include <alloca.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -58,12 +60,45 @@ bool is_trusted(int fd) {
          (status.stx_uid == geteuid() || status.stx_uid == 0);
 }
 
+uint64_t free_bytes(int fd) {
+  struct statvfs status;
+  if (fstatvfs(fd, &status) != 0) return 0;
+  return uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+// Gives the ring's places memory, unless an earlier process of the slot has; how many there are. 0:
+// there is no room. What the program itself wants of /dev/shm is left to it.
+uint32_t back_ring(int fd, size_t offset, ring::Ring& ring) {
+  constexpr size_t kPlaces = offsetof(ring::Ring, places);
+  const uint32_t there = ring.records.load(std::memory_order_acquire);
+  if (there != 0) return ring::is_ring_size(there) ? there : 0;
+  const uint64_t most = free_bytes(fd) / 64;
+  uint32_t records = kRecords;
+  while (records > ring::kFewestRecords && records * sizeof(ring::Place) > most) records /= 2;
+  if (back_shared_file(fd, offset + kPlaces, records * sizeof(ring::Place)) != 0) return 0;
+  ring.records.store(records, std::memory_order_release);
+  return records;
+}
+
+void count_unrecorded(int fd, const ProcessIdentity& self) {
+  void* const bytes =
+      mmap(nullptr, sizeof(ring::Header), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (bytes == MAP_FAILED) return;
+  auto& header = *static_cast<ring::Header*>(bytes);
+  ring::Unrecorded entry = {.pid = self.pid, .host_pid = self.host_pid, .command = {}};
+  memcpy(entry.command, self.command, sizeof entry.command);
+  const uint32_t number = header.unrecorded_count.fetch_add(1, std::memory_order_relaxed);
+  if (number < ring::kMostUnrecorded) header.unrecorded[number] = entry;
+  munmap(bytes, sizeof(ring::Header));
+}
+
 }  // namespace
 
 // One recording, and what this process has described in it. Mapped when it begins: 1 MiB, of which
 // pages that nobody needs take no memory.
 struct Recorder::Recording {
   ring::Ring* ring;
+  uint32_t records;     // places of the ring
   uint32_t frames;      // to take of a call stack
   SpinLock describing;  // held while a stack, a module or a name is described
   // Entries are added with `describing` held, and never change.
@@ -82,6 +117,8 @@ struct Recorder::Recording {
   std::atomic<uint64_t> looked_ns;  // when the kernel was asked last
   FrameRules rules;
 
+  uint64_t claim(uint64_t count);
+  void write(uint64_t at, const Record& record);
   bool is_news(const Record& level);
   bool is_full() const;
   void append(const Record& record);
@@ -101,18 +138,25 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   path.format("{}{}", ring::kFilePrefix, tenant);
   const int fd = open_own(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
-  ring::Header header = {};
+  ring::HeaderStart header = {};
   void* bytes = MAP_FAILED;
+  uint32_t records = 0;
   const auto offset = offsetof(ring::File, rings) + slot * sizeof(ring::Ring);
   if (is_trusted(fd) && read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
       header.magic == ring::kMagic && header.version == ring::kVersion &&
-      byte_is_locked(fd, ring::kRecorderLock) &&
-      back_shared_file(fd, offset, sizeof(ring::Ring)) == 0) {
-    bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                 static_cast<off_t>(offset));
+      byte_is_locked(fd, ring::kRecorderLock)) {
+    if (back_shared_file(fd, offset, offsetof(ring::Ring, places)) == 0) {
+      bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                   static_cast<off_t>(offset));
+    }
+    if (bytes != MAP_FAILED) records = back_ring(fd, offset, *static_cast<ring::Ring*>(bytes));
+    if (records == 0) count_unrecorded(fd, self);
   }
   close_own(fd);
-  if (bytes == MAP_FAILED) return false;
+  if (records == 0) {
+    if (bytes != MAP_FAILED) munmap(bytes, sizeof(ring::Ring));
+    return false;
+  }
   void* const memory = mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -123,12 +167,13 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   madvise(bytes, sizeof(ring::Ring), MADV_DONTFORK);
   auto* const recording = static_cast<Recording*>(memory);
   recording->ring = static_cast<ring::Ring*>(bytes);
+  recording->records = records;
   recording->frames = std::min(header.frames, ring::kMostFrames);
   // What an earlier owner of the slot had begun, and was killed before it was done.
   ring::Ring& ring = *recording->ring;
-  if (ring.end - ring.begin > kRecords) return false;  // nobody of ours wrote that
+  if (ring.end - ring.begin > records) return false;  // nobody of ours wrote that
   for (uint64_t at = ring.begin; at < ring.end; ++at) {
-    ring::Place& place = ring.places[at % kRecords];
+    ring::Place& place = ring.places[at % records];
     if (place.stamp.load(std::memory_order_acquire) == at + 1) continue;
     place.record.type = Type::nothing;
     place.stamp.store(at + 1, std::memory_order_release);
@@ -214,27 +259,23 @@ void Recorder::add(Record record, const char* api) {
   recording->append(record);
 }
 
-namespace {
-
 // Places for `count` records that follow each other; their position, or UINT64_MAX.
-uint64_t claim(ring::Ring& ring, uint64_t count) {
-  uint64_t at = ring.end.load(std::memory_order_relaxed);
+uint64_t Recorder::Recording::claim(uint64_t count) {
+  uint64_t at = ring->end.load(std::memory_order_relaxed);
   do {
-    if (at + count - ring.begin.load(std::memory_order_acquire) > kRecords) return UINT64_MAX;
-  } while (!ring.end.compare_exchange_weak(at, at + count, std::memory_order_relaxed));
+    if (at + count - ring->begin.load(std::memory_order_acquire) > records) return UINT64_MAX;
+  } while (!ring->end.compare_exchange_weak(at, at + count, std::memory_order_relaxed));
   return at;
 }
 
-void write(ring::Ring& ring, uint64_t at, const Record& record) {
-  ring::Place& place = ring.places[at % kRecords];
+void Recorder::Recording::write(uint64_t at, const Record& record) {
+  ring::Place& place = ring->places[at % records];
   // Whoever wrote here a lap before was done before the recorder took it out, and `claim` has seen
   // that. Said once more in this process, where a thread sanitizer sees it.
   [[maybe_unused]] const uint64_t lap_before = place.stamp.load(std::memory_order_acquire);
   place.record = record;
   place.stamp.store(at + 1, std::memory_order_release);
 }
-
-}  // namespace
 
 // Pools are asked before and after each call, and rarely change. Two levels that share a place are
 // told more often than they need to be.
@@ -246,21 +287,21 @@ bool Recorder::Recording::is_news(const Record& level) {
 
 bool Recorder::Recording::is_full() const {
   return ring->end.load(std::memory_order_relaxed) - ring->begin.load(std::memory_order_relaxed) >=
-         kRecords;
+         records;
 }
 
 void Recorder::Recording::append(const Record& record) {
-  const uint64_t at = claim(*ring, 1);
+  const uint64_t at = claim(1);
   if (at == UINT64_MAX) {
     ring->missed.fetch_add(1, std::memory_order_relaxed);
   } else {
-    write(*ring, at, record);
+    write(at, record);
   }
 }
 
 bool Recorder::Recording::append_text(Type type, uint32_t number, const void* text, size_t size) {
   const uint64_t parts = (size + ring::kPartBytes - 1) / ring::kPartBytes;
-  const uint64_t at = claim(*ring, parts);
+  const uint64_t at = claim(parts);
   if (at == UINT64_MAX) return false;
   for (uint64_t part = 0; part < parts; ++part) {
     const size_t begin = part * ring::kPartBytes;
@@ -270,7 +311,7 @@ bool Recorder::Recording::append_text(Type type, uint32_t number, const void* te
                   .api = static_cast<uint32_t>(size)};
     memcpy(reinterpret_cast<char*>(&record) + offsetof(Record, time_ns),
            static_cast<const char*>(text) + begin, std::min(size - begin, ring::kPartBytes));
-    write(*ring, at + part, record);
+    write(at + part, record);
   }
   return true;
 }
@@ -308,7 +349,7 @@ void Recorder::Recording::describe_module_at(uint64_t address) {
     return each.contains(reinterpret_cast<const void*>(address));
   });
   if (object.dynamic == nullptr) return;
-  Text<ring::kMostText> text;
+  Text<512> text;
   for (const char byte : elf::build_id_of(object)) {
     text.append("{:02x}", static_cast<unsigned char>(byte));
   }
@@ -337,11 +378,14 @@ uint64_t Recorder::Recording::frame_at(uint64_t address) const {
 }
 
 uint32_t Recorder::Recording::number_of_stack() {
-  uint64_t addresses[ring::kMostFrames];
   if (take_call_stack == nullptr) return 0;
-  const unsigned count = take_call_stack(addresses, frames, &rules);
-  if (count == 0) return 0;
-  uint64_t hash = count;
+  // A thread's stack may be small: no more of it than is asked for.
+  auto* const addresses = static_cast<uint64_t*>(alloca((frames + 1) * sizeof(uint64_t)));
+  const unsigned taken = take_call_stack(addresses, frames + 1, &rules);
+  if (taken == 0) return 0;
+  const bool is_cut = taken > frames;
+  const unsigned count = std::min(taken, frames);
+  uint64_t hash = taken;
   for (unsigned i = 0; i < count; ++i) {
     hash = (hash ^ addresses[i]) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 29;
@@ -361,7 +405,8 @@ uint32_t Recorder::Recording::number_of_stack() {
       there = stacks[at].load(std::memory_order_relaxed);
       if (there == 0) {
         for (unsigned i = 0; i < count; ++i) addresses[i] = frame_at(addresses[i] - 1);
-        if (!append_text(Type::stack, at + 1, addresses, count * sizeof addresses[0])) return 0;
+        if (is_cut) addresses[count] = ring::kCutFrame;
+        if (!append_text(Type::stack, at + 1, addresses, taken * sizeof addresses[0])) return 0;
         stacks[at].store(hash, std::memory_order_release);
         return at + 1;
       }

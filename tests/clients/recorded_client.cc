@@ -135,6 +135,7 @@ int main(int argc, char** argv) {
   allocate = reinterpret_cast<int (*)(Pointer*, size_t)>(find("cuMemAlloc_v2"));
 
   if (argc > 1 && std::strcmp(argv[1], "jit") == 0) return call_through_trampolines();
+  if (argc > 2 && std::strcmp(argv[1], "deep") == 0) return recurse(std::atoi(argv[2]), "deep") < 0;
   make("plain");
   recurse(20, "deep");
   with_alloca(static_cast<size_t>(std::rand() % 500 + 100), "alloca");

@@ -6,6 +6,7 @@ simulated node and the tenant's ledger say.
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -138,10 +139,29 @@ def test_call_stacks_are_those_of_the_c_library():
             assert os.path.basename(stack[0]).startswith("recorded_client+"), (kind, stack)
             assert stack[1:] == frames, (kind, stack, frames)
         few, _, _ = record(m, STACKS, options=["--frames", "3"])
-        assert [few.stack(event["stack"]) for event in few.of(ALLOCATED)] == [
+        assert [few.stack(event["stack"])[:3] for event in few.of(ALLOCATED)] == [
             told.stack(event["stack"])[:3] for event in allocations]
+        # What is not there is marked.
+        for event in few.of(ALLOCATED):
+            *_, (module, _, name) = few.tables["stacks"][event["stack"]]
+            assert module is None and "cut here" in few.tables["texts"][name] and len(few.stack(event["stack"])) == 4
+        assert not any("cut here" in text for text in told.tables["texts"])
         none, _, _ = record(m, STACKS, options=["--frames", "0"])
         assert {event["stack"] for event in none.of(ALLOCATED)} == {0}
+
+
+def test_stacks_are_as_deep_as_programs_of_python_make_them():
+    with Machine("a100-40gb") as m:
+        for depth, frames, is_cut in ((60, None, False), (110, None, False), (300, None, True), (480, 512, False), (600, 512, True)):
+            options = [] if frames is None else ["--frames", str(frames)]
+            told, out, _ = record(m, STACKS, "deep", str(depth), options=options)
+            wanted = out.split()[2:]
+            event, = told.of(ALLOCATED)
+            stack = told.stack(event["stack"])
+            same = min(len(wanted), len(stack) - 1, 90)
+            assert stack[1:same] == wanted[:same - 1], (depth, stack, wanted)
+            assert len(stack) == (frames or 128) + 1 if is_cut else depth < len(stack) < depth + 12, (depth, len(stack))
+            assert any("cut here" in text for text in told.tables["texts"]) == is_cut, depth
 
 
 def test_code_that_is_made_at_run_time_is_named_by_perfs_file():
@@ -242,6 +262,13 @@ def test_contexts_and_code_are_told_with_the_calls_that_made_them():
         marks = [(told.tables["texts"][event["api"]], event["bytes"]) for event in told.of(MARK) if event["bytes"]]
         assert [name for name, _ in marks] == ["cuCtxCreate", "cuModuleLoadData", "cuCtxSetLimit"], marks
         assert sum(taken for _, taken in marks) == told.of(LEVEL)[-1]["taken"] == told.taken()[-2], (marks, told.of(LEVEL))
+
+
+def test_pools_that_have_shrunk_are_told_when_memory_is_taken():
+    with Machine("a100-40gb") as m:
+        told, _, _ = record(m, CLIENT, *"init ctxcreate pooled 500MiB free 0 synchronize alloc 700MiB".split())
+        assert [event["taken"] // MIB for event in told.of(LEVEL) if event["kind"] == RESERVED] == [0, 500, 0], told.of(LEVEL)
+        assert max(told.taken()) == node_says(m)[1], (max(told.taken()), node_says(m))
 
 
 def test_processes_come_and_go():
@@ -444,6 +471,45 @@ def test_what_a_running_program_has_of_every_family_is_told():
             assert client.wait(60) == 0 and recorder.wait(60) == 0, chosen
 
 
+def test_a_small_shm_makes_small_rings_and_nobody_vanishes():
+    def with_free(m, kib, count):
+        """So many processes at once, and so much room in /dev/shm when they begin."""
+        path = f"{m.folder}/recording"
+        one = f"{CLIENT} init ctxcreate alloc 8MiB wait"
+        child = m.start("record", "--force", "--output", path, "--", "sh", "-c",
+                        f"read line; exec 3<&0; for i in $(seq {count}); do {one} <&3 & done; wait")
+        wait_until(lambda: os.path.exists(path), "it begins")
+        used = shutil.disk_usage("/dev/shm").used
+        subprocess.run(["mount", "-o", f"remount,size={used // 1024 + kib}k", "/dev/shm"], check=True)
+        try:
+            print(file=child.stdin, flush=True)
+            ready = 0
+            while ready < count and (line := child.stdout.readline()):
+                ready += line.startswith("ready")
+            assert ready == count, "no program is harmed"
+            left = shutil.disk_usage("/dev/shm").free
+            child.stdin.close()
+            assert child.wait(60) == 0
+        finally:
+            subprocess.run(["mount", "-o", "remount,size=50%", "/dev/shm"], check=True)
+        return Recording(path), child.stderr.read(), left
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        own = sum(line.split()[4] == "/dev/shm" for line in mounts) > 1
+    if os.geteuid() != 0 or not own:
+        raise Skipped("it needs a /dev/shm of its own, which root may make")
+    with Machine("a100-40gb") as m:
+        # A ring of each would be 16 MiB.
+        told, err, left = with_free(m, 8 << 10, 16)
+        assert len(told.tables["processes"]) == len(told.of(ALLOCATED)) == 16 and "not recorded" not in err, err
+        assert left > 2 << 20, "what programs themselves want of it is left to them"
+        told, err, _ = with_free(m, 300, 16)
+        recorded = len(told.tables["processes"])
+        assert 0 < recorded < 16 and len(told.of(ALLOCATED)) == recorded, recorded
+        assert f"{16 - recorded} process" in err and "not recorded, because /dev/shm has no room: cuda_client (PID " in err, err
+        report = m.fracgpu("report", f"{m.folder}/recording", "--top", "99")[1]
+        assert report.count("was not recorded: /dev/shm had no room") == 16 - recorded, report
+
+
 def test_real_hip_is_recorded():
     with Machine("mi210") as m:
         told, out, err = record(m, HIP_PROGRAM, *"init malloc 100MiB malloc 4KiB managed 8MiB".split())
@@ -462,7 +528,7 @@ def test_bad_usage_is_one_line():
         path = f"{m.folder}/r"
         assert "behind --" in refused()
         assert "no such command" in refused("--output", path, "--", "no-such-command", status=127)
-        refused("--frames", "65", "--", "true")
+        refused("--frames", "513", "--", "true")
         refused("--memory", "lots", "--output", path, "--", "true")
         refused("--output", f"{m.folder}/none/r", "--", "true")
         refused("--output", m.folder, "--", "true")
@@ -470,9 +536,20 @@ def test_bad_usage_is_one_line():
         refused("--attach", "x", "--output", path, "--", "true", status=1)
         with open(path, "w", encoding="ascii") as file:
             file.write("my only copy\n")
-        assert "is no recording, so it is not replaced" in refused("--output", path, "--", "true")
+        assert "is there and is not replaced" in refused("--output", path, "--", "true")
         with open(path, encoding="ascii") as file:
             assert file.read() == "my only copy\n"
+        # Nor is an older recording, without being asked or by a recording that is refused.
+        older, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB")
+        kept = f"{m.folder}/recording"
+        assert "is there and is not replaced" in refused("--output", kept, "--", "true")
+        client = m.client("nested", "1GiB", "init ctxcreate alloc 8MiB wait")
+        recorder = m.start("record", "--attach", m.tenant("nested"), "--output", f"{m.folder}/other")
+        assert "recording tenant" in recorder.stderr.readline()
+        assert "is being recorded already" in refused("--force", "--output", kept, "--attach", m.tenant("nested"), status=1)
+        print(file=client.stdin, flush=True)
+        assert client.wait(60) == 0 and recorder.wait(60) == 0
+        assert Recording(kept).events == older.events
 
         def few_bytes():
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

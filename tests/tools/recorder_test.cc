@@ -243,7 +243,7 @@ TEST_F(RingTest, AnyRecordsMakeARecordingThatCanBeRead) {
     SCOPED_TRACE(seed);
     std::mt19937_64 chance(seed);
     {
-      recording::Writer writer(path, {});
+      recording::Writer writer(path, {}, true);
       tools::Tracker tracker(writer, 1000, [](const std::string& key) { return key; });
       const auto below = [&](uint64_t most) { return chance() % most; };
       for (int i = 0; i < 20'000; ++i) {

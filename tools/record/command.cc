@@ -31,7 +31,7 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu record --attach team-a --output now.fgr    what runs already, until Ctrl-C
 
 Without a cap around it, and without --memory, the command may use all that there is; what it does is
-counted all the same. A recording is complete up to a tenth of a second before its end, whoever is
+counted all the same. A file that is there is not replaced without --force. A recording is complete up to a tenth of a second before its end, whoever is
 killed.
 Exit status: as that of fracgpu run; of --attach 0, or 1 and a line says what failed.)";
 
@@ -39,7 +39,7 @@ constexpr int kMostFrames = static_cast<int>(ring::kMostFrames);
 
 struct RecordOptions {
   std::string output = "memory.fgr", memory, attach;
-  int frames = 32;
+  int frames = RecordingOptions{}.frames;
   bool force = false;
   std::vector<std::string> command;
 
@@ -145,7 +145,7 @@ void add_record_command(Command program) {
   command.add_option("--frames", options->frames, "Frames to take of each call stack; 0: none")
       .range(0, kMostFrames)
       .shows_default();
-  command.add_flag("--force", options->force, "Replace what is there, whatever it is");
+  command.add_flag("--force", options->force, "Replace the file if it is there, whatever it is");
   command.add_command_to_run("COMMAND", options->command,
                              "What to run, with its arguments; best behind --");
   command.set_footer(kExamples);

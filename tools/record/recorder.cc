@@ -2,6 +2,7 @@
 #include "tools/record/recorder.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #include "shim/base/clock.h"
 #include "shim/ledger/ledger_file.h"
 #include "tools/cli/descriptor.h"
+#include "tools/cli/plain_text.h"
 #include "tools/record/ring_file.h"
 #include "tools/record/tracker.h"
 #include "tools/recording/writer.h"
@@ -41,7 +43,8 @@ recording::Header header_of(const RecordingOptions& options) {
           .attached = options.attached};
 }
 
-std::string bounded(const char (&name)[layout::kNameBytes]) {
+template <size_t kSize>
+std::string bounded(const char (&name)[kSize]) {
   return {name, strnlen(name, sizeof name)};
 }
 
@@ -62,8 +65,8 @@ struct TenantRecorder::State {
       : tenant(tenant),
         ledger(ledger_path(tenant)),
         began_ns(clock_ns(CLOCK_MONOTONIC)),
-        writer(options.output, header_of(options), options.force),
         rings(tenant, static_cast<uint32_t>(options.frames), owner_of(tenant)),
+        writer(options.output, header_of(options), options.force),
         tracker(writer, began_ns, options.device_name) {
     tracker.set_ledger([this](uint32_t slot, const ring::ProcessText& process,
                               const std::string& device) { return held(slot, process, device); });
@@ -74,6 +77,7 @@ struct TenantRecorder::State {
   void take_records();
   void renew_lossy();
   void look_for_dead();
+  void note_unrecorded();
   bool is_alive(uint32_t slot) const;
   std::optional<Tracker::Held> held(uint32_t slot, const ring::ProcessText& process,
                                     const std::string& device);
@@ -83,13 +87,16 @@ struct TenantRecorder::State {
 
   const std::string ledger;
   const uint64_t began_ns;
-  recording::Writer writer;
+  // In this order: what cannot be recorded takes no older recording's place.
   RingFile rings;
+  recording::Writer writer;
   Tracker tracker;
   LedgerFile ledger_file;                      // mapped where sums are renewed from it
   std::map<uint32_t, uint64_t> told_by_lossy;  // records, as of the last look
   std::atomic<bool> stop{false}, idle{true};
   std::string failure;
+  uint32_t unrecorded = 0;
+  std::string unrecorded_names;
   std::thread thread;
 };
 
@@ -169,6 +176,19 @@ void TenantRecorder::State::look_for_dead() {
   idle.store(tracker.living().empty(), std::memory_order_relaxed);
 }
 
+void TenantRecorder::State::note_unrecorded() {
+  constexpr size_t kNamed = 8;
+  const std::vector<ring::Unrecorded> first = rings.unrecorded(unrecorded);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const ring::Unrecorded& each = first[i];
+    const std::string name = fmt::format("{} (PID {})", bounded(each.command),
+                                         each.host_pid != 0 ? each.host_pid : each.pid);
+    tracker.add_remark(name + " was not recorded: /dev/shm had no room", clock_ns(CLOCK_MONOTONIC));
+    if (i < kNamed) unrecorded_names += (i == 0 ? "" : ", ") + name;
+  }
+  if (unrecorded > kNamed) unrecorded_names += ", ...";
+}
+
 // Where the tenant's ledger is there: caps that were changed are told, and what was needed is left
 // for `fracgpu status` and `fracgpu metrics`.
 void TenantRecorder::State::visit_ledger() {
@@ -221,6 +241,7 @@ void TenantRecorder::State::run() {
     take();
     look_for_dead();
     visit_ledger();
+    note_unrecorded();
     tracker.write();
     writer.finish();
   } catch (const std::exception& error) {
@@ -245,10 +266,13 @@ TenantRecorder::~TenantRecorder() {
 RecordingSummary TenantRecorder::finish() {
   state_->stop.store(true, std::memory_order_release);
   state_->thread.join();
-  return {.events = state_->tracker.events(),
-          .dropped = state_->tracker.dropped(),
-          .processes = state_->tracker.processes(),
-          .failure = state_->failure};
+  return {
+      .events = state_->tracker.events(),
+      .dropped = state_->tracker.dropped(),
+      .processes = state_->tracker.processes(),
+      .unrecorded = state_->unrecorded,
+      .unrecorded_names = clean(state_->unrecorded_names.c_str(), state_->unrecorded_names.size()),
+      .failure = state_->failure};
 }
 
 bool TenantRecorder::is_idle() const {

@@ -11,9 +11,9 @@
 namespace fracgpu::tools {
 
 struct RecordingOptions {
-  std::string output;
+  std::string output{};
   bool force = false;  // replace what is there, whatever it is
-  int frames = 32;     // of call stacks; 0: none
+  int frames = 128;    // of call stacks; 0: none
   bool attached = false;
   std::string command{};  // what is recorded, as typed
   std::function<std::string(const std::string& key)> device_name{};
@@ -22,6 +22,9 @@ struct RecordingOptions {
 struct RecordingSummary {
   uint64_t events = 0, dropped = 0;
   size_t processes = 0;
+  // What could not be recorded, for want of room: how many processes, and who the first were.
+  uint32_t unrecorded = 0;
+  std::string unrecorded_names{};
   std::string failure;  // a line, where it ended before the processes did
 };
 

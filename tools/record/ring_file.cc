@@ -38,7 +38,7 @@ constexpr std::string_view kPrefix = ring::kFilePrefix;
 const std::string kFolder(kPrefix.substr(0, kPrefix.rfind('/')));
 
 int fill(int fd, uint32_t frames, uid_t owner) {
-  ring::Header header = {};
+  ring::HeaderStart header = {};
   header.magic = ring::kMagic;
   header.version = ring::kVersion;
   header.rings = ring::kRings;
@@ -48,7 +48,7 @@ int fill(int fd, uint32_t frames, uid_t owner) {
   if (fcntl(fd, F_OFD_SETLK, &lock) != 0) return errno;
   if (owner != geteuid() && fchown(fd, owner, static_cast<gid_t>(-1)) != 0) return errno;
   if (ftruncate(fd, sizeof(ring::File)) != 0) return errno;
-  if (const int error = back_shared_file(fd, 0, sizeof header); error != 0) return error;
+  if (const int error = back_shared_file(fd, 0, sizeof(ring::Header)); error != 0) return error;
   const ssize_t written = pwrite(fd, &header, sizeof header, 0);
   return written == static_cast<ssize_t>(sizeof header) ? 0 : written < 0 ? errno : ENOSPC;
 }
@@ -126,8 +126,9 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
     ring::Ring& ring = map_->rings[slot];
     uint64_t at = ring.begin.load(std::memory_order_relaxed);
     const uint64_t end = ring.end.load(std::memory_order_acquire);
-    // What no process of ours writes.
-    if (end < at || end - at > ring::kRecords) continue;
+    const uint32_t records = ring.records.load(std::memory_order_acquire);
+    // What no process of ours writes; or it has just begun.
+    if (!ring::is_ring_size(records) || end < at || end - at > records) continue;
     const auto count_missed = [&, &slot = slot, &told = told] {
       const uint64_t now = ring.missed.load(std::memory_order_relaxed);
       if (now != told) missed(slot, now - told);
@@ -135,7 +136,7 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
     };
     count_missed();  // they are missing somewhere among what follows
     for (int looks = 0; at < end; ++at) {
-      const ring::Place& place = ring.places[at % ring::kRecords];
+      const ring::Place& place = ring.places[at % records];
       const bool complete = place.stamp.load(std::memory_order_acquire) == at + 1;
       if (!complete && (looks++ == 0 ? is_alive(slot) : false)) break;
       // Once more: it may have been completed before its process died.
@@ -146,6 +147,13 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
     ring.begin.store(at, std::memory_order_release);
     count_missed();
   }
+}
+
+std::vector<ring::Unrecorded> RingFile::unrecorded(uint32_t& count) const {
+  const ring::Header& header = map_->header;
+  count = header.unrecorded_count.load(std::memory_order_acquire);
+  const uint32_t named = std::min(count, ring::kMostUnrecorded);
+  return {header.unrecorded, header.unrecorded + named};
 }
 
 bool RingFile::is_empty(uint32_t slot) const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "fracgpu/recording_ring.h"
 #include "tools/cli/descriptor.h"
@@ -31,6 +32,9 @@ class RingFile {
   void take(const std::function<void(uint32_t slot, const ring::Record&)>& visit,
             const std::function<void(uint32_t slot, uint64_t number)>& missed,
             const std::function<bool(uint32_t slot)>& is_alive);
+
+  // Processes for whose rings there was no room: the first of them, and how many there are.
+  std::vector<ring::Unrecorded> unrecorded(uint32_t& count) const;
 
   // Whether there is something in a slot's ring.
   bool is_empty(uint32_t slot) const;

@@ -345,6 +345,14 @@ void Tracker::set_cap(const std::string& device_key, uint64_t cap, uint64_t now_
   change_cap(device->second, cap, since_beginning(now_ns));
 }
 
+void Tracker::add_remark(const std::string& text, uint64_t now_ns) {
+  Event event;
+  event.type = EventType::mark;
+  event.api = writer_.add_text(text);
+  event.time_ns = since_beginning(now_ns);
+  emit(event);
+}
+
 std::vector<uint32_t> Tracker::living() const {
   std::vector<uint32_t> slots;
   for (const auto& [slot, process] : processes_) slots.push_back(slot);
@@ -462,7 +470,10 @@ uint32_t Tracker::add_stack(Process& process, const std::string& text) {
     recording::Frame frame;
     frame.offset = told & 0xffffffffffff;
     frame.module = find_or(process.modules, number, recording::kNone);
-    if (number == ring::kNoModule) {
+    if (told == ring::kCutFrame) {
+      frame.offset = 0;
+      frame.name = writer_.add_text("(cut here: record with more --frames)");
+    } else if (number == ring::kNoModule) {
       if (const std::string name = process.jit_names.name_at(frame.offset); !name.empty())
         frame.name = writer_.add_text(name);
     }

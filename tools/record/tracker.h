@@ -56,6 +56,9 @@ class Tracker {
   // other processes may yet tell what precedes it.
   void write(uint64_t until_ns = UINT64_MAX);
 
+  // Something that the report says as it is.
+  void add_remark(const std::string& text, uint64_t now_ns);
+
   // The device's cap is `cap` bytes now: an event where it has changed.
   void set_cap(const std::string& device_key, uint64_t cap, uint64_t now_ns);
 
