@@ -24,12 +24,37 @@ struct Driver {
 
 bool failed = false;
 
-Pointer device_memory(size_t bytes) {
+// As frameworks do: what a program calls is far from what calls the driver.
+[[gnu::noinline]] Pointer ask_driver(size_t bytes) {
   Pointer pointer = 0;
   if (driver.allocate(&pointer, bytes) != 0) {
     if (!failed) std::fprintf(stderr, "out of memory\n");
     failed = true;
   }
+  return pointer;
+}
+
+[[gnu::noinline]] Pointer take_segment(size_t bytes) {
+  const Pointer pointer = ask_driver(bytes);
+  asm volatile("");
+  return pointer;
+}
+
+[[gnu::noinline]] Pointer find_block(size_t bytes) {
+  const Pointer pointer = take_segment(bytes);
+  asm volatile("");
+  return pointer;
+}
+
+[[gnu::noinline]] Pointer new_storage(size_t bytes) {
+  const Pointer pointer = find_block(bytes);
+  asm volatile("");
+  return pointer;
+}
+
+[[gnu::noinline]] Pointer device_memory(size_t bytes) {
+  const Pointer pointer = new_storage(bytes);
+  asm volatile("");
   return pointer;
 }
 
@@ -41,7 +66,9 @@ std::vector<Pointer> remembered;
 extern "C" {
 
 [[gnu::noinline]] Pointer load_weights() {
-  return device_memory(300 * kMiB);
+  const Pointer weights = device_memory(300 * kMiB);
+  asm volatile("");
+  return weights;
 }
 
 [[gnu::noinline]] void remember_batch() {

@@ -93,10 +93,33 @@ class Report(unittest.TestCase):
         left = [site for site in told["call_sites"] if site["left_bytes"] and site["device"] == 0]
         self.assertEqual([functions[site["stack"]] for site in left], [["main", "build", "make_weights"]])
         evil = told["processes"][1]
-        self.assertEqual((evil["command"], evil["ended_ns"], evil["killed"]),
-                         ("evil\n\033[31m;<script>", 50 * 10**9, True))
+        self.assertEqual((evil["command"], evil["ended_ns"], evil["exited"]),
+                         ("evil\n\033[31m;<script>", 50 * 10**9, False))
         refusal = told["refusals"][0]
         self.assertEqual((refusal["asked"], refusal["held"], refusal["reason"]), (600 * MIB, 628 * MIB, "cap"))
+
+    def test_call_sites_behind_layers_are_told_apart(self):
+        path = f"{self.folder.name}/wrapped.rec"
+        subprocess.run([WRITER, path, "wrapped"], check=True)
+
+        def sites(*words):
+            left = self.told(path, *words).split("Not released at the end")[1].split("\n\n")[0].splitlines()[2:]
+            return [re.split(r" {2,}", line.strip(), maxsplit=3)[3] for line in left]
+        self.assertEqual(sites(), [
+            "ask_driver < ... < weights < train < main", "ask_driver < ... < batch < step < train",
+            "model (train.py) < <module> (train.py)", "cache (train.py) < <module> (train.py)",
+            "ask_driver < ... < index < train < main"])
+        self.assertEqual(sites("--frames", "1")[1], "ask_driver < ... < batch")
+        self.assertEqual(sites("--frames", "0"), ["ask_driver", "model (train.py)", "cache (train.py)"])
+        self.assertEqual(sites("--by", "function"), sites("--frames", "0"))
+        self.assertEqual(sites("--by", "module")[0], "libmodel.so")
+        self.assertEqual(sites("--by", "stack")[1],
+                         "ask_driver < take_segment < find_block < new_storage < tensor < batch < step < train < main")
+        # In the page too, and where two recordings are compared.
+        self.told(path, "--html", f"{self.folder.name}/wrapped.html")
+        with open(f"{self.folder.name}/wrapped.html", encoding="utf-8") as file:
+            self.assertIn("ask_driver < ... < batch < step < train", file.read().replace("\\u003c", "<"))
+        self.assertIn("ask_driver < ... < batch < step < train", self.told(self.story, path))
 
     def test_collapsed_stacks_add_up(self):
         def lines(*words):
@@ -148,7 +171,7 @@ class Report(unittest.TestCase):
         self.assertRegex(text, r"Number of allocations: no change")
         told = json.loads(self.told(self.larger, self.story, "--json"))
         self.assertEqual(told["left"], [{"call_site": "make_weights < build < main", "before": 600 * MIB, "after": 300 * MIB}])
-        self.assertIn("compared as text or json", self.refused(self.story, self.larger, "--format", "perfetto"))
+        self.assertIn("compared as text or json", self.refused(self.story, self.larger, "--format", "perfetto", status=2))
 
     def test_damage_is_told_after_what_precedes_it(self):
         large = f"{self.folder.name}/large.rec"
@@ -174,11 +197,14 @@ class Report(unittest.TestCase):
             file.write("not a recording at all")
         self.assertIn("is no recording", self.refused(f"{folder}/text"))
         self.assertIn("No such file", self.refused(f"{folder}/none"))
-        self.assertIn("a folder", self.refused(folder))
+        self.assertRegex(self.refused(folder), "is a folder of user .*, and not a file; name a file")
         os.mkfifo(f"{folder}/fifo")
         self.assertIn("a FIFO", self.refused(f"{folder}/fifo"))
         self.assertIn("did you mean json", self.refused(self.story, "--format", "jsn", status=2))
         self.assertIn("--of", self.refused(self.story, "--of", "all", status=2))
+        for words in ([], ["--json"], ["--html", f"{folder}/page.html"]):
+            self.assertIn("--format collapsed", self.refused(self.story, "--of", "leaks", *words, status=2))
+        self.assertFalse(os.path.exists(f"{folder}/page.html"))
         self.assertIn("FILE", self.refused(status=2))
         self.assertIn("--top", self.refused(self.story, "--top", "0", status=2))
         with open("/dev/full", "w", encoding="utf-8") as full:

@@ -118,6 +118,59 @@ class Story {
   Event last_{};
 };
 
+// Allocations behind layers that all of them have in common: wrappers of an allocator, and an
+// interpreter with its foreign functions.
+void write_wrapped(const std::string& path) {
+  Writer writer(path, {0, "wrapped", "node7", "1.0", true, false});
+  const uint32_t process = writer.add_process({7, 4711, "wrapped", 0});
+  const uint32_t device = writer.add_device({"GPU-aaaa", "GPU 0", 80'000 * kMiB, 0});
+  const auto module = [&](const char* file) { return writer.add_module({file, "0011"}); };
+  const uint32_t model = module("/nowhere/libmodel.so"), ffi = module("/nowhere/libffi.so.8");
+  const uint32_t ctypes = module("/nowhere/_ctypes.cpython-312.so");
+  const uint32_t python = module("/nowhere/libpython3.12.so.1.0");
+  uint64_t address = 0, time_ns = 0;
+  const auto allocate = [&](uint64_t mib,
+                            const std::vector<std::pair<uint32_t, const char*>>& frames) {
+    Stack stack;
+    for (const auto& [file, function] : frames) {
+      stack.push_back({file, stack.size() * 16, writer.add_text(function)});
+    }
+    Event event;
+    event.type = EventType::allocated;
+    event.process = process;
+    event.device = device;
+    event.stack = writer.add_stack(stack);
+    event.time_ns = ++time_ns;
+    event.address = ++address;
+    event.bytes = event.taken = mib * kMiB;
+    writer.add(event);
+  };
+  const auto wrapped = [&](uint64_t mib, std::initializer_list<const char*> callers) {
+    std::vector<std::pair<uint32_t, const char*>> frames;
+    for (const char* each : {"ask_driver", "take_segment", "find_block", "new_storage", "tensor"}) {
+      frames.emplace_back(model, each);
+    }
+    for (const char* each : callers) frames.emplace_back(model, each);
+    allocate(mib, frames);
+  };
+  wrapped(300, {"weights", "train", "main"});
+  wrapped(160, {"batch", "step", "train", "main"});
+  wrapped(30, {"index", "train", "main"});
+  for (const auto& [mib, function] :
+       {std::pair(90, "py::model:/srv/train.py"), std::pair(40, "py::cache:/srv/train.py")}) {
+    allocate(static_cast<uint64_t>(mib), {{ffi, "ffi_call_unix64"},
+                                          {ffi, "ffi_call_int"},
+                                          {ctypes, "_call_function_pointer"},
+                                          {python, "_PyObject_MakeTpCall"},
+                                          {python, "_PyEval_EvalFrameDefault"},
+                                          {kNone, function},
+                                          {python, "_PyEval_EvalFrameDefault"},
+                                          {kNone, "py::<module>:/srv/train.py"},
+                                          {python, "Py_RunMain"}});
+  }
+  writer.finish();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,6 +180,8 @@ int main(int argc, char** argv) {
     Story(path, 1).tell();
   } else if (strcmp(argv[2], "larger") == 0) {
     Story(path, 2).tell();
+  } else if (strcmp(argv[2], "wrapped") == 0) {
+    write_wrapped(path);
   } else {
     Writer writer(path, {});
     fracgpu::tests::Training training(writer, 1, 2'000);

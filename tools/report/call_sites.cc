@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "tools/cli/plain_text.h"
@@ -22,11 +23,11 @@ bool is_level(recording::MemoryKind kind) {
 
 class Groups {
  public:
-  explicit Groups(SiteNames& names) : names_(names) {}
+  Groups(SiteNames& names, size_t which) : names_(names), which_(which) {}
 
   CallSite& of(uint32_t stack, recording::MemoryKind kind) {
-    const std::string name =
-        stack == 0 && is_level(kind) ? fmt::format("({})", kind_name(kind)) : names_.of(stack);
+    const std::string name = stack == 0 && is_level(kind) ? fmt::format("({})", kind_name(kind))
+                                                          : names_.of(stack, which_);
     const auto [place, is_new] = numbers_.try_emplace(name, groups_.size());
     if (is_new) groups_.emplace_back().name = name;
     return groups_[place->second];
@@ -36,23 +37,86 @@ class Groups {
 
  private:
   SiteNames& names_;
+  size_t which_;
   std::unordered_map<std::string, size_t> numbers_;
   std::vector<CallSite> groups_;
 };
 
 }  // namespace
 
-const std::string& SiteNames::of(uint32_t stack) {
-  const auto [place, is_new] = names_.try_emplace(stack);
-  if (is_new) {
-    const std::string name = site_name(tables_, stack, symbols_);
-    place->second = clean(name.c_str(), name.size());
+SiteNames::SiteNames(std::vector<const recording::Tables*> tables, recording::Symbols& symbols,
+                     const Naming& naming)
+    : naming_(naming) {
+  std::vector<std::vector<SitePath>> paths;
+  for (const recording::Tables* each : tables) {
+    std::vector<SitePath>& of_table = paths.emplace_back();
+    for (uint32_t stack = 0; stack < each->stacks.size(); ++stack) {
+      const SitePath& path = of_table.emplace_back(site_path(*each, stack, symbols));
+      uint32_t node = child(0, path.place);
+      for (const std::string& caller : path.callers) node = child(node, caller);
+      nodes_[node].ends = true;
+    }
   }
-  return place->second;
+  for (const std::vector<SitePath>& of_table : paths) {
+    std::vector<std::string>& names = names_.emplace_back();
+    for (const SitePath& path : of_table) {
+      const std::string name = name_of(path);
+      names.push_back(clean(name.c_str(), name.size()));
+    }
+  }
 }
 
-std::vector<CallSite> call_sites(const std::vector<Part>& parts, SiteNames& names) {
-  Groups groups(names);
+uint32_t SiteNames::child(uint32_t node, const std::string& caller) {
+  const auto next = static_cast<uint32_t>(nodes_.size());
+  const auto [place, is_new] = nodes_[node].callers.try_emplace(caller, next);
+  const uint32_t found = place->second;
+  if (is_new) nodes_.emplace_back();
+  return found;
+}
+
+std::string SiteNames::name_of(const SitePath& path) const {
+  switch (naming_.by) {
+    case Naming::By::function:
+      return path.function;
+    case Naming::By::module:
+      return path.module.empty() ? path.function : path.module;
+    default:
+      break;
+  }
+  const auto wanted = static_cast<size_t>(naming_.callers);
+  std::string name = path.place;
+  if (naming_.by == Naming::By::stack) {
+    for (const std::string& caller : path.callers) name += " < " + caller;
+    return name;
+  }
+  // Which callers tell this stack from others, and so how far to go.
+  std::vector<size_t> telling;
+  uint32_t node = nodes_[0].callers.at(path.place);
+  for (size_t i = 0; i < path.callers.size() && telling.size() < wanted; ++i) {
+    if (nodes_[node].differs()) telling.push_back(i);
+    node = nodes_[node].callers.at(path.callers[i]);
+  }
+  size_t shown = 0, next = 0;
+  const auto show = [&](size_t caller) {
+    // In place of more than one that would tell nothing.
+    if (caller > next + 1) name += " < ...";
+    if (caller == next + 1) name += " < " + path.callers[next];
+    name += " < " + path.callers[caller];
+    next = caller + 1;
+    ++shown;
+  };
+  if (wanted == 0) return name;
+  for (const size_t caller : telling) show(caller);
+  while (shown < wanted && next < path.callers.size()) show(next);
+  return name;
+}
+
+const std::string& SiteNames::of(uint32_t stack, size_t which) {
+  return names_[which][stack];
+}
+
+std::vector<CallSite> call_sites(const std::vector<Part>& parts, SiteNames& names, size_t which) {
+  Groups groups(names, which);
   for (const Part& part : parts) {
     CallSite& site = groups.of(part.stack, part.kind);
     site.taken += part.taken;
@@ -62,8 +126,8 @@ std::vector<CallSite> call_sites(const std::vector<Part>& parts, SiteNames& name
   return groups.take();
 }
 
-std::vector<CallSite> call_sites(const std::vector<Site>& sites, SiteNames& names) {
-  Groups groups(names);
+std::vector<CallSite> call_sites(const std::vector<Site>& sites, SiteNames& names, size_t which) {
+  Groups groups(names, which);
   for (const Site& each : sites) {
     CallSite& site = groups.of(each.stack, each.kind);
     site.allocations += each.allocations;

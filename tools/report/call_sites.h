@@ -2,26 +2,45 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
+#include "tools/report/names.h"
 
 namespace fracgpu::tools::report {
 
-// One line for each stack (site_name), found once, without what could steer a terminal.
+// How call stacks are told apart.
+struct Naming {
+  enum class By { site, function, module, stack } by = By::site;
+  int callers = 3;
+};
+
+// One line for each stack, found once, without what could steer a terminal: the place, and who
+// called it. Callers that all of a place's stacks have in common, as those that wrap an allocator,
+// tell nothing apart: so many more are there that callers differ `callers` times. All stacks of all
+// the tables take part in that.
 class SiteNames {
  public:
-  SiteNames(const recording::Tables& tables, recording::Symbols& symbols)
-      : tables_(tables), symbols_(symbols) {}
-  const std::string& of(uint32_t stack);
+  SiteNames(std::vector<const recording::Tables*> tables, recording::Symbols& symbols,
+            const Naming& naming);
+  // `which` of the tables the stack is in.
+  const std::string& of(uint32_t stack, size_t which = 0);
 
  private:
-  const recording::Tables& tables_;
-  recording::Symbols& symbols_;
-  std::unordered_map<uint32_t, std::string> names_;
+  struct Node {
+    std::map<std::string, uint32_t> callers{};
+    bool ends = false;  // some stack
+    bool differs() const { return callers.size() + (ends ? 1 : 0) > 1; }
+  };
+  uint32_t child(uint32_t node, const std::string& caller);
+  std::string name_of(const SitePath& path) const;
+
+  Naming naming_;
+  std::vector<Node> nodes_{1};  // of callers; the root's children are places
+  std::vector<std::vector<std::string>> names_;
 };
 
 struct CallSite {
@@ -35,8 +54,10 @@ struct CallSite {
 };
 
 // In no order. What no call stands for goes by the name of its kind.
-std::vector<CallSite> call_sites(const std::vector<Part>& parts, SiteNames& names);
-std::vector<CallSite> call_sites(const std::vector<Site>& sites, SiteNames& names);
+std::vector<CallSite> call_sites(const std::vector<Part>& parts, SiteNames& names,
+                                 size_t which = 0);
+std::vector<CallSite> call_sites(const std::vector<Site>& sites, SiteNames& names,
+                                 size_t which = 0);
 
 // The first `top` by this number, the greatest first, without those that have none of it.
 std::vector<CallSite> top_of(std::vector<CallSite> sites, uint64_t CallSite::*number, size_t top);

@@ -32,6 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu report train.rec                   peaks, what they were made of, what was not released,
                                              who allocates the most, pools, refusals
   fracgpu report train.rec --device 0 --process python --top 30
+  fracgpu report train.rec --by function     or --by module, --by stack; --frames 5: more callers
   fracgpu report before.rec after.rec        what is different in the second recording
   fracgpu report train.rec --html train.html     the same as a page for any browser, with a timeline
                                                  and flame graphs
@@ -48,8 +49,8 @@ struct ReportOptions {
   std::string file, other, html;
   report::Choice choice;
   std::vector<std::string> symbols;
-  std::string format = "text", of = "peak";
-  int top = 10;
+  std::string format = "text", of, by = "site";
+  int top = 10, callers = report::Naming{}.callers;
   bool json = false;
 };
 
@@ -64,6 +65,15 @@ report::Of of(const std::string& word) {
                                : report::Of::peak;
 }
 
+report::Naming naming_of(const ReportOptions& options) {
+  using By = report::Naming::By;
+  const By by = options.by == "function" ? By::function
+                : options.by == "module" ? By::module
+                : options.by == "stack"  ? By::stack
+                                         : By::site;
+  return {.by = by, .callers = options.callers};
+}
+
 std::string told(const Analysis& analysis, const ReportOptions& options) {
   recording::Symbols symbols(options.symbols);
   if (options.format == "json") return report::as_json(analysis, symbols);
@@ -71,21 +81,24 @@ std::string told(const Analysis& analysis, const ReportOptions& options) {
   if (options.format == "collapsed") {
     return report::as_collapsed(analysis, symbols, of(options.of));
   }
-  return report::as_text(analysis, symbols, Style::of_stdout(), static_cast<size_t>(options.top));
+  return report::as_text(analysis, symbols, Style::of_stdout(), naming_of(options),
+                         static_cast<size_t>(options.top));
 }
 
 std::string compared(const Analysis& before, const Analysis& after, const ReportOptions& options) {
   recording::Symbols symbols(options.symbols);
   const report::Comparison comparison =
-      report::compare(before, after, symbols, static_cast<size_t>(options.top));
+      report::compare(before, after, symbols, naming_of(options), static_cast<size_t>(options.top));
   return options.format == "json" ? report::as_json(comparison) : report::as_text(comparison);
 }
 
 int tell(ReportOptions& options) {
   if (options.json) options.format = "json";
   const bool compares = !options.other.empty();
+  if (!options.of.empty() && options.format != "collapsed")
+    throw WrongUsage("--of says what collapsed stacks are of: add --format collapsed");
   if (compares && options.format != "text" && options.format != "json") {
-    throw std::runtime_error(
+    throw WrongUsage(
         fmt::format("two recordings are compared as text or json, and not as {}; name one file",
                     options.format));
   }
@@ -100,7 +113,7 @@ int tell(ReportOptions& options) {
     whole = whole && other.damage.empty();
   } else if (!options.html.empty()) {
     recording::Symbols symbols(options.symbols);
-    replace_file(options.html, report::page(analysis, symbols));
+    replace_file(options.html, report::page(analysis, symbols, naming_of(options)));
   } else {
     print(told(analysis, options));
   }
@@ -122,6 +135,17 @@ void add_report_command(Command program) {
                      "These processes alone: a PID, or the name of a command");
   command.add_option("--top", options->top, "Lines of a table, at most")
       .range(1, 100'000)
+      .shows_default();
+  command
+      .add_option(
+          "--by", options->by,
+          "What a line of a table of call sites stands for: site (a place and its callers), "
+          "function, module or stack")
+      .one_of({"site", "function", "module", "stack"});
+  command
+      .add_option("--frames", options->callers,
+                  "Callers that tell a site from others, at most; those that all have are left out")
+      .range(0, 512)
       .shows_default();
   const Option format =
       command.add_option("--format", options->format, "text, json, collapsed or perfetto")

@@ -74,7 +74,7 @@ Json json_of(const std::vector<Change>& changes) {
 }  // namespace
 
 Comparison compare(const Analysis& before, const Analysis& after, recording::Symbols& symbols,
-                   size_t top) {
+                   const Naming& naming, size_t top) {
   Comparison result;
   result.duration_ns = {"duration", before.duration_ns, after.duration_ns};
   result.totals = {{"allocations", before.allocations, after.allocations},
@@ -92,11 +92,11 @@ Comparison compare(const Analysis& before, const Analysis& after, recording::Sym
                               {"at the end", one.at_end.taken, other.at_end.taken},
                               {"refusals", one.refusals, other.refusals}});
   }
-  SiteNames names(before.tables, symbols), other_names(after.tables, symbols);
+  SiteNames names({&before.tables, &after.tables}, symbols, naming);
   result.at_peak = changes(call_sites(peaks_of(before), names),
-                           call_sites(peaks_of(after), other_names), &CallSite::taken, top);
+                           call_sites(peaks_of(after), names, 1), &CallSite::taken, top);
   const std::vector<CallSite> sites = call_sites(before.sites, names);
-  const std::vector<CallSite> other_sites = call_sites(after.sites, other_names);
+  const std::vector<CallSite> other_sites = call_sites(after.sites, names, 1);
   result.left = changes(sites, other_sites, &CallSite::left_bytes, top);
   result.allocated_bytes = changes(sites, other_sites, &CallSite::allocated_bytes, top);
   result.allocations = changes(sites, other_sites, &CallSite::allocations, top);

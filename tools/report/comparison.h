@@ -7,6 +7,7 @@
 
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
+#include "tools/report/call_sites.h"
 
 namespace fracgpu::tools::report {
 
@@ -33,7 +34,7 @@ struct Comparison {
 
 // At most `top` call sites of each kind.
 Comparison compare(const Analysis& before, const Analysis& after, recording::Symbols& symbols,
-                   size_t top);
+                   const Naming& naming, size_t top);
 
 std::string as_text(const Comparison& comparison);
 std::string as_json(const Comparison& comparison);

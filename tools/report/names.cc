@@ -33,15 +33,46 @@ constexpr KindNames kKinds[recording::kMemoryKinds] = {
     {"unknown", "not recorded"},
 };
 
-// What lies between a program and the driver, and says nothing of why it wants memory.
-constexpr std::string_view kAllocators[] = {
-    "libfracgpu.so",       "libcuda.so", "libcudart.so", "libamdhip64.so",
-    "libhsa-runtime64.so", "libc.so",    "libstdc++.so",
+// What lies between a program and the driver, and says nothing of why it wants memory: whole files,
+// functions, and modules of Python, which perf's names of them have behind the function.
+constexpr std::string_view kModules[] = {
+    "libfracgpu.so", "libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so",
+    "libc.so",       "libm.so",    "libstdc++.so", "libgcc_s.so",    "libpthread.so",
+    "ld-linux",      "libffi.so",  "_ctypes.",     "_cffi_backend.", "libpython",
+    "python2",       "python3",    "libnode.so",   "libjvm.so",      "libruby",
+};
+constexpr std::string_view kFunctions[] = {
+    "std::",
+    "__gnu_cxx::",
+    "rmm::",
+    "thrust::",
+    "cub::",
+    "c10::cuda::CUDACachingAllocator",
+    "c10::hip::HIPCachingAllocator",
+    "c10::CachingDeviceAllocator",
+    "c10::StorageImpl",
+    "at::detail::empty_",
+    "at::native::empty_",
+    "_PyEval_",
+    "PyEval_",
+    "PyObject_",
+    "_PyObject_",
+};
+constexpr std::string_view kPythonFiles[] = {
+    "/ctypes/__init__.py", "/cupy/cuda/memory", "/numba/cuda/cudadrv/", "/rmm/", "/pycuda/",
+    ":<frozen ",
 };
 
-bool is_allocator(const Place& place) {
-  return std::any_of(std::begin(kAllocators), std::end(kAllocators),
-                     [&](std::string_view each) { return place.module.starts_with(each); });
+// `name`: as a compiler at run time called it, with the whole path of Python's file.
+bool is_between(const Place& place, std::string_view name) {
+  const auto begins = [](std::string_view text) {
+    return [text](std::string_view each) { return text.starts_with(each); };
+  };
+  return std::any_of(std::begin(kModules), std::end(kModules), begins(place.module)) ||
+         std::any_of(std::begin(kFunctions), std::end(kFunctions), begins(place.function)) ||
+         (name.starts_with("py::") &&
+          std::any_of(std::begin(kPythonFiles), std::end(kPythonFiles),
+                      [&](std::string_view each) { return name.find(each) != name.npos; }));
 }
 
 std::string last_component(const std::string& path) {
@@ -116,31 +147,31 @@ std::vector<std::string> stack_names(const Tables& tables, uint32_t stack, Symbo
   return names;
 }
 
-std::string place_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
-  std::string innermost;
+SitePath site_path(const Tables& tables, uint32_t stack, Symbols& symbols) {
+  SitePath path, innermost;
+  std::string last;
+  const auto begin = [](SitePath& at, const Place& place) {
+    at.place = text_of(place);
+    at.function = place.file.empty() ? place.function : short_name(place.function);
+    at.module = place.module;
+  };
   for (const recording::Frame& frame : tables.stacks[stack]) {
+    const std::string_view given = frame.name < tables.texts.size() ? tables.texts[frame.name] : "";
     for (const Place& place : symbols.places(tables, frame)) {
-      if (!is_allocator(place)) return text_of(place);
-      if (innermost.empty()) innermost = text_of(place);
-    }
-  }
-  return innermost.empty() ? "(no call stack)" : innermost;
-}
-
-std::string site_name(const Tables& tables, uint32_t stack, Symbols& symbols) {
-  constexpr int kCallers = 3;
-  std::string site = place_name(tables, stack, symbols), last;
-  int callers = -1;  // the first is the place itself
-  for (const recording::Frame& frame : tables.stacks[stack]) {
-    for (const Place& place : symbols.places(tables, frame)) {
+      if (innermost.place.empty()) begin(innermost, place);
       const std::string name = short_name(place.function);
-      if (is_allocator(place) || is_start(name) || (callers >= 0 && name == last)) continue;
-      if (callers >= 0 && callers < kCallers) site += " < " + name;
-      ++callers;
+      if (is_between(place, given) || is_start(name) || (!path.place.empty() && name == last))
+        continue;
+      if (path.place.empty()) {
+        begin(path, place);
+      } else {
+        path.callers.push_back(name);
+      }
       last = name;
     }
   }
-  return site;
+  if (innermost.place.empty()) innermost.place = innermost.function = "(no call stack)";
+  return path.place.empty() ? innermost : path;
 }
 
 }  // namespace fracgpu::tools::report

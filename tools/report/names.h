@@ -27,12 +27,13 @@ const char* kind_key(recording::MemoryKind kind);
 std::vector<std::string> stack_names(const recording::Tables& tables, uint32_t stack,
                                      recording::Symbols& symbols);
 
-// The innermost function that is no allocator's, and where it stands: "train_step (train.cc:88)".
-std::string place_name(const recording::Tables& tables, uint32_t stack,
-                       recording::Symbols& symbols);
-
-// The same with who called it, since one helper may serve many: "make_buffer (buffers.cc:88) <
-// train_step < train < main".
-std::string site_name(const recording::Tables& tables, uint32_t stack, recording::Symbols& symbols);
+// A stack as people look for its reason in it: without what every program has between its own
+// functions and the driver (allocators, interpreters) and below its first, the innermost first.
+struct SitePath {
+  std::string place;                 // "make_buffer (buffers.cc:88)"
+  std::string function, module;      // of the place
+  std::vector<std::string> callers;  // short names; a function that calls itself is there once
+};
+SitePath site_path(const recording::Tables& tables, uint32_t stack, recording::Symbols& symbols);
 
 }  // namespace fracgpu::tools::report

@@ -39,12 +39,12 @@ std::string without_tags(const std::string& json) {
 
 }  // namespace
 
-std::string page(const Analysis& analysis, recording::Symbols& symbols) {
+std::string page(const Analysis& analysis, recording::Symbols& symbols, const Naming& naming) {
   std::string scripts;
   for (const char* each : kScripts) scripts += each;
   const std::pair<std::string_view, std::string> parts[] = {
       {"{{style}}", page_css},
-      {"{{recording}}", without_tags(page_data(analysis, symbols).dump_ascii(-1))},
+      {"{{recording}}", without_tags(page_data(analysis, symbols, naming).dump_ascii(-1))},
       {"{{script}}", scripts},
   };
   const std::string_view frame = page_html;

@@ -6,9 +6,10 @@
 
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
+#include "tools/report/call_sites.h"
 
 namespace fracgpu::tools::report {
 
-std::string page(const Analysis& analysis, recording::Symbols& symbols);
+std::string page(const Analysis& analysis, recording::Symbols& symbols, const Naming& naming);
 
 }  // namespace fracgpu::tools::report

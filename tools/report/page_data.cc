@@ -95,7 +95,7 @@ Json site_data(const Site& site, Json stack, const std::string& name) {
 }
 
 // Those with the most bytes at once, left or allocated; the rest added up.
-Json sites(const Analysis& analysis, PageStacks& stacks, recording::Symbols& symbols) {
+Json sites(const Analysis& analysis, PageStacks& stacks, SiteNames& names) {
   std::vector<const Site*> order;
   for (const Site& site : analysis.sites) order.push_back(&site);
   const auto weight = [](const Site* site) {
@@ -108,8 +108,7 @@ Json sites(const Analysis& analysis, PageStacks& stacks, recording::Symbols& sym
   for (size_t i = 0; i < order.size(); ++i) {
     const Site& site = *order[i];
     if (i < kMostSites) {
-      list.push_back(site_data(site, stacks.node(site.stack),
-                               place_name(analysis.tables, site.stack, symbols)));
+      list.push_back(site_data(site, stacks.node(site.stack), names.of(site.stack)));
       continue;
     }
     Site& sum = smaller[{site.process, site.device, site.kind}];
@@ -190,7 +189,7 @@ Json processes(const Analysis& analysis) {
   for (uint32_t i = 0; i < analysis.tables.processes.size(); ++i) {
     std::string end;
     if (i < analysis.processes.size() && analysis.processes[i].ended) {
-      end = analysis.processes[i].killed ? "killed" : "exited";
+      end = analysis.processes[i].killed ? "killed, or ended by _exit" : "exited";
     }
     list.push_back({{"name", process_name(analysis.tables, i)}, {"end", end}});
   }
@@ -199,8 +198,9 @@ Json processes(const Analysis& analysis) {
 
 }  // namespace
 
-Json page_data(const Analysis& analysis, recording::Symbols& symbols) {
+Json page_data(const Analysis& analysis, recording::Symbols& symbols, const Naming& naming) {
   PageStacks stacks(analysis.tables, symbols);
+  SiteNames names({&analysis.tables}, symbols, naming);
   Json kinds = Json::array(), devices = Json::array(), marks = Json::array();
   for (int kind = 0; kind < recording::kMemoryKinds; ++kind) {
     kinds.push_back(kind_name(static_cast<MemoryKind>(kind)));
@@ -223,7 +223,7 @@ Json page_data(const Analysis& analysis, recording::Symbols& symbols) {
                {"kinds", std::move(kinds)},
                {"processes", processes(analysis)},
                {"devices", std::move(devices)},
-               {"sites", sites(analysis, stacks, symbols)},
+               {"sites", sites(analysis, stacks, names)},
                {"uses", uses(analysis)},
                {"pools", pools(analysis)},
                {"refusals", refusals(analysis)},

@@ -5,9 +5,10 @@
 #include "tools/cli/json.h"
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
+#include "tools/report/call_sites.h"
 
 namespace fracgpu::tools::report {
 
-Json page_data(const Analysis& analysis, recording::Symbols& symbols);
+Json page_data(const Analysis& analysis, recording::Symbols& symbols, const Naming& naming);
 
 }  // namespace fracgpu::tools::report

@@ -31,8 +31,12 @@ std::string percent(uint64_t amount, uint64_t whole) {
 
 class Page {
  public:
-  Page(const Analysis& analysis, recording::Symbols& symbols, const Style& style, size_t top)
-      : analysis_(analysis), names_(analysis.tables, symbols), style_(style), top_(top) {}
+  Page(const Analysis& analysis, recording::Symbols& symbols, const Style& style,
+       const Naming& naming, size_t top)
+      : analysis_(analysis),
+        names_({&analysis.tables}, symbols, naming),
+        style_(style),
+        top_(top) {}
 
   std::string take() {
     beginning();
@@ -59,6 +63,10 @@ class Page {
     out_ += "\n";
     line("{}", painted(style_, kBold, fmt::format(pattern, std::forward<Args>(args)...)));
   }
+  std::string shown_site(const std::string& name) {
+    nameless_ = nameless_ || name.find("+0x") != name.npos;
+    return shown(name);
+  }
   std::string process(uint32_t index) const { return shown(process_name(analysis_.tables, index)); }
 
   void beginning();
@@ -76,6 +84,7 @@ class Page {
   SiteNames names_;
   Style style_;
   size_t top_;
+  bool nameless_ = false;  // a function was shown for which nothing has a name
   std::string out_;
 };
 
@@ -127,7 +136,7 @@ void Page::kinds(const Moment& moment) {
   heading("  {:>10} {:>4} {:>9}  {}", "BYTES", "", "COUNT", "CALL SITE");
   for (const CallSite& site : top_of(call_sites(moment.parts, names_), &CallSite::taken, top_)) {
     line("  {:>10} {:>4} {:>9}  {}", bytes(site.taken), percent(site.taken, moment.sums.taken),
-         site.count == 0 ? "" : count(site.count), shown(site.name));
+         site.count == 0 ? "" : count(site.count), shown_site(site.name));
   }
 }
 
@@ -170,7 +179,7 @@ void Page::left() {
   for (const CallSite& site :
        top_of(call_sites(analysis_.sites, names_), &CallSite::left_bytes, top_)) {
     line("  {:>10} {:>9} {:>12}  {}", bytes(site.left_bytes), count(site.left_count),
-         count(site.allocations), shown(site.name));
+         count(site.allocations), shown_site(site.name));
   }
 }
 
@@ -186,7 +195,7 @@ void Page::churn() {
     line("  {:>11} {:>10.3g} {:>10} {:>10} {:>10}  {}", count(site.allocations),
          allocations / seconds, bytes(site.allocated_bytes),
          duration(static_cast<uint64_t>(site.lifetimes_ns / allocations)), bytes(site.most_live),
-         shown(site.name));
+         shown_site(site.name));
   }
   line(
       "  Each is two calls of the driver or of a pool. What is freed to no pool waits for the "
@@ -219,7 +228,7 @@ void Page::refusals() {
     line("  At {}, {} asked {} for {}{}.", duration(event.time_ns), process(event.process),
          shown(device_name(analysis_.tables, event.device)), bytes(event.bytes),
          api.empty() ? "" : " by " + shown(api));
-    if (event.stack != 0) line("  It came from {}.", shown(names_.of(event.stack)));
+    if (event.stack != 0) line("  It came from {}.", shown_site(names_.of(event.stack)));
     if (event.cap != 0) {
       line("  Of the cap of {}, {} were in use.", bytes(event.cap), bytes(event.held));
     }
@@ -234,8 +243,14 @@ void Page::refusals() {
 
 void Page::notes() {
   if (analysis_.dropped > 0 || analysis_.unmatched > 0 || analysis_.header.attached ||
-      !analysis_.marks.empty()) {
+      !analysis_.marks.empty() || nameless_) {
     title("To be known");
+  }
+  if (nameless_) {
+    line(
+        "  Functions without a name: install debugging symbols, name a folder that has the "
+        "programs "
+        "(--symbols), or set DEBUGINFOD_URLS.");
   }
   if (analysis_.dropped > 0) {
     line(
@@ -260,8 +275,8 @@ void Page::notes() {
 }  // namespace
 
 std::string as_text(const Analysis& analysis, recording::Symbols& symbols, const Style& style,
-                    size_t top) {
-  return Page(analysis, symbols, style, top).take();
+                    const Naming& naming, size_t top) {
+  return Page(analysis, symbols, style, naming, top).take();
 }
 
 }  // namespace fracgpu::tools::report

@@ -5,12 +5,13 @@
 
 #include "tools/recording/symbols.h"
 #include "tools/report/analysis.h"
+#include "tools/report/call_sites.h"
 #include "tools/ui/drawing.h"
 
 namespace fracgpu::tools::report {
 
 // `top`: how many lines a table has at most.
 std::string as_text(const Analysis& analysis, recording::Symbols& symbols, const Style& style,
-                    size_t top);
+                    const Naming& naming, size_t top);
 
 }  // namespace fracgpu::tools::report
