@@ -82,9 +82,9 @@ def test_the_advice_is_good():
         for each in (f"{m.tenant('a')} was refused once.",
                      f"cuda_client (PID {asking.pid}, user root) called cuMemAlloc on GPU 0 ({uuid}).",
                      "It asked for 3.0 GiB.",
-                     "Of the cap of 8.0 GiB, 6.8 GiB were in use and 1.1 GiB free: 1.8 GiB too little.",
+                     "Of the cap of 8.0 GiB, 6.8 GiB were in use and 1.2 GiB free: 1.8 GiB too little.",
                      f"The most, 6.4 GiB, was held by cuda_client (PID {big.pid}); the asking process held 414.0 MiB.",
-                     "- a request of at most 1.1 GiB",
+                     "- a request of at most 1220.0 MiB",
                      f"- waiting for cuda_client (PID {big.pid}) to free some of it: it held 6.4 GiB, the most",
                      "- fewer processes: 2 of them hold 828.0 MiB for contexts and code now"):
             assert each in said, (each, out)

@@ -62,7 +62,7 @@ class Advisor {
       say("a cap of {}: {} more", amount_text(whole), bytes(whole - std::min(whole, cap_)));
     }
     pools();
-    if (free_ > 0) say("a request of at most {}", bytes(free_));
+    if (free_ > 0) say("a request of at most {}", bytes_at_most(free_));
     if (refusal_.largest.taken > 0) {
       say("freeing some of what {} had: {}, the most",
           process_name(analysis_.tables, refusal_.largest.process), bytes(refusal_.largest.taken));

@@ -59,7 +59,7 @@ class Advisor {
           bytes(*now_->cap - now_->used));
     }
     larger_cap(refusal_.held > UINT64_MAX - needed ? UINT64_MAX : refusal_.held + needed);
-    if (free > 0) say("a request of at most {}", bytes(free));
+    if (free > 0) say("a request of at most {}", bytes_at_most(free));
     others(cap, needed);
     if (refusal_.own > 0) {
       say("freeing some of the {} that the process itself held (what a framework keeps cached "

@@ -67,6 +67,12 @@ std::string bytes(uint64_t amount) {
   return human_bytes(amount).c_str();
 }
 
+std::string bytes_at_most(uint64_t amount) {
+  constexpr uint64_t kMiB = 1 << 20;
+  if (amount < kMiB) return bytes(amount);
+  return fmt::format("{}.{} MiB", amount / kMiB, amount % kMiB * 10 / kMiB);
+}
+
 std::string amount_text(uint64_t amount) {
   constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
   const uint64_t gib = (amount + kGiB - 1) / kGiB, mib = (amount + kMiB - 1) / kMiB;

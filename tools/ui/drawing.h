@@ -30,6 +30,8 @@ std::string painted(const Style& style, const char* colour, std::string_view tex
 
 // "12.0 GiB"
 std::string bytes(uint64_t amount);
+// The same, never more than there is: for what is offered.
+std::string bytes_at_most(uint64_t amount);
 
 // An amount as fracgpu limit takes it, at least so large: whole GiB where that is not much more.
 std::string amount_text(uint64_t amount);
