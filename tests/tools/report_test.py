@@ -121,6 +121,26 @@ class Report(unittest.TestCase):
             self.assertIn("ask_driver < ... < batch < step < train", file.read().replace("\\u003c", "<"))
         self.assertIn("ask_driver < ... < batch < step < train", self.told(self.story, path))
 
+    def test_each_event_is_a_line(self):
+        events = [json.loads(line) for line in self.told(self.story, "--format", "ndjson").splitlines()]
+        self.assertEqual(sum(event["event"] == "allocated" for event in events), 13)
+        self.assertEqual(sum(event["event"] == "released" for event in events), 11)
+        first = next(event for event in events if event["event"] == "allocated")
+        self.assertEqual(first, {
+            "event": "allocated", "time_ns": 2 * 10**9, "pid": 4711, "command": "python", "device": "GPU-aaaa",
+            "api": "cuMemAlloc_v2", "kind": "linear", "address": 0x1000, "bytes": 300 * MIB, "taken_bytes": 300 * MIB,
+            "stack": ["main", "build", "make_weights"]})
+        refused, = [event for event in events if event["event"] == "refused"]
+        self.assertEqual((refused["bytes"], refused["cap_bytes"], refused["held_bytes"]), (600 * MIB, 1000 * MIB, 628 * MIB))
+        self.assertIn("ndjson", self.refused(self.story, "--format", "ndjson", "--device", "0", status=2))
+
+    def test_collapsed_stacks_are_turned_round_and_compared(self):
+        lines = self.told(self.story, "--format", "collapsed", "--of", "leaks", "--reversed").splitlines()
+        self.assertIn(f"GPU 0 (Made-up 80GB);python (PID 4711);make_weights;build;main {300 * MIB}", lines)
+        both = self.told(self.story, self.larger, "--format", "collapsed", "--of", "leaks").splitlines()
+        self.assertIn(f"GPU 0 (Made-up 80GB);python;main;build;make_weights {300 * MIB} {600 * MIB}", both)
+        self.assertIn("--format collapsed", self.refused(self.story, "--reversed", status=2))
+
     def test_collapsed_stacks_add_up(self):
         def lines(*words):
             found = {}
@@ -171,7 +191,7 @@ class Report(unittest.TestCase):
         self.assertRegex(text, r"Number of allocations: no change")
         told = json.loads(self.told(self.larger, self.story, "--json"))
         self.assertEqual(told["left"], [{"call_site": "make_weights < build < main", "before": 600 * MIB, "after": 300 * MIB}])
-        self.assertIn("compared as text or json", self.refused(self.story, self.larger, "--format", "perfetto", status=2))
+        self.assertIn("compared as text, json or collapsed", self.refused(self.story, self.larger, "--format", "perfetto", status=2))
 
     def test_damage_is_told_after_what_precedes_it(self):
         large = f"{self.folder.name}/large.rec"

@@ -1,7 +1,10 @@
 // See collapsed.h.
 #include "tools/report/collapsed.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "tools/report/names.h"
 
@@ -17,43 +20,45 @@ std::string frame(std::string name) {
   return name;
 }
 
+using Bytes = std::map<std::string, uint64_t>;
+
 class Lines {
  public:
-  Lines(const Analysis& analysis, recording::Symbols& symbols)
-      : analysis_(analysis), symbols_(symbols) {}
+  Lines(const Analysis& analysis, recording::Symbols& symbols, bool callers_last, bool with_pids)
+      : analysis_(analysis),
+        symbols_(symbols),
+        callers_last_(callers_last),
+        with_pids_(with_pids) {}
 
   void add(uint32_t device, uint32_t process, recording::MemoryKind kind, uint32_t stack,
            uint64_t bytes) {
     if (bytes == 0) return;
     std::string line;
     if (analysis_.devices.size() > 1) line = frame(device_name(analysis_.tables, device)) + ";";
-    line += frame(process_name(analysis_.tables, process));
+    const std::vector<recording::ProcessInfo>& processes = analysis_.tables.processes;
+    line +=
+        frame(with_pids_ || process >= processes.size() ? process_name(analysis_.tables, process)
+                                                        : processes[process].command);
     if (stack == 0) {
       line += std::string(";(") + kind_name(kind) + ")";
     } else {
-      for (const std::string& name : stack_names(analysis_.tables, stack, symbols_)) {
-        line += ";" + frame(name);
-      }
+      std::vector<std::string> names = stack_names(analysis_.tables, stack, symbols_);
+      if (callers_last_) std::reverse(names.begin(), names.end());
+      for (const std::string& name : names) line += ";" + frame(name);
     }
     bytes_[line] += bytes;
   }
 
-  std::string text() const {
-    std::string text;
-    for (const auto& [line, bytes] : bytes_) text += line + " " + std::to_string(bytes) + "\n";
-    return text;
-  }
+  Bytes take() { return std::move(bytes_); }
 
  private:
   const Analysis& analysis_;
   recording::Symbols& symbols_;
-  std::map<std::string, uint64_t> bytes_;
+  bool callers_last_, with_pids_;
+  Bytes bytes_;
 };
 
-}  // namespace
-
-std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, Of of) {
-  Lines lines(analysis, symbols);
+Bytes collapsed(const Analysis& analysis, Lines lines, Of of) {
   if (of == Of::peak) {
     for (const DeviceUse& use : analysis.devices) {
       for (const Part& part : use.peak.parts) {
@@ -66,7 +71,37 @@ std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, 
                 of == Of::leaks ? site.left_bytes : site.allocated_bytes);
     }
   }
-  return lines.text();
+  return lines.take();
+}
+
+}  // namespace
+
+std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, Of of,
+                         bool callers_last) {
+  std::string text;
+  for (const auto& [line, bytes] :
+       collapsed(analysis, Lines(analysis, symbols, callers_last, true), of)) {
+    text += line + " " + std::to_string(bytes) + "\n";
+  }
+  return text;
+}
+
+std::string as_collapsed(const Analysis& before, const Analysis& after, recording::Symbols& symbols,
+                         Of of, bool callers_last) {
+  std::map<std::string, std::pair<uint64_t, uint64_t>> both;
+  for (const auto& [line, bytes] :
+       collapsed(before, Lines(before, symbols, callers_last, false), of)) {
+    both[line].first = bytes;
+  }
+  for (const auto& [line, bytes] :
+       collapsed(after, Lines(after, symbols, callers_last, false), of)) {
+    both[line].second = bytes;
+  }
+  std::string text;
+  for (const auto& [line, bytes] : both) {
+    text += line + " " + std::to_string(bytes.first) + " " + std::to_string(bytes.second) + "\n";
+  }
+  return text;
 }
 
 }  // namespace fracgpu::tools::report

@@ -12,6 +12,14 @@ namespace fracgpu::tools::report {
 enum class Of { peak, leaks, allocated };
 
 // Each stack begins with its process; of several GPUs, with the GPU.
-std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, Of of);
+// `callers_last`: the innermost function comes first, so that flame graphs grow from those that
+// allocate to their callers.
+std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, Of of,
+                         bool callers_last = false);
+
+// Of two recordings, as difffolded.pl has it: a stack with the bytes of the first and of the
+// second. Processes go by their names alone.
+std::string as_collapsed(const Analysis& before, const Analysis& after, recording::Symbols& symbols,
+                         Of of, bool callers_last);
 
 }  // namespace fracgpu::tools::report

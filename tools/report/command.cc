@@ -17,6 +17,7 @@
 #include "tools/report/analysis.h"
 #include "tools/report/collapsed.h"
 #include "tools/report/comparison.h"
+#include "tools/report/event_lines.h"
 #include "tools/report/json.h"
 #include "tools/report/page.h"
 #include "tools/report/page_file.h"
@@ -38,6 +39,8 @@ constexpr const char* kExamples = R"(Examples:
                                                  and flame graphs
   fracgpu report train.rec --format perfetto > train.json        for https://ui.perfetto.dev
   fracgpu report train.rec --format collapsed --of leaks | flamegraph.pl > leaks.svg
+  fracgpu report before.rec after.rec --format collapsed | flamegraph.pl > difference.svg
+  fracgpu report train.rec --format ndjson | jq 'select(.event == "refused")'
   fracgpu report train.rec --json | jq '.devices[] | {name, taken, needed}'
 
 fracgpu record makes recordings; one that is still being written can be looked at too. "Needed" is
@@ -51,7 +54,7 @@ struct ReportOptions {
   std::vector<std::string> symbols;
   std::string format = "text", of, by = "site";
   int top = 10, callers = report::Naming{}.callers;
-  bool json = false;
+  bool json = false, reversed = false;
 };
 
 Analysis analysis_of(const std::string& file, const report::Choice& choice) {
@@ -79,7 +82,7 @@ std::string told(const Analysis& analysis, const ReportOptions& options) {
   if (options.format == "json") return report::as_json(analysis, symbols);
   if (options.format == "perfetto") return report::as_perfetto(analysis);
   if (options.format == "collapsed") {
-    return report::as_collapsed(analysis, symbols, of(options.of));
+    return report::as_collapsed(analysis, symbols, of(options.of), options.reversed);
   }
   return report::as_text(analysis, symbols, Style::of_stdout(), naming_of(options),
                          static_cast<size_t>(options.top));
@@ -87,9 +90,21 @@ std::string told(const Analysis& analysis, const ReportOptions& options) {
 
 std::string compared(const Analysis& before, const Analysis& after, const ReportOptions& options) {
   recording::Symbols symbols(options.symbols);
+  if (options.format == "collapsed")
+    return report::as_collapsed(before, after, symbols, of(options.of), options.reversed);
   const report::Comparison comparison =
       report::compare(before, after, symbols, naming_of(options), static_cast<size_t>(options.top));
   return options.format == "json" ? report::as_json(comparison) : report::as_text(comparison);
+}
+
+int tell_events(const ReportOptions& options) {
+  if (!options.choice.device.empty() || !options.choice.process.empty())
+    throw WrongUsage("--format ndjson is of all events: choose among its lines, as with jq");
+  recording::Reader reader(options.file);
+  recording::Symbols symbols(options.symbols);
+  report::write_event_lines(reader, symbols, [](const std::string& text) { print(text); });
+  if (!reader.damage().empty()) complain(reader.damage());
+  return reader.damage().empty() ? kOk : kFailed;
 }
 
 int tell(ReportOptions& options) {
@@ -97,12 +112,15 @@ int tell(ReportOptions& options) {
   const bool compares = !options.other.empty();
   if (!options.of.empty() && options.format != "collapsed")
     throw WrongUsage("--of says what collapsed stacks are of: add --format collapsed");
-  if (compares && options.format != "text" && options.format != "json") {
-    throw WrongUsage(
-        fmt::format("two recordings are compared as text or json, and not as {}; name one file",
-                    options.format));
+  if (options.reversed && options.format != "collapsed")
+    throw WrongUsage("--reversed turns collapsed stacks round: add --format collapsed");
+  if (compares && (options.format == "perfetto" || options.format == "ndjson")) {
+    throw WrongUsage(fmt::format(
+        "two recordings are compared as text, json or collapsed, and not as {}; name one file",
+        options.format));
   }
   if (!options.html.empty()) report::judge_page_file(options.html);
+  if (options.format == "ndjson") return tell_events(options);
   if (options.format == "perfetto") options.choice.points = report::kTracePoints;
   const Analysis analysis = analysis_of(options.file, options.choice);
   bool whole = analysis.damage.empty();
@@ -147,13 +165,17 @@ void add_report_command(Command program) {
                   "Callers that tell a site from others, at most; those that all have are left out")
       .range(0, 512)
       .shows_default();
-  const Option format =
-      command.add_option("--format", options->format, "text, json, collapsed or perfetto")
-          .one_of({"text", "json", "collapsed", "perfetto"});
+  const Option format = command
+                            .add_option("--format", options->format,
+                                        "text, json, collapsed, perfetto or ndjson (each event)")
+                            .one_of({"text", "json", "collapsed", "perfetto", "ndjson"});
   command
       .add_option("--of", options->of,
                   "What collapsed stacks are of: peak (as it is without), leaks or allocated")
       .one_of({"peak", "leaks", "allocated"});
+  command.add_flag(
+      "--reversed", options->reversed,
+      "Collapsed stacks begin with the function that allocates, and its callers follow");
   const Option json =
       command.add_flag("--json", options->json, "As --format json; amounts are in bytes")
           .excludes(format);
