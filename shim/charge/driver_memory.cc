@@ -9,10 +9,12 @@ namespace fracgpu {
 DriverMemory::DriverMemory(Process& process, int device_index, uint64_t units)
     : process_(process), device_index_(device_index), units_(units) {
   process.look_for_recorder();
+  process.recorder.look_for_ends(process.ledger);
   granted_ = process.ledger.reserve(device_index, units, refusal_);
   // What the driver counts may have become less without a call.
   if (!granted_ && refusal_.fault.empty() && refresh_overhead(process, device_index))
     granted_ = process.ledger.reserve(device_index, units, refusal_);
+  process.recorder.look_for_ends(process.ledger);
 }
 
 DriverMemory::~DriverMemory() {

@@ -24,7 +24,6 @@ bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   if (process_.recorder.is_on()) tell_pools();
   process_.recorder.look_for_ends(process_.ledger);
   granted_ = process_.ledger.reserve(device_index_, more, refusal);
-  process_.recorder.look_for_ends(process_.ledger);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);
   // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
@@ -34,6 +33,7 @@ bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
       granted_ = process_.ledger.reserve(device_index_, more, refusal);
     }
   }
+  process_.recorder.look_for_ends(process_.ledger);
   lease_grew_ |= refusal.lease_grew;
   return granted_;
 }

@@ -140,6 +140,10 @@ class Report(unittest.TestCase):
         both = self.told(self.story, self.larger, "--format", "collapsed", "--of", "leaks").splitlines()
         self.assertIn(f"GPU 0 (Made-up 80GB);python;main;build;make_weights {300 * MIB} {600 * MIB}", both)
         self.assertIn("--format collapsed", self.refused(self.story, "--reversed", status=2))
+        # What lived for no other allocation.
+        temporary = self.told(self.story, "--format", "collapsed", "--of", "temporary").splitlines()
+        self.assertEqual(temporary, [f"GPU 0 (Made-up 80GB);python (PID 4711);main;train_step;activations {1000 * MIB}",
+                                     f"GPU 0 (Made-up 80GB);python (PID 4711);main;train_step;gradients {96 * MIB}"])
 
     def test_collapsed_stacks_add_up(self):
         def lines(*words):

@@ -103,6 +103,8 @@ struct Site {
   uint64_t left_count = 0, left_bytes = 0;
   uint64_t most_live = 0;         // bytes at once
   uint64_t mean_lifetime_ns = 0;  // of its allocations; of those left, until the end
+  // Released before the process allocated anything else on the device.
+  uint64_t temporary_count = 0, temporary_bytes = 0;
 };
 
 // One pool. Its fragmentation is what it has reserved and nobody uses.

@@ -68,7 +68,9 @@ Bytes collapsed(const Analysis& analysis, Lines lines, Of of) {
   } else {
     for (const Site& site : analysis.sites) {
       lines.add(site.device, site.process, site.kind, site.stack,
-                of == Of::leaks ? site.left_bytes : site.allocated_bytes);
+                of == Of::leaks       ? site.left_bytes
+                : of == Of::temporary ? site.temporary_bytes
+                                      : site.allocated_bytes);
     }
   }
   return lines.take();

@@ -9,7 +9,8 @@
 
 namespace fracgpu::tools::report {
 
-enum class Of { peak, leaks, allocated };
+// `temporary`: what was released before the process allocated anything else.
+enum class Of { peak, leaks, allocated, temporary };
 
 // Each stack begins with its process; of several GPUs, with the GPU.
 // `callers_last`: the innermost function comes first, so that flame graphs grow from those that

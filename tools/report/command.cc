@@ -65,6 +65,7 @@ Analysis analysis_of(const std::string& file, const report::Choice& choice) {
 report::Of of(const std::string& word) {
   return word == "leaks"       ? report::Of::leaks
          : word == "allocated" ? report::Of::allocated
+         : word == "temporary" ? report::Of::temporary
                                : report::Of::peak;
 }
 
@@ -171,8 +172,9 @@ void add_report_command(Command program) {
                             .one_of({"text", "json", "collapsed", "perfetto", "ndjson"});
   command
       .add_option("--of", options->of,
-                  "What collapsed stacks are of: peak (as it is without), leaks or allocated")
-      .one_of({"peak", "leaks", "allocated"});
+                  "What collapsed stacks are of: peak (as it is without), leaks, allocated, or "
+                  "temporary: released before anything else was allocated")
+      .one_of({"peak", "leaks", "allocated", "temporary"});
   command.add_flag(
       "--reversed", options->reversed,
       "Collapsed stacks begin with the function that allocates, and its callers follow");

@@ -157,6 +157,8 @@ class Page {
             {"releases", site.releases},
             {"left_count", site.left_count},
             {"left_bytes", site.left_bytes},
+            {"temporary_count", site.temporary_count},
+            {"temporary_bytes", site.temporary_bytes},
             {"most_live", site.most_live},
             {"mean_lifetime_ns", site.mean_lifetime_ns}};
   }

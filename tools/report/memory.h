@@ -41,6 +41,7 @@ class Memory {
     uint64_t allocations = 0, allocated_bytes = 0, releases = 0, most_live = 0;
     double lifetimes_ns = 0;  // less the time of allocation of what lives
     uint64_t left_count = 0, left_bytes = 0;
+    uint64_t temporary_count = 0, temporary_bytes = 0;
   };
   struct PoolState {
     Pool pool{};
@@ -63,6 +64,7 @@ class Memory {
     Sums now{};
     AtMoment<uint64_t> taken{};  // now.taken, at the peak of the timeline's stretch
     uint64_t moment = 1;         // the peak of `taken`
+    uint64_t last_address = 0;   // of its last allocation
     std::vector<uint32_t> cells{};
     std::unordered_map<LevelKey, uint64_t, LevelHash> levels{};
     std::unordered_map<uint64_t, PoolState> pools{};

@@ -87,6 +87,7 @@ void Memory::allocate(const Event& event) {
   const uint64_t bytes = bounded(event.bytes);
   change(cell, part_of(event), bytes, 1);
   change_taken(use, bounded(event.taken));
+  use.last_address = event.address;
   ++cell.allocations;
   cell.allocated_bytes += bytes;
   cell.most_live = std::max(cell.most_live, cell.now.live);
@@ -118,6 +119,11 @@ void Memory::release(const Event& event) {
   change(cell, 0 - std::min(now.taken, part_of(event)), 0 - bytes, 0 - uint64_t{1});
   change_taken(use, 0 - std::min(use.now.taken, bounded(event.taken)));
   ++cell.releases;
+  if (event.address != 0 && event.address == use.last_address) {
+    ++cell.temporary_count;
+    cell.temporary_bytes += bytes;
+    use.last_address = 0;
+  }
   cell.lifetimes_ns += static_cast<double>(now_ns_);
   if (event.kind == MemoryKind::pool) {
     const uint64_t live = pool_of(use, event.owner).live;

@@ -125,7 +125,8 @@ void Memory::finish(Analysis& analysis) {
     const double lifetime_ns = cell.lifetimes_ns / static_cast<double>(cell.allocations);
     analysis.sites.push_back({cell.process, cell.device, cell.kind, cell.stack, cell.allocations,
                               cell.allocated_bytes, cell.releases, cell.left_count, cell.left_bytes,
-                              cell.most_live, static_cast<uint64_t>(std::max(0.0, lifetime_ns))});
+                              cell.most_live, static_cast<uint64_t>(std::max(0.0, lifetime_ns)),
+                              cell.temporary_count, cell.temporary_bytes});
   }
   processes_.resize(tables_.processes.size());
   analysis.processes = std::move(processes_);
