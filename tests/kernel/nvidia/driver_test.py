@@ -34,28 +34,28 @@ class Driver(unittest.TestCase):
 
     def test_a_context_and_an_allocation_are_counted(self):
         self.gpu.client("init", "alloc:102400")
-        books = self.gpu.books()
-        self.assertEqual(books["peak"], CONTEXT + 100 * MIB)
-        self.assertEqual(books["used"], 0, "the process is dead")
+        accounting = self.gpu.accounting()
+        self.assertEqual(accounting["peak"], CONTEXT + 100 * MIB)
+        self.assertEqual(accounting["used"], 0, "the process is dead")
         self.known()
 
     def test_the_peak_starts_anew_with_a_reset(self):
         child = self.gpu.start("init", "alloc:102400", "free:0", "wait", "alloc:10240", "wait")
         child.until("ready")
-        self.assertEqual(self.gpu.books()["peak"], CONTEXT + 100 * MIB)
+        self.assertEqual(self.gpu.accounting()["peak"], CONTEXT + 100 * MIB)
         self.gpu.reset()
-        self.assertEqual(self.gpu.books()["peak"], CONTEXT)
+        self.assertEqual(self.gpu.accounting()["peak"], CONTEXT)
         child.go_on()
         child.until("ready")
-        books = self.gpu.books()
-        self.assertEqual(books["peak"], CONTEXT + 10 * MIB)
-        self.assertEqual([process["peak"] for process in books["processes"] if process["alive"]], [CONTEXT + 10 * MIB])
+        accounting = self.gpu.accounting()
+        self.assertEqual(accounting["peak"], CONTEXT + 10 * MIB)
+        self.assertEqual([process["peak"] for process in accounting["processes"] if process["alive"]], [CONTEXT + 10 * MIB])
 
     def test_two_processes_share_one_count(self):
         children = [self.gpu.start("init", "alloc:102400", "info", "wait") for _ in range(2)]
         for child in children:
             child.until("ready")
-        self.assertEqual(self.gpu.books()["used"], 2 * (CONTEXT + 100 * MIB))
+        self.assertEqual(self.gpu.accounting()["used"], 2 * (CONTEXT + 100 * MIB))
         info = self.gpu.client("init", "info")[-1]
         self.assertEqual(info["total"] - info["free"], 3 * CONTEXT + 200 * MIB)
 
@@ -64,7 +64,7 @@ class Driver(unittest.TestCase):
         child.until("ready")
         os.kill(child.pid, signal.SIGKILL)
         child.process.wait(60)
-        self.assertEqual(self.gpu.books()["used"], 0)
+        self.assertEqual(self.gpu.accounting()["used"], 0)
 
     def test_memory_goes_with_exec(self):
         script = ("import os, sys; sys.argv = ['', 'init', 'alloc:102400']; import client; os._exit = lambda _: None; "
@@ -73,7 +73,7 @@ class Driver(unittest.TestCase):
         self.addCleanup(child.end)
         self.assertEqual(child.until("alloc")["rc"], 0)
         self.assertEqual(child.answer(), {})  # of the shell
-        self.assertEqual(self.gpu.books()["used"], 0)
+        self.assertEqual(self.gpu.accounting()["used"], 0)
 
     def test_copies_and_fills_are_done(self):
         self.assertEqual(self.gpu.client("init", "copies")[-1]["wrong"], [])
@@ -95,8 +95,8 @@ class Driver(unittest.TestCase):
         child = self.gpu.start("init", "pool_cycle:102400", "wait")
         self.assertEqual(child.until("pool_cycle")["rc"], 0)
         child.until("ready")
-        books = self.gpu.books()
-        self.assertEqual((books["used"], books["peak"]), (CONTEXT, CONTEXT + 128 * MIB), "steps of 32 MiB")
+        accounting = self.gpu.accounting()
+        self.assertEqual((accounting["used"], accounting["peak"]), (CONTEXT, CONTEXT + 128 * MIB), "steps of 32 MiB")
         self.known()
 
     def test_an_exported_allocation_is_opened_by_another(self):
@@ -104,13 +104,13 @@ class Driver(unittest.TestCase):
         handle = owner.until("export")["handle"]
         other = self.gpu.start("init", f"open:{handle}", "read:0", "wait", "close:0", "wait")
         self.assertEqual(other.until("read")["value"], 5)
-        self.assertEqual(self.gpu.books()["used"], 2 * CONTEXT + 100 * MIB, "to open it takes nothing")
+        self.assertEqual(self.gpu.accounting()["used"], 2 * CONTEXT + 100 * MIB, "to open it takes nothing")
         owner.go_on()
         self.assertEqual(owner.until("free")["rc"], 0)
-        self.assertEqual(self.gpu.books()["used"], 2 * CONTEXT + 100 * MIB, "the other one has it")
+        self.assertEqual(self.gpu.accounting()["used"], 2 * CONTEXT + 100 * MIB, "the other one has it")
         other.go_on()
         self.assertEqual(other.until("close")["rc"], 0)
-        self.assertEqual(self.gpu.books()["used"], 2 * CONTEXT)
+        self.assertEqual(self.gpu.accounting()["used"], 2 * CONTEXT)
         self.known()
 
     def test_physical_memory_is_sent_to_another(self):
@@ -121,9 +121,9 @@ class Driver(unittest.TestCase):
         self.assertEqual(other.until("receive_physical")["rc"], 0)
         other.until("ready")
         owner.until("ready")
-        self.assertEqual(self.gpu.books()["used"], 2 * CONTEXT + 20 * MIB)
+        self.assertEqual(self.gpu.accounting()["used"], 2 * CONTEXT + 20 * MIB)
         owner.end()
-        self.assertEqual(self.gpu.books()["used"], CONTEXT + 20 * MIB, "the other one has it")
+        self.assertEqual(self.gpu.accounting()["used"], CONTEXT + 20 * MIB, "the other one has it")
         self.known()
 
     def test_an_unknown_control_fails_loudly(self):
@@ -136,7 +136,7 @@ class Driver(unittest.TestCase):
         for seed in range(3):
             result = self.gpu.run([*HOSTILE, "storm", str(seed)])
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-2000:])
-        self.assertEqual(self.gpu.books()["used"], 0)
+        self.assertEqual(self.gpu.accounting()["used"], 0)
         self.assertEqual(self.gpu.client("init", "alloc:1024")[-1]["rc"], 0, "it works as before")
 
 

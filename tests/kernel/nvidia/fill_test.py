@@ -72,7 +72,7 @@ class Fill(unittest.TestCase):
             bare = scene(gpu, None)
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
             capped = scene(gpu, f"{CAP_MIB}MiB")
-            peak = gpu.books()["peak"]
+            peak = gpu.accounting()["peak"]
             unknown = gpu.unknown()
         print(f"RM {peak / MIB:.3f} MiB", file=sys.stderr)
         for here, there in zip(capped, bare):

@@ -64,7 +64,7 @@ class Child:
 
 
 class Gpu:
-    """A GPU with its books in a folder of its own, which goes with it. No two tests share anything."""
+    """A GPU with its accounting in a folder of its own, which goes with it. No two tests share anything."""
 
     def __init__(self, build, mib=24576):
         self.build = build
@@ -117,7 +117,7 @@ class Gpu:
             raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
         return [json.loads(line) for line in result.stdout.splitlines()]
 
-    def books(self):
+    def accounting(self):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)
         return json.loads(shown.stdout)
 

@@ -1,6 +1,6 @@
 """run.py [--card MIB] [--cap SIZE] [--release 535|550] BUILD PROGRAM ...: runs a program on a simulated GPU, by hand.
 
-`client` stands for the scripted client, and `nvidia-smi` for the driver's. At the end the books are printed: the peak of
+`client` stands for the scripted client, and `nvidia-smi` for the driver's. At the end the accounting is printed: the peak of
 the GPU and of each process, in bytes. RMSIM_TRACE=FILE writes each request of the driver.
 """
 import argparse
@@ -26,7 +26,7 @@ def main():
     command = {"client": rig.CLIENT, "nvidia-smi": [build.smi]}.get(name, [name])
     with rig.Gpu(build, options.card) as gpu:
         status = subprocess.run([*command, *arguments], env=gpu.environment(options.cap), check=False, timeout=3600).returncode
-        print(gpu.books(), file=sys.stderr)
+        print(gpu.accounting(), file=sys.stderr)
     sys.exit(status)
 
 

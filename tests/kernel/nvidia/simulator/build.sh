@@ -23,4 +23,4 @@ for source in *.cc; do
 done | xargs -P 2 -I{} sh -c '{}'
 mv "$output/objects/attach.o" "$output/attach.o"  # which says why it is linked last
 $compiler -shared -Wl,-z,initfirst -Wl,-z,defs -o "$output/librmsim.so" "$output"/objects/*.o "$output/attach.o" -lpthread
-$compiler -std=c++20 -O2 -g1 -o "$output/rmsim" rmsim.cc books.cc -lpthread
+$compiler -std=c++20 -O2 -g1 -o "$output/rmsim" rmsim.cc accounting.cc -lpthread

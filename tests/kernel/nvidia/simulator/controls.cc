@@ -54,10 +54,10 @@ uint32_t fb_info(uint32_t index) {
     case NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE:
     case NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE:
     case NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE:
-      return kib(books.total());
+      return kib(accounting.total());
     case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
     case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB:
-      return kib(books.total() - books.used());
+      return kib(accounting.total() - accounting.used());
     case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
       return kib(kBar1Bytes);
     case NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE:
@@ -354,8 +354,8 @@ void add_client_controls(Controls& t) {
                  copy_to_user(user_pointer(user), text, strlen(text) + 1);
         };
         p.changelistNumber = p.officialChangelistNumber = 34500000;
-        return put(p.pDriverVersionBuffer, books.driver()) &&
-                       put(p.pVersionBuffer, books.driver()) && put(p.pTitleBuffer, "NVIDIA")
+        return put(p.pDriverVersionBuffer, accounting.driver()) &&
+                       put(p.pVersionBuffer, accounting.driver()) && put(p.pTitleBuffer, "NVIDIA")
                    ? NV_OK
                    : NV_ERR_INVALID_POINTER;
       });
@@ -738,7 +738,7 @@ void add_gpu_controls(Controls& t) {
                                           [](const Call&, auto& p) {
                                             p = {};
                                             p.gspFeatures = p.bValid = p.bDefaultGspRmGpu = 1;
-                                            write_text(p.firmwareVersion, books.driver());
+                                            write_text(p.firmwareVersion, accounting.driver());
                                           });
   on<NV2080_CTRL_GPU_QUERY_ECC_STATUS_PARAMS>(t, NV2080_CTRL_CMD_GPU_QUERY_ECC_STATUS,
                                               [](const Call&, auto& p) {
@@ -753,7 +753,7 @@ void add_gpu_controls(Controls& t) {
     p.pidTblCount = 0;
     if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
     if (p.id != NV20_SUBDEVICE_0 && (p.id & 0xff) != kComputeClass) return;
-    for (const Process& process : books.processes()) {
+    for (const Process& process : accounting.processes()) {
       if (process.used != 0 && p.pidTblCount < std::size(p.pidTbl))
         p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
     }
@@ -766,7 +766,7 @@ void add_gpu_controls(Controls& t) {
           memset(&info.data, 0, sizeof info.data);
           info.result = NV_OK;
           if (info.index == NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE) {
-            info.data.vidMemUsage.memPrivate = books.used_by(static_cast<int>(info.pid));
+            info.data.vidMemUsage.memPrivate = accounting.used_by(static_cast<int>(info.pid));
           }
         }
         return NV_OK;

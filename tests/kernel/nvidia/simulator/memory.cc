@@ -12,7 +12,7 @@
 
 namespace rmsim {
 
-Books& books = *new Books;
+Accounting& accounting = *new Accounting;
 
 namespace {
 
@@ -22,7 +22,7 @@ std::mutex mutex;
 auto& known = *new std::map<int, std::weak_ptr<Memory>>;
 
 MemoryPtr view_of(int index) {
-  const Record record = books.record(index);
+  const Record record = accounting.record(index);
   auto memory = std::make_shared<Memory>(record.kind, record.size, window + record.offset);
   memory->record = index;
   memory->generation = record.generation;
@@ -33,25 +33,26 @@ MemoryPtr view_of(int index) {
 }  // namespace
 
 bool open_machine(const char* folder) {
-  if (!books.open(folder)) return false;
+  if (!accounting.open(folder)) return false;
   // Above where programs and libraries lie and below the stack, so that addresses of the driver's
   // choice are free.
   void* const place = reinterpret_cast<void*>(0x300000000000);
-  window = reinterpret_cast<char*>(syscall(SYS_mmap, place, Books::kWindow, PROT_READ | PROT_WRITE,
-                                           MAP_SHARED | MAP_NORESERVE, books.memory_file(), 0));
+  window =
+      reinterpret_cast<char*>(syscall(SYS_mmap, place, Accounting::kWindow, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_NORESERVE, accounting.memory_file(), 0));
   if (window == MAP_FAILED) {
     fprintf(stderr, "rmsim: cannot map the memory: %s\n", strerror(errno));
     return false;
   }
-  madvise(window, Books::kWindow, MADV_DONTDUMP);
-  books.join_as_new_process();
+  madvise(window, Accounting::kWindow, MADV_DONTDUMP);
+  accounting.join_as_new_process();
   return true;
 }
 
 void join_as_new_process() {
   new (&mutex) std::mutex;
   new (&known) std::map<int, std::weak_ptr<Memory>>;
-  books.join_as_new_process();
+  accounting.join_as_new_process();
 }
 
 Memory::~Memory() {
@@ -61,18 +62,18 @@ Memory::~Memory() {
   const auto entry = known.find(record);
   if (entry != known.end() && !entry->second.expired()) return;
   if (entry != known.end()) known.erase(entry);
-  if (books.record(record).generation == generation) books.release(record);
+  if (accounting.record(record).generation == generation) accounting.release(record);
 }
 
 MemoryPtr allocate_memory(Kind kind, uint64_t size, uint64_t alignment) {
   const std::lock_guard<std::mutex> guard(mutex);
-  const int record = books.allocate(kind, size, alignment);
+  const int record = accounting.allocate(kind, size, alignment);
   return record < 0 ? nullptr : view_of(record);
 }
 
 MemoryPtr import_memory(int record, uint32_t generation) {
   const std::lock_guard<std::mutex> guard(mutex);
-  if (!books.hold(record, generation)) return nullptr;
+  if (!accounting.hold(record, generation)) return nullptr;
   const auto entry = known.find(record);
   if (entry != known.end()) {
     if (MemoryPtr memory = entry->second.lock()) return memory;
@@ -93,12 +94,13 @@ void* map_memory(const Memory& memory, uint64_t offset, uint64_t length, void* a
   }
   return reinterpret_cast<void*>(syscall(SYS_mmap, address, length, protection,
                                          MAP_SHARED | (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)),
-                                         books.memory_file(), physical_address(memory) + offset));
+                                         accounting.memory_file(),
+                                         physical_address(memory) + offset));
 }
 
 void clear_memory(char* host, uint64_t length) {
   constexpr uint64_t kPage = 4096, kWorthwhile = 64 << 10;
-  if (length >= kWorthwhile && host >= window && host + length <= window + Books::kWindow) {
+  if (length >= kWorthwhile && host >= window && host + length <= window + Accounting::kWindow) {
     const uint64_t head = (kPage - reinterpret_cast<uintptr_t>(host) % kPage) % kPage;
     const uint64_t pages = (length - head) / kPage * kPage;
     if (madvise(host + head, pages, MADV_REMOVE) == 0) {

@@ -1,11 +1,11 @@
 // Memory as this process sees it. All memory of the machine is one sparse file, which is mapped
-// whole into each process that uses the GPU; the books say who has which part.
+// whole into each process that uses the GPU; the accounting says who has which part.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "books.h"
+#include "accounting.h"
 
 namespace rmsim {
 
@@ -13,7 +13,7 @@ struct Memory {
   Kind kind;
   uint64_t size = 0;
   char* host = nullptr;
-  int record = -1;  // in the books, if it is there
+  int record = -1;  // in the accounting, if it is there
   uint32_t generation = 0;
   uint32_t attr = 0, attr2 = 0;       // as RM gave them to whoever allocated it
   bool holds_driver_kernels = false;  // see driver_kernels.cc
@@ -25,7 +25,7 @@ struct Memory {
 };
 using MemoryPtr = std::shared_ptr<Memory>;
 
-extern Books& books;
+extern Accounting& accounting;
 
 bool open_machine(const char* folder);  // false: one line on stderr says why
 void join_as_new_process();             // after fork: what the parent has is not ours

@@ -76,7 +76,7 @@ NV_STATUS allocate(Object& object, NV_MEMORY_ALLOCATION_PARAMS& p) {
   const bool video = object.object_class == NV01_MEMORY_LOCAL_USER;
   const uint64_t page = video ? page_size(p) : kSmallPage;
   const uint64_t asked = p.size;
-  if (asked > Books::kWindow) return NV_ERR_NO_MEMORY;
+  if (asked > Accounting::kWindow) return NV_ERR_NO_MEMORY;
   const uint64_t size = std::max(round_up(asked, page), page);
   const uint64_t alignment =
       is_power_of_two(p.alignment) ? std::max<uint64_t>(p.alignment, page) : page;
@@ -185,7 +185,7 @@ NV_STATUS allocate_object(int fd, uint32_t& client, uint32_t parent, uint32_t& h
   trace("RM_ALLOC client %x, parent %x, object %x, class %x", client, parent, handle, object_class);
   if (object_class == NV01_ROOT || object_class == NV01_ROOT_NON_PRIV ||
       object_class == NV01_ROOT_CLIENT) {
-    if (handle == 0) handle = books.new_client();
+    if (handle == 0) handle = accounting.new_client();
     client = handle;
     objects[{handle, handle}] = Object{handle, handle, 0, object_class, nullptr};
     descriptors[fd].clients.push_back(handle);
@@ -244,15 +244,15 @@ NV_STATUS heap_control(NVOS32_PARAMETERS& p) {
       report_unknown("function of VID_HEAP_CONTROL", p.function, "RM", sizeof p);
       return NV_ERR_NOT_SUPPORTED;
   }
-  p.total = books.total();
-  p.free = books.total() - books.used();
+  p.total = accounting.total();
+  p.free = accounting.total() - accounting.used();
   return status;
 }
 
 // Whether all of it is mapped, as it must be to be pinned.
 bool is_mapped(const void* address, uint64_t size) {
   const auto start = reinterpret_cast<uintptr_t>(address) & ~(kSmallPage - 1);
-  if (size > Books::kWindow || start + size < start) return false;
+  if (size > Accounting::kWindow || start + size < start) return false;
   const uint64_t length = round_up(reinterpret_cast<uintptr_t>(address) - start + size, kSmallPage);
   std::vector<unsigned char> pages(length / kSmallPage);
   return mincore(reinterpret_cast<void*>(start), length, pages.data()) == 0;
@@ -261,7 +261,7 @@ bool is_mapped(const void* address, uint64_t size) {
 // Pinned memory: the program's own, or the host's.
 NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
   if (find_object(p.hRoot, p.hObjectParent) == nullptr) return NV_ERR_INVALID_OBJECT_PARENT;
-  if (p.limit >= Books::kWindow) return NV_ERR_INVALID_LIMIT;
+  if (p.limit >= Accounting::kWindow) return NV_ERR_INVALID_LIMIT;
   Object* object = add_object(p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass);
   const uint64_t size = p.limit + 1;
   if (p.hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR) {
@@ -323,7 +323,7 @@ NV_STATUS duplicate(NVOS55_PARAMETERS& p) {
     return NV_OK;
   }
   SharedObject shared{};
-  if (!books.find_shared(p.hClientSrc, p.hObjectSrc, shared)) return NV_ERR_INVALID_OBJECT;
+  if (!accounting.find_shared(p.hClientSrc, p.hObjectSrc, shared)) return NV_ERR_INVALID_OBJECT;
   MemoryPtr memory = import_memory(shared.record, shared.generation);
   if (memory == nullptr) return NV_ERR_INVALID_OBJECT;
   memory->attr = shared.attr;
@@ -339,7 +339,7 @@ NV_STATUS allow_duplicates(const NVOS57_PARAMETERS& p) {
   if (memory == nullptr || memory->record < 0) return NV_OK;
   const SharedObject shared{p.hClient,     p.hObject,      object->object_class, memory->attr,
                             memory->attr2, memory->record, memory->generation,   0};
-  if (!books.share(shared)) return NV_ERR_INSUFFICIENT_RESOURCES;
+  if (!accounting.share(shared)) return NV_ERR_INSUFFICIENT_RESOURCES;
   object->shared = true;
   return NV_OK;
 }
@@ -404,7 +404,7 @@ void free_object(uint32_t client, uint32_t handle) {
   objects.erase(entry);
   for (const uint32_t child : children) free_object(client, child);
   if (object.channel != nullptr) engine::remove(object.channel);
-  if (object.shared) books.unshare(client, handle);
+  if (object.shared) accounting.unshare(client, handle);
 }
 
 int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
@@ -414,7 +414,7 @@ int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
       return card_info(argument, size);
     case NV_ESC_CHECK_VERSION_STR:
       return answer<nv_ioctl_rm_api_version_t>(argument, size, [](auto& p) {
-        snprintf(p.versionString, sizeof p.versionString, "%s", books.driver());
+        snprintf(p.versionString, sizeof p.versionString, "%s", accounting.driver());
         p.reply = NV_RM_API_VERSION_REPLY_RECOGNIZED;
       });
     case NV_ESC_SYS_PARAMS:

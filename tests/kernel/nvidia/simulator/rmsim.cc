@@ -7,11 +7,11 @@
 #include <cstring>
 #include <string>
 
-#include "books.h"
+#include "accounting.h"
 
 namespace {
 
-using rmsim::Books;
+using rmsim::Accounting;
 
 int usage() {
   fprintf(stderr,
@@ -69,11 +69,11 @@ int create(const std::string& folder, const char* mib, const std::string& driver
     fprintf(stderr, "rmsim: cannot make %s: %s\n", folder.c_str(), strerror(errno));
     return 1;
   }
-  return Books::create(folder, size << 20, driver) ? 0 : 1;
+  return Accounting::create(folder, size << 20, driver) ? 0 : 1;
 }
 
-int show(Books& books) {
-  const Books::Summary summary = books.summary();
+int show(Accounting& accounting) {
+  const Accounting::Summary summary = accounting.summary();
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   printf("{\"total\": %llu, \"used\": %llu, \"peak\": %llu, \"processes\": [",
          number(summary.total), number(summary.used), number(summary.peak));
@@ -95,9 +95,9 @@ int main(int argc, char** argv) {
   if (command == "create" && (argc == 4 || argc == 5))
     return create(argv[2], argv[3], argc == 5 ? argv[4] : "535.261.03");
   if (argc != 3 || (command != "show" && command != "reset")) return usage();
-  Books books;
-  if (!books.open(argv[2])) return 1;
-  if (command == "show") return show(books);
-  books.reset_peaks();
+  Accounting accounting;
+  if (!accounting.open(argv[2])) return 1;
+  if (command == "show") return show(accounting);
+  accounting.reset_peaks();
   return 0;
 }

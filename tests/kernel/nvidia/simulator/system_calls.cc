@@ -405,7 +405,7 @@ INTERPOSED int chown(const char* path, uid_t user, gid_t group) {
 
 INTERPOSED int close(int fd) {
   if (is_attached()) {
-    if (fd >= 0 && fd == books.memory_file())
+    if (fd >= 0 && fd == accounting.memory_file())
       return fail(EBADF);  // the machine's own, of which programs know nothing
     close_device(fd);
   }
@@ -423,7 +423,7 @@ INTERPOSED int close_range(unsigned first, unsigned last, int flags) {
       ours.push_back(entry.first);
   }
   for (const int fd : ours) close_device(fd);
-  const auto own = static_cast<unsigned>(books.memory_file());
+  const auto own = static_cast<unsigned>(accounting.memory_file());
   if (own < first || own > last)
     return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   int rc = own > first ? static_cast<int>(syscall(SYS_close_range, first, own - 1, flags)) : 0;

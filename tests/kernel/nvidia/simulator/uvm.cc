@@ -43,7 +43,7 @@ struct AllocateSemaphorePool550 {
   NV_STATUS rmStatus;
 };
 bool is_newer_than_535() {
-  return atoi(books.driver()) > 535;
+  return atoi(accounting.driver()) > 535;
 }
 
 template <class Parameters>

@@ -1,6 +1,6 @@
-// The books: which process holds how much of the GPU's memory. They are the oracle of the tests, so
-// they include nothing of the library and nothing of the driver. They are one file, mapped by every
-// process; a lock that survives the death of its holder guards it.
+// The accounting: which process holds how much of the GPU's memory. They are the oracle of the
+// tests, so they include nothing of the library and nothing of the driver. They are one file,
+// mapped by every process; a lock that survives the death of its holder guards it.
 #pragma once
 
 #include <pthread.h>
@@ -60,9 +60,9 @@ struct State {
   Record records[kRecords];
 };
 
-// Opens the state in a folder. The books of a process that dies are closed by whoever looks next,
-// which cannot be told from RM's closing them at its death.
-class Books {
+// Opens the state in a folder. The accounting of a process that dies are closed by whoever looks
+// next, which cannot be told from RM's closing them at its death.
+class Accounting {
  public:
   static bool create(const std::string& folder, uint64_t total, const std::string& driver);
   bool open(const std::string& folder);  // false: one line on stderr says why

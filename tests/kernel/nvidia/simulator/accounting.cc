@@ -1,4 +1,4 @@
-#include "books.h"
+#include "accounting.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -60,18 +60,18 @@ uint64_t start_time(int pid) {
 
 }  // namespace
 
-class Books::Locked {
+class Accounting::Locked {
  public:
-  explicit Locked(Books& books) : state_(*books.state_) {
+  explicit Locked(Accounting& accounting) : state_(*accounting.state_) {
     timespec end{};
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += kLockSeconds;
     const int rc = pthread_mutex_timedlock(&state_.lock, &end);
     if (rc == EOWNERDEAD) {
       pthread_mutex_consistent(&state_.lock);
-      books.recount();
+      accounting.recount();
     } else if (rc != 0) {
-      give_up("another process has held the lock of the books for 20 s; is it stopped?");
+      give_up("another process has held the lock of the accounting for 20 s; is it stopped?");
     }
   }
   ~Locked() { pthread_mutex_unlock(&state_.lock); }
@@ -82,8 +82,8 @@ class Books::Locked {
   State& state_;
 };
 
-bool Books::create(const std::string& folder, uint64_t total, const std::string& driver) {
-  const int fd = open_file(folder + "/books", O_RDWR | O_CREAT | O_EXCL);
+bool Accounting::create(const std::string& folder, uint64_t total, const std::string& driver) {
+  const int fd = open_file(folder + "/accounting", O_RDWR | O_CREAT | O_EXCL);
   const int memory = open_file(folder + "/memory", O_RDWR | O_CREAT | O_EXCL);
   if (fd < 0 || memory < 0 || ftruncate(fd, sizeof(State)) != 0 ||
       ftruncate(memory, static_cast<off_t>(kWindow)) != 0) {
@@ -106,8 +106,8 @@ bool Books::create(const std::string& folder, uint64_t total, const std::string&
   return true;
 }
 
-bool Books::open(const std::string& folder) {
-  const int fd = open_file(folder + "/books", O_RDWR);
+bool Accounting::open(const std::string& folder) {
+  const int fd = open_file(folder + "/accounting", O_RDWR);
   memory_file_ = open_file(folder + "/memory", O_RDWR);
   if (fd < 0 || memory_file_ < 0) {
     fprintf(stderr, "rmsim: no state in %s: %s\n", folder.c_str(), strerror(errno));
@@ -126,7 +126,7 @@ bool Books::open(const std::string& folder) {
 }
 
 // After exec the process is the same to everyone else, but the kernel has closed its descriptors.
-void Books::join_as_new_process() {
+void Accounting::join_as_new_process() {
   slot_ = -1;
   const Locked locked(*this);
   const int pid = getpid();
@@ -139,7 +139,7 @@ void Books::join_as_new_process() {
   }
 }
 
-int Books::slot_of_this_process() {
+int Accounting::slot_of_this_process() {
   if (slot_ >= 0) return slot_;
   const int pid = getpid();
   const uint64_t started = start_time(pid);
@@ -161,7 +161,7 @@ int Books::slot_of_this_process() {
   return slot_ = free;
 }
 
-void Books::drop(int index, int slot) {
+void Accounting::drop(int index, int slot) {
   Record& record = state_->records[index];
   const uint64_t bit = 1ull << slot;
   if ((record.holders & bit) == 0) return;
@@ -192,7 +192,7 @@ void Books::drop(int index, int slot) {
   state_->first_free = index;
 }
 
-void Books::reap() {
+void Accounting::reap() {
   for (int i = 0; i < kProcesses; ++i) {
     Process& process = state_->processes[i];
     if (!process.alive || i == slot_ || start_time(process.pid) == process.start_time) continue;
@@ -206,7 +206,7 @@ void Books::reap() {
 
 // A process died in the middle of a change: all sums and the list of free records are made anew
 // from the records.
-void Books::recount() {
+void Accounting::recount() {
   state_->used = 0;
   for (Process& process : state_->processes) process.used = 0;
   state_->first_free = -1;
@@ -223,14 +223,14 @@ void Books::recount() {
   state_->peak = std::max(state_->peak, state_->used);
 }
 
-int Books::allocate(Kind kind, uint64_t size, uint64_t alignment) {
+int Accounting::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   const Locked locked(*this);
   const int slot = slot_of_this_process();
   const bool counted = kind == Kind::kVideo;
   size = (size + kPage - 1) & ~(kPage - 1);
   alignment = std::max(alignment, kPage);
-  // A peak must not contain what a dead process still had in the books, and neither must a refusal
-  // come from it.
+  // A peak must not contain what a dead process still had in the accounting, and neither must a
+  // refusal come from it.
   if (counted && state_->used + size > std::min(state_->peak, state_->total)) reap();
   if (size > kWindow || (counted && state_->used + size > state_->total)) return -1;
   const uint64_t offset = (state_->next_offset + alignment - 1) & ~(alignment - 1);
@@ -241,7 +241,7 @@ int Books::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   } else if (state_->record_count < kRecords) {
     index = state_->record_count++;
   } else {
-    give_up("the books are full");
+    give_up("the accounting are full");
   }
   state_->next_offset = offset + size;
   Record& record = state_->records[index];
@@ -261,7 +261,7 @@ int Books::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   return index;
 }
 
-bool Books::hold(int index, uint32_t generation) {
+bool Accounting::hold(int index, uint32_t generation) {
   const Locked locked(*this);
   if (index < 0 || index >= state_->record_count) return false;
   Record& record = state_->records[index];
@@ -270,24 +270,24 @@ bool Books::hold(int index, uint32_t generation) {
   return true;
 }
 
-void Books::release(int index) {
+void Accounting::release(int index) {
   const Locked locked(*this);
   drop(index, slot_of_this_process());
 }
 
-uint64_t Books::used() {
+uint64_t Accounting::used() {
   const Locked locked(*this);
   reap();
   return state_->used;
 }
 
-uint64_t Books::used_by(int pid) {
+uint64_t Accounting::used_by(int pid) {
   uint64_t used = 0;
   for (const Process& process : processes()) used += process.pid == pid ? process.used : 0;
   return used;
 }
 
-std::vector<Process> Books::processes() {
+std::vector<Process> Accounting::processes() {
   std::vector<Process> alive;
   for (const Process& process : summary().processes) {
     if (process.alive) alive.push_back(process);
@@ -295,7 +295,7 @@ std::vector<Process> Books::processes() {
   return alive;
 }
 
-Books::Summary Books::summary() {
+Accounting::Summary Accounting::summary() {
   const Locked locked(*this);
   reap();
   Summary summary{state_->total, state_->used, state_->peak, {}};
@@ -305,21 +305,21 @@ Books::Summary Books::summary() {
   return summary;
 }
 
-void Books::reset_peaks() {
+void Accounting::reset_peaks() {
   const Locked locked(*this);
   reap();
   state_->peak = state_->used;
   for (Process& process : state_->processes) process.peak = process.used;
 }
 
-uint32_t Books::new_client() {
+uint32_t Accounting::new_client() {
   constexpr uint32_t kClientBase = 0xc1d00000, kClientMask = 0xfffff;  // as RM's own look
   const Locked locked(*this);
   slot_of_this_process();
   return kClientBase + (++state_->next_client & kClientMask);
 }
 
-bool Books::share(const SharedObject& object) {
+bool Accounting::share(const SharedObject& object) {
   const Locked locked(*this);
   SharedObject* place = nullptr;
   for (SharedObject& other : state_->shared) {
@@ -335,14 +335,14 @@ bool Books::share(const SharedObject& object) {
   return true;
 }
 
-void Books::unshare(uint32_t client, uint32_t handle) {
+void Accounting::unshare(uint32_t client, uint32_t handle) {
   const Locked locked(*this);
   for (SharedObject& object : state_->shared) {
     if (object.client == client && object.handle == handle) object.client = 0;
   }
 }
 
-bool Books::find_shared(uint32_t client, uint32_t handle, SharedObject& found) {
+bool Accounting::find_shared(uint32_t client, uint32_t handle, SharedObject& found) {
   const Locked locked(*this);
   reap();
   for (const SharedObject& object : state_->shared) {
