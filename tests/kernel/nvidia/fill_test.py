@@ -50,6 +50,9 @@ EXPECTED_TO_FAIL = {
     "ipc whose owner frees": "RM 2548 MiB",
 }
 
+# Of these, what is missed depends on how fast the machine is, so they may also hold.
+SOMETIMES = {"local memory"}  # the library sees at its next reading what a launch took
+
 
 def granted(answer):
     """Bytes or objects that a client got, or whether its order was carried out."""
@@ -166,7 +169,8 @@ def expect_to_miss(name):
             judge(self)
         except Missed as missed:
             self.skipTest(f"fails as expected: {missed}; was {EXPECTED_TO_FAIL[name]}")
-        self.fail("it holds now: take it out of EXPECTED_TO_FAIL")
+        if name not in SOMETIMES:
+            self.fail("it holds now: take it out of EXPECTED_TO_FAIL")
     setattr(Fill, method, test)
 
 
