@@ -88,7 +88,9 @@ inline Text<24> human_bytes(unsigned long long bytes) {
   // Rounded, in tenths: floating-point formatting would pull in big tables. `whole` is in units of
   // a 1024th of the unit.
   constexpr unsigned long long kLargest = 10240;
-  const auto tenths_of = [](unsigned long long whole) { return (whole * 10 + 512) / 1024; };
+  const auto tenths_of = [](unsigned long long whole) {
+    return whole / 1024 * 10 + (whole % 1024 * 10 + 512) / 1024;
+  };
   int unit = 0;
   unsigned long long whole = bytes;
   for (; unit < 5 && tenths_of(whole) >= kLargest; ++unit) whole /= 1024;

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 
+#include "shim/base/unforked.h"
+
 namespace fracgpu::fault {
 namespace {
 
@@ -50,6 +52,9 @@ Stepped::Stepped(const std::function<void()>& prepare, const std::function<void(
   if (pid_ == 0) {
     page = 1;
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kForbidden);
+    // Handlers for fork() are registered once, so whether that is among the instructions must not
+    // depend on what the parent did.
+    { const Unforked registered; }
     prepare();
     asm volatile("int3");
     operation();

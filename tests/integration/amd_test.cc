@@ -293,13 +293,13 @@ TEST_F(Amd, SmallManagedMemoryTakesPages) {
 // The line has what the program asked for, and what that takes where it differs.
 TEST_F(Amd, ARefusalSaysWhatWasAskedFor) {
   const std::pair<const char*, const char*> cases[] = {
-      {"malloc 18446744073709551615", "asked 15.9 EiB, in use"},
+      {"malloc 18446744073709551615", "asked 16.0 EiB, in use"},
       {"malloc 9223372036854775809", "asked 8.0 EiB, in use"},
       {"malloc 67MiB", "asked 67.0 MiB (which takes 68.0 MiB), in use"},
       {"malloc 66MiB", "asked 66.0 MiB, in use"},
       {"malloc 30MiB malloc 30MiB malloc 1MiB malloc 1MiB malloc 1MiB",
        "asked 1.0 MiB (which takes 2.0 MiB), "},
-      {"managed 18446744073709551615", "asked 15.9 EiB, in use"},
+      {"managed 18446744073709551615", "asked 16.0 EiB, in use"},
       {"managed 65MiB", "asked 65.0 MiB, in use"}};
   for (const auto& [commands, said] : cases) {
     const Outcome outcome = hip("64MiB", std::string("init ") + commands);

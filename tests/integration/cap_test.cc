@@ -40,22 +40,22 @@ TEST_F(CapTest, ARefusalSaysWhatWasAskedFor) {
       {"alloc 64MiB", "asked 64.0 MiB, "},
       {"alloc 33MiB", "asked 33.0 MiB (which takes 34.0 MiB), "},
       {"alloc 32MiB alloc 100", "asked 100 bytes (which takes 2.0 MiB), "},
-      {"alloc 18446744073709551615", "asked 15.9 EiB, "},
+      {"alloc 18446744073709551615", "asked 16.0 EiB, "},
       {"alloc 9223372036854775809", "asked 8.0 EiB, "},
       {"managed 33MiB", "asked 33.0 MiB (which takes 34.0 MiB), "},
-      {"managed 18446744073709551615", "asked 15.9 EiB, "},
+      {"managed 18446744073709551615", "asked 16.0 EiB, "},
       {"pitch 100 512KiB 4", "asked 50.0 MiB (which takes 256.0 MiB), "},
-      {"pitch 4294967296 4294967296 4", "asked 15.9 EiB, "},
+      {"pitch 4294967296 4294967296 4", "asked 16.0 EiB, "},
       {"alloc 4MiB pooled 3MiB", "asked 3.0 MiB (which takes 32.0 MiB), "},
       {"alloc 4MiB pooled 33MiB", "asked 33.0 MiB (which takes 64.0 MiB), "},
-      {"pooled 18446744073709551615", "asked 15.9 EiB, "}};
+      {"pooled 18446744073709551615", "asked 16.0 EiB, "}};
   const std::string cap = std::to_string(256 + 32) + "MiB";
   for (const auto& [commands, said] : cases) {
     const Outcome outcome = client(cap, words(std::string("init retain ") + commands));
     EXPECT_NE(outcome.err.find(said), std::string::npos) << commands << ": " << outcome.err;
   }
   const std::string explained = run({TEST_FRACGPU, "explain", tenant_}, bare()).out;
-  EXPECT_NE(explained.find("asked for 15.9 EiB."), std::string::npos) << explained;
+  EXPECT_NE(explained.find("asked for 16.0 EiB."), std::string::npos) << explained;
   client(cap, words("init retain alloc 4MiB pooled 3MiB"));
   const std::string last = run({TEST_FRACGPU, "explain", tenant_}, bare()).out;
   EXPECT_NE(last.find("asked for 3.0 MiB (which"), std::string::npos) << last;
@@ -177,7 +177,7 @@ TEST_F(CapTest, ProcessesShareOneCap) {
   EXPECT_EQ(field(line_of(second.out, "alloc", 1), "rc="), 0);
   EXPECT_EQ(field(line_of(second.out, "meminfo", 1), "free="), kGiB - 512 * kMiB);
   EXPECT_NE(second.err.find("pid " + std::to_string(first->pid()) +
-                            " (cuda_client) holds the most, 5.2 GiB"),
+                            " (cuda_client) holds the most, 5.3 GiB"),
             std::string::npos)
       << second.err;
   first->go_on();

@@ -146,12 +146,18 @@ TEST(CodeSizeTest, AFileIsReadAsTheImageInIt) {
 
 TEST(CodeSizeTest, ACodeObjectTakesAllUpToItsLastSegment) {
   EXPECT_EQ(of_amd(client::amd_code_object(49 << 10)), 49u << 10);
+  // With a table of three segments behind it: two that are loaded, and one that is not.
   std::string two = client::amd_code_object(4096);
-  const std::string second = two.substr(sizeof(Elf64_Ehdr));
-  two += with(with(second, offsetof(Elf64_Phdr, p_vaddr), uint64_t{8192}),
+  const uint64_t table = two.size();
+  const std::string first = two.substr(sizeof(Elf64_Ehdr), sizeof(Elf64_Phdr));
+  two += first;
+  two += with(with(first, offsetof(Elf64_Phdr, p_vaddr), uint64_t{8192}),
               offsetof(Elf64_Phdr, p_memsz), uint64_t{100});
-  two += with(second, offsetof(Elf64_Phdr, p_type), uint32_t{PT_NOTE});
-  EXPECT_EQ(of_amd(with(two, offsetof(Elf64_Ehdr, e_phnum), uint16_t{3})), 8292u);
+  two += with(with(first, offsetof(Elf64_Phdr, p_type), uint32_t{PT_NOTE}),
+              offsetof(Elf64_Phdr, p_vaddr), uint64_t{1 << 20});
+  two = with(with(two, offsetof(Elf64_Ehdr, e_phoff), table), offsetof(Elf64_Ehdr, e_phnum),
+             uint16_t{3});
+  EXPECT_EQ(of_amd(two), 8292u);
 }
 
 // Each field of the headers with the values that are worst for whoever believes them, and each

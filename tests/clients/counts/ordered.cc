@@ -225,6 +225,14 @@ void measure_streams(AllCounts& all) {
         .step(destroy, [=] { call(destroy.c_str(), event); })
         .run(all);
   }
+  const auto destroy = [] { call("cuStreamDestroy_v2", stream); };
+  Measurement()
+      .step("cuStreamCreate", [] { call("cuStreamCreate", &stream, 1u); })
+      .unmeasured(destroy)
+      .step("cuStreamCreateWithPriority",
+            [] { call("cuStreamCreateWithPriority", &stream, 1u, 0); })
+      .unmeasured(destroy)
+      .run(all);
   for (const char* name : {"cuStreamDestroy_v2", "cuStreamDestroy"}) {
     Measurement()
         .unmeasured([] { call("cuStreamCreate", &stream, 1u); })
