@@ -234,5 +234,21 @@ wait "${pid[${tenants[1]}]}" || result=$?
 unset "pid[${tenants[1]}]"
 check "${tenants[1]%-*} never noticed, and ends well by itself" "$result == 0"
 
+# Everything above but HIP and nvidia-smi is simulated, unless there is a real GPU. Here NVIDIA's own libcuda runs too.
+if ! nvidia-smi -L >/dev/null 2>&1; then
+  heading "NVIDIA's own libcuda and nvidia-smi 535 under a cap of 2 GiB, on a simulated kernel driver with a GPU of 24 GiB"
+  if tests/kernel/nvidia/prepare.sh "$build" 2>"$work/prepare" >&2; then
+    own() { "${host[@]}" python3 -B tests/kernel/nvidia/run.py --cap 2GiB "$build" "$@" 2>"$work/own.err"; }
+    total=$(own nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | tail -n 1)
+    check "nvidia-smi shows a GPU of $total MiB" "${total:-0} == 2048"
+    granted=$(own client init fill:1024 | sed -n 's/.*"granted": \([0-9]*\).*/\1/p' | tail -n 1)
+    peak=$(sed -n "s/^{'total': [0-9]*, .*'peak': \([0-9]*\), 'processes'.*/\1/p" "$work/own.err" | tail -n 1)
+    say "a program that fills it in pieces of 1 MiB gets $((${granted:-0} >> 20)) MiB beside its context"
+    check "the kernel driver gave it $((${peak:-0} >> 20)) MiB at most" "${peak:-0} == 2048 << 20"
+  else
+    say "not shown: $(tail -n 1 "$work/prepare")"
+  fi
+fi
+
 heading "$( ((wrong == 0)) && echo 'All of it was as it should be.' || echo 'Something was WRONG; see above.')"
 exit "$wrong"

@@ -109,14 +109,14 @@ CUresult use_library(CUlibrary library, const char* api, Load load) {
   return result;
 }
 
-// Calls `drop()`, after which the driver may hold less.
-template <typename Drop>
-CUresult drop_here(const Hook& hook, Drop drop) {
+// Calls `drop()`, after which the driver may hold less: `settle(process, device_index)` looks.
+template <typename Drop, typename Settle>
+CUresult drop_here(const Hook& hook, Drop drop, Settle settle) {
   const CUresult result = drop();
   Context context;
   if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
       context.device_index >= 0) {
-    settle_overhead(hook.process(), context.device_index);
+    settle(hook.process(), context.device_index);
   }
   return result;
 }
@@ -229,7 +229,8 @@ CUresult cuLibraryUnload(CUlibrary library) {
     hook.process().libraries.forget(library);
     hook.process().code_sizes.forget(reinterpret_cast<uint64_t>(library));
   }
-  return drop_here(hook, [&] { return real::cuLibraryUnload(library); });
+  return drop_here(
+      hook, [&] { return real::cuLibraryUnload(library); }, settle_unloaded_library);
 }
 
 CUresult cuCtxSetLimit(int limit, size_t value) {
@@ -284,7 +285,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice devic
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context) {
   Hook hook;
-  return drop_here(hook, [&] { return real::cuGreenCtxDestroy(context); });
+  return drop_here(
+      hook, [&] { return real::cuGreenCtxDestroy(context); }, settle_overhead);
 }
 
 }  // namespace fracgpu::cuda

@@ -100,16 +100,16 @@ CUresult destroy(CUstream stream, const Real& real) {
   Context context;
   const bool counted = stream != nullptr && context_of(hook.process(), {stream, false}, context);
   // Before its handle may mean another one. A driver that refuses leaves nothing worse than that
-  // less is known.
-  const uint64_t number = number_of(hook.process(), {stream, false});
-  hook.process().pool_blocks.forget_stream(number);
-  hook.process().graphs.forget_stream(number);
-  hook.process().streams.await_waits();  // for what the stream had freed; see wait_for
+  // less is known of what it freed.
+  Process& process = hook.process();
+  const uint64_t number = number_of(process, {stream, false});
+  process.pool_blocks.forget_stream(number);
+  process.graphs.forget_stream(number);
+  const uint64_t captures = process.streams.take(number);
+  process.streams.await_waits();  // for what the stream had freed; see wait_for
   const CUresult result = real(stream);
-  if (result == kSuccess) {
-    hook.process().streams.forget(number);
-    if (counted) hook.process().contexts.remove(context.id, ContextTable::streams, 1);
-  }
+  if (result != kSuccess) process.streams.put_back(number, captures);
+  if (result == kSuccess && counted) process.contexts.remove(context.id, ContextTable::streams, 1);
   return result;
 }
 

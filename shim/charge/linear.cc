@@ -1,6 +1,8 @@
 // Enters and releases linear allocations; see linear.h.
 #include "shim/charge/linear.h"
 
+#include <utility>
+
 #include "shim/charge/overhead.h"
 #include "shim/charge/vmm_calls.h"
 
@@ -94,14 +96,28 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
 HoleScope::HoleScope(Process& process, const Context& context, const LinearSize& size)
     : process_(process), wanted_(size.in_chunk), chunk_(entry_of(context, 1, size.units)) {
   chunk_.managed = size.managed;
-  const auto has_hole = [&] { return process.allocations.has_hole(chunk_, wanted_); };
-  if (process.holes_are_unforeseen.load(std::memory_order_relaxed) || !has_hole()) return;
-  is_closed_ = process.small_allocations.close();
-  // Another thread may have taken it meanwhile.
-  if (is_closed_ && !has_hole()) {
-    process.small_allocations.open();
-    is_closed_ = false;
+  if (process.holes_are_unforeseen.load(std::memory_order_relaxed) ||
+      !process.allocations.has_hole(chunk_, wanted_) || !process.small_allocations.close()) {
+    return;
   }
+  // Another thread may have taken it meanwhile.
+  is_closed_ = process.allocations.pin_hole(chunk_, wanted_, pinned_);
+  if (!is_closed_) process.small_allocations.open();
+}
+
+// The charge of the pinned chunk, if the driver has it no more.
+uint64_t HoleScope::unpin() {
+  Allocation taken;
+  const uint64_t key = std::exchange(pinned_.key, 0);
+  return key != 0 && process_.allocations.begin_drop(key, taken)
+             ? process_.allocations.finish_drop(taken)
+             : 0;
+}
+
+void HoleScope::end() {
+  if (const uint64_t units = unpin(); units > 0)
+    process_.ledger.release(chunk_.device_index, units);
+  process_.small_allocations.open();
 }
 
 bool HoleScope::record(uint64_t address, const LinearSize& size) {
@@ -112,9 +128,8 @@ bool HoleScope::record(uint64_t address, const LinearSize& size) {
   const auto added = process_.allocations.add_user(chunk_, displaced, part);
   if (added == LiveMap::Added::out_of_memory) return false;
   give_back_displaced(process_, displaced);
-  // The chunk with the hole may have lost its last user meanwhile, and there is room for another.
   Refusal refusal;
-  if (added == LiveMap::Added::fresh &&
+  if (added == LiveMap::Added::fresh && unpin() == 0 &&
       !process_.ledger.reserve(chunk_.device_index, chunk_.units, refusal)) {
     Allocation taken;
     if (process_.allocations.begin_drop(chunk_.key, taken))

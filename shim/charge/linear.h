@@ -76,7 +76,7 @@ class HoleScope {
   // Looks for a hole: at a full cap, for every small allocation.
   HoleScope(Process& process, const Context& context, const LinearSize& size);
   ~HoleScope() {
-    if (is_closed_) process_.small_allocations.open();
+    if (is_closed_) end();
   }
   HoleScope(const HoleScope&) = delete;
   HoleScope& operator=(const HoleScope&) = delete;
@@ -89,9 +89,15 @@ class HoleScope {
   bool record(uint64_t address, const LinearSize& size);
 
  private:
+  void end();
+  uint64_t unpin();
+
   Process& process_;
   const uint32_t wanted_;  // units
   Allocation chunk_;
+  // A chunk with a hole. Its charge stays until this ends: if its last user leaves meanwhile, the
+  // driver takes a new chunk in its place.
+  Allocation pinned_;
   bool is_closed_ = false;
 };
 

@@ -311,6 +311,8 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
     // local memory grow. Read before the next one, then.
+    // What takes less than its image tells may have been given memory of another one.
+    if (outcome.grown() < image_.units && overhead.code_is_kept) return;
     const uint64_t beyond = outcome.grown() - std::min(outcome.grown(), image_.units);
     const uint64_t seen = std::min(beyond, kMostForeseen);
     if (read_before_) seen_of_others().see(seen);
@@ -329,6 +331,8 @@ void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outco
   KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
   if (known == nullptr) return;
   Overhead& overhead = process_.overhead[device_index_];
+  // Beside an earlier load, this one may have been given memory of another module.
+  if (known->handle != nullptr && overhead.code_is_kept) return;
   const bool measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
   if (measured && (read_before_ || is_usual(outcome.grown()))) {
     // Another thread may have given overhead back in the same moment, so that it seems to be less.

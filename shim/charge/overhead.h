@@ -167,6 +167,9 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
 // does not report any.
 bool settle_overhead(Process& process, int device_index);
 
+// The same after a library was unloaded, whose memory the driver may keep for other code.
+void settle_unloaded_library(Process& process, int device_index);
+
 // What was exported and freed may be gone: reads the usage of the devices where such memory is
 // still charged, unless that was looked at a moment ago. Takes `cold_paths`.
 void settle_freed_exports(Process& process);

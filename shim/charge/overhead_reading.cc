@@ -158,8 +158,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     settle_pools(lock, device_index);
     const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
     add_overhead(lock, device_index, deferred, true);
-    if (backend.freed_exports == VendorBackend::FreedExports::not_counted)
-      drop_unimported(lock, device_index);
+    if (!backend.counts_freed_exports) drop_unimported(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend.usage_of_self(key, bytes)) {
       drop_unimported(lock, device_index);
@@ -169,14 +168,9 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
-    // Of what was exported and freed: what others hold still.
-    const uint64_t imported = std::min(process.overhead[device_index].exported,
-                                       process.ledger.imported_by_all(device_index));
     const uint64_t uncounted =
-        backend.freed_exports == VendorBackend::FreedExports::counted ? 0 : imported;
-    const uint64_t most = units_for(bytes) + uncounted, with_managed = most + after.managed;
-    const uint64_t total =
-        backend.freed_exports == VendorBackend::FreedExports::not_known ? units_for(bytes) : most;
+        backend.counts_freed_exports ? 0 : process.overhead[device_index].exported;
+    const uint64_t total = units_for(bytes) + uncounted, with_managed = total + after.managed;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (with_managed < thought &&
@@ -185,7 +179,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     }
     bounds.least = total - std::min(total, after.units);
     bounds.most = with_managed - std::min(with_managed, after.units);
-    if (!backend.counts_managed) bounds.least = bounds.most - std::min(bounds.most, most - total);
+    if (!backend.counts_managed) bounds.least = bounds.most;
     return Reading::believed;
   }
   return Reading::in_flight;

@@ -38,6 +38,12 @@ bool settle_overhead(Process& process, int device_index) {
   return reconcile_overhead(lock, device_index) != Reading::unknown;
 }
 
+void settle_unloaded_library(Process& process, int device_index) {
+  const OverheadLock lock(process);
+  process.overhead[device_index].code_is_kept = true;
+  reconcile_overhead(lock, device_index);
+}
+
 void settle_freed_exports(Process& process) {
   const auto is_due = [&](int device_index) {
     return coarse_now_ms() >=
@@ -105,6 +111,7 @@ void ModuleRelease::done(int device_index) {
   }
   if (device_index < 0) return;
   Overhead& overhead = process_.overhead[device_index];
+  overhead.code_is_kept = true;
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
   // A reading since then may have seen already that it is gone.
   const bool unseen = known != nullptr && overhead.readings == readings_;

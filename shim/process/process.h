@@ -104,6 +104,7 @@ struct Overhead {
   uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
   uint32_t readings = 1;       // that were believed, plus one
+  bool code_is_kept = false;   // a module was unloaded: the driver may keep its memory for others
   bool untold = false;         // the last reading told nothing
 };
 

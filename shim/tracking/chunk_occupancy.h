@@ -20,6 +20,8 @@ namespace fracgpu {
 
 // An allocation's place in its chunk, in units. No units: the place is not tracked.
 struct ChunkPart {
+  static constexpr uint32_t kNowhere = UINT32_MAX;
+
   uint32_t first = 0;
   uint32_t units = 0;
 };
@@ -41,7 +43,7 @@ class ChunkOccupancy {
 
   // The allocation that begins there is gone.
   void release(uint32_t first) {
-    if (!is_set(begins_, first)) return;
+    if (first >= kUnits || !is_set(begins_, first)) return;
     uint32_t end = first + 1;
     while (end < kUnits && is_set(taken_, end) && !is_set(begins_, end)) end += skip(end);
     for_each_word({first, end - first},

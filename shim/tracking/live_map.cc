@@ -133,23 +133,38 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   return Added::fresh;
 }
 
-bool LiveMap::has_hole(const Allocation& like, uint32_t units) {
-  bool found = false;
+template <typename Visit>
+bool LiveMap::any_hole(const Allocation& like, uint32_t units, Visit visit) {
   for (Shard& shard : shards_) {
     Locked<SpinLock> lock(shard.lock);
+    const Allocation* found = nullptr;
     shard.table.for_each([&](const Allocation& entry) {
       // Who else has a chunk, or when a part of it is freed, is not known of the others.
-      if (found || !is_chunk(entry) || !same_owner(entry, like) ||
+      if (found != nullptr || !is_chunk(entry) || !same_owner(entry, like) ||
           entry.device_index != like.device_index || entry.managed != like.managed ||
           entry.exported || entry.lingers || entry.leaving == entry.users) {
         return;
       }
       const ChunkOccupancy* const parts = occupancies_.find(entry.detail);
-      found = parts != nullptr && parts->has_hole(units);
+      if (parts != nullptr && parts->has_hole(units)) found = &entry;
     });
-    if (found) return true;
+    if (found != nullptr) {
+      visit(shard, *shard.table.find(found->key));
+      return true;
+    }
   }
   return false;
+}
+
+bool LiveMap::has_hole(const Allocation& like, uint32_t units) {
+  return any_hole(like, units, [](Shard&, Allocation&) {});
+}
+
+bool LiveMap::pin_hole(const Allocation& like, uint32_t units, Allocation& pinned) {
+  return any_hole(like, units, [&](Shard& shard, Allocation& entry) {
+    shard.add_user(entry);
+    pinned = entry;
+  });
 }
 
 bool LiveMap::mark_exported(uint64_t key, Allocation& entry) {

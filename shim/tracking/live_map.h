@@ -61,6 +61,10 @@ class LiveMap {
   // `units`, and users that are not leaving. Looks at every chunk: 50 ns each.
   [[gnu::cold]] bool has_hole(const Allocation& like, uint32_t units);
 
+  // Adds a user without a part to such a chunk, so that its charge is not given back before that
+  // one is dropped (`begin_drop` and `finish_drop`). True with a copy in `pinned`.
+  [[gnu::cold]] bool pin_hole(const Allocation& like, uint32_t units, Allocation& pinned);
+
   // True with a copy in `found` when it is there, leaving or not.
   bool find(uint64_t key, Allocation& found);
 
@@ -81,7 +85,7 @@ class LiveMap {
   // With a copy of the entry in `gone` when that was its last user. `lingers`: the driver frees
   // that user later. `first`: where in the chunk the user begins, in units.
   uint32_t finish_drop(const Allocation& chunk, Allocation* gone = nullptr, bool lingers = false,
-                       uint32_t first = 0);
+                       uint32_t first = ChunkPart::kNowhere);
   void abandon_drop(const Allocation& chunk);
 
   // Removes a whole allocation. True with a copy in `taken`.
@@ -184,6 +188,10 @@ class LiveMap {
     std::bitset<layout::kMaxDevices> devices;
     [[no_unique_address]] InvariantTimer timer;
   };
+
+  // Calls visit(shard, entry) for a chunk that has such a hole. False: there is none.
+  template <typename Visit>
+  bool any_hole(const Allocation& like, uint32_t units, Visit visit);
 
   static bool is_chunk(const Allocation& entry) { return (entry.key & 1) != 0; }
   void drop_occupancy(const Allocation& entry) {

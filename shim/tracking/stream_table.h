@@ -40,12 +40,29 @@ class StreamTable {
     count();
   }
 
-  // The stream is gone, and its handle may mean another one.
-  void forget(uint64_t stream) {
+  // The stream is about to be destroyed. Forgets it before the driver is called, since its handle
+  // may mean another one at once; returns what `put_back` needs if the driver refuses.
+  uint64_t take(uint64_t stream) {
     Locked<SpinLock> lock(lock_);
-    if (Captured* const captured = captured_.find(stream)) captured_.erase(captured);
+    uint64_t times = 0;
+    if (Captured* const captured = captured_.find(stream)) {
+      times = captured->times;
+      captured_.erase(captured);
+    }
     count();
     ++epoch_;
+    return times;
+  }
+  void put_back(uint64_t stream, uint64_t times) {
+    if (times == 0) return;
+    Locked<SpinLock> lock(lock_);
+    Captured* const captured = captured_.insert(stream);
+    if (captured == nullptr) {
+      lost_ = true;
+    } else {
+      captured->times += times;
+    }
+    count();
   }
 
   // Which pool is the current one of a device may have changed.

@@ -59,9 +59,8 @@ struct VendorBackend {
   bool counts_contexts = true;
 
   // Whether what a process has exported and freed counts for it as long as another one has it open.
-  // KFD counts it for nobody. Of NVIDIA's resource manager it is not known.
-  enum class FreedExports { counted, not_counted, not_known };
-  FreedExports freed_exports = FreedExports::not_known;
+  // KFD counts it for nobody. Of NVIDIA's resource manager it is assumed.
+  bool counts_freed_exports = true;
 
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {

@@ -79,15 +79,23 @@ TEST_P(HipRelease, ARefusalByItsOwnCountTellsWhatIsInUse) {
 }
 
 // HIP asks HSA what is available, which is hooked, too.
+// Beyond those by which the runtime asks its kernel driver.
 TEST_P(HipRelease, AskingForTheFreeMemoryMakesNoSystemCalls) {
-  auto program = start("256MiB", "init malloc 1MiB meminfos 10 available 10 wait");
-  program->read_until_ready();
-  for (const std::string ask : {"meminfos ", "available "}) {
-    const int few = system_calls_of(*program, ask + "1 wait");
-    EXPECT_EQ(system_calls_of(*program, ask + "1001 wait"), few) << ask;
+  const std::string asks[] = {"meminfos ", "available "};
+  int added[2][2] = {};
+  for (const bool capped : {false, true}) {
+    const Environment without = {{"LD_PRELOAD", TEST_SIM_DIR "/libsimkfd.so"}};
+    auto program = start("256MiB", "init malloc 1MiB meminfos 10 available 10 wait",
+                         capped ? Environment() : without);
+    program->read_until_ready();
+    for (int i = 0; i < 2; ++i) {
+      const int few = system_calls_of(*program, asks[i] + "1 wait");
+      added[i][capped] = system_calls_of(*program, asks[i] + "1001 wait") - few;
+      EXPECT_EQ(field(program->read_until_ready()[0], "rc="), 0);
+    }
+    program->finish();
   }
-  EXPECT_EQ(field(program->read_until_ready()[0], "rc="), 0);
-  program->finish();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(added[i][true], added[i][false]) << asks[i];
 }
 
 // The dead among them are looked for now and then, and not at each call.

@@ -76,7 +76,7 @@ def test_shows_what_there_is():
         assert (third["compute"], third["memory"], third["compute_modes"]) == (None, None, [])
         assert [g["bus_id"] for g in (first, second, third)] == ["0000:24:00.0", "0000:30:00.0", "0000:3c:00.0"]
         status, out, _ = m.fracgpu("partition")
-        assert status == 0 and "GPU 1 (0000:30:00.0): CPX/NPS2, 8 GPUs of 35.9 GiB (index 1-8)" in out, out
+        assert status == 0 and "GPU 1 (0000:30:00.0): CPX/NPS2, 8 GPUs of 36.0 GiB (index 1-8)" in out, out
         assert "GPU 2 (0000:3c:00.0): not divisible" in out and len(out.splitlines()) == 5, out
         # One of them, by any of its names.
         for name in ("1", "0000:30:00.0", second["keys"][3]):
@@ -91,7 +91,7 @@ def test_shows_what_there_is():
 def test_divides_and_unites():
     with Machine("2xmi300x") as m:
         status, out, err = m.fracgpu("partition", "1", "--compute", "cpx")
-        assert status == 0 and "CPX/NPS1, 8 GPUs of 23.9 GiB (index 1-8)" in out, (out, err)
+        assert status == 0 and "CPX/NPS1, 8 GPUs of 24.0 GiB (index 1-8)" in out, (out, err)
         assert [d["partition"] for d in devices(m)].count(0) == 2 and len(devices(m)) == 9
         assert {d["total"] for d in devices(m)} == {196592 << 20, 24574 << 20}
         told = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
@@ -101,7 +101,7 @@ def test_divides_and_unites():
         status, out, _ = m.fracgpu("partition", "1", "--compute", "CPX")
         assert status == 0 and "CPX/NPS1 already" in out and devices(m) == before
         status, out, _ = m.fracgpu("partition", "0000:24:00.0", "--compute", "QPX", "--dry-run")
-        assert status == 0 and "would go from CPX/NPS1 to QPX/NPS1: 4 GPUs of 47.9 GiB" in out, out
+        assert status == 0 and "would go from CPX/NPS1 to QPX/NPS1: 4 GPUs of 48.0 GiB" in out, out
         told = json.loads(m.fracgpu("partition", "1", "--compute", "QPX", "--dry-run", "--json")[1])
         assert told == {"gpu": 1, "from": "CPX/NPS1", "to": "QPX/NPS1", "partitions": 4,
                         "partition_bytes": 49148 << 20, "reloads_driver": False}, told

@@ -266,8 +266,8 @@ def test_contexts_and_code_are_told_with_the_calls_that_made_them():
 
 def test_pools_that_have_shrunk_are_told_when_memory_is_taken():
     with Machine("a100-40gb") as m:
-        told, _, _ = record(m, CLIENT, *"init ctxcreate pooled 500MiB free 0 synchronize alloc 700MiB".split())
-        assert [event["taken"] // MIB for event in told.of(LEVEL) if event["kind"] == RESERVED] == [0, 500, 0], told.of(LEVEL)
+        told, _, _ = record(m, CLIENT, *"init ctxcreate pooled 512MiB free 0 synchronize alloc 700MiB".split())
+        assert [event["taken"] // MIB for event in told.of(LEVEL) if event["kind"] == RESERVED] == [0, 512, 0], told.of(LEVEL)
         assert max(told.taken()) == node_says(m)[1], (max(told.taken()), node_says(m))
 
 

@@ -126,15 +126,15 @@ def test_what_it_shows():
             lines = t.lines()
             bars = [line for line in lines if "█" in line]
             assert bars[0].startswith("  0 ") and bars[0].split()[2:] == \
-                ["39.9", "GiB", "79.6", "GiB", "0.625", "56.0", "GiB"], bars[0]
+                ["40.0", "GiB", "79.6", "GiB", "0.625", "56.0", "GiB"], bars[0]
             bar = bars[0].split()[1]
             assert [bar.count(sign) for sign in "█▓▒░"] == [19, 4, 3, 12], bar
             assert re.fullmatch("█+▓+▒+░+", bar), bar
-            assert bars[2].split()[2:] == ["64.4", "GiB", "79.6", "GiB", "-", "0", "bytes"], bars[2]
+            assert bars[2].split()[2:] == ["64.5", "GiB", "79.6", "GiB", "-", "0", "bytes"], bars[2]
             row = next(line for line in lines if str(outsider.pid) in line)
-            assert "(no cap)" in row and "64.4 GiB" in row and "cuda_client" in row, row
+            assert "(no cap)" in row and "64.5 GiB" in row and "cuda_client" in row, row
             row = next(line for line in lines if str(train.pid) in line)
-            assert names[0][:14] in row and " 0 " in row and "30.4 GiB" in row, row
+            assert names[0][:14] in row and " 0 " in row and "30.5 GiB" in row, row
             title = r"fracgpu \d\d:\d\d:\d\d  3 GPUs, 3 tenants, 3 processes, 4 refused, 1 under no cap"
             assert re.fullmatch(title, lines[0]), lines[0]
             # It is live: what ends is gone at the next look.

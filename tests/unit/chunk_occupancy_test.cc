@@ -181,6 +181,18 @@ TEST_F(HolesTest, AreNotReliedOnWhereAPartIsFreedAtAnUnknownMomentOrExported) {
   EXPECT_FALSE(map_->has_hole(chunk(0), 1));
 }
 
+// Who relies on a hole keeps the chunk's charge, whoever frees what is in it meanwhile.
+TEST_F(HolesTest, APinnedChunkKeepsItsCharge) {
+  Allocation pinned;
+  EXPECT_FALSE(map_->pin_hole(chunk(0), 1, pinned));
+  add(chunk(7), 0, 100);
+  ASSERT_TRUE(map_->pin_hole(chunk(0), kUnits - 100, pinned));
+  EXPECT_EQ(pinned.key, chunk(7).key);
+  EXPECT_EQ(drop(chunk(7), 0), 0u) << "its charge is not given back";
+  EXPECT_EQ(drop(chunk(7), ChunkPart::kNowhere), kUnits);
+  EXPECT_EQ(map_->check_invariants(), "");
+}
+
 TEST_F(HolesTest, OfAContextThatEndedAreForgotten) {
   for (uint64_t i = 1; i < 100; ++i) add(chunk(i), 0, 1);
   map_->take_context(1, [](const Allocation&) {});

@@ -51,5 +51,25 @@ TEST(StreamTableTest, NobodyWaitsForEver) {
   EXPECT_TRUE(streams.any_captured());
 }
 
+// The driver may give the handle to another thread's stream before the call that destroys it is
+// back: whatever that stream does is its own.
+TEST(StreamTableTest, AStreamIsForgottenBeforeItIsDestroyed) {
+  StreamTable streams;
+  const uint64_t epoch = streams.epoch();
+  streams.begin_capture(16);
+  const uint64_t captures = streams.take(16);
+  EXPECT_NE(streams.epoch(), epoch) << "what threads remember of it is stale";
+  EXPECT_FALSE(streams.any_captured());
+  streams.begin_capture(16);
+  EXPECT_TRUE(streams.any_captured()) << "the new stream's capture goes on";
+  streams.end_capture(16);
+  EXPECT_FALSE(streams.any_captured());
+  streams.put_back(16, captures);
+  EXPECT_TRUE(streams.any_captured()) << "the driver has not destroyed it";
+  streams.end_capture(16);
+  EXPECT_FALSE(streams.any_captured());
+  EXPECT_EQ(streams.take(16), 0u);
+}
+
 }  // namespace
 }  // namespace fracgpu

@@ -68,8 +68,8 @@ std::string bytes(uint64_t amount) {
 }
 
 std::string bytes_at_most(uint64_t amount) {
-  constexpr uint64_t kMiB = 1 << 20;
-  if (amount < kMiB) return bytes(amount);
+  constexpr uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+  if (amount < kMiB || amount % kGiB == 0) return bytes(amount);
   return fmt::format("{}.{} MiB", amount / kMiB, amount % kMiB * 10 / kMiB);
 }
 
