@@ -1,13 +1,10 @@
 // Exports enough names for hash buckets to hold several symbols; see elf_test.cc.
-#define NUMBERED(prefix, digit) \
-  int prefix##digit(void) {     \
-    return digit;               \
+#define ONE(name, digit)  \
+  int name##digit(void) { \
+    return digit;         \
   }
-#define TEN(prefix)                                                               \
-  NUMBERED(prefix, 0)                                                             \
-  NUMBERED(prefix, 1)                                                             \
-  NUMBERED(prefix, 2) NUMBERED(prefix, 3) NUMBERED(prefix, 4) NUMBERED(prefix, 5) \
-      NUMBERED(prefix, 6) NUMBERED(prefix, 7) NUMBERED(prefix, 8) NUMBERED(prefix, 9)
+#define FIVE(name) ONE(name, 0) ONE(name, 1) ONE(name, 2) ONE(name, 3) ONE(name, 4)
+#define TEN(name) FIVE(name) ONE(name, 5) ONE(name, 6) ONE(name, 7) ONE(name, 8) ONE(name, 9)
 
 TEN(sample_first_)
 TEN(sample_second_)
