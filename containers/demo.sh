@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows the main job in well under a minute: two tenants share one GPU, each is held to its own cap, a third on an AMD
+# Shows the main job in about a minute, plus downloads and building the first time: two tenants share one GPU, each is held to its own cap, a third on an AMD
 # device too, and what a killed one held is free again. Installs and builds what is missing first. Exit status 0 only if what it showed was right.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -234,7 +234,7 @@ wait "${pid[${tenants[1]}]}" || result=$?
 unset "pid[${tenants[1]}]"
 check "${tenants[1]%-*} never noticed, and ends well by itself" "$result == 0"
 
-# Everything above but HIP and nvidia-smi is simulated, unless there is a real GPU. Here NVIDIA's own libcuda runs too.
+# Without a real GPU, everything above is simulated except HIP and nvidia-smi. Here NVIDIA's own libcuda runs too.
 if ! nvidia-smi -L >/dev/null 2>&1; then
   heading "NVIDIA's own libcuda and nvidia-smi 535 under a cap of 2 GiB, on a simulated kernel driver with a GPU of 24 GiB"
   if tests/kernel/nvidia/prepare.sh "$build" 2>"$work/prepare" >&2; then

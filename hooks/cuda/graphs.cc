@@ -55,15 +55,16 @@ GraphNeeds needs_of(const Process& process, CUgraph graph) {
   return on_own_account(process, [&] { return GraphNeeds(graph); });
 }
 
-// Calls `make()` in the context, with room for what the kernels take beyond what the context's
-// graphs took before.
+// Calls `make()` in the context, with room for what the kernels take. What the context's graphs
+// took before serves this one too, as long as none was destroyed; then it may lie in pieces, of
+// which nobody knows which are large enough.
 template <typename Make>
 CUresult make_in(Process& process, const Context& context, CUgraphExec* exec, uint64_t bytes,
                  Make make) {
   constexpr char kApi[] = "cuGraphInstantiate";
   const auto pages = [](uint64_t size) { return (size + kPageBytes - 1) / kPageBytes; };
   const auto mark = process.contexts.add(context.id, ContextTable::graph_bytes, bytes);
-  uint64_t more = pages(mark.most) - pages(mark.most - mark.rise);
+  uint64_t more = mark.any_removed ? pages(bytes) : pages(mark.most) - pages(mark.most - mark.rise);
   if (more != 0) ++more;  // the driver may not fill its pages as evenly
   const CUgraphExec before = *exec;
   const CUresult result =

@@ -46,7 +46,8 @@ CUresult allocate_linear(const AskingCall& call, Pointer* out, uint64_t bytes, A
   };
   Reservation reservation(process, context.device_index, size.units, call, Reservation::Unasked{});
   if (!reservation) {
-    if (size.shares_chunk) {
+    Refusal refusal;
+    if (size.shares_chunk && !reservation.ask_ledger(refusal)) {
       HoleScope hole(process, context, size);
       if (hole) {
         const CUresult result = allocate();
@@ -55,8 +56,8 @@ CUresult allocate_linear(const AskingCall& call, Pointer* out, uint64_t bytes, A
         undo();
       }
     }
-    Refusal refusal;
-    if (!reservation.ask(refusal)) {
+    refusal = Refusal{};
+    if (!reservation && !reservation.ask(refusal)) {
       reservation.refuse(refusal);
       return kOutOfMemory;
     }

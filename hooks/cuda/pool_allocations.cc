@@ -54,6 +54,16 @@ struct PoolRequest {
   return false;
 }
 
+void learn_growth(Process& process, PoolBlocks::Growth seen) {
+  using Growth = Process::PoolGrowth;
+  if (seen == PoolBlocks::Growth::none) return;
+  if (seen == PoolBlocks::Growth::apart) {
+    process.pool_growth.store(Growth::apart, std::memory_order_relaxed);
+  } else if (process.pool_growth.load(std::memory_order_relaxed) == Growth::unknown) {
+    process.pool_growth.store(Growth::extends, std::memory_order_relaxed);
+  }
+}
+
 // Whether the pool needs to grow by what exceeds its tail alone, and there is room for that. Nobody
 // else uses the pool from then on, so that nothing may be trimmed for it.
 [[gnu::cold]] bool begin_extension(Process& process, const PoolRequest& request, PoolUse& use,
@@ -111,9 +121,9 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     const CUresult result = allocate();
     if (result == kOutOfMemory && !is_sure) reservation->refused_by_driver();
     const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &*reservation);
-    if (result == kSuccess &&
-        process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown)) {
-      process.pools_extend_tails.store(true, std::memory_order_relaxed);
+    if (result == kSuccess) {
+      learn_growth(process,
+                   process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown));
     }
     settle_deferred(process, device_index);
     if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
@@ -121,7 +131,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     if (result != kSuccess && !(is_sure && result == kOutOfMemory)) return result;
     // The pool took more than was foreseen, or does not have what it was sure to have.
     process.pool_blocks.forget_holes(pool);
-    if (extends) process.pools_extend_tails.store(false, std::memory_order_relaxed);
+    if (extends) learn_growth(process, PoolBlocks::Growth::apart);
     if (result == kSuccess) {
       process.pool_blocks.forget(*request.out);
       on_own_account(process, [&] { free(*request.out); });

@@ -55,10 +55,11 @@ CUresult end_capture(const Stream& stream, Call call) {
 
 // What the driver takes when a context has `number` streams for the first time, in its pages. The
 // rule is that of libcuda 535.261.03, by the kernel's count for 1,000 streams of every kind.
+constexpr uint64_t kMostPagesOfStream = 2;
 uint64_t pages_of_stream(uint64_t number) {
   constexpr uint64_t kFirst = 10, kStep = 16, kFurtherStep = 64;
   if (number < kFirst || number % kStep != kFirst) return 0;
-  return number % kFurtherStep == 58 ? 2 : 1;
+  return number % kFurtherStep == 58 ? kMostPagesOfStream : 1;
 }
 
 // Calls `create()`, which makes a stream in the current context.
@@ -72,7 +73,11 @@ CUresult create_stream(const char* api, CUstream* out, Create create) {
   }
   Process& process = hook.process();
   const auto mark = process.contexts.add(context.id, ContextTable::streams, 1);
-  const uint64_t pages = mark.rise != 0 ? pages_of_stream(mark.most) : 0;
+  // Graphs have streams of the driver's own, so that nobody can count them.
+  const bool is_counted = !process.contexts.any_yet(context.id, ContextTable::graph_bytes);
+  const uint64_t pages = !is_counted      ? kMostPagesOfStream
+                         : mark.rise != 0 ? pages_of_stream(mark.most)
+                                          : 0;
   const CUstream before = *out;
   const CUresult result =
       pages == 0 ? create()

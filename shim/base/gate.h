@@ -24,6 +24,14 @@ class Gate {
   }
   void leave() { word_.fetch_sub(1, std::memory_order_release); }
 
+  // Waits while it is closed, by another thread.
+  void await_open() {
+    if ((word_.load(std::memory_order_acquire) & kClosed) == 0) [[likely]]
+      return;
+    enter();
+    leave();
+  }
+
   // Closes it and waits until no thread is inside. False, and it is open, if some thread was inside
   // for 20 ms: a driver's call may take that long. The calling thread must not be inside. What it
   // calls before `open` may enter and leave.

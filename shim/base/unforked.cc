@@ -79,7 +79,8 @@ void Unforked::enter() {
   generation_ = fork_generation();
   const auto try_to = [&] {
     page_->sections.fetch_add(1);
-    if (of_thread.sections > 0 || page_->forking.load() == 0) return true;
+    // What a fork's other handlers do in its own thread must not wait for it.
+    if (of_thread.sections > 0 || of_thread.forks || page_->forking.load() == 0) return true;
     page_->sections.fetch_sub(1);
     return false;
   };
@@ -98,7 +99,7 @@ void Unforked::leave() {
 
 bool Unforked::is_awaited() {
   ForkPage* const page = fork_page.load(std::memory_order_acquire);
-  return page != nullptr && page->forking.load() != 0;
+  return page != nullptr && page->forking.load() != 0 && !of_thread.forks;
 }
 
 }  // namespace fracgpu

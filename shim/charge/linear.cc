@@ -100,29 +100,40 @@ HoleScope::HoleScope(Process& process, const Context& context, const LinearSize&
       !process.allocations.has_hole(chunk_, wanted_) || !process.small_allocations.close()) {
     return;
   }
+  in_flight_.emplace(process);
   // Another thread may have taken it meanwhile.
   is_closed_ = process.allocations.pin_hole(chunk_, wanted_, pinned_);
-  if (!is_closed_) process.small_allocations.open();
+  if (is_closed_) return;
+  in_flight_.reset();
+  process.small_allocations.open();
 }
 
 // The charge of the pinned chunk, if the driver has it no more.
 uint64_t HoleScope::unpin() {
-  Allocation taken;
+  Allocation taken, gone;
   const uint64_t key = std::exchange(pinned_.key, 0);
-  return key != 0 && process_.allocations.begin_drop(key, taken)
-             ? process_.allocations.finish_drop(taken)
-             : 0;
+  if (key == 0 || !process_.allocations.begin_drop(key, taken)) return 0;
+  const uint64_t units = process_.allocations.finish_drop(taken, &gone);
+  if (units == 0 || (!gone.lingers && !gone.exported)) return units;
+  if (gone.lingers) process_.lingering.add(gone.key);
+  gone_ = gone;
+  return 0;
 }
 
 void HoleScope::end() {
   if (const uint64_t units = unpin(); units > 0)
     process_.ledger.release(chunk_.device_index, units);
+  in_flight_.reset();
   process_.small_allocations.open();
+  if (gone_.key != 0)
+    defer_to_reported_usage(process_, gone_.device_index, gone_.units, gone_.exported);
 }
 
 bool HoleScope::record(uint64_t address, const LinearSize& size) {
   if (!size.shares_chunk) return false;
   chunk_.key = chunk_key(address);
+  // A chunk that the driver keeps for a while yet is charged, and no longer in the map.
+  chunk_.lingers = process_.lingering.may_have(chunk_.key);
   const ChunkPart part{unit_in_chunk(address), size.in_chunk};
   Allocation displaced;
   const auto added = process_.allocations.add_user(chunk_, displaced, part);
@@ -134,7 +145,7 @@ bool HoleScope::record(uint64_t address, const LinearSize& size) {
     Allocation taken;
     if (process_.allocations.begin_drop(chunk_.key, taken))
       process_.allocations.finish_drop(taken, nullptr, false, part.first);
-    if (process_.allocations.has_hole(chunk_, wanted_) &&
+    if (!chunk_.lingers && process_.allocations.has_hole(chunk_, wanted_) &&
         !process_.holes_are_unforeseen.exchange(true)) {
       report(Level::warn,
              "this driver does not place small allocations as libcuda 535 and 550 do: from now on "
@@ -217,6 +228,9 @@ uint64_t Release::finish(bool lingers) {
   done_ = true;
   if (!found_) return 0;
   if (in_chunk()) {
+    // Who relies on a hole may have been given one in this chunk before the driver freed this part:
+    // the chunk is not empty then, which the map shows once that is entered.
+    process_.small_allocations.await_open();
     if (lingers || taken_.exported) process_.lingering.add(taken_.key);
     taken_.units =
         process_.allocations.finish_drop(taken_, &taken_, lingers, unit_in_chunk(address_));

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "shim/charge/in_flight.h"
 #include "shim/charge/reservation.h"
 
 namespace fracgpu {
@@ -70,7 +72,8 @@ class SmallAllocationScope {
 };
 
 // A place in a chunk that is charged already, for an allocation for which there is no room under
-// the cap. While one lives that is true, no other thread makes a small allocation.
+// the cap. While one lives that is true, no other thread makes a small allocation. Takes
+// `Process::cold_paths` at its end, which the caller must not hold.
 class HoleScope {
  public:
   // Looks for a hole: at a full cap, for every small allocation.
@@ -92,12 +95,15 @@ class HoleScope {
   void end();
   uint64_t unpin();
 
+  // The chunk may go and another one come, with no reservation that shows it to a reading.
+  std::optional<InFlightScope> in_flight_;
   Process& process_;
   const uint32_t wanted_;  // units
   Allocation chunk_;
   // A chunk with a hole. Its charge stays until this ends: if its last user leaves meanwhile, the
   // driver takes a new chunk in its place.
   Allocation pinned_;
+  Allocation gone_;  // the pinned chunk, if the driver or an importer may have it still
   bool is_closed_ = false;
 };
 

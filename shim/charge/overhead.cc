@@ -311,10 +311,8 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
     // local memory grow. Read before the next one, then.
-    // What takes less than its image tells may have been given memory of another one.
-    if (outcome.grown() < image_.units && overhead.code_is_kept) return;
-    const uint64_t beyond = outcome.grown() - std::min(outcome.grown(), image_.units);
-    const uint64_t seen = std::min(beyond, kMostForeseen);
+    if (outcome.grown() < image_.units) return;
+    const uint64_t seen = std::min(outcome.grown() - image_.units, kMostForeseen);
     if (read_before_) seen_of_others().see(seen);
     overhead.size_in_doubt = seen_of_others().in_doubt(seen);
   }

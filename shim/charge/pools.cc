@@ -156,9 +156,10 @@ bool PoolUse::begin_reuse_after_event(uint64_t stream, uint64_t bytes) {
 }
 
 bool PoolUse::begin_extension(uint64_t bytes, uint64_t& more) {
-  if (!process_.pools_extend_tails.load(std::memory_order_relaxed)) return false;
+  if (process_.pool_growth.load(std::memory_order_relaxed) != Process::PoolGrowth::extends)
+    return false;
   return begin_reuse_if([&] {
-    const uint64_t tail = process_.pool_blocks.tail(key_);
+    const uint64_t tail = process_.pool_blocks.last_tail(key_);
     more = bytes - std::min(bytes, tail);
     return tail > 0 && pool_growth_units(more) < pool_growth_units(bytes);
   });

@@ -18,19 +18,24 @@ void Reservation::tell_pools() {
 }
 
 // For more than this process may hold unasked, of which `charged` units are charged already.
-bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
-  const uint64_t more = units_ - charged;
+bool Reservation::ask_ledger(uint64_t charged, Refusal& refusal) {
   process_.look_for_recorder();
   if (process_.recorder.is_on()) tell_pools();
   process_.recorder.look_for_ends(process_.ledger);
-  granted_ = process_.ledger.reserve(device_index_, more, refusal);
+  granted_ = process_.ledger.reserve(device_index_, units_ - charged, refusal);
   // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);
+  lease_grew_ |= refusal.lease_grew;
+  return granted_;
+}
+
+bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
+  ask_ledger(charged, refusal);
   // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
     const bool trimmed = trim_pools(process_, device_index_) | trim_runtime();
     if (refresh_overhead(process_, device_index_, charged) || trimmed) {
-      granted_ = process_.ledger.reserve(device_index_, more, refusal);
+      granted_ = process_.ledger.reserve(device_index_, units_ - charged, refusal);
     }
   }
   process_.recorder.look_for_ends(process_.ledger);

@@ -49,6 +49,8 @@ class Reservation {
   // Makes room, as the first form does. False says why in `refusal`, for `refuse`, which says it to
   // people; or this may be called again when there may be more room.
   [[gnu::cold]] bool ask(Refusal& refusal);
+  // The same, but nothing that the process has is given back for it.
+  [[gnu::cold]] bool ask_ledger(Refusal& refusal) { return ask_ledger(0, refusal); }
   [[gnu::cold]] void refuse(Refusal& refusal) const;
 
   // What was not kept is given back. If the lease had to grow, publishes how many allocations live.
@@ -83,6 +85,7 @@ class Reservation {
  private:
   [[gnu::cold]] void reserve_slow(uint64_t charged);
   bool make_room(uint64_t charged, Refusal& refusal);
+  bool ask_ledger(uint64_t charged, Refusal& refusal);
   [[gnu::cold]] void tell_pools();
   bool trim_runtime();
 

@@ -54,7 +54,12 @@ void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_
     held_ = last == Try::locked;
     if (last != Try::interrupted) return;
     close();
+    // The time that a fork takes is a part of the wait: its own handlers may wait for this thread.
+    const uint64_t before_ms = coarse_now_ms();
     section_.interrupt();
+    const long waited = static_cast<long>(coarse_now_ms() - before_ms) * 1'000'000 + 50'000;
+    for_turn.waited += waited;
+    for_lock.waited += waited;
   }
 }
 

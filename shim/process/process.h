@@ -189,8 +189,10 @@ class Process {
   std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
-  std::atomic<bool> pools_extend_tails{
-      false};  // a pool was seen to grow by less than was asked for
+  // Whether a pool grows by what an allocation needs beyond the rest of its last chunk: not known,
+  // seen, or seen not to, which stays.
+  enum class PoolGrowth { unknown, extends, apart };
+  std::atomic<PoolGrowth> pool_growth{PoolGrowth::unknown};
   // CUDA's allocations below 2 MiB pass through it; one that uses a hole in a chunk is alone.
   Gate small_allocations;
   std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule

@@ -31,9 +31,17 @@ class ChunkOccupancy {
  public:
   static constexpr uint32_t kUnits = (2u << 20) / layout::kUnit;
 
-  // The driver has given this part to an allocation. A part that was taken is taken over: its
-  // release was missed.
+  static constexpr bool holds(const ChunkPart& part) {
+    return part.first < kUnits && part.units <= kUnits - part.first;
+  }
+
+  // The driver has given this part to an allocation; `holds(part)`. What was there before is free,
+  // but its `release` may come later: other threads free and allocate at the same time.
   void take(const ChunkPart& part) {
+    if (is_set(begins_, part.first)) {
+      is_untrusted_ = is_untrusted_ || is_set(taken_over_, part.first);
+      taken_over_[part.first / kBits] |= uint64_t{1} << part.first % kBits;
+    }
     for_each_word(part, [&](uint32_t word, uint64_t bits) {
       taken_[word] |= bits;
       begins_[word] &= ~bits;
@@ -41,9 +49,13 @@ class ChunkOccupancy {
     begins_[part.first / kBits] |= uint64_t{1} << part.first % kBits;
   }
 
-  // The allocation that begins there is gone.
+  // An allocation that began there is gone. If another one had taken its place, that one stays.
   void release(uint32_t first) {
     if (first >= kUnits || !is_set(begins_, first)) return;
+    if (is_set(taken_over_, first)) {
+      taken_over_[first / kBits] &= ~(uint64_t{1} << first % kBits);
+      return;
+    }
     uint32_t end = first + 1;
     while (end < kUnits && is_set(taken_, end) && !is_set(begins_, end)) end += skip(end);
     for_each_word({first, end - first},
@@ -51,8 +63,9 @@ class ChunkOccupancy {
     begins_[first / kBits] &= ~(uint64_t{1} << first % kBits);
   }
 
-  // Whether a hole is at least that long.
+  // Whether a hole is at least that long, for certain.
   bool has_hole(uint32_t units) const {
+    if (is_untrusted_) return false;
     uint32_t run = 0;  // free units before the place that is looked at
     for (const uint64_t word : taken_) {
       uint32_t at = 0;
@@ -98,7 +111,9 @@ class ChunkOccupancy {
   }
 
   Words taken_ = {};
-  Words begins_ = {};  // the first unit of each allocation
+  Words begins_ = {};          // the first unit of each allocation
+  Words taken_over_ = {};      // of these: those of which an earlier release is still to come
+  bool is_untrusted_ = false;  // more than one is: whose it will be is not known
 };
 
 // The occupancies of all chunks of a process, by a number that an entry of the live map keeps. Any

@@ -69,10 +69,10 @@ ContextTable::Mark ContextTable::add(uint16_t id, Kept kind, uint64_t amount) {
   Locked<SpinLock> lock(lock_);
   Count& count = counts_[id - 1][kind];
   count.live += amount;
-  Mark mark{.most = count.most};
+  Mark mark{.most = count.most, .rise = 0, .any_removed = count.any_removed};
   if (count.live > count.most) {
-    mark = {.most = count.live, .rise = count.live - count.most};
-    count.most = count.live;
+    mark.rise = count.live - count.most;
+    mark.most = count.most = count.live;
   }
   return mark;
 }
@@ -82,14 +82,21 @@ void ContextTable::remove(uint16_t id, Kept kind, uint64_t amount) {
   Locked<SpinLock> lock(lock_);
   Count& count = counts_[id - 1][kind];
   count.live -= std::min(count.live, amount);
+  count.any_removed = true;
+}
+
+bool ContextTable::any_yet(uint16_t id, Kept kind) {
+  if (id == kUntrackedContext) return false;
+  Locked<SpinLock> lock(lock_);
+  return counts_[id - 1][kind].most > 0;
 }
 
 void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark) {
-  remove(id, kind, amount);
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  // Another thread may have added as much meanwhile.
   Count& count = counts_[id - 1][kind];
+  count.live -= std::min(count.live, amount);
+  // Another thread may have added as much meanwhile.
   if (count.most == mark.most) count.most = std::max(count.live, mark.most - mark.rise);
 }
 

@@ -43,15 +43,19 @@ class ContextTable {
   // What the driver takes more of as a context has more of it at once, and keeps when that is gone.
   enum Kept { streams, graph_bytes, kKinds };
 
-  // The most that a context ever had at once, and by how much it has just risen.
+  // The most that a context ever had at once, by how much it has just risen, and whether anything
+  // was ever removed.
   struct Mark {
     uint64_t most = 0;
     uint64_t rise = 0;
+    bool any_removed = false;
   };
 
   // `amount` more is about to be there.
   Mark add(uint16_t id, Kept kind, uint64_t amount);
   void remove(uint16_t id, Kept kind, uint64_t amount);
+  // Whether there ever was any.
+  bool any_yet(uint16_t id, Kept kind);
   // It did not come to be; `mark` is what `add` returned.
   void cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark);
 
@@ -69,6 +73,7 @@ class ContextTable {
   struct Count {
     uint64_t live = 0;
     uint64_t most = 0;  // that there ever was at once
+    bool any_removed = false;
   };
 
   SpinLock lock_;

@@ -116,8 +116,14 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0 && same_owner(*entry, chunk)) {
     shard.add_user(*entry);
-    if (ChunkOccupancy* const parts = occupancies_.find(entry->detail); parts != nullptr)
+    ChunkOccupancy* const parts = occupancies_.find(entry->detail);
+    if (parts != nullptr && ChunkOccupancy::holds(part)) {
       parts->take(part);
+    } else if (parts != nullptr) {
+      // No driver that is known places an allocation across two chunks.
+      occupancies_.drop(entry->detail);
+      entry->detail = ChunkOccupancies::kNone;
+    }
     return Added::shared;
   }
   if (entry->users != 0) {
@@ -125,7 +131,7 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
     occupancies_.drop(entry->detail);
   }
   shard.enter(*entry, chunk);
-  if (part.units != 0) {
+  if (part.units != 0 && ChunkOccupancy::holds(part)) {
     entry->detail = occupancies_.make();
     if (ChunkOccupancy* const parts = occupancies_.find(entry->detail); parts != nullptr)
       parts->take(part);

@@ -56,6 +56,7 @@ void PoolBlocks::erase(uint64_t address) {
 void PoolBlocks::forget_holes_of(uint64_t pool) {
   Holes* const holes = holes_.find(pool);
   if (holes == nullptr) return;
+  holes->end = 0;
   for (uint64_t& newest : holes->newest) {
     while (newest != 0) {
       Block* const block = blocks_.find(newest);
@@ -65,26 +66,43 @@ void PoolBlocks::forget_holes_of(uint64_t pool) {
   }
 }
 
-bool PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown) {
+// With the lock held.
+const PoolBlocks::Block* PoolBlocks::find_last_tail(uint64_t pool) {
+  const Holes* const holes = holes_.find(pool);
+  if (holes == nullptr || holes->end == 0 || holes->end != holes->top) return nullptr;
+  for (const uint64_t newest : holes->newest) {
+    for (uint64_t address = newest; address != 0;) {
+      const Block* const block = blocks_.find(address);
+      if (block->state == State::tail && block->key + block->bytes == holes->end) return block;
+      address = block->older;
+    }
+  }
+  return nullptr;
+}
+
+PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes,
+                                         uint64_t grown) {
   const uint64_t taken = aligned(bytes);
   Locked<SpinLock> lock(lock_);
+  const Block* const last = grown > 0 ? find_last_tail(pool) : nullptr;
   Block* block = blocks_.find(address);
   Block rest;
+  Growth growth = Growth::none;
+  if (last != nullptr) growth = last == block ? Growth::extended : Growth::apart;
   const bool lands = block != nullptr && block->is_free() && block->pool == pool;
-  const bool extends =
-      lands && block->state == State::tail && block->bytes < bytes && block->bytes + grown >= bytes;
-  if (extends || (lands && block->bytes >= bytes)) {
+  const uint64_t room = lands ? block->bytes + (growth == Growth::extended ? grown : 0) : 0;
+  if (room >= bytes) {
     unlink(*block);
     rest = *block;
-    if (extends) rest.bytes += grown;
-    rest.bytes -= rest.bytes < taken ? rest.bytes : taken;
+    rest.bytes = room - (room < taken ? room : taken);
   } else {
     erase(address);
     if (grown < bytes) forget_holes_of(pool);
     block = blocks_.insert(address);
     if (block == nullptr) {
       forget_holes_of(pool);
-      return false;
+      count();
+      return Growth::none;
     }
     rest = {.bytes = grown > taken ? grown - taken : 0, .pool = pool, .state = State::tail};
   }
@@ -93,8 +111,12 @@ bool PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint
     rest.key = address + taken;
     enter_free(rest);
   }
+  if (Holes* const holes = grown > 0 ? holes_.insert(pool) : nullptr; holes != nullptr) {
+    holes->end = address + taken + rest.bytes;
+    if (holes->top < holes->end) holes->top = holes->end;
+  }
   count();
-  return extends;
+  return growth;
 }
 
 uint64_t PoolBlocks::begin_free(uint64_t address) {
@@ -155,9 +177,9 @@ bool PoolBlocks::any_hole(uint64_t pool, uint64_t bytes, Condition condition) {
 }
 
 bool PoolBlocks::fits(uint64_t pool, uint64_t stream, uint64_t bytes) {
-  return any_hole(pool, bytes, [&](const Block& free) {
-    return free.state == State::tail || free.stream == stream;
-  });
+  return last_tail(pool) >= bytes || any_hole(pool, bytes, [&](const Block& hole) {
+           return hole.state == State::hole && hole.stream == stream;
+         });
 }
 
 bool PoolBlocks::fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch) {
@@ -167,13 +189,10 @@ bool PoolBlocks::fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes
   });
 }
 
-uint64_t PoolBlocks::tail(uint64_t pool) {
-  uint64_t most = 0;
-  any_hole(pool, 1, [&](const Block& free) {
-    if (free.state == State::tail && free.bytes > most) most = free.bytes;
-    return false;
-  });
-  return most;
+uint64_t PoolBlocks::last_tail(uint64_t pool) {
+  Locked<SpinLock> lock(lock_);
+  const Block* const tail = find_last_tail(pool);
+  return tail != nullptr ? tail->bytes : 0;
 }
 
 void PoolBlocks::record(uint64_t event, uint64_t stream, uint64_t moment, uint64_t epoch) {

@@ -3,9 +3,9 @@
 // A driver takes a hole again for the next allocation on the stream that freed it, at once, and on
 // one that comes after the free by an event before it takes more memory (CUDA programming guide,
 // "Stream Ordered Memory Allocator"; cudaMemPoolReuseFollowEventDependencies). What remains of the
-// chunk by which a pool has grown, the tail, serves any stream, and is used before more memory is
-// taken (libcuda 535.261.03). Of no other memory of a pool an allocation is sure: pools with
-// gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
+// chunk by which a pool has grown last, its last tail, serves any stream, and is used before more
+// memory is taken (libcuda 535.261.03). Of no other memory of a pool an allocation is sure: pools
+// with gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
 // pytorch/pytorch#110194). So holes are known by their addresses. An allocation which lands where
 // none is known, in a pool that has not grown, may have been made of any of them, since drivers
 // remap unused memory: all holes of the pool are then forgotten, as they are whenever the pool may
@@ -28,8 +28,13 @@ namespace fracgpu {
 class PoolBlocks {
  public:
   // The driver handed out a block of the pool, which grew by `grown` for it. Out of host memory,
-  // holes are forgotten. True if the block is a tail and what the pool grew by.
-  bool allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
+  // holes are forgotten.
+  enum class Growth {
+    none,
+    extended,  // the block is the last tail and what the pool grew by
+    apart,     // though there was a last tail, which would have been a part of it
+  };
+  Growth allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
 
   // The block at this address is about to be freed in stream order. Returns the number of this
   // free, for one of the two that follow, or 0 where no block is known there.
@@ -46,8 +51,8 @@ class PoolBlocks {
   // The same of a hole that the stream comes after by an event.
   bool fits_after_event(uint64_t pool, uint64_t stream, uint64_t bytes, uint64_t epoch);
 
-  // The largest tail of the pool.
-  uint64_t tail(uint64_t pool);
+  // How much is left of the chunk by which the pool has grown last.
+  uint64_t last_tail(uint64_t pool);
 
   // Events; see StreamOrder. All frees up to `moment` are told to the driver already.
   uint64_t moment() const { return last_free_.load(std::memory_order_acquire); }
@@ -97,6 +102,8 @@ class PoolBlocks {
 
   struct Holes {
     uint64_t key = 0;  // pool
+    uint64_t end = 0;  // of the chunk by which it has grown last
+    uint64_t top = 0;  // the highest end of any: behind another one may be something
     uint64_t newest[kClasses] = {};
   };
 
@@ -108,6 +115,7 @@ class PoolBlocks {
   void unlink(const Block& block);
   void erase(uint64_t address);
   void forget_holes_of(uint64_t pool);
+  const Block* find_last_tail(uint64_t pool);
   void forget_pairs(uint64_t epoch);
   template <typename Condition>
   void erase_if(Condition condition);

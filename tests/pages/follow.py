@@ -27,6 +27,8 @@ NOT_RUN = [
     (r"fracgpu partition \d", "needs AMD's GPUs, whose numbers are NVIDIA's too; tests/tools/partition_test.py"),
     (r"containers/demo\.sh\b", "builds, and takes the machine's own GPU if it has one"),
     (r"containers/packages\.sh\b", "installs packages"),
+    (r"tests/fetch\.sh\b", "fetches packages"),
+    (r"(python3 )?tests/kernel/", "needs the vendors' drivers, which are fetched; the tests with the label kernel"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),
     (r"(python3 )?tests/containers/start_cost\.py\b", "measures, for minutes"),
     (r"(python3 )?tests/soak/soak\.py\b", "runs for an hour; the test soak runs it for seconds"),

@@ -146,25 +146,27 @@ TEST_F(PoolBlocksTest, MoreThanTheHoleHeldTookItsNeighboursToo) {
 
 TEST_F(PoolBlocksTest, TheRestOfAChunkServesEveryStream) {
   blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
-  EXPECT_EQ(blocks_.tail(kPool), 22 * kMiB);
+  EXPECT_EQ(blocks_.last_tail(kPool), 22 * kMiB);
   EXPECT_TRUE(blocks_.fits(kPool, kStream, 22 * kMiB));
   EXPECT_TRUE(blocks_.fits(kPool, kSecond, 22 * kMiB));
   EXPECT_FALSE(blocks_.fits(kPool, kStream, 22 * kMiB + 1));
   EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
-  EXPECT_FALSE(blocks_.allocated(kPool, 110 * kMiB, 5 * kMiB, 0));
-  EXPECT_EQ(blocks_.tail(kPool), 17 * kMiB);
+  EXPECT_EQ(blocks_.allocated(kPool, 110 * kMiB, 5 * kMiB, 0), PoolBlocks::Growth::none);
+  EXPECT_EQ(blocks_.last_tail(kPool), 17 * kMiB);
   free(100 * kMiB, kStream);
-  EXPECT_EQ(blocks_.tail(kPool), 17 * kMiB) << "what was used is a hole of its stream";
+  EXPECT_EQ(blocks_.last_tail(kPool), 17 * kMiB) << "what was used is a hole of its stream";
   blocks_.forget_holes(kPool);
-  EXPECT_EQ(blocks_.tail(kPool), 0u);
+  EXPECT_EQ(blocks_.last_tail(kPool), 0u);
 }
 
 TEST_F(PoolBlocksTest, APoolMayGrowByWhatItsTailLacks) {
   blocks_.allocated(kPool, 100 * kMiB, 10 * kMiB, 32 * kMiB);
-  EXPECT_TRUE(blocks_.allocated(kPool, 110 * kMiB, 40 * kMiB, 32 * kMiB));
-  EXPECT_EQ(blocks_.tail(kPool), 14 * kMiB);
-  EXPECT_FALSE(blocks_.allocated(kPool, 300 * kMiB, 40 * kMiB, 64 * kMiB)) << "elsewhere";
-  EXPECT_EQ(blocks_.tail(kPool), 24 * kMiB) << "the larger one";
+  EXPECT_EQ(blocks_.allocated(kPool, 110 * kMiB, 40 * kMiB, 32 * kMiB),
+            PoolBlocks::Growth::extended);
+  EXPECT_EQ(blocks_.last_tail(kPool), 14 * kMiB);
+  EXPECT_EQ(blocks_.allocated(kPool, 20 * kMiB, 40 * kMiB, 64 * kMiB), PoolBlocks::Growth::apart);
+  EXPECT_EQ(blocks_.last_tail(kPool), 0u) << "behind that chunk is another one";
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 24 * kMiB)) << "it may be gone unseen";
 }
 
 TEST_F(PoolBlocksTest, AFreeThatIsOvertakenMakesNoHole) {

@@ -10,7 +10,8 @@ import rig
 
 
 def options():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
     parser.add_argument("--stack", default="5.2.3", choices=rig.STACKS)
     parser.add_argument("--card", type=int, default=8192)
     parser.add_argument("--cap")
@@ -18,7 +19,7 @@ def options():
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    return parser.parse_args(sys.argv[2:])
+    return parser.parse_args()
 
 
 def run(asked):

@@ -6,6 +6,7 @@ bytes that it got. `wait` answers and reads a line, so that nobody needs to slee
 import ctypes
 import json
 import os
+import random
 import socket
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
@@ -464,6 +465,102 @@ class Commands:
     def launch(self):
         rc = launch(self.function)
         return {"rc": rc, "end": ask("cuCtxSynchronize")}
+
+    def random(self, seed, calls):
+        """Calls of all families in random order, with a few hundred things alive at once, at most."""
+        mix = RandomCalls(int(seed))
+        for _ in range(int(calls)):
+            mix.step()
+        call("cuStreamSynchronize", None)
+        return {"refused": mix.refused, "alive": len(mix.alive)}
+
+
+class RandomCalls:
+    """Makes and destroys; what lives is a list of functions that end it."""
+
+    KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
+             "graph")
+    MOST_ALIVE = 400
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS)).split()
+        self.alive = []
+        self.refused = 0
+        self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
+        rc, module = load_module(self.images[0])
+        self.function = function_of(module, "nothing") if rc == 0 else None
+
+    def step(self):
+        if self.alive and (len(self.alive) >= self.MOST_ALIVE or self.random.random() < 0.42):
+            self.alive.pop(self.random.randrange(len(self.alive)))()
+            return
+        kind = self.random.choice(self.kinds)
+        if kind == "graph" and self.function is None:
+            return
+        rc, end = getattr(self, kind)()
+        if rc == 0:
+            self.alive.append(end)
+        elif rc == OUT_OF_MEMORY:
+            self.refused += 1
+        else:
+            raise Failed(f"{kind}: {rc}")
+
+    def linear(self):
+        size = self.random.choice((1, 512, 4096, 70000, 300 * KIB, MIB, 1500 * KIB, 2 * MIB - 1))
+        rc, address = allocate(size)
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def large(self):
+        rc, address = allocate(self.random.randrange(2 * MIB, 40 * MIB))
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def pitched(self):
+        address, pitch = c_ulonglong(), c_size_t()
+        rows = self.random.randrange(1, 3000)
+        rc = ask("cuMemAllocPitch_v2", byref(address), byref(pitch), c_size_t(1000), c_size_t(rows), 4)
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def ordered(self):
+        address = c_ulonglong()
+        rc = ask("cuMemAllocAsync", byref(address), c_size_t(self.random.randrange(1, 50 * MIB)), None)
+        return rc, lambda: call("cuMemFreeAsync", address, None)
+
+    def physical(self):
+        handle = c_ulonglong()
+        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, 0))
+        size = c_size_t(self.random.randrange(1, 10) * 2 * MIB)
+        rc = ask("cuMemCreate", byref(handle), size, byref(properties), c_ulonglong(0))
+        return rc, lambda: call("cuMemRelease", handle)
+
+    def array(self):
+        array, side = c_void_p(), self.random.choice((64, 256, 700, 1024))
+        rc = ask("cuArrayCreate_v2", byref(array), byref(ArrayDescription(side, side, 0x20, 1)))
+        return rc, lambda: call("cuArrayDestroy", array)
+
+    def stream(self):
+        stream = c_void_p()
+        rc = ask("cuStreamCreate", byref(stream), 1)
+        return rc, lambda: call("cuStreamDestroy_v2", stream)
+
+    def module(self):
+        rc, module = load_module(self.random.choice(self.images))
+        return rc, lambda: call("cuModuleUnload", module)
+
+    def graph(self):
+        """Of kernels: a chain, or all beside each other."""
+        one = (c_uint * 3)(1, 1, 1)
+        parameters = KernelNode(function=self.function, grid=one, block=one)
+        graph, last, executable = c_void_p(), c_void_p(), c_void_p()
+        call("cuGraphCreate", byref(graph), 0)
+        chained = self.random.random() < 0.5
+        for i in range(self.random.randrange(1, 60)):
+            node, after = c_void_p(), chained and i > 0
+            call("cuGraphAddKernelNode", byref(node), graph, byref(last) if after else None, c_size_t(int(after)), byref(parameters))
+            last = node
+        rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        call("cuGraphDestroy", graph)
+        return rc, lambda: call("cuGraphExecDestroy", executable)
 
 
 def main():

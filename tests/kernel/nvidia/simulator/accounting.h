@@ -1,6 +1,6 @@
-// The accounting: which process holds how much of the GPU's memory. They are the oracle of the
-// tests, so they include nothing of the library and nothing of the driver. They are one file,
-// mapped by every process; a lock that survives the death of its holder guards it.
+// The accounting: which process holds how much of the GPU's memory. It is the oracle of the
+// tests, so it includes nothing of the library and nothing of the driver. It is one file, mapped by
+// every process; a lock that survives the death of its holder guards it.
 #pragma once
 
 #include <pthread.h>
