@@ -100,8 +100,9 @@ void read_steps(Steps& read, GraphNeeds& needs, int depth) {
   }
 }
 
-// How many chains the graph falls into, where each node goes on with the chain of one that it comes
-// after if no other node does: no fewer than can run at once. All nodes, where nothing tells.
+// The number of chains that cover the graph: at least as many as can run at once. A node continues
+// the chain of one of its predecessors unless another node does. Without edges from the driver,
+// each node is a chain.
 size_t count_branches(CUgraph graph, Steps& read) {
   size_t edge_count = 0;
   if (real::cuGraphGetEdges(graph, nullptr, nullptr, &edge_count) != kSuccess) return read.count;

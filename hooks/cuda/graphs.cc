@@ -55,33 +55,18 @@ GraphNeeds needs_of(const Process& process, CUgraph graph) {
   return on_own_account(process, [&] { return GraphNeeds(graph); });
 }
 
-// Calls `make()` in the context, with room for what the kernels take. What the context's graphs
-// took before serves this one too, as long as none was destroyed; then it may lie in pieces, of
-// which nobody knows which are large enough.
+// Calls `make()` in the context, with room for what the kernels take. The driver uses the memory of
+// the context's earlier graphs again, but once a graph is destroyed, that may be in pieces too
+// small for this one: then there must be room for all of it.
 template <typename Make>
 CUresult make_in(Process& process, const Context& context, CUgraphExec* exec, uint64_t bytes,
                  Make make) {
-  constexpr char kApi[] = "cuGraphInstantiate";
   const auto pages = [](uint64_t size) { return (size + kPageBytes - 1) / kPageBytes; };
   const auto mark = process.contexts.add(context.id, ContextTable::graph_bytes, bytes);
   uint64_t more = mark.any_removed ? pages(bytes) : pages(mark.most) - pages(mark.most - mark.rise);
   if (more != 0) ++more;  // the driver may not fill its pages as evenly
-  const CUgraphExec before = *exec;
-  const CUresult result =
-      more == 0 ? make()
-                : take_overhead(
-                      process, context.device_index, kApi,
-                      [&] {
-                        return OverheadReservation(
-                            process, context.device_index, linear_size(more * kPageBytes).units,
-                            {kApi}, OverheadReservation::Kind::code, {.context = context.id});
-                      },
-                      make,
-                      [&] {
-                        real::cuGraphExecDestroy(*exec);
-                        *exec = before;
-                      },
-                      [&] { return context.handle; });
+  const CUresult result = take_pages(process, context, "cuGraphInstantiate", more, exec, make,
+                                     real::cuGraphExecDestroy);
   if (result == kSuccess) {
     process.graphs.set_made(*exec, context.id, bytes);
   } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hooks/cuda/streams.h"
+#include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
 
@@ -27,6 +28,29 @@ CUresult take_overhead(Process& process, int device_index, const char* api, Rese
   on_own_account(process, undo);
   settle_overhead(process, device_index);
   return kOutOfMemory;
+}
+
+// The same for a call that takes at most `pages` of the driver's pages in the context, without a
+// reservation if it takes none. `destroy()` undoes it, and `*out` is what it was before. What the
+// driver took stays charged until the context ends, since it keeps that.
+template <typename Handle, typename Take, typename Destroy>
+CUresult take_pages(Process& process, const Context& context, const char* api, uint64_t pages,
+                    Handle* out, Take take, const Destroy& destroy) {
+  if (pages == 0) return take();
+  const Handle before = *out;
+  return take_overhead(
+      process, context.device_index, api,
+      [&] {
+        return OverheadReservation(process, context.device_index,
+                                   linear_size(pages * kPageBytes).units, {api},
+                                   OverheadReservation::Kind::code, {.context = context.id});
+      },
+      take,
+      [&] {
+        destroy(*out);
+        *out = before;
+      },
+      [&] { return context.handle; });
 }
 
 }  // namespace fracgpu::cuda

@@ -64,8 +64,8 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
   }
 }
 
-// Whether the pool needs to grow by what exceeds its tail alone, and there is room for that. Nobody
-// else uses the pool from then on, so that nothing may be trimmed for it.
+// True if the pool needs to grow only by what its last tail lacks, and there is room for that. The
+// pool is used by this call alone from then on, so nothing may be trimmed to make room.
 [[gnu::cold]] bool begin_extension(Process& process, const PoolRequest& request, PoolUse& use,
                                    std::optional<Reservation>& reservation) {
   uint64_t more = 0;

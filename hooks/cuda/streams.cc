@@ -53,8 +53,8 @@ CUresult end_capture(const Stream& stream, Call call) {
   return result;
 }
 
-// What the driver takes when a context has `number` streams for the first time, in its pages. The
-// rule is that of libcuda 535.261.03, by the kernel's count for 1,000 streams of every kind.
+// How many pages the driver takes when a context has `number` streams at once for the first time.
+// Measured on libcuda 535.261.03 with 1,000 streams of each kind, by the kernel's count.
 constexpr uint64_t kMostPagesOfStream = 2;
 uint64_t pages_of_stream(uint64_t number) {
   constexpr uint64_t kFirst = 10, kStep = 16, kFurtherStep = 64;
@@ -73,27 +73,13 @@ CUresult create_stream(const char* api, CUstream* out, Create create) {
   }
   Process& process = hook.process();
   const auto mark = process.contexts.add(context.id, ContextTable::streams, 1);
-  // Graphs have streams of the driver's own, so that nobody can count them.
+  // A graph makes the driver create streams of its own, which no call reports.
   const bool is_counted = !process.contexts.any_yet(context.id, ContextTable::graph_bytes);
   const uint64_t pages = !is_counted      ? kMostPagesOfStream
                          : mark.rise != 0 ? pages_of_stream(mark.most)
                                           : 0;
-  const CUstream before = *out;
   const CUresult result =
-      pages == 0 ? create()
-                 : take_overhead(
-                       process, context.device_index, api,
-                       [&] {
-                         return OverheadReservation(
-                             process, context.device_index, linear_size(pages * kPageBytes).units,
-                             {api}, OverheadReservation::Kind::code, {.context = context.id});
-                       },
-                       create,
-                       [&] {
-                         real::cuStreamDestroy_v2(*out);
-                         *out = before;
-                       },
-                       [&] { return context.handle; });
+      take_pages(process, context, api, pages, out, create, real::cuStreamDestroy_v2);
   if (result != kSuccess) process.contexts.cancel(context.id, ContextTable::streams, 1, mark);
   return result;
 }
