@@ -2,6 +2,7 @@
 #include "shim/base/descriptor.h"
 
 #include <errno.h>
+#include <poll.h>
 
 namespace fracgpu {
 namespace {
@@ -11,21 +12,31 @@ constexpr int kStandardStreams = 3;
 // more make the kernel wait for all processors before the first of them.
 constexpr int kFirstOwn = 48;
 
+// Also true for a stream that can only name a file (O_PATH), which the kernel does not poll.
+bool any_standard_stream_is_closed() {
+  pollfd streams[kStandardStreams];
+  for (int fd = 0; fd < kStandardStreams; ++fd) streams[fd] = {.fd = fd, .events = 0, .revents = 0};
+  timespec at_once = {};
+  if (syscall(SYS_ppoll, streams, kStandardStreams, &at_once, nullptr, 0) <= 0) return false;
+  for (const pollfd& stream : streams) {
+    if ((stream.revents & POLLNVAL) != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int open_own_at(int folder, const char* path, int flags, mode_t mode) {
-  // In the place of standard streams that are closed, so that what is opened next is behind them.
-  // To read or write through such a descriptor fails as if it were closed still.
   const int error = errno;
-  int in_place[kStandardStreams];
+  // Standard streams that are closed get a placeholder, so that what is opened next is behind them.
+  // To read or write through a placeholder fails as if the stream were closed still.
+  int placeholders[kStandardStreams];
   int count = 0;
-  while (count < kStandardStreams) {
-    bool any_closed = false;
-    for (int fd = 0; fd < kStandardStreams; ++fd) any_closed = any_closed || fcntl(fd, F_GETFD) < 0;
-    if (!any_closed) break;
+  for (bool closed = any_standard_stream_is_closed(); closed && count < kStandardStreams;) {
     const auto fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/", O_PATH | O_CLOEXEC));
-    if (fd < 0) break;
-    in_place[count++] = fd;
+    closed = 0 <= fd && fd < kStandardStreams;
+    if (closed) placeholders[count++] = fd;
+    if (fd >= kStandardStreams) close_own(fd);
   }
   auto fd = static_cast<int>(syscall(SYS_openat, folder, path, flags | O_CLOEXEC, mode));
   if (fd >= 0 && fd < kFirstOwn) {
@@ -33,7 +44,7 @@ int open_own_at(int folder, const char* path, int flags, mode_t mode) {
     if (moved >= 0 || fd < kStandardStreams) close_own(fd);
     if (moved >= 0 || fd < kStandardStreams) fd = moved;
   }
-  while (count > 0) close_own(in_place[--count]);
+  while (count > 0) close_own(placeholders[--count]);
   if (fd >= 0) errno = error;
   return fd;
 }

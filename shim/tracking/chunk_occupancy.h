@@ -45,6 +45,7 @@ class ChunkOccupancy {
     for_each_word(part, [&](uint32_t word, uint64_t bits) {
       taken_[word] |= bits;
       begins_[word] &= ~bits;
+      used_words_ |= uint64_t{1} << word;
     });
     begins_[part.first / kBits] |= uint64_t{1} << part.first % kBits;
   }
@@ -61,6 +62,15 @@ class ChunkOccupancy {
     for_each_word({first, end - first},
                   [&](uint32_t word, uint64_t bits) { taken_[word] &= ~bits; });
     begins_[first / kBits] &= ~(uint64_t{1} << first % kBits);
+  }
+
+  // Makes it all zero, as a new one is. Only the words that were used cost time.
+  void clear() {
+    for (; used_words_ != 0; used_words_ &= used_words_ - 1) {
+      const auto word = static_cast<uint32_t>(std::countr_zero(used_words_));
+      taken_[word] = begins_[word] = taken_over_[word] = 0;
+    }
+    is_untrusted_ = false;
   }
 
   // Whether a hole is at least that long, for certain.
@@ -111,8 +121,10 @@ class ChunkOccupancy {
   }
 
   Words taken_ = {};
-  Words begins_ = {};          // the first unit of each allocation
-  Words taken_over_ = {};      // of these: those of which an earlier release is still to come
+  Words begins_ = {};        // the first unit of each allocation
+  Words taken_over_ = {};    // of these: those of which an earlier release is still to come
+  uint64_t used_words_ = 0;  // those that may have bits set, a bit for each
+  static_assert(kUnits / kBits == 64);
   bool is_untrusted_ = false;  // more than one is: whose it will be is not known
 };
 
@@ -129,7 +141,6 @@ class ChunkOccupancies {
       const uint32_t number = recycled_;
       Place& place = place_of(number);
       recycled_ = place.next;
-      place.occupancy = {};
       return number;
     }
     if (made_ == kSlabs * kSlabPlaces) return kNone;
@@ -144,8 +155,10 @@ class ChunkOccupancies {
 
   void drop(uint32_t number) {
     if (number == kNone) return;
+    Place& place = place_of(number);
+    place.occupancy.clear();
     Locked<SpinLock> lock(lock_);
-    place_of(number).next = recycled_;
+    place.next = recycled_;
     recycled_ = number;
   }
 
@@ -160,8 +173,7 @@ class ChunkOccupancies {
   static constexpr uint32_t kSlabPlaces = 1024;
   static constexpr uint32_t kSlabs = 384;  // 768 GiB, more than a process may hold on a device
 
-  union Place {
-    Place() {}
+  struct Place {
     ChunkOccupancy occupancy;
     uint32_t next;  // of one that was dropped
   };
