@@ -17,7 +17,7 @@ namespace fracgpu::ring {
 // With the tenant's name behind it.
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu.recording-";
 inline constexpr uint64_t kMagic = 0x676e697275706766;  // "fgpuring"
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 inline constexpr uint32_t kRings = layout::kMaxSlots;
 // Up to 1 MiB for each process: 16 ms of calls that take 1 us each, where the recorder looks every
@@ -122,7 +122,9 @@ struct Place {
 };
 static_assert(sizeof(Place) == 64);
 
-struct alignas(4096) Ring {
+// Each ring is mapped by itself, so it begins on a page: of 64 KiB on some arm64 kernels.
+inline constexpr size_t kLargestPage = 64u << 10;
+struct alignas(kLargestPage) Ring {
   alignas(64) std::atomic<uint64_t> end;     // position behind the last record; the process's
   alignas(64) std::atomic<uint64_t> begin;   // position of the first that was not taken out
   alignas(64) std::atomic<uint64_t> missed;  // records that were dropped
@@ -158,6 +160,7 @@ struct File {
   Header header;
   Ring rings[kRings];
 };
+static_assert(offsetof(File, rings) % kLargestPage == 0 && sizeof(Ring) % kLargestPage == 0);
 
 // Bytes of the file that carry locks.
 inline constexpr int64_t kRecorderLock = 0x40000000;  // held as long as somebody records
