@@ -2,6 +2,7 @@
 #include "hooks/cuda/graph_needs.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "shim/charge/graph_peak.h"
 #include "shim/charge/linear.h"
@@ -157,17 +158,29 @@ void add_needs(CUgraph graph, GraphNeeds& needs, int depth) {
   }
 }
 
+// As CUDA_VERSION. 0: the driver does not say.
+int driver_version() {
+  static std::atomic<int> known{0};
+  int version = known.load(std::memory_order_relaxed);
+  if (version == 0 && real::cuDriverGetVersion(&version) == kSuccess)
+    known.store(version, std::memory_order_relaxed);
+  return version;
+}
+
 }  // namespace
 
 GraphNeeds::GraphNeeds(CUgraph graph) {
   add_needs(graph, *this, 0);
 }
 
-// By the kernel's count for chains of 1 to 4,000 kernels and for 1 to 1,000 side by side (libcuda
-// 535.261.03): 66 KiB a kernel, and 96 KiB more for a branch. 550.163.01 takes less.
+// By the kernel's count for chains of 1 to 4,000 kernels and for 1 to 3,000 side by side: 66 KiB a
+// kernel, and 96 KiB more for a branch, by libcuda 535.261.03; 9.2 and 96 KiB by 550.163.01. Of
+// other versions nothing is known, so they are charged as the one that takes more.
 uint64_t GraphNeeds::instantiated_bytes() const {
-  constexpr uint64_t kKernel = 68u << 10, kBranch = 98u << 10;
-  return kernels == 0 ? 0 : kernels * kKernel + std::min(branches, kernels) * kBranch;
+  constexpr int kMeasuredToTakeLess = 12040;  // CUDA 12.4, which driver 550 has
+  constexpr uint64_t kBranch = 98u << 10;
+  const uint64_t kernel = driver_version() == kMeasuredToTakeLess ? 10u << 10 : 68u << 10;
+  return kernels * kernel + std::min(branches, kernels) * kBranch;
 }
 
 }  // namespace fracgpu::cuda

@@ -8,8 +8,12 @@ import rig
 
 BUILD = rig.Build(sys.argv[1])
 MIB = rig.MIB
-CONTEXT = 384 * MIB  # what libcuda 535 takes of this chip
+CONTEXT = 384 * MIB  # what libcuda 535 and 550 take of this chip
 HOSTILE = [sys.executable, "-B", os.path.join(rig.HERE, "hostile.py")]
+
+
+# simulator/driver_kernels.cc knows those of 535.
+NEEDS_COPY_KERNELS = unittest.skipIf(BUILD.release != "535", "kernels by which libcuda copies small pieces are not played")
 
 
 class Driver(unittest.TestCase):
@@ -23,7 +27,7 @@ class Driver(unittest.TestCase):
     def test_smi_shows_the_gpu(self):
         result = self.gpu.run([BUILD.smi])
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("0MiB / 24576MiB", result.stdout)
+        self.assertRegex(result.stdout, r" 0MiB / +24576MiB")
         self.known()
 
     def test_smi_shows_a_process(self):
@@ -75,13 +79,16 @@ class Driver(unittest.TestCase):
         self.assertEqual(child.answer(), {})  # of the shell
         self.assertEqual(self.gpu.accounting()["used"], 0)
 
+    @NEEDS_COPY_KERNELS
     def test_copies_and_fills_are_done(self):
         self.assertEqual(self.gpu.client("init", "copies")[-1]["wrong"], [])
         self.known()
 
+    @NEEDS_COPY_KERNELS
     def test_streams_wait_for_events(self):
         self.assertEqual(self.gpu.client("init", "ordered_streams")[-1]["wrong"], 0)
 
+    @NEEDS_COPY_KERNELS
     def test_a_captured_graph_runs(self):
         self.assertEqual(self.gpu.client("init", "captured")[-1]["seen"], [77] * 3)
         self.known()

@@ -128,25 +128,16 @@ class Fill(unittest.TestCase):
 
 
 class Shown(unittest.TestCase):
-    """nvidia-smi of each release shows the cap as the GPU's memory."""
+    """nvidia-smi shows the cap as the GPU's memory."""
 
-    def test_smi_535(self):
+    def test_smi(self):
         with rig.Gpu(BUILD) as gpu:
             child = gpu.start("init", "alloc:102400", "wait", cap=f"{CAP_MIB}MiB")
             child.until("ready")
             query = gpu.run([BUILD.smi, "--query-gpu=memory.total,memory.used", "--format=csv,noheader"], f"{CAP_MIB}MiB")
             self.assertEqual(query.stdout.strip(), "2048 MiB, 484 MiB", query.stderr)
             table = gpu.run([BUILD.smi], f"{CAP_MIB}MiB")
-            self.assertIn("484MiB /  2048MiB", table.stdout, table.stderr)
-
-    def test_smi_550(self):
-        build = rig.Build(BUILD.folder, "550")
-        if build.missing():
-            self.skipTest(f"{build.missing()} is not there")
-        with rig.Gpu(build) as gpu:
-            query = [build.smi, "--query-gpu=memory.total", "--format=csv,noheader"]
-            self.assertEqual(gpu.run(query).stdout.strip(), "24576 MiB")
-            self.assertEqual(gpu.run(query, f"{CAP_MIB}MiB").stdout.strip(), "2048 MiB")
+            self.assertRegex(table.stdout, "484MiB / +2048MiB", table.stderr)
 
     def test_cuda_shows_the_cap(self):
         with rig.Gpu(BUILD) as gpu:

@@ -50,7 +50,7 @@ def storm(seed):
             for i in range(0, 1000, 2):  # no number of it is a good address
                 if random.random() < 0.2:
                     words[i:i + 2] = struct.unpack("<II", struct.pack("<Q", random.choice(BAD_POINTERS)))
-            fcntl.ioctl(fd, code, bytearray(struct.pack("<1000I", *words)))
+            fcntl.ioctl(fd, code, bytearray(struct.pack("<1000I", *words) * 4))  # no parameters are larger
         except OSError:
             pass
     for fd in files.values():

@@ -12,18 +12,25 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 
 
-class Build:
-    """The built tree: the library, the simulator that the fixture built, and the driver that it fetched."""
+RELEASES = {"535": "535.261.03", "550": "550.163.01"}
 
-    def __init__(self, folder, release="535"):
+
+class Build:
+    """The built tree: the library, the simulator that the fixture built, and the driver that it fetched.
+
+    `release` of the driver: by default that of the environment variable NVIDIA_RELEASE, or 535.
+    """
+
+    def __init__(self, folder, release=None):
+        self.release = release or os.environ.get("NVIDIA_RELEASE", "535")
         self.folder = folder
         self.library = f"{folder}/libfracgpu.so"
         self.simulator = f"{folder}/kernel/nvidia/librmsim.so"
         self.rmsim = f"{folder}/kernel/nvidia/rmsim"
-        driver = f"{folder}/parts/nvidia-driver-{release}/usr/lib"
+        driver = f"{folder}/parts/nvidia-driver-{self.release}/usr/lib"
         self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/nvidia/current/nvidia-smi"
-        self.version = {"535": "535.261.03", "550": "550.163.01"}[release]
+        self.version = RELEASES[self.release]
 
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""

@@ -16,7 +16,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--card", type=int, default=24576)
     parser.add_argument("--cap")
-    parser.add_argument("--release", choices=("535", "550"), default="535")
+    parser.add_argument("--release", choices=rig.RELEASES, default="535")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     build = rig.Build(os.path.abspath(options.build), options.release)

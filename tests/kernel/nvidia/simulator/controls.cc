@@ -235,6 +235,18 @@ std::vector<uint32_t> classes() {
           kMmuFaultBuffer};
 }
 
+// The parameters that driver 550 has in another form than 535, known by their size.
+struct CopyEngines550 {  // NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS
+  uint8_t capsTbl[64][NV2080_CTRL_CE_CAPS_TBL_SIZE];
+  uint64_t present;
+};
+struct ExportObjectInfo550 {  // NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS
+  int32_t fd;
+  uint32_t deviceInstance, gpuInstanceId;
+  uint16_t maxObjects;
+  uint8_t metadata[NV0000_OS_UNIX_EXPORT_OBJECT_FD_BUFFER_SIZE];
+};
+
 // A table of capabilities is written as byte:mask in the headers.
 template <size_t kSize>
 void set_capability(uint8_t (&table)[kSize], int byte, int mask) {
@@ -255,6 +267,25 @@ void copy_engine_capabilities(uint8_t (&table)[kSize], uint32_t engine) {
   if (engine >= kGraphicsCopyEngines) return;
   CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_GRCE);
   CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SHARED);
+}
+
+template <class Parameters>
+void describe_copy_engines(Parameters& p) {
+  p = {};
+  for (uint32_t i = 0; i < kCopyEngines; ++i) copy_engine_capabilities(p.capsTbl[i], i);
+  p.present = (1 << kCopyEngines) - 1;
+}
+
+template <class Parameters>
+NV_STATUS answer_export_info(Parameters& p) {
+  ExportInfo info;
+  const NV_STATUS status = export_info(p.fd, info);
+  if (status != NV_OK) return status;
+  memset(p.metadata, 0, sizeof p.metadata);
+  memcpy(p.metadata, info.metadata.data(), std::min(info.metadata.size(), sizeof p.metadata));
+  p.maxObjects = info.objects;
+  p.deviceInstance = 0;
+  return status;
 }
 
 template <class Text>
@@ -466,15 +497,11 @@ void add_client_controls(Controls& t) {
         return import_objects(p.fd, call.client, p.hParent, p.objects, p.numObjects, p.index);
       });
   on<NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS>(
-      t, NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, [](const Call&, auto& p) {
-        ExportInfo info;
-        const NV_STATUS status = export_info(p.fd, info);
-        if (status != NV_OK) return status;
-        memset(p.metadata, 0, sizeof p.metadata);
-        memcpy(p.metadata, info.metadata.data(), std::min(info.metadata.size(), sizeof p.metadata));
-        p.maxObjects = info.objects;
-        p.deviceInstance = 0;
-        return status;
+      t, NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO, [](const Call& call, auto& p) {
+        if (call.size != sizeof(ExportObjectInfo550)) return answer_export_info(p);
+        auto& newer = reinterpret_cast<ExportObjectInfo550&>(p);
+        newer.gpuInstanceId = UINT32_MAX;  // no MIG
+        return answer_export_info(newer);
       });
 }
 
@@ -706,13 +733,12 @@ void add_gpu_controls(Controls& t) {
       t, NV2080_CTRL_CMD_CE_GET_CAPS_V2, [](const Call&, auto& p) {
         copy_engine_capabilities(p.capsTbl, p.ceEngineType - NV2080_ENGINE_TYPE_COPY0);
       });
-  on<NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS>(t, NV2080_CTRL_CMD_CE_GET_ALL_CAPS,
-                                         [](const Call&, auto& p) {
-                                           p = {};
-                                           for (uint32_t i = 0; i < kCopyEngines; ++i)
-                                             copy_engine_capabilities(p.capsTbl[i], i);
-                                           p.present = (1 << kCopyEngines) - 1;
-                                         });
+  on<NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS>(
+      t, NV2080_CTRL_CMD_CE_GET_ALL_CAPS, [](const Call& call, auto& p) {
+        if (call.size == sizeof(CopyEngines550))
+          return describe_copy_engines(reinterpret_cast<CopyEngines550&>(p));
+        describe_copy_engines(p);
+      });
   on<NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS>(
       t, NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK, [](const Call&, auto& p) {
         p.pceMask = 1u << ((p.ceEngineType - NV2080_ENGINE_TYPE_COPY0) & 31);
@@ -856,7 +882,7 @@ void add_channel_controls(Controls& t) {
 // look at.
 void add_unnamed_controls(Controls& t) {
   accept(t, {0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
-  accept(t, {0x00000289, 0x20810108, 0x20810110});  // of 550
+  accept(t, {0x00000289, 0x00801909, 0x20810108, 0x20810110});  // of 550
 }
 
 // What nvidia-smi asks of sensors, clocks, fans and power has no public name.
