@@ -196,11 +196,11 @@ void Accounting::reap() {
   for (int i = 0; i < kProcesses; ++i) {
     Process& process = state_->processes[i];
     if (!process.alive || i == slot_ || start_time(process.pid) == process.start_time) continue;
-    process.alive = false;
     for (int r = 0; r < state_->record_count; ++r) drop(r, i);
     for (SharedObject& object : state_->shared) {
       if (object.client != 0 && object.process == static_cast<uint32_t>(i)) object.client = 0;
     }
+    process.alive = false;  // last: if this process dies meanwhile, another one goes on
   }
 }
 
