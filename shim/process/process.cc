@@ -144,7 +144,7 @@ void Process::start_late_recording() {
   }
   layout::for_each_device(*ledger.map(), [&](uint32_t device) {
     const auto index = static_cast<int>(device);
-    if (!is_registered_[device]) return;
+    if (!is_registered_[device].load(std::memory_order_acquire)) return;
     record_device(index);
     const uint64_t overhead_units = overhead[index].units.load(std::memory_order_relaxed);
     recorder.add({.type = ring::Type::level,
@@ -226,11 +226,12 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     fail_for_good(error);
     return kFault;
   }
-  if (const auto index = static_cast<size_t>(device_index); !is_registered_[index]) {
+  if (const auto index = static_cast<size_t>(device_index);
+      !is_registered_[index].load(std::memory_order_relaxed)) {
     blocks.make(index);
     overhead.make(index);
     allocations.add_device(device_index);
-    is_registered_.set(index);
+    is_registered_[index].store(true, std::memory_order_release);
     if (recorder.is_on()) record_device(device_index);
   }
   const uint64_t in_force = ledger.cap(device_index) * layout::kUnit;

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <bitset>
 #include <cstdint>
 
 #include "shim/base/fork_page.h"
@@ -249,7 +248,8 @@ class Process {
   SleepLock registering_;
   // Under registering_.
   bool told_unknown_selector_ = false;
-  std::bitset<layout::kMaxDevices> is_registered_;  // has its `blocks` and `overhead`
+  // The device has its `blocks` and `overhead`. Any thread may read it.
+  std::atomic<bool> is_registered_[layout::kMaxDevices] = {};
   std::atomic<int> device_indices_[2 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
   std::atomic<uint64_t> recording_{0};  // the last one that was asked for; see Ledger::recording
