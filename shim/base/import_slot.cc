@@ -68,15 +68,17 @@ class Relocations {
   size_t call_bytes_ = 0, other_bytes_ = 0;
 };
 
-// The dynamic linker makes some data read-only once it has written it (RELRO).
-bool is_read_only(const Loaded& object, const Slot* slot) {
+// Whether the dynamic linker made this page read-only once it had written it (RELRO). It rounds
+// both ends down to pages, so a last page that the segment only begins stays writable.
+bool is_read_only(const Loaded& object, uintptr_t page, uintptr_t page_bytes) {
   const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(object.begin);
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return false;
   const std::span segments(reinterpret_cast<const ElfW(Phdr)*>(object.begin + header->e_phoff),
                            header->e_phnum);
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(slot) - object.base;
   for (const ElfW(Phdr) & segment : segments) {
-    if (segment.p_type == PT_GNU_RELRO && offset - segment.p_vaddr < segment.p_memsz) return true;
+    if (segment.p_type != PT_GNU_RELRO) continue;
+    const uintptr_t start = object.base + segment.p_vaddr, end = start + segment.p_memsz;
+    if (page >= (start & ~(page_bytes - 1)) && page < (end & ~(page_bytes - 1))) return true;
   }
   return false;
 }
@@ -94,13 +96,14 @@ bool replace_import(const Loaded& object, const char* name, void* with,
     found = look_up != nullptr ? look_up(RTLD_DEFAULT, name) : nullptr;
   }
   if (found == nullptr) return false;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  void* const start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) & ~(page - 1));
-  const bool read_only = is_read_only(object, slot);
-  if (read_only && mprotect(start, page, PROT_READ | PROT_WRITE) != 0) return false;
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t page = reinterpret_cast<uintptr_t>(slot) & ~(page_bytes - 1);
+  void* const start = reinterpret_cast<void*>(page);
+  const bool read_only = is_read_only(object, page, page_bytes);
+  if (read_only && mprotect(start, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
   before.store(found, std::memory_order_release);
   slot->store(with, std::memory_order_release);
-  if (read_only) mprotect(start, page, PROT_READ);
+  if (read_only) mprotect(start, page_bytes, PROT_READ);
   return true;
 }
 
