@@ -1,7 +1,7 @@
-// Stands between the runtime and the C library's ioctl; see kernel.h.
+// Stands between the runtime and the C library's ioctl and munmap; see kernel.h.
 //
 // The runtime's user-space driver (libhsakmt) is a library of its own until 6.2 and a part of the
-// runtime after that. Either way it imports `ioctl`, and only its import is changed: no other code
+// runtime after that. Either way it imports both, and only its imports are changed: no other code
 // of the process comes through here. Requests and their structures are KFD's public interface
 // (linux/kfd_ioctl.h), of which older headers lack some.
 #include "hooks/hsa/kernel.h"
@@ -22,25 +22,7 @@ namespace fracgpu::hsa {
 namespace {
 
 constexpr uint8_t kType = 'K';
-constexpr uint8_t kCreateQueue = 0x02, kDestroyQueue = 0x03, kAllocate = 0x16, kFree = 0x17,
-                  kSetRange = 0x20, kAvailable = 0x23;
-
-// kfd_ioctl_create_queue_args
-struct CreateQueue {
-  uint64_t ring_base_address;
-  uint64_t write_pointer_address;
-  uint64_t read_pointer_address;
-  uint64_t doorbell_offset;
-  uint32_t ring_size;
-  uint32_t gpu_id;
-  uint32_t queue_type;
-  uint32_t queue_percentage;
-  uint32_t queue_priority;
-  uint32_t queue_id;  // written
-  uint64_t eop_buffer_address;
-  uint64_t eop_buffer_size;
-  uint64_t ctx_save_restore_address;
-};
+constexpr uint8_t kAllocate = 0x16, kFree = 0x17, kSetRange = 0x20, kAvailable = 0x23;
 
 // kfd_ioctl_alloc_memory_of_gpu_args
 struct Allocate {
@@ -79,8 +61,10 @@ struct Available {
   uint32_t pad;
 };
 
+// What is called otherwise.
 using Ioctl = int (*)(int fd, unsigned long request, void* argument);
-std::atomic<void*> next{nullptr};  // what is called otherwise: an Ioctl
+using Munmap = int (*)(void* address, size_t bytes);
+std::atomic<void*> next_ioctl{nullptr}, next_munmap{nullptr};
 // KFD's memory comes through here: what the runtime asks for can be refused.
 std::atomic<bool> sees_memory{false};
 
@@ -93,12 +77,9 @@ struct Trimming {
 // One refusal is reported of the attempts that the runtime makes with ever less.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
-// Keys of DriverBuffers: KFD's handles of memory, save areas by their address, queues by number.
+// Keys of DriverBuffers: KFD's handles of memory, and save areas by their address.
 constexpr uint64_t area_key(uint64_t address) {
   return uint64_t{1} << 62 | address;
-}
-constexpr uint64_t queue_key(uint32_t queue) {
-  return uint64_t{1} << 63 | queue;
 }
 
 // Where a request that nobody else charges takes memory; negative: not on a capped device in use.
@@ -188,33 +169,6 @@ int place_save_area(SetRange& range, Ask ask) {
   return result;
 }
 
-// A queue's save area goes with it.
-template <typename Ask>
-int create_queue(const CreateQueue& queue, Ask ask) {
-  const int result = ask();
-  Process* const process = Process::known();
-  if (result != 0 || process == nullptr) return result;
-  DriverBuffers::Entry area =
-      process->driver_buffers.take(area_key(queue.ctx_save_restore_address));
-  if (area.key == 0) return result;
-  area.key = queue_key(queue.queue_id);
-  process->driver_buffers.enter(area);
-  return result;
-}
-
-// It is unmapped only after this, and by kernels before the end of 2024 it is not counted: its
-// charge is given back here where a reading cannot (hsa_queue_destroy makes one).
-template <typename Ask>
-int destroy_queue(uint32_t queue, Ask ask) {
-  const int result = ask();
-  Process* const process = Process::known();
-  if (result != 0 || process == nullptr) return result;
-  const DriverBuffers::Entry area = process->driver_buffers.take(queue_key(queue));
-  if (area.key != 0 && !usage_is_told(*process, area.device_index))
-    release_overhead(*process, area.device_index, area.units);
-  return result;
-}
-
 template <typename Ask>
 int tell_available(Available& available, Ask ask) {
   const int result = ask();
@@ -230,14 +184,11 @@ int tell_available(Available& available, Ask ask) {
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
   const auto ask = [&] {
-    return reinterpret_cast<Ioctl>(next.load(std::memory_order_acquire))(fd, request, argument);
+    return reinterpret_cast<Ioctl>(next_ioctl.load(std::memory_order_acquire))(fd, request,
+                                                                               argument);
   };
   if ((request >> 8 & 0xff) != kType || argument == nullptr) return ask();
   switch (request & 0xff) {
-    case kCreateQueue:
-      return create_queue(*static_cast<CreateQueue*>(argument), ask);
-    case kDestroyQueue:
-      return destroy_queue(*static_cast<uint32_t*>(argument), ask);
     case kAllocate:
       return allocate(*static_cast<Allocate*>(argument), ask);
     case kFree:
@@ -251,19 +202,47 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
   }
 }
 
+// The user-space driver unmaps a save area when its queue is gone, or was refused by KFD. Kernels
+// before the end of 2024 do not count save areas, so that a reading may have taken the charge off
+// already: where there are readings, another one tells.
+int watched_munmap(void* address, size_t bytes) {
+  const auto unmap = [&] {
+    return reinterpret_cast<Munmap>(next_munmap.load(std::memory_order_acquire))(address, bytes);
+  };
+  Process* const process = Process::known();
+  if (process == nullptr) return unmap();
+  DriverBuffers& buffers = process->driver_buffers;
+  const DriverBuffers::Entry area = buffers.take(area_key(reinterpret_cast<uint64_t>(address)));
+  const int result = unmap();
+  if (area.key == 0) return result;
+  if (result != 0) {
+    buffers.enter(area);
+  } else if (usage_is_told(*process, area.device_index)) {
+    settle_overhead(*process, area.device_index);
+  } else {
+    release_overhead(*process, area.device_index, area.units);
+  }
+  return result;
+}
+
+// From now on the runtime and its user-space driver call `with` where they import `name`.
+void replace_imports(const char* name, void* with, std::atomic<void*>& before) {
+  const auto replace = [&](const elf::Loaded& object) {
+    if (object.dynamic != nullptr) elf::replace_import(object, name, with, before);
+  };
+  replace(elf::find_object([](const elf::Loaded& object) {
+    return elf::find_symbol(object, "hsaKmtOpenKFD") != nullptr;
+  }));
+  replace(elf::find_object(
+      [](const elf::Loaded& object) { return runtime_library.contains(object.dynamic); }));
+}
+
 }  // namespace
 
 void watch_kernel_calls() {
-  if (next.load(std::memory_order_relaxed) != nullptr || !runtime_library.resolve()) return;
-  const auto watch = [](const elf::Loaded& object) {
-    if (object.dynamic != nullptr)
-      elf::replace_import(object, "ioctl", reinterpret_cast<void*>(&watched_ioctl), next);
-  };
-  watch(elf::find_object([](const elf::Loaded& object) {
-    return elf::find_symbol(object, "hsaKmtOpenKFD") != nullptr;
-  }));
-  watch(elf::find_object(
-      [](const elf::Loaded& object) { return runtime_library.contains(object.dynamic); }));
+  if (next_ioctl.load(std::memory_order_relaxed) != nullptr || !runtime_library.resolve()) return;
+  replace_imports("munmap", reinterpret_cast<void*>(&watched_munmap), next_munmap);
+  replace_imports("ioctl", reinterpret_cast<void*>(&watched_ioctl), next_ioctl);
 }
 
 bool trim_runtime(const char* device_key) {

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "user_memory.h"
@@ -18,6 +20,16 @@ void report_unknown(Accounting& accounting, const char* what, unsigned number, s
   std::atomic_ref<uint32_t>(accounting.unknown_ioctls).fetch_add(1);
   std::fprintf(stderr, "simulated KFD: %s (0x%02x, %zu bytes) is not simulated\n", what, number,
                bytes);
+}
+
+bool refuses(const char* what) {
+  static const char* const listed = std::getenv("SIMULATED_KFD_REFUSES");
+  for (std::string_view rest = listed != nullptr ? listed : ""; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (word == what) return true;
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+  }
+  return false;
 }
 
 long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller,
@@ -45,7 +57,7 @@ long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller
   {
     std::unique_lock lock(caller.process.mutex, std::defer_lock);
     if (!found->waits) lock.lock();
-    result = found->call(caller, copy, given);
+    result = refuses(found->name) ? -ENOMEM : found->call(caller, copy, given);
   }
   if (traces()) std::fprintf(stderr, "simulated KFD: %s: %ld\n", found->name, result);
   if ((_IOC_DIR(request) & _IOC_READ) != 0 && !copy_to_user(address, copy, given)) return -EFAULT;

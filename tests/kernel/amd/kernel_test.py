@@ -400,6 +400,18 @@ def test_a_refused_queue_leaves_nothing():
             at_most("left by a refused queue", machine.used(), before + MIB)
 
 
+# libhsakmt unmaps the save area of a queue that KFD refuses, or that has ended.
+@test()
+def test_a_save_area_is_given_back_when_it_is_unmapped():
+    for calls, refused in (("queue wait destroy 1 wait", ""), ("queue wait", "AMDKFD_IOC_CREATE_QUEUE")):
+        with Machine(CARD) as machine:
+            program = hsa(machine, f"alloc 100MiB wait {calls}", cap="1GiB", extra={"SIMULATED_KFD_REFUSES": refused})
+            for _ in range(calls.count("wait") + 1):
+                lines = program.until_ready()
+                same(f"the ledger after {lines}", ledger(machine), machine.used())
+                program.go_on()
+
+
 # Where a card has no room KFD leaves a queue's save area in the host's memory.
 @test()
 def test_a_queue_is_made_where_a_card_of_that_size_makes_it():

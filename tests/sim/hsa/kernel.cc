@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <map>
@@ -67,7 +68,7 @@ constexpr uint32_t kAlwaysMapped = 0x40;  // KFD_IOCTL_SVM_FLAG_GPU_ALWAYS_MAPPE
 // A request that is accounted for by the runtime: an address that no memory has.
 constexpr uint64_t kAccountedFor = 1;
 
-struct SaveArea {
+struct PlaceSaveArea {
   SetRange range;
   KernelHandle on_device;  // beyond what the driver reads: the answer
 };
@@ -127,7 +128,7 @@ int answer(unsigned long request, void* argument) {
       return 0;
     }
     case _IOC_NR(kSetRange): {
-      auto& area = *static_cast<SaveArea*>(argument);
+      auto& area = *static_cast<PlaceSaveArea*>(argument);
       const uint32_t gpu_id = area.range.attributes[0].value;
       if (gpu_id == kHostMemory) return 0;
       const int device = device_of(gpu_id);
@@ -192,32 +193,37 @@ void has_returned(int device) {
   ask(kFree, &args);
 }
 
-KernelHandle place_save_area(const Agent& agent, uint64_t address, uint64_t bytes) {
+SaveArea map_save_area(const Agent& agent, uint64_t bytes) {
+  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return {};
   const uint32_t gpu_id = Runtime::get().row(agent).kfd_gpu_id;
-  SaveArea area = {
-      {address,
+  PlaceSaveArea area = {
+      {reinterpret_cast<uint64_t>(address),
        bytes,
        0,
        3,
        {{kPrefetchTo, gpu_id}, {kPreferredPlace, kHostMemory}, {kSetFlags, kAlwaysMapped}}},
       0};
   ask(kSetRange, &area);
-  return area.on_device;
+  return {address, bytes, area.on_device};
 }
 
-void unmap_save_area(KernelHandle area) {
-  const auto found = buffers().find(area);
-  if (found == buffers().end()) return;
-  Runtime::get().account().release(found->second.device, found->second.bytes, Kind::kModule);
-  buffers().erase(found);
+void unmap_save_area(const SaveArea& area) {
+  const auto found = buffers().find(area.on_device);
+  if (found != buffers().end()) {
+    Runtime::get().account().release(found->second.device, found->second.bytes, Kind::kModule);
+    buffers().erase(found);
+  }
+  if (area.address != nullptr) munmap(area.address, area.bytes);
 }
 
-uint32_t connect_queue(const Agent& agent, uint64_t save_area) {
+uint32_t connect_queue(const Agent& agent, const SaveArea& save_area) {
   static uint32_t next = 0;
   CreateQueue args = {};
   args.gpu_id = Runtime::get().row(agent).kfd_gpu_id;
   args.queue_id = next++;
-  args.save_area = save_area;
+  args.save_area = reinterpret_cast<uint64_t>(save_area.address);
   ask(kCreateQueue, &args);
   return args.queue_id;
 }

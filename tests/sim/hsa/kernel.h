@@ -24,12 +24,17 @@ void return_to_device(KernelHandle memory);
 bool may_take(int device);
 void has_returned(int device);
 
-// Of a queue, at an address of its own. 0 where it stays in host memory.
-KernelHandle place_save_area(const Agent& agent, uint64_t address, uint64_t bytes);
-void unmap_save_area(KernelHandle area);  // asks nobody
+// Of a queue. It is on the device until it is unmapped.
+struct SaveArea {
+  void* address = nullptr;
+  uint64_t bytes = 0;
+  KernelHandle on_device = 0;  // 0: it stays in host memory
+};
+SaveArea map_save_area(const Agent& agent, uint64_t bytes);
+void unmap_save_area(const SaveArea& area);
 
 // A queue's number, from when the device knows it until it does no longer.
-uint32_t connect_queue(const Agent& agent, uint64_t save_area);
+uint32_t connect_queue(const Agent& agent, const SaveArea& save_area);
 void disconnect_queue(uint32_t queue);
 
 uint64_t available_memory(const Agent& agent);

@@ -40,7 +40,8 @@ static_assert(sizeof(Packet) == kPacketBytes && offsetof(Packet, completion) == 
 
 // What a queue has of the device.
 struct Taken {
-  KernelHandle scratch = 0, end_of_pipe = 0, save_area = 0;
+  KernelHandle scratch = 0, end_of_pipe = 0;
+  SaveArea save_area;
   uint32_t number = 0;
 };
 
@@ -133,8 +134,8 @@ void give_back(const Taken& taken) {
   unmap_save_area(taken.save_area);
 }
 
-// In the order of ROCr and libhsakmt. `address`: of the save area, which is no other one's.
-bool take(const Agent& agent, uint64_t scratch, uint64_t address, Taken* out) {
+// In the order of ROCr and libhsakmt.
+bool take(const Agent& agent, uint64_t scratch, Taken* out) {
   Taken taken;
   const uint64_t save_area = save_area_bytes(Runtime::get().row(agent));
   if ((scratch != 0 && (taken.scratch = take_from_device(agent, scratch)) == 0) ||
@@ -142,8 +143,8 @@ bool take(const Agent& agent, uint64_t scratch, uint64_t address, Taken* out) {
     give_back(taken);
     return false;
   }
-  if (save_area != 0) taken.save_area = place_save_area(agent, address, save_area);
-  taken.number = connect_queue(agent, address);
+  if (save_area != 0) taken.save_area = map_save_area(agent, save_area);
+  taken.number = connect_queue(agent, taken.save_area);
   *out = taken;
   return true;
 }
@@ -163,7 +164,7 @@ bool ensure_own_queue_locked(const Agent& agent) {
   static const bool wanted = std::getenv("FRACGPU_SIM_HSA_OWN_QUEUE") != nullptr;
   if (!wanted || !agent.gpu() || own_queues().contains(&agent)) return true;
   OwnQueue own;
-  if (!take(agent, 0, reinterpret_cast<uint64_t>(&agent), &own.taken)) return false;
+  if (!take(agent, 0, &own.taken)) return false;
   const bool reserves = !is_before_5_7() && available_memory(agent) > 8 * kReserved;
   if (reserves && (own.reserved = take_from_device(agent, kReserved)) == 0) {
     disconnect_queue(own.taken.number);
@@ -183,8 +184,7 @@ hsa_status_t create(Agent* agent, uint32_t size, hsa_queue_type32_t type, uint32
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (ring == MAP_FAILED) return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   Taken taken;
-  if (!ensure_own_queue_locked(*agent) ||
-      !take(*agent, scratch_bytes(row, per_thread), reinterpret_cast<uint64_t>(ring), &taken)) {
+  if (!ensure_own_queue_locked(*agent) || !take(*agent, scratch_bytes(row, per_thread), &taken)) {
     munmap(ring, size * kPacketBytes);
     return HSA_STATUS_ERROR_OUT_OF_RESOURCES;
   }
