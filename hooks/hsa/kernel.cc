@@ -13,6 +13,7 @@
 
 #include "hooks/hsa/hook.h"
 #include "shim/base/import_slot.h"
+#include "shim/base/report.h"
 #include "shim/charge/driver_memory.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/overhead.h"
@@ -240,9 +241,19 @@ void replace_imports(const char* name, void* with, std::atomic<void*>& before) {
 }  // namespace
 
 void watch_kernel_calls() {
-  if (next_ioctl.load(std::memory_order_relaxed) != nullptr || !runtime_library.resolve()) return;
+  if (kernel_calls_are_watched() || !runtime_library.resolve()) return;
   replace_imports("munmap", reinterpret_cast<void*>(&watched_munmap), next_munmap);
   replace_imports("ioctl", reinterpret_cast<void*>(&watched_ioctl), next_ioctl);
+  static constinit std::atomic<bool> was_reported{false};
+  if (kernel_calls_are_watched() || was_reported.exchange(true)) return;
+  report(Level::warn,
+         "the HSA runtime's calls to the kernel driver are not watched: it imports no ioctl, or "
+         "mprotect was refused; what it takes for itself (its own queue, scratch memory) may pass "
+         "the cap until the next reading, and a queue needs more room than it takes");
+}
+
+bool kernel_calls_are_watched() {
+  return next_ioctl.load(std::memory_order_acquire) != nullptr;
 }
 
 bool trim_runtime(const char* device_key) {

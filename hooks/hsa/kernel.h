@@ -8,7 +8,9 @@
 namespace fracgpu::hsa {
 
 // From now on. The runtime must be loaded, and not have opened KFD yet. Cheap when done before.
+// Where it cannot be done, one line says so.
 void watch_kernel_calls();
+bool kernel_calls_are_watched();
 
 // Makes the runtime give back what it keeps of a device without using it: scratch memory, empty
 // blocks. True if it did. The caller holds no lock, neither ours nor the runtime's.

@@ -92,3 +92,13 @@ INTERPOSED int munmap(void* address, size_t bytes) {
   }
   return static_cast<int>(syscall(SYS_munmap, address, bytes));
 }
+
+// Refused for a page or less, as is asked for one that was read-only: a filter of system calls may
+// do so.
+INTERPOSED int mprotect(void* address, size_t bytes, int protection) noexcept {
+  if (bytes <= kfd::kPage && protection == (PROT_READ | PROT_WRITE) && kfd::refuses("mprotect")) {
+    errno = EPERM;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
+}

@@ -59,7 +59,7 @@ long call_ioctl(std::span<const Ioctl> table, const char* device, Caller& caller
 // Reports another request that is not simulated.
 void report_unknown(Accounting& accounting, const char* what, unsigned number, size_t bytes);
 
-// Whether the environment's SIMULATED_KFD_REFUSES has this word, an ioctl's name.
+// Whether the environment's SIMULATED_KFD_REFUSES has this word: an ioctl's name, or "mprotect".
 bool refuses(const char* what);
 
 long kfd_ioctl(Caller& caller, unsigned long request, void* arguments);

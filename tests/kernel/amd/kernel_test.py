@@ -412,6 +412,18 @@ def test_a_save_area_is_given_back_when_it_is_unmapped():
                 program.go_on()
 
 
+# A filter of system calls may keep the library from standing between the runtime and KFD.
+@test()
+def test_queues_stay_within_the_cap_where_the_kernel_driver_cannot_be_watched():
+    extra = {"SIMULATED_KFD_REFUSES": "mprotect"}
+    with Machine(CARD) as machine:
+        outcome = hsa(machine, "alloc 400MiB alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish()
+        at_most("peak", machine.peak(), LARGE)
+        same("lines about it", outcome.errors.count("calls to the kernel driver are not watched"), 1)
+    with Machine(CARD) as machine:
+        same("results", results(hsa(machine, "alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish().lines), [0] * 4)
+
+
 # Where a card has no room KFD leaves a queue's save area in the host's memory.
 @test()
 def test_a_queue_is_made_where_a_card_of_that_size_makes_it():
