@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "shim/base/sleep_lock.h"
 #include "shim/base/static_spin_lock.h"
 #include "shim/process/hook_scope.h"
 
@@ -32,9 +33,9 @@ struct Table {
 };
 constinit Table table;  // zero to begin with: a page of it is there once it is needed
 
-// One walk at a time. Never held by who reads: the runtime is asked meanwhile, which takes locks of
-// its own. `reading` is the inner one, and nobody is called under it.
-constinit StaticSpinLock walking;
+// One walk at a time. Others sleep until it ends, since the runtime is asked meanwhile, which takes
+// locks of its own. `reading` is the inner one, and nobody is called under it.
+constinit SleepLock walking;
 constinit StaticSpinLock reading;
 
 // Under `reading`.
@@ -164,7 +165,7 @@ hsa_status_t enter_agent(hsa_agent_t agent, void*) {
 }
 
 void walk() {
-  Locked<StaticSpinLock> lock(walking);
+  Locked<SleepLock> lock(walking);
   HookScope scope;
   real::hsa_iterate_agents(reinterpret_cast<void*>(enter_agent), nullptr);
 }
@@ -195,7 +196,7 @@ hsa_agent_t agent_of(int number) {
 }
 
 void forget_devices() {
-  Locked<StaticSpinLock> no_walk(walking);
+  Locked<SleepLock> no_walk(walking);
   Locked<StaticSpinLock> lock(reading);
   table.known_count = 0;
   table.device_count.store(0, std::memory_order_release);

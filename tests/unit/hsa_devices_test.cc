@@ -1,8 +1,12 @@
 // The table of HSA's devices, of a runtime that is shut down and started anew under those who read.
 #include <gtest/gtest.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -102,6 +106,40 @@ TEST_F(HsaDevicesTest, ADeviceStaysWhatItWas) {
   EXPECT_EQ(found.agent.handle, before.agent.handle);
   EXPECT_EQ(found.uuid.view(), before.uuid.view());
   EXPECT_EQ(found.physical, before.physical);
+}
+
+// Whether the thread has been seen waiting for a futex within ten seconds.
+bool sleeps(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (std::chrono::steady_clock::now() < end) {
+    std::ifstream file(path);
+    int number = -1;
+    file >> number;
+    if (number == SYS_futex) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+// A walk takes as long as the runtime does. Other threads that need it leave the processor alone.
+TEST_F(HsaDevicesTest, AWalkIsWaitedForAsleep) {
+  static std::atomic<pid_t> waiting{0};
+  static std::atomic<bool> is_under_way{false}, has_slept{false};
+  slots[slot::hsa_iterate_agents] = reinterpret_cast<void*>(+[](void* callback, void* data) {
+    if (is_under_way.exchange(true)) return iterate_agents(callback, data);
+    while (waiting == 0) std::this_thread::yield();
+    has_slept = sleeps(waiting);
+    return iterate_agents(callback, data);
+  });
+  std::thread other([] {
+    while (!is_under_way) std::this_thread::yield();
+    waiting = gettid();
+    EXPECT_EQ(device_count(), kAgents);
+  });
+  EXPECT_EQ(device_count(), kAgents);
+  other.join();
+  EXPECT_TRUE(has_slept);
 }
 
 // Readers get a device of one start or of another, but never the parts of two.
