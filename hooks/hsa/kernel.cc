@@ -69,12 +69,12 @@ std::atomic<void*> next_ioctl{nullptr}, next_munmap{nullptr};
 // KFD's memory comes through here: what the runtime asks for can be refused.
 std::atomic<bool> sees_memory{false};
 
-// While the runtime is made to give back what it does not use.
-struct Trimming {
-  bool is_under_way = false;
+// What the calling thread may have of KFD.
+struct Supply {
+  bool is_out = false;  // a NoMoreMemory lives
   bool has_freed = false;
 };
-[[gnu::tls_model("initial-exec")]] constinit thread_local Trimming trimming;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Supply supply;
 // One refusal is reported of the attempts that the runtime makes with ever less.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
@@ -102,7 +102,7 @@ template <typename Ask>
 int allocate(Allocate& wanted, Ask ask) {
   if ((wanted.flags & kInDeviceMemory) == 0) return ask();
   sees_memory.store(true, std::memory_order_relaxed);
-  if (trimming.is_under_way) {
+  if (supply.is_out) {
     errno = ENOMEM;
     return -1;
   }
@@ -123,7 +123,7 @@ int allocate(Allocate& wanted, Ask ask) {
 // Calls `ask()`, after which what the buffer had is free.
 template <typename Ask>
 int release(uint64_t key, Ask ask) {
-  trimming.has_freed = true;
+  supply.has_freed = true;
   Process* const process = Process::known();
   // Before the call: KFD may give the handle to another thread at once.
   const DriverBuffers::Entry gone =
@@ -256,18 +256,29 @@ bool kernel_calls_are_watched() {
   return next_ioctl.load(std::memory_order_acquire) != nullptr;
 }
 
+NoMoreMemory::NoMoreMemory() {
+  supply = {.is_out = true};
+}
+NoMoreMemory::~NoMoreMemory() {
+  supply = {};
+}
+bool NoMoreMemory::is_possible() {
+  return sees_memory.load(std::memory_order_relaxed) && !supply.is_out;
+}
+bool NoMoreMemory::has_freed() {
+  return supply.has_freed;
+}
+
 bool trim_runtime(const char* device_key) {
   constexpr size_t kMoreThanAnyBlock = 8u << 20;
   const hsa_amd_memory_pool_t pool = pool_of(device_key);
-  if (pool.handle == 0 || trimming.is_under_way || !sees_memory.load(std::memory_order_relaxed))
-    return false;
-  // KFD seems to have nothing: the runtime gives back what it can, and asks again.
-  trimming = {.is_under_way = true};
+  if (pool.handle == 0 || !NoMoreMemory::is_possible()) return false;
+  // The runtime gives back what it can, and asks again.
+  const NoMoreMemory full;
   void* memory = nullptr;
   const hsa_status_t result =
       real::hsa_amd_memory_pool_allocate(pool, kMoreThanAnyBlock, 0, &memory);
-  const bool has_freed = trimming.has_freed;
-  trimming = {};
+  const bool has_freed = NoMoreMemory::has_freed();
   if (result == kSuccess) real::hsa_amd_memory_pool_free(memory);
   return has_freed;
 }

@@ -12,6 +12,21 @@ namespace fracgpu::hsa {
 void watch_kernel_calls();
 bool kernel_calls_are_watched();
 
+// While it lives, KFD seems to the calling thread to have no device memory left, so that the
+// runtime makes do with what it has. Two do not live at once.
+class NoMoreMemory {
+ public:
+  NoMoreMemory();
+  ~NoMoreMemory();
+  NoMoreMemory(const NoMoreMemory&) = delete;
+  NoMoreMemory& operator=(const NoMoreMemory&) = delete;
+
+  // Whether KFD's memory is watched, and none lives.
+  static bool is_possible();
+  // Whether the runtime has given some of its memory back meanwhile.
+  static bool has_freed();
+};
+
 // Makes the runtime give back what it keeps of a device without using it: scratch memory, empty
 // blocks. True if it did. The caller holds no lock, neither ours nor the runtime's.
 bool trim_runtime(const char* device_key);

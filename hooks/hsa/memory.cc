@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "hooks/hsa/hook.h"
+#include "hooks/hsa/kernel.h"
 #include "shim/base/environment.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/reservation.h"
@@ -83,26 +84,31 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
   });
 }
 
-// Calls `allocate()`, where there is no room for a block, if it will take a hole of one in use.
-// Ends what has begun. False: there is no memory.
+// Calls `allocate()`, where there is no room for a block, without letting the runtime have one: it
+// may have a hole in a block in use. `begun` has ended where this is true.
 template <typename Allocate, typename Free>
-bool allocate_in_hole(const Request& request, BlockCache& blocks, BlockCache::Ticket& begun,
-                      Allocate allocate, Free free) {
-  const uint64_t units = page_units(request.bytes);
-  const bool enters = blocks.enter_hole(begun, units);
+[[gnu::cold]] bool allocate_in_hole(const Request& request, BlockCache& blocks,
+                                    BlockCache::Ticket& begun, Allocate allocate, Free free) {
+  if (!NoMoreMemory::is_possible() || !blocks.enter_alone(begun)) return false;
+  Process& process = request.process;
+  void* const before = *request.out;
   bool done = false;
-  if (enters) {
-    void* const before = *request.out;
+  {
+    const NoMoreMemory full;
     const bool made = allocate() == kSuccess;
-    done = made && record_in_hole(request.process, request.context, request.pool,
-                                  reinterpret_cast<uint64_t>(*request.out), begun, units);
+    done = made && record_in_hole(process, request.context, request.pool,
+                                  reinterpret_cast<uint64_t>(*request.out), begun);
     if (made && !done) {
       free(*request.out);
       *request.out = before;
     }
+    // Only the driver's count tells how much that was.
+    if (NoMoreMemory::has_freed()) {
+      process.overhead[request.context.device_index].read_again_ms.store(0,
+                                                                         std::memory_order_relaxed);
+    }
   }
-  if (!done) blocks.cancel(begun);
-  if (enters) blocks.leave_hole();
+  blocks.leave_alone();
   return done;
 }
 
@@ -119,7 +125,7 @@ hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
     const hsa_status_t result =
         allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
           return record_suballocation(request.process, reservation, request.context, request.pool,
-                                      address, begun, page_units(request.bytes));
+                                      address, begun);
         });
     if (result != kSuccess) {
       if (begun.from_empty) reservation.take();
@@ -134,13 +140,13 @@ hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   }
   Reservation reservation(request.process, device_index, kUnits, asking, Reservation::Unasked{});
   Refusal refusal;
-  if (reservation || reservation.ask(refusal)) [[likely]]
+  if (reservation || reservation.ask_ledger(refusal)) [[likely]]
     return take(reservation);
-  if (whole || !refusal.fault.empty()) {
-    blocks.cancel(begun);
-  } else if (allocate_in_hole(request, blocks, begun, allocate, free)) {
-    return kSuccess;
+  if (refusal.fault.empty()) {
+    if (!whole && allocate_in_hole(request, blocks, begun, allocate, free)) return kSuccess;
+    if (reservation.ask(refusal)) return take(reservation);
   }
+  blocks.cancel(begun);
   reservation.refuse(refusal);
   return kOutOfResources;
 }

@@ -30,15 +30,8 @@ uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   }
   // The runtime suballocates nothing more from that block, and returns it when it is empty.
   if ((entry.key & 1) != 0 && block == Block::alone && process.allocations.mark_apart(entry.key))
-    process.blocks[entry.device_index][entry.pool].discarded(entry.key);
+    process.blocks[entry.device_index][entry.pool].discarded();
   return entry.units;
-}
-
-// Before memory is exported: the runtime may suballocate nothing more from its block.
-void close_block(Process& process, const void* pointer) {
-  Allocation entry;
-  if (process.allocations.find(chunk_key(reinterpret_cast<uint64_t>(pointer)), entry))
-    process.blocks[entry.device_index][entry.pool].close(entry.key);
 }
 
 // A handle that stands for a descriptor begins with the address and the exporter's PID, in the
@@ -86,7 +79,6 @@ hsa_status_t map_descriptor(int descriptor, void** pointer, Map map) {
 
 hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_memory_t* handle) {
   Hook hook;
-  if (hook.active()) close_block(hook.process(), pointer);
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
   if (result == kSuccess && hook.active()) {
     enter_exported(hook.process(), pointer,

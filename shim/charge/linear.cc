@@ -22,7 +22,7 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
 // have it. Where it was a block of a runtime's, that has one less in use.
 void discard_block(Process& process, const Allocation& entry) {
   if ((entry.key & 1) != 0 && !entry.apart) {
-    process.blocks[entry.device_index][entry.pool].discarded(entry.key);
+    process.blocks[entry.device_index][entry.pool].discarded();
   }
 }
 
@@ -190,8 +190,7 @@ LiveMap::Added add_user_of(Process& process, const Allocation& block) {
 }  // namespace
 
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
-                          int pool, uint64_t address, const BlockCache::Ticket& begun,
-                          uint64_t units) {
+                          int pool, uint64_t address, const BlockCache::Ticket& begun) {
   const Allocation block = block_of(context, pool, address);
   const auto added = add_user_of(process, block);
   if (added == LiveMap::Added::out_of_memory) return false;
@@ -202,12 +201,12 @@ bool record_suballocation(Process& process, Reservation& reservation, const Cont
   } else if (blocks.shared(begun)) {
     reservation.take();
   }
-  blocks.placed(block.key, units, added == LiveMap::Added::fresh);
+  blocks.placed();
   return true;
 }
 
 bool record_in_hole(Process& process, const Context& context, int pool, uint64_t address,
-                    const BlockCache::Ticket& begun, uint64_t units) {
+                    const BlockCache::Ticket& begun) {
   const Allocation block = block_of(context, pool, address);
   const auto added = add_user_of(process, block);
   if (added == LiveMap::Added::out_of_memory) return false;
@@ -220,7 +219,7 @@ bool record_in_hole(Process& process, const Context& context, int pool, uint64_t
     if (process.allocations.begin_drop(block.key, taken)) process.allocations.finish_drop(taken);
     return false;
   }
-  blocks.placed(block.key, units, added == LiveMap::Added::fresh);
+  blocks.placed();
   return true;
 }
 
@@ -263,8 +262,7 @@ void Release::done_in_block() {
     if (taken_.exported) settle_freed_exports(process_);
     return;
   }
-  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(taken_.key);
-      gone > 0) {
+  if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
     give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits, false);
   }
 }

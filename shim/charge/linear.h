@@ -113,16 +113,14 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
 
 // The same for a suballocation of a block that the runtime keeps when it is empty (block_cache.h).
 // Only a block's first suballocation is charged. The caller has called BlockCache::begin, which
-// returned `begun`, and cancels that where this is false. `units`: what it takes of the block.
+// returned `begun`, and cancels that where this is false.
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
-                          int pool, uint64_t address, const BlockCache::Ticket& begun,
-                          uint64_t units);
+                          int pool, uint64_t address, const BlockCache::Ticket& begun);
 
-// The same of one for which BlockCache::enter_hole was true, and nothing is reserved. False also
-// where the block turns out not to be charged.
+// The same of one for which nothing is reserved, after BlockCache::enter_alone: the runtime had no
+// new block for it. False also where the block turns out not to be charged.
 [[gnu::cold]] bool record_in_hole(Process& process, const Context& context, int pool,
-                                  uint64_t address, const BlockCache::Ticket& begun,
-                                  uint64_t units);
+                                  uint64_t address, const BlockCache::Ticket& begun);
 
 // What a free is about to give back. A whole allocation is taken before the driver is called,
 // since afterwards the driver may hand the same address to another thread; a suballocation is

@@ -14,9 +14,13 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   Overhead& overhead = process.overhead[device_index];
   if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
   const OverheadLock lock(process);
+  // With the empty blocks, of which a reading may find that the runtime has let go.
   const auto charged = [&] {
-    return overhead.units.load(std::memory_order_relaxed) +
-           overhead.deferred.load(std::memory_order_relaxed);
+    uint64_t units = overhead.units.load(std::memory_order_relaxed) +
+                     overhead.deferred.load(std::memory_order_relaxed);
+    for (BlockCache& pool : process.blocks[device_index])
+      units += pool.empty_blocks().blocks * BlockCache::kBlockUnits;
+    return units;
   };
   const uint64_t before = charged();
   reconcile_overhead(lock, device_index, own);

@@ -9,11 +9,10 @@
 // is counted here is then never less than what it has. Should a release of ROCr have another rule,
 // the driver-reported usage corrects the count.
 //
-// Under a full cap a small allocation may still fit into a hole of a block in use, and the same
-// source says when it goes there: into the smallest hole that is large enough, before any other
-// block. Of holes one is known, the rest of the block with the largest rest: what was not taken
-// since the block was empty lies in one piece. It can be relied on only while no other allocation
-// of the pool is under way, so whoever does so makes the others wait (`enter_hole`).
+// Under a full cap a small allocation may still fit into a hole of a block in use. The runtime
+// knows its holes, and is asked without being let have a new block. What it then takes is in a
+// block that is charged only while no other allocation of the pool is under way, so whoever asks
+// makes the others wait (`enter_alone`).
 //
 // Any thread may call any function; each takes the cache's lock.
 #pragma once
@@ -56,40 +55,31 @@ class alignas(64) BlockCache {
     end(begun, begun.from_empty);
   }
 
-  // The runtime has put it, of `units`, into the block with this key, of which it is the first
-  // known suballocation or not. The last call for a small allocation that came to be.
-  void placed(uint64_t block, uint64_t units, bool first) {
+  // The last call for a small allocation that came to be.
+  void placed() {
     Locked<SpinLock> lock(lock_);
     --under_way_;
-    if (first && (open_ == block || kBlockUnits - units > rest_)) {
-      open_ = block;
-      rest_ = kBlockUnits - units;
-    } else if (!first && open_ == block) {
-      rest_ -= std::min(rest_, units);
-    }
   }
 
   // For an allocation that has begun, has no empty block set aside, and for which there is no room:
-  // true when the runtime will put its `units` into a block in use. Then the caller must end with
-  // `leave_hole`, after `cancel` or `placed`; until then no other one begins. Waits for those under
-  // way, which may wait a second for the memory of the dead.
-  [[gnu::cold]] bool enter_hole(Ticket& begun, uint64_t units) {
-    if (!has_hole(units)) return false;
+  // until `leave_alone`, no other one begins and none is under way. Waits for those that are, which
+  // may wait a second for the memory of the dead; false if that takes too long.
+  [[gnu::cold]] bool enter_alone(Ticket& begun) {
     count_under_way(-1);  // others who want the same wait for it too
     alone_.lock();
     set_alone(true);
     for (int waited_ms = 0; waited_ms < kMostAlone_ms && !is_alone(); ++waited_ms) sleep_ms(1);
-    const bool fits = is_alone() && has_hole(units);
+    const bool entered = is_alone();
     count_under_way(1);
-    if (fits) {
+    if (entered) {
       Locked<SpinLock> lock(lock_);
       begun.settled = set_aside_;
     } else {
-      leave_hole();
+      leave_alone();
     }
-    return fits;
+    return entered;
   }
-  [[gnu::cold]] void leave_hole() {
+  [[gnu::cold]] void leave_alone() {
     set_alone(false);
     alone_.unlock();
   }
@@ -102,14 +92,6 @@ class alignas(64) BlockCache {
     ++changes_;
     --empty_;
     return true;
-  }
-
-  // Nothing more may be known to go into the block with this key. Returns when nothing is on its
-  // way there.
-  [[gnu::cold]] void close(uint64_t block) {
-    const Locked<SleepLock> until_alone_is_done(alone_);
-    Locked<SpinLock> lock(lock_);
-    forget_open(block);
   }
 
   // It is the first known suballocation of a block, charged by the empty one set aside for it.
@@ -130,19 +112,15 @@ class alignas(64) BlockCache {
     return is_empty;
   }
 
-  // The block in use with this key is gone, or will go when it becomes empty because other
-  // processes have it.
-  void discarded(uint64_t block) {
+  // A block in use is gone, or will go when it becomes empty because other processes have it.
+  void discarded() {
     Locked<SpinLock> lock(lock_);
-    forget_open(block);
     if (in_use_ > 0) --in_use_;
   }
 
-  // The last suballocation of the block in use with this key is gone; returns how many blocks the
-  // runtime released.
-  uint32_t emptied(uint64_t block) {
+  // The last suballocation of a block in use is gone; returns how many blocks the runtime released.
+  uint32_t emptied() {
     Locked<SpinLock> lock(lock_);
-    forget_open(block);
     ++changes_;
     if (in_use_ > 0) --in_use_;
     ++empty_;
@@ -202,13 +180,6 @@ class alignas(64) BlockCache {
     Locked<SpinLock> lock(lock_);
     return under_way_ == 0;
   }
-  bool has_hole(uint64_t units) {
-    Locked<SpinLock> lock(lock_);
-    return open_ != 0 && units <= rest_;
-  }
-  void forget_open(uint64_t block) {
-    if (open_ == block) open_ = rest_ = 0;
-  }
   void end(const Ticket& begun, bool is_empty) {
     ++changes_;
     if (begun.from_empty) --unsettled_;
@@ -223,10 +194,8 @@ class alignas(64) BlockCache {
   uint64_t changes_ = 0;
   uint64_t set_aside_ = 0;  // how many times an empty block was
   uint64_t unsettled_ = 0;  // how many of those allocations are under way
-  uint32_t under_way_ = 0;  // small allocations that have begun, and may take a hole
-  uint64_t open_ = 0;       // key of the block with the largest known rest; 0: none
-  uint64_t rest_ = 0;       // units of that rest, at least
-  SleepLock alone_;         // held by who relies on a hole; taken before `lock_`
+  uint32_t under_way_ = 0;  // small allocations that have begun
+  SleepLock alone_;         // held by who wants a hole; taken before `lock_`
 };
 
 }  // namespace fracgpu

@@ -11,7 +11,6 @@
 namespace fracgpu {
 namespace {
 
-constexpr uint64_t kAnyBlock = 1;  // a key
 
 struct Model {
   uint64_t in_use_bytes = 0;
@@ -53,7 +52,7 @@ TEST(BlockCacheTest, KeepsAsManyAsTheRuntime) {
       model.in_use_bytes += Model::kBlock;
       ++in_use;
     } else {
-      ASSERT_EQ(cache.emptied(kAnyBlock), model.left()) << i;
+      ASSERT_EQ(cache.emptied(), model.left()) << i;
       --in_use;
     }
     ASSERT_EQ(cache.empty_blocks().blocks, model.empty.size()) << i;
@@ -63,7 +62,7 @@ TEST(BlockCacheTest, KeepsAsManyAsTheRuntime) {
 TEST(BlockCacheTest, WhatTheTruthSaysIsGone) {
   BlockCache cache;
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(cache.begin(false).from_empty);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(kAnyBlock), 0u);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
   EXPECT_EQ(cache.empty_blocks().blocks, 2u);
   EXPECT_TRUE(cache.forget(cache.empty_blocks(), 1));
   EXPECT_EQ(cache.empty_blocks().blocks, 1u);
@@ -82,8 +81,8 @@ TEST(BlockCacheTest, WhatIsUnderWayMayBeInUse) {
   for (int i = 0; i < 3; ++i) cache.begin(false);
   // The runtime may have made a block for this one too, and keeps two empty ones therefore.
   const BlockCache::Ticket begun = cache.begin(false);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(kAnyBlock), 0u);
-  EXPECT_EQ(cache.emptied(kAnyBlock), 1u);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.emptied(), 1u);
   cache.cancel(begun);
   EXPECT_EQ(cache.empty_blocks().blocks, 2u);
 }
@@ -97,12 +96,12 @@ TEST(BlockCacheTest, OneThreadsBlockIsEnteredByAnother) {
     BlockCache::Ticket first, second;
     cache.begin(false);
     if (second_began_first) {
-      EXPECT_EQ(cache.emptied(kAnyBlock), 0u);
+      EXPECT_EQ(cache.emptied(), 0u);
       second = cache.begin(false);
       first = cache.begin(false);
     } else {
       first = cache.begin(false);
-      EXPECT_EQ(cache.emptied(kAnyBlock), 0u);
+      EXPECT_EQ(cache.emptied(), 0u);
       second = cache.begin(false);
     }
     ASSERT_FALSE(first.from_empty);
@@ -118,7 +117,7 @@ TEST(BlockCacheTest, OneThreadsBlockIsEnteredByAnother) {
 TEST(BlockCacheTest, WhatWasSetAsideBeforeIsSettled) {
   BlockCache cache;
   cache.begin(false);
-  EXPECT_EQ(cache.emptied(kAnyBlock), 0u);
+  EXPECT_EQ(cache.emptied(), 0u);
   ASSERT_TRUE(cache.begin(false).from_empty);
   cache.filled();
   const BlockCache::Ticket begun = cache.begin(false);
@@ -126,53 +125,15 @@ TEST(BlockCacheTest, WhatWasSetAsideBeforeIsSettled) {
   EXPECT_EQ(cache.empty_blocks().blocks, 0u);
 }
 
-// What was not taken of a block since it was empty is one hole, however often parts of it were
-// freed.
-TEST(BlockCacheTest, TheRestOfABlockIsAHole) {
-  constexpr uint64_t kOne = 1001, kOther = 2001, kHalf = BlockCache::kBlockUnits / 2;
-  BlockCache cache;
-  const auto place = [&](uint64_t block, uint64_t units, bool first) {
-    const BlockCache::Ticket begun = cache.begin(false);
-    if (!first) cache.shared(begun);
-    cache.placed(block, units, first);
-  };
-  const auto fits = [&](uint64_t units) {
-    BlockCache::Ticket begun = cache.begin(false);
-    const bool enters = cache.enter_hole(begun, units);
-    cache.cancel(begun);
-    if (enters) cache.leave_hole();
-    return enters;
-  };
-  EXPECT_FALSE(fits(1)) << "there is no block";
-  place(kOne, kHalf, true);
-  EXPECT_TRUE(fits(kHalf));
-  EXPECT_FALSE(fits(kHalf + 1));
-  place(kOther, kHalf + 8, true);
-  EXPECT_TRUE(fits(kHalf)) << "the block with the larger rest is known";
-  place(kOther, 8, false);
-  EXPECT_TRUE(fits(kHalf));
-  place(kOne, kHalf - 16, false);
-  EXPECT_TRUE(fits(16));
-  EXPECT_FALSE(fits(17));
-  place(kOther, 8, true);
-  EXPECT_TRUE(fits(BlockCache::kBlockUnits - 8)) << "it was empty meanwhile";
-  cache.close(kOther);
-  EXPECT_FALSE(fits(1)) << "exported";
-  place(kOne, 8, true);
-  cache.emptied(kOne);
-  EXPECT_FALSE(fits(1)) << "empty: the runtime may give it back";
-}
-
-// Nobody begins beside one that relies on a hole, and it waits for those that have begun.
+// Nobody begins beside one that wants a hole, and it waits for those that have begun.
 TEST(BlockCacheTest, WhoTakesAHoleIsAlone) {
-  constexpr uint64_t kOne = 1001;
   BlockCache cache;
   cache.begin(false);
-  cache.placed(kOne, 8, true);
+  cache.placed();
   BlockCache::Ticket early = cache.begin(false), begun = cache.begin(false);
   std::atomic<bool> entered{false};
   std::thread other([&] {
-    EXPECT_TRUE(cache.enter_hole(begun, 8));
+    EXPECT_TRUE(cache.enter_alone(begun));
     entered = true;
     // Until the next one tries to begin, which it must not manage.
     BlockCache::Ticket later;
@@ -184,8 +145,8 @@ TEST(BlockCacheTest, WhoTakesAHoleIsAlone) {
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     EXPECT_FALSE(began);
     cache.shared(begun);
-    cache.placed(kOne, 8, false);
-    cache.leave_hole();
+    cache.placed();
+    cache.leave_alone();
     third.join();
     cache.cancel(later);
   });
