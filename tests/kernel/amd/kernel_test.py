@@ -38,6 +38,15 @@ def test(*stacks):
     return marked
 
 
+def for_each(prefix, cases, function):
+    """A test of each case, which is named by its key and calls `function` with its value."""
+    for name, case in cases.items():
+        def run(case=case):
+            function(case)
+        run.__name__ = f"{prefix}_{name}".replace(" ", "_")
+        test()(run)
+
+
 def hip(machine, words, cap=None, **more):
     return machine.start(STACK, "hip_program", "init " + words, cap=cap, **more)
 
@@ -274,18 +283,9 @@ def fill_within(way):
 
 
 # Release 5.2 has no fine-grained memory on this card.
-for each in ["malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "async 1MiB", "async 24MiB",
-             *(["flags 3MiB"] if STACK.at_least_six else [])]:
-    def filled(way=each):
-        fill_within(way)
-    filled.__name__ = "test_fill_with_" + each.replace(" ", "_")
-    test()(filled)
-
-
-@test("6.4.3")
-def test_fill_with_virtual_memory():
-    for way in ("vmm 2MiB", "vmm 24MiB"):
-        fill_within(way)
+for_each("test_fill_with", {way: way for way in (
+    "malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "async 1MiB", "async 24MiB",
+    *(("flags 3MiB", "vmm 2MiB", "vmm 24MiB") if STACK.at_least_six else ()))}, fill_within)
 
 
 @test()
@@ -361,21 +361,21 @@ def test_the_cap_is_free_after_a_kill():
 
 # What the runtime takes for itself. The comments say what ROCr does; see its public source, and README.md.
 
+def stays_within(case):
+    start, words = case
+    with Machine(CARD) as machine:
+        start(machine, words, cap=f"{CAP}MiB").finish()
+        at_most("peak", machine.peak(), LARGE)
+
+
 # ROCr makes a queue for its own copies when the first code is made ready, or by the first fill: with a save area and,
 # since 6, 140 MiB of scratch.
-@test()
-def test_the_runtimes_own_queue_stays_within_a_full_cap():
-    for last in ("fillmemory 0", "code 1MiB"):
-        with Machine(CARD) as machine:
-            hsa(machine, " ".join(["alloc 20MiB"] * 26 + ["alloc 1MiB"] * 20) + " " + last, cap=f"{CAP}MiB").finish()
-            at_most(f"peak with {last}", machine.peak(), LARGE)
-
-
-@test()
-def test_the_first_module_stays_within_a_full_cap():
-    with Machine(CARD) as machine:
-        hip(machine, "fill 1MiB free 0 free 1 free 2 free 3 module 1MiB", cap=f"{CAP}MiB").finish()
-        at_most("peak", machine.peak(), LARGE)
+FULL = " ".join(["alloc 20MiB"] * 26 + ["alloc 1MiB"] * 20)
+for_each("test_a_full_cap_holds_with", {
+    "the runtimes own queue": (hsa, f"{FULL} fillmemory 0"),
+    "the first code": (hsa, f"{FULL} code 1MiB"),
+    "the first module": (hip, "fill 1MiB free 0 free 1 free 2 free 3 module 1MiB"),
+}, stays_within)
 
 
 @test()
@@ -427,17 +427,30 @@ def test_queues_stay_within_the_cap_where_the_kernel_driver_cannot_be_watched():
         same("results", results(hsa(machine, "alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish().lines), [0] * 4)
 
 
-# Where a card has no room KFD leaves a queue's save area in the host's memory.
-@test()
-def test_a_queue_is_made_where_a_card_of_that_size_makes_it():
-    for filled in ("alloc 380MiB", "alloc 400MiB alloc 60MiB", "alloc 400MiB alloc 80MiB alloc 20MiB"):
-        words = filled + " queue"
-        with Machine(BARE) as machine:
-            bare = results(hsa(machine, words).finish().lines)
-        with Machine(CARD) as machine:
-            capped = results(hsa(machine, words, cap=f"{CAP}MiB").finish().lines)
-            at_most("peak", machine.peak(), LARGE)
-        assert capped == bare or bare[-1] != 0, f"{words}: {capped} under a cap, and {bare} on a card of that size"
+def answers_as_a_card(case):
+    start, words = case
+    answers = []
+    for card, cap in ((BARE, None), (CARD, f"{CAP}MiB")):
+        with Machine(card) as machine:
+            answers.append([line.split(" ptr=")[0] for line in start(machine, words, cap=cap).finish().lines])
+            if cap is not None:
+                at_most("peak", machine.peak(), LARGE)
+    same("answers under a cap, and on a card of that size", answers[1], answers[0])
+
+
+# Where a card has no room KFD leaves a queue's save area in the host's memory. ROCr reserves scratch by what the kernel says is
+# available, which is the card's.
+for_each("test_as_on_a_card_of_that_size", {
+    "a queue": (hsa, "alloc 380MiB queue"),
+    "a queue with little room": (hsa, "alloc 400MiB alloc 60MiB queue"),
+    "a queue without room": (hsa, "alloc 400MiB alloc 80MiB alloc 20MiB queue"),
+    "a stream": (hip, "malloc 300MiB stream module 1MiB async 4MiB"),
+    "a stream with little room": (hip, "malloc 300MiB malloc 160MiB stream module 1MiB async 4MiB"),
+}, answers_as_a_card)
+
+# ROCr keeps an empty block of 2 MiB, and gives it back when it finds no other memory.
+for_each("test_a_kept_block_serves", {way: (hip, f"fill 1MiB free 0 free 1 {way}") for way in (
+    "malloc 2MiB", "malloc 1900KiB", "hsa 0 2MiB", "async 1MiB", "array 700 700", "inpool 1 1MiB", "module 1MiB")}, answers_as_a_card)
 
 
 @test("6.4.3")
@@ -445,19 +458,6 @@ def test_what_is_available_is_what_the_cap_has_left():
     with Machine(CARD) as machine:
         outcome = hip(machine, "malloc 100MiB available 1", cap=f"{CAP}MiB").finish()
         at_most("available", field(outcome.of("available")[-1], "bytes"), LARGE - 100 * MIB)
-
-
-# ROCr reserves scratch by what the kernel says is available, which is the card's.
-@test()
-def test_a_stream_is_made_where_a_card_of_that_size_makes_it():
-    for filled in ("malloc 300MiB", "malloc 300MiB malloc 160MiB"):
-        words = filled + " stream module 1MiB async 4MiB"
-        with Machine(BARE) as machine:
-            bare = results(hip(machine, words).finish().lines)
-        with Machine(CARD) as machine:
-            capped = results(hip(machine, words, cap=f"{CAP}MiB").finish().lines)
-            at_most("peak", machine.peak(), LARGE)
-        assert capped == bare, f"{words}: {capped} under a cap, and {bare} on a card of that size"
 
 
 @test()
@@ -501,39 +501,12 @@ def memory_after_an_import(let_go):
         same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
 
 
-@test()
-def test_memory_is_free_after_its_importer_is_killed():
-    memory_after_an_import(Program.kill)
+def close(importer):
+    importer.go_on()
+    importer.until_ready()
 
 
-@test()
-def test_memory_is_free_after_its_importer_has_closed_it():
-    def close(importer):
-        importer.go_on()
-        importer.until_ready()
-    memory_after_an_import(close)
-
-
-# ROCr keeps an empty block of 2 MiB, and gives it back when it finds no other memory.
-def granted_after_a_free(*ways):
-    for way in ways:
-        answers = []
-        for card, cap in ((BARE, None), (CARD, f"{CAP}MiB")):
-            with Machine(card) as machine:
-                lines = hip(machine, f"fill 1MiB free 0 free 1 {way}", cap=cap).finish().lines
-                answers.append([line.split(" ptr=")[0] for line in lines])
-                at_most(f"peak with {way}", machine.peak(), LARGE)
-        same(f"{way} at a full cap, and on a full card", answers[1], answers[0])
-
-
-@test()
-def test_a_kept_block_serves_the_next_allocation():
-    granted_after_a_free("malloc 2MiB", "malloc 1900KiB", "hsa 0 2MiB", "async 1MiB", "array 700 700", "inpool 1 1MiB")
-
-
-@test()
-def test_a_kept_block_serves_the_next_module():
-    granted_after_a_free("module 1MiB")
+for_each("test_memory_is_free_after_its_importer", {"is killed": Program.kill, "has closed it": close}, memory_after_an_import)
 
 
 @test()
@@ -583,13 +556,15 @@ def random_calls(families, seed):
 
 
 SURPLUS = {}
-for each in FAMILIES:
-    def randomly_called(families=each):
-        outcomes = [random_calls(families, seed) for seed in (1, 11)]
-        assert any(refused > 0 for refused, _ in outcomes), "the cap was never reached"
-        SURPLUS[families] = max(surplus for _, surplus in outcomes)
-    randomly_called.__name__ = "test_random_calls_of_" + each.replace(" ", "_")
-    test()(randomly_called)
+
+
+def randomly_called(families):
+    outcomes = [random_calls(families, seed) for seed in (1, 11)]
+    assert any(refused > 0 for refused, _ in outcomes), "the cap was never reached"
+    SURPLUS[families] = max(surplus for _, surplus in outcomes)
+
+
+for_each("test_random_calls_of", {families: families for families in FAMILIES}, randomly_called)
 
 
 @test()
