@@ -395,6 +395,10 @@ uint64_t Ledger::held_in_slot(int device, int slot) const {
   return held_of(file_.map()->cells[device][slot].held_and_lease.load(kRelaxed));
 }
 
+uint64_t Ledger::peak_in_slot(int device, int slot) const {
+  return file_.map()->cells[device][slot].peak.load(kRelaxed);
+}
+
 void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {
   const layout::Ledger& ledger = *file_.map();
   note_peak(device);

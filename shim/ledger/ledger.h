@@ -217,6 +217,7 @@ class Ledger {
   // The slot of the tenant's living process of this name, or -1; and what is held there.
   int find_process(const ProcessName& name) const;
   uint64_t held_in_slot(int device, int slot) const;
+  uint64_t peak_in_slot(int device, int slot) const;
 
   // Zeroes the slots of processes that died, but for what they exported and others of the tenant
   // have imported. True if anything was freed.

@@ -51,4 +51,11 @@ uint64_t Observation::held(int slot, const char* key) const {
              : 0;
 }
 
+uint64_t Observation::peak(int slot, const char* key) const {
+  const int device_index = in_force_ != nullptr ? in_force_->find_device(key) : -1;
+  return device_index >= 0 && slot >= 0
+             ? in_force_->peak_in_slot(device_index, slot) * layout::kUnit
+             : 0;
+}
+
 }  // namespace fracgpu

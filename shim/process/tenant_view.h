@@ -22,6 +22,8 @@ class Observation {
 
   // What the process in a slot holds on a device, in bytes.
   uint64_t held(int slot, const char* key) const;
+  // The most that it has held there.
+  uint64_t peak(int slot, const char* key) const;
 
  private:
   Process& process_;

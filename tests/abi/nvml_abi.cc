@@ -31,6 +31,8 @@ inline constexpr auto later = std::to_array<Later>({
     {"nvmlMemory_v2_t", 12},
     {"nvmlProcessDetail_v1_t", 12},
     {"nvmlProcessDetailList_v1_t", 12},
+    {"nvmlConfComputeMemSizeInfo_t", 13},
+    {"nvmlAccountingStats_v2_t", 14},  // came during the life of version 13
 });
 
 #include "tests/abi/rows.inc"

@@ -10,6 +10,9 @@ usage: nvml_client.py COMMAND...   runs the commands in order; each prints one l
   nolist NAME COUNT                    the same with a count and no array
   attributes NAME                      nvmlDevice{NAME}
   mig                                  what kind of device it is
+  accounts [ROOM]                      nvmlDeviceGetAccountingPids, as a list
+  account PID                          nvmlDeviceGetAccountingStats in both versions
+  protected                            what is reported of confidential computing
 """
 import ctypes
 import sys
@@ -32,6 +35,21 @@ class Detail(Structure):
 
 class DetailList(Structure):
     _fields_ = [("version", c_uint), ("mode", c_uint), ("count", c_uint), ("entries", POINTER(Detail))]
+
+
+class Account(Structure):
+    _fields_ = [("pid", c_uint)]
+
+
+class Stats(Structure):
+    _fields_ = [("gpu", c_uint), ("memory", c_uint), ("most", c_ulonglong), ("time", c_ulonglong),
+                ("start", c_ulonglong), ("running", c_uint), ("reserved", c_uint * 5)]
+
+
+class StatsV2(Structure):
+    _fields_ = [("pid", c_uint), ("running", c_uint), ("gpu", c_uint), ("memory", c_uint), ("most", c_ulonglong),
+                ("samples", c_uint), ("gpu_sum", c_ulonglong), ("memory_sum", c_ulonglong), ("time", c_ulonglong),
+                ("start", c_ulonglong)]
 
 
 class Client:
@@ -127,6 +145,27 @@ class Client:
         values = (c_uint * 10)()
         result = getattr(self.nvml, "nvmlDevice" + name)(self.handle, values)
         print(f"{name} rc={result} memory={ctypes.cast(values, POINTER(c_ulonglong))[4]}")
+
+    def accounts(self, room=8):
+        room = int(room)
+        entries = self.guarded(Account, room)
+        count = c_uint(room)
+        result = self.nvml.nvmlDeviceGetAccountingPids(self.handle, byref(count), entries)
+        self.show("accounts", result, count.value, entries, room)
+
+    def account(self, pid):
+        first, second = Stats(), StatsV2(pid=int(pid))
+        result = self.nvml.nvmlDeviceGetAccountingStats(self.handle, int(pid), byref(first))
+        print(f"account rc={result} most={first.most} running={first.running} gpu={first.gpu}")
+        result = self.nvml.nvmlDeviceGetAccountingStats_v2(self.handle, byref(second))
+        print(f"account2 rc={result} most={second.most} running={second.running} gpu={second.gpu}")
+
+    def protected(self):
+        memory, sizes = (c_ulonglong * 3)(), (c_ulonglong * 2)()
+        result = self.nvml.nvmlDeviceGetConfComputeProtectedMemoryUsage(self.handle, memory)
+        print(f"protected rc={result} total={memory[0]} free={memory[1]} used={memory[2]}")
+        result = self.nvml.nvmlDeviceGetConfComputeMemSizeInfo(self.handle, sizes)
+        print(f"sizes rc={result} protected={sizes[0]} unprotected={sizes[1]}")
 
     def mig(self):
         names = {"mig": "nvmlDeviceIsMigDeviceHandle", "index": "nvmlDeviceGetIndex",

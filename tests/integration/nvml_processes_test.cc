@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "tests/integration/nvml_rig.h"
 
 namespace fracgpu::test {
@@ -124,6 +126,49 @@ TEST_F(NvmlProcessesTest, TheDeadAreNotShownThoughTheirMemoryLingers) {
   const std::string text = ask("v1 list ComputeRunningProcesses_v3", capped("8GiB")).out;
   EXPECT_EQ(field(line_of(text, "ComputeRunningProcesses_v3"), "count="), 0) << text;
   EXPECT_EQ(field(line_of(text, "v1"), "used="), 0);
+}
+
+// The driver's accounts: of the tenant's own processes with the most that they have held by the
+// ledger, of those that have ended as the driver has them, and of nobody else who runs.
+TEST_F(NvmlProcessesTest, AccountsAreOfOwnOnesAndOfTheEnded) {
+  const Environment accounting = {{"FRACGPU_SIM_NVML_ACCOUNTING", "4194303:700"}};
+  start_everybody();
+  auto freed = start_client("8GiB", words("init retain alloc 2GiB free 0 wait"));
+  freed->read_until_ready();
+  const auto pids_in = [&](const Environment& environment) {
+    std::set<pid_t> pids;
+    for (const auto& [pid, ignored] : listed(ask("accounts", environment).out, "accounts")) {
+      pids.insert(pid);
+    }
+    return pids;
+  };
+  EXPECT_EQ(pids_in(bare() + accounting).size(), 6u);
+  EXPECT_EQ(pids_in(capped("8GiB") + accounting),
+            (std::set<pid_t>{first_->pid(), second_->pid(), freed->pid(), 4194303}));
+  EXPECT_EQ(field(line_of(ask("accounts 4", capped("8GiB") + accounting).out, "accounts"), "rc="),
+            0);
+  const std::string full = ask("accounts 3", capped("8GiB") + accounting).out;
+  EXPECT_EQ(field(line_of(full, "accounts"), "rc="), 7) << full;
+  EXPECT_EQ(field(line_of(full, "accounts"), "count="), 4) << full;
+
+  const auto account = [&](pid_t pid, const Environment& environment) {
+    return ask("account " + std::to_string(pid), environment + accounting).out;
+  };
+  for (const char* version : {"account", "account2"}) {
+    const std::string own = line_of(account(freed->pid(), capped("8GiB")), version);
+    EXPECT_EQ(field(own, "most="), 2 * kGiB + 256 * kMiB) << own;
+    EXPECT_EQ(field(own, "running="), 1);
+    EXPECT_EQ(field(line_of(account(freed->pid(), bare()), version), "most="), 256 * kMiB);
+    const std::string others = line_of(account(other_->pid(), capped("8GiB")), version);
+    EXPECT_EQ(field(others, "rc="), 6) << others;
+    EXPECT_EQ(field(others, "most="), 0) << others;
+    EXPECT_EQ(field(line_of(account(other_->pid(), bare()), version), "rc="), 0);
+    const std::string ended = line_of(account(4194303, capped("8GiB")), version);
+    EXPECT_EQ(field(ended, "most="), 700 * kMiB) << ended;
+    EXPECT_EQ(field(line_of(account(4194302, capped("8GiB")), version), "rc="), 6) << "nobody";
+  }
+  EXPECT_EQ(field(line_of(ask("account 1", capped("8GiB")).out, "account"), "rc="), 3)
+      << "without accounting mode";
 }
 
 // Drivers whose third generation of lists is not what nvml.h says, and one that hides its version.

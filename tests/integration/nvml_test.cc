@@ -68,6 +68,24 @@ TEST_F(NvmlTest, NothingIsCappedTwiceWhereNvmlCallsItself) {
   EXPECT_EQ(field(line_of(shown("50%"), "v1"), "total="), (40960 - 600) / 2 * kMiB);
 }
 
+// A GPU in confidential-computing mode has 39 GiB of protected memory here, and one that is not.
+TEST_F(NvmlTest, ProtectedMemoryIsTheTenantsToo) {
+  const Environment protecting = {{"FRACGPU_SIM_NVML_CC", "1"}};
+  auto program = start_client("8GiB", words("init retain alloc 3GiB wait"));
+  program->read_until_ready();
+  const std::string bare_text = ask("protected", bare() + protecting).out;
+  EXPECT_EQ(field(line_of(bare_text, "protected"), "total="), 39 * kGiB);
+  EXPECT_EQ(field(line_of(bare_text, "sizes"), "protected="), 39 << 20);
+  const std::string text = ask("protected", capped("8GiB") + protecting).out;
+  EXPECT_EQ(field(line_of(text, "protected"), "total="), 8 * kGiB) << text;
+  EXPECT_EQ(field(line_of(text, "protected"), "used="), 3 * kGiB + 256 * kMiB);
+  EXPECT_EQ(field(line_of(text, "protected"), "free="), 5 * kGiB - 256 * kMiB);
+  EXPECT_EQ(field(line_of(text, "sizes"), "protected="), 8 << 20);
+  EXPECT_EQ(field(line_of(text, "sizes"), "unprotected="), 0);
+  EXPECT_EQ(field(line_of(ask("protected", capped("8GiB")).out, "protected"), "rc="), 3)
+      << "without confidential computing";
+}
+
 TEST_F(NvmlTest, PerDeviceLimitsByIndex) {
   const std::string line = line_of(shown("0=2GiB"), "v1");
   EXPECT_EQ(field(line, "total="), 2 * kGiB);

@@ -56,6 +56,23 @@ struct nvmlPciInfo_t {
   unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
   char busId[32];
 };
+// What the driver keeps of a process, also when it has ended; only with accounting mode on.
+struct nvmlAccountingStats_t {
+  unsigned int gpuUtilization, memoryUtilization;
+  unsigned long long maxMemoryUsage;  // in bytes
+  unsigned long long time, startTime;
+  unsigned int isRunning;
+  unsigned int reserved[5];
+};
+struct nvmlAccountingStats_v2_t {
+  unsigned int pid, isRunning, gpuUtilization, memoryUtilization;
+  unsigned long long maxMemoryUsage;
+  unsigned int sampleCount;
+  unsigned long long sumGpuUtil, sumFbUtil, time, startTime;
+};
+struct nvmlConfComputeMemSizeInfo_t {
+  unsigned long long protectedMemSizeKib, unprotectedMemSizeKib;
+};
 inline constexpr unsigned long long kNotAvailable = ~0ull;
 
 // MIG: how a GPU is divided. Memory is in MiB.

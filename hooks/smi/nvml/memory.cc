@@ -84,6 +84,31 @@ nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes,
 
 }  // namespace
 
+// Of a GPU in confidential-computing mode; the ledger does not tell protected memory from other.
+nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
+                                                          nvmlMemory_t* memory) {
+  return memory_info(device, memory, [&] {
+    return real::nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
+  });
+}
+
+nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device,
+                                                 nvmlConfComputeMemSizeInfo_t* sizes) {
+  library.resolve();
+  HookScope scope;
+  const nvmlReturn_t result = real::nvmlDeviceGetConfComputeMemSizeInfo(device, sizes);
+  if (result != kSuccess || !scope.outermost() || sizes == nullptr) return result;
+  Process* process = Process::self();
+  const Bytes real_total = (sizes->protectedMemSizeKib + sizes->unprotectedMemSizeKib) << 10;
+  TenantView view;
+  if (process == nullptr || !tenants_view(*process, device, real_total, 0, view)) return result;
+  const Bytes cap = view.cap >> 10;
+  sizes->protectedMemSizeKib = std::min(sizes->protectedMemSizeKib, cap);
+  sizes->unprotectedMemSizeKib =
+      std::min(sizes->unprotectedMemSizeKib, cap - sizes->protectedMemSizeKib);
+  return result;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
   return memory_info(device, memory, [&] { return real::nvmlDeviceGetMemoryInfo(device, memory); });
 }

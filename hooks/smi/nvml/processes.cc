@@ -1,4 +1,7 @@
-// The processes that NVML lists: the tenant's own, with the bytes that the ledger has for them.
+// The processes that NVML lists: the tenant's own, with the bytes that the ledger has for them. Of
+// the accounts that the driver keeps, too, only the tenant's own are shown of processes that run,
+// with the ledger's peak. Whose those of ended processes were nobody knows any more; they are left
+// as the driver has them.
 //
 // Entries are edited where NVML put them and moved together. A list of our own is needed only
 // where the caller's array is too small for all processes but perhaps not for the tenant's.
@@ -9,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "hooks/smi/nvml/driver_version.h"
 #include "hooks/smi/nvml/library.h"
@@ -53,10 +57,27 @@ bool is_on(const Info& info, const Part& part) {
   return true;
 }
 
+// What is asked of a process's account.
+struct Account {
+  unsigned int pid;
+};
+struct AccountedPeak {
+  unsigned int pid;
+  unsigned long long peakGpuMemory;
+};
+
+bool has_ended(nvmlDevice_t device, unsigned pid) {
+  nvmlAccountingStats_t stats = {};
+  return real::nvmlDeviceGetAccountingStats(device, pid, &stats) == kSuccess && !stats.isRunning;
+}
+
 class TenantFilter {
  public:
   TenantFilter(Process& process, nvmlDevice_t device, const DriverVersion& version)
-      : observation_(process), parts_(device), meaning_(meaning_of_lists(version)) {
+      : observation_(process),
+        device_(device),
+        parts_(device),
+        meaning_(meaning_of_lists(version)) {
     for (const Part& part : parts_) {
       TenantView ignored;
       capped_[&part - parts_.begin()] = observation_.device(part.key, 0, ignored);
@@ -68,12 +89,19 @@ class TenantFilter {
   unsigned apply(Info* infos, unsigned count) const {
     unsigned kept = 0;
     for (unsigned i = 0; i < count; ++i) {
-      const bool shown =
-          !is_capped(infos[i]) || (is_tenants(infos[i]) && !is_among(infos, kept, infos[i]));
-      if (shown) infos[kept++] = infos[i];
+      if (shows(infos[i]) && !(is_capped(infos[i]) && is_among(infos, kept, infos[i]))) {
+        infos[kept++] = infos[i];
+      }
     }
     std::fill(infos + kept, infos + count, Info{});
     return kept;
+  }
+
+  // Whether the entry is to be seen, after it was made to say what the ledger does.
+  template <typename Info>
+  bool shows(Info& info) const {
+    if (!is_capped(info) || is_tenants(info)) return true;
+    return std::is_same_v<Info, Account> && has_ended(device_, info.pid);
   }
 
  private:
@@ -124,15 +152,19 @@ class TenantFilter {
   bool edit(Info& info, const ProcessName& name) const {
     const int slot = observation_.find(name);
     if (slot < 0) return false;
-    uint64_t sum = 0;
+    uint64_t held = 0, peak = 0;
     for (const Part& part : parts_) {
-      if (is_on(info, part)) sum += observation_.held(slot, part.key);
+      if (!is_on(info, part)) continue;
+      held += observation_.held(slot, part.key);
+      peak += observation_.peak(slot, part.key);
     }
-    info.usedGpuMemory = sum;
+    if constexpr (requires { info.usedGpuMemory; }) info.usedGpuMemory = held;
+    if constexpr (requires { info.peakGpuMemory; }) info.peakGpuMemory = peak;
     return true;
   }
 
   Observation observation_;
+  nvmlDevice_t device_;
   Parts parts_;
   bool capped_[Parts::kMost] = {};
   ListMeaning meaning_;
@@ -166,7 +198,49 @@ nvmlReturn_t processes(nvmlDevice_t device, unsigned* count, Info* infos, bool t
   return kSuccess;
 }
 
+// The account of a process: `ask()` calls NVML, which fills in `stats`.
+template <typename Stats, typename Ask>
+nvmlReturn_t account(nvmlDevice_t device, unsigned pid, Stats* stats, const Ask& ask) {
+  library.resolve();
+  HookScope scope;
+  const nvmlReturn_t result = ask();
+  Process* process = scope.outermost() ? Process::self() : nullptr;
+  if (result != kSuccess || process == nullptr || stats == nullptr) return result;
+  const DriverVersion version = driver_version();
+  if (!understood(version, false)) return result;
+  AccountedPeak shown = {pid, stats->maxMemoryUsage};
+  if (TenantFilter(*process, device, version).shows(shown)) {
+    stats->maxMemoryUsage = shown.peakGpuMemory;
+  } else if (stats->isRunning) {
+    *stats = {};
+    return kNotFound;
+  }
+  return result;
+}
+
 }  // namespace
+
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int* count,
+                                         unsigned int* pids) {
+  static_assert(sizeof(Account) == sizeof(*pids));
+  return processes(device, count, reinterpret_cast<Account*>(pids), false,
+                   [&](unsigned* in_out, Account* into) {
+                     return real::nvmlDeviceGetAccountingPids(
+                         device, in_out, reinterpret_cast<unsigned int*>(into));
+                   });
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                          nvmlAccountingStats_t* stats) {
+  return account(device, pid, stats,
+                 [&] { return real::nvmlDeviceGetAccountingStats(device, pid, stats); });
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t* stats) {
+  const unsigned pid = stats != nullptr ? stats->pid : 0;
+  return account(device, pid, stats,
+                 [&] { return real::nvmlDeviceGetAccountingStats_v2(device, stats); });
+}
 
 #define FRACGPU_PROCESS_LIST(name, Info, third)                                       \
   nvmlReturn_t name(nvmlDevice_t device, unsigned int* count, Info* infos) {          \

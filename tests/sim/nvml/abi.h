@@ -63,6 +63,20 @@ struct nvmlDeviceAttributes_t {
       compute_slices;
   unsigned long long memory_mib;
 };
+struct nvmlAccountingStats_t {
+  unsigned gpu_percent = 0, memory_percent = 0;
+  unsigned long long most_memory = 0, time = 0, start = 0;
+  unsigned running = 0, reserved[5] = {};
+};
+struct nvmlAccountingStats_v2_t {
+  unsigned pid = 0, running = 0, gpu_percent = 0, memory_percent = 0;
+  unsigned long long most_memory = 0;
+  unsigned samples = 0;
+  unsigned long long gpu_sum = 0, memory_sum = 0, time = 0, start = 0;
+};
+struct nvmlConfComputeMemSizeInfo_t {
+  unsigned long long protected_kib, unprotected_kib;
+};
 // A place: of a GPU instance in memory slices, of a compute instance in compute slices.
 struct nvmlGpuInstancePlacement_t {
   unsigned start, size;

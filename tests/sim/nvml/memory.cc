@@ -3,7 +3,8 @@
 // used in the second version of the call, part of it in the first, which calls the second through
 // the PLT, as the vendor's does. A GPU in MIG mode has the sum of its instances in use. A device
 // without a frame buffer has none of all this to report: NOT_SUPPORTED (NVIDIA DGX Spark's
-// documentation, known issues).
+// documentation, known issues). With FRACGPU_SIM_NVML_CC=1 the GPU is in confidential-computing
+// mode, and all of it but 1 GiB is protected memory.
 #include <algorithm>
 #include <cstdlib>
 
@@ -57,5 +58,32 @@ SIM_API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Me
   NVML_DEVICE(handle, dev);
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   *memory = {128ULL << 30, (128ULL << 30) - (2ULL << 20), 2ULL << 20};
+  return NVML_SUCCESS;
+}
+
+// The size of what is protected, in bytes; 0 without confidential computing.
+static unsigned long long protected_bytes(const sim::DeviceRow& device) {
+  return std::getenv("FRACGPU_SIM_NVML_CC") != nullptr ? device.nvml_total - (1ULL << 30) : 0;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t handle,
+                                                                  nvmlMemory_t* memory) {
+  NVML_CALL(nvmlDeviceGetConfComputeProtectedMemoryUsage);
+  NVML_DEVICE(handle, dev);
+  if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  const unsigned long long total = protected_bytes(sim::nvml_node().device(dev));
+  if (total == 0) return NVML_ERROR_NOT_SUPPORTED;
+  *memory = {total, total - used(dev), used(dev)};
+  return NVML_SUCCESS;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle,
+                                                         nvmlConfComputeMemSizeInfo_t* sizes) {
+  NVML_CALL(nvmlDeviceGetConfComputeMemSizeInfo);
+  NVML_DEVICE(handle, dev);
+  if (sizes == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  const unsigned long long total = protected_bytes(sim::nvml_node().device(dev));
+  if (total == 0) return NVML_ERROR_NOT_SUPPORTED;
+  *sizes = {total >> 10, 1ULL << 20};
   return NVML_SUCCESS;
 }

@@ -4,7 +4,10 @@
 // 535.43 to before 535.104 fill larger entries in the third generation. FRACGPU_SIM_NVML_GRAPHICS=1
 // puts every process into the graphics list too. While the file that FRACGPU_SIM_NVML_SAYS names
 // is there, every process is said to have as many MiB as it says, whatever it has.
+// With FRACGPU_SIM_NVML_ACCOUNTING=PID:MiB the driver keeps accounts: of those that run, with what
+// they have as their most, and of one that has ended.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <vector>
@@ -174,4 +177,84 @@ SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
   if (details->entries == nullptr) details->count = 0;
   const bool any = details->mode == 0 || (details->mode == 1 && graphics_too());
   return list(handle, &details->count, details->entries, any);
+}
+
+namespace {
+
+bool keeps_accounts() {
+  return std::getenv("FRACGPU_SIM_NVML_ACCOUNTING") != nullptr;
+}
+
+// "PID:MiB" of a process that has ended.
+bool ended_account(unsigned* pid, unsigned long long* bytes) {
+  const char* text = std::getenv("FRACGPU_SIM_NVML_ACCOUNTING");
+  if (text == nullptr || std::sscanf(text, "%u:%llu", pid, bytes) != 2) return false;
+  *bytes <<= 20;
+  return true;
+}
+
+nvmlReturn_t account_of(nvmlDevice_t handle, int dev, unsigned pid, nvmlAccountingStats_t* stats) {
+  unsigned ended = 0;
+  unsigned long long bytes = 0;
+  if (!keeps_accounts()) return NVML_ERROR_NOT_SUPPORTED;
+  for (const Row& row : rows_of(handle, dev)) {
+    if (row.pid != pid) continue;
+    *stats = {.gpu_percent = 3, .most_memory = row.used, .start = 1, .running = 1};
+    return NVML_SUCCESS;
+  }
+  if (!ended_account(&ended, &bytes) || ended != pid) return NVML_ERROR_NOT_FOUND;
+  *stats = {.gpu_percent = 5, .most_memory = bytes, .time = 70, .start = 1};
+  return NVML_SUCCESS;
+}
+
+}  // namespace
+
+SIM_API nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t handle, unsigned* mode) {
+  NVML_CALL(nvmlDeviceGetAccountingMode);
+  NVML_DEVICE(handle, dev);
+  if (mode == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  *mode = keeps_accounts() ? 1 : 0;
+  return NVML_SUCCESS;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t handle, unsigned* count,
+                                                 unsigned* pids) {
+  NVML_CALL(nvmlDeviceGetAccountingPids);
+  NVML_DEVICE(handle, dev);
+  if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!keeps_accounts()) return NVML_ERROR_NOT_SUPPORTED;
+  std::vector<unsigned> known;
+  for (const Row& row : rows_of(handle, dev)) known.push_back(row.pid);
+  unsigned ended = 0;
+  unsigned long long bytes = 0;
+  if (ended_account(&ended, &bytes)) known.push_back(ended);
+  const unsigned room = pids != nullptr ? *count : 0;
+  *count = static_cast<unsigned>(known.size());
+  if (room < known.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+  std::copy(known.begin(), known.end(), pids);
+  return NVML_SUCCESS;
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t handle, unsigned pid,
+                                                  nvmlAccountingStats_t* stats) {
+  NVML_CALL(nvmlDeviceGetAccountingStats);
+  NVML_DEVICE(handle, dev);
+  if (stats == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  return account_of(handle, dev, pid, stats);
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t handle,
+                                                     nvmlAccountingStats_v2_t* stats) {
+  NVML_CALL(nvmlDeviceGetAccountingStats_v2);
+  NVML_DEVICE(handle, dev);
+  if (stats == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  nvmlAccountingStats_t first = {};
+  if (const nvmlReturn_t result = account_of(handle, dev, stats->pid, &first)) return result;
+  *stats = {.pid = stats->pid,
+            .running = first.running,
+            .gpu_percent = first.gpu_percent,
+            .most_memory = first.most_memory,
+            .time = first.time,
+            .start = first.start};
+  return NVML_SUCCESS;
 }

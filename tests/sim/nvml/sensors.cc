@@ -34,7 +34,6 @@ SIM_CONSTANT(nvmlDeviceGetPowerState, 0)
 SIM_CONSTANT(nvmlDeviceGetBrand, 14)
 SIM_CONSTANT(nvmlDeviceGetArchitecture, 9)
 SIM_CONSTANT(nvmlDeviceGetMultiGpuBoard, 0)
-SIM_CONSTANT(nvmlDeviceGetAccountingMode, 0)
 SIM_CONSTANT(nvmlDeviceGetAccountingBufferSize, 4000)
 
 SIM_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
