@@ -4,6 +4,7 @@
 // A context takes hundreds of MiB that no call asks for. Its size is known only afterwards, from
 // what the driver counts for this process; when it then turns out not to fit under the cap, the
 // context is destroyed again and the caller sees an ordinary out-of-memory error.
+#include "hooks/cuda/context_size.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -14,9 +15,14 @@ namespace fracgpu::cuda {
 namespace {
 
 // Reserved for the first context on a device, and charged where neither the driver's count for this
-// process nor the growth of what is used on the device can be had: contexts of public reports range
-// from 150 to 600 MiB. tests/hardware.sh measures them, as context.first_bytes.
-constexpr uint64_t kEstimatedContext = (512u << 20) / layout::kUnit;
+// process nor the growth of what is used on the device can be had; in units. tests/hardware.sh
+// measures contexts, as context.first_bytes.
+uint64_t estimated_context(const Process& process, CUdevice device) {
+  const OwnCalls own_calls(process);
+  int multiprocessors = 0;
+  real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
+  return layout::units_for(most_context_bytes(multiprocessors));
+}
 
 bool primary_is_active(const Process& process, CUdevice device) {
   const OwnCalls own_calls(process);
@@ -42,8 +48,9 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     report_fault(process, api);
     return kOutOfMemory;
   }
+  const uint64_t estimate = estimated_context(process, device);
   OverheadReservation reservation =
-      OverheadReservation::for_context(process, device_index, api, kEstimatedContext);
+      OverheadReservation::for_context(process, device_index, api, estimate);
   if (!reservation) return kOutOfMemory;
   const CUcontext before = *out;
   const CUresult result = make();
@@ -51,7 +58,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
   if (result != kSuccess) return result;
   if (!reservation.made()) {
     on_own_account(process, unmake);
-    settle_after_destroy(process, device_index, kEstimatedContext);
+    settle_after_destroy(process, device_index, estimate);
     *out = before;
     return kOutOfMemory;
   }
@@ -77,8 +84,9 @@ CUresult end_context(Process& process, const void* handle, End end) {
     ended = ended && process.contexts.forget(handle, context);
     if (ended) release_context(process, context);
   }
-  if (ended && context.device_index >= 0)
-    settle_after_destroy(process, context.device_index, kEstimatedContext);
+  if (ended && context.device_index >= 0) {
+    settle_after_destroy(process, context.device_index, estimated_context(process, context.device));
+  }
   return result;
 }
 

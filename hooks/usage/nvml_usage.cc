@@ -79,14 +79,25 @@ bool read_list(const Real& list, nvmlDevice_t device, const Visit& visit) {
   return true;
 }
 
+// _v3 is left alone: drivers 535.43 to 535.98 fill larger entries than its documented ones.
 template <typename Visit>
 bool read_list(nvmlDevice_t device, const Visit& visit) {
-  // _v3 is left alone: drivers 535.43 to 535.98 fill larger entries than its documented ones.
   if (real::nvmlDeviceGetComputeRunningProcesses_v2.exists()) {
     return read_list<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetComputeRunningProcesses_v2, device,
                                            visit);
   }
   return read_list<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetComputeRunningProcesses, device, visit);
+}
+
+// Clients of MPS have a list of their own. A driver without MPS gives none.
+template <typename Visit>
+void read_mps_list(nvmlDevice_t device, const Visit& visit) {
+  if (real::nvmlDeviceGetMPSComputeRunningProcesses_v2.exists()) {
+    read_list<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetMPSComputeRunningProcesses_v2, device,
+                                    visit);
+  } else {
+    read_list<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetMPSComputeRunningProcesses, device, visit);
+  }
 }
 
 // Without a frame buffer of its own, as on GB10, a device's list sums what a process has of the
@@ -179,12 +190,16 @@ bool bytes_of_self(const char* uuid, uint64_t& bytes) {
   static constinit std::atomic<uint32_t> listed_pid{0};
   const auto self = static_cast<uint32_t>(getpid());
   ListedBytes own;
-  const bool known = read_list(device, [&](const ListedBytes::Entry& entry) {
+  bool is_told = true;
+  const auto add = [&](const ListedBytes::Entry& entry) {
     if (!stands_for_self(entry.pid, meaning)) return true;
     own.add(entry, entry.pid == self, meaning);
-    return entry.bytes != kNotAvailable;
-  });
-  if (!known) return false;
+    is_told = entry.bytes != kNotAvailable;
+    return is_told;
+  };
+  if (!read_list(device, add)) return false;
+  if (!own.any()) read_mps_list(device, add);
+  if (!is_told) return false;
   if (own.any()) listed_pid.store(self, std::memory_order_relaxed);
   if (meaning.threads && listed_pid.load(std::memory_order_relaxed) != self) return false;
   return own.sum(bytes);
@@ -197,7 +212,7 @@ bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
   const ListMeaning meaning = meaning_of_lists(driver_version());
   bool is_listed = false, is_told = true, nobodys = false;
   bytes = 0;
-  const bool known = read_list(device, [&](const ListedBytes::Entry& entry) {
+  const auto look = [&](const ListedBytes::Entry& entry) {
     const bool is_process = entry.pid == host_pid;
     const uint32_t owner =
         is_process || !meaning.threads ? entry.pid : process_of_thread(entry.pid);
@@ -208,7 +223,9 @@ bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
     }
     nobodys = nobodys || owner == 0;
     return entry.bytes != kNotAvailable;
-  });
+  };
+  const bool known = read_list(device, look);
+  if (!is_listed) read_mps_list(device, look);
   // What is listed without an amount is held all the same, and so is perhaps what nobody living
   // has: the process may have opened the driver from a thread.
   if (bytes == 0 && ((is_listed && !is_told) || (nobodys && may_still_be_listed(host_pid)))) {

@@ -143,6 +143,35 @@ TEST_F(ContextTest, WithoutNvmlAnEstimateIsChargedAndSaidSo) {
   EXPECT_NE(outcome.err.find("charged by estimate, 512.0 MiB"), std::string::npos) << outcome.err;
 }
 
+// Contexts are larger on GPUs with more multiprocessors; where nothing tells, none is charged less
+// than it takes.
+class UntoldContextTest : public Rig, public ::testing::WithParamInterface<const char*> {
+ protected:
+  UntoldContextTest() : Rig(GetParam(), -1) {}  // contexts as the profile has them
+};
+
+TEST_P(UntoldContextTest, IsNeverAboveItsEstimate) {
+  const uint64_t cap = 4 * kGiB;
+  auto program =
+      start_client("4GiB", words("init retain wait fill 16MiB wait"), {{"FRACGPU_NVML", "off"}});
+  program->read_until_ready();
+  const uint64_t taken = node_->tenant_used(0, tenant_);
+  EXPECT_GT(taken, 0u);
+  EXPECT_GE(ledger().held(uuid(), program->pid()), taken);
+  program->go_on();
+  program->read_until_ready();
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cards, UntoldContextTest,
+                         ::testing::Values("a30", "a100-40gb", "h100-80gb", "h200", "b200", "gb200",
+                                           "rtx6000-ada", "rtx-pro-6000"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
 TEST_F(ContextTest, OldDriverInItsOwnPidNamespaceIsNotBelieved) {
   // Before 535.113.01 NVML speaks of host PIDs: in the host's namespace that is fine.
   auto program =

@@ -264,6 +264,49 @@ TEST_F(UsageNewest, AReadingThatCannotBeTrueChangesNothing) {
   expect_books_agree(pid, "told the truth again");
 }
 
+// Clients of MPS are in a list of their own. Where the server has their memory, nothing tells what
+// they take, and a 0 is no reading.
+class UsageOfMps : public UsageRig {
+ protected:
+  UsageOfMps() : UsageRig({"595.45.04", true}) {}
+};
+
+TEST_F(UsageOfMps, IsReadFromItsList) {
+  const Environment mps = {{"FRACGPU_SIM_NVML_MPS", "clients"}};
+  auto program = start_client("4GiB", words("init retain alloc 1GiB wait"), mps);
+  program->read_until_ready();
+  EXPECT_EQ(ledger().total_held(key()), kGiB + kContext);
+  expect_books_agree(program->pid(), "of a client of MPS");
+  auto greedy_one = start_client("4GiB", greedy("init"), mps);
+  greedy_one->read_until_ready();
+  expect_cap_holds(*greedy_one);
+}
+
+TEST_F(UsageOfMps, IsEstimatedWhereTheServerHasIt) {
+  const Environment mps = {{"FRACGPU_SIM_NVML_MPS", "server"}};
+  Program neighbour({TEST_CLIENT, "init", "retain", "alloc", "2GiB", "wait"},
+                    bare() + other_tenant());
+  neighbour.read_until_ready();
+  auto program = start_client("4GiB", words("init retain alloc 1GiB wait"), mps);
+  program->read_until_ready();
+  EXPECT_EQ(ledger().total_held(key()), kGiB + kEstimatedContext);
+  auto greedy_one = start_client("4GiB", greedy("init"), mps);
+  greedy_one->read_until_ready();
+  expect_cap_holds(*greedy_one);
+}
+
+// What a client had is charged for as long as the driver lists it.
+TEST_F(UsageOfMps, OfTheDeadStaysChargedWhileItIsListed) {
+  const Environment mps = {{"FRACGPU_SIM_NVML_MPS", "clients"}, {sim::kLingerVariable, "3600000"}};
+  auto gone = start_client("4GiB", words("init retain alloc 3GiB wait"), mps);
+  gone->read_until_ready();
+  gone->kill(SIGKILL);
+  gone->finish();
+  const Outcome next = client("4GiB", words("init retain alloc 2GiB"), mps);
+  EXPECT_EQ(field(line_of(next.out, "alloc"), "rc="), 2) << next.out << next.err;
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap);
+}
+
 // NVML's total is more than CUDA's.
 class UsageTotals : public NvmlRig {
  protected:

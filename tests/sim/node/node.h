@@ -150,10 +150,11 @@ class Node {
 
 // The names that create() takes: [<n>x]a30, a100-40gb, a100-80gb, h100-80gb, h100-80gb-mig, h200,
 // b200, gb200, each of these with -mig-empty behind it (in MIG mode, nothing made yet) or -mig-off
-// (can be put into MIG mode), rtx6000-ada, gb10, tiny, mi300x, mi325x, mi355x, mi210, mi250x,
-// gfx1100, tiny-amd, tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing, mi300x-dpx, -qpx,
-// -cpx-nps4, -cpx-nps1, mi325x-cpx-nps4, mi355x-cpx-nps2, tiny-apu and tiny-cpx; several of them
-// joined by '+'; and behind '@' what is peculiar to the machine's KFD (see profiles.cc).
+// (can be put into MIG mode), rtx6000-ada, rtx-pro-6000, gb10, tiny, mi300x, mi325x, mi355x, mi210,
+// mi250x, gfx1100, tiny-amd, tiny-svm, tiny-cwsr; with -fn or -xcp at the end or nothing,
+// mi300x-dpx, -qpx, -cpx-nps4, -cpx-nps1, mi325x-cpx-nps4, mi355x-cpx-nps2, tiny-apu and tiny-cpx;
+// several of them joined by '+'; and behind '@' what is peculiar to the machine's KFD (see
+// profiles.cc).
 bool fill_profile(NodeFile* file, std::string_view profile, const NodeOptions& options,
                   std::string* error);
 

@@ -81,6 +81,9 @@ constexpr Profile kProfiles[] = {
     // 49,140 and 48,509 MiB). How much of it NVML calls reserved is not public: here a little less.
     {"rtx6000-ada", "NVIDIA RTX 6000 Ada Generation", 48508, 370, 8, 9, 142, 0x26b110de, 0x16a110de,
      0, 1, false, 0, 0, 49140, 600},
+    // Sizes and context by ggml-org/llama.cpp PR 23604.
+    {"rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97247, 555, 12, 0, 188,
+     0x2bb110de, 0x204b10de, 0, 1, false, 0, 0, 97887, 640},
     // Its memory is the machine's, and NVML tells no total (NVIDIA DGX Spark's documentation).
     {"gb10", "NVIDIA GB10", 122572, 300, 12, 1, 48, 0x2e1210de, 0x21ec10de, 0, 1, false, 0, 0, 0, 0,
      false},

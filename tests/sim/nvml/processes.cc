@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/nvml/pids.h"
@@ -110,11 +112,43 @@ void fill(nvmlProcessDetail_t* to, const Row& row) {
   *to = {row.pid, row.used, row.gpu_instance, row.compute_instance, 0};
 }
 
+// FRACGPU_SIM_NVML_MPS: what MPS makes of the lists. "clients": processes are in its list instead
+// of the list of compute processes. "server": they are there without an amount, and the server,
+// which is nobody of the node, has all of it.
+std::string_view mps() {
+  const char* const text = std::getenv("FRACGPU_SIM_NVML_MPS");
+  return text != nullptr ? text : "";
+}
+
+enum class Listed { kNobody, kAll, kWithoutAmount, kServer };
+
+Listed compute_list() {
+  return mps() == "clients" ? Listed::kNobody : mps() == "server" ? Listed::kServer : Listed::kAll;
+}
+Listed mps_list() {
+  return mps() == "clients"  ? Listed::kAll
+         : mps() == "server" ? Listed::kWithoutAmount
+                             : Listed::kNobody;
+}
+Listed graphics_list() {
+  return std::getenv("FRACGPU_SIM_NVML_GRAPHICS") != nullptr ? Listed::kAll : Listed::kNobody;
+}
+
+std::vector<Row> rows_of(nvmlDevice_t handle, int dev, Listed listed) {
+  constexpr unsigned kServerPid = 4194301;
+  if (listed == Listed::kNobody) return {};
+  std::vector<Row> rows = rows_of(handle, dev);
+  if (listed == Listed::kAll) return rows;
+  Row server = {kServerPid, 0, kNoInstance, kNoInstance};
+  for (Row& row : rows) server.used += std::exchange(row.used, 0);
+  return listed == Listed::kServer ? std::vector<Row>{server} : rows;
+}
+
 template <typename Info>
-nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, bool any) {
+nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, Listed listed) {
   NVML_DEVICE(handle, dev);
   if (count == nullptr || (*count > 0 && infos == nullptr)) return NVML_ERROR_INVALID_ARGUMENT;
-  const std::vector<Row> rows = any ? rows_of(handle, dev) : std::vector<Row>();
+  const std::vector<Row> rows = rows_of(handle, dev, listed);
   const unsigned room = *count;
   *count = static_cast<unsigned>(rows.size());
   if (room < rows.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -123,12 +157,12 @@ nvmlReturn_t list(nvmlDevice_t handle, unsigned* count, Info* infos, bool any) {
 }
 
 nvmlReturn_t newest_list(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v2_t* infos,
-                         bool any) {
+                         Listed listed) {
   const char* version = sim::nvml_driver_version();
   if (sim::driver_is_since(version, 535, 43, 0) && !sim::driver_is_since(version, 535, 104, 0)) {
-    return list(handle, count, reinterpret_cast<LargerInfo*>(infos), any);
+    return list(handle, count, reinterpret_cast<LargerInfo*>(infos), listed);
   }
-  return list(handle, count, infos, any);
+  return list(handle, count, infos, listed);
 }
 
 // The first generation's entries are the front of the second's.
@@ -143,31 +177,27 @@ nvmlReturn_t narrow_list(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v
   return NVML_SUCCESS;
 }
 
-bool graphics_too() {
-  return std::getenv("FRACGPU_SIM_NVML_GRAPHICS") != nullptr;
-}
-
 }  // namespace
 
-#define SIM_PROCESS_LIST(name, any)                                                              \
+#define SIM_PROCESS_LIST(name, listed)                                                           \
   SIM_API nvmlReturn_t name##_v3(nvmlDevice_t handle, unsigned* count,                           \
                                  nvmlProcessInfo_v2_t* infos) {                                  \
     NVML_CALL(name##_v3);                                                                        \
-    return newest_list(handle, count, infos, any);                                               \
+    return newest_list(handle, count, infos, listed);                                            \
   }                                                                                              \
   SIM_API nvmlReturn_t name##_v2(nvmlDevice_t handle, unsigned* count,                           \
                                  nvmlProcessInfo_v2_t* infos) {                                  \
     NVML_CALL(name##_v2);                                                                        \
-    return list(handle, count, infos, any);                                                      \
+    return list(handle, count, infos, listed);                                                   \
   }                                                                                              \
   SIM_API nvmlReturn_t name(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_v1_t* infos) { \
     NVML_CALL(name);                                                                             \
     return narrow_list(handle, count, infos, name##_v2);                                         \
   }
 
-SIM_PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, true)
-SIM_PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, graphics_too())
-SIM_PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, false)
+SIM_PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, compute_list())
+SIM_PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses, graphics_list())
+SIM_PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, mps_list())
 
 SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
                                                            nvmlProcessDetailList_t* details) {
@@ -175,8 +205,8 @@ SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle,
   if (details == nullptr || details->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
   if (details->version != kDetailListV1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (details->entries == nullptr) details->count = 0;
-  const bool any = details->mode == 0 || (details->mode == 1 && graphics_too());
-  return list(handle, &details->count, details->entries, any);
+  const Listed listed[] = {compute_list(), graphics_list(), mps_list()};
+  return list(handle, &details->count, details->entries, listed[details->mode]);
 }
 
 namespace {
