@@ -28,7 +28,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 11;
+inline constexpr uint32_t kVersion = 12;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
@@ -95,6 +95,9 @@ struct alignas(64) Cell {
   // number is of that moment. Nothing rests on it. Upper half: unix seconds, 0: never said; lower
   // half: the number.
   std::atomic<uint64_t> time_and_allocations;
+  // Encoded: units of `held` that a checkpoint has moved to the host, so that others may take as
+  // many meanwhile. They count again before they come back.
+  std::atomic<uint64_t> parked;
 };
 static_assert(sizeof(Cell) == 64);
 
@@ -260,6 +263,19 @@ constexpr uint64_t lease_of(uint64_t word) {
 // What a cell takes away from what can still be granted.
 constexpr uint64_t claim_of(uint64_t word) {
   return held_of(word) > lease_of(word) ? held_of(word) : lease_of(word);
+}
+
+// Of a cell, without what is parked; a damaged number of that parks nothing.
+inline uint64_t less_parked(uint64_t units, const Cell& cell, std::memory_order order) {
+  const uint64_t word = cell.parked.load(order);
+  const uint64_t parked = is_codeword(word) ? decode(word) : 0;
+  return units - (parked < units ? parked : units);
+}
+inline uint64_t held_now(const Cell& cell, std::memory_order order = std::memory_order_relaxed) {
+  return less_parked(held_of(cell.held_and_lease.load(order)), cell, order);
+}
+inline uint64_t claimed_now(const Cell& cell, std::memory_order order) {
+  return less_parked(claim_of(cell.held_and_lease.load(order)), cell, order);
 }
 
 // Of a process's sharing.

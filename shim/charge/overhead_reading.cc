@@ -164,6 +164,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
       drop_unimported(lock, device_index);
       return Reading::unknown;
     }
+    if (bytes > 0) process.ledger.count_parked(device_index);
     settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;

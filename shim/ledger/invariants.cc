@@ -31,9 +31,10 @@ Leases leases_on(const layout::Ledger& ledger, uint32_t device) {
   bool damaged = cap != layout::kNoCap && !is_codeword(cap);
   uint64_t leases = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    const uint64_t word = ledger.cells[device][slot].held_and_lease.load(kRelaxed);
+    const layout::Cell& cell = ledger.cells[device][slot];
+    const uint64_t word = cell.held_and_lease.load(kRelaxed);
     damaged = damaged || !is_codeword(word);
-    leases += lease_of(word);
+    leases += layout::less_parked(lease_of(word), cell, kRelaxed);
   });
   if (damaged) return Leases::damaged;
   return leases <= layout::cap_units(cap) ? Leases::fit : Leases::exceed;

@@ -18,6 +18,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/descriptor.h"
 #include "shim/ledger/invariants.h"
+#include "shim/ledger/lease.h"
 
 namespace fracgpu {
 namespace {
@@ -62,17 +63,9 @@ constexpr auto kOrdered = std::memory_order_seq_cst;
 uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t self) {
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    if (slot != self) sum += claim_of(ledger.cells[device][slot].held_and_lease.load(kOrdered));
+    if (slot != self) sum += layout::claimed_now(ledger.cells[device][slot], kOrdered);
   });
   return sum;
-}
-
-// Takes away what a process may hold without asking.
-void revoke(Cell& cell) {
-  uint64_t word = cell.held_and_lease.load(kRelaxed);
-  while (lease_of(word) > 0 &&
-         !cell.held_and_lease.compare_exchange_weak(word, pack(held_of(word), 0), kRelaxed)) {
-  }
 }
 
 uint64_t encoded_cap(uint64_t bytes) {
@@ -359,21 +352,24 @@ uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const Cell* const cells = ledger.cells[device];
   const Cell* const end = cells + layout::slots_used(ledger);
-  uint64_t sum = 0;
+  uint64_t sum = 0, parked = 0;
 #pragma GCC unroll 8
-  for (const Cell* cell = cells; cell != end; ++cell) sum += cell->held_and_lease.load(kRelaxed);
-  if (layout::is_codeword(sum)) [[likely]]
+  for (const Cell* cell = cells; cell != end; ++cell) {
+    sum += cell->held_and_lease.load(kRelaxed);
+    parked |= cell->parked.load(kRelaxed);
+  }
+  if (layout::is_codeword(sum) && parked == 0) [[likely]]
     return held_of(sum);
   return held_one_by_one(device);
 }
 
-// Where the sum is no codeword, some cell is damaged, and counts as kDamaged.
+// Where the sum is no codeword, some cell is damaged, and counts as kDamaged. Or something is
+// parked.
 uint64_t Ledger::held_one_by_one(int device) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
-  for_each_live(ledger, [&](uint32_t slot) {
-    sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
-  });
+  for_each_live(ledger,
+                [&](uint32_t slot) { sum += layout::held_now(ledger.cells[device][slot]); });
   return sum;
 }
 
@@ -385,14 +381,14 @@ uint64_t Ledger::held_by_living(int device) const {
   for_each_live(ledger, [&](uint32_t slot) {
     const bool orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
     if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
-    sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+    sum += layout::held_now(ledger.cells[device][slot]);
   });
   if (fd >= 0) close_own(fd);
   return sum;
 }
 
 uint64_t Ledger::held_in_slot(int device, int slot) const {
-  return held_of(file_.map()->cells[device][slot].held_and_lease.load(kRelaxed));
+  return layout::held_now(file_.map()->cells[device][slot]);
 }
 
 uint64_t Ledger::peak_in_slot(int device, int slot) const {
@@ -407,7 +403,7 @@ void Ledger::explain(int device, uint64_t units, Refusal& refusal) const {
   refusal.held = 0;
   refusal.largest_held = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    const uint64_t held = held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+    const uint64_t held = layout::held_now(ledger.cells[device][slot]);
     refusal.held += held;
     if (held <= refusal.largest_held) return;
     const layout::Slot& row = ledger.slots[slot];

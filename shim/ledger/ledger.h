@@ -201,9 +201,7 @@ class Ledger {
     const layout::Ledger& ledger = *file_.map();
     // Many tenants are one process.
     const layout::Cell& first = ledger.cells[device][0];
-    return layout::slots_used(ledger) == 1
-               ? layout::held_of(first.held_and_lease.load(std::memory_order_relaxed))
-               : held_by_all(device);
+    return layout::slots_used(ledger) == 1 ? layout::held_now(first) : held_by_all(device);
   }
   bool any_alive() const;
 
@@ -218,6 +216,16 @@ class Ledger {
   int find_process(const ProcessName& name) const;
   uint64_t held_in_slot(int device, int slot) const;
   uint64_t peak_in_slot(int device, int slot) const;
+
+  // A checkpoint has moved all that the process of this name holds to the host, so that others may
+  // take as much. Nothing where it is not the tenant's, or where the lock cannot be had.
+  void park(const ProcessName& name);
+  // It is about to come back. False where a device's cap has no room for it beside what is held
+  // now: it stays parked, and `refusal` says why, of the device with this index.
+  bool unpark(const ProcessName& name, int& device, Refusal& refusal);
+  // What this process holds on the device is back: somebody restored it who does not know the
+  // ledger.
+  void count_parked(int device);
 
   // Zeroes the slots of processes that died, but for what they exported and others of the tenant
   // have imported. True if anything was freed.
@@ -309,6 +317,9 @@ class Ledger {
   DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);
   // Distinguishes the process that claimed a slot from the next one; not 0.
   static uint32_t owner_of(const layout::Slot& slot);
+  // The slot, with the lock held; -1 where it has become another's since.
+  int find_process(const ProcessName& name, const GrowLock& lock) const;
+  bool fits_cap(int device) const;
   bool nobody_holds_anything() const;
   void note_peak(int device) const;
   bool is_damaged(int device) const;

@@ -102,6 +102,7 @@ bool Ledger::orphan_exports(uint32_t slot, uint64_t (&imported)[kMaxDevices], bo
     word.store(pack(kept, kept), kRelaxed);
     cell.overhead.store(0, kRelaxed);
     cell.time_and_allocations.store(0, kRelaxed);
+    cell.parked.store(0, kRelaxed);
   });
   ledger.slots[slot].orphaned.store(any ? 1 : 0, kRelaxed);
   return any;

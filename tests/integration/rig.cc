@@ -77,7 +77,7 @@ void LedgerView::for_each_cell(const std::string& uuid, pid_t pid, Visit visit) 
 uint64_t LedgerView::held(const std::string& uuid, pid_t pid) const {
   uint64_t units = 0;
   for_each_cell(uuid, pid, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += layout::held_of(cell.held_and_lease.load());
+    units += layout::held_now(cell, std::memory_order_seq_cst);
   });
   return units * layout::kUnit;
 }
@@ -93,7 +93,7 @@ uint64_t LedgerView::overhead(const std::string& uuid, pid_t pid) const {
 uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
   for_each_cell(uuid, 0, [&](const layout::Slot&, const layout::Cell& cell) {
-    units += layout::held_of(cell.held_and_lease.load());
+    units += layout::held_now(cell, std::memory_order_seq_cst);
   });
   return units * layout::kUnit;
 }

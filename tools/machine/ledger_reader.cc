@@ -200,7 +200,7 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
     const layout::Cell& cell = cells[slot];
     const uint64_t word = cell.held_and_lease.load();
     use.damaged = use.damaged || !layout::is_codeword(word);
-    process.used = to_bytes(layout::held_of(word));
+    process.used = to_bytes(layout::held_now(cell));
     process.leased = to_bytes(layout::lease_of(word));
     process.peak = to_bytes(cell.peak.load());
     process.overhead = to_bytes(cell.overhead.load());

@@ -29,6 +29,13 @@ MigDevice mig_device_of(const Node& node, const std::string& uuid) {
 }  // namespace
 
 const volatile unsigned char* initialised = &never;
+
+static const std::atomic<Checkpoint> running{Checkpoint::kRunning};
+const std::atomic<Checkpoint>* checkpoint = &running;
+
+void wait_until_unlocked() {
+  while (checkpoint->load() != Checkpoint::kRunning) usleep(1000);
+}
 thread_local ThreadState thread_state = {};
 
 Driver& Driver::get() {
@@ -42,6 +49,7 @@ CUresult Driver::init() {
   if (ever_initialised) return *initialised != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
   std::string error;
   if (account_ == nullptr) account_ = Account::open(&error, Vendor::kNvidia);
+  if (account_ != nullptr) checkpoint = &account_->checkpoint();
   if (account_ == nullptr) {
     if (!error.empty()) std::fprintf(stderr, "simulated driver: %s\n", error.c_str());
     return CUDA_ERROR_NO_DEVICE;

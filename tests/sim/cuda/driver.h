@@ -200,6 +200,9 @@ extern thread_local ThreadState thread_state __attribute__((tls_model("initial-e
 
 // One byte of a page that forked children see as zero: 1 after cuInit.
 extern const volatile unsigned char* initialised;
+// What a checkpoint has made of this process; see checkpoint.cc.
+extern const std::atomic<Checkpoint>* checkpoint;
+void wait_until_unlocked();
 
 // Set when the library is loaded: FRACGPU_SIM_UNSAFE names functions; see capture_table.h.
 extern const bool names_unsafe_calls;
@@ -208,6 +211,9 @@ CUresult refused_if_named_unsafe(const char* function);
 inline CUresult enter(const char* function) {
   if (const int result = ordered(function)) return result;
   if (*initialised == 0) return CUDA_ERROR_NOT_INITIALIZED;
+  if (checkpoint->load(std::memory_order_relaxed) != Checkpoint::kRunning) [[unlikely]] {
+    wait_until_unlocked();
+  }
   return names_unsafe_calls ? refused_if_named_unsafe(function) : CUDA_SUCCESS;
 }
 

@@ -134,9 +134,57 @@ bool Account::enroll(std::string* error, Vendor vendor) {
   row_->mig_device.store(0);
   row_->dead_since.store(0);
   row_->busy.store(0);
+  row_->checkpoint.store(Checkpoint::kRunning);
   own_command(row_->command, sizeof row_->command);
   file->header.live_processes.fetch_add(1);
   row_->state.store(static_cast<uint32_t>(RowState::kLive), std::memory_order_release);
+  return true;
+}
+
+std::unique_ptr<Account> Account::of_other(int pid, Vendor vendor) {
+  std::string error;
+  std::unique_ptr<Node> node = Node::from_environment(&error);
+  if (node == nullptr) return nullptr;
+  struct stat name_space {};
+  stat("/proc/self/ns/pid", &name_space);
+  NodeFile* const file = node->file_;
+  std::unique_ptr<Account> account(new Account(std::move(node)));
+  for (int i = 0; i < kMaxProcesses; ++i) {
+    ProcessRow& row = file->process[i];
+    if (!in_use(row) || row.vendor != vendor || row.pid != pid ||
+        row.pid_namespace != name_space.st_ino) {
+      continue;
+    }
+    account->row_ = &row;
+    account->row_index_ = i;
+    account->tenant_index_ = static_cast<int>(row.tenant);
+    account->tenant_ = &file->tenant[row.tenant];
+    return account;
+  }
+  return nullptr;
+}
+
+void Account::park() {
+  for (int dev = 0; dev < node_->device_count(); ++dev) {
+    const uint64_t allocations = row_->device[dev].allocation_bytes.load();
+    const uint64_t contexts = row_->device[dev].context_bytes.load();
+    row_->parked[dev] = {allocations, contexts};
+    if (allocations > 0) release(dev, allocations, Kind::kAllocation);
+    if (contexts > 0) release(dev, contexts, Kind::kModule);
+  }
+}
+
+bool Account::unpark() {
+  for (int dev = 0; dev < node_->device_count(); ++dev) {
+    ProcessRow::Parked& parked = row_->parked[dev];
+    if (parked.allocations + parked.contexts == 0) continue;
+    if (!reserve(dev, parked.allocations, Kind::kAllocation)) return false;
+    if (!reserve(dev, parked.contexts, Kind::kModule)) {
+      release(dev, parked.allocations, Kind::kAllocation);
+      return false;
+    }
+    parked = {};
+  }
   return true;
 }
 

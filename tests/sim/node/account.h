@@ -32,6 +32,14 @@ class Account {
   // such device.
   static std::unique_ptr<Account> open(std::string* error, Vendor vendor);
 
+  // The account of the process with this PID in the caller's namespace, for checkpoints alone: it
+  // must stand still. Null where nobody has it.
+  static std::unique_ptr<Account> of_other(int pid, Vendor vendor);
+  std::atomic<Checkpoint>& checkpoint() { return row_->checkpoint; }
+  // Moves all that it has to the host, and back; false when a device has no room.
+  void park();
+  bool unpark();
+
   Node& node() { return *node_; }
   uint64_t serial() const { return row_->serial; }
   int pid() const { return row_->pid; }

@@ -125,6 +125,9 @@ struct ProcessDevice {
   Counter pinned_bytes;   // of host memory
 };
 
+// What a checkpoint has made of a process.
+enum class Checkpoint : uint32_t { kRunning = 0, kLocked = 1, kCheckpointed = 2 };
+
 enum class RowState : uint32_t { kFree = 0, kLive = 1 };
 
 struct alignas(64) ProcessRow {
@@ -144,8 +147,13 @@ struct alignas(64) ProcessRow {
   uint64_t excluded_boards;          // AMD's that its container keeps from it, as bits
   std::atomic<uint64_t>
       dead_since;  // CLOCK_MONOTONIC ns when death was first noticed; 0 while alive
+  std::atomic<Checkpoint> checkpoint;
   char command[32];
   ProcessDevice device[kMaxDevices];
+  // Bytes that a checkpoint has moved to the host.
+  struct Parked {
+    uint64_t allocations, contexts;
+  } parked[kMaxDevices];
 };
 
 inline bool in_use(const ProcessRow& row) {

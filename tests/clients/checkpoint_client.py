@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Orders a process's checkpoint, as cuda-checkpoint does, and has no context of its own.
+
+usage: checkpoint_client.py PID STEP...   each step is lock, checkpoint, restore, unlock or state, and prints one line
+"""
+import ctypes
+import sys
+
+
+def main():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    assert cuda.cuInit(0) == 0
+    pid = int(sys.argv[1])
+    for step in sys.argv[2:]:
+        if step == "state":
+            state = ctypes.c_int(-1)
+            print(f"state rc={cuda.cuCheckpointProcessGetState(pid, ctypes.byref(state))} state={state.value}")
+        else:
+            print(f"{step} rc={getattr(cuda, 'cuCheckpointProcess' + step.capitalize())(pid, None)}")
+
+
+if __name__ == "__main__":
+    main()
