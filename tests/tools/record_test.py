@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -18,6 +19,7 @@ RANDOM = f"{BUILD}/tests/clients/random_calls"
 STACKS = f"{BUILD}/tests/clients/recorded_client"
 MIB = 1 << 20
 ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED, MARK = range(1, 9)
+EXITED, NO_HANDLERS, BY_EXIT_CALL, BY_SIGNAL = 0, 1, 2, 256
 LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD, CODE, IMPORTED, UNKNOWN = range(12)
 
 
@@ -209,7 +211,7 @@ def test_a_storm_with_kills():
         drain.join()
         told = Recording(path)
         assert told.tables["damage"] == "" and len(told.tables["processes"]) == 6
-        assert [event["bytes"] for event in told.of(ENDED)] == [1] * 6, "each was killed"
+        assert [event["bytes"] for event in told.of(ENDED)] == [BY_SIGNAL + signal.SIGKILL] * 6, "each was killed"
         assert told.taken()[-1] == 0 and (told.of(DROPPED) or min(told.taken()) >= 0)
 
 
@@ -330,15 +332,83 @@ def test_a_killed_process_leaves_what_it_did():
             if line.startswith("ready"):
                 break
         assert pid, "the client tells its PID"
+        await_allocation(m, path)
         os.kill(pid, signal.SIGKILL)
         assert child.wait(60) == -signal.SIGKILL
         told = Recording(path)
         assert [event["bytes"] for event in told.of(ALLOCATED)] == [8 * MIB]
         ended, = told.of(ENDED)
-        assert ended["bytes"] == 1, "killed"
+        assert ended["bytes"] == BY_SIGNAL + signal.SIGKILL, ended
+        assert "killed by signal 9" in m.fracgpu("report", path)[1]
         # One that exits says so.
         told, _, _ = record(m, CLIENT, "init", "ctxcreate", "alloc", "8MiB")
         assert [event["bytes"] for event in told.of(ENDED)] == [0]
+
+
+def await_allocation(m, path):
+    """Until the recorder has seen the process."""
+    wait_until(lambda: os.path.exists(path) and ": 1 allocation," in m.fracgpu("report", path)[1], "it is recorded")
+
+
+def test_how_a_process_ended_is_told():
+    def ended(m, program, status, options=()):
+        code = ("import ctypes, os, signal, sys; cuda = ctypes.CDLL('libcuda.so.1'); cuda.cuInit(0);"
+                "context = ctypes.c_void_p(); cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0); address = ctypes.c_uint64();"
+                "cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(8 << 20)); sys.stdin.readline(); " + program)
+        path = f"{m.folder}/recording"
+        child = m.start("record", "--force", "--output", path, "--", *options, sys.executable, "-c", code)
+        await_allocation(m, path)
+        print(file=child.stdin, flush=True)
+        assert child.wait(60) == status, child.stderr.read()
+        event, = Recording(path).of(ENDED)
+        return event["bytes"], json.loads(m.fracgpu("report", path, "--json")[1])["processes"][0]
+
+    with Machine("a100-40gb") as m:
+        release = tuple(map(int, os.uname().release.split(".")[:2]))
+        for options in ((), ("sh", "-c", 'status=0; "$@" || status=$?; exit $status', "sh")):
+            how, shown = ended(m, "pass", 0, options)
+            assert (how, shown["exited"], shown["end"]) == (EXITED, True, "exited"), (how, shown)
+            how, shown = ended(m, "os._exit(3)", 3, options)
+            assert how == BY_EXIT_CALL or release < (6, 15) and how == NO_HANDLERS, how
+            assert not shown["exited"]
+            if how == BY_EXIT_CALL:
+                assert shown["end"] == "ended by _exit"
+            killed = 128 + signal.SIGTERM if options else -signal.SIGTERM
+            how, shown = ended(m, "os.kill(os.getpid(), signal.SIGTERM)", killed, options)
+            assert how == BY_SIGNAL + signal.SIGTERM or release < (6, 15) and how == NO_HANDLERS, how
+            if how > BY_SIGNAL:
+                assert shown["end"] == "killed by signal 15"
+
+
+def test_who_cannot_be_recorded_is_named():
+    if os.geteuid() != 0:
+        raise Skipped("only root may run something as another user")
+    with Machine("a100-40gb") as m:
+        os.chmod(m.node, 0o666)
+        one = f"{CLIENT} init ctxcreate alloc 8MiB"
+        if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "head", "-c1", CLIENT], check=False,
+                          stdout=subprocess.DEVNULL).returncode != 0:
+            raise Skipped("another user may not see this folder")
+        told, _, err = record(m, "sh", "-c", f"{one}; setpriv --reuid=65534 --clear-groups {one}")
+        assert len(told.tables["processes"]) == 1
+        assert "; 1 process was not recorded: cuda_client (PID " in err, err
+        assert "): it is of user 65534, and the recording of user 0; look at it" in err, err
+        report = m.fracgpu("report", f"{m.folder}/recording")[1]
+        assert report.count("was not recorded: it is of user 65534") == 1, report
+
+        # One in a mount namespace with a /dev/shm of its own waits until it was looked for.
+        path = f"{m.folder}/recording"
+        inside = (f"mount -t tmpfs none /mnt && mount --bind /dev/shm /mnt && mount -t tmpfs none /dev/shm && "
+                  f"ln -s /mnt/{os.path.basename(m.node)} {m.node} && exec {one} wait")
+        child = m.start("record", "--force", "--output", path, "--", "unshare", "-m", "sh", "-c", inside,
+                        extra={"FRACGPU_SIM_NODE": m.node})
+        while not child.stdout.readline().startswith("ready"):
+            assert child.poll() is None, child.stderr.read()
+        wait_until(lambda: "was not recorded: it has a /dev/shm of its own" in m.fracgpu("report", path)[1], "it is found")
+        print(file=child.stdin, flush=True)
+        assert child.wait(60) == 0
+        err = child.stderr.read()
+        assert "1 process was not recorded: cuda_client (PID " in err and "it has a /dev/shm of its own" in err, err
 
 
 def test_a_killed_recorder_leaves_a_file_and_harms_nobody():
@@ -505,7 +575,8 @@ def test_a_small_shm_makes_small_rings_and_nobody_vanishes():
         told, err, _ = with_free(m, 300, 16)
         recorded = len(told.tables["processes"])
         assert 0 < recorded < 16 and len(told.of(ALLOCATED)) == recorded, recorded
-        assert f"{16 - recorded} process" in err and "not recorded, because /dev/shm has no room: cuda_client (PID " in err, err
+        assert f"{16 - recorded} process" in err and "not recorded: cuda_client (PID " in err, err
+        assert "): /dev/shm had no room" in err, err
         report = m.fracgpu("report", f"{m.folder}/recording", "--top", "99")[1]
         assert report.count("was not recorded: /dev/shm had no room") == 16 - recorded, report
 

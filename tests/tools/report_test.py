@@ -93,8 +93,8 @@ class Report(unittest.TestCase):
         left = [site for site in told["call_sites"] if site["left_bytes"] and site["device"] == 0]
         self.assertEqual([functions[site["stack"]] for site in left], [["main", "build", "make_weights"]])
         evil = told["processes"][1]
-        self.assertEqual((evil["command"], evil["ended_ns"], evil["exited"]),
-                         ("evil\n\033[31m;<script>", 50 * 10**9, False))
+        self.assertEqual((evil["command"], evil["ended_ns"], evil["exited"], evil["end"]),
+                         ("evil\n\033[31m;<script>", 50 * 10**9, False, "ended without exit handlers (_exit or a signal)"))
         refusal = told["refusals"][0]
         self.assertEqual((refusal["asked"], refusal["held"], refusal["reason"]), (600 * MIB, 628 * MIB, "cap"))
 
@@ -235,6 +235,88 @@ class Report(unittest.TestCase):
             done = subprocess.run([FRACGPU, "report", self.story], stdout=full, stderr=subprocess.PIPE, text=True,
                                   check=False)
         self.assertEqual((done.returncode, done.stderr), (1, "fracgpu: cannot write to standard output\n"))
+
+    def test_a_span_is_told_by_itself(self):
+        text = self.told(self.story, "--from", "9.5s", "--to", "15.2s")
+        self.assertIn("Of this is told what happened from 9.500 s to 15.200 s.", text)
+        self.assertRegex(text, r"peak 600\.0 MiB at 10\.000 s")
+        self.assertRegex(text, r"There at the end of the span: 400\.0 MiB in 2 allocations")
+        self.assertRegex(text, r"\n +6 +1\.05 +600\.0 MiB +\d.* activations")
+        self.assertNotIn("Refused", text)
+        span = json.loads(self.told(self.story, "--from", "9500ms", "--to", "15.2s", "--json"))
+        self.assertEqual((span["recording"]["from_ns"], span["recording"]["duration_ns"]), (9_500_000_000, 15_200_000_000))
+        self.assertEqual(span["recording"]["allocations"], 6)
+        gpu, = span["devices"]
+        self.assertEqual(gpu["taken"], {"bytes": 600 * MIB, "time_ns": 10 * 10**9})
+        self.assertEqual(gpu["at_end"]["taken"], 600 * MIB)
+        self.assertGreaterEqual(min(point["time_ns"] for point in gpu["timeline"]), 9_500_000_000)
+        allocated = {site["allocated_bytes"] for site in span["call_sites"]}
+        self.assertEqual(allocated, {0, 600 * MIB})
+        lines = self.told(self.story, "--from", "9.5s", "--to", "15.2s", "--device", "0", "--format", "collapsed").splitlines()
+        self.assertEqual(sorted(int(line.split()[-1]) // MIB for line in lines), [100, 200, 300])
+        # From a moment to the end, up to one, and of what has gone before.
+        self.assertEqual(json.loads(self.told(self.story, "--from", "39s", "--json"))["recording"]["refusals"], 1)
+        begin = json.loads(self.told(self.story, "--to", "5s", "--json"))
+        self.assertEqual(begin["devices"][0]["taken"]["bytes"], 500 * MIB)
+        self.assertEqual(begin["recording"]["allocations"], 1)
+        late = json.loads(self.told(self.story, "--from", "50.5s", "--json"))
+        self.assertEqual([use["process"] for use in late["uses"]], [0], "the other one had ended")
+        self.told(self.story, "--from", "9.5s", "--to", "15.2s", "--html", f"{self.folder.name}/span.html")
+
+    def test_a_span_that_is_none_is_one_line(self):
+        for words in (["--from", "10"], ["--from", "ten"], ["--to", "1.2.3s"], ["--from", "-1s"], ["--to", "5 s"],
+                      ["--from", "20s", "--to", "10s"], ["--to", "0s"], ["--from", "1s", "--format", "ndjson"]):
+            self.refused(self.story, *words, status=2)
+        self.assertIn("accepted: --from 10s, 1.5s, 250ms, 2m, 1h", self.refused(self.story, "--from", "ten", status=2))
+        self.assertIn("--to 10s is not later than --from 20s",
+                      self.refused(self.story, "--from", "20s", "--to", "10s", status=2))
+        self.assertIn("the recording ends at 51.000 s: there is nothing from 0:02:00 on",
+                      self.refused(self.story, "--from", "2m"))
+
+    def test_threads_are_told(self):
+        path = f"{self.folder.name}/threads.rec"
+        subprocess.run([WRITER, path, "5000"], check=True)
+        told = json.loads(self.told(path, "--json"))
+        events = [json.loads(line) for line in self.told(path, "--format", "ndjson").splitlines()]
+        expected = {}
+        for event in events:
+            if event["event"] in ("allocated", "released"):
+                sums = expected.setdefault(event["thread"], [0, 0, 0, 0])
+                at = 0 if event["event"] == "allocated" else 2
+                sums[at] += 1
+                sums[at + 1] += event["bytes"]
+        self.assertGreater(len(expected), 1)
+        self.assertEqual({each["thread"]: [each[key] for key in ("allocations", "allocated_bytes", "releases", "released_bytes")]
+                          for each in told["threads"]}, expected)
+        order = [each["allocated_bytes"] for each in told["threads"]]
+        self.assertEqual(order, sorted(order, reverse=True))
+        text = self.told(path)
+        self.assertIn("\nThreads\n", text)
+        for thread in expected:
+            self.assertRegex(text.split("\nThreads\n")[1], rf" {thread}  ")
+        self.assertNotIn("\nThreads\n", self.told(f"{self.folder.name}/story.rec", "--device", "1"), "there is one")
+        self.told(path, "--html", f"{self.folder.name}/threads.html")
+        with open(f"{self.folder.name}/threads.html", encoding="utf-8") as file:
+            self.assertIn('"threads":[{', file.read())
+
+    def test_python_alone(self):
+        path = f"{self.folder.name}/python.rec"
+        subprocess.run([WRITER, path, "wrapped"], check=True)
+        os.makedirs(f"{self.folder.name}/root/srv")
+        with open(f"{self.folder.name}/root/srv/train.py", "w", encoding="utf-8") as file:
+            file.write("import x\n\n\nclass Model:\n    def model(self):\n        pass\n\n\ndef model():\n"
+                       "    def cache():\n        pass\n    return cache\n\n\nasync def cache(\n        x):\n    pass\n")
+        lines = self.told(path, "--python", "--format", "collapsed").splitlines()
+        self.assertEqual(sorted(lines), sorted([
+            f"wrapped (PID 4711);(not from Python) {490 * MIB}",
+            f"wrapped (PID 4711);<module> (train.py);model (train.py) {90 * MIB}",
+            f"wrapped (PID 4711);<module> (train.py);cache (train.py) {40 * MIB}"]))
+        lined = self.told(path, "--python", "--format", "collapsed", "--symbols", f"{self.folder.name}/root")
+        self.assertIn(f";<module> (train.py);model (train.py:9) {90 * MIB}", lined)
+        self.assertIn(f";<module> (train.py);cache (train.py:15) {40 * MIB}", lined)
+        self.assertIn("model (train.py) < <module> (train.py)", self.told(path, "--python"))
+        self.assertIn("names no function of Python", self.refused(self.story, "--python"))
+        self.refused(path, "--python", "--format", "ndjson", status=2)
 
     def test_help_names_the_formats(self):
         text = self.told("--help")

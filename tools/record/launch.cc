@@ -95,9 +95,8 @@ void tell(const RecordingSummary& summary, const std::string& path) {
     line += fmt::format("; {} more came too fast and were dropped", summary.dropped);
   }
   if (summary.unrecorded > 0) {
-    line += fmt::format("; {} process{} not recorded, because /dev/shm has no room: {}",
-                        summary.unrecorded, summary.unrecorded == 1 ? " was" : "es were",
-                        summary.unrecorded_names);
+    line += fmt::format("; {} process{} not recorded: {}", summary.unrecorded,
+                        summary.unrecorded == 1 ? " was" : "es were", summary.unrecorded_names);
   }
   if (summary.processes == 0 && summary.unrecorded == 0) {
     line += "; no process used a GPU by a library that can be recorded (try fracgpu doctor -- CMD)";

@@ -19,6 +19,7 @@
 #include "shim/ledger/ledger_file.h"
 #include "tools/cli/descriptor.h"
 #include "tools/cli/plain_text.h"
+#include "tools/record/outsiders.h"
 #include "tools/record/ring_file.h"
 #include "tools/record/tracker.h"
 #include "tools/recording/writer.h"
@@ -65,7 +66,12 @@ struct TenantRecorder::State {
       : tenant(tenant),
         ledger(ledger_path(tenant)),
         began_ns(clock_ns(CLOCK_MONOTONIC)),
-        rings(tenant, static_cast<uint32_t>(options.frames), owner_of(tenant)),
+        user(owner_of(tenant)),
+        rings(tenant, static_cast<uint32_t>(options.frames), user),
+        outsiders(tenant, user,
+                  [this](const std::string& name, const std::string& why) {
+                    note_unrecorded(name, why);
+                  }),
         writer(options.output, header_of(options), options.force),
         tracker(writer, began_ns, options.device_name) {
     tracker.set_ledger([this](uint32_t slot, const ring::ProcessText& process,
@@ -77,7 +83,9 @@ struct TenantRecorder::State {
   void take_records();
   void renew_lossy();
   void look_for_dead();
-  void note_unrecorded();
+  bool see_ledger();
+  void note_roomless();
+  void note_unrecorded(const std::string& name, const std::string& why);
   bool is_alive(uint32_t slot) const;
   std::optional<Tracker::Held> held(uint32_t slot, const ring::ProcessText& process,
                                     const std::string& device);
@@ -87,8 +95,10 @@ struct TenantRecorder::State {
 
   const std::string ledger;
   const uint64_t began_ns;
+  const uid_t user;  // whose processes are recorded
   // In this order: what cannot be recorded takes no older recording's place.
   RingFile rings;
+  Outsiders outsiders;
   recording::Writer writer;
   Tracker tracker;
   LedgerFile ledger_file;                      // mapped where sums are renewed from it
@@ -105,17 +115,19 @@ bool TenantRecorder::State::is_alive(uint32_t slot) const {
   return file.get() >= 0 && LedgerFile::slot_is_alive(file.get(), slot);
 }
 
+// Maps the tenant's ledger, if it is not mapped.
+bool TenantRecorder::State::see_ledger() {
+  if (ledger_file.map() != nullptr && ledger_file.is_current()) return true;
+  ledger_file.close();
+  Message ignored;
+  return ledger_file.open_existing(tenant.c_str(), LedgerFile::Access::read, ignored) ==
+         LedgerFile::Result::ok;
+}
+
 std::optional<Tracker::Held> TenantRecorder::State::held(uint32_t slot,
                                                          const ring::ProcessText& process,
                                                          const std::string& device) {
-  Message ignored;
-  if (ledger_file.map() == nullptr || !ledger_file.is_current()) {
-    ledger_file.close();
-    if (ledger_file.open_existing(tenant.c_str(), LedgerFile::Access::read, ignored) !=
-        LedgerFile::Result::ok) {
-      return {};
-    }
-  }
+  if (!see_ledger()) return {};
   const layout::Ledger& shown = *ledger_file.map();
   const layout::Slot& owner = shown.slots[slot];
   if (slot >= layout::slots_backed(shown) || owner.pid != process.pid ||
@@ -154,6 +166,8 @@ void TenantRecorder::State::renew_lossy() {
 // its look at the clock and its record.
 void TenantRecorder::State::take() {
   constexpr uint64_t kHeld_ns = 30'000'000;
+  // Before anything is taken: this may stand still at any time, and others tell meanwhile.
+  const uint64_t until = clock_ns(CLOCK_MONOTONIC) - kHeld_ns;
   take_records();
   // Those that another process found gone had told everything before it told that.
   if (!tracker.gone().empty()) {
@@ -161,7 +175,7 @@ void TenantRecorder::State::take() {
     for (const uint32_t slot : tracker.gone()) tracker.end(slot, clock_ns(CLOCK_MONOTONIC));
   }
   renew_lossy();
-  tracker.write(clock_ns(CLOCK_MONOTONIC) - kHeld_ns);
+  tracker.write(until);
 }
 
 void TenantRecorder::State::look_for_dead() {
@@ -174,19 +188,29 @@ void TenantRecorder::State::look_for_dead() {
     }
   }
   idle.store(tracker.living().empty(), std::memory_order_relaxed);
+  if (see_ledger()) outsiders.look_in(*ledger_file.map());
 }
 
-void TenantRecorder::State::note_unrecorded() {
-  constexpr size_t kNamed = 8;
-  const std::vector<ring::Unrecorded> first = rings.unrecorded(unrecorded);
-  for (size_t i = 0; i < first.size(); ++i) {
-    const ring::Unrecorded& each = first[i];
-    const std::string name = fmt::format("{} (PID {})", bounded(each.command),
-                                         each.host_pid != 0 ? each.host_pid : each.pid);
-    tracker.add_remark(name + " was not recorded: /dev/shm had no room", clock_ns(CLOCK_MONOTONIC));
-    if (i < kNamed) unrecorded_names += (i == 0 ? "" : ", ") + name;
+void TenantRecorder::State::note_roomless() {
+  uint32_t count = 0;
+  const std::vector<ring::Unrecorded> first = rings.unrecorded(count);
+  for (const ring::Unrecorded& each : first) {
+    note_unrecorded(fmt::format("{} (PID {})", bounded(each.command),
+                                each.host_pid != 0 ? each.host_pid : each.pid),
+                    "/dev/shm had no room");
   }
-  if (unrecorded > kNamed) unrecorded_names += ", ...";
+  unrecorded += count - static_cast<uint32_t>(first.size());
+}
+
+void TenantRecorder::State::note_unrecorded(const std::string& name, const std::string& why) {
+  constexpr uint32_t kNamed = 8;
+  tracker.add_remark(fmt::format("{} was not recorded: {}", name, why), clock_ns(CLOCK_MONOTONIC));
+  if (unrecorded < kNamed) {
+    unrecorded_names += fmt::format("{}{}: {}", unrecorded == 0 ? "" : "; ", name, why);
+  } else if (unrecorded == kNamed) {
+    unrecorded_names += "; ...";
+  }
+  ++unrecorded;
 }
 
 // Where the tenant's ledger is there: caps that were changed are told, and what was needed is left
@@ -223,6 +247,7 @@ void TenantRecorder::State::run() {
   try {
     while (!stop.load(std::memory_order_acquire)) {
       take();
+      outsiders.look_elsewhere();
       const uint64_t now = coarse_now_ms();
       if (now >= dead_at) {
         look_for_dead();
@@ -241,7 +266,7 @@ void TenantRecorder::State::run() {
     take();
     look_for_dead();
     visit_ledger();
-    note_unrecorded();
+    note_roomless();
     tracker.write();
     writer.finish();
   } catch (const std::exception& error) {

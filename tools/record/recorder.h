@@ -22,7 +22,7 @@ struct RecordingOptions {
 struct RecordingSummary {
   uint64_t events = 0, dropped = 0;
   size_t processes = 0;
-  // What could not be recorded, for want of room: how many processes, and who the first were.
+  // What could not be recorded: how many processes, who the first were, and why.
   uint32_t unrecorded = 0;
   std::string unrecorded_names{};
   std::string failure;  // a line, where it ended before the processes did

@@ -7,6 +7,7 @@
 
 #include "tools/record/jit_names.h"
 #include "tools/record/live_memory.h"
+#include "tools/record/process_end.h"
 
 namespace fracgpu::tools {
 
@@ -27,6 +28,7 @@ struct Tracker::Process {
   LiveMemory memory;
   std::map<uint32_t, uint64_t> taken, unknown;  // by the device's number in the recording
   JitNames jit_names;
+  ProcessEnd end;
   // By the process's own numbers.
   std::unordered_map<uint32_t, uint32_t> devices, modules, stacks, apis;
   // A text of which some parts have come; its parts follow each other.
@@ -263,7 +265,7 @@ void Tracker::end(uint32_t slot, uint64_t now_ns) {
   Event event;
   event.type = EventType::ended;
   event.process = process.number;
-  event.bytes = process.leaves ? 0 : 1;
+  event.bytes = process.leaves ? recording::kExited : process.end.how();
   event.time_ns = std::max(ended_ns, process.last_ns);
   emit(event);
   processes_.erase(found);
@@ -378,7 +380,11 @@ std::vector<uint32_t> Tracker::lossy() const {
 void Tracker::write(uint64_t until_ns) {
   std::stable_sort(batch_.begin(), batch_.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
-  const uint64_t until = since_beginning(until_ns);
+  uint64_t until = since_beginning(until_ns);
+  // One that exits ends, in the recording, when it was seen alive last.
+  for (const auto& [slot, process] : processes_) {
+    if (process->leaves && until_ns != UINT64_MAX) until = std::min(until, process->alive_ns);
+  }
   const auto end = std::find_if(batch_.begin(), batch_.end(),
                                 [&](const Event& event) { return event.time_ns > until; });
   for (auto at = batch_.begin(); at != end; ++at) {
@@ -433,7 +439,9 @@ void Tracker::begin_process(uint32_t slot, const std::string& text) {
                                          .host_pid = told.host_pid,
                                          .command = bounded(told.command, sizeof told.command),
                                          .began_ns = process->began_ns});
-  process->jit_names = JitNames(told.host_pid != 0 ? told.host_pid : told.pid, told.pid);
+  const uint32_t pid = told.host_pid != 0 ? told.host_pid : told.pid;
+  process->jit_names = JitNames(pid, told.pid);
+  process->end = ProcessEnd(pid, told.start_time);
   processes_[slot] = std::move(process);
   ++process_count_;
 }

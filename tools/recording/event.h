@@ -21,10 +21,16 @@ enum class EventType : uint8_t {
   refused = 4,    // `bytes` asked, which would have taken `taken`; `held` and `cap` as they were
   dropped = 5,    // `bytes`: so many events of the process are missing before this one
   cap = 6,        // the device's cap is `cap` from now on
-  ended = 7,      // the process is gone; what it had goes with it. `bytes`: 0 it exited,
-                  // 1 it was killed, or ended by _exit
+  ended = 7,      // the process is gone; what it had goes with it. `bytes`: kExited ...
   mark = 8,       // `api` is what happened: a call that made a context, or loaded code of `bytes`
 };
+
+// How a process ended, in `bytes` of EventType::ended. Recordings of before fracgpu told signals
+// apart have kNoHandlers for all that did not exit.
+inline constexpr uint64_t kExited = 0;      // by exit, whose handlers ran
+inline constexpr uint64_t kNoHandlers = 1;  // by _exit or by a signal: nobody could tell which
+inline constexpr uint64_t kByExitCall = 2;  // by _exit
+inline constexpr uint64_t kBySignal = 256;  // and the signal's number more
 
 enum class MemoryKind : uint8_t {
   linear = 0,   // cuMemAlloc and its like, hipMalloc

@@ -5,6 +5,7 @@
 
 #include <unordered_map>
 
+#include "tools/recording/python_lines.h"
 #include "tools/recording/symbolizer.h"
 
 namespace fracgpu::recording {
@@ -14,19 +15,23 @@ std::string last_component(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// As a compiler at run time called it. CPython's are "py::function:/path/of/file.py".
-std::string jit_name(const std::string& name) {
-  constexpr std::string_view kPython = "py::";
-  const size_t colon = name.find(':', kPython.size());
-  if (!name.starts_with(kPython) || colon == name.npos) return name;
-  return fmt::format("{} ({})", name.substr(kPython.size(), colon - kPython.size()),
-                     last_component(name.substr(colon + 1)));
-}
-
 }  // namespace
 
 struct Symbols::State {
-  explicit State(std::vector<std::string> roots) : symbolizer(std::move(roots)) {}
+  explicit State(std::vector<std::string> roots)
+      : python_lines(roots), symbolizer(std::move(roots)) {}
+
+  // As a compiler at run time called it. CPython's are "py::function:/path/of/file.py".
+  std::string jit_name(const std::string& name) {
+    constexpr std::string_view kPython = "py::";
+    const size_t colon = name.find(':', kPython.size());
+    if (!name.starts_with(kPython) || colon == name.npos) return name;
+    const std::string function = name.substr(kPython.size(), colon - kPython.size());
+    const std::string file = name.substr(colon + 1);
+    const int line = python_lines.line_of(file, function);
+    return fmt::format("{} ({}{})", function, last_component(file),
+                       line == 0 ? "" : fmt::format(":{}", line));
+  }
 
   std::vector<Place> look_up(const Tables& tables, const Frame& frame) {
     const bool known = frame.module < tables.modules.size();
@@ -43,6 +48,7 @@ struct Symbols::State {
     return places;
   }
 
+  PythonLines python_lines;
   // By what a module is, and not by its number: recordings that are compared number their own.
   Symbolizer symbolizer;
   std::unordered_map<std::string, std::unordered_map<uint64_t, std::vector<Place>>> known{};

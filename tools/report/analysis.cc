@@ -11,6 +11,7 @@
 #include "tools/cli/plain_text.h"
 #include "tools/report/memory.h"
 #include "tools/report/names.h"
+#include "tools/report/units.h"
 
 namespace fracgpu::tools::report {
 namespace {
@@ -98,6 +99,11 @@ void sort(Analysis& analysis) {
                      return std::tuple(one.allocated_bytes, one.allocations) >
                             std::tuple(other.allocated_bytes, other.allocations);
                    });
+  std::sort(analysis.threads.begin(), analysis.threads.end(),
+            [](const ThreadUse& one, const ThreadUse& other) {
+              return std::tuple(other.allocated_bytes, one.process, one.device, one.thread) <
+                     std::tuple(one.allocated_bytes, other.process, other.device, other.thread);
+            });
   std::sort(analysis.pools.begin(), analysis.pools.end(), [](const Pool& one, const Pool& other) {
     return std::tuple(other.worst.unused(), other.peak.reserved, one.process, one.owner) <
            std::tuple(one.worst.unused(), one.peak.reserved, other.process, other.owner);
@@ -111,7 +117,16 @@ Analysis analyse(recording::Reader& reader, const Choice& choice) {
   Chosen<recording::DeviceInfo> device(choice.device);
   Chosen<recording::ProcessInfo> process(choice.process);
   Memory memory(choice, reader.tables());
+  uint64_t last_ns = 0;
+  bool has_begun = choice.from_ns == 0;
+  const auto begin = [&] {
+    if (!has_begun) memory.begin_span(choice.from_ns);
+    has_begun = true;
+  };
   reader.for_each([&](const Event& event, const Tables& tables) {
+    last_ns = std::max(last_ns, event.time_ns);
+    if (event.time_ns >= choice.from_ns) begin();
+    if (event.time_ns > choice.to_ns) return;
     if ((is_of_all_processes(event) || process(event.process, tables.processes)) &&
         (is_of_all_devices(event) || device(event.device, tables.devices))) {
       memory.apply(event);
@@ -120,7 +135,13 @@ Analysis analyse(recording::Reader& reader, const Choice& choice) {
   const Tables& tables = reader.tables();
   device.check(tables.devices, "GPU", some(tables, tables.devices, device_name));
   process.check(tables.processes, "process", some(tables, tables.processes, process_name));
+  if (!has_begun) {
+    throw std::runtime_error(fmt::format("the recording ends at {}: there is nothing from {} on",
+                                         duration(last_ns), duration(choice.from_ns)));
+  }
+  memory.end_span(std::min(last_ns, choice.to_ns));
   memory.finish(analysis);
+  analysis.is_span = choice.from_ns > 0 || choice.to_ns < last_ns;
   analysis.header = reader.header();
   analysis.tables = tables;
   analysis.damage = reader.damage();

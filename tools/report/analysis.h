@@ -107,6 +107,13 @@ struct Site {
   uint64_t temporary_count = 0, temporary_bytes = 0;
 };
 
+// One thread of one process on one device: what it allocated, and released.
+struct ThreadUse {
+  uint32_t process = recording::kNone, device = recording::kNone;
+  uint32_t thread = 0;  // kernel's thread id, as the process's own namespace has it
+  uint64_t allocations = 0, allocated_bytes = 0, releases = 0, released_bytes = 0;
+};
+
 // One pool. Its fragmentation is what it has reserved and nobody uses.
 struct Pool {
   uint32_t process = recording::kNone, device = recording::kNone;
@@ -129,7 +136,8 @@ struct Refusal {
 };
 
 struct ProcessLife {
-  bool ended = false, killed = false;
+  bool ended = false;
+  uint64_t how = recording::kExited;  // it ended; of one that did
   uint64_t ended_ns = 0;
   uint64_t dropped = 0;  // events that are missing
 };
@@ -146,7 +154,9 @@ struct Analysis {
   std::string
       damage{};  // what is wrong with the file, in one line; all else is of what precedes it
 
-  uint64_t duration_ns = 0;  // to the last event
+  uint64_t duration_ns = 0;  // to the last event, or the end of the span
+  uint64_t from_ns = 0;      // the span's beginning
+  bool is_span = false;      // not all of the recording
   uint64_t events = 0, allocations = 0, releases = 0, refusals_total = 0;
   uint64_t dropped = 0;    // events that the recorder could not keep
   uint64_t unmatched = 0;  // releases of what no event had allocated
@@ -155,6 +165,7 @@ struct Analysis {
   std::vector<ProcessUse> uses{};        // those with events, the greatest peak first
   std::vector<ProcessLife> processes{};  // as Tables::processes
   std::vector<Site> sites{};             // the most allocated bytes first
+  std::vector<ThreadUse> threads{};      // the most allocated bytes first
   std::vector<Pool> pools{};             // the greatest fragmentation first
   std::vector<Refusal> refusals{};       // the first kMostRefusals, in order
   std::vector<Mark> marks{};             // the first kMostMarks, in order
@@ -166,6 +177,9 @@ inline constexpr size_t kMostRefusals = 10'000, kMostMarks = 1'000;
 struct Choice {
   std::string device{};   // its index in the recording, or its key or the beginning of it; "": all
   std::string process{};  // a PID, or a command; "": all
+  // A span of the recording: peaks and call sites are those in it, and what was not released is
+  // what there was at its end.
+  uint64_t from_ns = 0, to_ns = UINT64_MAX;
   size_t points = 1024;
   size_t moments = 128;
 };

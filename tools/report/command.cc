@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "shim/base/text.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/output.h"
@@ -22,7 +24,9 @@
 #include "tools/report/page.h"
 #include "tools/report/page_file.h"
 #include "tools/report/perfetto.h"
+#include "tools/report/python_frames.h"
 #include "tools/report/text.h"
+#include "tools/report/units.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -33,6 +37,8 @@ constexpr const char* kExamples = R"(Examples:
   fracgpu report train.rec                   peaks, what they were made of, what was not released,
                                              who allocates the most, pools, refusals
   fracgpu report train.rec --device 0 --process python --top 30
+  fracgpu report train.rec --from 10s --to 20s   what happened in that span of it
+  fracgpu report train.rec --python              call stacks of Python's functions alone
   fracgpu report train.rec --by function     or --by module, --by stack; --frames 5: more callers
   fracgpu report before.rec after.rec        what is different in the second recording
   fracgpu report train.rec --html train.html     the same as a page for any browser, with a timeline
@@ -51,15 +57,40 @@ that is told; 2 wrong usage.)";
 struct ReportOptions {
   std::string file, other, html;
   report::Choice choice;
+  std::string from, to;
   std::vector<std::string> symbols;
   std::string format = "text", of, by = "site";
   int top = 10, callers = report::Naming{}.callers;
-  bool json = false, reversed = false;
+  bool json = false, reversed = false, python = false;
 };
 
-Analysis analysis_of(const std::string& file, const report::Choice& choice) {
+Analysis analysis_of(const std::string& file, const ReportOptions& options) {
   recording::Reader reader(file);
-  return report::analyse(reader, choice);
+  Analysis analysis = report::analyse(reader, options.choice);
+  if (options.python && !report::keep_python_frames(analysis.tables)) {
+    throw std::runtime_error(
+        fmt::format("{} names no function of Python; record one of 3.12 or later with -X perf",
+                    fracgpu::quoted(file).view()));
+  }
+  return analysis;
+}
+
+uint64_t moment_of(const char* option, const std::string& text) {
+  const std::optional<uint64_t> moment = report::parse_duration(text);
+  if (moment) return *moment;
+  throw WrongUsage(
+      fmt::format("{} is no moment of a recording; accepted: {} 10s, 1.5s, 250ms, 2m, 1h",
+                  fracgpu::quoted(text).view(), option));
+}
+
+void choose_span(ReportOptions& options) {
+  report::Choice& choice = options.choice;
+  if (!options.from.empty()) choice.from_ns = moment_of("--from", options.from);
+  if (!options.to.empty()) choice.to_ns = moment_of("--to", options.to);
+  if (choice.to_ns <= choice.from_ns) {
+    throw WrongUsage(fmt::format("--to {} is not later than --from {}", options.to,
+                                 options.from.empty() ? "0s" : options.from));
+  }
 }
 
 report::Of of(const std::string& word) {
@@ -99,7 +130,8 @@ std::string compared(const Analysis& before, const Analysis& after, const Report
 }
 
 int tell_events(const ReportOptions& options) {
-  if (!options.choice.device.empty() || !options.choice.process.empty())
+  if (!options.choice.device.empty() || !options.choice.process.empty() || !options.from.empty() ||
+      !options.to.empty() || options.python)
     throw WrongUsage("--format ndjson is of all events: choose among its lines, as with jq");
   recording::Reader reader(options.file);
   recording::Symbols symbols(options.symbols);
@@ -110,6 +142,7 @@ int tell_events(const ReportOptions& options) {
 
 int tell(ReportOptions& options) {
   if (options.json) options.format = "json";
+  choose_span(options);
   const bool compares = !options.other.empty();
   if (!options.of.empty() && options.format != "collapsed")
     throw WrongUsage("--of says what collapsed stacks are of: add --format collapsed");
@@ -123,10 +156,10 @@ int tell(ReportOptions& options) {
   if (!options.html.empty()) report::judge_page_file(options.html);
   if (options.format == "ndjson") return tell_events(options);
   if (options.format == "perfetto") options.choice.points = report::kTracePoints;
-  const Analysis analysis = analysis_of(options.file, options.choice);
+  const Analysis analysis = analysis_of(options.file, options);
   bool whole = analysis.damage.empty();
   if (compares) {
-    const Analysis other = analysis_of(options.other, options.choice);
+    const Analysis other = analysis_of(options.other, options);
     print(compared(analysis, other, options));
     if (!other.damage.empty()) complain(other.damage);
     whole = whole && other.damage.empty();
@@ -152,6 +185,12 @@ void add_report_command(Command program) {
                      "This GPU alone: its number, or its UUID or the beginning of it");
   command.add_option("--process", options->choice.process,
                      "These processes alone: a PID, or the name of a command");
+  command.add_option("--from", options->from,
+                     "A span of the recording alone, from this moment on, as 10s, 1.5s, 250ms, 2m");
+  command.add_option("--to", options->to, "... until this one; what there is then is what is left");
+  command.add_flag(
+      "--python", options->python,
+      "Of call stacks, the frames of Python's functions alone (recorded with -X perf)");
   command.add_option("--top", options->top, "Lines of a table, at most")
       .range(1, 100'000)
       .shows_default();

@@ -36,7 +36,8 @@ Json line_of(const Event& event, const Tables& tables, recording::Symbols& symbo
   if (is_memory && event.owner != 0) line["owner"] = event.owner;
   if (event.type != EventType::level && event.type != EventType::cap) {
     if (event.type == EventType::ended) {
-      line["exited"] = event.bytes == 0;
+      line["exited"] = event.bytes == recording::kExited;
+      line["end"] = end_of(event.bytes);
     } else {
       line[event.type == EventType::dropped ? "events" : "bytes"] = event.bytes;
     }

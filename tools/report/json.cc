@@ -53,9 +53,9 @@ class Page {
     }
     return {{"recording", recording()}, {"processes", processes()},
             {"devices", devices},       {"uses", uses},
-            {"call_sites", sites},      {"pools", pools},
-            {"refusals", refusals},     {"marks", marks},
-            {"stacks", stacks()}};
+            {"call_sites", sites},      {"threads", threads()},
+            {"pools", pools},           {"refusals", refusals},
+            {"marks", marks},           {"stacks", stacks()}};
   }
 
  private:
@@ -65,6 +65,7 @@ class Page {
             {"host", header.host},
             {"tool_version", header.tool_version},
             {"began_unix_ns", header.began_unix_ns},
+            {"from_ns", analysis_.from_ns},
             {"duration_ns", analysis_.duration_ns},
             {"events", analysis_.events},
             {"allocations", analysis_.allocations},
@@ -86,7 +87,8 @@ class Page {
                      {"command", info.command},
                      {"began_ns", info.began_ns},
                      {"ended_ns", life.ended ? Json(life.ended_ns) : Json()},
-                     {"exited", life.ended && !life.killed},
+                     {"exited", life.ended && life.how == recording::kExited},
+                     {"end", life.ended ? Json(end_of(life.how)) : Json()},
                      {"dropped_events", life.dropped}});
     }
     return all;
@@ -161,6 +163,20 @@ class Page {
             {"temporary_bytes", site.temporary_bytes},
             {"most_live", site.most_live},
             {"mean_lifetime_ns", site.mean_lifetime_ns}};
+  }
+
+  Json threads() const {
+    Json all = Json::array();
+    for (const ThreadUse& each : analysis_.threads) {
+      all.push_back({{"process", index_json(each.process)},
+                     {"device", index_json(each.device)},
+                     {"thread", each.thread},
+                     {"allocations", each.allocations},
+                     {"allocated_bytes", each.allocated_bytes},
+                     {"releases", each.releases},
+                     {"released_bytes", each.released_bytes}});
+    }
+    return all;
   }
 
   static Json look(const Pool::Look& look) {

@@ -94,6 +94,14 @@ ProcessLife& Memory::life_of(uint32_t process) {
   return processes_[process];
 }
 
+ThreadUse& Memory::thread_of(UseState& use, uint32_t thread) {
+  if (use.last_thread == nullptr || use.last_thread->thread != thread) {
+    use.last_thread = &use.threads[thread];
+    use.last_thread->thread = thread;
+  }
+  return *use.last_thread;
+}
+
 void Memory::change_taken(UseState& use, uint64_t by) {
   use.taken.before_change(devices_[use.device].point.moment, use.now.taken);
   use.now.taken += by;

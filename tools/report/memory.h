@@ -23,6 +23,11 @@ class Memory {
 
   void apply(const recording::Event& event);  // (memory_events.cc)
 
+  // What is told begins here: what there is stays, and what has been is forgotten. And it ends at
+  // the last event, or here. (memory_span.cc)
+  void begin_span(uint64_t time_ns);
+  void end_span(uint64_t time_ns);
+
   // Ends the timelines, and moves all that was found out, unsorted. (memory_results.cc)
   void finish(Analysis& analysis);
 
@@ -39,6 +44,7 @@ class Memory {
     Amounts now{};
     AtMoment<Amounts> of_device{}, of_use{};  // at the peak of either
     uint64_t allocations = 0, allocated_bytes = 0, releases = 0, most_live = 0;
+    uint64_t carried = 0;     // what there was when the span began
     double lifetimes_ns = 0;  // less the time of allocation of what lives
     uint64_t left_count = 0, left_bytes = 0;
     uint64_t temporary_count = 0, temporary_bytes = 0;
@@ -66,6 +72,8 @@ class Memory {
     uint64_t moment = 1;         // the peak of `taken`
     uint64_t last_address = 0;   // of its last allocation
     std::vector<uint32_t> cells{};
+    std::unordered_map<uint32_t, ThreadUse> threads{};
+    ThreadUse* last_thread = nullptr;  // of the last event: most are of the same one as the next
     std::unordered_map<LevelKey, uint64_t, LevelHash> levels{};
     std::unordered_map<uint64_t, PoolState> pools{};
   };
@@ -92,6 +100,7 @@ class Memory {
   Cell& cell_of(uint32_t process, uint32_t device, recording::MemoryKind kind, uint32_t stack);
   uint32_t number_of(uint32_t process, uint32_t device, recording::MemoryKind kind, uint32_t stack);
   ProcessLife& life_of(uint32_t process);
+  static ThreadUse& thread_of(UseState& use, uint32_t thread);
 
   void allocate(const recording::Event& event);
   void release(const recording::Event& event);
@@ -123,6 +132,7 @@ class Memory {
   const Choice& choice_;
   const recording::Tables& tables_;
   uint64_t now_ns_ = 0;
+  uint64_t from_ns_ = 0;
   std::unordered_map<uint64_t, uint32_t> cell_numbers_, use_numbers_, device_numbers_;
   std::vector<uint32_t> last_cells_;  // by stack: most have one cell, which is found without a hash
   std::vector<Cell> cells_;

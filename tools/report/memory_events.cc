@@ -56,7 +56,7 @@ void Memory::apply(const Event& event) {
     }
     case EventType::ended:
       if (event.process == kNone) return;
-      life_of(event.process) = {true, event.bytes != 0, now_ns_, life_of(event.process).dropped};
+      life_of(event.process) = {true, event.bytes, now_ns_, life_of(event.process).dropped};
       return end_process(event.process);
     case EventType::mark:
       if (marks_.size() < kMostMarks) {
@@ -88,6 +88,9 @@ void Memory::allocate(const Event& event) {
   change(cell, part_of(event), bytes, 1);
   change_taken(use, bounded(event.taken));
   use.last_address = event.address;
+  ThreadUse& thread = thread_of(use, event.thread);
+  ++thread.allocations;
+  thread.allocated_bytes += bytes;
   ++cell.allocations;
   cell.allocated_bytes += bytes;
   cell.most_live = std::max(cell.most_live, cell.now.live);
@@ -119,6 +122,9 @@ void Memory::release(const Event& event) {
   change(cell, 0 - std::min(now.taken, part_of(event)), 0 - bytes, 0 - uint64_t{1});
   change_taken(use, 0 - std::min(use.now.taken, bounded(event.taken)));
   ++cell.releases;
+  ThreadUse& thread = thread_of(use, event.thread);
+  ++thread.releases;
+  thread.released_bytes += bytes;
   if (event.address != 0 && event.address == use.last_address) {
     ++cell.temporary_count;
     cell.temporary_bytes += bytes;

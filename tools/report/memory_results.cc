@@ -118,11 +118,19 @@ void Memory::finish(Analysis& analysis) {
   }
   for (UseState& each : uses_) {
     finish_use(each);
+    for (auto& [number, thread] : each.threads) {
+      thread.process = each.use.process;
+      thread.device = each.use.device;
+      analysis.threads.push_back(thread);
+    }
+    // One that had ended when the span began.
+    if (from_ns_ > 0 && each.use.taken.bytes == 0 && each.use.refusals == 0) continue;
     analysis.uses.push_back(std::move(each.use));
   }
   for (const Cell& cell : cells_) {
-    if (cell.allocations == 0) continue;
-    const double lifetime_ns = cell.lifetimes_ns / static_cast<double>(cell.allocations);
+    const uint64_t lives = cell.allocations + cell.carried;
+    if (lives == 0) continue;
+    const double lifetime_ns = cell.lifetimes_ns / static_cast<double>(lives);
     analysis.sites.push_back({cell.process, cell.device, cell.kind, cell.stack, cell.allocations,
                               cell.allocated_bytes, cell.releases, cell.left_count, cell.left_bytes,
                               cell.most_live, static_cast<uint64_t>(std::max(0.0, lifetime_ns)),
@@ -134,6 +142,7 @@ void Memory::finish(Analysis& analysis) {
   analysis.refusals = std::move(refusals_);
   analysis.marks = std::move(marks_);
   analysis.duration_ns = now_ns_;
+  analysis.from_ns = from_ns_;
   analysis.events = events_;
   analysis.allocations = allocations_;
   analysis.releases = releases_;

@@ -129,6 +129,15 @@ std::string process_name(const Tables& tables, uint32_t process) {
                      info.host_pid != 0 ? info.host_pid : info.pid);
 }
 
+std::string end_of(uint64_t how) {
+  if (how == recording::kExited) return "exited";
+  if (how == recording::kByExitCall) return "ended by _exit";
+  if (how > recording::kBySignal) {
+    return fmt::format("killed by signal {}", how - recording::kBySignal);
+  }
+  return "ended without exit handlers (_exit or a signal)";
+}
+
 const char* kind_name(MemoryKind kind) {
   return kKinds[static_cast<size_t>(kind)].name;
 }

@@ -16,6 +16,9 @@ std::string device_name(const recording::Tables& tables, uint32_t device);
 // "python (PID 4711)"; "unknown process" for kNone.
 std::string process_name(const recording::Tables& tables, uint32_t process);
 
+// How a process ended, by `bytes` of its last event: "exited", "killed by signal 9".
+std::string end_of(uint64_t how);
+
 // A word or two: "linear", "pools, used", "pools, unused".
 const char* kind_name(recording::MemoryKind kind);
 

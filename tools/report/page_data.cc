@@ -142,6 +142,20 @@ Json uses(const Analysis& analysis) {
   return list;
 }
 
+Json threads(const Analysis& analysis) {
+  Json list = Json::array();
+  for (const ThreadUse& each : analysis.threads) {
+    list.push_back({{"process", each.process},
+                    {"device", each.device},
+                    {"thread", each.thread},
+                    {"allocations", each.allocations},
+                    {"allocated", each.allocated_bytes},
+                    {"releases", each.releases},
+                    {"released", each.released_bytes}});
+  }
+  return list;
+}
+
 Json pools(const Analysis& analysis) {
   Json list = Json::array();
   for (const Pool& pool : analysis.pools) {
@@ -189,7 +203,7 @@ Json processes(const Analysis& analysis) {
   for (uint32_t i = 0; i < analysis.tables.processes.size(); ++i) {
     std::string end;
     if (i < analysis.processes.size() && analysis.processes[i].ended) {
-      end = analysis.processes[i].killed ? "killed, or ended by _exit" : "exited";
+      end = end_of(analysis.processes[i].how);
     }
     list.push_back({{"name", process_name(analysis.tables, i)}, {"end", end}});
   }
@@ -216,6 +230,7 @@ Json page_data(const Analysis& analysis, recording::Symbols& symbols, const Nami
                {"began_ms", analysis.header.began_unix_ns / 1'000'000},
                {"stacks", analysis.header.stacks},
                {"attached", analysis.header.attached},
+               {"from_ns", analysis.from_ns},
                {"duration_ns", analysis.duration_ns},
                {"events", analysis.events},
                {"dropped", analysis.dropped},
@@ -225,6 +240,7 @@ Json page_data(const Analysis& analysis, recording::Symbols& symbols, const Nami
                {"devices", std::move(devices)},
                {"sites", sites(analysis, stacks, names)},
                {"uses", uses(analysis)},
+               {"threads", threads(analysis)},
                {"pools", pools(analysis)},
                {"refusals", refusals(analysis)},
                {"marks", std::move(marks)}};

@@ -43,6 +43,7 @@ class Page {
     for (const DeviceUse& each : analysis_.devices) device(each);
     left();
     churn();
+    threads();
     pools();
     refusals();
     notes();
@@ -69,6 +70,13 @@ class Page {
   }
   std::string process(uint32_t index) const { return shown(process_name(analysis_.tables, index)); }
 
+  // Of one that did not just exit.
+  std::string end(uint32_t index) const {
+    if (index >= analysis_.processes.size()) return "";
+    const ProcessLife& life = analysis_.processes[index];
+    return life.ended && life.how != recording::kExited ? ", " + end_of(life.how) : "";
+  }
+
   void beginning();
   void device(const DeviceUse& use);
   void kinds(const Moment& moment);
@@ -76,6 +84,7 @@ class Page {
   void sizes(const DeviceUse& use);
   void left();
   void churn();
+  void threads();
   void pools();
   void refusals();
   void notes();
@@ -95,6 +104,10 @@ void Page::beginning() {
        header.host.empty() ? "" : " on " + shown(header.host),
        full_moment(header.began_unix_ns / 1'000'000'000),
        count(analysis_.allocations, "allocation"), count(analysis_.releases, "release"));
+  if (analysis_.is_span) {
+    line("Of this is told what happened from {} to {}.", duration(analysis_.from_ns),
+         duration(analysis_.duration_ns));
+  }
 }
 
 void Page::device(const DeviceUse& use) {
@@ -146,9 +159,9 @@ void Page::processes(const DeviceUse& use) {
   size_t lines = 0;
   for (const ProcessUse& each : analysis_.uses) {
     if (each.device != use.device || lines++ >= top_) continue;
-    line("  {:>10} {:>12} {:>10} {:>8}  {}", bytes(each.taken.bytes), duration(each.taken.time_ns),
-         bytes(each.at_end.taken), each.refusals == 0 ? "" : count(each.refusals),
-         process(each.process));
+    line("  {:>10} {:>12} {:>10} {:>8}  {}{}", bytes(each.taken.bytes),
+         duration(each.taken.time_ns), bytes(each.at_end.taken),
+         each.refusals == 0 ? "" : count(each.refusals), process(each.process), end(each.process));
   }
 }
 
@@ -173,7 +186,9 @@ void Page::left() {
     bytes_left += each.left_bytes;
     count_left += each.left_count;
   }
-  title("Not released at the end: {} in {}", bytes(bytes_left), count(count_left, "allocation"));
+  title("{}: {} in {}",
+        analysis_.is_span ? "There at the end of the span" : "Not released at the end",
+        bytes(bytes_left), count(count_left, "allocation"));
   if (count_left == 0) return;
   heading("  {:>10} {:>9} {:>12}  {}", "BYTES", "COUNT", "OF ALL", "CALL SITE");
   for (const CallSite& site :
@@ -188,10 +203,11 @@ void Page::churn() {
   title("Who allocates and releases the most");
   heading("  {:>11} {:>10} {:>10} {:>10} {:>10}  {}", "ALLOCATIONS", "PER SECOND", "BYTES",
           "MEAN LIFE", "AT ONCE", "CALL SITE");
-  const double seconds = std::max(static_cast<double>(analysis_.duration_ns) / 1e9, 1e-9);
+  const double seconds =
+      std::max(static_cast<double>(analysis_.duration_ns - analysis_.from_ns) / 1e9, 1e-9);
   for (const CallSite& site :
        top_of(call_sites(analysis_.sites, names_), &CallSite::releases, top_)) {
-    const auto allocations = static_cast<double>(site.allocations);
+    const auto allocations = static_cast<double>(std::max<uint64_t>(site.allocations, 1));
     line("  {:>11} {:>10.3g} {:>10} {:>10} {:>10}  {}", count(site.allocations),
          allocations / seconds, bytes(site.allocated_bytes),
          duration(static_cast<uint64_t>(site.lifetimes_ns / allocations)), bytes(site.most_live),
@@ -201,6 +217,20 @@ void Page::churn() {
       "  Each is two calls of the driver or of a pool. What is freed to no pool waits for the "
       "GPU.");
   line("  Keeping AT ONCE would save them.");
+}
+
+// Where there are several.
+void Page::threads() {
+  if (analysis_.threads.size() < 2) return;
+  title("Threads");
+  heading("  {:>11} {:>10} {:>11} {:>10} {:>8}  {}", "ALLOCATIONS", "BYTES", "RELEASES", "BYTES",
+          "THREAD", "PROCESS");
+  for (size_t i = 0; i < std::min(analysis_.threads.size(), top_); ++i) {
+    const ThreadUse& each = analysis_.threads[i];
+    line("  {:>11} {:>10} {:>11} {:>10} {:>8}  {}", count(each.allocations),
+         bytes(each.allocated_bytes), count(each.releases), bytes(each.released_bytes),
+         each.thread == 0 ? "?" : std::to_string(each.thread), process(each.process));
+  }
 }
 
 void Page::pools() {

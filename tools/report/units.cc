@@ -2,6 +2,9 @@
 #include "tools/report/units.h"
 
 #include <fmt/core.h>
+#include <stdlib.h>
+
+#include <algorithm>
 
 namespace fracgpu::tools::report {
 
@@ -13,6 +16,21 @@ std::string duration(uint64_t ns) {
   if (ns < 100'000'000'000) return fmt::format("{:.3f} s", seconds);
   const uint64_t whole = ns / 1'000'000'000;
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::optional<uint64_t> parse_duration(const std::string& text) {
+  constexpr size_t kMostDigits = 12;
+  const size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string number = text.substr(0, end), unit = text.substr(end);
+  const double scale = unit == "ms"  ? 1e6
+                       : unit == "s" ? 1e9
+                       : unit == "m" ? 60e9
+                       : unit == "h" ? 3600e9
+                                     : 0;
+  const bool is_number = !number.empty() && number.size() <= kMostDigits && number[0] != '.' &&
+                         number.back() != '.' && std::count(number.begin(), number.end(), '.') <= 1;
+  if (scale == 0 || !is_number) return {};
+  return static_cast<uint64_t>(strtod(number.c_str(), nullptr) * scale);
 }
 
 std::string count(uint64_t number) {

@@ -11,7 +11,7 @@ const timeline = {
   show(device) {
     this.device = device;
     this.end = Math.max(recording.duration_ns, 1);
-    this.from = 0;
+    this.from = Math.min(recording.from_ns, this.end - 1);
     this.to = this.end;
     this.totals = device.times.map((_, i) => device.kinds.reduce((sum, series) => sum + series[1][i], 0));
     this.choose(this.nearest(device.peak_ns));
@@ -63,7 +63,7 @@ const timeline = {
   },
 
   all() {
-    this.from = 0;
+    this.from = Math.min(recording.from_ns, this.end - 1);
     this.to = this.end;
     this.draw();
   },

@@ -1,0 +1,99 @@
+// See process_end.h.
+#include "tools/record/process_end.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+
+#include "tools/recording/event.h"
+
+namespace fracgpu::tools {
+namespace {
+
+// Fields of /proc/PID/stat, from the third on: the second, a name, may have anything in it.
+constexpr int kFlags = 9, kStartTime = 22, kExitCode = 52;
+
+std::optional<std::string> stat_of(uint32_t pid, bool& is_ours) {
+  const std::string folder = fmt::format("/proc/{}", pid);
+  const Descriptor file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[4096];
+  const ssize_t size = file.get() < 0 ? -1 : read(file.get(), text, sizeof text);
+  if (size <= 0) return {};
+  struct stat owner = {};
+  is_ours = fstat(file.get(), &owner) == 0 && (geteuid() == 0 || owner.st_uid == geteuid());
+  std::string fields(text, static_cast<size_t>(size));
+  const size_t name_end = fields.rfind(") ");
+  if (name_end == fields.npos) return {};
+  return fields.substr(name_end + 2);
+}
+
+uint64_t field_of(const std::string& fields, int field) {
+  size_t at = 0;
+  for (int i = 3; i < field && at != fields.npos; ++i) at = fields.find(' ', at + 1);
+  return at == fields.npos ? 0 : strtoull(fields.c_str() + at, nullptr, 10);
+}
+
+uint64_t end_by(int wait_status) {
+  return WIFSIGNALED(wait_status)
+             ? recording::kBySignal + static_cast<uint64_t>(WTERMSIG(wait_status))
+             : recording::kByExitCall;
+}
+
+// Of linux/pidfd.h, which not every machine has.
+struct PidfdInfo {
+  uint64_t mask, cgroup;
+  uint32_t pids[3], ids[8];
+  int32_t exit_code;
+};
+static_assert(sizeof(PidfdInfo) == 64);
+constexpr uint64_t kExitInfo = 1 << 3;
+constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+
+std::optional<int> status_by_pidfd(int pidfd) {
+  PidfdInfo info = {};
+  info.mask = kExitInfo;
+  if (pidfd < 0 || ioctl(pidfd, kGetInfo, &info) != 0 || (info.mask & kExitInfo) == 0) return {};
+  return info.exit_code;
+}
+
+// One that nobody has waited for yet. Others' exit codes are shown as 0.
+std::optional<int> status_by_proc(uint32_t pid, uint64_t start_time) {
+  constexpr uint64_t kExiting = 4;
+  bool is_ours = false;
+  const std::optional<std::string> fields = stat_of(pid, is_ours);
+  if (!fields || !is_ours || field_of(*fields, kStartTime) != start_time ||
+      (field_of(*fields, kFlags) & kExiting) == 0) {
+    return {};
+  }
+  return static_cast<int>(field_of(*fields, kExitCode));
+}
+
+}  // namespace
+
+ProcessEnd::ProcessEnd(uint32_t pid, uint64_t start_time) {
+  bool ignored = false;
+  Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  const std::optional<std::string> fields = stat_of(pid, ignored);
+  if (!fields || field_of(*fields, kStartTime) != start_time) return;
+  pid_ = pid;
+  start_time_ = start_time;
+  pidfd_ = std::move(pidfd);
+}
+
+uint64_t ProcessEnd::how() const {
+  if (pid_ == 0) return recording::kNoHandlers;
+  // In this order: it may be waited for in between.
+  std::optional<int> status = status_by_proc(pid_, start_time_);
+  if (!status) status = status_by_pidfd(pidfd_.get());
+  return status ? end_by(*status) : recording::kNoHandlers;
+}
+
+}  // namespace fracgpu::tools
