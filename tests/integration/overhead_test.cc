@@ -126,7 +126,7 @@ TEST_F(OverheadTest, WhatGoesWithAContextIsGivenBackOnce) {
   const Outcome outcome =
       client("2GiB", words("init retain endbeside 1GiB meminfo"),
              {{"FRACGPU_SIM_DELAY_US",
-               "end of cuCtxDestroy=1000000,nvmlDeviceGetComputeRunningProcesses_v2=100000"}});
+               "end of cuCtxDestroy_v2=1000000,nvmlDeviceGetComputeRunningProcesses_v2=100000"}});
   EXPECT_EQ(field(line_of(outcome.out, "endbeside"), "rc="), 0) << outcome.out << outcome.err;
   const auto at_last = field(line_of(outcome.out, "meminfo"), "free=");
   EXPECT_EQ(at_last, static_cast<long long>((2048 - 256) * kMiB));

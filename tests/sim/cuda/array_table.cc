@@ -15,8 +15,7 @@ Array* Arrays::add(Context* context, const Shape& shape, bool mipmapped) {
   array->shape = shape;
   array->mipmapped = mipmapped;
   array->context = context;
-  array->handle = next_handle_;
-  next_handle_ += 64;
+  array->handle = handle_of<uint64_t>(array.get());
   return (arrays_[array->handle] = std::move(array)).get();
 }
 

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "sim/cuda/format.h"
+#include "sim/cuda/reused.h"
 
 namespace sim {
 
 struct Block;
 struct Context;
 
-struct Array {
+struct Array : Reused<Array> {
   // A tile: level, layer, and its number there. The mip tail of a layer is a level of its own.
   using Tile = std::tuple<unsigned, unsigned, uint64_t>;
 
@@ -51,8 +52,6 @@ class Arrays {
   void erase(Array* array);
 
   std::unordered_map<uint64_t, std::unique_ptr<Array>> arrays_;
-  // Handles are never used twice, so that a stale one is recognised; no memory is ever there.
-  uint64_t next_handle_ = 0x5a0000000000ULL;
 };
 
 }  // namespace sim

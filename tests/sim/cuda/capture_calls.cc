@@ -27,6 +27,25 @@ CUresult end(CUstream handle, bool per_thread, CUgraph* out) {
   return sim::end_capture(stream, out);
 }
 
+// The simulated driver captures anew, and leaves the graph as it is.
+CUresult recapture(CUstream handle, bool per_thread, int mode, CUgraph graph) {
+  {
+    const Guard guard(Driver::get().lock());
+    if (Driver::get().graphs.find(graph) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return begin(handle, per_thread, mode);
+}
+
+// What a graphics API would run is captured into a graph that nobody gets.
+CUresult end_to_graphics(CUstream handle, bool per_thread) {
+  CUgraph graph = nullptr;
+  const CUresult result = end(handle, per_thread, &graph);
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  if (result == CUDA_SUCCESS) driver.graphs.destroy(driver.graphs.find(graph));
+  return result;
+}
+
 CUresult is_capturing(CUstream handle, bool per_thread, int* status) {
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
@@ -61,6 +80,32 @@ SIM_API CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
 SIM_API CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* out) {
   SIM_CALL(cuStreamEndCapture_ptsz);
   return end(stream, true, out);
+}
+SIM_API CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void*,
+                                               void*) {
+  SIM_CALL(cuStreamBeginRecaptureToGraph);
+  return recapture(stream, false, mode, graph);
+}
+SIM_API CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CUgraph graph, void*,
+                                                    void*) {
+  SIM_CALL(cuStreamBeginRecaptureToGraph_ptsz);
+  return recapture(stream, true, mode, graph);
+}
+SIM_API CUresult cuStreamBeginCaptureToCig(CUstream stream, void*) {
+  SIM_CALL(cuStreamBeginCaptureToCig);
+  return begin(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+SIM_API CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void*) {
+  SIM_CALL(cuStreamBeginCaptureToCig_ptsz);
+  return begin(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+SIM_API CUresult cuStreamEndCaptureToCig(CUstream stream) {
+  SIM_CALL(cuStreamEndCaptureToCig);
+  return end_to_graphics(stream, false);
+}
+SIM_API CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream) {
+  SIM_CALL(cuStreamEndCaptureToCig_ptsz);
+  return end_to_graphics(stream, true);
 }
 SIM_API CUresult cuStreamIsCapturing(CUstream stream, int* status) {
   SIM_CALL(cuStreamIsCapturing);

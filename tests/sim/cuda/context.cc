@@ -7,60 +7,53 @@
 using sim::Context;
 using sim::Driver;
 using sim::Guard;
-using sim::thread_state;
 
 namespace {
-
-CUresult push(Context* context) {
-  if (thread_state.depth == sim::ThreadState::kDepth) return CUDA_ERROR_OUT_OF_MEMORY;
-  thread_state.stack[thread_state.depth++] = context;
-  return CUDA_SUCCESS;
-}
 
 CUresult create(CUcontext* out, unsigned flags, CUdevice dev, unsigned api_version) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
   if (!driver.valid(dev)) return CUDA_ERROR_INVALID_DEVICE;
   Context* context = nullptr;
-  {
-    const Guard guard(driver.lock());
-    if (const CUresult result = driver.make_context(dev, flags, &context)) return result;
-    context->api_version = api_version;
-  }
+  const Guard guard(driver.lock());
+  if (const CUresult result = driver.make_context(dev, flags, &context)) return result;
+  context->api_version = api_version;
   *out = sim::handle(context);
-  return push(context);
+  return driver.push(context);
 }
 
 CUresult destroy(CUcontext given) {
   Context* context = sim::context_of(given);
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Driver& driver = Driver::get();
-  {
-    const Guard guard(driver.lock());
-    if (!driver.known(context) || context->primary || context->parent != nullptr)
-      return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    driver.deactivate(context);
-    if (sim::current() == context) --thread_state.depth;
+  const Guard guard(driver.lock());
+  if (!driver.known(context) || context->primary || context->parent != nullptr)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  driver.deactivate(context);
+  context->references = 0;
+  if (sim::current() == context) {
+    driver.pop();
+  } else {
+    driver.recycle(context);
   }
-  sim::ordered("end of cuCtxDestroy");
   return CUDA_SUCCESS;
 }
 
 CUresult push_known(CUcontext given) {
   Context* context = sim::context_of(given);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  {
-    const Guard guard(Driver::get().lock());
-    if (!Driver::get().known(context)) return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  return push(context);
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  return driver.known(context) ? driver.push(context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult pop(CUcontext* out) {
-  if (thread_state.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  Context* context = thread_state.stack[--thread_state.depth];
+  Context* const context = sim::current();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (out != nullptr) *out = sim::handle(context);
+  const Guard guard(Driver::get().lock());
+  Driver::get().pop();
   return CUDA_SUCCESS;
 }
 
@@ -154,19 +147,13 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext* out) {
 
 SIM_API CUresult cuCtxSetCurrent(CUcontext given) {
   SIM_CALL(cuCtxSetCurrent);
-  if (given == nullptr) {
-    if (thread_state.depth > 0) --thread_state.depth;
-    return CUDA_SUCCESS;
-  }
   Context* context = sim::context_of(given);
   if (sim::current() == context) return CUDA_SUCCESS;
-  if (thread_state.depth == 0) return push_known(given);
-  {
-    const Guard guard(Driver::get().lock());
-    if (!Driver::get().known(context)) return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  thread_state.stack[thread_state.depth - 1] = context;
-  return CUDA_SUCCESS;
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  if (context != nullptr && !driver.known(context)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (sim::current() != nullptr) driver.pop();
+  return context != nullptr ? driver.push(context) : CUDA_SUCCESS;
 }
 
 SIM_API CUresult cuCtxGetCurrent(CUcontext* out) {

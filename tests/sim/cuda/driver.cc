@@ -138,21 +138,52 @@ bool Driver::choose_devices() {
 bool Driver::known(const Context* context) const {
   if (context >= primary_ && context < primary_ + kMaxDevices) return context->primary;
   for (const Context& one : created_) {
-    if (&one == context) return true;
+    if (&one == context) return !one.spare;
   }
   return false;
 }
 
-CUresult Driver::make_context(CUdevice dev, unsigned flags, Context** out) {
-  // A context's memory is never reused for another one, so that a stale handle is recognised.
-  Context& context = created_.emplace_back();
+Context& Driver::new_context(CUdevice dev, unsigned flags) {
+  if (spare_contexts_.empty()) spare_contexts_.push_back(&created_.emplace_back());
+  Context& context = *spare_contexts_.back();
+  spare_contexts_.pop_back();
+  context = Context{};
   context.device = physical(dev);
   context.ordinal = dev;
   context.flags = flags;
   context.references = 1;
+  return context;
+}
+
+// As libcuda 535 does: the value of a handle may be another context's at once, but not while the
+// dead one is current to some thread, where it is recognised.
+void Driver::recycle(Context* context) {
+  if (context->primary || context->alive || context->references != 0 || context->current_to != 0)
+    return;
+  context->spare = true;
+  context->parent = nullptr;
+  spare_contexts_.push_back(context);
+}
+
+CUresult Driver::push(Context* context) {
+  if (thread_state.depth == ThreadState::kDepth) return CUDA_ERROR_OUT_OF_MEMORY;
+  thread_state.stack[thread_state.depth++] = context;
+  ++context->current_to;
+  return CUDA_SUCCESS;
+}
+
+void Driver::pop() {
+  Context* const context = thread_state.stack[--thread_state.depth];
+  --context->current_to;
+  recycle(context);
+}
+
+CUresult Driver::make_context(CUdevice dev, unsigned flags, Context** out) {
+  Context& context = new_context(dev, flags);
   const CUresult result = activate(&context);
   if (result != CUDA_SUCCESS) {
-    created_.pop_back();
+    context.references = 0;
+    recycle(&context);
     return result;
   }
   *out = &context;
@@ -180,11 +211,7 @@ CUresult Driver::make_green(CUdevice dev, Context** out) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ++base.references;
-  Context& green = created_.emplace_back();
-  green.device = base.device;
-  green.ordinal = base.ordinal;
-  green.flags = base.flags;
-  green.references = 1;
+  Context& green = new_context(dev, base.flags);
   green.green = true;
   green.parent = &base;
   green.id = next_id_++;
@@ -209,12 +236,15 @@ void Driver::finish(Context* context) {
   streams.forget(*context);
   pools.synchronised(streams.reach(*context));
   pools.forget(context);
-  if (context->primary) graph_memory.forget(context->device);
 }
 
 void Driver::deactivate(Context* context) {
   if (!context->alive) return;
-  if (context->parent == nullptr) finish(context);
+  if (context->parent == nullptr) {
+    finish(context);
+  } else {
+    streams.forget(*context);
+  }
   context->alive = false;
   if (context->parent != nullptr) {
     shrink(context->parent, kGreenBytes);
@@ -229,6 +259,7 @@ void Driver::deactivate(Context* context) {
   shrink(context, context->grown_bytes);
   context->kept_bytes = 0;
   context->launched = false;
+  context->streams = context->most_streams = 0;
   account_->release(context->device, account_->context_cost(context->device), Kind::kContext);
 }
 

@@ -15,6 +15,7 @@
 #include "sim/cuda/chunk.h"
 #include "sim/cuda/graph_table.h"
 #include "sim/cuda/pool_table.h"
+#include "sim/cuda/reused.h"
 #include "sim/cuda/space.h"
 #include "sim/cuda/stream_table.h"
 #include "sim/cuda/vmm.h"
@@ -73,12 +74,14 @@ struct Context {
   }
 
   bool alive = false;
+  bool spare = false;  // no handle: the next one made
   bool green = false;
   bool primary = false;
   int device = 0;   // of the node
   int ordinal = 0;  // as the program counts
   unsigned flags = 0;
   unsigned references = 0;
+  unsigned current_to = 0;  // places on the stacks of threads
   unsigned api_version = 3020;
   uint64_t id = 0;
   uint64_t grown_bytes = 0;   // taken later on: modules, limits, launches
@@ -129,6 +132,11 @@ class Driver {
   CUresult activate(Context* context);
   void deactivate(Context* context);
   bool known(const Context* context) const;
+  // Makes it current to this thread, and the one before current again.
+  CUresult push(Context* context);
+  void pop();
+  // Its handle goes to the next context that is made, unless it lives or is current to some thread.
+  void recycle(Context* context);
   // What a context takes and gives back while it lives; all of it ends with the context.
   bool grow(Context* context, uint64_t bytes);
   void shrink(Context* context, uint64_t bytes);
@@ -172,6 +180,7 @@ class Driver {
   Range* new_range(Context* context, Range::Type type, uint64_t pages, bool low,
                    bool takes_memory = true);
   void drop_range(Range* range);
+  Context& new_context(CUdevice dev, unsigned flags);
   void note_managed(const Range& range, int sign);
   void finish(Context* context);
 
@@ -180,7 +189,9 @@ class Driver {
   std::vector<int> visible_;
   MigDevice mig_device_;
   Context primary_[kMaxDevices];
+  // A context stays where it is, so that memory that was its own recognises it by its id.
   std::deque<Context> created_;
+  std::vector<Context*> spare_contexts_;
   uint64_t next_id_ = 1;
   uint64_t next_serial_ = 1;
   // All stay clear of where Linux puts a program, so that no device pointer is ever a host pointer:
@@ -273,7 +284,8 @@ using Guard = std::lock_guard<std::mutex>;
 #define SIM_CALL(name)                                                \
   do {                                                                \
     if (const CUresult refused = ::sim::enter(#name)) return refused; \
-  } while (false)
+  } while (false);                                                    \
+  const ::sim::CallEnd sim_call_end(#name)
 
 #define SIM_CONTEXT(context)                        \
   ::sim::Context* const context = ::sim::current(); \

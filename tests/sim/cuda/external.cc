@@ -16,7 +16,7 @@ using sim::Shape;
 
 using CUexternalMemory = struct CUextMemory_st*;
 
-struct CUextMemory_st {
+struct CUextMemory_st : sim::Reused<CUextMemory_st> {
   uint64_t bytes = 0;
   sim::Physical held;
 };

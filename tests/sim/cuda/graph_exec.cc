@@ -89,7 +89,7 @@ CUresult Graphs::instantiate(Graph* graph, unsigned long long flags, GraphExec**
   const bool memory = graph->has_memory();
   if (memory && graph->exec != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   auto exec = std::make_unique<GraphExec>();
-  exec->handle = new_handle<CUgraphExec>();
+  exec->handle = handle_of<CUgraphExec>(exec.get());
   exec->flags = flags;
   exec->steps = steps_of(*graph);
   if (memory) {
@@ -128,7 +128,7 @@ CUresult Graphs::update(GraphExec* exec, Graph* graph, int* result, GraphNode** 
     if (now.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && now.memory != next.memory && now.memory->live)
       return fail(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, i);
   }
-  if (Graph* before = find(exec->source)) before->exec = nullptr;
+  part(exec->source, exec->handle);
   exec->source = memory ? graph->handle : nullptr;
   if (memory) graph->exec = exec->handle;
   exec->steps = std::move(steps);
@@ -138,7 +138,7 @@ CUresult Graphs::update(GraphExec* exec, Graph* graph, int* result, GraphNode** 
 
 // What it has left behind stays until the program frees it.
 void Graphs::destroy(GraphExec* exec) {
-  if (Graph* source = find(exec->source)) source->exec = nullptr;
+  part(exec->source, exec->handle);
   execs_.erase(exec->handle);
 }
 

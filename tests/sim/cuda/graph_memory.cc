@@ -124,12 +124,4 @@ void GraphMemory::trim(int device) {
   Driver::get().account().release(device, free, Kind::kAllocation);
 }
 
-void GraphMemory::forget(int device) {
-  for (auto at = live_.begin(); at != live_.end();) {
-    GraphAllocation* const allocation = (at++)->second.get();
-    if (allocation->device == device) end(allocation);
-  }
-  trim(device);
-}
-
 }  // namespace sim

@@ -1,8 +1,8 @@
 // The memory of graphs in one process: allocations with fixed addresses, and one reserve of
 // physical memory per device that backs those in use. A reserve is mapped page by page, so nothing
 // in it can be too scattered; it grows by what a launch needs beyond its free pages, and shrinks
-// only when it is trimmed, or with the device's primary context. All of it wants the driver's lock
-// held.
+// only when it is trimmed: as pools do, it outlives the device's primary context. All of it wants
+// the driver's lock held.
 #pragma once
 
 #include <map>
@@ -28,9 +28,9 @@ struct GraphAllocation {
   int device = 0;  // of the node
   uint64_t address = 0;
   uint64_t pages = 0;
-  // By handle, because it can outlive them.
-  CUgraph owner = nullptr;
-  CUgraph freed_by = nullptr;  // the one that has a free node for it
+  // Graphs by their ids, because it can outlive them.
+  uint64_t owner = 0;
+  uint64_t freed_by = 0;  // the one that has a free node for it
   bool live = false;
 
   uint64_t bytes() const { return pages * kPage; }
@@ -62,8 +62,6 @@ class GraphMemory {
   void end(GraphAllocation* allocation);
   CUresult free(uint64_t address);
   void trim(int device);
-  // The device's primary context ends, and everything with it.
-  void forget(int device);
 
  private:
   // Of graphs under way, but in this stream (0: in none).

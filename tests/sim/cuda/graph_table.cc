@@ -17,7 +17,8 @@ bool Graph::has_memory() const {
 
 Graph* Graphs::create() {
   auto graph = std::make_unique<Graph>();
-  graph->handle = new_handle<CUgraph>();
+  graph->handle = handle_of<CUgraph>(graph.get());
+  graph->id = next_id_++;
   return (graphs_[graph->handle] = std::move(graph)).get();
 }
 
@@ -28,16 +29,21 @@ bool Graphs::destroy(Graph* graph) {
     if (node->memory != nullptr) {
       // What outlives the graph is no longer its own; a free node that goes counts no more.
       GraphAllocation& memory = *node->memory;
-      if (memory.freed_by == graph->handle && memory.owner != graph->handle)
-        memory.freed_by = nullptr;
+      if (memory.freed_by == graph->id && memory.owner != graph->id) memory.freed_by = 0;
     }
     if (node->child != nullptr) {
       node->child->parent = nullptr;
       destroy(node->child);
     }
   }
+  part(graph->handle, graph->exec);
   graphs_.erase(graph->handle);
   return true;
+}
+
+void Graphs::part(CUgraph graph, CUgraphExec exec) {
+  if (GraphExec* const known = find(exec)) known->source = nullptr;
+  if (Graph* const known = find(graph)) known->exec = nullptr;
 }
 
 Graph* Graphs::clone(const Graph& graph) {
@@ -69,7 +75,7 @@ GraphExec* Graphs::find(CUgraphExec handle) {
 
 GraphNode* Graphs::add(Graph* graph, int type, const std::vector<GraphNode*>& after) {
   auto node = std::make_unique<GraphNode>();
-  node->handle = new_handle<CUgraphNode>();
+  node->handle = handle_of<CUgraphNode>(node.get());
   node->type = type;
   node->graph = graph;
   node->after = after;
@@ -91,7 +97,7 @@ CUresult Graphs::add_allocation(Graph* graph, const std::vector<GraphNode*>& aft
   if (params->bytesize > driver.account().total(device)) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::shared_ptr<GraphAllocation> memory = driver.graph_memory.create(*params, device);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  memory->owner = graph->handle;
+  memory->owner = graph->id;
   params->dptr = memory->address;
   *out = add(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, after);
   (*out)->memory = memory;
@@ -102,15 +108,14 @@ CUresult Graphs::add_free(Graph* graph, const std::vector<GraphNode*>& after, ui
                           GraphNode** out) {
   const std::shared_ptr<GraphAllocation> memory = Driver::get().graph_memory.starting_at(address);
   // Freed in its own graph or in others, but not in both, and in one graph not twice.
-  if (memory == nullptr || graph->parent != nullptr || memory->freed_by == graph->handle ||
-      (memory->freed_by != nullptr &&
-       (memory->freed_by == memory->owner || graph->handle == memory->owner)))
+  if (memory == nullptr || graph->parent != nullptr || memory->freed_by == graph->id ||
+      (memory->freed_by != 0 && (memory->freed_by == memory->owner || graph->id == memory->owner)))
     return CUDA_ERROR_INVALID_VALUE;
   for (const auto& node : graph->nodes) {
     if (node->memory == memory && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
       return CUDA_ERROR_INVALID_VALUE;
   }
-  memory->freed_by = graph->handle;
+  memory->freed_by = graph->id;
   *out = add(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, after);
   (*out)->memory = memory;
   return CUDA_SUCCESS;

@@ -11,12 +11,13 @@
 
 #include "sim/cuda/graph_abi.h"
 #include "sim/cuda/graph_memory.h"
+#include "sim/cuda/reused.h"
 
 namespace sim {
 
 struct Graph;
 
-struct GraphNode {
+struct GraphNode : Reused<GraphNode> {
   CUgraphNode handle = nullptr;
   int type = CU_GRAPH_NODE_TYPE_EMPTY;
   Graph* graph = nullptr;
@@ -25,8 +26,9 @@ struct GraphNode {
   Graph* child = nullptr;
 };
 
-struct Graph {
+struct Graph : Reused<Graph> {
   CUgraph handle = nullptr;
+  uint64_t id = 0;                                // never used twice
   std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order in which they were added
   Graph* parent = nullptr;                        // of a child: it ends with that
   bool capturing = false;                         // still being made by a capture
@@ -35,7 +37,7 @@ struct Graph {
   bool has_memory() const;
 };
 
-struct GraphExec {
+struct GraphExec : Reused<GraphExec> {
   struct Step {
     int type;
     size_t graph;                // which of all graphs, counted depth first: 0 is the outermost
@@ -74,13 +76,10 @@ class Graphs {
   CUresult run(GraphExec* exec, CUstream stream, bool only_upload);
 
  private:
-  template <typename Handle>
-  Handle new_handle() {
-    return reinterpret_cast<Handle>(next_handle_++);
-  }
+  // The graph and the execution may go their own ways.
+  void part(CUgraph graph, CUgraphExec exec);
 
-  // Handles are never used twice, so that a stale one is recognised; no memory is ever there.
-  uint64_t next_handle_ = 0x5b0000000000ULL;
+  uint64_t next_id_ = 1;
   std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs_;
   std::unordered_map<CUgraphNode, GraphNode*> nodes_;
   std::unordered_map<CUgraphExec, std::unique_ptr<GraphExec>> execs_;

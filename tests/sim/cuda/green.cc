@@ -120,8 +120,9 @@ SIM_API CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
   Context* green = green_of(handle);
   if (green == nullptr || green->references == 0) return CUDA_ERROR_INVALID_HANDLE;
   green->references = 0;
-  driver.deactivate(green);
   Context* const base = green->parent;
+  driver.deactivate(green);
+  driver.recycle(green);
   if (base->references != 0 && --base->references == 0) driver.deactivate(base);
   return CUDA_SUCCESS;
 }

@@ -18,7 +18,7 @@ using CUkernel = struct CUkern_st*;
 struct CUkern_st {
   CUlibrary library;
 };
-struct CUlib_st {
+struct CUlib_st : sim::Reused<CUlib_st> {
   uint64_t bytes = 0;             // that a context takes for it
   std::vector<CUmodule> modules;  // by context
   std::map<std::string, std::unique_ptr<CUkern_st>> kernels;

@@ -76,7 +76,12 @@ CUresult load_module(Context* context, bool of_library, uint64_t bytes, CUmodule
   const uint64_t of_kept = std::min(context->kept_bytes, bytes);
   if (!Driver::get().grow(context, bytes - of_kept)) return CUDA_ERROR_OUT_OF_MEMORY;
   context->kept_bytes -= of_kept;
-  *out = new CUmod_st{context, context->id, bytes, of_library, {}};
+  auto* const module = new CUmod_st;
+  module->context = context;
+  module->context_id = context->id;
+  module->bytes = bytes;
+  module->of_library = of_library;
+  *out = module;
   return CUDA_SUCCESS;
 }
 

@@ -7,7 +7,7 @@
 
 #include "sim/cuda/driver.h"
 
-struct CUmod_st {
+struct CUmod_st : sim::Reused<CUmod_st> {
   sim::Context* context = nullptr;
   uint64_t context_id = 0;
   uint64_t bytes = 0;

@@ -13,7 +13,7 @@ Pool* Pools::create(const CUmemPoolProps& props) {
   CUdevice device = device_of(props.location);
   if (managed && device < 0) device = current() != nullptr ? current()->ordinal : 0;
   auto pool = std::make_unique<Pool>();
-  pool->handle = reinterpret_cast<CUmemoryPool>(next_handle_++);
+  pool->handle = handle_of<CUmemoryPool>(pool.get());
   pool->props = props;
   pool->device = device >= 0 ? Driver::get().physical(device) : -1;
   for (CUdevice each = 0; each < Driver::get().device_count(); ++each)
@@ -65,7 +65,10 @@ bool Pools::set_current(const CUmemLocation& where, int type, Pool* pool) {
   return true;
 }
 
-Pools::Chunks::iterator Pools::release(Chunks::iterator at) {
+// One without parts in use is a single free part.
+Pools::Chunks::iterator Pools::drop_chunk(Chunks::iterator at) {
+  leave(parts_.find(at->first));
+  parts_.erase(at->first);
   PoolChunk& chunk = *at->second;
   Pool& pool = *chunk.pool;
   if (pool.device >= 0) {
@@ -77,13 +80,6 @@ Pools::Chunks::iterator Pools::release(Chunks::iterator at) {
   pool.reserved -= chunk.bytes;
   Driver::get().account().drop(&chunk.physical);
   return pool.chunks.erase(at);
-}
-
-// One without parts in use is a single free part.
-Pools::Chunks::iterator Pools::drop_chunk(Chunks::iterator at) {
-  leave(parts_.find(at->first));
-  parts_.erase(at->first);
-  return release(at);
 }
 
 void Pools::trim(Pool* pool, uint64_t keep) {
@@ -111,17 +107,6 @@ Pools::Imports::iterator Pools::drop_import(Imports::iterator at) {
   --pool->parts;
   settle(pool);
   return next;
-}
-
-void Pools::empty(Pool* pool) {
-  for (auto at = pool->chunks.begin(); at != pool->chunks.end();) {
-    parts_.erase(parts_.find(at->first), parts_.lower_bound(at->first + at->second->bytes));
-    pool->parts -= at->second->parts;
-    at = release(at);
-  }
-  pool->free.clear();
-  pool->freed.clear();
-  pool->used = 0;
 }
 
 bool Pools::find(uint64_t address, Found* found) const {
@@ -156,15 +141,6 @@ bool Pools::find(uint64_t address, Found* found) const {
 void Pools::forget(const Context* context) {
   for (auto at = plain_.begin(); at != plain_.end();)
     at = at->second.context == context ? plain_.erase(at) : std::next(at);
-  if (!context->primary) return;
-  for (auto next = pools_.begin(); next != pools_.end();) {
-    Pool* const pool = (next++)->second.get();
-    if (pool->device != context->device) continue;
-    empty(pool);
-    if (pool->parts == 0) settle(pool);  // else it has imports, and ends with them
-  }
-  for (auto at = imports_.begin(); at != imports_.end();)
-    at = at->second.pool->device == context->device ? drop_import(at) : std::next(at);
 }
 
 }  // namespace sim

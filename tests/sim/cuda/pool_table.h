@@ -3,9 +3,9 @@
 // stream can be taken again by that stream at once, by a stream that comes after the free by an
 // event unless the pool's attribute forbids it, by others when the stream was waited for; then,
 // too, chunks without any part are given back down to the release threshold. Pools belong to a
-// device and its primary context: when that ends, they are emptied, but stay. Managed memory counts
-// in full, on the device that its pool prefers, or else on the one that was current when the pool
-// was made. All of it wants the driver's lock held.
+// device, and what they gave outlives its contexts, a reset of the primary one too (libcuda
+// 535.261.03). Managed memory counts in full, on the device that its pool prefers, or else on the
+// one that was current when the pool was made. All of it wants the driver's lock held.
 #pragma once
 
 #include <array>
@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "sim/cuda/memory_abi.h"
+#include "sim/cuda/reused.h"
 #include "sim/cuda/space.h"
 #include "sim/cuda/stream_table.h"
 #include "sim/node/account.h"
@@ -47,7 +48,7 @@ struct PoolPart {
   uint64_t moment = 0;
 };
 
-struct Pool {
+struct Pool : Reused<Pool> {
   using Places = std::set<std::pair<uint64_t, uint64_t>>;  // size and address
   // The names of the flags are those of the attributes 1 to 3.
   static constexpr int kFlags = 3;
@@ -92,7 +93,7 @@ class Pools {
   void trim(Pool* pool, uint64_t keep);
   bool may_have(uint64_t address) const { return space_.contains(address) || host_chunks_ != 0; }
   bool find(uint64_t address, Found* found) const;
-  // A context ends: plain memory of its own goes with it, and with a primary one the pools' memory.
+  // A context ends, and plain memory of its own with it.
   void forget(const Context* context);
 
   CUresult export_pointer(uint64_t address, CUmemPoolPtrExportData* out);
@@ -129,15 +130,11 @@ class Pools {
   void make_free(Parts::iterator part);
   void reach_parts(Pool* pool, const Reach& reach);
   Chunks::iterator drop_chunk(Chunks::iterator at);
-  Chunks::iterator release(Chunks::iterator at);
   Imports::iterator drop_import(Imports::iterator at);
-  void empty(Pool* pool);   // but for imports
   void settle(Pool* pool);  // a destroyed pool goes with its last part
   static Place place_of(const CUmemLocation& where, int type);
 
   AddressSpace space_{0x3b0000000000ULL, 0x430000000000ULL};
-  // Handles are never used twice, so that a stale one is recognised; no memory is ever there.
-  uint64_t next_handle_ = 0x5c0000000000ULL;
   std::map<CUmemoryPool, std::unique_ptr<Pool>> pools_;
   std::map<Place, Pool*> default_, current_;
   Parts parts_;

@@ -77,9 +77,6 @@ CUresult Streams::find(CUstream handle, bool per_thread, CUstream* out) {
   const auto number = reinterpret_cast<uintptr_t>(handle);
   if (number > 2) {
     if (streams_.count(handle) == 0) return CUDA_ERROR_INVALID_HANDLE;
-    const Context* context = handle->context;
-    if (!context->alive || const_cast<Context*>(context)->owner()->id != handle->context_id)
-      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *out = handle;
     return CUDA_SUCCESS;
   }
@@ -141,10 +138,15 @@ void Streams::follow(CUstream stream, const Reach& reach) {
 }
 
 void Streams::forget(const Context& context) {
-  const std::vector<std::shared_ptr<Capture>> all = captures;
-  for (const auto& capture : all) {
-    if (capture->origin->context_id == reach(context).context_id) leave_capture(capture->origin);
-  }
+  const auto ends = [&](const CUstream_st& stream) {
+    return stream.context == &context || stream.context_id == context.id;
+  };
+  std::erase_if(default_, [&](const auto& entry) { return ends(*entry.second); });
+  std::erase_if(streams_, [&](const auto& entry) {
+    if (!ends(*entry.second)) return false;
+    if (entry.second->capture != nullptr) leave_capture(entry.first);
+    return true;
+  });
 }
 
 bool Streams::covers(const Reach& reach, uint64_t stream) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/cuda/abi.h"
+#include "sim/cuda/reused.h"
 
 namespace sim {
 
@@ -37,7 +38,7 @@ void wait_until(uint64_t ns);
 
 }  // namespace sim
 
-struct CUstream_st {
+struct CUstream_st : sim::Reused<CUstream_st> {
   sim::Context* context;
   uint64_t context_id;  // of the life of the context that it belongs to
   uint64_t id;          // never used twice
@@ -52,7 +53,7 @@ struct CUstream_st {
   bool blocking() const { return (flags & 1) == 0; }
 };
 
-struct CUevent_st {
+struct CUevent_st : sim::Reused<CUevent_st> {
   unsigned flags;
   sim::Reach reach;
   std::shared_ptr<sim::Capture> capture;  // in which it was recorded
@@ -79,7 +80,7 @@ class Streams {
   // The stream was told to launch something, or to wait for an event.
   void launched(CUstream stream);
   static void follow(CUstream stream, const Reach& reach);
-  // The context ends, and with it what is being captured there.
+  // The context ends, and its streams with it.
   void forget(const Context& context);
 
   // Those under way. A stream that is captured may not be waited for.

@@ -1,7 +1,6 @@
 // The tables of handles, reservations and mappings of one process.
 // A mapping covers whole pages of one reservation. Unmapping takes whole mappings, as many as the
-// range holds, and refuses to cut one. Handle values are never used twice, so that a stale one is
-// recognised.
+// range holds, and refuses to cut one.
 #include "sim/cuda/vmm.h"
 
 #include "sim/cuda/driver.h"
@@ -12,7 +11,7 @@ Block* Vmm::add(const Physical& physical, const CUmemAllocationProp& prop) {
   auto block = std::make_unique<Block>();
   block->physical = physical;
   block->prop = prop;
-  block->handle = next_handle_++;
+  block->handle = handle_of<uint64_t>(block.get());
   block->references = 1;
   return (blocks_[block->handle] = std::move(block)).get();
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/cuda/memory_abi.h"
+#include "sim/cuda/reused.h"
 #include "sim/cuda/space.h"
 #include "sim/node/account.h"
 
@@ -28,7 +29,7 @@ struct Multicast {
   std::map<std::pair<CUdevice, uint64_t>, Binding> bindings;  // by device and offset
 };
 
-struct Block {
+struct Block : Reused<Block> {
   Physical physical;
   CUmemAllocationProp prop = {};
   uint64_t handle = 0;
@@ -77,7 +78,6 @@ class Vmm {
   std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks_;
   std::map<uint64_t, Reservation> reservations_;
   Mappings mappings_;
-  uint64_t next_handle_ = 0x70000001;
 };
 
 }  // namespace sim

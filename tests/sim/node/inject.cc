@@ -5,7 +5,11 @@
 
 #include <time.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -21,6 +25,8 @@ struct Order {
   bool onwards = false;
   int result = 0;
   unsigned long delay_us = 0;
+  std::string awaited;  // another function
+  unsigned long awaited_call = 1;
   unsigned long seen = 0;
 };
 
@@ -56,6 +62,17 @@ std::vector<Order>& orders() {
       order.delay_us = std::strtoul(item.c_str() + equals + 1, nullptr, 10);
       list->push_back(order);
     });
+    each("FRACGPU_SIM_AWAIT", [list](const std::string& item) {
+      const size_t equals = item.find('=');
+      if (equals == std::string::npos) return;
+      Order order;
+      order.function = item.substr(0, equals);
+      const size_t colon = item.find(':', equals);
+      order.awaited = item.substr(equals + 1, colon - equals - 1);
+      if (colon != std::string::npos)
+        order.awaited_call = std::strtoul(item.c_str() + colon + 1, nullptr, 10);
+      list->push_back(order);
+    });
     return list;
   }();
   return *all;
@@ -70,19 +87,36 @@ CallCounts* counts() {
   return all;
 }
 
-}  // namespace
+// How often each function was called.
+struct Awaited {
+  std::condition_variable changed;
+  std::map<std::string, unsigned long> calls;
+};
 
-bool injecting = !orders().empty() || counts() != nullptr;
+Awaited& awaited() {
+  static auto* const all = new Awaited;
+  return *all;
+}
 
-int inject(const char* function) {
+void await(const Order& order, std::unique_lock<std::mutex>& lock) {
+  const auto is_called = [&] { return awaited().calls[order.awaited] >= order.awaited_call; };
+  if (!awaited().changed.wait_for(lock, std::chrono::seconds(20), is_called)) {
+    std::fprintf(stderr, "simulated driver: %s awaits %s in vain\n", order.function.c_str(),
+                 order.awaited.c_str());
+  }
+}
+
+int obey(const std::string& function) {
   static std::mutex mutex;
-  if (counts() != nullptr) counts()->add(function);
   int result = 0;
   unsigned long delay_us = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
+    ++awaited().calls[function];
+    awaited().changed.notify_all();
     for (Order& order : orders()) {
       if (order.function != function) continue;
+      if (!order.awaited.empty()) await(order, lock);
       delay_us += order.delay_us;
       if (order.call == 0) continue;
       ++order.seen;
@@ -96,6 +130,19 @@ int inject(const char* function) {
     nanosleep(&pause, nullptr);
   }
   return result;
+}
+
+}  // namespace
+
+bool injecting = !orders().empty() || counts() != nullptr;
+
+int inject(const char* function) {
+  if (counts() != nullptr) counts()->add(function);
+  return obey(function);
+}
+
+void inject_end(const char* function) {
+  if (!orders().empty()) obey(std::string("end of ") + function);
 }
 
 }  // namespace sim

@@ -401,7 +401,7 @@ TEST(SimCapture, EndsWithTheContext) {
     ASSERT_EQ(cu_start(), 0);
     EXPECT_EQ(cu_alloc(&a, 512), 0);
     CUgraph graph = nullptr;
-    EXPECT_EQ(end_capture(stream, &graph), 709);
+    EXPECT_EQ(end_capture(stream, &graph), 400);
   });
 }
 

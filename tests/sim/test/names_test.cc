@@ -19,7 +19,7 @@ using Getter = int(const char*, void**, int, uint64_t, int*);
 
 // The library is opened in children only: it reads the environment once, when it is loaded.
 void every_line() {
-  setenv("FRACGPU_SIM_DRIVER_VERSION", "13010", 1);  // what the newest line wants
+  setenv("FRACGPU_SIM_DRIVER_VERSION", "13030", 1);  // what the newest line wants
   std::ifstream table(SIM_SYMBOLS);
   ASSERT_TRUE(table.good());
   auto* get = cuda<Getter>("cuGetProcAddress_v2");

@@ -179,7 +179,7 @@ TEST_F(SimPoolShare, OutlivesItsMaker) {
   EXPECT_EQ(node->used(0), 0u);
 }
 
-TEST_F(SimPoolShare, EndsWithTheImportersContext) {
+TEST_F(SimPoolShare, OutlivesTheImportersContext) {
   Child maker([&](Child& parent) {
     Exporter exporter;
     exporter.start(channel, pipes[1]);
@@ -204,6 +204,8 @@ TEST_F(SimPoolShare, EndsWithTheImportersContext) {
   EXPECT_EQ(node->used(0), (32 + 64) * kMiB);
   user.say(1);
   user.hear();
+  EXPECT_EQ(node->used(0), 32 * kMiB);
+  user.kill();
   EXPECT_EQ(node->used(0), 0u);
 }
 
