@@ -199,9 +199,10 @@ CUresult destroy_array(Array array, const Real& real) {
   if (!hook.active()) return real(array);
   Process& process = hook.process();
   Release release(process, reinterpret_cast<uint64_t>(array));
+  const uint64_t serial = process.physical.serial();
   const CUresult result = real(array);
   if (result != kSuccess) return result;
-  forget_mapped_array(process, array);
+  forget_mapped_array(process, array, serial);
   release.done();
   return result;
 }

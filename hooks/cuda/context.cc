@@ -62,6 +62,9 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     *out = before;
     return kOutOfMemory;
   }
+  // One that has ended unseen, as green contexts do, is not this one.
+  Context stale;
+  process.contexts.forget(*out, stale);
   process.contexts.enter(*out, device, device_index);
   return result;
 }
@@ -80,9 +83,15 @@ CUresult end_context(Process& process, const void* handle, End end) {
   CUresult result = kSuccess;
   {
     const InFlightScope in_flight(process);
+    const bool known = process.contexts.begin_drop(handle, context);
     result = end(ended);
-    ended = ended && process.contexts.forget(handle, context);
-    if (ended) release_context(process, context);
+    ended = ended && known;
+    if (ended) {
+      process.contexts.finish_drop(context);
+      release_context(process, context);
+    } else if (known) {
+      process.contexts.abandon_drop(context);
+    }
   }
   if (ended && context.device_index >= 0) {
     settle_after_destroy(process, context.device_index, estimated_context(process, context.device));
@@ -91,8 +100,7 @@ CUresult end_context(Process& process, const void* handle, End end) {
 }
 
 template <typename Real>
-CUresult destroy_context(CUcontext context, const Real& real) {
-  Hook hook;
+CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) {
   if (!hook.active()) return real(context);
   return end_context(hook.process(), context, [&](bool& ended) {
     const CUresult result = real(context);
@@ -102,12 +110,15 @@ CUresult destroy_context(CUcontext context, const Real& real) {
 }
 
 // Release and reset: the primary context is gone when the driver reports it as no longer
-// active. Its handle must be looked up before, while it still exists.
+// active. Its handle must be looked up before, while it still exists. It stays the same, so another
+// thread may not make the context again before it is known whether this call has ended it.
 template <typename Real>
 CUresult drop_primary(CUdevice device, const Real& real) {
   Hook hook;
-  if (!hook.active() || !primary_is_active(hook.process(), device)) return real(device);
+  if (!hook.active()) return real(device);
   Process& process = hook.process();
+  const Locked<SleepLock> alone(process.primary_contexts);
+  if (!primary_is_active(process, device)) return real(device);
   CUcontext handle = nullptr;
   on_own_account(process, [&] {
     return real::cuDevicePrimaryCtxRetain(&handle, device) == kSuccess ? release_primary(device)
@@ -125,9 +136,10 @@ CUresult drop_primary(CUdevice device, const Real& real) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   Hook hook;
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
-  // Only the first retain makes it. Should another thread make it first, driver-reported usage is
-  // still charged once.
-  if (!hook.active() || primary_is_active(hook.process(), device)) return retain();
+  if (!hook.active()) return retain();
+  // Only the first retain makes it.
+  const Locked<SleepLock> alone(hook.process().primary_contexts);
+  if (primary_is_active(hook.process(), device)) return retain();
   return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain,
                       [&] { release_primary(device); });
 }
@@ -194,11 +206,11 @@ CUresult cuVDPAUCtxCreate(CUcontext* context, unsigned int flags, CUdevice devic
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroy_context(context, real::cuCtxDestroy_v2);
+  return destroy_context(Hook(), context, real::cuCtxDestroy_v2);
 }
 
 CUresult cuCtxDestroy(CUcontext context) {
-  return destroy_context(context, real::cuCtxDestroy);
+  return destroy_context(Hook(), context, real::cuCtxDestroy);
 }
 
 CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
@@ -211,11 +223,12 @@ CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
 CUresult cuCtxDetach(CUcontext context) {
   Hook hook;
   if (!hook.active()) return real::cuCtxDetach(context);
-  return end_context(hook.process(), context, [&](bool& ended) {
-    const CUresult result = real::cuCtxDetach(context);
-    ended = result == kSuccess && hook.process().contexts.attach(context, -1) == 0;
-    return result;
-  });
+  ContextTable& contexts = hook.process().contexts;
+  const bool is_last = contexts.attach(context, -1) == 0;
+  const CUresult result =
+      is_last ? destroy_context(hook, context, real::cuCtxDetach) : real::cuCtxDetach(context);
+  if (result != kSuccess) contexts.attach(context, 1);
+  return result;
 }
 
 }  // namespace fracgpu::cuda

@@ -63,7 +63,8 @@ constexpr CUdevice device_of(const CUmemLocation& location) {
 }
 
 // Drops the memory that is mapped to tiles of a sparse array which the driver has destroyed
-// (vmm.cc).
-void forget_mapped_array(Process& process, const void* array);
+// (vmm.cc). `serial`: what `Process::physical` said before that, since another array may have the
+// handle by now.
+void forget_mapped_array(Process& process, const void* array, uint64_t serial);
 
 }  // namespace fracgpu::cuda

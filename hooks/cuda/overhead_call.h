@@ -49,8 +49,7 @@ CUresult take_pages(Process& process, const Context& context, const char* api, u
       [&] {
         destroy(*out);
         *out = before;
-      },
-      [&] { return context.handle; });
+      });
 }
 
 }  // namespace fracgpu::cuda

@@ -84,9 +84,9 @@ int descriptor_of(void* os_handle) {
 
 }  // namespace
 
-void forget_mapped_array(Process& process, const void* array) {
+void forget_mapped_array(Process& process, const void* array, uint64_t serial) {
   process.physical.drop_owned(
-      reinterpret_cast<uint64_t>(array),
+      reinterpret_cast<uint64_t>(array), serial,
       [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
 }
 

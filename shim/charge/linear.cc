@@ -58,7 +58,7 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   }
   // A multicast object keeps what is bound to it.
   process.physical.drop_owned(
-      PhysicalTable::owner_key(freed.memory),
+      PhysicalTable::owner_key(freed.memory), UINT64_MAX,
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
 }
 

@@ -186,8 +186,11 @@ bool OverheadReservation::made(const void* handle) {
 
 void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, uint64_t units) {
   const bool is_limit = kind_ == Kind::limit && limit_.context != kUntrackedContext;
-  const uint64_t key = is_limit ? GuessedCharges::key_of_limit(limit_.context, limit_.limit)
-                                : GuessedCharges::key_of(handle);
+  const bool are_pages =
+      kind_ == Kind::code && handle == nullptr && image_.context != kUntrackedContext;
+  const uint64_t key = is_limit    ? GuessedCharges::key_of_limit(limit_.context, limit_.limit)
+                       : are_pages ? GuessedCharges::key_of_pages(image_.context)
+                                   : GuessedCharges::key_of(handle);
   if (key == 0) return;
   // A limit may be raised again, and an executable hold several code objects.
   const bool adds = is_limit || kind_ == Kind::code;

@@ -144,12 +144,14 @@ class ModuleRelease {
 
  private:
   KnownModule* living(const OverheadLock& lock);
+  bool is_guessed() const;  // with the lock held
 
   Process& process_;
   const void* const handle_;
   KnownModule* known_ = nullptr;
   KnownModule before_;
-  uint32_t readings_ = 0;
+  GuessedCharges::Entry guessed_;
+  uint32_t readings_ = 0;  // of the device, before the call
 };
 
 // The driver has destroyed a small array, whose `unread_since` was this. Takes `cold_paths`.

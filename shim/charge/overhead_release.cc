@@ -83,18 +83,26 @@ void release_guessed(const OverheadLock& lock, const GuessedCharges::Entry& modu
 ModuleRelease::ModuleRelease(Process& process, const void* handle)
     : process_(process), handle_(handle) {
   const OverheadLock lock(process);
+  guessed_ = process.guessed_charges.take(GuessedCharges::key_of(handle));
   known_ = process.modules.of_handle(handle);
+  const int device_index = known_ != nullptr ? known_->device_index : guessed_.device_index;
+  if (device_index >= 0) readings_ = process.overhead[device_index].readings;
   if (known_ == nullptr) return;
   before_ = *known_;
-  readings_ = process.overhead[known_->device_index].readings;
   known_->handle = &ModuleTable::kLeaving;
 }
 
 ModuleRelease::~ModuleRelease() {
-  if (known_ == nullptr) return;
+  if (known_ == nullptr && guessed_.key == 0) return;
   const OverheadLock lock(process_);
+  if (is_guessed()) process_.guessed_charges.enter(guessed_);
   if (KnownModule* const known = living(lock); known != nullptr)
     process_.modules.enter(known, handle_);
+}
+
+// Not where a reading has told meanwhile what the process holds.
+bool ModuleRelease::is_guessed() const {
+  return guessed_.key != 0 && process_.overhead[guessed_.device_index].readings == readings_;
 }
 
 // Null if its context has ended meanwhile.
@@ -106,7 +114,8 @@ KnownModule* ModuleRelease::living(const OverheadLock&) {
 
 void ModuleRelease::done(int device_index) {
   const OverheadLock lock(process_);
-  release_guessed(lock, process_.guessed_charges.take(GuessedCharges::key_of(handle_)));
+  if (is_guessed()) release_guessed(lock, guessed_);
+  guessed_.key = 0;
   KnownModule* const known = living(lock);
   known_ = nullptr;
   if (known != nullptr) {

@@ -196,12 +196,13 @@ class Process {
   Gate small_allocations;
   std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule
   // Locks, outermost first: none is taken while one that is named after it is held.
-  SleepLock limits;        // held while a hook changes one of the driver's limits
-  SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
-  SpinLock counting;       // held by `publish_allocation_count` alone
-  RateLimit refusal_rate;  // of all lines about refusals
-  CallSites call_sites;    // filled only where `keeps_call_sites`
-  Recorder recorder;       // has locks of its own
+  SleepLock primary_contexts;  // held while a hook makes or ends one of CUDA's
+  SleepLock limits;            // held while a hook changes one of the driver's limits
+  SleepLock cold_paths;        // held while overhead is measured and charged, by OverheadLock alone
+  SpinLock counting;           // held by `publish_allocation_count` alone
+  RateLimit refusal_rate;      // of all lines about refusals
+  CallSites call_sites;        // filled only where `keeps_call_sites`
+  Recorder recorder;           // has locks of its own
 
   // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
   // kReapInterval_ms, since looking for them costs system calls.

@@ -6,15 +6,21 @@
 
 namespace fracgpu {
 
+Context* ContextTable::find_entry(const void* handle) {
+  Context* leaving = nullptr;
+  for (Context& entry : entries_) {
+    if (entry.handle != handle || handle == nullptr) continue;
+    if (!leaving_[&entry - entries_]) return &entry;
+    leaving = &entry;
+  }
+  return leaving;
+}
+
 bool ContextTable::find(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
-  for (const Context& entry : entries_) {
-    if (entry.handle == handle && handle != nullptr) {
-      context = entry;
-      return true;
-    }
-  }
-  return false;
+  const Context* const entry = find_entry(handle);
+  if (entry != nullptr) context = *entry;
+  return entry != nullptr;
 }
 
 Context ContextTable::enter(const void* handle, int device, int device_index) {
@@ -26,7 +32,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   Locked<SpinLock> lock(lock_);
   Context* free_entry = nullptr;
   for (Context& entry : entries_) {
-    if (entry.handle == handle) return entry;
+    if (entry.handle == handle && !leaving_[&entry - entries_]) return entry;
     if (entry.handle != nullptr) several_.store(true, std::memory_order_relaxed);
     const bool retired = retired_[&entry - entries_];
     if (entry.handle == nullptr && !retired && free_entry == nullptr) free_entry = &entry;
@@ -35,20 +41,32 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
   *free_entry = context;
   for (Count& count : counts_[context.id - 1]) count = {};
+  epoch_.fetch_add(1, std::memory_order_release);  // the handle may have meant one that is leaving
   return context;
 }
 
-bool ContextTable::forget(const void* handle, Context& context) {
+bool ContextTable::begin_drop(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
-  for (Context& entry : entries_) {
-    if (entry.handle != handle || handle == nullptr) continue;
-    context = entry;
-    retired_[&entry - entries_] = true;
-    entry = Context{};
-    epoch_.fetch_add(1, std::memory_order_release);
-    return true;
-  }
-  return false;
+  const Context* const entry = find_entry(handle);
+  if (entry == nullptr || leaving_[entry - entries_]) return false;
+  context = *entry;
+  leaving_[entry - entries_] = true;
+  epoch_.fetch_add(1, std::memory_order_release);  // so may handles of its streams
+  return true;
+}
+
+void ContextTable::finish_drop(const Context& context) {
+  const int i = context.id - 1;
+  Locked<SpinLock> lock(lock_);
+  entries_[i] = Context{};
+  leaving_[i] = false;
+  retired_[i] = true;
+  epoch_.fetch_add(1, std::memory_order_release);
+}
+
+void ContextTable::abandon_drop(const Context& context) {
+  Locked<SpinLock> lock(lock_);
+  leaving_[context.id - 1] = false;
 }
 
 bool ContextTable::any_on(int device_index) {
@@ -102,10 +120,8 @@ void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& m
 
 int ContextTable::attach(const void* handle, int change) {
   Locked<SpinLock> lock(lock_);
-  for (Context& entry : entries_) {
-    if (entry.handle == handle && handle != nullptr) return entry.users += change;
-  }
-  return 0;
+  Context* const entry = find_entry(handle);
+  return entry != nullptr ? entry->users += change : 0;
 }
 
 }  // namespace fracgpu

@@ -24,15 +24,27 @@ struct Context {
 
 class ContextTable {
  public:
-  // The context with this handle, if known.
+  // The context with this handle, if known: one that is not being destroyed, if there are two.
   bool find(const void* handle, Context& context);
 
   // Enters a context made on the device; returns it as entered.
   Context enter(const void* handle, int device, int device_index);
 
-  // Forgets it, so that its handle may mean another one. The id stays taken until `recycle`.
-  bool forget(const void* handle, Context& context);
+  // It is about to be destroyed, after which the driver may give its handle to another one before
+  // the call returns: who enters that from now on gets another id. True with a copy in `context`;
+  // false where it is not known, or another thread destroys it.
+  bool begin_drop(const void* handle, Context& context);
+  // The driver has destroyed the `context` that `begin_drop` found, or (`abandon_drop`) has not.
+  // Its id stays taken until `recycle`.
+  void finish_drop(const Context& context);
+  void abandon_drop(const Context& context);
   void recycle(uint16_t id);
+  // All of it at once.
+  bool forget(const void* handle, Context& context) {
+    const bool known = begin_drop(handle, context);
+    if (known) finish_drop(context);
+    return known;
+  }
 
   // Changes an entry's attach count by `change`; the new count, or 0 if the handle is unknown.
   int attach(const void* handle, int change);
@@ -59,7 +71,7 @@ class ContextTable {
   // It did not come to be; `mark` is what `add` returned.
   void cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark);
 
-  // Changes whenever a handle was forgotten: what a thread remembers is good until then.
+  // Changes whenever a handle may mean another context: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // Whether there were ever two at once.
@@ -76,10 +88,13 @@ class ContextTable {
     bool any_removed = false;
   };
 
+  Context* find_entry(const void* handle);  // with `lock_` held
+
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
   std::atomic<bool> several_{false};
   Context entries_[kMax];    // entry i has id i + 1
+  bool leaving_[kMax] = {};  // being destroyed
   bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
   Count counts_[kMax][kKinds];
 };

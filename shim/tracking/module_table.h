@@ -83,8 +83,8 @@ class ModuleTable {
 };
 
 // What is charged by a guess, where the driver does not tell what this process holds: modules, by
-// what the device's use grew by when they were loaded, and limits. Has no lock of its own: whoever
-// uses it holds `Process::cold_paths`.
+// what the device's use grew by when they were loaded, limits, and pages of streams and graphs. Has
+// no lock of its own: whoever uses it holds `Process::cold_paths`.
 class GuessedCharges {
  public:
   struct Entry {
@@ -101,6 +101,9 @@ class GuessedCharges {
   static uint64_t key_of_limit(uint16_t context, int limit) {
     return uint64_t{1} << 63 | uint64_t{context} << 8 | static_cast<uint64_t>(limit);
   }
+
+  // Of the pages that the driver took for a context's streams and graphs. No limit is so large.
+  static uint64_t key_of_pages(uint16_t context) { return key_of_limit(context, 0xff); }
 
   // Out of host memory it is not entered, and stays charged.
   void enter(const Entry& charge) {

@@ -67,11 +67,11 @@ class PhysicalTable {
 
   // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, which is
   // what `serial()` said before the driver was called. Calls freed(const Freed&) for each memory
-  // whose last use that was.
+  // whose last use that was. `drop_owned`: the same of those that have the owner.
   template <typename Visit>
   void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed);
   template <typename Visit>
-  void drop_owned(uint64_t owner, Visit freed);
+  void drop_owned(uint64_t owner, uint64_t serial, Visit freed);
   uint64_t serial();
 
   // The owner that stands for memory itself, as a multicast object is some.
@@ -201,7 +201,7 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
 }
 
 template <typename Visit>
-void PhysicalTable::drop_owned(uint64_t owner, Visit freed) {
+void PhysicalTable::drop_owned(uint64_t owner, uint64_t serial, Visit freed) {
   for (bool found = true; found;) {
     found = false;
     Freed gone;
@@ -210,7 +210,7 @@ void PhysicalTable::drop_owned(uint64_t owner, Visit freed) {
       const InvariantScope scope(*this, timer_);
       // One at a time: what is freed must be given back without the lock.
       mappings_.erase_if([&](const Mapping& mapping) {
-        if (found || mapping.owner != owner) return false;
+        if (found || mapping.owner != owner || mapping.serial > serial) return false;
         found = true;
         gone = drop_use(mapping.memory);
         return true;

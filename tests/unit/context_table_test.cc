@@ -32,6 +32,34 @@ TEST(ContextTableTest, HandleReuseGetsAnotherId) {
   EXPECT_EQ(table->enter(handle(32), 0, 0).id, first.id);
 }
 
+// The driver may give the handle to another context before the call that destroys one returns.
+TEST(ContextTableTest, AHandleThatIsLeavingMayMeanAnotherContext) {
+  auto table = std::make_unique<ContextTable>();
+  const Context first = table->enter(handle(16), 0, 3);
+  Context leaving, found;
+  const uint64_t before = table->epoch();
+  ASSERT_TRUE(table->begin_drop(handle(16), leaving));
+  EXPECT_EQ(leaving.id, first.id);
+  EXPECT_NE(table->epoch(), before);
+  EXPECT_FALSE(table->begin_drop(handle(16), found)) << "by one thread alone";
+  ASSERT_TRUE(table->find(handle(16), found));
+  EXPECT_EQ(found.id, first.id) << "the driver may refuse to destroy it";
+  table->abandon_drop(leaving);
+  EXPECT_EQ(table->enter(handle(16), 0, 3).id, first.id);
+
+  ASSERT_TRUE(table->begin_drop(handle(16), leaving));
+  const uint64_t epoch = table->epoch();
+  const Context second = table->enter(handle(16), 0, 4);
+  EXPECT_NE(second.id, first.id);
+  EXPECT_NE(table->epoch(), epoch) << "threads must look again";
+  ASSERT_TRUE(table->find(handle(16), found));
+  EXPECT_EQ(found.id, second.id);
+  table->finish_drop(leaving);
+  ASSERT_TRUE(table->find(handle(16), found));
+  EXPECT_EQ(found.id, second.id);
+  EXPECT_EQ(table->attach(handle(16), 1), 2) << "of the second one";
+}
+
 TEST(ContextTableTest, FullTableChargesWithoutTracking) {
   auto table = std::make_unique<ContextTable>();
   for (uintptr_t i = 1; i <= 1024; ++i) {
