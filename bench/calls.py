@@ -21,9 +21,14 @@ BEGIN, END = "<!-- counted by calls.py -->\n", "<!-- end of what calls.py counte
 # Hooked functions that cannot be called warm on the simulated node.
 GRAPHICS = "needs OpenGL's or VDPAU's driver; the hook is that of cuCtxCreate_v2"
 NO_CAPTURE = "the simulated driver has none; the hook is that of cuStreamBeginCapture_v2"
+LIKE_BEGIN = "the hook is that of cuStreamBeginCapture_v2"
+LIKE_END = "the hook is that of cuStreamEndCapture"
 NOT_COUNTED = {
     "cuGLCtxCreate": GRAPHICS, "cuGLCtxCreate_v2": GRAPHICS, "cuVDPAUCtxCreate": GRAPHICS, "cuVDPAUCtxCreate_v2": GRAPHICS,
     "cuStreamBeginCaptureToGraph": NO_CAPTURE, "cuStreamBeginCaptureToGraph_ptsz": NO_CAPTURE,
+    "cuStreamBeginRecaptureToGraph": LIKE_BEGIN, "cuStreamBeginRecaptureToGraph_ptsz": LIKE_BEGIN,
+    "cuStreamBeginCaptureToCig": LIKE_BEGIN, "cuStreamBeginCaptureToCig_ptsz": LIKE_BEGIN,
+    "cuStreamEndCaptureToCig": LIKE_END, "cuStreamEndCaptureToCig_ptsz": LIKE_END,
 }
 
 

@@ -234,6 +234,38 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
   });
 }
 
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void* callback,
+                                       void* data) {
+  return begin_capture({stream, false}, [&] {
+    return real::cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data);
+  });
+}
+
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CUgraph graph,
+                                            void* callback, void* data) {
+  return begin_capture({stream, true}, [&] {
+    return real::cuStreamBeginRecaptureToGraph_ptsz(stream, mode, graph, callback, data);
+  });
+}
+
+CUresult cuStreamBeginCaptureToCig(CUstream stream, void* parameters) {
+  return begin_capture({stream, false},
+                       [&] { return real::cuStreamBeginCaptureToCig(stream, parameters); });
+}
+
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void* parameters) {
+  return begin_capture({stream, true},
+                       [&] { return real::cuStreamBeginCaptureToCig_ptsz(stream, parameters); });
+}
+
+CUresult cuStreamEndCaptureToCig(CUstream stream) {
+  return end_capture({stream, false}, [&] { return real::cuStreamEndCaptureToCig(stream); });
+}
+
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream) {
+  return end_capture({stream, true}, [&] { return real::cuStreamEndCaptureToCig_ptsz(stream); });
+}
+
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return end_capture({stream, false}, [&] { return real::cuStreamEndCapture(stream, graph); });
 }

@@ -1,8 +1,9 @@
-"""audit.py TABLE LEFT_ALONE SOURCE: looks for memory functions of the CUDA driver that nobody has decided about.
+"""audit.py TABLE LEFT_ALONE SOURCE: looks for functions of the CUDA driver that nobody has decided about.
 
 SOURCE is a folder with a cuda.h, or a libcuda.so.1. Every function of it that by its name may allocate, map, import,
-free or report memory must be hooked (TABLE, which is functions.inc) or be left alone for a reason (LEFT_ALONE). One
-that the table only calls is left alone as far as programs are concerned, and needs its reason as well.
+free or report memory, begin or end a capture, or hand out entry points must be hooked (TABLE, which is functions.inc)
+or be left alone for a reason (LEFT_ALONE). One that the table only calls is left alone as far as programs are
+concerned, and needs its reason as well.
 """
 import os
 import re
@@ -18,8 +19,8 @@ MEMORY = re.compile(
     r"Prefetch|Discard|Advi[sc]e|Map|Unmap|Bind|Attach|Detach|PeerAccess|AccessPeer|Ipc|Fabric|Import|Export|External|"
     r"Shar(?:e|ing)|[Rr]egist|Multicast|Checkpoint|Create|Destroy|Retain|Release|Reset|Trim|Limit|Load|Unload|Launch|"
     r"Instantiate|Upload|Graph(?:Add|Clone|ExecUpdate|\w*NodeSetParams)|Module|Library|Link|Green|GetFunction|"
-    r"GetProcAddress|Pointer|Device(?:GetAttribute|GetProperties)|Tex|Surf|Graphics|cu(?:GL|EGL|VDPAU|D3D|WGL|NvSci)|"
-    r"Init$")
+    r"ProcAddress|EntryPoint|Pointer|Device(?:GetAttribute|GetProperties)|Tex|Surf|Graphics|Info(?![a-z])|Usage|Budget|"
+    r"[Cc]aptur|cu(?:GL|EGL|VDPAU|D3D|WGL|NvSci)|Init$")
 
 HEADERS = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h", "cudaProfiler.h")
 OLDEST = 11080  # the oldest header that LEFT_ALONE was compared with

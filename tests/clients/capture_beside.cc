@@ -3,6 +3,7 @@
 //
 //   CALL MODE OWN THREAD call=RC end=RC
 //
+// At last, each other way to begin a capture and end it, beside a call that makes a pool grow.
 // The calls are made by another thread, and by the capturing one ("own"). MODE is the capture's:
 // 0 global, 1 of the thread, 2 relaxed. The lines must not depend on what else is in the process.
 #include <sys/wait.h>
@@ -295,6 +296,14 @@ CUipcMemHandle exported_by_child(int& end) {
   return handle;
 }
 
+// `begin()` begins a capture and `end()` ends it.
+template <typename Begin, typename End>
+void capture_otherwise(const char* name, Begin begin, End end) {
+  const int begun = begin();
+  const int grown = call("cuMemAllocAsync", &address, 300 * kMiB, CUstream{nullptr});
+  std::printf("%s begin=%d call=%d end=%d\n", name, begun, grown, end());
+}
+
 int run() {
   int end = -1;
   const CUipcMemHandle theirs = exported_by_child(end);
@@ -334,6 +343,16 @@ int run() {
       }
     }
   }
+  CUgraph graph = nullptr, made = nullptr;
+  void* const none = nullptr;
+  call("cuGraphCreate", &graph, 0u);
+  capture_otherwise(
+      "recapture",
+      [&] { return call("cuStreamBeginRecaptureToGraph", captured, 0, graph, none, none); },
+      [&] { return call("cuStreamEndCapture", captured, &made); });
+  capture_otherwise(
+      "graphics", [&] { return call("cuStreamBeginCaptureToCig", captured, none); },
+      [&] { return call("cuStreamEndCaptureToCig", captured); });
   close(end);
   int status = 0;
   wait(&status);
