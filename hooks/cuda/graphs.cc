@@ -180,12 +180,14 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
                         AskingCall(run.api, units * layout::kUnit), Reservation::Unasked{});
     if (!*reservation && !make_room(process, run, device, *reservation)) return kOutOfMemory;
   }
+  const uint64_t pledge = reservation->units();
+  process.pools.pledge(key, pledge);
   const GraphTable::Run begun = process.graphs.begin_run(run.exec, device, stream, kept.falls());
   const CUresult result = run_on(process, run, others, call);
   // Otherwise another device's cap may have refused.
   if (result == kOutOfMemory && others == 0) reservation->refused_by_driver();
   kept.end();
-  settle_pool(process, key, &*reservation);
+  settle_pool(process, key, &*reservation, pledge);
   // What the driver has given back by now was never charged, and is not there for the next run.
   Pool pool;
   const bool is_there = result == kSuccess && process.pools.find(key, pool) && pool.units >= units;

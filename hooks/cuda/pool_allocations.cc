@@ -50,7 +50,7 @@ struct PoolRequest {
     return true;
   }
   use.end();
-  use.begin();
+  use.begin(0);
   return false;
 }
 
@@ -75,6 +75,7 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
   if (!process.ledger.reserve(request.device_index, growth, refusal)) return false;
   reservation.emplace(process, request.device_index, growth, AskingCall{request.api, request.bytes},
                       growth);
+  use.pledge(growth);
   return true;
 }
 
@@ -91,10 +92,10 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   }
   const uint64_t pool = key_of(request.pool);
   const AskingCall call{request.api, request.bytes};
-  PoolUse use(process, pool);
   const uint64_t growth = pool_growth_units(request.bytes);
   std::optional<Reservation> reservation;
   reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
+  PoolUse use(process, pool, *reservation ? growth : 0);
   const CUdeviceptr before = *request.out;
   // All that is needed is in the pool, or a part of it, so that the pool grows by the rest alone.
   bool reuse = !*reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
@@ -104,7 +105,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       use.end();
       Refusal refusal;
       const bool has_room = make_room(process, request, *reservation, refusal);
-      use.begin();
+      use.begin(has_room ? growth : 0);
       extends = !has_room && is_first && begin_extension(process, request, use, reservation);
       if (!has_room && !extends) {
         reservation->refuse(refusal);
@@ -141,8 +142,8 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     *request.out = before;
     if (!is_sure) return kOutOfMemory;
     reuse = extends = false;
-    use.begin();
     reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
+    use.begin(*reservation ? growth : 0);
   }
 }
 

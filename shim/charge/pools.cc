@@ -45,7 +45,7 @@ struct Settlement {
 };
 
 // `in_use`: the pool as the caller's use of it began, which ends with this; or null.
-Settlement settle(Process& process, uint64_t key, Reservation* reservation,
+Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge,
                   const Pool* in_use = nullptr) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
   Settlement result{.device_index = reservation != nullptr ? reservation->device_index() : 0};
@@ -56,28 +56,27 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation,
     result.device_index = pool.device_index;
     uint64_t bytes = 0;
     if (!pool.driver->reserved(key, bytes)) {
-      process.pools.end_use(pool);
-      result.unknown = in_hand;  // it may have grown by all of it
+      // It may have grown by all of it.
+      result.unknown = in_hand - process.pools.end_use(pool, pledge);
       return result;
     }
-    uint64_t now = units_for(bytes);
-    // Others may be about to take what this one has not, see `begin_keep`.
-    if (pool.keepers > 0) now = std::max(now, pool.units + in_hand);
+    const uint64_t now = units_for(bytes);
+    // Before the charge falls: after that, nobody may be sure of a hole.
+    if (now < pool.units && pool.keepers == 0) process.pool_blocks.forget_holes(key);
+    PoolTable::Settled end = process.pools.end_use(pool, now, in_hand, pledge);
     // Memory that was not foreseen is charged before it is entered: nobody may see less than there
     // is, and nobody may take the difference for a call that is over.
-    if (now > pool.units + in_hand) {
-      process.ledger.charge_taken(result.device_index, now - pool.units - in_hand);
-      in_hand = now - pool.units;
+    for (; end.missing > 0; end = process.pools.end_use(pool, now, in_hand, pledge)) {
+      process.ledger.charge_taken(result.device_index, end.missing);
+      in_hand += end.missing;
       result.foreseen = false;
     }
-    // Before the charge falls: after that, nobody may be sure of a hole.
-    if (now < pool.units) process.pool_blocks.forget_holes(key);
-    settled = process.pools.end_use(pool, now);
+    settled = end.is_done;
     if (!settled) continue;
-    result.grown = now - std::min(now, pool.units);
-    in_hand = pool.units + in_hand - now;
+    result.grown = end.units - std::min(end.units, pool.units);
+    in_hand = end.rest;
     if (!pool.exported) continue;
-    leave_to_importers(process, pool, now, in_hand);
+    leave_to_importers(process, pool, end.units, in_hand);
     in_hand = 0;
   }
   if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
@@ -116,19 +115,26 @@ void note_exported_pool(Process& process, uint64_t key) {
     process.ledger.add_exported(pool.device_index, pool.units);
 }
 
-bool settle_pool(Process& process, uint64_t key, Reservation* reservation) {
-  return settle_pool(process, settle(process, key, reservation));
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge) {
+  return settle_pool(process, settle(process, key, reservation, pledge));
 }
 
-void PoolUse::begin() {
-  const PoolTable::Access access = process_.pools.begin_allocation(key_, pool_);
+void PoolUse::begin(uint64_t reserved) {
+  const PoolTable::Access access = process_.pools.begin_allocation(key_, pool_, reserved);
   used_ = access == PoolTable::Access::granted;
   refused_ = access == PoolTable::Access::refused;
+  pledge_ = used_ ? reserved : 0;
+}
+
+void PoolUse::pledge(uint64_t units) {
+  process_.pools.pledge(key_, units);
+  pledge_ += units;
 }
 
 void PoolUse::end() {
-  if (used_) process_.pools.end_use(pool_);
+  if (used_) process_.pools.end_use(pool_, pledge_);
   used_ = false;
+  pledge_ = 0;
 }
 
 template <typename Fits>
@@ -141,7 +147,7 @@ bool PoolUse::begin_reuse_if(Fits fits) {
   // Others may have taken it meanwhile.
   if (used_ && !pool_.exported && fits()) return true;
   end();
-  begin();
+  begin(0);
   return false;
 }
 
@@ -167,13 +173,14 @@ bool PoolUse::begin_extension(uint64_t bytes, uint64_t& more) {
 
 PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
   const Settlement settlement =
-      fracgpu::settle(process_, key_, reservation, used_ ? &pool_ : nullptr);
+      fracgpu::settle(process_, key_, reservation, pledge_, used_ ? &pool_ : nullptr);
   used_ = false;
+  pledge_ = 0;
   return {settle_pool(process_, settlement), settlement.grown * layout::kUnit};
 }
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {
-  const Settlement settlement = settle(lock.process(), key, nullptr);
+  const Settlement settlement = settle(lock.process(), key, nullptr, 0);
   if (settlement.unknown > 0) {
     defer_to_reported_usage(lock, settlement.device_index, settlement.unknown);
   }

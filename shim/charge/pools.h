@@ -23,8 +23,9 @@ constexpr uint64_t pool_growth_units(uint64_t bytes) {
 // callers that do not hold that lock, and with the lock itself for those that do.
 
 // After a call that may have changed how much a pool holds: its charge becomes what the driver
-// reports. `reservation` is what was reserved for its growth, or null. False when it grew by more.
-bool settle_pool(Process& process, uint64_t key, Reservation* reservation);
+// reports. `reservation` is what was reserved for its growth, or null, and `pledge` what of it was
+// pledged to the table (see PoolTable). False when it grew by more.
+bool settle_pool(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge = 0);
 bool settle_pool(const OverheadLock& lock, uint64_t key);
 
 // The same for every pool on the device.
@@ -39,7 +40,10 @@ bool trim_pools(const OverheadLock& lock, int device_index);
 // the pool is not destroyed, and nobody else is sure of its holes. Belongs to one thread.
 class PoolUse {
  public:
-  PoolUse(Process& process, uint64_t key) : process_(process), key_(key) { begin(); }
+  // `reserved`: the units that the caller has reserved for the pool's growth.
+  PoolUse(Process& process, uint64_t key, uint64_t reserved) : process_(process), key_(key) {
+    begin(reserved);
+  }
   ~PoolUse() { end(); }
   PoolUse(const PoolUse&) = delete;
   PoolUse& operator=(const PoolUse&) = delete;
@@ -58,7 +62,9 @@ class PoolUse {
 
   // Between these others may do with the pool what they like.
   void end();
-  void begin();
+  void begin(uint64_t reserved);
+  // More is reserved from now on.
+  void pledge(uint64_t units);
   // The driver may not be asked: another thread has been in it for too long, sure of what the pool
   // has.
   bool is_refused() const { return refused_; }
@@ -78,6 +84,7 @@ class PoolUse {
   Process& process_;
   const uint64_t key_;
   Pool pool_;
+  uint64_t pledge_ = 0;
   bool used_ = false, refused_ = false;
 };
 

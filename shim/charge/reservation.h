@@ -75,6 +75,7 @@ class Reservation {
     units_ = 0;
     return units;
   }
+  uint64_t units() const { return granted_ ? units_ : 0; }
   const AskingCall& call() const { return call_; }
   int device_index() const { return device_index_; }
   bool lease_grew() const { return lease_grew_; }

@@ -1,6 +1,7 @@
 // A table under a lock; see pool_table.h.
 #include "shim/tracking/pool_table.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "shim/base/backoff.h"
@@ -68,7 +69,7 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
   }
 }
 
-PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
+PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool, uint64_t pledge) {
   Backoff backoff;
   do {
     Locked<SpinLock> lock(lock_);
@@ -77,6 +78,7 @@ PoolTable::Access PoolTable::begin_allocation(uint64_t key, Pool& pool) {
     if (known == nullptr) return Access::unknown;
     if (known->reusing) continue;
     ++known->users;
+    known->pledged += pledge;
     pool = *known;
     return Access::granted;
   } while (backoff.wait_at_most(kLongestCall_ms));
@@ -116,28 +118,47 @@ void PoolTable::end_keep(uint64_t key) {
   if (Pool* known = pools_.find(key); known != nullptr) --known->keepers;
 }
 
-void PoolTable::end_use(const Pool& known) {
+void PoolTable::pledge(uint64_t key, uint64_t units) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
-  Pool* pool = pools_.find(known.key);
-  if (pool == nullptr) return;
-  --pool->users;
-  if (known.reusing) pool->reusing = false;
+  if (Pool* known = pools_.find(key); known != nullptr) known->pledged += units;
 }
 
-bool PoolTable::end_use(const Pool& known, uint64_t units) {
+uint64_t PoolTable::end_use(const Pool& known, uint64_t pledge) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Pool* pool = pools_.find(known.key);
-  if (pool == nullptr) return false;
+  if (pool == nullptr) return 0;
   --pool->users;
   if (known.reusing) pool->reusing = false;
-  if (pool->version != known.version) return false;
+  const uint64_t owed = std::min(pool->lent, pledge);
+  pool->lent -= owed;
+  pool->pledged -= pledge;
+  return owed;
+}
+
+PoolTable::Settled PoolTable::end_use(const Pool& known, uint64_t units, uint64_t in_hand,
+                                      uint64_t pledge) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr) return {};
+  const uint64_t owed = std::min(pool->lent, pledge);
+  const uint64_t own = pool->units + in_hand - owed;
+  if (known.keepers > 0) units = std::max(units, own);
+  const uint64_t unlent = pool->pledged - pledge - (pool->lent - owed);
+  const uint64_t borrowed = std::min(units - std::min(units, own), unlent);
+  if (units > own + borrowed) return {.missing = units - own - borrowed};
+  --pool->users;
+  if (known.reusing) pool->reusing = false;
+  if (pool->version != known.version) return {};
   if (units != pool->units) ++changes_;
   if (units < pool->units) ++pool->falls;
   pool->units = units;
+  pool->pledged -= pledge;
+  pool->lent += borrowed - owed;
   ++pool->version;
-  return true;
+  return {.is_done = true, .units = units, .rest = own + borrowed - units};
 }
 
 bool PoolTable::remove(uint64_t key, Pool& pool) {
@@ -200,6 +221,7 @@ std::string_view PoolTable::find_broken_invariant() const {
     if (pool.device_index < 0 || pool.device_index >= static_cast<int>(layout::kMaxDevices)) {
       broken = "every pool is on a device of the ledger";
     }
+    if (pool.lent > pool.pledged) broken = "no more is lent of a pool's pledges than there is";
     // Below zero it would be a very large number.
     if (pool.users > INT_MAX || pool.keepers > INT_MAX)
       broken = "no use of a pool ends that has not begun";

@@ -34,6 +34,8 @@ struct Pool {
   bool reusing = false;   // its one user is sure that it will not grow
   unsigned users = 0;     // threads that are asking the driver about it
   unsigned keepers = 0;   // threads that need the charge as it is
+  uint64_t pledged = 0;   // units reserved for growth by calls whose growth is not charged yet
+  uint64_t lent = 0;      // of these, what is in `units` already: another call was charged first
   uint64_t falls = 0;     // how often the charge has fallen
 };
 
@@ -46,19 +48,32 @@ class PoolTable {
   // The same for asking the driver about it: the pool is not removed, and so not destroyed, before
   // `end_use`. Waits while it is used by one alone.
   bool begin_use(uint64_t key, Pool& pool);
-  void end_use(const Pool& known);
+  // Returns what of the `pledge` is in the charge already.
+  uint64_t end_use(const Pool& known, uint64_t pledge = 0);
   // The same for an allocation from it, which may get what the one alone is sure of, and may not be
-  // made while that one is in the driver: for ten seconds it waits for its end.
+  // made while that one is in the driver: for ten seconds it waits for its end. `pledge`: the units
+  // that the caller has reserved for growth, until `end_use` with as much.
   enum class Access { granted, unknown, refused };
-  Access begin_allocation(uint64_t key, Pool& pool);
-  // And sets the charge, if nobody else has set it since `known` was copied. False: somebody has,
-  // or the pool is gone; the use has ended in any case.
-  bool end_use(const Pool& known, uint64_t units);
+  Access begin_allocation(uint64_t key, Pool& pool, uint64_t pledge = 0);
+  // And sets the charge to `units`, or to all that there is while it is kept, if nobody else has
+  // set it since `known` was copied. There is the charge so far, `in_hand` with the caller's
+  // `pledge`, and what others have pledged. They make the pool grow at once, and see each other's
+  // growth: who is charged first borrows what it lacks, and they have as much less in hand.
+  struct Settled {
+    bool is_done = false;  // else somebody has, or the pool is gone: the use has ended all the same
+    uint64_t missing = 0;  // not 0: it is not done, and goes on, because there is too little
+    uint64_t units = 0;    // the charge
+    uint64_t rest = 0;     // in hand
+  };
+  Settled end_use(const Pool& known, uint64_t units, uint64_t in_hand, uint64_t pledge);
 
   // A use by one alone: nobody else allocates from the pool, and its charge stays what it is, until
   // `end_use`. The caller must have no use of it. False, after a wait, where others use it all the
   // time, or it is not known.
   bool begin_reuse(uint64_t key, Pool& pool);
+
+  // Pledges without a use, or more than was pledged so far.
+  void pledge(uint64_t key, uint64_t units);
 
   // From here to `end_keep` the charge does not fall: whoever settles it leaves what it was, and
   // what was reserved for growth, to the last of those who keep it. Copies the pool to `pool`;

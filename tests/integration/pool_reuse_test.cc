@@ -28,6 +28,23 @@ class PoolLoop : public Rig {
   void expect_within_cap() { EXPECT_LE(node_->tenant_high_water(0, tenant_), 8 * kGiB); }
 };
 
+// Both have taken their memory before either is charged: what is reserved for one is no reason to
+// charge what the other one took once more.
+TEST_F(PoolLoop, TwoThreadsThatGrowItAtOnceFitBoth) {
+  Program program(
+      {TEST_MEETING_CLIENT, "pool"},
+      capped("320MiB") + Environment{{"FRACGPU_SIM_AWAIT",
+                                      "end of cuMemAllocAsync=end of cuMemAllocFromPoolAsync,"
+                                      "cuMemAllocFromPoolAsync=cuMemAllocAsync,"
+                                      "end of cuMemAllocFromPoolAsync=cuCtxGetId"}});
+  const auto lines = program.read_until_ready();
+  EXPECT_TRUE(lines.empty()) << lines.back();
+  expect_books_agree(program.pid(), "grown");
+  EXPECT_EQ(node_->used_by_pid(0, program.pid()), (256 + 64) * kMiB);
+  program.go_on();
+  EXPECT_EQ(program.finish().err, "");
+}
+
 class PoolReuse : public PoolLoop, public testing::WithParamInterface<Case> {};
 
 // What the library would do for want of room is made to fail: none of it may be needed.

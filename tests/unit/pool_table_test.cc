@@ -51,7 +51,7 @@ TEST(PoolTableTest, IsSoundWhateverComesAndGoes) {
         ASSERT_EQ(table.begin_use(key, pool), known);
         if (!known) break;
         model[key] = random() % 1000;
-        ASSERT_TRUE(table.end_use(pool, model[key]));
+        ASSERT_TRUE(table.end_use(pool, model[key], model[key], 0).is_done);
     }
     if (step % 100 == 0) {
       ASSERT_EQ(table.check_invariants(), "") << step;

@@ -28,7 +28,7 @@ bool grows_and_falls_silent(uint64_t key, uint64_t& bytes) {
   PoolTable& pools = Process::known()->pools;
   Pool seen_by_another;
   pools.begin_use(key, seen_by_another);
-  pools.end_use(seen_by_another, seen_by_another.units);
+  pools.end_use(seen_by_another, seen_by_another.units, 0, 0);
   bytes = kGrownBytes;
   return true;
 }
@@ -79,6 +79,81 @@ TEST(PoolsTest, RefusingAContextWithoutAnAnswerCharges) {
 
 TEST(PoolsTest, SettlingWithoutAnAnswerCharges) {
   in_a_process([](Process& process, int) { settle_pool(process, kKey, nullptr); });
+}
+
+// What a pool has, as calls that are under way see it.
+uint64_t reserved_bytes = 0;
+constexpr PoolDriver kGrowing = {.reserved =
+                                     [](uint64_t, uint64_t& bytes) {
+                                       bytes = reserved_bytes;
+                                       return true;
+                                     },
+                                 .trim = [](uint64_t) {}};
+
+// Two calls that reserve room and then have the driver make one pool grow. `body` plays them, and
+// returns the number of what is wrong.
+struct TwoCalls {
+  static constexpr uint64_t kUnits = kPoolChunkBytes / layout::kUnit;
+
+  explicit TwoCalls(Process& process, int device_index)
+      : first_room(process, device_index, kUnits, "cuMemAllocAsync"),
+        second_room(process, device_index, kUnits, "cuMemAllocAsync"),
+        first(process, kKey, kUnits),
+        second(process, kKey, kUnits) {}
+
+  Reservation first_room, second_room;
+  PoolUse first, second;
+};
+
+void with_two_calls(const std::function<int(Process&, int, TwoCalls&)>& body) {
+  in_a_process_of_its_own([&](Process& process, int device_index) {
+    if (!process.pools.add(kKey, device_index, kGrowing)) return 2;
+    int wrong = 0;
+    {
+      TwoCalls calls(process, device_index);
+      wrong = body(process, device_index, calls);
+    }
+    if (wrong != 0) return wrong;
+    const uint64_t held = process.ledger.held_by_self(device_index);
+    return held == reserved_bytes / layout::kUnit ? 0 : 9;
+  });
+}
+
+TEST(PoolsTest, WhatTwoCallsMakeAPoolGrowByIsChargedOnce) {
+  with_two_calls([](Process& process, int device_index, TwoCalls& calls) {
+    reserved_bytes = 2 * kPoolChunkBytes;
+    if (!calls.first.settle(&calls.first_room).foreseen) return 3;
+    if (process.ledger.held_by_self(device_index) != 2 * TwoCalls::kUnits) return 4;
+    return calls.second.settle(&calls.second_room).foreseen ? 0 : 5;
+  });
+}
+
+TEST(PoolsTest, AReadingChargesNothingThatIsReservedForCallsUnderWay) {
+  with_two_calls([](Process& process, int device_index, TwoCalls& calls) {
+    reserved_bytes = kPoolChunkBytes;
+    settle_pool(process, kKey, nullptr);
+    if (process.ledger.held_by_self(device_index) != 2 * TwoCalls::kUnits) return 3;
+    reserved_bytes = 2 * kPoolChunkBytes;
+    if (!calls.second.settle(&calls.second_room).foreseen) return 4;
+    return calls.first.settle(&calls.first_room).foreseen ? 0 : 5;
+  });
+}
+
+TEST(PoolsTest, WhatIsLentAndNotTakenIsGivenBack) {
+  with_two_calls([](Process&, int, TwoCalls& calls) {
+    reserved_bytes = 2 * kPoolChunkBytes;
+    calls.first.settle(&calls.first_room);
+    reserved_bytes = 0;  // the driver has given all of it back
+    return calls.second.settle(&calls.second_room).foreseen ? 0 : 5;
+  });
+}
+
+TEST(PoolsTest, MoreThanBothHaveReservedIsNotForeseen) {
+  with_two_calls([](Process&, int, TwoCalls& calls) {
+    reserved_bytes = 2 * kPoolChunkBytes + (2u << 20);
+    if (calls.first.settle(&calls.first_room).foreseen) return 3;
+    return calls.second.settle(&calls.second_room).foreseen ? 0 : 5;
+  });
 }
 
 // Pools of which each holds a little that it does not use.
