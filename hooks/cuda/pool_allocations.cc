@@ -123,8 +123,8 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     if (result == kOutOfMemory && !is_sure) reservation->refused_by_driver();
     const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &*reservation);
     if (result == kSuccess) {
-      learn_growth(process,
-                   process.pool_blocks.allocated(pool, *request.out, request.bytes, outcome.grown));
+      learn_growth(process, process.pool_blocks.allocated(pool, *request.out, request.bytes,
+                                                          outcome.grown, outcome.reserved));
     }
     settle_deferred(process, device_index);
     if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))

@@ -36,8 +36,9 @@ void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64
 }
 
 struct Settlement {
-  bool foreseen = true;  // it has not grown by more than was reserved
-  uint64_t grown = 0;    // units
+  bool foreseen = true;   // it has not grown by more than was reserved
+  uint64_t grown = 0;     // units
+  uint64_t reserved = 0;  // units
   int device_index = 0;
   // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
   // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
@@ -74,6 +75,7 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     settled = end.is_done;
     if (!settled) continue;
     result.grown = end.units - std::min(end.units, pool.units);
+    result.reserved = now;
     in_hand = end.rest;
     if (!pool.exported) continue;
     leave_to_importers(process, pool, end.units, in_hand);
@@ -138,7 +140,10 @@ void PoolUse::end() {
 }
 
 template <typename Fits>
-bool PoolUse::begin_reuse_if(Fits fits) {
+bool PoolUse::begin_reuse_if(Fits fits_if_whole) {
+  const auto fits = [&] {
+    return process_.pool_blocks.is_whole(key_, pool_.units * layout::kUnit) && fits_if_whole();
+  };
   // What an exported pool has released unseen, an importer may hold: it is not free to be taken
   // again.
   if (!used_ || pool_.exported || !fits()) return false;
@@ -176,7 +181,8 @@ PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
       fracgpu::settle(process_, key_, reservation, pledge_, used_ ? &pool_ : nullptr);
   used_ = false;
   pledge_ = 0;
-  return {settle_pool(process_, settlement), settlement.grown * layout::kUnit};
+  return {settle_pool(process_, settlement), settlement.grown * layout::kUnit,
+          settlement.reserved * layout::kUnit};
 }
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {

@@ -8,10 +8,6 @@
 
 namespace fracgpu {
 
-// Pools and graph memory grow by whole chunks of this size (libcuda 535.261.03); tests/hardware.sh
-// measures it, as sweep.pool_chunk_bytes.
-inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
-
 // By how many units a pool grows, at most, that needs as much.
 constexpr uint64_t pool_growth_units(uint64_t bytes) {
   const uint64_t chunks = bytes / kPoolChunkBytes + (bytes % kPoolChunkBytes != 0);
@@ -50,8 +46,8 @@ class PoolUse {
 
   // True when the driver takes a hole of the stream again for so many bytes, so that no room is
   // needed: nobody else allocates from the pool from then on. Nothing must be reserved.
-  // The charge has not fallen since the hole was made. So even where the driver has given its
-  // memory back unseen, and has to take it again, that is charged.
+  // The pool is charged for all of its addresses. So even where the driver has given memory back
+  // unseen, and has to take it again, that is charged.
   [[gnu::cold]] bool begin_reuse(uint64_t stream, uint64_t bytes);
   // The same of a hole that the stream comes after by an event.
   [[gnu::cold]] bool begin_reuse_after_event(uint64_t stream, uint64_t bytes);
@@ -70,8 +66,9 @@ class PoolUse {
   bool is_refused() const { return refused_; }
 
   struct Outcome {
-    bool foreseen = true;  // it has not grown by more than was reserved
-    uint64_t grown = 0;    // bytes
+    bool foreseen = true;   // it has not grown by more than was reserved
+    uint64_t grown = 0;     // bytes
+    uint64_t reserved = 0;  // bytes that the pool has now
   };
   // The driver has been called: the charge becomes what it reports, and the use ends. `reservation`
   // is what was reserved for growth, or null.

@@ -80,12 +80,36 @@ const PoolBlocks::Block* PoolBlocks::find_last_tail(uint64_t pool) {
   return nullptr;
 }
 
+// With the lock held: the pool grew for the block, up to `end`, or did not.
+void PoolBlocks::note_range(const Block& block, uint64_t end, uint64_t grown, uint64_t reserved) {
+  Holes* const holes = holes_.insert(block.pool);
+  if (holes == nullptr) return;
+  if (grown > 0) {
+    holes->end = end;
+    holes->top = std::max(holes->top, end);
+  }
+  if (holes->base == 0 || holes->base > block.key) holes->base = block.key;
+  // It has the chunks of this block and no others: it was empty, whether or not that was seen.
+  const bool is_only = reserved != 0 && reserved - block.bytes < kPoolChunkBytes;
+  if (is_only && (grown == reserved || holes->base == block.key)) {
+    holes->base = block.key;
+    holes->top = block.key + reserved;
+  }
+}
+
+bool PoolBlocks::is_whole(uint64_t pool, uint64_t reserved) {
+  Locked<SpinLock> lock(lock_);
+  const Holes* const holes = holes_.find(pool);
+  return holes != nullptr && holes->top - holes->base <= reserved;
+}
+
 PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes,
-                                         uint64_t grown) {
+                                         uint64_t grown, uint64_t reserved) {
   const uint64_t taken = aligned(bytes);
   Locked<SpinLock> lock(lock_);
   const Block* const last = grown > 0 ? find_last_tail(pool) : nullptr;
   Block* block = blocks_.find(address);
+  const Block taking = {.key = address, .bytes = bytes, .pool = pool};
   Block rest;
   Growth growth = Growth::none;
   if (last != nullptr) growth = last == block ? Growth::extended : Growth::apart;
@@ -101,20 +125,18 @@ PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64
     block = blocks_.insert(address);
     if (block == nullptr) {
       forget_holes_of(pool);
+      note_range(taking, address + std::max(taken, grown), grown, reserved);
       count();
       return Growth::none;
     }
     rest = {.bytes = grown > taken ? grown - taken : 0, .pool = pool, .state = State::tail};
   }
-  *block = {.key = address, .bytes = bytes, .pool = pool};
+  *block = taking;
   if (rest.bytes > 0) {
     rest.key = address + taken;
     enter_free(rest);
   }
-  if (Holes* const holes = grown > 0 ? holes_.insert(pool) : nullptr; holes != nullptr) {
-    holes->end = address + taken + rest.bytes;
-    if (holes->top < holes->end) holes->top = holes->end;
-  }
+  note_range(taking, address + taken + rest.bytes, grown, reserved);
   count();
   return growth;
 }

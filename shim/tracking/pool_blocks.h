@@ -4,8 +4,10 @@
 // one that comes after the free by an event before it takes more memory (CUDA programming guide,
 // "Stream Ordered Memory Allocator"; cudaMemPoolReuseFollowEventDependencies). What remains of the
 // chunk by which a pool has grown last, its last tail, serves any stream, and is used before more
-// memory is taken (libcuda 535.261.03). Of no other memory of a pool an allocation is sure: pools
-// with gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
+// memory is taken (libcuda 535.261.03). Both hold for a whole pool alone: once the program has
+// waited for the frees, libcuda takes the lowest addresses that fit, and chunks for them if the
+// pool has given back those that were there. Of no other memory of a pool an allocation is sure:
+// pools with gigabytes unused were seen to fail to serve some hundred MiB (rapidsai/rmm#1245,
 // pytorch/pytorch#110194). So holes are known by their addresses. An allocation which lands where
 // none is known, in a pool that has not grown, may have been made of any of them, since drivers
 // remap unused memory: all holes of the pool are then forgotten, as they are whenever the pool may
@@ -23,18 +25,26 @@
 
 namespace fracgpu {
 
+// Pools and graph memory grow by whole chunks of this size (libcuda 535.261.03); tests/hardware.sh
+// measures it, as sweep.pool_chunk_bytes.
+inline constexpr uint64_t kPoolChunkBytes = 32u << 20;
+
 // Any thread may call any function; each takes the lock, and none calls out with it held. Amounts
 // are bytes. `stream` is a number that stands for a stream as long as it lives, and is not 0.
 class PoolBlocks {
  public:
-  // The driver handed out a block of the pool, which grew by `grown` for it. Out of host memory,
-  // holes are forgotten.
+  // The driver handed out a block of the pool, which grew by `grown` for it and has `reserved` now
+  // (0: not told). Out of host memory, holes are forgotten.
   enum class Growth {
     none,
     extended,  // the block is the last tail and what the pool grew by
     apart,     // though there was a last tail, which would have been a part of it
   };
-  Growth allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown);
+  Growth allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown,
+                   uint64_t reserved = 0);
+
+  // Whether the pool has memory at all of its addresses if it has `reserved` in all.
+  bool is_whole(uint64_t pool, uint64_t reserved);
 
   // The block at this address is about to be freed in stream order. Returns the number of this
   // free, for one of the two that follow, or 0 where no block is known there.
@@ -101,9 +111,12 @@ class PoolBlocks {
   static int class_of(uint64_t bytes) { return 63 - __builtin_clzll(bytes | 1); }
 
   struct Holes {
-    uint64_t key = 0;  // pool
-    uint64_t end = 0;  // of the chunk by which it has grown last
-    uint64_t top = 0;  // the highest end of any: behind another one may be something
+    uint64_t key = 0;   // pool
+    uint64_t base = 0;  // its lowest address; 0: not known
+    uint64_t end = 0;   // of the chunk by which it has grown last
+    // The highest end of any: behind another one may be something. Less than a chunk too low where
+    // a block began in memory of which nothing was known.
+    uint64_t top = 0;
     uint64_t newest[kClasses] = {};
   };
 
@@ -116,6 +129,7 @@ class PoolBlocks {
   void erase(uint64_t address);
   void forget_holes_of(uint64_t pool);
   const Block* find_last_tail(uint64_t pool);
+  void note_range(const Block& block, uint64_t end, uint64_t grown, uint64_t reserved);
   void forget_pairs(uint64_t epoch);
   template <typename Condition>
   void erase_if(Condition condition);

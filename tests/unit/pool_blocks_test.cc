@@ -36,6 +36,25 @@ TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
   EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
 }
 
+// As libcuda places blocks: at the lowest addresses that fit, whether or not there is memory.
+TEST_F(PoolBlocksTest, APoolIsWholeUntilItGivesMemoryBackBelowWhatIsInUse) {
+  EXPECT_FALSE(blocks_.is_whole(kPool, 0)) << "not known";
+  blocks_.allocated(kPool, 64 * kMiB, 32 * kMiB, 32 * kMiB, 32 * kMiB);
+  blocks_.allocated(kPool, 96 * kMiB, 20 * kMiB, 32 * kMiB, 64 * kMiB);
+  EXPECT_TRUE(blocks_.is_whole(kPool, 64 * kMiB));
+  EXPECT_FALSE(blocks_.is_whole(kPool, 32 * kMiB)) << "the first chunk may have gone";
+  EXPECT_FALSE(blocks_.is_whole(kOther, 64 * kMiB));
+  blocks_.forget_holes(kPool);
+  // Two chunks more, behind 12 MiB of which nothing is known.
+  blocks_.allocated(kPool, 116 * kMiB, 50 * kMiB, 64 * kMiB, 96 * kMiB);
+  EXPECT_FALSE(blocks_.is_whole(kPool, 96 * kMiB));
+  EXPECT_TRUE(blocks_.is_whole(kPool, 128 * kMiB));
+  blocks_.allocated(kPool, 64 * kMiB, 40 * kMiB, 0, 64 * kMiB);
+  EXPECT_TRUE(blocks_.is_whole(kPool, 64 * kMiB)) << "there is nothing else";
+  blocks_.allocated(kPool, 512 * kMiB, 10 * kMiB, 32 * kMiB, 32 * kMiB);
+  EXPECT_TRUE(blocks_.is_whole(kPool, 32 * kMiB));
+}
+
 // Each thread has a stream of its own, and nobody tells when it ends.
 TEST_F(PoolBlocksTest, WhatIsKnownOfStreamsThatFreedNothingDoesNotGrow) {
   constexpr uint64_t kEvent = 0x30, kThreads = 20'000;

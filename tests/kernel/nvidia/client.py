@@ -347,6 +347,24 @@ class Commands:
         larger, again = self.fill(1500), self.fill(700)
         return {**again, "granted": kept + larger["granted"] + again["granted"]}
 
+    def gap(self):
+        """Pieces of a pool whose lowest memory was given back, and of which a part is free again while the device is full."""
+        pool = c_void_p()
+        call("cuDeviceGetDefaultMemPool", byref(pool), device())
+
+        def take(mib):
+            address = c_ulonglong()
+            return ask("cuMemAllocAsync", byref(address), c_size_t(mib * MIB), None), address
+        (rc, lowest), (_, freed), _ = take(32), take(20), take(8)
+        call("cuMemFreeAsync", lowest, None)
+        call("cuStreamSynchronize", None)
+        call("cuMemPoolTrimTo", pool, c_size_t(0))
+        large, small = self.fill(64 * 1024), self.fill(2 * 1024)
+        call("cuMemFreeAsync", freed, None)
+        call("cuStreamSynchronize", None)
+        pieces = fill(lambda: (take(2)[0], 2 * MIB))
+        return {**pieces, "rc": rc, "granted": sum(each["granted"] for each in (large, small, pieces))}
+
     def pitch(self):
         pitch = c_size_t()
 

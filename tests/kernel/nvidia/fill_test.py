@@ -26,6 +26,7 @@ FILLS = {
     "async after linear": ["alloc:512000", "asynchronous:2048"],
     "linear after async": ["pool_cycle:512000", "fill:1024"],
     "explicit pools": ["pools:2048"],
+    "a pool with a gap": ["gap"],
     "VMM": ["physical:2048"],
     "arrays of 4 MiB": ["arrays:1024"],
     "arrays of 256 KiB": ["arrays:256"],
