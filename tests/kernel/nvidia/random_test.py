@@ -66,7 +66,7 @@ class Random(unittest.TestCase):
         self.judge(2, 1700)
 
     def test_beside_two_that_are_killed(self):
-        self.judge(2, 2100, victims=2)  # four contexts at once need room for four estimates of 512 MiB
+        self.judge(2, 2400, victims=2)  # four contexts at once need room for four estimates of 576 MiB
 
 
 if __name__ == "__main__":
