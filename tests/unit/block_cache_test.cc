@@ -11,7 +11,6 @@
 namespace fracgpu {
 namespace {
 
-
 struct Model {
   uint64_t in_use_bytes = 0;
   std::vector<uint64_t> empty;
