@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, hip-5.7.1, hip-6.4.3, hip-7.2.4, hip-headers-5.7," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
@@ -24,12 +24,13 @@ part=$1
 dest=$2
 
 # Every part: suite, component, packages, and one file that proves the part is there. Of a package with a digest only
-# the headers that it starts with are wanted; a package with a base suite comes with everything it depends on, from
+# the headers that it starts with are wanted, of one with patterns the files that they match; a package with a base suite comes with everything it depends on, from
 # both suites.
 # A part without packages is a root filesystem of that suite, as an archive.
 digest=
 base=
 source=
+wanted=
 case $part in
   nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
@@ -65,6 +66,11 @@ case $part in
   hip-5.7.1) suite=trixie component=main base=trixie packages=libamdhip64-5 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.5.7*' ;;
   hip-6.4.3) suite=sid component=main base=sid packages=libamdhip64-6 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.6.4*' ;;
   hip-7.2.4) suite=experimental component=main base=sid packages=libamdhip64-7 proof='usr/lib/x86_64-linux-gnu/libamdhip64.so.7.2*' ;;
+  # Of 4 GB the code for one card and for matrices of one type.
+  rocblas-6.4.4)
+    suite=sid component=main packages='librocblas4 libroctx64-4' proof='usr/lib/x86_64-linux-gnu/librocblas.so.4.4*'
+    wanted='*/librocblas.so* */libroctx64.so* *_Type_SS_*gfx90a* *_Type_SS_*fallback.dat *_lazy_gfx90a.dat *Kernels.so-*gfx90a*'
+    ;;
   nvtop-3.0) suite=bookworm component='contrib main' base=bookworm packages=nvtop proof=usr/bin/nvtop ;;
   nvtop-3.2) suite=trixie component=main base=trixie packages=nvtop proof=usr/bin/nvtop ;;
   etcd-3.5) suite=sid component=main packages=etcd-server proof=usr/bin/etcd ;;
@@ -175,7 +181,13 @@ fetch() { # fetch SUITE COMPONENT DESTINATION PACKAGE...
   (cd "$work/debs" && APT_CONFIG=$work/apt.conf apt-get -qq download $(printf "%s/$suite_of_all " "$@") >>"$work/log" 2>&1) ||
     skip "no $* in $from"
   for deb in "$work"/debs/*.deb; do
-    dpkg -x "$deb" "$to" || skip "$* does not unpack"
+    if [ -z "$wanted" ]; then
+      dpkg -x "$deb" "$to" || skip "$* does not unpack"
+    else
+      # It complains of what is in another package; the proof is looked for below.
+      # shellcheck disable=SC2046 # a list of patterns, for tar alone
+      (set -f && dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$to" --wildcards $(printf '%s ' "$wanted") 2>/dev/null)
+    fi
   done
 }
 

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 
-from rig import BUILD, GIB, HERE, MIB, STACKS, Hang, Machine, Program, Skipped, field, main
+from rig import BUILD, GIB, HERE, MIB, STACKS, Hang, Machine, Program, Skipped, Stack, campaign, field, main
 
 RELEASE = sys.argv[2]
 STACK = STACKS[RELEASE]
@@ -509,6 +509,22 @@ def close(importer):
 for_each("test_memory_is_free_after_its_importer", {"is killed": Program.kill, "has closed it": close}, memory_after_an_import)
 
 
+# It makes a workspace of 32 MiB, and loads its code when it is first used.
+@test("6.4.3")
+@campaign("it fetches 280 MB")
+def test_rocblas_runs_as_on_a_card_of_that_size():
+    stack = Stack(RELEASE, beside="rocblas-6.4.4")
+    for fill in ("0", "256", "819", "964"):
+        answers = []
+        for card, cap in ((1024 + 8, None), (CARD, "1GiB")):
+            with Machine(card) as machine:
+                outcome = machine.run(stack, "rocblas_program", fill, cap=cap)
+                same(f"status of {outcome}", outcome.status, 0)
+                answers.append(outcome.lines)
+                at_most("peak", machine.peak(), GIB)
+        same(f"answers under a cap after {fill} MiB", answers[1], answers[0])
+
+
 @test()
 def test_the_message_of_a_refusal_counts_what_was_granted():
     # A part of a card that HIP 6 gives to no single allocation.
@@ -623,7 +639,7 @@ def as_expected(function):
         if figure is not None and not figure.startswith(AT_TIMES):
             raise AssertionError(f"{function.__name__} holds now: take it out of EXPECTED_TO_FAIL")
     run.__name__ = f"{function.__name__}[{RELEASE}]"
-    return run
+    return campaign(function.campaign)(run) if hasattr(function, "campaign") else run
 
 
 if __name__ == "__main__":

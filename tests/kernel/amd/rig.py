@@ -20,7 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
-from machine import BUILD, LIBRARY, Skipped, main, part, wait_until  # pylint: disable=unused-import,wrong-import-position
+from machine import BUILD, LIBRARY, Skipped, campaign, main, part, wait_until  # pylint: disable=unused-import,wrong-import-position
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -34,10 +34,12 @@ class Hang(Exception):
 
 
 class Stack:
-    """One release of AMD's user-space drivers: the system's, or a part that tests/fetch.sh fetches."""
+    """One release of AMD's user-space drivers: the system's, or a part that tests/fetch.sh fetches; with a library of another
+    part beside them."""
 
-    def __init__(self, release):
+    def __init__(self, release, beside=None):
         self.release = release
+        self.beside = beside
         self.at_least_six = int(release.split(".")[0]) >= 6
 
     def command(self, program):
@@ -47,7 +49,8 @@ class Stack:
                 raise Skipped("libamdhip64-5 of release 5.2 is not installed (containers/packages.sh tests, on Debian 12)")
             return [program], {}
         where = part(f"hip-{self.release}")
-        libraries = [found for pattern in ("/usr/lib/*-linux-gnu", "/lib/*-linux-gnu") for found in glob.glob(where + pattern)]
+        libraries = [found for folder in (where, *([part(self.beside)] if self.beside else []))
+                     for pattern in ("/usr/lib/*-linux-gnu", "/lib/*-linux-gnu") for found in glob.glob(folder + pattern)]
         loader = glob.glob(f"{where}/lib64/ld-linux-*.so.*")[0]
         hip = glob.glob(f"{libraries[0]}/libamdhip64.so.?")[0]
         return [loader, "--library-path", ":".join(libraries), program], {"HIP_LIBRARY": hip}
