@@ -31,6 +31,13 @@ bool primary_is_active(const Process& process, CUdevice device) {
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == kSuccess && active != 0;
 }
 
+// How often the program has retained the primary context, of which the driver does not tell. Null
+// for no such device. With `Process::primary_contexts` held.
+uint32_t* retains_of(CUdevice device) {
+  static constinit uint32_t counts[Process::kSlotsOfVendor] = {};
+  return device >= 0 && device < Process::kSlotsOfVendor ? &counts[device] : nullptr;
+}
+
 CUresult release_primary(CUdevice device) {
   return real::cuDevicePrimaryCtxRelease_v2.exists() ? real::cuDevicePrimaryCtxRelease_v2(device)
                                                      : real::cuDevicePrimaryCtxRelease(device);
@@ -75,15 +82,21 @@ CUresult create_context(CUcontext* out, CUdevice device, Make make) {
   return make_context(hook, "cuCtxCreate", out, device, make, [&] { real::cuCtxDestroy_v2(*out); });
 }
 
-// Calls `end()`, which may destroy the context with this handle and sets `ended` if it did.
+// Calls `end()`, which may destroy the context with this handle and sets `ended` if it did. It is
+// not `likely` to do so where the program needs the context for something else.
 template <typename End>
-CUresult end_context(Process& process, const void* handle, End end) {
+CUresult end_context(Process& process, const void* handle, bool likely, End end) {
   Context context;
   bool ended = false;
   CUresult result = kSuccess;
   {
     const InFlightScope in_flight(process);
     const bool known = process.contexts.begin_drop(handle, context);
+    if (likely) {
+      process.contexts.expire();
+      process.graphs.forget_streams();
+      process.streams.await_waits();  // for a stream of the context; see wait_for_other
+    }
     result = end(ended);
     ended = ended && known;
     if (ended) {
@@ -102,7 +115,7 @@ CUresult end_context(Process& process, const void* handle, End end) {
 template <typename Real>
 CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) {
   if (!hook.active()) return real(context);
-  return end_context(hook.process(), context, [&](bool& ended) {
+  return end_context(hook.process(), context, true, [&](bool& ended) {
     const CUresult result = real(context);
     ended = result == kSuccess;
     return result;
@@ -113,19 +126,26 @@ CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) 
 // active. Its handle must be looked up before, while it still exists. It stays the same, so another
 // thread may not make the context again before it is known whether this call has ended it.
 template <typename Real>
-CUresult drop_primary(CUdevice device, const Real& real) {
+CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(device);
   Process& process = hook.process();
   const Locked<SleepLock> alone(process.primary_contexts);
-  if (!primary_is_active(process, device)) return real(device);
+  uint32_t* const retains = retains_of(device);
+  const bool likely = is_reset || retains == nullptr || *retains <= 1;
+  const auto drop = [&] {
+    const CUresult result = real(device);
+    if (!is_reset && result == kSuccess && retains != nullptr && *retains > 0) --*retains;
+    return result;
+  };
+  if (!primary_is_active(process, device)) return drop();
   CUcontext handle = nullptr;
   on_own_account(process, [&] {
     return real::cuDevicePrimaryCtxRetain(&handle, device) == kSuccess ? release_primary(device)
                                                                        : kInvalidValue;
   });
-  return end_context(process, handle, [&](bool& ended) {
-    const CUresult result = real(device);
+  return end_context(process, handle, likely, [&](bool& ended) {
+    const CUresult result = drop();
     ended = result == kSuccess && !primary_is_active(process, device);
     return result;
   });
@@ -139,25 +159,29 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!hook.active()) return retain();
   // Only the first retain makes it.
   const Locked<SleepLock> alone(hook.process().primary_contexts);
-  if (primary_is_active(hook.process(), device)) return retain();
-  return make_context(hook, "cuDevicePrimaryCtxRetain", context, device, retain,
-                      [&] { release_primary(device); });
+  const CUresult result = primary_is_active(hook.process(), device)
+                              ? retain()
+                              : make_context(hook, "cuDevicePrimaryCtxRetain", context, device,
+                                             retain, [&] { release_primary(device); });
+  if (uint32_t* const retains = retains_of(device); retains != nullptr && result == kSuccess)
+    ++*retains;
+  return result;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return drop_primary(device, real::cuDevicePrimaryCtxRelease_v2);
+  return drop_primary(device, false, real::cuDevicePrimaryCtxRelease_v2);
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return drop_primary(device, real::cuDevicePrimaryCtxRelease);
+  return drop_primary(device, false, real::cuDevicePrimaryCtxRelease);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return drop_primary(device, real::cuDevicePrimaryCtxReset_v2);
+  return drop_primary(device, true, real::cuDevicePrimaryCtxReset_v2);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return drop_primary(device, real::cuDevicePrimaryCtxReset);
+  return drop_primary(device, true, real::cuDevicePrimaryCtxReset);
 }
 
 CUresult cuCtxCreate_v4(CUcontext* context, void* params, unsigned int flags, CUdevice device) {

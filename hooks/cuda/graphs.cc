@@ -116,10 +116,11 @@ struct GraphRun {
                              Reservation& reservation) {
   Refusal refusal;
   if (reservation.ask(refusal)) return true;
+  const uint64_t epoch = process.contexts.epoch();
   const uint64_t last = process.graphs.stream_of_last(device);
   if (refusal.fault.empty() && last != 0) {
-    if (last != number_of(process, run.stream)) wait_for(process, stream_of(last), false);
-    if (!is_capturing(process, run.stream) && wait_for(process, run.stream, true)) {
+    if (last != number_of(process, run.stream)) wait_for_other(process, last, epoch);
+    if (!is_capturing(process, run.stream) && wait_for(process, run.stream)) {
       refusal = Refusal{};
       if (reservation.ask(refusal)) return true;
     }

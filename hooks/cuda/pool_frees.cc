@@ -11,10 +11,10 @@ constexpr size_t kMostStreams = 256;
 
 bool frees_are_done(Process& process, uint64_t pool) {
   uint64_t streams[kMostStreams];
-  const size_t count =
-      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  const uint64_t epoch = process.contexts.epoch();
+  const size_t count = process.pool_blocks.streams(pool, epoch, streams, kMostStreams);
   for (size_t i = 0; i < count; ++i) {
-    if (!wait_for(process, stream_of(streams[i]), false)) return false;
+    if (!wait_for_other(process, streams[i], epoch)) return false;
   }
   return count < kMostStreams;
 }
@@ -22,14 +22,13 @@ bool frees_are_done(Process& process, uint64_t pool) {
 bool wait_for_frees(Process& process, uint64_t pool, const Stream& own) {
   if (process.pool_blocks.empty()) return false;
   uint64_t streams[kMostStreams];
-  const size_t count =
-      process.pool_blocks.streams(pool, process.contexts.epoch(), streams, kMostStreams);
+  const uint64_t epoch = process.contexts.epoch();
+  const size_t count = process.pool_blocks.streams(pool, epoch, streams, kMostStreams);
   const uint64_t own_number = number_of(process, own);
   for (size_t i = 0; i < count; ++i) {
-    // Threads' own default streams have no name here, but the legacy stream waits for them.
-    if (streams[i] != own_number) wait_for(process, stream_of(streams[i]), false);
+    if (streams[i] != own_number) wait_for_other(process, streams[i], epoch);
   }
-  return wait_for(process, own, true) || count > 0;
+  return wait_for(process, own) || count > 0;
 }
 
 }  // namespace fracgpu::cuda

@@ -62,6 +62,26 @@ uint64_t pages_of_stream(uint64_t number) {
   return number % kFurtherStep == 58 ? kMostPagesOfStream : 1;
 }
 
+// Waits for a stream, about which `ask(real function)` asks.
+template <typename Ask>
+bool wait_by(Ask ask) {
+  // A stream may itself wait for something that the program does later, so this may be in vain;
+  // work that takes less is waited for, and not refused. A pause is how much later an allocation
+  // may come: behind kernels of 5 ms, 20 rounds take 237 questions and 0.23 s, with 10 us 1,600 and
+  // as long, with 5 ms 188 and 0.26 s.
+  constexpr uint64_t kMost_ms = 10'000;
+  constexpr long kLongestPause_ns = 1'000'000;
+  const uint64_t end = coarse_now_ms() + kMost_ms;
+  CUresult result = ask(real::cuStreamQuery);
+  for (long pause = 10'000; result == kNotReady && coarse_now_ms() < end;) {
+    sleep_ns(pause);
+    pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
+    result = ask(real::cuStreamQuery);
+  }
+  // The driver looks at what was freed when it is told to wait.
+  return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
+}
+
 // Calls `create()`, which makes a stream in the current context.
 template <typename Create>
 CUresult create_stream(const char* api, CUstream* out, Create create) {
@@ -122,11 +142,6 @@ uint64_t number_of(Process& process, const Stream& stream) {
   return hash_of(reinterpret_cast<uint64_t>(context) + hash_of(thread)) | 1;
 }
 
-// Handles are even; numbers of default streams are odd.
-Stream stream_of(uint64_t number) {
-  return {(number & 1) == 0 ? reinterpret_cast<CUstream>(number) : kLegacy, false};
-}
-
 bool context_of(Process& process, const Stream& stream, Context& context) {
   // The default streams are those of whatever context is current.
   if (stream.is_default()) return current_context(process, context);
@@ -155,37 +170,33 @@ bool is_capturing(Process& process, const Stream& stream) {
   return real::cuStreamIsCapturing(handle, &status) == kSuccess && status != kNotCapturing;
 }
 
-bool wait_for(Process& process, const Stream& stream, bool own) {
-  // A stream may itself wait for something that the program does later, so this may be in vain;
-  // work that takes less is waited for, and not refused. A pause is how much later an allocation
-  // may come: behind kernels of 5 ms, 20 rounds take 237 questions and 0.23 s, with 10 us 1,600 and
-  // as long, with 5 ms 188 and 0.26 s.
-  constexpr uint64_t kMost_ms = 10'000;
-  constexpr long kLongestPause_ns = 1'000'000;
-  const CUstream handle = stream.is_legacy()    ? kLegacy
-                          : stream.is_default() ? kPerThread
-                                                : stream.handle;
-  const auto ask = [&](const auto& real) {
+bool wait_for(Process& process, const Stream& own) {
+  const CUstream handle = own.is_legacy() ? kLegacy : own.is_default() ? kPerThread : own.handle;
+  return wait_by([&](const auto& real) {
     const bool guarded = process.streams.begin_wait();
-    if (!guarded && (!own || stream.is_legacy())) return kNotSupported;
-    // Another thread may have destroyed it: what it freed or ran last is forgotten first.
-    const uint64_t number = number_of(process, stream);
-    const bool lives = own || stream.is_default() || process.pool_blocks.has_hole(number) ||
-                       process.graphs.is_last(number);
-    const OwnCalls own_calls(process);
-    const CUresult result = lives ? real(handle) : kNotSupported;
+    if (!guarded && own.is_legacy()) return kNotSupported;
+    const CUresult result = on_own_account(process, [&] { return real(handle); });
     if (guarded) process.streams.end_wait();
     return result;
-  };
-  const uint64_t end = coarse_now_ms() + kMost_ms;
-  CUresult result = ask(real::cuStreamQuery);
-  for (long pause = 10'000; result == kNotReady && coarse_now_ms() < end;) {
-    sleep_ns(pause);
-    pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
-    result = ask(real::cuStreamQuery);
-  }
-  // The driver looks at what was freed when it is told to wait.
-  return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
+  });
+}
+
+bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {
+  // Handles are even. A default stream has no name here, but the legacy one waits for it.
+  const bool is_default = (number & 1) != 0;
+  const CUstream handle = is_default ? kLegacy : reinterpret_cast<CUstream>(number);
+  return wait_by([&](const auto& real) {
+    if (!process.streams.begin_wait()) return kNotSupported;
+    // Who ends a stream forgets before what it freed or ran last, and who ends a context changes
+    // the epoch: the driver may crash when it is asked about one that is gone.
+    const bool lives =
+        is_default || (process.contexts.epoch() == epoch &&
+                       (process.pool_blocks.has_hole(number) || process.graphs.is_last(number)));
+    const CUresult result =
+        lives ? on_own_account(process, [&] { return real(handle); }) : kNotSupported;
+    process.streams.end_wait();
+    return result;
+  });
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {

@@ -22,8 +22,6 @@ struct Stream {
 // A number that stands for the stream, and for no other one while that lives. Default streams have
 // one for each context, if there are several.
 uint64_t number_of(Process& process, const Stream& stream);
-// The stream of a number; for those of default streams the legacy one.
-Stream stream_of(uint64_t number);
 
 // The context whose device a stream works on. False when there is none.
 bool context_of(Process& process, const Stream& stream, Context& context);
@@ -33,10 +31,13 @@ bool is_capturing(Process& process, const Stream& stream);
 
 // Waits until the driver has done what the stream was told so far, and knows that it has: then what
 // was freed there may be given back. False where that takes more than ten seconds, or where the
-// driver does not say. To ask about a captured stream ends its capture. So `own`, the stream of the
-// call that waits, must not be captured; others, and the legacy stream, are not waited for while
-// anything is.
-bool wait_for(Process& process, const Stream& stream, bool own);
+// driver does not say. To ask about a captured stream ends its capture. So the stream of the call
+// that waits must not be captured; others, and the legacy stream, are not waited for while anything
+// is.
+bool wait_for(Process& process, const Stream& own);
+// The same for another stream, by its number, which was remembered when the process's contexts had
+// this epoch: it may have ended since then, alone or with its context.
+bool wait_for_other(Process& process, uint64_t number, uint64_t epoch);
 
 // Within it the library calls the driver on its own account. Calls that are "potentially unsafe"
 // (cuMemPoolGetAttribute and many more) fail during a capture of the thread's own, or a global one

@@ -32,7 +32,10 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   Locked<SpinLock> lock(lock_);
   Context* free_entry = nullptr;
   for (Context& entry : entries_) {
-    if (entry.handle == handle && !leaving_[&entry - entries_]) return entry;
+    if (entry.handle == handle) {
+      if (!leaving_[&entry - entries_]) return entry;
+      epoch_.fetch_add(1, std::memory_order_release);  // threads remember by the handle
+    }
     if (entry.handle != nullptr) several_.store(true, std::memory_order_relaxed);
     const bool retired = retired_[&entry - entries_];
     if (entry.handle == nullptr && !retired && free_entry == nullptr) free_entry = &entry;
@@ -41,7 +44,6 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
   *free_entry = context;
   for (Count& count : counts_[context.id - 1]) count = {};
-  epoch_.fetch_add(1, std::memory_order_release);  // the handle may have meant one that is leaving
   return context;
 }
 
@@ -51,7 +53,6 @@ bool ContextTable::begin_drop(const void* handle, Context& context) {
   if (entry == nullptr || leaving_[entry - entries_]) return false;
   context = *entry;
   leaving_[entry - entries_] = true;
-  epoch_.fetch_add(1, std::memory_order_release);  // so may handles of its streams
   return true;
 }
 

@@ -71,7 +71,9 @@ class ContextTable {
   // It did not come to be; `mark` is what `add` returned.
   void cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark);
 
-  // Changes whenever a handle may mean another context: what a thread remembers is good until then.
+  // Handles of contexts, and of streams in them, may mean others from now on.
+  void expire() { epoch_.fetch_add(1, std::memory_order_release); }
+  // Changes whenever that is so: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // Whether there were ever two at once.

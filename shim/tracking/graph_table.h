@@ -183,15 +183,24 @@ class GraphTable {
   }
 
   void forget_stream(uint64_t stream) {
+    forget_streams([&](uint64_t known) { return known == stream; });
+  }
+  // All of them: which are a context's, that ends, nobody knows.
+  void forget_streams() {
+    forget_streams([](uint64_t) { return true; });
+  }
+
+ private:
+  template <typename Condition>
+  void forget_streams(Condition condition) {
     if (devices() == 0) return;
     Locked<SpinLock> lock(lock_);
     ++changes_;
     for (Last& last : last_) {
-      if (last.stream == stream) last = {};
+      if (condition(last.stream)) last = {};
     }
   }
 
- private:
   struct Entry {
     uint64_t key;
     uint64_t units;

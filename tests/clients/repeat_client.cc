@@ -90,6 +90,58 @@ int destroy_array() {
   return rc;
 }
 
+// Allocates 10 MiB in a green context of the first device, ends that, and makes an ordinary one
+// with 20 MiB on another device.
+int make_context_after_green(int device) {
+  CUgreenCtx green = nullptr;
+  CUcontext context = nullptr, before = nullptr;
+  CUdeviceptr address = 0;
+  void* description = nullptr;
+  alignas(8) char resource[144] = {};  // CUdevResource
+  call("cuCtxGetCurrent", &before);
+  int rc = call("cuDeviceGetDevResource", 0, static_cast<void*>(resource), 1);
+  rc |= call("cuDevResourceGenerateDesc", &description, static_cast<void*>(resource), 1u);
+  rc |= call("cuGreenCtxCreate", &green, description, 0, 1u);
+  rc |= call("cuCtxFromGreenCtx", &context, green);
+  rc |= call("cuCtxSetCurrent", context);
+  rc |= call("cuMemAlloc_v2", &address, size_t{10} << 20);
+  rc |= call("cuCtxSetCurrent", before);
+  rc |= call("cuGreenCtxDestroy", green);
+  rc |= call("cuCtxCreate_v2", &context, 0u, device);
+  return rc | call("cuMemAlloc_v2", &address, size_t{20} << 20);
+}
+
+// A graph that allocates and frees.
+int make_exec(CUgraphExec* exec, uint64_t bytes) {
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr, freed = nullptr;
+  CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
+  parameters.poolProps.allocType = 1;
+  parameters.poolProps.location = {.type = kLocationDevice, .id = 0};
+  parameters.bytesize = bytes;
+  const CUgraphNode* const nothing = nullptr;
+  const CUgraphNode* const after = &node;
+  int rc = call("cuGraphCreate", &graph, 0u);
+  rc |= call("cuGraphAddMemAllocNode", &node, graph, nothing, size_t{0}, &parameters);
+  rc |= call("cuGraphAddMemFreeNode", &freed, graph, after, size_t{1}, parameters.dptr);
+  return rc | call("cuGraphInstantiateWithFlags", exec, graph, 0ull);
+}
+
+// The graph that ran last did so in a stream that ended with its context. What launching another
+// one that needs so many bytes comes to.
+int launch_after_stream_of_dead_context(uint64_t bytes) {
+  CUcontext before = nullptr, context = nullptr;
+  CUgraphExec exec = nullptr;
+  CUstream own = nullptr, stream = nullptr;
+  call("cuCtxGetCurrent", &before);
+  int rc = call("cuStreamCreate", &own, 1u) | call("cuCtxCreate_v2", &context, 0u, 0);
+  rc |= call("cuStreamCreate", &stream, 1u) | make_exec(&exec, 64u << 20);
+  rc |= call("cuGraphLaunch", exec, stream) | call("cuGraphExecDestroy", exec);
+  rc |= call("cuCtxDestroy_v2", context) | call("cuCtxSetCurrent", before);
+  rc |= make_exec(&exec, bytes);
+  return rc != 0 ? rc : call("cuGraphLaunch", exec, own);
+}
+
 int find_global() {
   int rc = 0;
   if (library == nullptr) {
@@ -229,6 +281,8 @@ int run(const std::string& name, const std::string& argument) {
   if (name == "library") return use_library_of(client::cubin(number(argument) << 10));
   if (name == "unload") return unload();
   if (name == "dead") return use_dead_context();
+  if (name == "afterstream") return launch_after_stream_of_dead_context(number(argument) << 20);
+  if (name == "aftergreen") return make_context_after_green(static_cast<int>(number(argument)));
   if (name == "arrays") {
     return repeat(number(argument), [] { return make_array(4096) | destroy_array(); });
   }

@@ -234,6 +234,15 @@ TEST_F(CapOnTwoGpusTest, EachDeviceHasItsOwnCap) {
   EXPECT_EQ(node_->tenant_high_water(1, tenant_), 4 * kGiB);
 }
 
+// A context is charged where it is, though its handle was that of a green one on another device.
+TEST_F(CapOnTwoGpusTest, AContextIsNotTakenForAGreenOneThatEnded) {
+  Program program({TEST_REPEAT_CLIENT, "aftergreen", "1", "wait"}, capped("2GiB"));
+  const auto lines = program.read_until_ready();
+  EXPECT_EQ(field(lines.back(), "rc="), 0) << lines.back();
+  for (const int device : {0, 1})
+    expect_books_agree(program.pid(), device == 0 ? "first" : "second", device);
+}
+
 TEST_F(CapOnTwoGpusTest, VisibleDevicesChangeNothingAboutWhoIsWho) {
   const Environment second_only = {{"CUDA_VISIBLE_DEVICES", "1"}};
   EXPECT_EQ(field(line_of(client("0=2GiB,1=4GiB", words("init total"), second_only).out, "total"),

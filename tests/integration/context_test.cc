@@ -41,6 +41,27 @@ TEST_F(ContextTest, ResetFreesEverythingOnTheDevice) {
   expect_books_agree(program->pid(), "retained again");
 }
 
+// As libcuda 535 does it: what a pool gave is the device's.
+TEST_F(ContextTest, APoolOutlivesAReset) {
+  for (const char* const failing : {"", kNoList}) {
+    auto program = start_client(
+        "4GiB", words("init retain pooled 100MiB reset wait retain pooled 10MiB meminfo wait"),
+        {{"FRACGPU_SIM_FAIL", failing}});
+    program->read_until_ready();
+    expect_books_agree(program->pid(), "reset");
+    program->go_on();
+    program->read_until_ready();
+    expect_books_agree(program->pid(), "retained again");
+  }
+}
+
+// A driver may crash that is asked about a stream which ended with its context.
+TEST_F(ContextTest, NobodyAsksAboutTheStreamsOfADeadOne) {
+  const Outcome outcome = run({TEST_REPEAT_CLIENT, "afterstream", "3000"}, capped("2GiB"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(field(line_of(outcome.out, "afterstream"), "rc="), 2) << outcome.out;
+}
+
 // It stays current to the thread that did not destroy it. What the driver says of that is the
 // program's to know: it is no lack of memory.
 TEST_F(ContextTest, ErrorsOfADeadContextAreTheDriversOwn) {

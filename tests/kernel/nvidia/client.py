@@ -71,7 +71,7 @@ class IpcHandle(Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
-PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX = 1, 1, 3, 1, 1
+PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED = 1, 1, 3, 1, 1, 5
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -139,6 +139,17 @@ def function_of(module, name):
 
 def launch(function):
     return ask("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+
+
+def graph_with_memory(bytes_, freed=False):
+    """The result, and the executable graph."""
+    graph, executable, node, end = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+    call("cuGraphCreate", byref(graph), 0)
+    parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0)), bytes=bytes_)
+    call("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
+    if freed:
+        call("cuGraphAddMemFreeNode", byref(end), graph, byref(node), c_size_t(1), c_ulonglong(parameters.address))
+    return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
 
 
 class Commands:
@@ -319,6 +330,42 @@ class Commands:
         call("cuDeviceGetDefaultMemPool", byref(pool), device())
         return {"rc": ask("cuMemPoolTrimTo", pool, c_size_t(0))}
 
+    def pool_reset(self, kib):
+        """Allocates from the default pool in the primary context, and resets that: what the pool has before and after."""
+        context, pool, address, reserved = c_void_p(), c_void_p(), c_ulonglong(), c_ulonglong()
+
+        def read():
+            call("cuMemPoolGetAttribute", pool, RESERVED, byref(reserved))
+            return reserved.value
+
+        call("cuDevicePrimaryCtxRetain", byref(context), device())
+        call("cuCtxPushCurrent_v2", context)
+        call("cuMemAllocAsync", byref(address), c_size_t(int(kib) * KIB), None)
+        call("cuDeviceGetDefaultMemPool", byref(pool), device())
+        before = read()
+        rc = ask("cuDevicePrimaryCtxReset_v2", device())
+        after = read()
+        call("cuCtxPopCurrent_v2", byref(context))
+        return {"rc": rc, "before": before, "after": after}
+
+    def graph_of_a_dead_context(self, kib, more):
+        """Runs a graph with memory in a stream of another context, ends that, and launches one with more memory."""
+        own, context, stream = c_void_p(), c_void_p(), c_void_p()
+        call("cuCtxGetCurrent", byref(own))
+        call("cuCtxCreate_v2", byref(context), 0, device())
+        call("cuStreamCreate", byref(stream), 1)
+        _, executable = graph_with_memory(int(kib) * KIB, freed=True)
+        call("cuGraphLaunch", executable, stream)
+        call("cuStreamSynchronize", stream)
+        call("cuGraphExecDestroy", executable)
+        call("cuCtxDestroy_v2", context)
+        call("cuCtxSetCurrent", own)
+        call("cuStreamCreate", byref(stream), 1)
+        for _ in range(200):  # they take the memory of what has gone
+            call("cuEventCreate", byref(c_void_p()), 0)
+        rc, executable = graph_with_memory(int(more) * KIB, freed=True)
+        return {"rc": rc or ask("cuGraphLaunch", executable, stream)}
+
     # ---- Fills
 
     def fill(self, *sizes):
@@ -416,12 +463,7 @@ class Commands:
     def graphs(self, kib):
         """Graphs with one memory node each, launched."""
         def take():
-            graph, executable, node = c_void_p(), c_void_p(), c_void_p()
-            call("cuGraphCreate", byref(graph), 0)
-            parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0)),
-                                        bytes=int(kib) * KIB)
-            call("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
-            rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+            rc, executable = graph_with_memory(int(kib) * KIB)
             if rc == 0:
                 rc = ask("cuGraphLaunch", executable, None)
             if rc == 0:

@@ -106,6 +106,14 @@ class Driver(unittest.TestCase):
         self.assertEqual((accounting["used"], accounting["peak"]), (CONTEXT, CONTEXT + 128 * MIB), "steps of 32 MiB")
         self.known()
 
+    def test_pools_outlive_a_reset(self):
+        child = self.gpu.start("init", "pool_reset:102400", "wait")
+        answer = child.until("pool_reset")
+        self.assertEqual((answer["rc"], answer["before"], answer["after"]), (0, 128 * MIB, 128 * MIB))
+        child.until("ready")
+        self.assertEqual(self.gpu.accounting()["used"], CONTEXT + 128 * MIB, "the primary context is gone, its pool is not")
+        self.known()
+
     def test_an_exported_allocation_is_opened_by_another(self):
         owner = self.gpu.start("init", "alloc:102400", "write:0:5", "export:0", "wait", "free:0", "wait")
         handle = owner.until("export")["handle"]

@@ -4,6 +4,7 @@
 // there is a function. With FRACGPU_SIM_LAUNCH_MIB the first one in a context makes the driver take
 // that much, as the local memory of a kernel and lazily loaded code do (CUDA programming guide:
 // lazy loading; cuCtxSetLimit: the driver resizes the local memory at launches).
+#include <cstdio>
 #include <cstdlib>
 
 #include "sim/cuda/capture_table.h"
@@ -43,6 +44,16 @@ CUresult destroy(CUstream handle) {
   return result;
 }
 
+// libcuda 535 crashes when it is asked about a stream that has ended.
+CUresult find(CUstream handle, bool per_thread, CUstream* out) {
+  const CUresult result = Driver::get().streams.find(handle, per_thread, out);
+  if (result == CUDA_ERROR_INVALID_HANDLE) {
+    std::fprintf(stderr, "simulated driver: asked about a stream that is none\n");
+    std::abort();
+  }
+  return result;
+}
+
 CUresult synchronise(CUstream handle, bool per_thread) {
   if (const CUresult refused = sim::usable(sim::current())) return refused;
   Driver& driver = Driver::get();
@@ -50,7 +61,7 @@ CUresult synchronise(CUstream handle, bool per_thread) {
   {
     const Guard guard(driver.lock());
     CUstream stream = nullptr;
-    if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+    if (const CUresult refused = find(handle, per_thread, &stream)) return refused;
     if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
     reach = driver.streams.reach(*stream);
   }
@@ -65,7 +76,7 @@ CUresult query(CUstream handle, bool per_thread) {
   Driver& driver = Driver::get();
   const Guard guard(driver.lock());
   CUstream stream = nullptr;
-  if (const CUresult refused = driver.streams.find(handle, per_thread, &stream)) return refused;
+  if (const CUresult refused = find(handle, per_thread, &stream)) return refused;
   if (const CUresult refused = sim::refused_in_capture(stream)) return refused;
   const uint64_t busy_until = driver.streams.reach(*stream).busy_until;
   return busy_until != 0 && sim::now_ns() < busy_until ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
