@@ -23,12 +23,14 @@ GRAPHICS = "needs OpenGL's or VDPAU's driver; the hook is that of cuCtxCreate_v2
 NO_CAPTURE = "the simulated driver has none; the hook is that of cuStreamBeginCapture_v2"
 LIKE_BEGIN = "the hook is that of cuStreamBeginCapture_v2"
 LIKE_END = "the hook is that of cuStreamEndCapture"
+STANDS_STILL = "the process that it is about stands still; it asks the driver nothing more"
 NOT_COUNTED = {
     "cuGLCtxCreate": GRAPHICS, "cuGLCtxCreate_v2": GRAPHICS, "cuVDPAUCtxCreate": GRAPHICS, "cuVDPAUCtxCreate_v2": GRAPHICS,
     "cuStreamBeginCaptureToGraph": NO_CAPTURE, "cuStreamBeginCaptureToGraph_ptsz": NO_CAPTURE,
     "cuStreamBeginRecaptureToGraph": LIKE_BEGIN, "cuStreamBeginRecaptureToGraph_ptsz": LIKE_BEGIN,
     "cuStreamBeginCaptureToCig": LIKE_BEGIN, "cuStreamBeginCaptureToCig_ptsz": LIKE_BEGIN,
     "cuStreamEndCaptureToCig": LIKE_END, "cuStreamEndCaptureToCig_ptsz": LIKE_END,
+    "cuCheckpointProcessCheckpoint": STANDS_STILL, "cuCheckpointProcessRestore": STANDS_STILL,
 }
 
 

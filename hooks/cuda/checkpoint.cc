@@ -31,6 +31,12 @@ class TenantLedger {
   Ledger* ledger_ = nullptr;
 };
 
+// It may be in a PID namespace inside ours, under another PID.
+ProcessName target_of(const Ledger& ledger, int pid) {
+  const ProcessName own = process_of_own_namespace(static_cast<uint32_t>(pid));
+  return ledger.find_process(own) >= 0 ? own : seen_from_inside(static_cast<uint32_t>(pid));
+}
+
 void report_no_room(const Ledger& ledger, int pid, int device, const Refusal& refusal) {
   const char* const key = ledger.map()->devices[device].key;
   report(Level::warn,
@@ -49,9 +55,7 @@ CUresult cuCheckpointProcessCheckpoint(int pid, void* args) {
   const CUresult result = real::cuCheckpointProcessCheckpoint(pid, args);
   if (result != kSuccess || !hook.active()) return result;
   const TenantLedger tenant(hook.process());
-  if (tenant.get() != nullptr) {
-    tenant.get()->park(process_of_own_namespace(static_cast<uint32_t>(pid)));
-  }
+  if (tenant.get() != nullptr) tenant.get()->park(target_of(*tenant.get(), pid));
   return result;
 }
 
@@ -61,7 +65,7 @@ CUresult cuCheckpointProcessRestore(int pid, void* args) {
   if (!hook.active()) return restore();
   const TenantLedger tenant(hook.process());
   if (tenant.get() == nullptr) return restore();
-  const ProcessName target = process_of_own_namespace(static_cast<uint32_t>(pid));
+  const ProcessName target = target_of(*tenant.get(), pid);
   int device = 0;
   Refusal refusal;
   if (!tenant.get()->unpark(target, device, refusal)) {

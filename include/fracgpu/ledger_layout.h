@@ -173,6 +173,8 @@ struct Ledger {
   std::atomic<uint64_t> slots_backed;
   // Not 0: somebody records the tenant (recording_ring.h), and changes it to say so.
   std::atomic<uint64_t> recording;
+  // Not 0: something is or was parked, and sums over cells must look for it.
+  std::atomic<uint64_t> any_parked;
   // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
   // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
   alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
@@ -198,6 +200,7 @@ struct Ledger {
 };
 static_assert(offsetof(Ledger, slots_used) == 96);
 static_assert(offsetof(Ledger, recording) == 112);
+static_assert(offsetof(Ledger, any_parked) == 120);
 static_assert(offsetof(Ledger, live) == 128);
 static_assert(offsetof(Ledger, refusals) == 384);
 static_assert(offsetof(Ledger, refusal_number) == 4544);

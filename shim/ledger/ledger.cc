@@ -352,18 +352,16 @@ uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const Cell* const cells = ledger.cells[device];
   const Cell* const end = cells + layout::slots_used(ledger);
-  uint64_t sum = 0, parked = 0;
+  if (ledger.any_parked.load(kRelaxed) != 0) return held_one_by_one(device);
+  uint64_t sum = 0;
 #pragma GCC unroll 8
-  for (const Cell* cell = cells; cell != end; ++cell) {
-    sum += cell->held_and_lease.load(kRelaxed);
-    parked |= cell->parked.load(kRelaxed);
-  }
-  if (layout::is_codeword(sum) && parked == 0) [[likely]]
+  for (const Cell* cell = cells; cell != end; ++cell) sum += cell->held_and_lease.load(kRelaxed);
+  if (layout::is_codeword(sum)) [[likely]]
     return held_of(sum);
   return held_one_by_one(device);
 }
 
-// Where the sum is no codeword, some cell is damaged, and counts as kDamaged. Or something is
+// Where the sum is no codeword, some cell is damaged, and counts as kDamaged. Or something may be
 // parked.
 uint64_t Ledger::held_one_by_one(int device) const {
   const layout::Ledger& ledger = *file_.map();

@@ -201,7 +201,9 @@ class Ledger {
     const layout::Ledger& ledger = *file_.map();
     // Many tenants are one process.
     const layout::Cell& first = ledger.cells[device][0];
-    return layout::slots_used(ledger) == 1 ? layout::held_now(first) : held_by_all(device);
+    return layout::slots_used(ledger) == 1 && ledger.any_parked.load(std::memory_order_relaxed) == 0
+               ? layout::held_of(first.held_and_lease.load(std::memory_order_relaxed))
+               : held_by_all(device);
   }
   bool any_alive() const;
 

@@ -37,6 +37,7 @@ void Ledger::park(const ProcessName& name) {
   if (slot < 0) return;
   layout::Ledger& ledger = *file_.map();
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
+  ledger.any_parked.store(1, kRelaxed);
   layout::for_each_device(ledger, [&](uint32_t device) {
     Cell& cell = ledger.cells[device][slot];
     revoke(cell);

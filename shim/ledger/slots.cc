@@ -103,6 +103,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
     for (auto& left : ledger.cap_is_left) left.store(0, kRelaxed);
+    ledger.any_parked.store(0, kRelaxed);
     ledger.slots_backed.store(layout::encode(layout::kSlotsPerPage), kOrdered);
   } else if (only_dead) {
     // Nobody who lives holds on to the caps that the dead were given.

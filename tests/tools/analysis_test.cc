@@ -312,6 +312,53 @@ TEST_P(RandomAnalysisTest, FindsThePeaksAndWhatTheyWereMadeOf) {
   }
 }
 
+// Of a span, what there is at its beginning is a moment of it as any other.
+TEST_P(RandomAnalysisTest, TellsOfASpanWhatHappenedInIt) {
+  record(GetParam(), 400);
+  const uint64_t from = end_ns_ / 3, to = end_ns_ / 3 * 2;
+  recording::Reader reader(path_);
+  Choice choice;
+  choice.from_ns = from;
+  choice.to_ns = to;
+  const Analysis analysis = analyse(reader, choice);
+  EXPECT_EQ(analysis.from_ns, from);
+  EXPECT_EQ(analysis.duration_ns, to);
+  std::vector<State> span(1);
+  for (const State& each : witness_.states) {
+    if (each.time_ns < from) {
+      span[0] = each;
+    } else if (each.time_ns <= to) {
+      span.push_back(each);
+    }
+  }
+  span[0].time_ns = from;
+  for (const DeviceUse& use : analysis.devices) {
+    const auto sums_of = [&](const State& state) {
+      const auto found = state.devices.find(use.device);
+      return found == state.devices.end() ? Sums{} : found->second;
+    };
+    const State& peak = greatest(span, sums_of);
+    EXPECT_EQ(use.peak.sums, sums_of(peak)) << "device " << use.device;
+    EXPECT_EQ(use.taken.time_ns, peak.time_ns);
+    const auto parts = peak.parts.find(use.device);
+    EXPECT_EQ(as_map(use.peak.parts), parts == peak.parts.end() ? Parts{} : parts->second);
+    uint64_t live = 0, needed = 0;
+    for (const State& each : span) {
+      live = std::max(live, sums_of(each).live);
+      needed = std::max(needed, sums_of(each).needed);
+    }
+    EXPECT_EQ(use.live.bytes, live);
+    EXPECT_EQ(use.needed.bytes, needed);
+    EXPECT_EQ(use.at_end, sums_of(span.back()));
+  }
+  uint64_t allocated = 0, told = 0;
+  for (const Witness::Life& each : witness_.lives) {
+    if (each.event.time_ns >= from && each.event.time_ns <= to) allocated += each.event.bytes;
+  }
+  for (const Site& each : analysis.sites) told += each.allocated_bytes;
+  EXPECT_EQ(told, allocated);
+}
+
 TEST_P(RandomAnalysisTest, KeepsTheGreatestMomentsOfTheTimeline) {
   record(GetParam(), 400);
   recording::Reader reader(path_);
