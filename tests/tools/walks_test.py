@@ -50,7 +50,7 @@ def test_what_made_the_peak_is_found():
         walk = Walk(m)
         leak, peak = walks()["Find a leak"], walks()["Find what made the peak"]
         walk.go(leak[0])
-        record, report, page, comparison = peak
+        record, report, page, span, stacks, comparison = peak
         walk.go(record)
         text = walk.go(report)
         made_of = text.split("CALL SITE")[1].splitlines()[1]
@@ -59,6 +59,9 @@ def test_what_made_the_peak_is_found():
         walk.go(page)
         with open(f"{walk.folder}/peak.html", encoding="utf-8") as file:
             assert "build_index" in file.read()
+        told = walk.go(span)
+        assert "Of this is told what happened from 1 ms to " in told and "build_index" in told, told
+        assert re.search(r";train;build_index;.* 536870912$", walk.go(stacks), re.M)
         assert "CHANGE" in walk.go(comparison)
 
 
@@ -81,7 +84,7 @@ def test_a_slice_is_chosen():
 
 def test_every_command_of_the_page_is_walked():
     told = sum(len(commands) for commands in walks().values())
-    assert told == 10, "a test above must follow it"
+    assert told == 12, "a test above must follow it"
 
 
 if __name__ == "__main__":
