@@ -302,8 +302,8 @@ class Report(unittest.TestCase):
     def test_python_alone(self):
         path = f"{self.folder.name}/python.rec"
         subprocess.run([WRITER, path, "wrapped"], check=True)
-        os.makedirs(f"{self.folder.name}/root/srv")
-        with open(f"{self.folder.name}/root/srv/train.py", "w", encoding="utf-8") as file:
+        os.makedirs(f"{self.folder.name}/copy/srv")
+        with open(f"{self.folder.name}/copy/srv/train.py", "w", encoding="utf-8") as file:
             file.write("import x\n\n\nclass Model:\n    def model(self):\n        pass\n\n\ndef model():\n"
                        "    def cache():\n        pass\n    return cache\n\n\nasync def cache(\n        x):\n    pass\n")
         lines = self.told(path, "--python", "--format", "collapsed").splitlines()
@@ -311,7 +311,7 @@ class Report(unittest.TestCase):
             f"wrapped (PID 4711);(not from Python) {490 * MIB}",
             f"wrapped (PID 4711);<module> (train.py);model (train.py) {90 * MIB}",
             f"wrapped (PID 4711);<module> (train.py);cache (train.py) {40 * MIB}"]))
-        lined = self.told(path, "--python", "--format", "collapsed", "--symbols", f"{self.folder.name}/root")
+        lined = self.told(path, "--python", "--format", "collapsed", "--symbols", f"{self.folder.name}/copy")
         self.assertIn(f";<module> (train.py);model (train.py:9) {90 * MIB}", lined)
         self.assertIn(f";<module> (train.py);cache (train.py:15) {40 * MIB}", lined)
         self.assertIn("model (train.py) < <module> (train.py)", self.told(path, "--python"))
