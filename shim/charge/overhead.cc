@@ -212,6 +212,7 @@ void OverheadReservation::charge_unread(const OverheadLock& lock, const void* ha
   } else {
     publish_overhead(process_, device_index_, overhead.units.fetch_add(units_) + units_);
     KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
+    process_.modules.note_beside();
     if (known != nullptr) {
       known->device_index = device_index_;
       process_.modules.enter(known, handle);
@@ -330,23 +331,28 @@ bool OverheadReservation::is_usual(uint64_t grown) const {
 void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outcome,
                                        const void* handle) {
   KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
-  if (known == nullptr) return;
   Overhead& overhead = process_.overhead[device_index_];
+  const bool exact = outcome.exact && overhead.exact;
+  // All of it is in chunks of its own, as far as the image tells.
+  const bool is_apart = exact && image_.units != 0 && outcome.grown() >= image_.units;
+  if (!is_apart) process_.modules.note_beside();
+  if (known == nullptr) return;
   // Beside an earlier load, this one may have been given memory of another module.
   if (known->handle != nullptr && overhead.code_is_kept) return;
-  const bool measured = outcome.exact && overhead.exact && outcome.after >= outcome.before;
+  const bool measured = exact && outcome.after >= outcome.before;
   if (measured && (read_before_ || is_usual(outcome.grown()))) {
     // Another thread may have given overhead back in the same moment, so that it seems to be less.
     known->seen = known->seen_once == outcome.grown() ? outcome.grown() : 0;
     known->seen_once = outcome.grown();
   }
   if (known->handle != nullptr) return;  // of an earlier load, which is still there
-  known->measured = measured;
+  known->measured = measured && (is_apart || image_.units == 0);
   known->grown = outcome.grown();
   if (known->settled && known->measured) {
     overhead.unread.judge(known->grown <= known->units);
     known->settled = known->grown == known->units;
   }
+  if (!known->measured) known->settled = false;
   known->device_index = device_index_;
   process_.modules.enter(known, handle);
 }

@@ -128,7 +128,8 @@ void ModuleRelease::done(int device_index) {
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
   // A reading since then may have seen already that it is gone.
   const bool unseen = known != nullptr && overhead.readings == readings_;
-  if (unseen && known->settled && before >= known->units && overhead.unread.take()) {
+  const bool is_apart = known != nullptr && process_.modules.is_apart(*known);
+  if (unseen && is_apart && known->settled && before >= known->units && overhead.unread.take()) {
     charge_overhead(lock, device_index, before - known->units);
     return;
   }
@@ -138,7 +139,7 @@ void ModuleRelease::done(int device_index) {
   const uint64_t after = overhead.units.load(std::memory_order_relaxed);
   const bool measured = unseen && reading == Reading::believed && was_exact && overhead.exact;
   if (known->settled) {
-    if (!measured) return;
+    if (!measured || !is_apart) return;
     overhead.unread.judge(after + known->units <= before);
     known->settled = after + known->units == before;
   } else if (measured && known->measured && after + known->grown == before) {

@@ -4,7 +4,8 @@
 // meanwhile. A program that loads the same image again and again is spared it: once a load and the
 // unload after it were measured, and the one gave back what the other took, the next pair is
 // charged by what is known. That holds for one instance at a time, because a second one may need
-// memory where the first one fitted into some that the driver had left.
+// memory where the first one fitted into some that the driver had left. And it holds only while
+// nothing was loaded since that may lie in the same chunk and keep it.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,11 @@ class ModuleTable {
     entry->used = ++loads_;
   }
 
+  // A module was loaded that may lie in a chunk of an earlier one.
+  void note_beside() { beside_ = ++loads_; }
+  // No such one since this was loaded: what it took goes with it.
+  bool is_apart(const KnownModule& entry) const { return entry.used > beside_; }
+
   // The driver has destroyed the context, and its modules with it.
   void forget_context(uint16_t context) {
     for (KnownModule& entry : entries_) {
@@ -79,7 +85,7 @@ class ModuleTable {
 
  private:
   KnownModule entries_[kMax];
-  uint64_t loads_ = 0;
+  uint64_t loads_ = 0, beside_ = 0;
 };
 
 // What is charged by a guess, where the driver does not tell what this process holds: modules, by
