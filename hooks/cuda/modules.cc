@@ -92,8 +92,9 @@ CUresult announce_library(CUlibrary* library, Load load, Bytes bytes) {
   return result;
 }
 
-// What a library has loaded can only be unloaded with the whole library, so there is no undo; and
-// after the first use in a context there is nothing more to load.
+// What a library has loaded can only be unloaded with the whole library, so there is no undo, and
+// to refuse what is there would help nobody. After the first use in a context there is nothing more
+// to load.
 template <typename Load>
 CUresult use_library(CUlibrary library, const char* api, Load load) {
   Hook hook;
@@ -103,7 +104,7 @@ CUresult use_library(CUlibrary library, const char* api, Load load) {
   const bool tracked = context.id != kUntrackedContext;
   if (tracked && process.libraries.is_loaded(library, context.id)) return load();
   const uint64_t units = process.code_sizes.find(reinterpret_cast<uint64_t>(library));
-  const CUresult result = load_on(process, context.device_index, api, units, load, [] {});
+  const CUresult result = load_on(process, context.device_index, api, units, load, CannotUndo{});
   if (result == kSuccess && tracked && context.device_index >= 0)
     process.libraries.enter(library, context.id);
   return result;

@@ -1,6 +1,8 @@
 // A call that makes the driver take memory whose size it does not name.
 #pragma once
 
+#include <type_traits>
+
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -9,6 +11,9 @@
 namespace fracgpu::cuda {
 
 inline constexpr auto kNoHandle = [] { return static_cast<const void*>(nullptr); };
+
+// Stands for what nothing undoes.
+struct CannotUndo {};
 
 // Calls `take()` (the driver) under what `reserve()` returns; `undo()` undoes it, and `handle()` is
 // what was made, by which it is known later.
@@ -24,10 +29,16 @@ CUresult take_overhead(Process& process, int device_index, const char* api, Rese
   if (!reservation) return kOutOfMemory;
   const CUresult result = take();
   if (result == kOutOfMemory) reservation.refused_by_driver();
-  if (result != kSuccess || reservation.made(handle())) return result;
-  on_own_account(process, undo);
-  settle_overhead(process, device_index);
-  return kOutOfMemory;
+  if (result != kSuccess) return result;
+  if constexpr (std::is_same_v<Undo, CannotUndo>) {
+    reservation.made_for_good();
+    return result;
+  } else {
+    if (reservation.made(handle())) return result;
+    on_own_account(process, undo);
+    settle_overhead(process, device_index);
+    return kOutOfMemory;
+  }
 }
 
 // The same for a call that takes at most `pages` of the driver's pages in the context, without a

@@ -155,15 +155,34 @@ struct OverheadReservation::Outcome {
 
 bool OverheadReservation::made(const void* handle) {
   const OverheadLock lock(process_);
+  Outcome outcome;
+  if (settle(lock, handle, outcome)) return true;
+  report_excess(outcome);
+  // Nothing will tell that it is gone.
+  if (is_guessed(outcome)) charge_overhead(lock, device_index_, outcome.before);
+  // The caller unloads it by the driver's own function.
+  if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
+    known->handle = nullptr;
+  return false;
+}
+
+void OverheadReservation::made_for_good() {
+  const OverheadLock lock(process_);
+  Outcome outcome;
+  if (settle(lock, nullptr, outcome)) return;
+  report(Level::warn, "{} took {} on {}, for which its cap has no room: it is charged, and stays",
+         call_.api, human_bytes(outcome.grown() * kUnit).view(),
+         process_.ledger.map()->devices[device_index_].key);
+}
+
+bool OverheadReservation::settle(const OverheadLock& lock, const void* handle, Outcome& outcome) {
   if (unread_) {
     charge_unread(lock, handle);
     return true;
   }
-  const Outcome outcome = read_outcome(lock);
+  outcome = read_outcome(lock);
   if (outcome.reading != Reading::in_flight)
     process_.overhead[device_index_].untold = outcome.reading == Reading::unknown;
-  const bool guessed = (kind_ == Kind::module || kind_ == Kind::code || kind_ == Kind::limit) &&
-                       outcome.reading == Reading::unknown;
   if (kind_ == Kind::module) learn_module(lock, outcome, handle);
   learn_from(lock, outcome);
   charge(lock, outcome);
@@ -171,17 +190,14 @@ bool OverheadReservation::made(const void* handle) {
                          .device = static_cast<uint8_t>(device_index_),
                          .taken = outcome.grown() * kUnit},
                         call_.api);
-  if (process_.ledger.within_cap(device_index_)) {
-    if (guessed && outcome.grown() > 0) enter_guess(lock, handle, outcome.grown());
-    return true;
-  }
-  report_excess(outcome);
-  // Nothing will tell that it is gone.
-  if (guessed) charge_overhead(lock, device_index_, outcome.before);
-  // The caller unloads it by the driver's own function.
-  if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
-    known->handle = nullptr;
-  return false;
+  if (!process_.ledger.within_cap(device_index_)) return false;
+  if (is_guessed(outcome) && outcome.grown() > 0) enter_guess(lock, handle, outcome.grown());
+  return true;
+}
+
+bool OverheadReservation::is_guessed(const Outcome& outcome) const {
+  return outcome.reading == Reading::unknown &&
+         (kind_ == Kind::module || kind_ == Kind::code || kind_ == Kind::limit);
 }
 
 void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, uint64_t units) {

@@ -82,6 +82,8 @@ class OverheadReservation {
   // not fit under the cap: the caller must undo it and then call `settle_overhead` or
   // `settle_after_destroy`.
   bool made(const void* handle = nullptr);
+  // The same where nothing can be undone: what it took is charged, above the cap too.
+  void made_for_good();
 
   // After `made`, for an array: the number of the readings by then, if none has seen it yet; else
   // 0.
@@ -96,7 +98,9 @@ class OverheadReservation {
   uint64_t least_room(uint64_t estimate) const;
   LargestSeen& seen_of_others() const;
   bool is_usual(uint64_t grown) const;
-  // The steps of `made`.
+  // Returns whether it fits.
+  bool settle(const OverheadLock& lock, const void* handle, Outcome& outcome);
+  // The steps of `settle`.
   void charge_unread(const OverheadLock& lock, const void* handle);
   Outcome read_outcome(const OverheadLock& lock);
   uint64_t estimate_context();
@@ -108,6 +112,7 @@ class OverheadReservation {
   void report_excess(const Outcome& outcome);
   void enter_guess(const OverheadLock& lock, const void* handle, uint64_t units);
 
+  bool is_guessed(const Outcome& outcome) const;
   bool is_context() const { return kind_ == Kind::context || kind_ == Kind::runtime; }
 
   Process& process_;

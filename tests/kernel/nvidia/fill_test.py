@@ -130,6 +130,21 @@ class Fill(unittest.TestCase):
         self.compare(scene)
 
 
+class Surprise(unittest.TestCase):
+    def test_a_library_that_takes_more_than_its_image_tells(self):
+        """Nothing can unload its module alone, so the program is given it, and all of it counts."""
+        with rig.Gpu(BUILD) as gpu:
+            child = gpu.start("init", "library:61440", "alloc:1638400", "get_module", "get_module", "info", "wait", cap="2030MiB")
+            self.assertEqual(child.until("get_module")["rc"], 0)
+            self.assertEqual(child.until("get_module")["rc"], 0)
+            info = child.until("info")
+            child.until("ready")
+            used = gpu.accounting()["used"]
+            self.assertGreater(used, 2030 * MIB, "the cap had room for it: nothing was tested")
+            self.assertEqual(info["free"], 0)
+            self.assertNotEqual(gpu.client("init", cap="2030MiB")[0]["rc"], 0, "there is no room for another context")
+
+
 class Shown(unittest.TestCase):
     """nvidia-smi shows the cap as the GPU's memory."""
 
