@@ -128,6 +128,27 @@ class Driver(unittest.TestCase):
         self.assertEqual(self.gpu.accounting()["used"], 2 * CONTEXT)
         self.known()
 
+    def test_what_its_owner_frees_counts_for_the_last_who_opened_it(self):
+        """As RM's list of duplicates has it: mem.c of the open kernel modules."""
+        owner = self.gpu.start("init", "alloc:102400", "export:0", "wait", "free:0", "wait")
+        handle = owner.until("export")["handle"]
+        first = self.gpu.start("init", f"open:{handle}", "wait", "close:0", "wait")
+        first.until("ready")
+        last = self.gpu.start("init", f"open:{handle}", "wait", "close:0", "wait")
+        last.until("ready")
+
+        def counted(whose):
+            used = {process["pid"]: process["used"] for process in self.gpu.accounting()["processes"]}
+            self.assertEqual([used[child.pid] - CONTEXT for child in (owner, first, last)],
+                             [100 * MIB if child is whose else 0 for child in (owner, first, last)])
+        owner.until("ready")
+        counted(owner)
+        for leaves, heir in ((owner, last), (last, first), (first, None)):
+            leaves.go_on()
+            leaves.until("ready")
+            counted(heir)
+        self.known()
+
     def test_physical_memory_is_sent_to_another(self):
         path = f"{self.gpu.folder}/socket"
         owner = self.gpu.start("init", f"send_physical:20480:{path}", "wait")

@@ -161,6 +161,25 @@ int Accounting::slot_of_this_process() {
   return slot_ = free;
 }
 
+namespace {
+
+void add_heir(Record& record, int slot) {
+  std::copy_backward(std::begin(record.heirs), std::end(record.heirs) - 1, std::end(record.heirs));
+  record.heirs[0] = static_cast<uint8_t>(slot + 1);
+}
+
+void remove_heir(Record& record, int slot) {
+  const auto end = std::remove(std::begin(record.heirs), std::end(record.heirs), slot + 1);
+  std::fill(end, std::end(record.heirs), uint8_t{0});
+}
+
+uint32_t next_owner(const Record& record) {
+  if (record.heirs[0] != 0) return record.heirs[0] - 1u;
+  return static_cast<uint32_t>(__builtin_ctzll(record.holders));
+}
+
+}  // namespace
+
 void Accounting::drop(int index, int slot) {
   Record& record = state_->records[index];
   const uint64_t bit = 1ull << slot;
@@ -169,9 +188,10 @@ void Accounting::drop(int index, int slot) {
   const bool counted = record.kind == Kind::kVideo;
   if (left != 0) {
     record.holders = left;
-    if (record.owner ==
-        static_cast<uint32_t>(slot)) {  // it is counted for one of those who still have it
-      record.owner = static_cast<uint32_t>(__builtin_ctzll(left));
+    remove_heir(record, slot);
+    if (record.owner == static_cast<uint32_t>(slot)) {
+      record.owner = next_owner(record);
+      remove_heir(record, static_cast<int>(record.owner));
       if (counted) {
         Process& heir = state_->processes[record.owner];
         state_->processes[slot].used -= record.size;
@@ -248,6 +268,7 @@ int Accounting::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   record.offset = offset;
   record.size = size;
   record.owner = static_cast<uint32_t>(slot);
+  std::fill(std::begin(record.heirs), std::end(record.heirs), uint8_t{0});
   record.kind = kind;
   ++record.generation;
   record.holders = 1ull << slot;  // last: with it the record is valid
@@ -266,7 +287,9 @@ bool Accounting::hold(int index, uint32_t generation) {
   if (index < 0 || index >= state_->record_count) return false;
   Record& record = state_->records[index];
   if (record.holders == 0 || record.generation != generation) return false;
-  record.holders |= 1ull << slot_of_this_process();
+  const int slot = slot_of_this_process();
+  if ((record.holders >> slot & 1) == 0) add_heir(record, slot);
+  record.holders |= 1ull << slot;
   return true;
 }
 
