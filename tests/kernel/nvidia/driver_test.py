@@ -98,6 +98,13 @@ class Driver(unittest.TestCase):
         self.assertEqual((answer["rc"], answer["launch"], answer["end"]), (0, 0, 0))
         self.known()
 
+    def test_the_runtime_starts(self):
+        script = ("import ctypes; cuda = ctypes.CDLL('libcudart.so.11.0'); "
+                  "print(cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1)))")
+        result = self.gpu.run([sys.executable, "-c", script])
+        self.assertEqual((result.stdout, result.stderr), ("0\n", ""))
+        self.known()
+
     def test_pools_grow_and_are_trimmed(self):
         child = self.gpu.start("init", "pool_cycle:102400", "wait")
         self.assertEqual(child.until("pool_cycle")["rc"], 0)

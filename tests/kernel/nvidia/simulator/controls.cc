@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <ctime>
 #include <functional>
@@ -885,11 +886,23 @@ void add_unnamed_controls(Controls& t) {
   accept(t, {0x00000289, 0x00801909, 0x20810108, 0x20810110});  // of 550
 }
 
+// Which clocks there are, and how fast each is. Without an answer CUDA's runtime does not start. No
+// layout is public: these are the words that a GPU answers.
+void add_clock_controls(Controls& t) {
+  const auto answer_words = [&](uint32_t command, auto words) {
+    on<decltype(words)>(t, command, [words](const Call&, auto& p) { p = words; });
+  };
+  answer_words(0x20809001, std::array<uint32_t, 2>{0x03fc007f, 0});
+  answer_words(0x20809009, std::array<uint32_t, 2>{0, 0xd});
+  accept(t, {0x2080a001, 0x2080a026, 0x2080a084});
+  answer_words(0x20809064, std::array<uint32_t, 10>{0, 2, 1, 1, 1, 100, 4, 16, 1, 100});
+}
+
 // What nvidia-smi asks of sensors, clocks, fans and power has no public name.
 void add_refused_controls(Controls& t) {
   refuse(t, {NV2080_CTRL_CMD_GPU_GET_INFOROM_OBJECT_VERSION,
              NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT, 0x20802068, 0x2080852e, 0x20808513,
-             0x20809009, 0x2080a068, 0x2080a612, 0x2080a618, 0x2080a637});
+             0x2080a068, 0x2080a097, 0x2080a612, 0x2080a618, 0x2080a637});
 }
 
 const Controls& controls() {
@@ -901,6 +914,7 @@ const Controls& controls() {
     add_gpu_controls(*t);
     add_channel_controls(*t);
     add_unnamed_controls(*t);
+    add_clock_controls(*t);
     add_refused_controls(*t);
     return t;
   }();
