@@ -1,5 +1,5 @@
-// Calls that make the driver take memory whose size they do not name: modules, libraries, limits
-// and green contexts. What they took is found in driver-reported usage.
+// Calls that make the driver take memory whose size they do not name: modules, libraries and green
+// contexts. What they took is found in driver-reported usage.
 //
 // An image tells much of what it will take, so that there is room for that before it is loaded. A
 // library's code is loaded when something of it is first used, mostly by a launch, which is not
@@ -122,30 +122,6 @@ CUresult drop_here(const Hook& hook, Drop drop, Settle settle) {
   return result;
 }
 
-bool takes_memory(int limit) {
-  return limit == kLimitStack || limit == kLimitPrintf || limit == kLimitHeap ||
-         limit == kLimitDepth;
-}
-
-// What raising a limit of the current context makes the driver take at most, in bytes. Printf's
-// buffer and the heap are as large as the limit says, and each thread that can be resident has a
-// stack; a level of synchronisation takes up to 150 MB (CUDA programming guide, "Memory Footprint"
-// of dynamic parallelism).
-uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
-  constexpr uint64_t kLevel = 150'000'000;
-  uint64_t levels = 0;
-  if (limit == kLimitDepth)
-    return __builtin_mul_overflow(value - before, kLevel, &levels) ? ~uint64_t{0} : levels;
-  if (limit != kLimitStack) return value - before;
-  const OwnCalls own_calls;
-  int multiprocessors = 0, threads = 0;
-  real::cuDeviceGetAttribute(&multiprocessors, kMultiprocessors, device);
-  real::cuDeviceGetAttribute(&threads, kThreadsPerMultiprocessor, device);
-  uint64_t bytes = 0;
-  const auto resident = static_cast<uint64_t>(multiprocessors) * static_cast<uint64_t>(threads);
-  return __builtin_mul_overflow(value - before, resident, &bytes) ? ~uint64_t{0} : bytes;
-}
-
 }  // namespace
 
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
@@ -232,43 +208,6 @@ CUresult cuLibraryUnload(CUlibrary library) {
   }
   return drop_here(
       hook, [&] { return real::cuLibraryUnload(library); }, settle_unloaded_library);
-}
-
-CUresult cuCtxSetLimit(int limit, size_t value) {
-  Hook hook;
-  Context context;
-  const auto set = [&] { return real::cuCtxSetLimit(limit, value); };
-  if (!hook.active() || !takes_memory(limit) || !current_context(hook.process(), context) ||
-      context.device_index == Process::kNotCapped) {
-    return set();
-  }
-  constexpr char kApi[] = "cuCtxSetLimit";
-  Process& process = hook.process();
-  // What it takes is computed from the old limit, so no other thread may change that meanwhile.
-  const Locked<SleepLock> alone(process.limits);
-  size_t before = 0;
-  if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
-    return set();
-  if (value == before) return set();
-  const int device_index = context.device_index;
-  if (value < before) {
-    const CUresult result = set();
-    if (result == kSuccess && device_index >= 0) settle_overhead(process, device_index);
-    return result;
-  }
-  const uint64_t charged =
-      device_index >= 0 ? charged_limit(process, device_index, context.id, limit) : 0;
-  if (value <= charged) return set();
-  const uint64_t bytes =
-      growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
-  return take_overhead(
-      process, device_index, kApi,
-      [&] {
-        return OverheadReservation::for_limit(
-            process, device_index, kApi, linear_size(bytes).units,
-            {.context = context.id, .limit = limit, .value = value});
-      },
-      set, [&] { real::cuCtxSetLimit(limit, before); });
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice device,

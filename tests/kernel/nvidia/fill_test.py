@@ -41,6 +41,8 @@ FILLS = {
     "streams at a full cap": ["fill:1024", "streams:100"],
     "a stack limit": ["stack:4096", "fill:1024"],
     "a stack limit at a full cap": ["fill:1024", "stack:16384"],
+    "a stack limit that just fits": ["alloc:1515520", "stack:2000"],
+    "a stack limit that lacks 2 MiB": ["alloc:1611776", "stack:1500"],
     "local memory": ["local:2048", "launch", "fill:1024"],
     "local memory at a full cap": ["local:16384", "fill:1024", "launch"],
 }

@@ -61,7 +61,8 @@ enum : int {
   kSyncDepth = 3,  // of the device runtime
   kLimits = 8
 };
-inline constexpr int kResidentThreads = 2048;  // of one multiprocessor
+inline constexpr int kResidentThreads = 2048;    // of one multiprocessor
+inline constexpr size_t kMostStack = 512 << 10;  // of one thread
 inline constexpr size_t kDefaultLimits[kLimits] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0};
 
 struct Context {

@@ -11,13 +11,23 @@ using sim::kPage;
 
 namespace {
 
+// The stacks of all threads that can be resident on one multiprocessor (libcuda 535.261.03).
+uint64_t stacks(size_t value) {
+  constexpr uint64_t kStep = 32 << 10;
+  if (value > sim::kMostStack) return UINT64_MAX;
+  return ((value + 15) / 16 * 16 * sim::kResidentThreads + kStep - 1) / kStep * kStep;
+}
+
 // What a value takes beyond the fixed cost, in whole pages; UINT64_MAX for what no device has.
 uint64_t price(const sim::DeviceRow& row, int which, size_t value) {
   if (which > sim::kSyncDepth || value <= sim::kDefaultLimits[which]) return 0;
   uint64_t bytes = value - sim::kDefaultLimits[which];
   uint64_t copies = 1;
-  // Every thread that can be resident has a stack.
-  if (which == sim::kStackSize) copies = uint64_t{row.multiprocessors} * sim::kResidentThreads;
+  if (which == sim::kStackSize) {
+    bytes = stacks(value);
+    if (bytes != UINT64_MAX) bytes -= stacks(sim::kDefaultLimits[which]);
+    copies = row.multiprocessors;
+  }
   if (which == sim::kSyncDepth) copies = 150'000'000;
   if (__builtin_mul_overflow(bytes, copies, &bytes) || bytes > row.total) return UINT64_MAX;
   return (bytes + kPage - 1) / kPage * kPage;
