@@ -21,6 +21,7 @@ BEGIN, END = "<!-- counted by calls.py -->\n", "<!-- end of what calls.py counte
 # Hooked functions that cannot be called warm on the simulated node.
 GRAPHICS = "needs OpenGL's or VDPAU's driver; the hook is that of cuCtxCreate_v2"
 NO_CAPTURE = "the simulated driver has none; the hook is that of cuStreamBeginCapture_v2"
+NO_LIST = "the simulated driver has none; the hook is that of cuModuleGetFunction"
 LIKE_BEGIN = "the hook is that of cuStreamBeginCapture_v2"
 LIKE_END = "the hook is that of cuStreamEndCapture"
 STANDS_STILL = "the process that it is about stands still; it asks the driver nothing more"
@@ -31,6 +32,7 @@ NOT_COUNTED = {
     "cuStreamBeginCaptureToCig": LIKE_BEGIN, "cuStreamBeginCaptureToCig_ptsz": LIKE_BEGIN,
     "cuStreamEndCaptureToCig": LIKE_END, "cuStreamEndCaptureToCig_ptsz": LIKE_END,
     "cuCheckpointProcessCheckpoint": STANDS_STILL, "cuCheckpointProcessRestore": STANDS_STILL,
+    "cuModuleEnumerateFunctions": NO_LIST, "cuLibraryEnumerateKernels": NO_LIST,
 }
 
 

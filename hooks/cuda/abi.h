@@ -26,6 +26,8 @@ using CUgraphNode = struct GraphNodeHandle*;
 using CUgraphExec = struct GraphExecHandle*;
 using CUmodule = struct ModuleHandle*;
 using CUlibrary = struct LibraryHandle*;
+using CUfunction = struct FunctionHandle*;
+using CUkernel = struct KernelHandle*;
 using CUgreenCtx = struct GreenContextHandle*;
 
 struct CUuuid {
@@ -160,6 +162,7 @@ inline constexpr int kLimitPrintf = 1;  // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr int kLimitHeap = 2;    // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr int kLimitDepth = 3;   // CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH
 
+inline constexpr int kLocalBytes = 3;   // CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 inline constexpr int kLazyLoading = 2;  // CU_MODULE_LAZY_LOADING
 
 inline constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT

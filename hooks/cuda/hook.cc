@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "hooks/cuda/limits.h"
 #include "hooks/cuda/streams.h"
 #include "shim/base/text.h"
 #include "shim/vendor/backend.h"
@@ -68,12 +69,14 @@ bool look_up_context(Process& process, CUcontext handle, Context& context) {
   // Before the table is asked: what it says may be old when it is remembered.
   const uint64_t epoch = process.contexts.epoch();
   if (!process.contexts.find(handle, context)) return false;
+  if (process.contexts.any_may_grow()) return true;
   remembered_context = {&process, epoch, context};
   return true;
 }
 
 // One that was made by a function that is not hooked, such as those of the graphics interoperation.
-bool enter_current_context(Process& process, CUresult result, CUcontext handle, Context& context) {
+static bool enter_current_context(Process& process, CUresult result, CUcontext handle,
+                                  Context& context) {
   CUdevice device = 0;
   if (result == kSuccess) {
     const OwnCalls own_calls(process);
@@ -84,6 +87,13 @@ bool enter_current_context(Process& process, CUresult result, CUcontext handle, 
   context = result == kSuccess
                 ? process.contexts.enter(handle, device, device_index_of(process, device))
                 : Context{.device_index = Process::kFault};
+  return true;
+}
+
+bool find_current_context(Process& process, CUresult result, CUcontext handle, Context& context) {
+  if (result != kSuccess || !known_context(process, handle, context))
+    return enter_current_context(process, result, handle, context);
+  if (process.contexts.any_may_grow()) see_launches(process, context);
   return true;
 }
 

@@ -33,14 +33,17 @@ inline bool known_context(Process& process, CUcontext handle, Context& context) 
 // The context current on this thread, with its device's index in the ledger: Process::kFault where
 // the driver does not report it. False when there is none, or a dead one: the driver then returns
 // its own error.
-[[gnu::cold]] bool enter_current_context(Process& process, CUresult result, CUcontext handle,
-                                         Context& context);
+[[gnu::cold]] bool find_current_context(Process& process, CUresult result, CUcontext handle,
+                                        Context& context);
 inline bool current_context(Process& process, Context& context) {
   CUcontext handle = nullptr;
   const CUresult result = real::cuCtxGetCurrent(&handle);
   if (result == kSuccess && handle == nullptr) return false;
-  if (result == kSuccess && known_context(process, handle, context)) return true;
-  return enter_current_context(process, result, handle, context);
+  const RememberedContext& last = remembered_context;
+  if (result != kSuccess || !last.is(process, handle))
+    return find_current_context(process, result, handle, context);
+  context = last.context;
+  return true;
 }
 
 // The ledger's device index of a device ordinal, or Process::kNotCapped / kFault.

@@ -4,11 +4,13 @@
 #include <cstdint>
 
 #include "shim/base/byte_source.h"
+#include "shim/process/process.h"
 
 namespace fracgpu::cuda {
 
 // How the driver loads (CUmoduleLoadingMode): all at once, or code when it is first needed.
 enum class Loading { eager, lazy };
+Loading loading(const Process& process);
 
 // In bytes: the variables and the code of a cubin (ELF), of the largest variant in a fatbin (or its
 // wrapper), or what PTX will become, by an estimate; without the code where that comes later. 0

@@ -1,7 +1,18 @@
 // The limits of a context, of which four are paid with device memory when they are raised.
-#include <algorithm>
+//
+// A launch raises one of them by itself: where a kernel's threads have more local memory than the
+// stack limit says, the driver raises it and takes the memory. Launches are not hooked. So the
+// limit is raised when the program gets the function, without which it cannot launch it, and what
+// does not fit under the cap is refused there. Where that is switched off, a raised limit tells of
+// a launch.
+#include "hooks/cuda/limits.h"
 
+#include <algorithm>
+#include <atomic>
+
+#include "hooks/cuda/image_size.h"
 #include "hooks/cuda/overhead_call.h"
+#include "shim/config/switch.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -47,7 +58,76 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
   return linear_size(bytes).units;
 }
 
+// With lazy loading a program gets a function when it launches it first: CUDA's runtime does so.
+// With eager loading that gets all functions of all its modules, of which it will launch a few.
+bool raises_for_functions(const Process& process) {
+  enum { unknown, no, yes };
+  static std::atomic<int> known{unknown};
+  if (known.load(std::memory_order_relaxed) == unknown) {
+    const auto said = switch_in_environment("FRACGPU_RESERVE_LOCAL", "it counts as not set");
+    const bool raises = said.value_or(loading(process) == Loading::lazy);
+    known.store(raises ? yes : no, std::memory_order_relaxed);
+  }
+  return known.load(std::memory_order_relaxed) == yes;
+}
+
+// 0 where the driver does not say.
+size_t stack_limit(const Process& process) {
+  const OwnCalls own_calls(process);
+  size_t value = 0;
+  return real::cuCtxGetLimit(&value, kLimitStack) == kSuccess ? value : 0;
+}
+
+// Calls `set()`, which raises a limit of the current context. `Process::limits` is held.
+template <typename Set>
+CUresult raise_limit(Process& process, const Context& context, const char* api, int limit,
+                     size_t before, size_t value, Set set) {
+  const int device_index = context.device_index;
+  const uint64_t charged =
+      device_index >= 0 ? charged_limit(process, device_index, context.id, limit) : 0;
+  if (value <= charged) return set();
+  const uint64_t units =
+      growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
+  return take_overhead(
+      process, device_index, api,
+      [&] {
+        return OverheadReservation::for_limit(
+            process, device_index, api, units,
+            {.context = context.id, .limit = limit, .value = value});
+      },
+      set, [&] { real::cuCtxSetLimit(limit, before); });
+}
+
 }  // namespace
+
+CUresult prepare_launches(Process& process, const char* api, size_t bytes) {
+  Context context;
+  if (!current_context(process, context) || context.device_index < 0) return kSuccess;
+  if (bytes <= process.contexts.local_memory(context.id).needed) return kSuccess;
+  const Locked<SleepLock> alone(process.limits);
+  size_t limit = stack_limit(process);
+  if (limit == 0) return kSuccess;
+  if (bytes > limit && raises_for_functions(process)) {
+    const CUresult result = raise_limit(process, context, api, kLimitStack, limit, bytes, [&] {
+      return on_own_account(process, [&] { return real::cuCtxSetLimit(kLimitStack, bytes); });
+    });
+    if (result == kOutOfMemory) return result;
+    if (result == kSuccess) limit = bytes;
+  }
+  process.contexts.see_local_memory(context.id, limit);
+  process.contexts.need_local_memory(context.id, bytes);
+  return kSuccess;
+}
+
+void see_launches(Process& process, const Context& context) {
+  CUcontext current = nullptr;
+  if (context.device_index < 0 || !process.contexts.local_memory(context.id).may_grow()) return;
+  if (real::cuCtxGetCurrent(&current) != kSuccess || current != context.handle) return;
+  const size_t limit = stack_limit(process);
+  if (limit <= process.contexts.local_memory(context.id).seen) return;
+  process.contexts.see_local_memory(context.id, limit);
+  settle_overhead(process, context.device_index);
+}
 
 CUresult cuCtxSetLimit(int limit, size_t value) {
   Hook hook;
@@ -57,33 +137,23 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
       context.device_index == Process::kNotCapped) {
     return set();
   }
-  constexpr char kApi[] = "cuCtxSetLimit";
   Process& process = hook.process();
   // What it takes is computed from the old limit, so no other thread may change that meanwhile.
   const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
   if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
     return set();
+  // A launch would raise it again.
+  if (limit == kLimitStack && raises_for_functions(process))
+    value = std::max(value, process.contexts.local_memory(context.id).needed);
   if (value == before) return set();
-  const int device_index = context.device_index;
-  if (value < before) {
-    const CUresult result = set();
-    if (result == kSuccess && device_index >= 0) settle_overhead(process, device_index);
-    return result;
-  }
-  const uint64_t charged =
-      device_index >= 0 ? charged_limit(process, device_index, context.id, limit) : 0;
-  if (value <= charged) return set();
-  const uint64_t units =
-      growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
-  return take_overhead(
-      process, device_index, kApi,
-      [&] {
-        return OverheadReservation::for_limit(
-            process, device_index, kApi, units,
-            {.context = context.id, .limit = limit, .value = value});
-      },
-      set, [&] { real::cuCtxSetLimit(limit, before); });
+  if (value > before)
+    return raise_limit(process, context, "cuCtxSetLimit", limit, before, value, set);
+  const CUresult result = set();
+  if (result != kSuccess || context.device_index < 0) return result;
+  settle_overhead(process, context.device_index);
+  if (limit == kLimitStack) process.contexts.see_local_memory(context.id, value);
+  return result;
 }
 
 }  // namespace fracgpu::cuda

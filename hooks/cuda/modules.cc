@@ -21,18 +21,6 @@ namespace {
 // context.module_bytes.
 constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
-// The driver is asked once: the environment decides.
-Loading loading(const Process& process) {
-  static std::atomic<int> known{0};
-  int mode = known.load(std::memory_order_relaxed);
-  if (mode == 0) {
-    const OwnCalls own_calls(process);
-    if (real::cuModuleGetLoadingMode(&mode) != kSuccess) return Loading::eager;
-    known.store(mode, std::memory_order_relaxed);
-  }
-  return mode == kLazyLoading ? Loading::lazy : Loading::eager;
-}
-
 // Code lies in the driver's pages, which it may share with other code.
 uint64_t code_units(uint64_t bytes) {
   return bytes != 0 ? linear_size(bytes).units : 0;
@@ -123,6 +111,18 @@ CUresult drop_here(const Hook& hook, Drop drop, Settle settle) {
 }
 
 }  // namespace
+
+// The driver is asked once: the environment decides.
+Loading loading(const Process& process) {
+  static std::atomic<int> known{0};
+  int mode = known.load(std::memory_order_relaxed);
+  if (mode == 0) {
+    const OwnCalls own_calls(process);
+    if (real::cuModuleGetLoadingMode(&mode) != kSuccess) return Loading::eager;
+    known.store(mode, std::memory_order_relaxed);
+  }
+  return mode == kLazyLoading ? Loading::lazy : Loading::eager;
+}
 
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
   return load_module(

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "hooks/cuda/limits.h"
 #include "hooks/cuda/overhead_call.h"
 #include "shim/base/clock.h"
 #include "shim/charge/linear.h"
@@ -158,7 +159,11 @@ bool context_of(Process& process, const Stream& stream, Context& context) {
       !known_context(process, handle, context)) {
     return current_context(process, context);
   }
-  last = {&process, stream.handle, streams, contexts, context};
+  if (process.contexts.any_may_grow()) {
+    see_launches(process, context);
+  } else {
+    last = {&process, stream.handle, streams, contexts, context};
+  }
   return true;
 }
 

@@ -5,7 +5,6 @@
 #include "hooks/usage/nvml_usage.h"
 
 #include <dlfcn.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,10 +15,10 @@
 #include "hooks/smi/nvml/list_meaning.h"
 #include "hooks/smi/nvml/usable_memory.h"
 #include "shim/base/clock.h"
-#include "shim/base/environment.h"
 #include "shim/base/real_dlfcn.h"
 #include "shim/base/report.h"
 #include "shim/config/identity.h"
+#include "shim/config/switch.h"
 #include "shim/process/hook_scope.h"
 #include "shim/process/process.h"
 #include "shim/vendor/process_list.h"
@@ -35,12 +34,7 @@ bool ready() {
 }
 
 bool is_switched_off() {
-  const char* const text = trusted_environment(kSwitch);
-  if (text == nullptr || strcmp(text, "on") == 0) return false;
-  if (strcmp(text, "off") == 0) return true;
-  report(Level::error, "{}={} is neither \"on\" nor \"off\"; NVML is used", kSwitch,
-         quoted(text).view());
-  return false;
+  return !switch_in_environment(kSwitch, "NVML is used").value_or(true);
 }
 
 bool handle_of(const char* uuid, nvmlDevice_t& device) {

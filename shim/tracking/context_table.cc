@@ -44,6 +44,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
   *free_entry = context;
   for (Count& count : counts_[context.id - 1]) count = {};
+  local_memory_[context.id - 1] = {};
   return context;
 }
 
@@ -62,6 +63,7 @@ void ContextTable::finish_drop(const Context& context) {
   entries_[i] = Context{};
   leaving_[i] = false;
   retired_[i] = true;
+  look_what_may_grow();
   epoch_.fetch_add(1, std::memory_order_release);
 }
 
@@ -117,6 +119,36 @@ void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& m
   count.live -= std::min(count.live, amount);
   // Another thread may have added as much meanwhile.
   if (count.most == mark.most) count.most = std::max(count.live, mark.most - mark.rise);
+}
+
+ContextTable::LocalMemory ContextTable::local_memory(uint16_t id) {
+  if (id == kUntrackedContext) return {};
+  Locked<SpinLock> lock(lock_);
+  return local_memory_[id - 1];
+}
+
+void ContextTable::need_local_memory(uint16_t id, size_t bytes) {
+  if (id == kUntrackedContext) return;
+  Locked<SpinLock> lock(lock_);
+  size_t& needed = local_memory_[id - 1].needed;
+  needed = std::max(needed, bytes);
+  look_what_may_grow();
+}
+
+void ContextTable::see_local_memory(uint16_t id, size_t bytes) {
+  if (id == kUntrackedContext) return;
+  Locked<SpinLock> lock(lock_);
+  local_memory_[id - 1].seen = bytes;
+  look_what_may_grow();
+}
+
+void ContextTable::look_what_may_grow() {
+  const bool may_grow =
+      std::any_of(std::begin(entries_), std::end(entries_), [&](const Context& entry) {
+        return entry.handle != nullptr && local_memory_[&entry - entries_].may_grow();
+      });
+  if (may_grow_.exchange(may_grow, std::memory_order_relaxed) != may_grow)
+    epoch_.fetch_add(1, std::memory_order_release);
 }
 
 int ContextTable::attach(const void* handle, int change) {

@@ -71,6 +71,20 @@ class ContextTable {
   // It did not come to be; `mark` is what `add` returned.
   void cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark);
 
+  // Kernels' local memory, in bytes a thread: the most that a function needs which the program has
+  // got, and the most that the context was seen to have. A launch grows it, unseen.
+  struct LocalMemory {
+    size_t needed = 0;
+    size_t seen = 0;
+
+    bool may_grow() const { return needed > seen; }
+  };
+  LocalMemory local_memory(uint16_t id);
+  void need_local_memory(uint16_t id, size_t bytes);
+  void see_local_memory(uint16_t id, size_t bytes);
+  // Whether that of any context may grow: then no thread remembers a context.
+  bool any_may_grow() const { return may_grow_.load(std::memory_order_relaxed); }
+
   // Handles of contexts, and of streams in them, may mean others from now on.
   void expire() { epoch_.fetch_add(1, std::memory_order_release); }
   // Changes whenever that is so: what a thread remembers is good until then.
@@ -91,14 +105,17 @@ class ContextTable {
   };
 
   Context* find_entry(const void* handle);  // with `lock_` held
+  void look_what_may_grow();                // the same
 
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
+  std::atomic<bool> may_grow_{false};
   std::atomic<bool> several_{false};
   Context entries_[kMax];    // entry i has id i + 1
   bool leaving_[kMax] = {};  // being destroyed
   bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
   Count counts_[kMax][kKinds];
+  LocalMemory local_memory_[kMax];
 };
 
 }  // namespace fracgpu

@@ -157,13 +157,30 @@ int find_global() {
   return rc == 0 ? call("cuLibraryGetModule", &module, library) : rc;
 }
 
-int launch() {
+void* got = nullptr;
+
+int get_function(const std::string& name) {
   CUmodule module = modules.empty() ? nullptr : modules.back();
-  void *function = nullptr, *none = nullptr;
-  const char* const name = "kernel";
-  int rc = call("cuModuleGetFunction", &function, module, name);
-  if (rc == 0) rc = call("cuLaunchKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, none, none, none);
-  return rc;
+  return call("cuModuleGetFunction", &got, module, name.c_str());
+}
+
+int get_kernel(const std::string& name) {
+  CUlibrary made = nullptr;
+  void *kernel = nullptr, *const none = nullptr;
+  const char* const code = "any";
+  int rc = call("cuLibraryLoadData", &made, code, none, none, 0u, none, none, 0u);
+  if (rc == 0) rc = call("cuLibraryGetKernel", &kernel, made, name.c_str());
+  return rc == 0 ? call("cuKernelGetFunction", &got, kernel) : rc;
+}
+
+int launch_got() {
+  void* none = nullptr;
+  return call("cuLaunchKernel", got, 1u, 1u, 1u, 1u, 1u, 1u, 0u, none, none, none);
+}
+
+int launch() {
+  const int rc = get_function("kernel");
+  return rc == 0 ? launch_got() : rc;
 }
 
 // A pool of its own, used by a kernel on a stream of its own and left at once.
@@ -302,6 +319,10 @@ int run(const std::string& name, const std::string& argument) {
   if (name == "replace") return repeat(number(argument), replace);
   if (name == "asyncpairs") return repeat(number(argument), allocate_and_free_async);
   if (name == "launch") return launch();
+  if (name == "function") return get_function(argument);
+  if (name == "kernel") return get_kernel(argument);
+  if (name == "go") return launch_got();
+  if (name == "stack") return call("cuCtxSetLimit", 0, static_cast<size_t>(number(argument)));
   if (name == "alloc") return allocate(number(argument) << 20);
   if (name == "pools") return repeat(3, [&] { return use_pool(number(argument) << 20); });
   if (name == "lingering") return leave_lingering();
@@ -324,7 +345,7 @@ int main(int argc, char** argv) {
       if (!std::getline(std::cin, line)) return 0;
       continue;
     }
-    const bool alone = name == "unload" || name == "dead" || name == "launch" ||
+    const bool alone = name == "unload" || name == "dead" || name == "launch" || name == "go" ||
                        name == "lingering" || name == "toomuch";
     const std::string argument = alone || i == argc ? "" : argv[i++];
     std::printf("%s rc=%d\n", name.c_str(), run(name, argument));

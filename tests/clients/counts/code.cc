@@ -62,6 +62,18 @@ void measure_libraries(AllCounts& all) {
       .run(all);
 }
 
+void measure_functions(AllCounts& all) {
+  static void *function = nullptr, *kernel = nullptr;
+  const char* const name = "kernel";
+  load_library();
+  call("cuModuleLoadData", &module, static_cast<const void*>("any"));
+  Measurement()
+      .step("cuModuleGetFunction", [=] { call("cuModuleGetFunction", &function, module, name); })
+      .step("cuLibraryGetKernel", [=] { call("cuLibraryGetKernel", &kernel, library, name); })
+      .step("cuKernelGetFunction", [=] { call("cuKernelGetFunction", &function, kernel); })
+      .run(all);
+}
+
 void measure_look_ups(AllCounts& all) {
   constexpr uint64_t kNoFlags = 0;
   static void* address = nullptr;
@@ -161,6 +173,7 @@ void measure_primary(AllCounts& all) {
 void measure_code(AllCounts& all) {
   measure_modules(all);
   measure_libraries(all);
+  measure_functions(all);
   measure_look_ups(all);
 }
 

@@ -542,8 +542,9 @@ class Commands:
     def local(self, bytes_):
         """Loads a kernel with so much local memory a thread, for `launch`."""
         rc, module = load_module(compiled(4, int(bytes_)))
+        self.function = c_void_p()
         if rc == 0:
-            self.function = function_of(module, "local")
+            rc = ask("cuModuleGetFunction", byref(self.function), module, b"local")
         return {"rc": rc}
 
     def launch(self):

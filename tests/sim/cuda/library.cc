@@ -17,6 +17,7 @@ using CUkernel = struct CUkern_st*;
 
 struct CUkern_st {
   CUlibrary library;
+  CUfunction function;  // the same in every context
 };
 struct CUlib_st : sim::Reused<CUlib_st> {
   uint64_t bytes = 0;             // that a context takes for it
@@ -112,7 +113,8 @@ SIM_API CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary library, const char
   CUmodule module = nullptr;
   if (const CUresult refused = use(library, &module)) return refused;
   std::unique_ptr<CUkern_st>& kernel = library->kernels[name];
-  if (kernel == nullptr) kernel = std::make_unique<CUkern_st>(CUkern_st{library});
+  if (kernel == nullptr)
+    kernel = std::make_unique<CUkern_st>(CUkern_st{library, sim::function_named(name)});
   *out = kernel.get();
   return CUDA_SUCCESS;
 }
@@ -124,6 +126,14 @@ SIM_API CUresult cuKernelGetFunction(CUfunction* out, CUkernel kernel) {
   const Guard guard(Driver::get().lock());
   CUmodule module = nullptr;
   if (const CUresult refused = use(kernel->library, &module)) return refused;
-  *out = sim::any_function();
+  *out = kernel->function;
+  return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuKernelGetAttribute(int* value, int attribute, CUkernel kernel, CUdevice) {
+  SIM_CALL(cuKernelGetAttribute);
+  if (value == nullptr || attribute != 3) return CUDA_ERROR_INVALID_VALUE;
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *value = static_cast<int>(kernel->function->local_bytes);
   return CUDA_SUCCESS;
 }

@@ -2,7 +2,7 @@
 // the context's fixed cost includes, and give it back when they are lowered. A level of
 // synchronisation takes up to 150 MB, and two are there from the start (CUDA programming guide,
 // dynamic parallelism, "Memory Footprint"); the real driver may take it as late as at a launch.
-#include "sim/cuda/driver.h"
+#include "sim/cuda/module.h"
 
 using sim::Context;
 using sim::Driver;
@@ -35,15 +35,12 @@ uint64_t price(const sim::DeviceRow& row, int which, size_t value) {
 
 }  // namespace
 
-SIM_API CUresult cuCtxSetLimit(int which, size_t value) {
-  SIM_CALL(cuCtxSetLimit);
-  SIM_CONTEXT(current);
-  // The last one can only be asked for.
-  if (which < 0 || which >= sim::kLimits - 1) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+namespace sim {
+
+// With the driver's lock held.
+CUresult set_limit(Context* context, int which, size_t value) {
   Driver& driver = Driver::get();
-  const Guard guard(driver.lock());
-  Context* const context = current->owner();
-  const sim::DeviceRow& row = driver.row(context->ordinal);
+  const DeviceRow& row = driver.row(context->ordinal);
   const uint64_t before = price(row, which, context->limit[which]);
   const uint64_t after = price(row, which, value);
   if (after > before) {
@@ -53,6 +50,23 @@ SIM_API CUresult cuCtxSetLimit(int which, size_t value) {
   }
   context->limit[which] = value;
   return CUDA_SUCCESS;
+}
+
+CUresult take_local_memory(Context* context, CUfunction function) {
+  const Guard guard(Driver::get().lock());
+  const size_t bytes = function->local_bytes;
+  return bytes > context->limit[kStackSize] ? set_limit(context, kStackSize, bytes) : CUDA_SUCCESS;
+}
+
+}  // namespace sim
+
+SIM_API CUresult cuCtxSetLimit(int which, size_t value) {
+  SIM_CALL(cuCtxSetLimit);
+  SIM_CONTEXT(current);
+  // The last one can only be asked for.
+  if (which < 0 || which >= sim::kLimits - 1) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  const Guard guard(Driver::get().lock());
+  return sim::set_limit(current->owner(), which, value);
 }
 
 SIM_API CUresult cuCtxGetLimit(size_t* value, int which) {

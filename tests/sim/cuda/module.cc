@@ -113,9 +113,12 @@ CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, si
   return CUDA_SUCCESS;
 }
 
-CUfunction any_function() {
-  static char function;
-  return reinterpret_cast<CUfunction>(&function);
+CUfunction function_named(const std::string& name) {
+  static auto* const all = new std::map<std::string, CUfunc_st>;
+  const auto [entry, is_new] = all->try_emplace(name);
+  if (is_new && name.rfind("local ", 0) == 0)
+    entry->second.local_bytes = std::strtoull(name.c_str() + 6, nullptr, 10);
+  return &entry->second;
 }
 
 }  // namespace sim
@@ -166,7 +169,15 @@ SIM_API CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const cha
   SIM_CALL(cuModuleGetFunction);
   if (out == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *out = sim::any_function();
+  const Guard guard(Driver::get().lock());
+  *out = sim::function_named(name);
+  return CUDA_SUCCESS;
+}
+SIM_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
+  SIM_CALL(cuFuncGetAttribute);
+  if (value == nullptr || attribute != 3) return CUDA_ERROR_INVALID_VALUE;
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *value = static_cast<int>(function->local_bytes);
   return CUDA_SUCCESS;
 }
 SIM_API CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,

@@ -18,6 +18,10 @@ struct CUmod_st : sim::Reused<CUmod_st> {
   bool loaded() const { return context->alive && context->id == context_id; }
 };
 
+struct CUfunc_st {
+  size_t local_bytes = 0;
+};
+
 namespace sim {
 
 // What loading an image takes, or the image in a file.
@@ -26,7 +30,11 @@ uint64_t file_cost(const void* path);
 CUresult load_module(Context* context, bool of_library, uint64_t bytes, CUmodule* out);
 void unload_module(CUmodule module);
 CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
-// Any function will do, because none is ever run.
-CUfunction any_function();
+// None is ever run, so that the name alone tells one from another. "local 4096" has 4,096 bytes of
+// local memory a thread, others have none.
+CUfunction function_named(const std::string& name);
+// A launch in the context, which takes the function's local memory by raising the stack limit.
+CUresult take_local_memory(Context* context, CUfunction function);
+CUresult set_limit(Context* context, int which, size_t value);
 
 }  // namespace sim

@@ -9,6 +9,7 @@
 
 #include "sim/cuda/capture_table.h"
 #include "sim/cuda/driver.h"
+#include "sim/cuda/module.h"
 #include "sim/cuda/stream_table.h"
 
 using sim::Driver;
@@ -123,6 +124,10 @@ CUresult grow_by_launch() {
 
 CUresult launch(CUfunction function, CUstream handle, bool per_thread) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (function->local_bytes != 0) [[unlikely]] {
+    SIM_CONTEXT(current);
+    if (const CUresult refused = sim::take_local_memory(current->owner(), function)) return refused;
+  }
   if (launch_bytes != 0) [[unlikely]] {
     if (const CUresult refused = grow_by_launch()) return refused;
   }

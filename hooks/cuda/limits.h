@@ -1,0 +1,16 @@
+// Kernels' local memory, which a launch makes the driver take.
+#pragma once
+
+#include "hooks/cuda/hook.h"
+
+namespace fracgpu::cuda {
+
+// The program has got a function whose threads have this many bytes of local memory, and may launch
+// it in the current context. Takes the memory now, or else
+// waits for a launch that takes it. kOutOfMemory where it does not fit under the cap.
+CUresult prepare_launches(Process& process, const char* api, size_t bytes);
+
+// Charges what a launch in the context has taken since the last look, if it is the current one.
+[[gnu::cold]] void see_launches(Process& process, const Context& context);
+
+}  // namespace fracgpu::cuda
