@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
+#include "shim/charge/overhead.h"
 #include "shim/charge/pools.h"
 
 namespace fracgpu::cuda {
@@ -36,6 +37,8 @@ CUresult memory_info(Size* free, Size* total, const Real& real) {
   if (free != nullptr && context.device_index != Process::kFault) {
     // Pools shrink by themselves when the work on their streams is done.
     if (!process.pools.empty()) settle_pools(process, context.device_index);
+    if (reading_is_stale(process, context.device_index)) [[unlikely]]
+      renew_reading(process, context.device_index);
     const uint64_t held = process.tenant_held(context.device_index);
     *free = clamp<Size>(std::min<uint64_t>(*free, cap > held ? cap - held : 0));
   } else if (free != nullptr) {

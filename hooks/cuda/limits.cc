@@ -103,6 +103,7 @@ CUresult raise_limit(Process& process, const Context& context, const char* api, 
 CUresult prepare_launches(Process& process, const char* api, size_t bytes) {
   Context context;
   if (!current_context(process, context) || context.device_index < 0) return kSuccess;
+  outdate_reading(process, context.device_index);
   if (bytes <= process.contexts.local_memory(context.id).needed) return kSuccess;
   const Locked<SleepLock> alone(process.limits);
   size_t limit = stack_limit(process);

@@ -6,7 +6,7 @@
 namespace fracgpu::cuda {
 
 // The program has got a function whose threads have this many bytes of local memory, and may launch
-// it in the current context. Takes the memory now, or else
+// it in the current context; its code may just have been loaded. Takes the memory now, or else
 // waits for a launch that takes it. kOutOfMemory where it does not fit under the cap.
 CUresult prepare_launches(Process& process, const char* api, size_t bytes);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "shim/base/clock.h"
 #include "shim/charge/refusal.h"
 #include "shim/process/process.h"
 
@@ -169,6 +170,17 @@ void forget_code(Process& process, uint16_t context);
 // overhead turned out to be less than what was charged.
 // `own` units are reserved by the calling thread for a call that it has not made yet.
 bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
+
+// What a program is told about free memory must not be older: it may size itself by that.
+inline bool reading_is_stale(Process& process, int device_index) {
+  return coarse_now_s() >= process.overhead[device_index].stale_s.load(std::memory_order_relaxed);
+}
+// The driver may have taken memory just now.
+inline void outdate_reading(Process& process, int device_index) {
+  process.overhead[device_index].stale_s.store(0, std::memory_order_relaxed);
+}
+// Reads the usage anew, in one thread if many ask.
+[[gnu::cold]] void renew_reading(Process& process, int device_index);
 
 // The driver may have given overhead back: reads its reported usage now. False where the driver
 // does not report any.

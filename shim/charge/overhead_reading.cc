@@ -152,6 +152,8 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
   constexpr int kAttempts = 3;
   const char* const key = process.ledger.map()->devices[device_index].key;
   const VendorBackend& backend = backend_of(key);
+  process.overhead[device_index].stale_s.store(coarse_now_s() + kReadingLasts_s,
+                                               std::memory_order_relaxed);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bytes = 0;
     AskedFor before, after;

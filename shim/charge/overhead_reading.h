@@ -46,6 +46,10 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact);
 // nothing. `own` units are reserved by the calling thread.
 uint64_t least_overhead(Process& process, int device_index, uint64_t own);
 
+// How long memory info answers by a reading: to the next full second. A list of 4.49 ms each second
+// takes 0.5 % of the time of a program that asks all the time.
+inline constexpr uint64_t kReadingLasts_s = 1;
+
 inline constexpr uint64_t kNotTold = UINT64_MAX;
 
 // The most overhead that this process can have: what all processes have on the device, less what

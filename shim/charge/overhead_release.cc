@@ -27,6 +27,15 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   return charged() < before;
 }
 
+void renew_reading(Process& process, int device_index) {
+  std::atomic<uint64_t>& stale_s = process.overhead[device_index].stale_s;
+  uint64_t due = stale_s.load(std::memory_order_relaxed);
+  const uint64_t now = coarse_now_s();
+  if (now < due || !stale_s.compare_exchange_strong(due, now + kReadingLasts_s)) return;
+  const OverheadLock lock(process);
+  reconcile_overhead(lock, device_index);
+}
+
 void settle_deferred(Process& process, int device_index) {
   // Until there is a reading, which costs milliseconds, the tenant lacks the memory. 2 GiB that
   // went through an exported pool take 10 readings with 256 MiB, 66 with 32 MiB and 7 with 512 MiB

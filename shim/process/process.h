@@ -92,6 +92,7 @@ struct Overhead {
   // Charged for what exported pools may have released; the next reading takes it over.
   std::atomic<uint64_t> deferred{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
+  std::atomic<uint64_t> stale_s{0};        // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // the most of `units` that others may hold
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not

@@ -174,7 +174,7 @@ class Shown(unittest.TestCase):
 
 
 class LocalMemory(unittest.TestCase):
-    """What a program is told is what RM counts."""
+    """And lazily loaded code: what a program is told is what RM counts."""
 
     def told(self, *commands, **more):
         """What memory info told as used after the commands, in MiB, when RM agreed."""
@@ -200,6 +200,9 @@ class LocalMemory(unittest.TestCase):
         self.assertEqual(self.told("local:2048", "stack:1024"), 384 + 2 + 192)
         self.assertEqual(self.told("local:2048", "stack:1024", FRACGPU_RESERVE_LOCAL="off"), 384 + 2)
         self.assertEqual(self.told("stack:4096", "stack:1024"), 384)
+
+    def test_code_that_came_lazily(self):
+        self.assertEqual(self.told("code:60"), 384 + 4)
 
     def test_a_wrong_setting_is_said_once(self):
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
