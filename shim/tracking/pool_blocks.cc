@@ -136,7 +136,9 @@ PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64
     rest.key = address + taken;
     enter_free(rest);
   }
-  note_range(taking, address + taken + rest.bytes, grown, reserved);
+  // A hole that is known lies within the range.
+  const bool is_within = room >= bytes && grown == 0;
+  if (!is_within) note_range(taking, address + taken + rest.bytes, grown, reserved);
   count();
   return growth;
 }
