@@ -34,6 +34,7 @@ inline constexpr auto later = std::to_array<Later>({
     {"CU_GRAPH_NODE_TYPE_MEM_ALLOC", 11040},
     {"CUDA_ARRAY_MEMORY_REQUIREMENTS", 11060},
     {"CUDA_ARRAY3D_DEFERRED_MAPPING", 11060},
+    {"CUkernel", 12000},
     {"CUlibrary", 12000},
     {"CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT", 12020},
     {"CU_MEM_HANDLE_TYPE_FABRIC", 12030},

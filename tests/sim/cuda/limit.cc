@@ -54,7 +54,7 @@ CUresult set_limit(Context* context, int which, size_t value) {
 
 CUresult take_local_memory(Context* context, CUfunction function) {
   const Guard guard(Driver::get().lock());
-  const size_t bytes = function->local_bytes;
+  const size_t bytes = local_bytes_of(function);
   return bytes > context->limit[kStackSize] ? set_limit(context, kStackSize, bytes) : CUDA_SUCCESS;
 }
 

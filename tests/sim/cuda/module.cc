@@ -27,6 +27,8 @@ namespace {
 
 constexpr uint64_t kGlobalBytes = 4096;
 
+auto& functions = *new std::map<std::string, CUfunc_st>;  // with the driver's lock held
+
 uint64_t pages(uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
@@ -113,12 +115,22 @@ CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, si
   return CUDA_SUCCESS;
 }
 
+std::atomic<bool> any_has_local_memory{false};
+
 CUfunction function_named(const std::string& name) {
-  static auto* const all = new std::map<std::string, CUfunc_st>;
-  const auto [entry, is_new] = all->try_emplace(name);
-  if (is_new && name.rfind("local ", 0) == 0)
+  const auto [entry, is_new] = functions.try_emplace(name);
+  if (is_new && name.rfind("local ", 0) == 0) {
     entry->second.local_bytes = std::strtoull(name.c_str() + 6, nullptr, 10);
+    any_has_local_memory = true;
+  }
   return &entry->second;
+}
+
+size_t local_bytes_of(CUfunction function) {
+  for (const auto& [name, known] : functions) {
+    if (&known == function) return known.local_bytes;
+  }
+  return 0;
 }
 
 }  // namespace sim

@@ -2,6 +2,7 @@
 // is first used there. All of it wants the driver's lock held.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 
@@ -33,6 +34,9 @@ CUresult find_global(CUmodule module, const char* name, CUdeviceptr* address, si
 // None is ever run, so that the name alone tells one from another. "local 4096" has 4,096 bytes of
 // local memory a thread, others have none.
 CUfunction function_named(const std::string& name);
+// Programs may launch what is no function: nothing is ever run. That has no local memory.
+size_t local_bytes_of(CUfunction function);
+extern std::atomic<bool> any_has_local_memory;
 // A launch in the context, which takes the function's local memory by raising the stack limit.
 CUresult take_local_memory(Context* context, CUfunction function);
 CUresult set_limit(Context* context, int which, size_t value);

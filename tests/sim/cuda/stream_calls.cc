@@ -124,7 +124,7 @@ CUresult grow_by_launch() {
 
 CUresult launch(CUfunction function, CUstream handle, bool per_thread) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (function->local_bytes != 0) [[unlikely]] {
+  if (sim::any_has_local_memory.load(std::memory_order_relaxed)) [[unlikely]] {
     SIM_CONTEXT(current);
     if (const CUresult refused = sim::take_local_memory(current->owner(), function)) return refused;
   }
