@@ -73,8 +73,9 @@ hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, uint32_t type, v
 
 hsa_status_t hsa_amd_queue_create(hsa_agent_t agent, hsa_amd_queue_create_desc_t* descriptions,
                                   uint32_t count) {
-  Guess guess{.queues = count};
-  for (uint32_t i = 0; descriptions != nullptr && i < count; ++i) {
+  const uint32_t described = descriptions != nullptr ? count : 0;
+  Guess guess{.queues = described};
+  for (uint32_t i = 0; i < described; ++i) {
     const hsa_amd_queue_create_desc_t& wanted = descriptions[i];
     if (wanted.flags != 0) guess.packets += wanted.queue_size_bytes;
     if (wanted.engine_type == kComputeQueue)
@@ -84,7 +85,7 @@ hsa_status_t hsa_amd_queue_create(hsa_agent_t agent, hsa_amd_queue_create_desc_t
       "hsa_amd_queue_create", agent, guess,
       [&] { return real::hsa_amd_queue_create(agent, descriptions, count); },
       [&] {
-        for (uint32_t i = 0; i < count; ++i) real::hsa_queue_destroy(descriptions[i].queue);
+        for (uint32_t i = 0; i < described; ++i) real::hsa_queue_destroy(descriptions[i].queue);
       });
 }
 
