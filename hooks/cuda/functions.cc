@@ -25,12 +25,13 @@ size_t local_bytes(CUkernel kernel) {
   return told ? static_cast<size_t>(std::max(bytes, 0)) : 0;
 }
 
-// Calls `get()`, which writes `count` functions or kernels.
-template <typename Handle, typename Get>
-CUresult get_functions(const char* api, Handle* handles, unsigned int count, Get get) {
+// Calls `get()`, which writes as many functions or kernels as `written()` then returns.
+template <typename Handle, typename Get, typename Written>
+CUresult get_functions(const char* api, Handle* handles, Get get, Written written) {
   Hook hook;
   CUresult result = get();
   if (result != kSuccess || !hook.active() || handles == nullptr) return result;
+  const unsigned int count = written();
   size_t most = 0;
   for (unsigned int i = 0; i < count; ++i) {
     if (handles[i] != nullptr) most = std::max(most, local_bytes(handles[i]));
@@ -40,31 +41,57 @@ CUresult get_functions(const char* api, Handle* handles, unsigned int count, Get
   return result;
 }
 
+template <typename Handle, typename Get>
+CUresult get_function(const char* api, Handle* handle, Get get) {
+  return get_functions(api, handle, get, [] { return 1U; });
+}
+
+// How many of an array with `room` entries the driver writes where `ask(&count)` counts what there
+// is. It leaves the others as they were, so they may be no handles.
+template <typename Ask>
+unsigned int written_of(unsigned int room, Ask ask) {
+  const OwnCalls own_calls;
+  unsigned int count = 0;
+  return ask(&count) == kSuccess ? std::min(room, count) : 0;
+}
+
 }  // namespace
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  return get_functions("cuModuleGetFunction", function, 1,
-                       [&] { return real::cuModuleGetFunction(function, module, name); });
+  return get_function("cuModuleGetFunction", function,
+                      [&] { return real::cuModuleGetFunction(function, module, name); });
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, CUmodule module) {
-  return get_functions("cuModuleEnumerateFunctions", functions, count,
-                       [&] { return real::cuModuleEnumerateFunctions(functions, count, module); });
+  return get_functions(
+      "cuModuleEnumerateFunctions", functions,
+      [&] { return real::cuModuleEnumerateFunctions(functions, count, module); },
+      [&] {
+        return written_of(count, [&](unsigned int* there) {
+          return real::cuModuleGetFunctionCount(there, module);
+        });
+      });
 }
 
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-  return get_functions("cuLibraryGetKernel", kernel, 1,
-                       [&] { return real::cuLibraryGetKernel(kernel, library, name); });
+  return get_function("cuLibraryGetKernel", kernel,
+                      [&] { return real::cuLibraryGetKernel(kernel, library, name); });
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int count, CUlibrary library) {
-  return get_functions("cuLibraryEnumerateKernels", kernels, count,
-                       [&] { return real::cuLibraryEnumerateKernels(kernels, count, library); });
+  return get_functions(
+      "cuLibraryEnumerateKernels", kernels,
+      [&] { return real::cuLibraryEnumerateKernels(kernels, count, library); },
+      [&] {
+        return written_of(count, [&](unsigned int* there) {
+          return real::cuLibraryGetKernelCount(there, library);
+        });
+      });
 }
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
-  return get_functions("cuKernelGetFunction", function, 1,
-                       [&] { return real::cuKernelGetFunction(function, kernel); });
+  return get_function("cuKernelGetFunction", function,
+                      [&] { return real::cuKernelGetFunction(function, kernel); });
 }
 
 }  // namespace fracgpu::cuda

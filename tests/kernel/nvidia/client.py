@@ -560,6 +560,15 @@ class Commands:
                 function_of(module, name)
         return {"rc": rc}
 
+    def enumerate(self, bytes_, room):
+        """Gets all functions of a module, one of which has so much local memory a thread, into an array with that much room."""
+        module = load_module(compiled(4, int(bytes_)))[1]
+        nothing = 0xdead0000
+        functions = (c_void_p * int(room))(*[nothing] * int(room))
+        rc = ask("cuModuleEnumerateFunctions", functions, int(room), module)
+        return {"rc": rc, "count": sum(function not in (None, nothing) for function in functions),
+                "untouched": functions[:].count(nothing)}
+
     def launch(self):
         rc = launch(self.function)
         return {"rc": rc, "end": ask("cuCtxSynchronize")}

@@ -192,6 +192,17 @@ class LocalMemory(unittest.TestCase):
         self.assertEqual(self.told("local:2048", "launch", FRACGPU_RESERVE_LOCAL="off"), 384 + 2 + 192)
         self.assertEqual(self.told("local:16384", "launch", FRACGPU_RESERVE_LOCAL="off"), CAP_MIB)
 
+    @unittest.skipIf(BUILD.release == "535", "it came with CUDA 12.4")
+    def test_functions_that_were_enumerated(self):
+        """The array may have more room than the module has functions; the driver does not write what is left of it."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            answers = gpu.client("init", "enumerate:2048:9", "enumerate:65000:9", "info", cap=f"{CAP_MIB}MiB")
+            functions = answers[1]["count"]
+            self.assertGreater(functions, 0)
+            self.assertEqual(answers[1], {"command": "enumerate:2048:9", "rc": 0, "count": functions, "untouched": 9 - functions})
+            self.assertEqual(answers[2], {"command": "enumerate:65000:9", "rc": 2, "count": 0, "untouched": 9 - functions})
+            self.assertEqual(answers[3]["total"] - answers[3]["free"], gpu.accounting()["peak"])
+
     def test_a_default_that_follows_how_code_is_loaded(self):
         self.assertEqual(self.told("local:2048", CUDA_MODULE_LOADING="EAGER"), 384 + 2)
         self.assertEqual(self.told("local:2048", CUDA_MODULE_LOADING="EAGER", FRACGPU_RESERVE_LOCAL="on"), 384 + 2 + 192)
