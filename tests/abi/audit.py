@@ -59,6 +59,15 @@ def read_library(path):
     return {name for name in names if re.match(r"cu[A-Z]", name)}, None, os.path.basename(os.path.realpath(path))
 
 
+def report(what, names, suspects, wrong):
+    """Prints the verdict on a source; the program's exit status."""
+    for line in wrong:
+        print(line)
+    verdict = f"FAILED: {len(wrong)} of them wrong" if wrong else "each is hooked or explained"
+    print(f"{what}: {len(names)} functions, {len(suspects)} of them looked at: {verdict}")
+    return 1 if wrong else 0
+
+
 def audit(table, left_alone, source):
     rows = read_rows(table)
     hooked = [row.name for row in rows if row.exported]
@@ -83,11 +92,7 @@ def audit(table, left_alone, source):
             if entry.in_headers and entry.since <= version and name not in alive:
                 wrong.append(f"{name} is listed as left alone, but {what} does not have it")
 
-    for line in wrong:
-        print(line)
-    verdict = f"FAILED: {len(wrong)} of them wrong" if wrong else "each is hooked or explained"
-    print(f"{what}: {len(names)} functions, {len(suspects)} of them looked at: {verdict}")
-    return 1 if wrong else 0
+    return report(what, names, suspects, wrong)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 
+from audit import report
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../hooks"))
 import function_table
 
@@ -89,11 +91,7 @@ def audit(table, left_alone, source):
         if name not in hooked and not any(fnmatch.fnmatchcase(name, pattern) for pattern in listed):
             how = "only called" if name in called else "not in the table"
             wrong.append(f"{name} is {how}, and not listed as left alone")
-    for line in wrong:
-        print(line)
-    verdict = f"FAILED: {len(wrong)} of them wrong" if wrong else "each is hooked or explained"
-    print(f"{os.path.basename(source)}: {len(names)} functions, {len(suspects)} of them looked at: {verdict}")
-    return 1 if wrong else 0
+    return report(os.path.basename(source), names, suspects, wrong)
 
 
 if __name__ == "__main__":

@@ -185,8 +185,4 @@ class Driver(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if BUILD.missing():
-        print(f"{BUILD.missing()} is not there: skipped")
-        sys.exit(77)
-    del sys.argv[1]
-    unittest.main(verbosity=2)
+    rig.run_tests(BUILD)

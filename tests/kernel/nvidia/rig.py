@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import unittest
 
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,6 +36,15 @@ class Build:
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""
         return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
+
+
+def run_tests(build):
+    """Those of the program, whose first argument was the built tree. Ends with status 77 if that has no simulator or driver."""
+    if missing := build.missing():
+        print(f"{missing} is not there: skipped")
+        sys.exit(77)
+    del sys.argv[1]
+    unittest.main(verbosity=2)
 
 
 class Child:
