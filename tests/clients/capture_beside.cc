@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory_graph.h"
 #include "random/actor.h"
 
 namespace client {
@@ -40,24 +41,6 @@ void add_pair(All& all, const std::string& name, Make make, Drop drop) {
                  }});
 }
 
-// A graph that allocates and frees.
-CUgraphExec make_exec(size_t bytes) {
-  CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
-  CUgraphNode node = nullptr, freed = nullptr;
-  CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
-  parameters.poolProps.allocType = 1;
-  parameters.poolProps.location = {.type = kLocationDevice, .id = 0};
-  parameters.bytesize = bytes;
-  const CUgraphNode* const nothing = nullptr;
-  const CUgraphNode* const after = &node;
-  call("cuGraphCreate", &graph, 0u);
-  call("cuGraphAddMemAllocNode", &node, graph, nothing, size_t{0}, &parameters);
-  call("cuGraphAddMemFreeNode", &freed, graph, after, size_t{1}, parameters.dptr);
-  call("cuGraphInstantiateWithFlags", &exec, graph, 0ull);
-  return exec;
-}
-
 CUdeviceptr address = 0, linear = 0, mapped = 0;
 
 void add_ordered(All& all, CUstream other) {
@@ -68,7 +51,8 @@ void add_ordered(All& all, CUstream other) {
   static size_t free = 0, total = 0;
   for (CUdeviceptr& each : held) call("cuMemAllocAsync", &each, 2 * kMiB, other);
   call("cuDeviceGetDefaultMemPool", &pool, 0);
-  const CUgraphExec exec = make_exec(16 * kMiB);
+  CUgraphExec exec = nullptr;
+  make_memory_graph(&exec, 16 * kMiB);
   void* const out = &value;
   const auto asked = [=](size_t bytes) { return call("cuMemAllocAsync", &address, bytes, other); };
   const All calls = {
@@ -80,7 +64,11 @@ void add_ordered(All& all, CUstream other) {
       {"pool-free", [=] { return call("cuMemFreeAsync", held[next++ % 16], other); }},
       {"graph-upload", [=] { return call("cuGraphUpload", exec, other); }},
       {"graph-launch", [=] { return call("cuGraphLaunch", exec, other); }},
-      {"graph-made", [] { return make_exec(kMiB) != nullptr ? 0 : 1; }},
+      {"graph-made",
+       [] {
+         CUgraphExec made = nullptr;
+         return make_memory_graph(&made, kMiB);
+       }},
       {"current-pool", [] { return call("cuDeviceSetMemPool", 0, pool); }},
       {"total", [] { return call("cuDeviceTotalMem_v2", &total, 0); }},
       // These are unsafe themselves.

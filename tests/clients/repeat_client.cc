@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "code_image.h"
+#include "memory_graph.h"
 #include "random/actor.h"
 
 namespace {
@@ -111,22 +112,6 @@ int make_context_after_green(int device) {
   return rc | call("cuMemAlloc_v2", &address, size_t{20} << 20);
 }
 
-// A graph that allocates and frees.
-int make_exec(CUgraphExec* exec, uint64_t bytes) {
-  CUgraph graph = nullptr;
-  CUgraphNode node = nullptr, freed = nullptr;
-  CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
-  parameters.poolProps.allocType = 1;
-  parameters.poolProps.location = {.type = kLocationDevice, .id = 0};
-  parameters.bytesize = bytes;
-  const CUgraphNode* const nothing = nullptr;
-  const CUgraphNode* const after = &node;
-  int rc = call("cuGraphCreate", &graph, 0u);
-  rc |= call("cuGraphAddMemAllocNode", &node, graph, nothing, size_t{0}, &parameters);
-  rc |= call("cuGraphAddMemFreeNode", &freed, graph, after, size_t{1}, parameters.dptr);
-  return rc | call("cuGraphInstantiateWithFlags", exec, graph, 0ull);
-}
-
 // The graph that ran last did so in a stream that ended with its context. What launching another
 // one that needs so many bytes comes to.
 int launch_after_stream_of_dead_context(uint64_t bytes) {
@@ -135,10 +120,10 @@ int launch_after_stream_of_dead_context(uint64_t bytes) {
   CUstream own = nullptr, stream = nullptr;
   call("cuCtxGetCurrent", &before);
   int rc = call("cuStreamCreate", &own, 1u) | call("cuCtxCreate_v2", &context, 0u, 0);
-  rc |= call("cuStreamCreate", &stream, 1u) | make_exec(&exec, 64u << 20);
+  rc |= call("cuStreamCreate", &stream, 1u) | client::make_memory_graph(&exec, 64u << 20);
   rc |= call("cuGraphLaunch", exec, stream) | call("cuGraphExecDestroy", exec);
   rc |= call("cuCtxDestroy_v2", context) | call("cuCtxSetCurrent", before);
-  rc |= make_exec(&exec, bytes);
+  rc |= client::make_memory_graph(&exec, bytes);
   return rc != 0 ? rc : call("cuGraphLaunch", exec, own);
 }
 
