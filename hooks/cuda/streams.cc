@@ -192,8 +192,9 @@ bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {
   const CUstream handle = is_default ? kLegacy : reinterpret_cast<CUstream>(number);
   return wait_by([&](const auto& real) {
     if (!process.streams.begin_wait()) return kNotSupported;
-    // Who ends a stream forgets before what it freed or ran last, and who ends a context changes
-    // the epoch: the driver may crash when it is asked about one that is gone.
+    // The driver may crash when it is asked about a stream that is gone. A hook that destroys a
+    // stream first forgets what the stream freed or ran last, and one that ends a context changes
+    // the epoch.
     const bool lives =
         is_default || (process.contexts.epoch() == epoch &&
                        (process.pool_blocks.has_hole(number) || process.graphs.is_last(number)));

@@ -171,11 +171,11 @@ void forget_code(Process& process, uint16_t context);
 // `own` units are reserved by the calling thread for a call that it has not made yet.
 bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
 
-// What a program is told about free memory must not be older: it may size itself by that.
+// Programs size themselves by the free memory that they read, so an older reading is renewed first.
 inline bool reading_is_stale(Process& process, int device_index) {
   return coarse_now_s() >= process.overhead[device_index].stale_s.load(std::memory_order_relaxed);
 }
-// The driver may have taken memory just now.
+// For hooks after which the driver may have taken memory unseen.
 inline void outdate_reading(Process& process, int device_index) {
   process.overhead[device_index].stale_s.store(0, std::memory_order_relaxed);
 }
