@@ -33,7 +33,8 @@ if [ -s "$work/found" ]; then
 fi
 # What a program left where it was called, and somebody added with everything else.
 known='bench|containers|hooks|include|shim|tests|tools|\.ci|CMakeLists\.txt|CMakePresets\.json|README\.md|LICENSE'
-known="$known|\.clang-format|\.clang-tidy|\.dockerignore|\.gitignore"
+known="$known|docs|CONTRIBUTING\.md|CHANGELOG\.md|\.clang-format|\.clang-tidy|\.dockerignore|\.editorconfig|\.github|\.gitignore"
+known="$known|\.pre-commit-config\.yaml"
 tr '\0' '\n' <"$work/files" | sed 's,^\./,,; s,/.*,,' | sort -u | grep -vxE -e "$known" >"$work/strays" || true
 if [ -s "$work/strays" ]; then
   echo "FAILED: the top level has what does not belong there:"

@@ -5,7 +5,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-FOLDERS = ("bench", "containers", "hooks", "include", "shim", "tests", "tools")
+FOLDERS = ("bench", "containers", "docs", "hooks", "include", "shim", "tests", "tools")
 PROGRAMS = ("fracgpu", "ctest", "cmake", "cpack", "ninja", "python3", "docker", "kubectl", "srun", "podman")
 DOCKERFILE = ("COPY", "ENV", "FROM", "RUN")
 # Of these a line of code is a command, and a word of prose is not.
