@@ -195,6 +195,11 @@ class Commands:
         rc = ask("cuMemGetInfo_v2", byref(free), byref(total))
         return {"rc": rc, "free": free.value, "total": total.value}
 
+    def share(self, percent):
+        """One allocation, of so much of what is told to be free: as a program that sizes its cache by memory info."""
+        size = self.info()["free"] * int(percent) // 100
+        return {"rc": allocate(size)[0], "size": size}
+
     def wait(self):
         print(json.dumps({"command": "ready"}), flush=True)
         sys.stdin.readline()

@@ -173,6 +173,24 @@ class Shown(unittest.TestCase):
             self.assertEqual((info["total"] / MIB, info["free"] / MIB), (CAP_MIB, CAP_MIB - 484))
 
 
+    def test_what_is_told_to_be_free_is_granted(self):
+        """A server of models runs its model once, asks how much is free, and takes most of it, 90 % say, for its cache."""
+        profiling = {
+            "nothing": [],
+            "linear memory": ["alloc:512000", "alloc:100", "free:0"],
+            "memory with gaps": [*["alloc:1100"] * 9, "free:1", "free:3", "free:5", "free:7"],
+            "a pool": ["pool_cycle:512000"],
+            "a captured graph": ["captured"],
+            "a module that is loaded lazily": ["code:200", "launch"],
+            "local memory": ["local:2048", "launch"],
+        }
+        for name, commands in profiling.items():
+            with self.subTest(name), rig.Gpu(BUILD, CARD_MIB) as gpu:
+                answer = gpu.client("init", *commands, "share:99", cap=f"{CAP_MIB}MiB")[-1]
+                self.assertEqual(answer["rc"], 0, answer)
+                self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+
+
 class LocalMemory(unittest.TestCase):
     """And lazily loaded code: what a program is told is what RM counts."""
 
