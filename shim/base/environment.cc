@@ -3,12 +3,19 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace fracgpu {
 
 const char* trusted_environment(const char* name) {
   return secure_getenv(name);
+}
+
+const char* const* trusted_variables() {
+  static constexpr const char* kNone[] = {nullptr};
+  return environ == nullptr || getauxval(AT_SECURE) != 0 ? kNone : environ;
 }
 
 const char* vendor_environment(const char* name) {

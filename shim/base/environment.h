@@ -13,6 +13,10 @@ namespace fracgpu {
 // environment's own: a later setenv of the program may change it.
 [[gnu::cold]] const char* trusted_environment(const char* name);
 
+// All variables as "NAME=value", with a null behind the last; none where this program runs with
+// raised privileges. As fragile as the text above.
+[[gnu::cold]] const char* const* trusted_variables();
+
 // The same for a variable of a vendor's library, which obeys it whatever the program's privileges.
 [[gnu::cold]] const char* vendor_environment(const char* name);
 

@@ -1,8 +1,8 @@
 // Looks for the configuration of a cap; see cap_configured.h.
 #include "shim/config/cap_configured.h"
 
-#include "shim/base/environment.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/environment_limits.h"
 #include "shim/config/trusted_file.h"
 
 namespace fracgpu {
@@ -12,8 +12,7 @@ namespace fracgpu {
 std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
 
 bool look_for_cap() {
-  const bool configured =
-      trusted_environment(kLimitVariable) != nullptr || trusted_file_is_there(kCeilingFile);
+  const bool configured = limit_is_in_environment() || trusted_file_is_there(kCeilingFile);
   cap_answer.store(configured ? CapAnswer::yes : CapAnswer::no, std::memory_order_relaxed);
   return configured;
 }

@@ -5,13 +5,11 @@
 
 namespace fracgpu {
 
-inline constexpr char kLimitVariable[] = "FRACGPU_MEMORY_LIMIT";
-
 enum class CapAnswer { no, yes, unknown };
 extern std::atomic<CapAnswer> cap_answer;
 
-// Finds out whether FRACGPU_MEMORY_LIMIT or the ceiling file is there, well-formed or not: one look
-// at the environment and one system call. For the constructor.
+// Finds out whether a variable that sets a limit or the ceiling file is there, well-formed or not:
+// one walk over the environment and one system call. For the constructor.
 [[gnu::cold]] bool look_for_cap();
 
 // As it was when the library was loaded.

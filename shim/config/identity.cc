@@ -3,12 +3,15 @@
 #include "shim/config/identity.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/base/environment.h"
+#include "shim/base/fnv.h"
 #include "shim/base/small_file.h"
 #include "shim/config/ceiling.h"
 #include "shim/config/trusted_file.h"
@@ -17,6 +20,8 @@ namespace fracgpu {
 namespace {
 
 constexpr char kTenantVariable[] = "FRACGPU_TENANT";
+// HAMi-core: the file by which processes, and the containers of a pod, share a limit.
+constexpr char kSharedFileVariable[] = "CUDA_DEVICE_MEMORY_SHARED_CACHE";
 
 // Inodes of the initial namespaces, fixed by the kernel (include/linux/proc_ns.h).
 constexpr uint64_t kInitialUts = 4026531838;
@@ -73,6 +78,25 @@ bool tenant_of_file(TenantName& name, Message& error) {
   if (is_tenant_name(line) && text.size <= line.size() + 1) return true;
   error.format("{}: {} is not {}", kTenantFile, quoted(text.view()).view(), kTenantNames);
   return false;
+}
+
+// By the file's folder, which launchers mount into each container that is to share it, and by its
+// name: HAMi-core alone makes the file.
+bool tenant_of_shared_file(const char* path, TenantName& name, Message& error) {
+  const char* const slash = strrchr(path, '/');
+  const std::string_view folder = slash == nullptr ? "."
+                                  : slash == path  ? "/"
+                                                   : std::string_view(path, slash - path);
+  struct statx status;  // stat() came with glibc 2.33
+  if (statx(AT_FDCWD, Text<4096>(folder).c_str(), 0, STATX_INO, &status) != 0) {
+    error.format("{} {} names a file in a folder that is not there; unset it, or make the folder",
+                 kSharedFileVariable, quoted(path).view());
+    return false;
+  }
+  name.format("file-{:x}-{:x}-{:x}-{:x}", status.stx_dev_major, status.stx_dev_minor,
+              status.stx_ino,
+              Fnv1a().mix(std::string_view(slash == nullptr ? path : slash + 1)).value());
+  return true;
 }
 
 }  // namespace
@@ -192,13 +216,18 @@ bool tenant_name(TenantName& name, Message& error) {
   if (trusted_file_is_there(kTenantFile)) return tenant_of_file(name, error);
   const char* const given = trusted_environment(kTenantVariable);
   // Under a ceiling a container is one tenant: a second name would be a second cap of that size.
-  if (given != nullptr && (!trusted_file_is_there(kCeilingFile) || !in_container())) {
+  const bool under_ceiling = trusted_file_is_there(kCeilingFile) && in_container();
+  if (given != nullptr && !under_ceiling) {
     if (!is_tenant_name(given)) {
       error.format("{} {} is not {}", kTenantVariable, quoted(given).view(), kTenantNames);
       return false;
     }
     name.assign(given);
-  } else if (in_container()) {
+    return true;
+  }
+  const char* const file = under_ceiling ? nullptr : trusted_environment(kSharedFileVariable);
+  if (file != nullptr) return tenant_of_shared_file(file, name, error);
+  if (in_container()) {
     name.format("container-{}", namespace_inode("/proc/self/ns/mnt"));
   } else {
     name_of_launch_tree(name);
@@ -207,7 +236,10 @@ bool tenant_name(TenantName& name, Message& error) {
 }
 
 void export_launch_tree() {
-  if (trusted_environment(kTenantVariable) != nullptr || in_container()) return;
+  if (trusted_environment(kTenantVariable) != nullptr ||
+      trusted_environment(kSharedFileVariable) != nullptr || in_container()) {
+    return;
+  }
   TenantName name;
   name_of_launch_tree(name);
   setenv(kTenantVariable, name.c_str(), 0);

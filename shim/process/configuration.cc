@@ -3,21 +3,19 @@
 
 #include <algorithm>
 
-#include "shim/base/environment.h"
-#include "shim/config/cap_configured.h"
+#include "shim/base/report.h"
 #include "shim/config/ceiling.h"
 #include "shim/vendor/backend.h"
 
 namespace fracgpu {
 
 bool Configuration::read(Message& error) {
-  if (!read_ceiling(kCeilingFile, ceiling_, error)) return false;
-  const char* text = trusted_environment(kLimitVariable);
-  if (text == nullptr || asked_.parse(text, error)) return true;
-  Message whole;
-  whole.format("{}: {}", kLimitVariable, error.view());
-  error = whole;
-  return false;
+  if (!read_ceiling(kCeilingFile, ceiling_, error) || !asked_.read(error)) return false;
+  if (!asked_.unenforced().empty()) {
+    report(Level::warn, "{} is set: fracgpu limits memory only, not the use of compute",
+           asked_.unenforced());
+  }
+  return true;
 }
 
 uint64_t Configuration::cap_for(const DeviceName& device, uint64_t physical) const {
@@ -48,9 +46,9 @@ bool Configuration::name_device(const char* device_key, DeviceName& device, Mess
   return false;
 }
 
-std::string_view Configuration::unknown_selector() const {
-  const std::string_view unknown = asked_.unknown_selector(device_may_exist);
-  return unknown.empty() ? ceiling_.unknown_selector(device_may_exist) : unknown;
+Text<64> Configuration::unknown_selector() const {
+  const Text<64> unknown = asked_.unknown_selector(device_may_exist);
+  return unknown.empty() ? Text<64>(ceiling_.unknown_selector(device_may_exist)) : unknown;
 }
 
 }  // namespace fracgpu

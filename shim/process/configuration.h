@@ -4,11 +4,12 @@
 #include <cstdint>
 
 #include "shim/config/device_name.h"
+#include "shim/config/environment_limits.h"
 #include "shim/config/limits.h"
 
 namespace fracgpu {
 
-// FRACGPU_MEMORY_LIMIT and the ceiling file together.
+// The limits of the environment and the ceiling file together.
 class Configuration {
  public:
   // False with `error` set when either is malformed or the file cannot be trusted.
@@ -26,10 +27,10 @@ class Configuration {
   bool name_device(const char* device_key, DeviceName& device, Message& error) const;
 
   // A selector that names no device of this machine, or empty.
-  std::string_view unknown_selector() const;
+  Text<64> unknown_selector() const;
 
  private:
-  Limits asked_;    // empty: FRACGPU_MEMORY_LIMIT is not set
+  EnvironmentLimits asked_;
   Limits ceiling_;  // empty: there is no ceiling file
 };
 

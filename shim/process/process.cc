@@ -206,9 +206,9 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     physical = physical == 0 ? bytes : std::min(physical, bytes);
   const uint64_t cap = configuration.cap_for(device, physical);
   const int known = ledger.find_device(device_key);
-  if (const std::string_view unknown = configuration.unknown_selector(); !unknown.empty()) {
+  if (const auto unknown = configuration.unknown_selector(); !unknown.empty()) {
     // With this device capped the typo harms nobody; with it uncapped the typo may be why.
-    error.format("the limit names device {}, which this machine does not have", unknown);
+    error.format("the limit names device {}, which this machine does not have", unknown.view());
     if (cap == UINT64_MAX && known < 0) {
       fail(error);
       return kFault;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "shim/config/environment_limits.h"
 #include "shim/config/limits.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/probe.h"
@@ -18,8 +19,9 @@ struct Setup {
   std::string library{};      // mapped into this process; empty: not preloaded
   bool sound = true;          // the limits are well-formed
   bool asks_for_cap = false;  // there are limits, well-formed or not
-  Limits asked{}, ceiling{};  // FRACGPU_MEMORY_LIMIT and the ceiling file
-  std::string tenant{};       // empty where nothing names it
+  EnvironmentLimits asked{};
+  Limits ceiling{};
+  std::string tenant{};  // empty where nothing names it
 
   bool preloaded() const { return !library.empty(); }
   bool capped() const { return preloaded() && asks_for_cap; }

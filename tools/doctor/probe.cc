@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "shim/base/clock.h"
+#include "shim/base/environment.h"
+#include "shim/config/environment_limits.h"
 #include "tools/cli/descriptor.h"
 #include "tools/cli/plain_text.h"
 #include "tools/cli/text_list.h"
@@ -163,6 +165,16 @@ ProbeReport run_probe(const std::string& name, const Changes& changes, int deadl
   return report;
 }
 
+std::vector<std::string> limit_variables() {
+  std::vector<std::string> names;
+  for (const char* const* at = trusted_variables(); *at != nullptr; ++at) {
+    const std::string_view entry(*at);
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (is_limit_variable(name)) names.emplace_back(name);
+  }
+  return names;
+}
+
 Changes without_library() {
   const char* const preload = getenv("LD_PRELOAD");
   std::string others;
@@ -170,8 +182,9 @@ Changes without_library() {
     if (item.empty() || item.substr(item.rfind('/') + 1) == kLibrary) continue;
     others += (others.empty() ? "" : ":") + std::string(item);
   }
-  return {{"LD_PRELOAD", others.empty() ? std::nullopt : std::optional(others)},
-          {"FRACGPU_MEMORY_LIMIT", std::nullopt}};
+  Changes changes = {{"LD_PRELOAD", others.empty() ? std::nullopt : std::optional(others)}};
+  for (const std::string& name : limit_variables()) changes[name] = std::nullopt;
+  return changes;
 }
 
 ProbeTeller::ProbeTeller() : fd_(kTold) {

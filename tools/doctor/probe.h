@@ -26,6 +26,9 @@ struct ProbeReport {
 // Runs the probe of this name in a changed environment.
 ProbeReport run_probe(const std::string& name, const Changes& changes, int deadline_s);
 
+// The names of the variables that set a limit.
+std::vector<std::string> limit_variables();
+
 // What makes a probe see the machine as it is: no library of ours, and no limit.
 Changes without_library();
 

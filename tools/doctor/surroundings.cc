@@ -15,6 +15,7 @@
 #include "fracgpu/ledger_layout.h"
 #include "shim/base/environment.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/environment_limits.h"
 #include "shim/config/identity.h"
 #include "tools/cli/descriptor.h"
 #include "tools/cli/plain_text.h"
@@ -91,9 +92,24 @@ Finding check_owner(const TenantUse& tenant) {
 
 }  // namespace
 
+namespace {
+
+// "FRACGPU_MEMORY_LIMIT is "8GiB", NVIDIA_GPU_MEMORY_LIMIT is "4096""
+std::string with_values(const std::vector<std::string>& variables) {
+  std::string text;
+  for (const std::string& name : variables) {
+    const char* const value = trusted_environment(name.c_str());
+    text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", name,
+                        fracgpu::quoted(value == nullptr ? "" : value).view());
+  }
+  return text;
+}
+
+}  // namespace
+
 Findings check_limits(Setup& setup) {
   constexpr const char* kCheck = "limits";
-  const char* const text = trusted_environment("FRACGPU_MEMORY_LIMIT");
+  const std::vector<std::string> variables = limit_variables();
   Message error;
   Findings findings;
   if (!read_ceiling(kCeilingFile, setup.ceiling, error)) {
@@ -101,12 +117,12 @@ Findings check_limits(Setup& setup) {
     findings.push_back({State::fail, kCheck, error.c_str(),
                         "repair the file; until then all GPU memory is refused"});
   }
-  if (text != nullptr && !setup.asked.parse(text, error)) {
+  if (!setup.asked.read(error)) {
     setup.sound = false;
-    findings.push_back({State::fail, kCheck, fmt::format("FRACGPU_MEMORY_LIMIT: {}", error.view()),
+    findings.push_back({State::fail, kCheck, error.c_str(),
                         "repair the variable; until then all GPU memory is refused"});
   }
-  setup.asks_for_cap = text != nullptr || !setup.sound || !setup.ceiling.empty();
+  setup.asks_for_cap = !variables.empty() || !setup.sound || !setup.ceiling.empty();
   if (setup.asks_for_cap) {
     TenantName name;
     if (tenant_name(name, error)) {
@@ -124,10 +140,17 @@ Findings check_limits(Setup& setup) {
   }
   findings.push_back(
       {State::ok, kCheck,
-       fmt::format(
-           "FRACGPU_MEMORY_LIMIT {}, {} {}; tenant {}",
-           text == nullptr ? "is not set" : fmt::format("is {}", fracgpu::quoted(text).view()),
-           kCeilingFile, setup.ceiling.empty() ? "is not there" : "sets a ceiling", setup.tenant)});
+       fmt::format("{}, {} {}; tenant {}",
+                   variables.empty() ? fmt::format("{} is not set", kLimitVariable)
+                                     : with_values(variables),
+                   kCeilingFile, setup.ceiling.empty() ? "is not there" : "sets a ceiling",
+                   setup.tenant)});
+  if (!setup.asked.unenforced().empty()) {
+    findings.push_back({State::warn, kCheck,
+                        fmt::format("{} is set: fracgpu limits memory only, not the use of compute",
+                                    setup.asked.unenforced()),
+                        "unset it, or share compute by MPS or MIG"});
+  }
   const char* const xnack = vendor_environment("HSA_XNACK");
   if (xnack != nullptr && strcmp(xnack, "1") == 0) {
     findings.push_back({State::warn, kCheck,

@@ -17,6 +17,7 @@
 #include "shim/base/text.h"
 #include "shim/config/cap_configured.h"
 #include "shim/config/ceiling.h"
+#include "shim/config/environment_limits.h"
 #include "shim/config/identity.h"
 #include "shim/config/trusted_file.h"
 #include "tools/cli/descriptor.h"
@@ -121,13 +122,10 @@ Request request_of(const Launch& launch, const std::vector<Gpu>& gpus) {
   return Request(text, gpus, std::vector<std::string>(gpus.size()));
 }
 
-Limits limits_of_environment() {
-  Limits limits;
+EnvironmentLimits limits_of_environment() {
+  EnvironmentLimits limits;
   Message error;
-  const char* const text = getenv(kLimitVariable);
-  if (text != nullptr && !limits.parse(text, error)) {
-    refuse(fmt::format("{}: {}", kLimitVariable, error.c_str()));
-  }
+  if (!limits.read(error)) refuse(error.c_str());
   return limits;
 }
 

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "shim/config/ceiling.h"
+#include "shim/config/environment_limits.h"
 #include "shim/config/identity.h"
 #include "shim/config/trusted_file.h"
 #include "tools/cli/arguments.h"
@@ -436,8 +437,7 @@ void Request::check_capped() const {
   const bool capped = claims_ || general_ || may_be_instance() ||
                       std::any_of(amounts_.begin(), amounts_.end(),
                                   [](const auto& each) { return each.has_value(); });
-  if (!capped && getenv("FRACGPU_MEMORY_LIMIT") == nullptr &&
-      !trusted_file_is_there(kCeilingFile)) {
+  if (!capped && !limit_is_in_environment() && !trusted_file_is_there(kCeilingFile)) {
     refuse("how much may it have? Give --memory, --fraction or --count");
   }
 }

@@ -14,6 +14,8 @@ constexpr const char* kReleased = "2026-11-21";
 constexpr const char* kEnvironment[][2] = {
     {"FRACGPU_MEMORY_LIMIT",
      "The cap: 8GiB, 50%, or by device 0=8GiB,GPU-<uuid>=50%. Set by run and queue."},
+    {"CUDA_DEVICE_MEMORY_LIMIT, HIP_DEVICE_MEMORY_LIMIT, NVIDIA_GPU_MEMORY_LIMIT",
+     "Limits as HAMi-core and NVIDIA's container toolkit write them, which hold too."},
     {"FRACGPU_TENANT", "The name of the processes that share one cap. Set by run and queue."},
     {"FRACGPU_LOG", "How much the library says: off, error, warn, info or debug."},
     {"FRACGPU_LOG_FILE", "Where the library says it, instead of standard error."},
