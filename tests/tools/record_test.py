@@ -19,7 +19,7 @@ RANDOM = f"{BUILD}/tests/clients/random_calls"
 STACKS = f"{BUILD}/tests/clients/recorded_client"
 MIB = 1 << 20
 ALLOCATED, RELEASED, LEVEL, REFUSED, DROPPED, CAP, ENDED, MARK = range(1, 9)
-EXITED, NO_HANDLERS, BY_EXIT_CALL, BY_SIGNAL = 0, 1, 2, 256
+EXITED, NO_HANDLERS, BY_EXIT_CALL, BY_EXEC, BY_SIGNAL = 0, 1, 2, 3, 256
 LINEAR, MANAGED, POOL, PHYSICAL, ARRAY, CHUNKS, RESERVED, GRAPH, OVERHEAD, CODE, IMPORTED, UNKNOWN = range(12)
 
 
@@ -378,6 +378,27 @@ def test_how_a_process_ended_is_told():
             assert how == BY_SIGNAL + signal.SIGTERM or release < (6, 15) and how == NO_HANDLERS, how
             if how > BY_SIGNAL:
                 assert shown["end"] == "killed by signal 15"
+
+
+def test_who_becomes_another_program_has_not_ended():
+    code = """if True:
+        import ctypes, os, sys, time
+        cuda = ctypes.CDLL("libcuda.so.1")
+        context, address = ctypes.c_void_p(), ctypes.c_uint64()
+        cuda.cuInit(0)
+        cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+        cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(8 << 20))
+        if len(sys.argv) > 1:
+            os.execv(sys.argv[1], sys.argv[1:])
+    """
+    with Machine("a100-40gb") as m:
+        # Another program that uses the GPU, and one that is there for longer than the recorder looks for.
+        for then in ([sys.executable, "-c", code], ["sleep", "0.5"]):
+            then[0] = shutil.which(then[0])
+            told, _, _ = record(m, sys.executable, "-c", code, *then)
+            ends = [event["bytes"] for event in told.of(ENDED)]
+            assert ends == [BY_EXEC, EXITED][:len(ends)], (then, ends)
+            assert "became another program (exec)" in m.fracgpu("report", f"{m.folder}/recording")[1]
 
 
 def test_who_cannot_be_recorded_is_named():

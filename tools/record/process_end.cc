@@ -64,16 +64,15 @@ std::optional<int> status_by_pidfd(int pidfd) {
   return info.exit_code;
 }
 
-// One that nobody has waited for yet. Others' exit codes are shown as 0.
-std::optional<int> status_by_proc(uint32_t pid, uint64_t start_time) {
+// One that is not exiting, or that nobody has waited for yet. Others' exit codes are shown as 0.
+std::optional<uint64_t> end_by_proc(uint32_t pid, uint64_t start_time) {
   constexpr uint64_t kExiting = 4;
   bool is_ours = false;
   const std::optional<std::string> fields = stat_of(pid, is_ours);
-  if (!fields || !is_ours || field_of(*fields, kStartTime) != start_time ||
-      (field_of(*fields, kFlags) & kExiting) == 0) {
-    return {};
-  }
-  return static_cast<int>(field_of(*fields, kExitCode));
+  if (!fields || field_of(*fields, kStartTime) != start_time) return {};
+  if ((field_of(*fields, kFlags) & kExiting) == 0) return recording::kByExec;
+  if (!is_ours) return {};
+  return end_by(static_cast<int>(field_of(*fields, kExitCode)));
 }
 
 }  // namespace
@@ -91,8 +90,8 @@ ProcessEnd::ProcessEnd(uint32_t pid, uint64_t start_time) {
 uint64_t ProcessEnd::how() const {
   if (pid_ == 0) return recording::kNoHandlers;
   // In this order: it may be waited for in between.
-  std::optional<int> status = status_by_proc(pid_, start_time_);
-  if (!status) status = status_by_pidfd(pidfd_.get());
+  if (const auto end = end_by_proc(pid_, start_time_)) return *end;
+  const std::optional<int> status = status_by_pidfd(pidfd_.get());
   return status ? end_by(*status) : recording::kNoHandlers;
 }
 

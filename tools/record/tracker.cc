@@ -41,6 +41,11 @@ struct Tracker::Process {
   std::map<std::pair<MemoryKind, uint64_t>, Level> levels;
   // What its threads have released last, in case that the driver refuses.
   std::unordered_map<uint32_t, std::pair<uint64_t, Live>> last_released;
+
+  bool is_later_program_of(const Process& other) const {
+    return told.pid == other.told.pid && told.pid_namespace == other.told.pid_namespace &&
+           told.start_time == other.told.start_time && began_ns > other.began_ns;
+  }
 };
 
 namespace {
@@ -265,7 +270,13 @@ void Tracker::end(uint32_t slot, uint64_t now_ns) {
   Event event;
   event.type = EventType::ended;
   event.process = process.number;
-  event.bytes = process.leaves ? recording::kExited : process.end.how();
+  // What its PID became may be over too by now.
+  const bool goes_on = std::any_of(processes_.begin(), processes_.end(), [&](const auto& other) {
+    return other.second->is_later_program_of(process);
+  });
+  event.bytes = process.leaves ? recording::kExited
+                : goes_on      ? recording::kByExec
+                               : process.end.how();
   event.time_ns = std::max(ended_ns, process.last_ns);
   emit(event);
   processes_.erase(found);

@@ -30,6 +30,7 @@ enum class EventType : uint8_t {
 inline constexpr uint64_t kExited = 0;      // by exit, whose handlers ran
 inline constexpr uint64_t kNoHandlers = 1;  // by _exit or by a signal: nobody could tell which
 inline constexpr uint64_t kByExitCall = 2;  // by _exit
+inline constexpr uint64_t kByExec = 3;      // by exec: its PID goes on as another program
 inline constexpr uint64_t kBySignal = 256;  // and the signal's number more
 
 enum class MemoryKind : uint8_t {

@@ -132,6 +132,7 @@ std::string process_name(const Tables& tables, uint32_t process) {
 std::string end_of(uint64_t how) {
   if (how == recording::kExited) return "exited";
   if (how == recording::kByExitCall) return "ended by _exit";
+  if (how == recording::kByExec) return "became another program (exec)";
   if (how > recording::kBySignal) {
     return fmt::format("killed by signal {}", how - recording::kBySignal);
   }
