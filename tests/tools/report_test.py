@@ -294,6 +294,8 @@ class Report(unittest.TestCase):
         self.assertIn("\nThreads\n", text)
         for thread in expected:
             self.assertRegex(text.split("\nThreads\n")[1], rf" {thread}  ")
+        self.assertNotIn(", on GPU", text.split("\nThreads\n")[1], "there is one")
+        self.assertIn(" (PID 4711), on GPU 0", self.told(self.story).split("\nThreads\n")[1], "there are two")
         self.assertNotIn("\nThreads\n", self.told(f"{self.folder.name}/story.rec", "--device", "1"), "there is one")
         self.told(path, "--html", f"{self.folder.name}/threads.html")
         with open(f"{self.folder.name}/threads.html", encoding="utf-8") as file:

@@ -219,17 +219,22 @@ void Page::churn() {
   line("  Keeping AT ONCE would save them.");
 }
 
-// Where there are several.
+// Where there are several. A thread has a line for each GPU that it used.
 void Page::threads() {
   if (analysis_.threads.size() < 2) return;
+  const auto on_device = [&](uint32_t device) {
+    return analysis_.devices.size() < 2 ? ""
+                                        : ", on " + shown(device_name(analysis_.tables, device));
+  };
   title("Threads");
   heading("  {:>11} {:>10} {:>11} {:>10} {:>8}  {}", "ALLOCATIONS", "BYTES", "RELEASES", "BYTES",
           "THREAD", "PROCESS");
   for (size_t i = 0; i < std::min(analysis_.threads.size(), top_); ++i) {
     const ThreadUse& each = analysis_.threads[i];
-    line("  {:>11} {:>10} {:>11} {:>10} {:>8}  {}", count(each.allocations),
+    line("  {:>11} {:>10} {:>11} {:>10} {:>8}  {}{}", count(each.allocations),
          bytes(each.allocated_bytes), count(each.releases), bytes(each.released_bytes),
-         each.thread == 0 ? "?" : std::to_string(each.thread), process(each.process));
+         each.thread == 0 ? "?" : std::to_string(each.thread), process(each.process),
+         on_device(each.device));
   }
 }
 
