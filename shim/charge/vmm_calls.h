@@ -36,9 +36,14 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
 template <typename Call>
 auto release_physical(Process& process, uint64_t handle, Call call) {
   const InFlightScope in_flight(process);
-  const uint64_t memory = process.physical.memory_of(handle);
+  const uint64_t memory = process.physical.give_up_reference(handle);
   const auto result = call();
-  if (result == 0 && memory != 0) give_back(process, process.physical.drop_reference(memory));
+  if (memory == 0) return result;
+  if (result == 0) {
+    give_back(process, process.physical.drop_reference(memory));
+  } else {
+    process.physical.keep_reference(handle, memory);
+  }
   return result;
 }
 
@@ -125,9 +130,7 @@ class ImportCall {
   // is `units` (0: not known) on the device index.
   void imported(uint64_t key, int device_index, uint64_t units) {
     PhysicalTable& physical = process_.physical;
-    if (const uint64_t known = physical.memory_of(key); known != 0) {
-      return physical.add_reference(key, known);
-    }
+    if (physical.add_reference(key)) return;
     if (device_index < 0 || exporter_ == 0 || !physical.add(key, 0, device_index, exporter_))
       return;
     kept_ = true;

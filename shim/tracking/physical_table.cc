@@ -20,6 +20,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, uint8
   ++changes_;
   any_.store(true, std::memory_order_relaxed);
   entry->memory = number;
+  entry->references = 1;
   memory->handle = handle;
   memory->units = units;
   memory->uses = 1;
@@ -104,9 +105,43 @@ void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
   if (entry == nullptr) return;
   ++entry->uses;
   ++changes_;
-  if (handle == entry->handle) return;
-  entry->aliased = true;
-  if (Handle* name = handles_.insert(handle); name != nullptr) name->memory = memory;
+  entry->aliased = entry->aliased || handle != entry->handle;
+  refer(handle, memory);
+}
+
+bool PhysicalTable::add_reference(uint64_t handle) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Handle* const name = handles_.find(handle);
+  Memory* const entry =
+      name != nullptr && name->references > 0 ? memories_.find(name->memory) : nullptr;
+  if (entry == nullptr) return false;
+  ++name->references;
+  ++entry->uses;
+  ++changes_;
+  return true;
+}
+
+// With the lock held: the handle stands for the memory, once more.
+void PhysicalTable::refer(uint64_t handle, uint64_t memory) {
+  Handle* const name = handles_.insert(handle);
+  if (name == nullptr) return;
+  name->references = name->memory == memory ? name->references + 1 : 1;
+  name->memory = memory;
+}
+
+uint64_t PhysicalTable::give_up_reference(uint64_t handle) {
+  if (handle == 0 || !any_.load(std::memory_order_relaxed)) return 0;
+  Locked<SpinLock> lock(lock_);
+  Handle* const name = handles_.find(handle);
+  if (name == nullptr || name->references == 0) return 0;
+  --name->references;
+  return name->memory;
+}
+
+void PhysicalTable::keep_reference(uint64_t handle, uint64_t memory) {
+  Locked<SpinLock> lock(lock_);
+  if (memories_.find(memory) != nullptr) refer(handle, memory);
 }
 
 PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {

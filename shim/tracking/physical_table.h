@@ -5,7 +5,8 @@
 // Memory is free when no reference to a handle, no mapping and no binding of it is left, in
 // whatever order they go: NCCL and PyTorch release the handle while the memory stays mapped. Uses
 // are dropped after the driver's call, by the number of the memory and not by its handle or
-// address: those the driver may have given to another thread meanwhile.
+// address: those the driver may have given to another thread meanwhile. So a handle is given up
+// before the call.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +58,14 @@ class PhysicalTable {
 
   // One more reference to the memory by this handle, which may be a new one.
   void add_reference(uint64_t handle, uint64_t memory);
+  // The same of the memory that the handle stands for; false where it is not known, or given up:
+  // then the driver has given its value out again.
+  bool add_reference(uint64_t handle);
+
+  // A reference by this handle is about to be released: the number of the memory, or 0. Then it was
+  // (`drop_reference`), or the driver has refused (`keep_reference`).
+  uint64_t give_up_reference(uint64_t handle);
+  void keep_reference(uint64_t handle, uint64_t memory);
   Freed drop_reference(uint64_t memory);
 
   // A use that `key` names: the address of a mapping of `size` bytes, which has no owner, or a key
@@ -115,6 +124,7 @@ class PhysicalTable {
   struct Handle {
     uint64_t key;  // the driver's handle
     uint64_t memory;
+    uint64_t references;  // by it; 0: given up, though the memory is still mapped
   };
   struct Memory {
     uint64_t key;     // its number
@@ -153,6 +163,7 @@ class PhysicalTable {
   }
 
   Freed drop_use(uint64_t memory);
+  void refer(uint64_t handle, uint64_t memory);
   bool enter_begin(uint64_t key, uint64_t size);  // false when the host is out of memory
   void forget_begin(const Mapping& mapping);
   uint64_t step() const { return granules_ & -granules_; }

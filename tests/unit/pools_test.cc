@@ -3,13 +3,11 @@
 #include "shim/charge/pools.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
 
-#include "tests/unit/scratch_tenant.h"
+#include "tests/unit/process_of_its_own.h"
 
 namespace fracgpu {
 namespace {
@@ -17,7 +15,6 @@ namespace {
 constexpr uint64_t kKey = 0x1000;
 constexpr uint64_t kGrownBytes = 4u << 20;
 constexpr uint64_t kGrownUnits = kGrownBytes / layout::kUnit;
-constexpr unsigned kTimeLimit_s = 20;
 
 unsigned questions = 0;
 
@@ -34,27 +31,6 @@ bool grows_and_falls_silent(uint64_t key, uint64_t& bytes) {
 }
 
 constexpr PoolDriver kDriver = {.reserved = grows_and_falls_silent, .trim = [](uint64_t) {}};
-
-// Runs `body(process, device_index)` in a child, which has a Process of its own and is killed if it
-// does not come to an end. What it returns is 0 if all is well.
-void in_a_process_of_its_own(const std::function<int(Process&, int)>& body) {
-  const ScratchTenant tenant;
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kTimeLimit_s);
-    setenv("FRACGPU_TENANT", tenant.name(), 1);
-    setenv("FRACGPU_MEMORY_LIMIT", "100MiB", 1);
-    setenv("FRACGPU_LOG", "off", 1);
-    Process* const process = Process::self();
-    const int device_index =
-        process != nullptr ? process->index_of_device(0, "GPU-test", 1u << 30) : -1;
-    _exit(device_index >= 0 ? body(*process, device_index) : 2);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_FALSE(WIFSIGNALED(status)) << "killed by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-}
 
 void in_a_process(const std::function<void(Process&, int)>& body) {
   in_a_process_of_its_own([&](Process& process, int device_index) {
