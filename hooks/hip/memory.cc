@@ -77,10 +77,15 @@ hipError_t reset_device(Hook& hook, int device_index, Reset reset) {
   if (device_index < 0) return reset();
   Process& process = hook.process();
   const InFlightScope in_flight(process);
-  const hipError_t result = reset();
   Context context;
-  if (result == kSuccess && process.contexts.forget(managed_context(device_index), context)) {
+  // Before the call: what another thread allocates once it is done is no part of it.
+  const bool known = process.contexts.begin_drop(managed_context(device_index), context);
+  const hipError_t result = reset();
+  if (known && result == kSuccess) {
+    process.contexts.finish_drop(context);
     release_context(process, context);
+  } else if (known) {
+    process.contexts.abandon_drop(context);
   }
   return result;
 }
