@@ -85,10 +85,12 @@ class ContextTable {
   // Whether that of any context may grow: then no thread remembers a context.
   bool any_may_grow() const { return may_grow_.load(std::memory_order_relaxed); }
 
-  // Handles of contexts, and of streams in them, may mean others from now on.
-  void expire() { epoch_.fetch_add(1, std::memory_order_release); }
+  // Handles of contexts, and of streams in them, may mean others from now on. Who says so and then
+  // waits for those who ask about streams, and who counts himself among these and then looks here,
+  // must not both see what was before: hence the order.
+  void expire() { epoch_.fetch_add(1, std::memory_order_seq_cst); }
   // Changes whenever that is so: what a thread remembers is good until then.
-  uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+  uint64_t epoch() const { return epoch_.load(std::memory_order_seq_cst); }
 
   // Whether there were ever two at once.
   bool several() const { return several_.load(std::memory_order_relaxed); }
