@@ -158,6 +158,8 @@ void Ledger::charge_taken(int device, uint64_t units) {
   // about to raise its own lease, sees that it was revoked.
   const GrowLock lock(file_, lock_timeout());
   note(lock);
+  Message ignored;
+  if (lock) keep_slot(lock, ignored);
   const LeaseScope scope(*file_.map(), lock, device);
   revoke_unspent(device);
 }
@@ -210,6 +212,7 @@ Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
   const bool locked = static_cast<bool>(lock);
   if (!locked) error = lock.error();
   if (!locked && !lock.is_stuck()) return Growth::no_lock;
+  if (locked && !keep_slot(lock, error)) return Growth::no_lock;
   if (lock.has_turn()) {
     const LeaseScope scope(*file_.map(), lock, device);
     do {

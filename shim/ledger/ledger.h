@@ -305,6 +305,9 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
+  // Whether the slot is this process's still. Who restores whole processes from checkpoints (CRIU)
+  // does not know of its lock: it is taken again, unless others took the slot for a dead one's.
+  bool keep_slot(const GrowLock& lock, Message& error);
   bool reap_dead(int fd);  // of the file
   // False, at once, while another one that joins does it: 64 that start where 64 have died would
   // otherwise ask 64 times about each.
@@ -334,6 +337,7 @@ class Ledger {
   std::atomic<bool> awaits_dead_{false};
   LedgerFile file_;
   uint32_t slot_ = 0;
+  uint32_t owner_ = 0;  // of it: `owner_of` this process
   ReleaseProbe release_probe_ = nullptr;
   std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
       {};                                                       // see `release`; as a cell's word

@@ -239,6 +239,7 @@ bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
   const bool locked = life != MAP_FAILED && madvise(life, kPage, MADV_DONTFORK) == 0 &&
                       fcntl(fd, F_OFD_SETLK, &lock) == 0;
   if (locked) {
+    if (life_ != nullptr) munmap(life_, kPage);
     life_ = life;
   } else {
     error.format("cannot lock slot {} of the ledger {}: errno {}", slot, path_.view(), errno);

@@ -130,10 +130,23 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     mark(ledger, slot);
     note_slots_used();
     slot_ = slot;
+    owner_ = owner_of(owner);
     return true;
   }
   error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
                file_.path(), kMaxSlots);
+  return false;
+}
+
+bool Ledger::keep_slot(const GrowLock& lock, Message& error) {
+  const layout::Ledger& ledger = *file_.map();
+  if (LedgerFile::slot_is_alive(lock.fd(), slot_)) return true;
+  if (is_marked(ledger, slot_) && owner_of(ledger.slots[slot_]) == owner_)
+    return file_.lock_slot_for_life(slot_, error);
+  error.format(
+      "this process was restored from a checkpoint, and its place in the ledger {} was given away "
+      "meanwhile: what it holds is not counted; restart it",
+      file_.path());
   return false;
 }
 

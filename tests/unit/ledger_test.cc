@@ -4,13 +4,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -232,6 +235,57 @@ TEST(LedgerTest, CapsOfTheDeadAreReplacedBesideAForeignImporter) {
   ASSERT_TRUE(next->set_cap(device, 50 * kMiB, error));
   auto third = member(tenant, 100 * kMiB, &device);
   EXPECT_EQ(third->cap(device), units(50 * kMiB));
+}
+
+// As in a process that was restored from a checkpoint: all of its memory is there, and no lock.
+void drop_slot_lock(const ScratchTenant& tenant) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char mode[5] = "";
+    if (line.find(tenant.path()) == line.npos ||
+        sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, mode) != 3 || end - begin != 4096) {
+      continue;
+    }
+    // In its place there is a mapping of another description.
+    const int file = open(tenant.path().c_str(), O_RDONLY);
+    void* const place = reinterpret_cast<void*>(begin);
+    ASSERT_EQ(mmap(place, 4096, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0), place);
+    close(file);
+  }
+}
+
+TEST(LedgerTest, SlotOfAProcessThatWasRestoredIsItsOwnAgain) {
+  ScratchTenant tenant;
+  int device = -1;
+  Refusal refusal;
+  auto a = member(tenant, 100 * kMiB, &device);
+  ASSERT_TRUE(a->reserve(device, units(10 * kMiB), refusal));
+  drop_slot_lock(tenant);
+  EXPECT_FALSE(a->any_alive());
+  EXPECT_TRUE(a->reserve(device, units(60 * kMiB), refusal)) << refusal.fault.view();
+  EXPECT_TRUE(a->any_alive());
+  auto b = member(tenant, 100 * kMiB, &device);
+  EXPECT_EQ(b->held(device), units(70 * kMiB));
+  EXPECT_FALSE(b->reserve(device, units(40 * kMiB), refusal));
+}
+
+TEST(LedgerTest, SlotOfAProcessThatWasRestoredTooLateIsAnothers) {
+  ScratchTenant tenant;
+  int device = -1;
+  Refusal refusal;
+  auto a = member(tenant, 100 * kMiB, &device);
+  ASSERT_TRUE(a->reserve(device, units(10 * kMiB), refusal));
+  drop_slot_lock(tenant);
+  auto b = std::make_unique<Ledger>();
+  Message error;
+  ProcessIdentity other = ProcessIdentity::of_self();
+  ++other.pid;
+  ASSERT_TRUE(b->join(tenant.name(), other, nullptr, error)) << error.view();
+  EXPECT_EQ(b->slot(), a->slot());
+  EXPECT_FALSE(a->reserve(device, units(60 * kMiB), refusal));
+  EXPECT_NE(refusal.fault.view().find("restored from a checkpoint"), std::string_view::npos)
+      << refusal.fault.view();
 }
 
 // The dead hold memory that the driver has not released, so that their rows stay.
