@@ -5,6 +5,7 @@
 // what the driver counts for this process; when it then turns out not to fit under the cap, the
 // context is destroyed again and the caller sees an ordinary out-of-memory error.
 #include "hooks/cuda/context_size.h"
+#include "hooks/cuda/overhead_call.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -32,10 +33,10 @@ bool primary_is_active(const Process& process, CUdevice device) {
 }
 
 // How often the program has retained the primary context, of which the driver does not tell. Null
-// for no such device. With `Process::primary_contexts` held.
-uint32_t* retains_of(CUdevice device) {
-  static constinit uint32_t counts[Process::kSlotsOfVendor] = {};
-  return device >= 0 && device < Process::kSlotsOfVendor ? &counts[device] : nullptr;
+// for no such device. With `Process::lives` held.
+uint32_t* retains_of(Process& process, CUdevice device) {
+  const bool exists = device >= 0 && device < Process::kSlotsOfVendor;
+  return exists ? &process.primary_retains[device] : nullptr;
 }
 
 CUresult release_primary(CUdevice device) {
@@ -69,9 +70,10 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     *out = before;
     return kOutOfMemory;
   }
-  // One that has ended unseen, as green contexts do, is not this one.
+  // One that has ended unseen is not this one.
   Context stale;
   process.contexts.forget(*out, stale);
+  process.contexts.forget_alias(*out);
   process.contexts.enter(*out, device, device_index);
   return result;
 }
@@ -122,22 +124,12 @@ CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) 
   });
 }
 
-// Release and reset: the primary context is gone when the driver reports it as no longer
-// active. Its handle must be looked up before, while it still exists. It stays the same, so another
-// thread may not make the context again before it is known whether this call has ended it.
-template <typename Real>
-CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
-  Hook hook;
-  if (!hook.active()) return real(device);
-  Process& process = hook.process();
-  const Locked<SleepLock> alone(process.primary_contexts);
-  uint32_t* const retains = retains_of(device);
-  const bool likely = is_reset || retains == nullptr || *retains <= 1;
-  const auto drop = [&] {
-    const CUresult result = real(device);
-    if (!is_reset && result == kSuccess && retains != nullptr && *retains > 0) --*retains;
-    return result;
-  };
+// Calls `drop()`, after which the device's primary context may be gone: it is when the driver
+// reports it as no longer active. Its handle must be looked up before, while it still exists. It
+// stays the same, so another thread may not make the context again before it is known whether this
+// call has ended it: `Process::lives` is held.
+template <typename Drop>
+CUresult drop_primary(Process& process, CUdevice device, bool likely, Drop drop) {
   if (!primary_is_active(process, device)) return drop();
   CUcontext handle = nullptr;
   on_own_account(process, [&] {
@@ -151,6 +143,22 @@ CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   });
 }
 
+// The program releases or resets it.
+template <typename Real>
+CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
+  Hook hook;
+  if (!hook.active()) return real(device);
+  Process& process = hook.process();
+  const Locked<SleepLock> alone(process.lives);
+  uint32_t* const retains = retains_of(process, device);
+  const bool likely = is_reset || retains == nullptr || *retains <= 1;
+  return drop_primary(process, device, likely, [&] {
+    const CUresult result = real(device);
+    if (!is_reset && result == kSuccess && retains != nullptr && *retains > 0) --*retains;
+    return result;
+  });
+}
+
 }  // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -158,12 +166,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
   if (!hook.active()) return retain();
   // Only the first retain makes it.
-  const Locked<SleepLock> alone(hook.process().primary_contexts);
+  const Locked<SleepLock> alone(hook.process().lives);
   const CUresult result = primary_is_active(hook.process(), device)
                               ? retain()
                               : make_context(hook, "cuDevicePrimaryCtxRetain", context, device,
                                              retain, [&] { release_primary(device); });
-  if (uint32_t* const retains = retains_of(device); retains != nullptr && result == kSuccess)
+  if (uint32_t* const retains = retains_of(hook.process(), device);
+      retains != nullptr && result == kSuccess)
     ++*retains;
   return result;
 }
@@ -252,6 +261,61 @@ CUresult cuCtxDetach(CUcontext context) {
   const CUresult result =
       is_last ? destroy_context(hook, context, real::cuCtxDetach) : real::cuCtxDetach(context);
   if (result != kSuccess) contexts.attach(context, 1);
+  return result;
+}
+
+// A green context retains the device's primary one and has no memory of its own: what is allocated
+// while it is current is the primary one's. So that one is made first, if it is not there yet, and
+// the green one's handle stands for it.
+CUresult cuGreenCtxCreate(CUgreenCtx* green, void* description, CUdevice device,
+                          unsigned int flags) {
+  Hook hook;
+  const auto create = [&] { return real::cuGreenCtxCreate(green, description, device, flags); };
+  if (!hook.active() || green == nullptr) return create();
+  Process& process = hook.process();
+  const int device_index = device_index_of(process, device);
+  if (device_index == Process::kNotCapped) return create();
+  const Locked<SleepLock> alone(process.lives);
+  CUcontext primary = nullptr, handle = nullptr;
+  const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(&primary, device); };
+  CUresult result = primary_is_active(process, device)
+                        ? on_own_account(process, retain)
+                        : make_context(hook, "cuGreenCtxCreate", &primary, device, retain,
+                                       [&] { release_primary(device); });
+  if (result != kSuccess) return result;
+  const CUgreenCtx before = *green;
+  result = take_code(process, device_index, "cuGreenCtxCreate", 0, create, [&] {
+    real::cuGreenCtxDestroy(*green);
+    *green = before;
+  });
+  if (result == kSuccess && real::cuCtxFromGreenCtx(&handle, *green) == kSuccess)
+    process.contexts.enter_alias(handle, process.contexts.enter(primary, device, device_index));
+  // The green one has it from here on, or else it ends.
+  drop_primary(process, device, result != kSuccess, [&] { return release_primary(device); });
+  return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  Hook hook;
+  const auto destroy = [&] { return real::cuGreenCtxDestroy(green); };
+  CUcontext handle = nullptr;
+  Context context;
+  if (!hook.active() || real::cuCtxFromGreenCtx(&handle, green) != kSuccess ||
+      !hook.process().contexts.find(handle, context)) {
+    return destroy();
+  }
+  Process& process = hook.process();
+  const Locked<SleepLock> alone(process.lives);
+  const uint32_t* const retains = retains_of(process, context.device);
+  // Before the call: the driver may give the handle to another one at once.
+  process.contexts.forget_alias(handle);
+  const CUresult result =
+      drop_primary(process, context.device, retains == nullptr || *retains == 0, destroy);
+  if (result != kSuccess) {
+    process.contexts.enter_alias(handle, context);
+  } else if (context.device_index >= 0) {
+    settle_overhead(process, context.device_index);
+  }
   return result;
 }
 

@@ -1,5 +1,5 @@
-// Calls that make the driver take memory whose size they do not name: modules, libraries and green
-// contexts. What they took is found in driver-reported usage.
+// Calls that make the driver take memory whose size they do not name: modules and libraries. What
+// they took is found in driver-reported usage.
 //
 // An image tells much of what it will take, so that there is room for that before it is loaded. A
 // library's code is loaded when something of it is first used, mostly by a launch, which is not
@@ -15,28 +15,9 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Reserved for the first module of a process, beyond what its image tells; for later ones, the most
-// that one took. A first one that takes more is over the cap for a moment, where there is no more
-// room. What modules take nobody has published: tests/hardware.sh measures one, as
-// context.module_bytes.
-constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
-
 // Code lies in the driver's pages, which it may share with other code.
 uint64_t code_units(uint64_t bytes) {
   return bytes != 0 ? linear_size(bytes).units : 0;
-}
-
-// `units`: what the image told, or 0.
-template <typename Load, typename Unload>
-CUresult load_on(Process& process, int device_index, const char* api, uint64_t units, Load load,
-                 Unload unload) {
-  return take_overhead(
-      process, device_index, api,
-      [&] {
-        return OverheadReservation::for_module(process, device_index, api, kEstimatedModule,
-                                               {.units = units});
-      },
-      load, unload);
 }
 
 // `key()` tells the image from others, and `bytes(loading)` its size.
@@ -92,21 +73,9 @@ CUresult use_library(CUlibrary library, const char* api, Load load) {
   const bool tracked = context.id != kUntrackedContext;
   if (tracked && process.libraries.is_loaded(library, context.id)) return load();
   const uint64_t units = process.code_sizes.find(reinterpret_cast<uint64_t>(library));
-  const CUresult result = load_on(process, context.device_index, api, units, load, CannotUndo{});
+  const CUresult result = take_code(process, context.device_index, api, units, load, CannotUndo{});
   if (result == kSuccess && tracked && context.device_index >= 0)
     process.libraries.enter(library, context.id);
-  return result;
-}
-
-// Calls `drop()`, after which the driver may hold less: `settle(process, device_index)` looks.
-template <typename Drop, typename Settle>
-CUresult drop_here(const Hook& hook, Drop drop, Settle settle) {
-  const CUresult result = drop();
-  Context context;
-  if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
-      context.device_index >= 0) {
-    settle(hook.process(), context.device_index);
-  }
   return result;
 }
 
@@ -206,27 +175,13 @@ CUresult cuLibraryUnload(CUlibrary library) {
     hook.process().libraries.forget(library);
     hook.process().code_sizes.forget(reinterpret_cast<uint64_t>(library));
   }
-  return drop_here(
-      hook, [&] { return real::cuLibraryUnload(library); }, settle_unloaded_library);
-}
-
-CUresult cuGreenCtxCreate(CUgreenCtx* context, void* description, CUdevice device,
-                          unsigned int flags) {
-  Hook hook;
-  const auto create = [&] { return real::cuGreenCtxCreate(context, description, device, flags); };
-  if (!hook.active() || context == nullptr) return create();
-  const CUgreenCtx before = *context;
-  return load_on(hook.process(), device_index_of(hook.process(), device), "cuGreenCtxCreate", 0,
-                 create, [&] {
-                   real::cuGreenCtxDestroy(*context);
-                   *context = before;
-                 });
-}
-
-CUresult cuGreenCtxDestroy(CUgreenCtx context) {
-  Hook hook;
-  return drop_here(
-      hook, [&] { return real::cuGreenCtxDestroy(context); }, settle_overhead);
+  const CUresult result = real::cuLibraryUnload(library);
+  Context context;
+  if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
+      context.device_index >= 0) {
+    settle_unloaded_library(hook.process(), context.device_index);
+  }
+  return result;
 }
 
 }  // namespace fracgpu::cuda

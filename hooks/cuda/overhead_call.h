@@ -41,6 +41,25 @@ CUresult take_overhead(Process& process, int device_index, const char* api, Rese
   }
 }
 
+// Reserved for the first module of a process, beyond what its image tells; for later ones, the most
+// that one took. A first one that takes more is over the cap for a moment, where there is no more
+// room. What modules take nobody has published: tests/hardware.sh measures one, as
+// context.module_bytes.
+inline constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
+
+// The same for a call that loads code, of which an image tells `units`, or 0.
+template <typename Load, typename Unload>
+CUresult take_code(Process& process, int device_index, const char* api, uint64_t units, Load load,
+                   Unload unload) {
+  return take_overhead(
+      process, device_index, api,
+      [&] {
+        return OverheadReservation::for_module(process, device_index, api, kEstimatedModule,
+                                               {.units = units});
+      },
+      load, unload);
+}
+
 // The same for a call that takes at most `pages` of the driver's pages in the context, without a
 // reservation if it takes none. `destroy()` undoes it, and `*out` is what it was before. What the
 // driver took stays charged until the context ends, since it keeps that.

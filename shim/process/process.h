@@ -184,6 +184,9 @@ class Process {
   LingeringChunks lingering;
   Configuration configuration;                        // written by the constructor alone
   LazyArray<Overhead, layout::kMaxDevices> overhead;  // by the device index
+  // By CUDA's ordinal: how often the program has retained the primary context. Used with `lives`
+  // held.
+  uint32_t primary_retains[kSlotsOfVendor] = {};
   // Counters that any thread changes, without a lock.
   std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
   std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks
@@ -197,13 +200,14 @@ class Process {
   Gate small_allocations;
   std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule
   // Locks, outermost first: none is taken while one that is named after it is held.
-  SleepLock primary_contexts;  // held while a hook makes or ends one of CUDA's
-  SleepLock limits;            // held while a hook changes one of the driver's limits
-  SleepLock cold_paths;        // held while overhead is measured and charged, by OverheadLock alone
-  SpinLock counting;           // held by `publish_allocation_count` alone
-  RateLimit refusal_rate;      // of all lines about refusals
-  CallSites call_sites;        // filled only where `keeps_call_sites`
-  Recorder recorder;           // has locks of its own
+  SleepLock lives;         // held while a hook makes or ends a primary context of CUDA's, or
+                           // starts or ends HSA's runtime: their handles stay the same
+  SleepLock limits;        // held while a hook changes one of the driver's limits
+  SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
+  SpinLock counting;       // held by `publish_allocation_count` alone
+  RateLimit refusal_rate;  // of all lines about refusals
+  CallSites call_sites;    // filled only where `keeps_call_sites`
+  Recorder recorder;       // has locks of its own
 
   // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
   // kReapInterval_ms, since looking for them costs system calls.

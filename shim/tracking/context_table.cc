@@ -16,6 +16,13 @@ Context* ContextTable::find_entry(const void* handle) {
   return leaving;
 }
 
+Context* ContextTable::find_free() {
+  Context* const found = std::find_if(entries_, entries_ + kMax, [&](const Context& entry) {
+    return entry.handle == nullptr && !retired_[&entry - entries_];
+  });
+  return found != entries_ + kMax ? found : nullptr;
+}
+
 bool ContextTable::find(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
   const Context* const entry = find_entry(handle);
@@ -30,16 +37,14 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
                   .device_index = device_index,
                   .users = 1};
   Locked<SpinLock> lock(lock_);
-  Context* free_entry = nullptr;
   for (Context& entry : entries_) {
     if (entry.handle == handle) {
       if (!leaving_[&entry - entries_]) return entry;
       epoch_.fetch_add(1, std::memory_order_release);  // threads remember by the handle
     }
     if (entry.handle != nullptr) several_.store(true, std::memory_order_relaxed);
-    const bool retired = retired_[&entry - entries_];
-    if (entry.handle == nullptr && !retired && free_entry == nullptr) free_entry = &entry;
   }
+  Context* const free_entry = find_free();
   if (free_entry == nullptr) return context;
   context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
   *free_entry = context;
@@ -51,7 +56,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
 bool ContextTable::begin_drop(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
   const Context* const entry = find_entry(handle);
-  if (entry == nullptr || leaving_[entry - entries_]) return false;
+  if (entry == nullptr || leaving_[entry - entries_] || is_alias(*entry)) return false;
   context = *entry;
   leaving_[entry - entries_] = true;
   return true;
@@ -60,7 +65,9 @@ bool ContextTable::begin_drop(const void* handle, Context& context) {
 void ContextTable::finish_drop(const Context& context) {
   const int i = context.id - 1;
   Locked<SpinLock> lock(lock_);
-  entries_[i] = Context{};
+  for (Context& entry : entries_) {
+    if (entry.handle != nullptr && entry.id == context.id) entry = Context{};
+  }
   leaving_[i] = false;
   retired_[i] = true;
   look_what_may_grow();
@@ -70,6 +77,26 @@ void ContextTable::finish_drop(const Context& context) {
 void ContextTable::abandon_drop(const Context& context) {
   Locked<SpinLock> lock(lock_);
   leaving_[context.id - 1] = false;
+}
+
+void ContextTable::enter_alias(const void* handle, const Context& base) {
+  Locked<SpinLock> lock(lock_);
+  Context* const known = find_entry(handle);
+  Context* const entry = known != nullptr && is_alias(*known) ? known : find_free();
+  if (entry == nullptr) return;
+  *entry = base;
+  entry->handle = handle;
+  local_memory_[entry - entries_] = {};
+  several_.store(true, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+}
+
+void ContextTable::forget_alias(const void* handle) {
+  Locked<SpinLock> lock(lock_);
+  Context* const entry = find_entry(handle);
+  if (entry == nullptr || !is_alias(*entry)) return;
+  *entry = Context{};
+  epoch_.fetch_add(1, std::memory_order_release);
 }
 
 bool ContextTable::any_on(int device_index) {

@@ -46,6 +46,11 @@ class ContextTable {
     return known;
   }
 
+  // This handle stands for the base context, too, as a green context's does: it has no memory of
+  // its own. Until it is forgotten, or the base ends.
+  void enter_alias(const void* handle, const Context& base);
+  void forget_alias(const void* handle);
+
   // Changes an entry's attach count by `change`; the new count, or 0 if the handle is unknown.
   int attach(const void* handle, int change);
 
@@ -106,14 +111,17 @@ class ContextTable {
     bool any_removed = false;
   };
 
-  Context* find_entry(const void* handle);  // with `lock_` held
-  void look_what_may_grow();                // the same
+  // With `lock_` held.
+  Context* find_entry(const void* handle);
+  Context* find_free();
+  bool is_alias(const Context& entry) const { return entry.id != &entry - entries_ + 1; }
+  void look_what_may_grow();
 
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
   std::atomic<bool> may_grow_{false};
   std::atomic<bool> several_{false};
-  Context entries_[kMax];    // entry i has id i + 1
+  Context entries_[kMax];    // entry i has id i + 1, or is an alias and has its base's
   bool leaving_[kMax] = {};  // being destroyed
   bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
   Count counts_[kMax][kKinds];

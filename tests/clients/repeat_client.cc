@@ -91,25 +91,46 @@ int destroy_array() {
   return rc;
 }
 
+int allocate(uint64_t bytes) {
+  CUdeviceptr address = 0;
+  return call("cuMemAlloc_v2", &address, size_t{bytes});
+}
+
+struct Green {
+  CUgreenCtx handle;
+  CUcontext before;  // that was current
+};
+std::vector<Green> greens;
+
+// A green context of the device, which is current from then on.
+int make_green(int device) {
+  Green green = {};
+  CUcontext context = nullptr;
+  void* description = nullptr;
+  alignas(8) char resource[144] = {};  // CUdevResource
+  call("cuCtxGetCurrent", &green.before);
+  int rc = call("cuDeviceGetDevResource", device, static_cast<void*>(resource), 1);
+  rc |= call("cuDevResourceGenerateDesc", &description, static_cast<void*>(resource), 1u);
+  if (rc == 0) rc = call("cuGreenCtxCreate", &green.handle, description, device, 1u);
+  if (rc != 0) return rc;
+  greens.push_back(green);
+  return call("cuCtxFromGreenCtx", &context, green.handle) | call("cuCtxSetCurrent", context);
+}
+
+int end_green() {
+  const Green green = greens.back();
+  greens.pop_back();
+  return call("cuCtxSetCurrent", green.before) | call("cuGreenCtxDestroy", green.handle);
+}
+
 // Allocates 10 MiB in a green context of the first device, ends that, and makes an ordinary one
 // with 20 MiB on another device.
 int make_context_after_green(int device) {
-  CUgreenCtx green = nullptr;
-  CUcontext context = nullptr, before = nullptr;
-  CUdeviceptr address = 0;
-  void* description = nullptr;
-  alignas(8) char resource[144] = {};  // CUdevResource
-  call("cuCtxGetCurrent", &before);
-  int rc = call("cuDeviceGetDevResource", 0, static_cast<void*>(resource), 1);
-  rc |= call("cuDevResourceGenerateDesc", &description, static_cast<void*>(resource), 1u);
-  rc |= call("cuGreenCtxCreate", &green, description, 0, 1u);
-  rc |= call("cuCtxFromGreenCtx", &context, green);
-  rc |= call("cuCtxSetCurrent", context);
-  rc |= call("cuMemAlloc_v2", &address, size_t{10} << 20);
-  rc |= call("cuCtxSetCurrent", before);
-  rc |= call("cuGreenCtxDestroy", green);
-  rc |= call("cuCtxCreate_v2", &context, 0u, device);
-  return rc | call("cuMemAlloc_v2", &address, size_t{20} << 20);
+  CUcontext context = nullptr;
+  int rc = make_green(0);
+  if (rc == 0) rc = allocate(10u << 20) | end_green();
+  if (rc == 0) rc = call("cuCtxCreate_v2", &context, 0u, device);
+  return rc == 0 ? allocate(20u << 20) : rc;
 }
 
 // The graph that ran last did so in a stream that ended with its context. What launching another
@@ -224,11 +245,6 @@ int look() {
   return call("cuMemGetInfo_v2", &free, &total);
 }
 
-int allocate(uint64_t bytes) {
-  CUdeviceptr address = 0;
-  return call("cuMemAlloc_v2", &address, size_t{bytes});
-}
-
 int allocate_and_free(size_t bytes) {
   CUdeviceptr address = 0;
   const int rc = call("cuMemAlloc_v2", &address, bytes);
@@ -284,6 +300,10 @@ int run(const std::string& name, const std::string& argument) {
   if (name == "unload") return unload();
   if (name == "dead") return use_dead_context();
   if (name == "afterstream") return launch_after_stream_of_dead_context(number(argument) << 20);
+  if (name == "green") return make_green(static_cast<int>(number(argument)));
+  if (name == "endgreen") return end_green();
+  if (name == "reset")
+    return call("cuDevicePrimaryCtxReset_v2", static_cast<int>(number(argument)));
   if (name == "aftergreen") return make_context_after_green(static_cast<int>(number(argument)));
   if (name == "arrays") {
     return repeat(number(argument), [] { return make_array(4096) | destroy_array(); });
@@ -331,7 +351,7 @@ int main(int argc, char** argv) {
       continue;
     }
     const bool alone = name == "unload" || name == "dead" || name == "launch" || name == "go" ||
-                       name == "lingering" || name == "toomuch";
+                       name == "lingering" || name == "toomuch" || name == "endgreen";
     const std::string argument = alone || i == argc ? "" : argv[i++];
     std::printf("%s rc=%d\n", name.c_str(), run(name, argument));
     std::fflush(stdout);

@@ -243,6 +243,58 @@ TEST_F(CapOnTwoGpusTest, AContextIsNotTakenForAGreenOneThatEnded) {
     expect_books_agree(program.pid(), device == 0 ? "first" : "second", device);
 }
 
+// A driver gives the handle of one that ended to the next, which may be on another device.
+TEST_F(CapOnTwoGpusTest, AGreenContextIsNotTakenForOneOfAnotherDevice) {
+  Program program({TEST_REPEAT_CLIENT, "green", "0", "alloc", "10", "endgreen", "green", "1",
+                   "alloc", "100", "wait"},
+                  capped("2GiB"));
+  for (const std::string& line : program.read_until_ready()) EXPECT_EQ(field(line, "rc="), 0);
+  for (const int device : {0, 1})
+    expect_books_agree(program.pid(), device == 0 ? "first" : "second", device);
+}
+
+// A green context has no memory of its own. What is allocated while it is current is the primary
+// one's, which lives as long as it is retained, by the program or by green ones.
+TEST_F(CapOnTwoGpusTest, WhatIsAllocatedInAGreenContextGoesWithThePrimaryOne) {
+  Program program({TEST_REPEAT_CLIENT,
+                   "green",
+                   "1",
+                   "alloc",
+                   "100",
+                   "green",
+                   "1",
+                   "alloc",
+                   "10",
+                   "endgreen",
+                   "wait",
+                   "endgreen",
+                   "wait",
+                   "green",
+                   "0",
+                   "alloc",
+                   "50",
+                   "wait",
+                   "reset",
+                   "0",
+                   "wait"},
+                  capped("2GiB"));
+  for (const char* const when : {"one of two ended", "both ended", "another device", "its reset"}) {
+    for (const std::string& line : program.read_until_ready())
+      EXPECT_EQ(field(line, "rc="), 0) << line;
+    for (const int device : {0, 1}) expect_books_agree(program.pid(), when, device);
+    program.go_on();
+  }
+}
+
+// The first green context of a device makes the primary one, which takes as much as any other.
+TEST_F(CapOnTwoGpusTest, AGreenContextNeedsRoomForThePrimaryOne) {
+  Program neighbour({TEST_CLIENT, "init", "device", "1", "retain", "wait"}, capped("500MiB"));
+  neighbour.read_until_ready();
+  const Outcome outcome = run({TEST_REPEAT_CLIENT, "green", "1"}, capped("500MiB"));
+  EXPECT_EQ(field(line_of(outcome.out, "green"), "rc="), 2) << outcome.out;
+  EXPECT_LE(node_->tenant_high_water(1, tenant_), 500 * kMiB);
+}
+
 TEST_F(CapOnTwoGpusTest, VisibleDevicesChangeNothingAboutWhoIsWho) {
   const Environment second_only = {{"CUDA_VISIBLE_DEVICES", "1"}};
   EXPECT_EQ(field(line_of(client("0=2GiB,1=4GiB", words("init total"), second_only).out, "total"),

@@ -108,5 +108,29 @@ TEST(ContextTableTest, WhatTheDriverKeepsRisesWithTheMostThatWasThereAtOnce) {
   EXPECT_EQ(add(1).most, 1u);
 }
 
+// As a green context's handle.
+TEST(ContextTableTest, AnAliasStandsForItsBaseUntilOneOfThemEnds) {
+  auto table = std::make_unique<ContextTable>();
+  const void *const base_handle = handle(16), *const alias_handle = handle(32);
+  Context found, gone;
+  const Context base = table->enter(base_handle, 1, 5);
+  table->enter_alias(alias_handle, base);
+  ASSERT_TRUE(table->find(alias_handle, found));
+  EXPECT_EQ(found.id, base.id);
+  EXPECT_EQ(found.handle, alias_handle);
+  EXPECT_FALSE(table->begin_drop(alias_handle, gone)) << "it has nothing that would be gone";
+  const uint64_t epoch = table->epoch();
+  table->forget_alias(alias_handle);
+  EXPECT_NE(table->epoch(), epoch) << "threads remember by the handle";
+  EXPECT_FALSE(table->find(alias_handle, found));
+
+  table->enter_alias(alias_handle, base);
+  table->forget_alias(base_handle);
+  EXPECT_TRUE(table->find(base_handle, found)) << "which is none";
+  ASSERT_TRUE(table->forget(base_handle, gone));
+  EXPECT_FALSE(table->find(alias_handle, found));
+  EXPECT_NE(table->enter(alias_handle, 0, 4).id, base.id) << "until that is recycled";
+}
+
 }  // namespace
 }  // namespace fracgpu
