@@ -53,11 +53,9 @@ void settle_all(Process& process) {
 // not keep a process from using another.
 hsa_status_t hsa_init() {
   Hook hook;
-  Context context;
-  if (!hook.active() || context_of(hook.process(), Handle::agent, agent_of(0).handle, context)) {
-    return real::hsa_init();
-  }
+  if (!hook.active()) return real::hsa_init();
   Process& process = hook.process();
+  const Locked<SleepLock> alone(process.lives);
   watch_kernel_calls();
   std::optional<OverheadReservation> reservations[layout::kMaxDevices];
   int capped = 0, granted = 0, faulty = 0;
@@ -73,10 +71,15 @@ hsa_status_t hsa_init() {
                                                      visible[i].physical_bytes());
     faulty += device_index == Process::kFault ? 1 : 0;
     if (device_index < 0) continue;
+    ++capped;
+    // The runtime runs, and is charged: calls are counted.
+    if (process.contexts.any_on(device_index)) {
+      ++granted;
+      continue;
+    }
     const uint64_t seen = process.ledger.context_size(device_index);
     reservations[device_index].emplace(process, device_index, seen != 0 ? seen : kEstimatedRuntime,
                                        "hsa_init", OverheadReservation::Kind::runtime);
-    ++capped;
     granted += *reservations[device_index] ? 1 : 0;
   }
   if (capped + faulty > 0 && granted == 0) {
@@ -101,6 +104,9 @@ hsa_status_t hsa_shut_down() {
   Hook hook;
   if (!hook.active() || device_count() == 0) return real::hsa_shut_down();
   Process& process = hook.process();
+  // Another thread may start the runtime again, by the same handles, once it is known what has
+  // ended.
+  const Locked<SleepLock> alone(process.lives);
   int device_indices[kMaxDevices];
   int ended = 0;
   {

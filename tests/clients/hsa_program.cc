@@ -13,6 +13,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "code_image.h"
@@ -103,6 +104,17 @@ void start() {
   };
   call("hsa_amd_agent_iterate_memory_pools", agent, take, static_cast<void*>(nullptr));
   print("init", rc);
+}
+
+// Shuts the runtime down in a thread of its own, while this one starts it again and allocates.
+void restart() {
+  std::thread other([] { print("shutdown", call("hsa_shut_down")); });
+  Held made;
+  made.bytes = size();
+  int rc = call("hsa_init");
+  if (rc == 0) rc = call("hsa_amd_memory_pool_allocate", pool, made.bytes, 0u, &made.pointer);
+  other.join();
+  keep("restart", rc, made);
 }
 
 void allocate() {
@@ -348,6 +360,7 @@ void wait() {
 const std::map<std::string, void (*)()> kCommands = {
     {"init", start},
     {"alloc", allocate},
+    {"restart", restart},
     {"shutdown",
      [] {
        print("shutdown", call("hsa_shut_down"));

@@ -195,6 +195,41 @@ TEST_F(HsaNewer, TheRuntimeMayStartAndEndForEverInAPidNamespace) {
   EXPECT_EQ(field(lines[41], "rc="), 0) << lines[41];
 }
 
+// The same of one that is started while another thread ends it: its handles are the same again.
+TEST_F(HsaNewer, TheRuntimeIsChargedThatIsStartedWhileItEnds) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  Program program(
+      {"unshare", "--pid", "--fork", TEST_HSA_PROGRAM, "init", "wait", "restart", "100MiB", "wait"},
+      capped("256MiB") + Environment{{"FRACGPU_SIM_AWAIT", "hsa_init:2=end of hsa_shut_down"},
+                                     {"FRACGPU_SIM_DELAY_US", "end of hsa_shut_down=300000"}});
+  program.read_until_ready();
+  const uint64_t of_runtime = ledger().total_held(key());
+  program.go_on();
+  for (const std::string& line : program.read_until_ready())
+    EXPECT_EQ(field(line, "rc="), 0) << line;
+  EXPECT_GT(of_runtime, 0u);
+  EXPECT_EQ(ledger().total_held(key()), of_runtime + 100 * kMiB);
+}
+
+// And of one that is started often, where the first device has no cap.
+class HsaOnTwo : public HsaNewer {
+ protected:
+  HsaOnTwo() : HsaNewer("2xtiny-amd") {}
+};
+
+TEST_F(HsaOnTwo, TheRuntimeThatIsStartedOftenIsChargedOnce) {
+  if (!can_make_pid_namespace()) GTEST_SKIP() << "no PID namespace can be made here";
+  Program program({"unshare", "--pid", "--fork", TEST_HSA_PROGRAM, "init", "wait", "init", "init",
+                   "init", "wait"},
+                  capped("1=256MiB"));
+  program.read_until_ready();
+  const uint64_t of_runtime = ledger().total_held(key(1));
+  EXPECT_GT(of_runtime, 0u);
+  program.go_on();
+  for (const std::string& line : program.read_until_ready()) EXPECT_EQ(field(line, "rc="), 0);
+  EXPECT_EQ(ledger().total_held(key(1)), of_runtime);
+}
+
 // Blocks that descriptors were made of count as used no longer once they are freed: else as many
 // empty ones would be taken to be kept, where KFD does not tell that they are not.
 TEST_F(HsaNewer, ExportedBlocksThatAreFreedAreKeptNoLonger) {
