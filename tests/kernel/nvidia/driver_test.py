@@ -12,10 +12,6 @@ CONTEXT = 384 * MIB  # what libcuda 535 and 550 take of this chip
 HOSTILE = [sys.executable, "-B", os.path.join(rig.HERE, "hostile.py")]
 
 
-# simulator/driver_kernels.cc knows those of 535.
-NEEDS_COPY_KERNELS = unittest.skipIf(BUILD.release != "535", "kernels by which libcuda copies small pieces are not played")
-
-
 class Driver(unittest.TestCase):
     def setUp(self):
         self.gpu = rig.Gpu(BUILD)
@@ -79,16 +75,13 @@ class Driver(unittest.TestCase):
         self.assertEqual(child.answer(), {})  # of the shell
         self.assertEqual(self.gpu.accounting()["used"], 0)
 
-    @NEEDS_COPY_KERNELS
     def test_copies_and_fills_are_done(self):
         self.assertEqual(self.gpu.client("init", "copies")[-1]["wrong"], [])
         self.known()
 
-    @NEEDS_COPY_KERNELS
     def test_streams_wait_for_events(self):
         self.assertEqual(self.gpu.client("init", "ordered_streams")[-1]["wrong"], 0)
 
-    @NEEDS_COPY_KERNELS
     def test_a_captured_graph_runs(self):
         self.assertEqual(self.gpu.client("init", "captured")[-1]["seen"], [77] * 3)
         self.known()
@@ -98,9 +91,8 @@ class Driver(unittest.TestCase):
         self.assertEqual((answer["rc"], answer["launch"], answer["end"]), (0, 0, 0))
         self.known()
 
-    @unittest.skipIf(BUILD.release != "535", "CUDA's runtime is fetched with driver 535")
     def test_the_runtime_starts(self):
-        script = ("import ctypes; cuda = ctypes.CDLL('libcudart.so.11.0'); "
+        script = (f"import ctypes; cuda = ctypes.CDLL('{BUILD.runtime}'); "
                   "print(cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1)))")
         result = self.gpu.run([sys.executable, "-c", script])
         self.assertEqual((result.stdout, result.stderr), ("0\n", ""))

@@ -32,6 +32,7 @@ class Build:
         self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/nvidia/current/nvidia-smi"
         self.version = RELEASES[self.release]
+        self.runtime = f"{folder}/parts/nvidia-driver-535/usr/lib/x86_64-linux-gnu/libcudart.so.11.0"  # for any driver
 
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""

@@ -67,6 +67,6 @@ constexpr uint32_t kPciBus = 1;
 constexpr uint32_t kPciVendor = 0x10de, kPciDevice = 0x2684;
 
 // libcuda's own kernels: see driver_kernels.cc.
-void note_allocation(Memory& memory, uint64_t asked);
+void note_allocation(const MemoryPtr& memory, uint64_t asked);
 
 }  // namespace rmsim

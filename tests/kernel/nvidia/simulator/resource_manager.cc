@@ -85,7 +85,7 @@ NV_STATUS allocate(Object& object, NV_MEMORY_ALLOCATION_PARAMS& p) {
         static_cast<unsigned long long>(asked), static_cast<unsigned long long>(page),
         object.memory ? "granted" : "refused");
   if (object.memory == nullptr) return NV_ERR_NO_MEMORY;
-  if (video) note_allocation(*object.memory, asked);
+  if (video) note_allocation(object.memory, asked);
   p.size = size;
   p.limit = size - 1;
   p.offset = physical_address(*object.memory);
