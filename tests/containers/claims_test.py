@@ -10,7 +10,7 @@ import urllib.request
 import claims_campaign
 from api_server import KUBERNETES, Skipped
 from claims_cluster import APP, CLIENT, PATIENCE_S, RESTRICTED, TEAM, cluster, nothing_is_left
-from rig import BUILD, DRIVER, GIB, main, needs, wait_until
+from rig import BUILD, DRIVER, GIB, main, needs, tests_of, wait_until
 
 PARAMETERS = {"apiVersion": "fracgpu.dev/v1", "kind": "ClaimParameters"}
 
@@ -337,4 +337,4 @@ try:
 except Skipped as why:
     print("skipped:", why)
     sys.exit(77)
-main([test for name, test in [*globals().items(), *vars(claims_campaign).items()] if name.startswith("test_")])
+main([*tests_of(sys.modules["__main__"]), *tests_of(claims_campaign)])

@@ -95,4 +95,4 @@ def test_units():
 
 
 needs()
-main([test for name, test in list(globals().items()) if name.startswith("test_")])
+main()

@@ -115,4 +115,4 @@ said=$(/etc/slurm/task_prolog.sh); eval "$said"
 
 
 needs()
-main([test for name, test in list(globals().items()) if name.startswith("test_")])
+main()

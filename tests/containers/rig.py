@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
-from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, campaign, main, wait_until  # pylint: disable=unused-import
+from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, campaign, main, tests_of, wait_until  # pylint: disable=unused-import
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 STORAGE = f"{BUILD}/containers"

@@ -69,7 +69,7 @@ def judge(facts):
         return (pathlib.Path(folder) / "hardware-report.json").read_text()
 
 
-def every_question_is_answered():
+def test_every_question_is_answered():
     measured = run("tiny+tiny-amd")
     assert measured.wrong() <= KNOWN_WRONG, measured.out
     assert measured.status == (1 if measured.wrong() else 0)
@@ -90,13 +90,13 @@ def every_question_is_answered():
     assert "On a simulated node" in measured.page
 
 
-def each_assumption_names_a_file_of_the_tree():
+def test_each_assumption_names_a_file_of_the_tree():
     for key, row in json.loads(judge({}))["verdicts"].items():
         assert (TREE / row["where"]).is_file(), (key, row["where"])
         assert row["verdict"].startswith("not measured"), (key, row["verdict"])
 
 
-def a_contrary_value_is_never_as_assumed():
+def test_a_contrary_value_is_never_as_assumed():
     """Each rule of the table, fed with a value that breaks it."""
     rows = json.loads(judge({}))["verdicts"]
     for key, row in rows.items():
@@ -112,7 +112,7 @@ def a_contrary_value_is_never_as_assumed():
     assert len(rows) > 100
 
 
-def safe_rests_on_what_was_measured():
+def test_safe_rests_on_what_was_measured():
     """A thread's number in the list is safe only where the cap was seen to hold in spite of it."""
     key = "list.other_thread.named_as"
     for over, expected in ((0, "safe"), (MIB, "WRONG"), (None, "not measured")):
@@ -121,7 +121,7 @@ def safe_rests_on_what_was_measured():
         assert verdict.startswith(expected), (over, verdict)
 
 
-def a_library_that_does_not_cap_is_found_out():
+def test_a_library_that_does_not_cap_is_found_out():
     measured = run("tiny+tiny-amd", arguments=("--library", BUILD / "sim" / "libsimkfd.so"))
     assert measured.status == 1
     for path in PATHS:
@@ -135,7 +135,7 @@ def a_library_that_does_not_cap_is_found_out():
     assert "WRONG: cuMemAlloc: how far above the cap" in measured.out
 
 
-def a_driver_that_behaves_otherwise_is_found_out():
+def test_a_driver_that_behaves_otherwise_is_found_out():
     # Another error than that of no memory, from the fifth handle on.
     measured = run(extra={"FRACGPU_SIM_FAIL": "cuMemCreate:5+=999"})
     assert measured.verdict("cap.vmm.refusal") == "WRONG" and measured.status == 1
@@ -144,7 +144,7 @@ def a_driver_that_behaves_otherwise_is_found_out():
     assert measured.facts["death.in_use_ms"] >= 100 and measured.wrong() <= KNOWN_WRONG, measured.out
 
 
-def what_the_driver_lacks_is_not_measured():
+def test_what_the_driver_lacks_is_not_measured():
     measured = run(extra={"FRACGPU_SIM_FAIL": "cuMemCreate:1+=801"})
     for key in ("sharing.vmm_importer_bytes", "cap.vmm.granted_bytes"):
         assert measured.verdict(key).startswith("not measured: ") and "801" in measured.verdict(key), measured.verdict(key)
@@ -155,7 +155,7 @@ def what_the_driver_lacks_is_not_measured():
     assert measured.verdict("cap.alloc.device_over_cap_bytes") == "as assumed"
 
 
-def a_step_that_hangs_ends_in_time():
+def test_a_step_that_hangs_ends_in_time():
     start = time.monotonic()
     measured = run(extra={"FRACGPU_SIM_DELAY_US": "cuArrayCreate_v2=600000000"}, arguments=("--seconds", "30"))
     assert time.monotonic() - start < 120, "the run has a limit of 30 seconds"
@@ -163,7 +163,7 @@ def a_step_that_hangs_ends_in_time():
     assert measured.verdict("cap.array.granted_bytes").startswith("not measured")
 
 
-def bad_arguments_are_one_line():
+def test_bad_arguments_are_one_line():
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (["--seconds", "5"], ["--seconds", "900"], ["--frobnicate"], ["--output"],
                           ["--library", "/nowhere.so"], ["--build", "/nowhere"], ["--simulated", "no-such-gpu"]):
@@ -174,7 +174,7 @@ def bad_arguments_are_one_line():
         assert not os.listdir(folder)
 
 
-def without_a_gpu_it_says_so():
+def test_without_a_gpu_it_says_so():
     if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd"):
         raise Skipped("this machine has a GPU")
     with tempfile.TemporaryDirectory() as folder:
@@ -207,7 +207,7 @@ def ones(size): return Array(size)
 """
 
 
-def a_framework_is_filled_where_it_is_installed():
+def test_a_framework_is_filled_where_it_is_installed():
     for error, expected in (("OutOfMemoryError", "as assumed"), ("SystemExit", "not measured")):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "cupy.py").write_text(FRAMEWORK.replace("ERROR", error))
@@ -237,7 +237,7 @@ def profile_from(report, *path):
     return done.returncode, done.stdout, done.stderr
 
 
-def a_profile_behaves_as_the_report_says():
+def test_a_profile_behaves_as_the_report_says():
     other = {"FRACGPU_SIM_NVML_DRIVER": "550.90.07", "FRACGPU_SIM_DRIVER_VERSION": "12040",
              "FRACGPU_SIM_MODULE_MIB": "10", "FRACGPU_SIM_NVML_RESERVED_MIB": "64", "FRACGPU_SIM_LINGER_MS": "40"}
     node = f"/dev/shm/simnode-hardware-test-{os.getpid()}"
@@ -264,7 +264,7 @@ def a_profile_behaves_as_the_report_says():
             subprocess.run([SIMNODE, "remove", node], check=False)
 
 
-def a_changed_report_is_refused():
+def test_a_changed_report_is_refused():
     with tempfile.TemporaryDirectory() as folder:
         measured = Run(folder)
         text = measured.path.read_text()
@@ -312,7 +312,7 @@ def probes_alive():
     return alive
 
 
-def an_interrupted_run_ends_at_once():
+def test_an_interrupted_run_ends_at_once():
     hanging = {"FRACGPU_SIM_DELAY_US": "cuMemAlloc_v2=600000000"}
     with tempfile.TemporaryDirectory() as folder:
         with subprocess.Popen([RUN, "--build", BUILD, "--output", folder, "--simulated", "tiny"], env={**PLAIN, **hanging},
@@ -323,15 +323,10 @@ def an_interrupted_run_ends_at_once():
         assert not os.listdir(folder)
 
 
-def nothing_is_left_behind():
+def test_nothing_is_left_behind():
     wait_until(lambda: not probes_alive(), "all probes have ended, also those of a step that hung")
     left = [name for name in os.listdir("/dev/shm") if "acceptance" in name]
     assert not left, left
 
 
-main([every_question_is_answered, each_assumption_names_a_file_of_the_tree, a_contrary_value_is_never_as_assumed,
-      safe_rests_on_what_was_measured, a_library_that_does_not_cap_is_found_out,
-      a_driver_that_behaves_otherwise_is_found_out, what_the_driver_lacks_is_not_measured,
-      a_step_that_hangs_ends_in_time, bad_arguments_are_one_line, without_a_gpu_it_says_so,
-      a_framework_is_filled_where_it_is_installed, a_profile_behaves_as_the_report_says, a_changed_report_is_refused,
-      an_interrupted_run_ends_at_once, nothing_is_left_behind])
+main()

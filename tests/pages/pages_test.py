@@ -116,4 +116,4 @@ def test_readme_names_every_command_and_variable():
 
 
 if __name__ == "__main__":
-    main([test for name, test in list(globals().items()) if name.startswith("test_")])
+    main()

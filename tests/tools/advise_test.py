@@ -160,4 +160,4 @@ def test_bad_usage_is_one_line():
 
 
 if __name__ == "__main__":
-    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
+    main()

@@ -294,6 +294,11 @@ def test_what_is_wrong_with_the_configuration():
         assert page.failed() == {"preload"}, page.checks
         page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8"})
         assert "limits" in page.failed() and "FRACGPU_MEMORY_LIMIT" in page.of("limits", "fail")[0], page.checks
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "NVIDIA_GPU_MEMORY_LIMIT": "2048", "CUDA_DEVICE_SM_LIMIT": "30"})
+        assert not page.failed() and "NVIDIA_GPU_MEMORY_LIMIT is '2048'" in page.of("limits", "ok")[0], page.checks
+        assert "CUDA_DEVICE_SM_LIMIT" in page.of("limits", "warn")[0], page.checks
+        page = Page(m, extra={"LD_PRELOAD": LIBRARY, "CUDA_DEVICE_MEMORY_LIMIT_0": "2gb"})
+        assert "limits" in page.failed() and "CUDA_DEVICE_MEMORY_LIMIT_0" in page.of("limits", "fail")[0], page.checks
         page = Page(m, extra={"LD_PRELOAD": LIBRARY, "FRACGPU_MEMORY_LIMIT": "8GiB", "FRACGPU_TENANT": "a/b"})
         assert "limits" in page.failed(), page.checks
         status, out, err = m.fracgpu("doctor", "--quiet", extra={"FRACGPU_MEMORY_LIMIT": "8GiB"})
@@ -440,12 +445,4 @@ def test_the_page():
         assert done.returncode == 1 and one_line(done.stderr), done
 
 
-main([test_nothing_is_configured, test_a_capped_launch_is_healthy, test_totals_that_are_not_cuda_s,
-      test_amd_is_healthy, test_hip_is_healthy,
-      test_namespaces_and_shared_memory, test_without_any_driver,
-      test_a_driver_that_hangs_or_crashes_is_named, test_a_lookup_that_leads_elsewhere,
-      test_instances_of_a_gpu_in_mig_mode, test_how_gpus_are_divided, test_the_cap_in_force_is_the_ledger_s,
-      test_a_tool_that_shows_something_else,
-      test_what_is_wrong_with_the_library, test_what_is_wrong_with_the_configuration,
-      test_processes_under_no_cap_are_named, test_damaged_ledgers_are_named, test_whose_file_the_ledger_is,
-      test_programs_are_judged, test_the_page])
+main()

@@ -308,10 +308,4 @@ def test_in_a_container_only_its_own_tenant():
         one.communicate("", timeout=60)
 
 
-main([
-    test_the_part_of_a_gpu_is_told, test_the_advice_is_good, test_what_the_dead_exported_and_who_has_it, test_run_tells_it_before_it_is_forgotten, test_each_refusal_counts_once_and_what_was_granted_does_not, test_the_gpu_itself_is_full,
-    test_nothing_can_be_granted, test_the_dead_hold_nothing, test_amd_refusals_have_the_name_that_the_program_called,
-    test_who_asks_for_what_there_is_not, test_status_shows_claims_caps_and_who_is_under_none,
-    test_status_marks_whom_the_driver_has_not_let_go_of, test_sixteen_gpus_and_two_hundred_tenants,
-    test_without_permission, test_in_a_container_only_its_own_tenant,
-])
+main()

@@ -305,5 +305,4 @@ def test_what_is_installed_works():
         assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done
 
 
-main([test_every_help_teaches, test_the_man_page_says_what_help_says, test_bash_offers, test_the_machine_is_asked,
-      test_a_person_completes, test_zsh_and_fish, test_wrong_usage, test_what_is_installed_works])
+main()

@@ -428,6 +428,4 @@ def test_the_dashboard():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-main([test_what_is_told, test_the_dashboard] if PROMTOOL else
-     [test_what_is_told, test_allocations, test_allocations_on_amd, test_amd, test_a_driver_that_hangs,
-      test_hostile_text, test_the_file, test_the_server, test_the_dashboard])
+main([test_what_is_told, test_the_dashboard] if PROMTOOL else None)

@@ -62,4 +62,4 @@ def test_storm():
         assert most > 4 * GPUS, "the GPUs were not full"
 
 
-main([test_storm])
+main()

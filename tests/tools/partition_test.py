@@ -378,8 +378,4 @@ def test_sixty_four_partitions_each_with_its_capped_process():
 
 
 if __name__ == "__main__":
-    main([test_shows_what_there_is, test_divides_and_unites, test_memory_modes_by_each_generation_of_the_library,
-          test_what_cannot_be, test_only_root_may, test_a_gpu_in_use_is_left_alone, test_what_is_open_of_another_gpu_stays,
-          test_a_claimed_gpu_is_left_alone,
-          test_a_kill_leaves_the_old_mode_or_the_new, test_launches_choose_by_mode, test_amd_smi_says_the_same,
-          test_amd_smi_of_rocm_6_says_the_same, test_sixty_four_partitions_each_with_its_capped_process])
+    main()

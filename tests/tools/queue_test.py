@@ -208,4 +208,4 @@ def test_wrong_usage():
             assert (status, out) == (wanted, "") and one_line(err), (arguments, status, out, err)
 
 
-main([value for name, value in list(globals().items()) if name.startswith("test_")])
+main()

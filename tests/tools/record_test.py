@@ -657,4 +657,4 @@ def test_a_full_disk_stops_the_recording_and_not_the_program():
 
 
 if __name__ == "__main__":
-    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
+    main()

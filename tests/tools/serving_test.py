@@ -70,4 +70,4 @@ def test_the_daemon_set():
                "0.0.0.0")
 
 
-main([test_the_unit_that_is_installed, test_the_daemon_set])
+main()

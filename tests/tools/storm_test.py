@@ -129,4 +129,4 @@ def test_storm():
         print(f"{launched} launches, {served} served, killed: {storm.kills}")
 
 
-main([test_storm])
+main()

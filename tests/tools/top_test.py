@@ -296,5 +296,4 @@ def test_no_gpu():
         t.expect_restored()
 
 
-main([test_what_it_shows, test_keys, test_sizes, test_signals, test_stop_and_go_on, test_the_terminal_goes_away,
-      test_a_terminal_that_takes_nothing, test_no_terminal, test_no_gpu])
+main()

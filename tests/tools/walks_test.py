@@ -88,4 +88,4 @@ def test_every_command_of_the_page_is_walked():
 
 
 if __name__ == "__main__":
-    main([value for name, value in sorted(globals().items()) if name.startswith("test_")])
+    main()
