@@ -140,9 +140,9 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
 
 bool Ledger::keep_slot(const GrowLock& lock, Message& error) {
   const layout::Ledger& ledger = *file_.map();
-  if (LedgerFile::slot_is_alive(lock.fd(), slot_)) return true;
-  if (is_marked(ledger, slot_) && owner_of(ledger.slots[slot_]) == owner_)
-    return file_.lock_slot_for_life(slot_, error);
+  if (is_marked(ledger, slot_) && owner_of(ledger.slots[slot_]) == owner_) {
+    return LedgerFile::slot_is_alive(lock.fd(), slot_) || file_.lock_slot_for_life(slot_, error);
+  }
   error.format(
       "this process was restored from a checkpoint, and its place in the ledger {} was given away "
       "meanwhile: what it holds is not counted; restart it",
