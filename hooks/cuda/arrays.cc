@@ -9,6 +9,7 @@
 // is found in driver-reported usage, as overhead.
 #include <algorithm>
 
+#include "hooks/cuda/overhead_call.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -161,6 +162,11 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
                           .owner = context.id},
                          api);
   };
+  if (needed.shares_chunk && kernel_calls_are_watched(context.device_index)) {
+    const CUresult result = take_as_needed(process, context.device_index, {api, bytes}, create);
+    if (result == kSuccess) tell(0);
+    return result;
+  }
   if (needed.shares_chunk) {
     OverheadReservation reservation(process, context.device_index, needed.units, {api, bytes},
                                     OverheadReservation::Kind::array);

@@ -6,7 +6,6 @@
 // context is destroyed again and the caller sees an ordinary out-of-memory error.
 #include "hooks/cuda/context_size.h"
 #include "hooks/cuda/overhead_call.h"
-#include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -61,8 +60,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
       OverheadReservation::for_context(process, device_index, api, estimate);
   if (!reservation) return kOutOfMemory;
   const CUcontext before = *out;
-  const CUresult result = make();
-  if (result == kOutOfMemory) reservation.refused_by_driver();
+  const CUresult result = take_under(reservation, process, device_index, api, make);
   if (result != kSuccess) return result;
   if (!reservation.made()) {
     on_own_account(process, unmake);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hooks/cuda/limits.h"
+#include "hooks/cuda/overhead_call.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/overhead.h"
 
@@ -29,8 +30,14 @@ size_t local_bytes(CUkernel kernel) {
 template <typename Handle, typename Get, typename Written>
 CUresult get_functions(const char* api, Handle* handles, Get get, Written written) {
   Hook hook;
-  CUresult result = get();
+  Context context;
+  const bool is_watched = hook.active() && current_context(hook.process(), context) &&
+                          context.device_index >= 0 &&
+                          kernel_calls_are_watched(context.device_index);
+  CUresult result =
+      is_watched ? take_as_needed(hook.process(), context.device_index, api, get) : get();
   if (result != kSuccess || !hook.active() || handles == nullptr) return result;
+  if (is_watched && !prepares_launches(hook.process(), context)) return result;
   const unsigned int count = written();
   size_t most = 0;
   for (unsigned int i = 0; i < count; ++i) {

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/limits.h"
 #include "hooks/cuda/streams.h"
 #include "shim/base/text.h"
@@ -56,6 +57,7 @@ int device_index_of(Process& process, CUdevice device) {
   if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
   start_vendors();
+  watch_kernel_calls();
   const OwnCalls own_calls(process);
   Text<64> key;
   size_t physical = 0;

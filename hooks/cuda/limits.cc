@@ -1,7 +1,8 @@
 // The limits of a context, of which four are paid with device memory when they are raised.
 //
 // A launch raises one of them by itself: where a kernel's threads have more local memory than the
-// stack limit says, the driver raises it and takes the memory. Launches are not hooked. So the
+// stack limit says, the driver raises it and takes the memory. Launches are not hooked. Where the
+// driver's calls to the kernel are watched, the memory is reserved there (kernel.h). Elsewhere the
 // limit is raised when the program gets the function, without which it cannot launch it, and what
 // does not fit under the cap is refused there. Where that is switched off, a raised limit tells of
 // a launch.
@@ -11,6 +12,7 @@
 #include <atomic>
 
 #include "hooks/cuda/image_size.h"
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/overhead_call.h"
 #include "shim/config/switch.h"
 
@@ -58,17 +60,24 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
   return linear_size(bytes).units;
 }
 
-// With lazy loading a program gets a function when it launches it first: CUDA's runtime does so.
-// With eager loading that gets all functions of all its modules, of which it will launch a few.
-bool raises_for_functions(const Process& process) {
-  enum { unknown, no, yes };
-  static std::atomic<int> known{unknown};
-  if (known.load(std::memory_order_relaxed) == unknown) {
+bool is_watched(const Context& context) {
+  return context.device_index >= 0 && kernel_calls_are_watched(context.device_index);
+}
+
+// Where RM's memory is watched, a launch finds room or is refused by itself, as on a full device.
+// Elsewhere it is foreseen with lazy loading: a program gets a function when it launches it first,
+// as CUDA's runtime does. With eager loading that gets all functions of all its modules, of which
+// it will launch a few.
+bool raises_for_functions(const Process& process, const Context& context) {
+  enum { unread, never, unwatched, always };
+  static std::atomic<int> when{unread};
+  if (when.load(std::memory_order_relaxed) == unread) {
     const auto said = switch_in_environment("FRACGPU_RESERVE_LOCAL", "it counts as not set");
-    const bool raises = said.value_or(loading(process) == Loading::lazy);
-    known.store(raises ? yes : no, std::memory_order_relaxed);
+    const int usual = loading(process) == Loading::lazy ? unwatched : never;
+    when.store(!said.has_value() ? usual : *said ? always : never, std::memory_order_relaxed);
   }
-  return known.load(std::memory_order_relaxed) == yes;
+  const int known = when.load(std::memory_order_relaxed);
+  return known == always || (known == unwatched && !is_watched(context));
 }
 
 // 0 where the driver does not say.
@@ -100,6 +109,10 @@ CUresult raise_limit(Process& process, const Context& context, const char* api, 
 
 }  // namespace
 
+bool prepares_launches(const Process& process, const Context& context) {
+  return !is_watched(context) || raises_for_functions(process, context);
+}
+
 CUresult prepare_launches(Process& process, const char* api, size_t bytes) {
   Context context;
   if (!current_context(process, context) || context.device_index < 0) return kSuccess;
@@ -108,7 +121,7 @@ CUresult prepare_launches(Process& process, const char* api, size_t bytes) {
   const Locked<SleepLock> alone(process.limits);
   size_t limit = stack_limit(process);
   if (limit == 0) return kSuccess;
-  if (bytes > limit && raises_for_functions(process)) {
+  if (bytes > limit && raises_for_functions(process, context)) {
     const CUresult result = raise_limit(process, context, api, kLimitStack, limit, bytes, [&] {
       return on_own_account(process, [&] { return real::cuCtxSetLimit(kLimitStack, bytes); });
     });
@@ -145,7 +158,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
     return set();
   // A launch would raise it again.
-  if (limit == kLimitStack && raises_for_functions(process))
+  if (limit == kLimitStack && raises_for_functions(process, context))
     value = std::max(value, process.contexts.local_memory(context.id).needed);
   if (value == before) return set();
   if (value > before)

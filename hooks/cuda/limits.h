@@ -5,6 +5,9 @@
 
 namespace fracgpu::cuda {
 
+// Whether there is anything to be done for launches in the context before they come.
+bool prepares_launches(const Process& process, const Context& context);
+
 // The program has got a function whose threads have this many bytes of local memory, and may launch
 // it in the current context; its code may just have been loaded. Takes the memory now, or else
 // waits for a launch that takes it. kOutOfMemory where it does not fit under the cap.

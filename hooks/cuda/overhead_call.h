@@ -3,14 +3,53 @@
 
 #include <type_traits>
 
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
+#include "shim/charge/reservation.h"
 
 namespace fracgpu::cuda {
 
 inline constexpr auto kNoHandle = [] { return static_cast<const void*>(nullptr); };
+
+// Calls `take()` under the reservation, which grows by what the driver takes beyond it.
+template <typename Take>
+CUresult take_under(OverheadReservation& reservation, Process& process, int device_index,
+                    const char* api, Take take) {
+  KernelCall call(process, device_index, KernelCall::Charge::as_overhead, reservation.units());
+  const CUresult result = take();
+  reservation.extend(call.take_excess());
+  if (result == kSuccess) return result;
+  if (call.refused() > 0) {
+    report_refusal(process, device_index, api, call.refusal());
+  } else if (result == kOutOfMemory) {
+    reservation.refused_by_driver();
+  }
+  return result;
+}
+
+// Calls `take()`, in which the driver takes just what it needs, where RM's memory is watched.
+template <typename Take>
+CUresult take_as_needed(Process& process, int device_index, const AskingCall& asking, Take take) {
+  uint64_t missing = 0;
+  {
+    KernelCall call(process, device_index, KernelCall::Charge::at_once);
+    const CUresult result = take();
+    missing = call.refused();
+    if (result == kOutOfMemory && missing == 0)
+      report_driver_refusal(process, device_index, asking, 0);
+    if (result == kSuccess || missing == 0) return result;
+  }
+  Reservation room(process, device_index, missing, asking);
+  if (!room) return kOutOfMemory;
+  KernelCall call(process, device_index, KernelCall::Charge::at_once, room.take());
+  const CUresult result = take();
+  if (result != kSuccess && call.refused() > 0)
+    report_refusal(process, device_index, asking, call.refusal());
+  return result;
+}
 
 // Stands for what nothing undoes.
 struct CannotUndo {};
@@ -27,8 +66,7 @@ CUresult take_overhead(Process& process, int device_index, const char* api, Rese
   }
   OverheadReservation reservation = reserve();
   if (!reservation) return kOutOfMemory;
-  const CUresult result = take();
-  if (result == kOutOfMemory) reservation.refused_by_driver();
+  const CUresult result = take_under(reservation, process, device_index, api, take);
   if (result != kSuccess) return result;
   if constexpr (std::is_same_v<Undo, CannotUndo>) {
     reservation.made_for_good();

@@ -4,6 +4,7 @@
 // Streams are waited for only before an allocation is refused.
 #include <optional>
 
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/pool_frees.h"
 #include "hooks/cuda/pools.h"
 #include "shim/charge/linear.h"
@@ -25,17 +26,6 @@ struct PoolRequest {
   size_t bytes;
   Stream stream;
 };
-
-// Makes room for a pool's growth. Waits for what the program has freed before it refuses: a program
-// that waits a little is better off than one that is out of memory.
-[[gnu::cold]] bool make_room(Process& process, const PoolRequest& request, Reservation& reservation,
-                             Refusal& refusal) {
-  if (reservation.ask(refusal)) return true;
-  if (!refusal.fault.empty() || !wait_for_frees(process, key_of(request.pool), request.stream))
-    return false;
-  refusal = Refusal{};
-  return reservation.ask(refusal);
-}
 
 // Whether the driver is sure to take memory again that the stream has freed, or that another one
 // has which it comes after by an event, unless the program has forbidden that.
@@ -79,6 +69,28 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
   return true;
 }
 
+// True if `allocate()` may be called with what the cap has left, although the most that the pool
+// may grow by does not fit: the driver may need less, or nothing. The pool is used by this call
+// alone from then on.
+[[gnu::cold]] bool begin_trial(Process& process, const PoolRequest& request, PoolUse& use,
+                               std::optional<Reservation>& reservation) {
+  if (!kernel_calls_are_watched(request.device_index) || !use.begin_alone()) return false;
+  reservation.emplace(process, request.device_index, 0, AskingCall{request.api, request.bytes});
+  return true;
+}
+
+// What the driver takes for the pool beyond the reservation is reserved before it has it.
+template <typename Allocate>
+CUresult try_to_allocate(Process& process, const PoolRequest& request,
+                         std::optional<Reservation>& reservation, Allocate allocate) {
+  KernelCall call(process, request.device_index, KernelCall::Charge::as_asked);
+  const CUresult result = allocate();
+  const uint64_t growth = call.take_excess();
+  reservation.emplace(process, request.device_index, growth, AskingCall{request.api, request.bytes},
+                      growth);
+  return result;
+}
+
 // Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
 // grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
 // fit under the cap, `free(pointer)` undoes it.
@@ -99,27 +111,39 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   const CUdeviceptr before = *request.out;
   // All that is needed is in the pool, or a part of it, so that the pool grows by the rest alone.
   bool reuse = !*reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
-  bool extends = false;
+  bool extends = false, tries = false, has_asked = false, has_waited = false;
+  Refusal refusal;
   for (bool is_first = true;; is_first = false) {
     if (!*reservation && !reuse) {
       use.end();
-      Refusal refusal;
-      const bool has_room = make_room(process, request, *reservation, refusal);
-      use.begin(has_room ? growth : 0);
-      extends = !has_room && is_first && begin_extension(process, request, use, reservation);
-      if (!has_room && !extends) {
+      bool has_room = !has_asked && reservation->ask(refusal);
+      tries = !has_room && !has_asked && begin_trial(process, request, use, reservation);
+      has_asked = true;
+      // A program that waits a little for what it has freed is better off than one that is out of
+      // memory.
+      if (!has_room && !tries && !has_waited) {
+        has_waited = true;
+        const bool has_freed =
+            refusal.fault.empty() && wait_for_frees(process, pool, request.stream);
+        has_room = has_freed && reservation->ask(refusal = Refusal{});
+        tries = has_freed && !has_room && begin_trial(process, request, use, reservation);
+      }
+      if (!tries) use.begin(has_room ? growth : 0);
+      extends =
+          !has_room && !tries && is_first && begin_extension(process, request, use, reservation);
+      if (!has_room && !extends && !tries) {
         reservation->refuse(refusal);
         return kOutOfMemory;
       }
     }
     if (use.is_refused()) {
-      Refusal refusal;
       refusal.fault.assign("another thread allocates from the pool, and is not done after 10 s");
       reservation->refuse(refusal);
       return kOutOfMemory;
     }
-    const bool is_sure = reuse || extends;
-    const CUresult result = allocate();
+    const bool is_sure = reuse || extends || tries;
+    const CUresult result =
+        tries ? try_to_allocate(process, request, reservation, allocate) : allocate();
     if (result == kOutOfMemory && !is_sure) reservation->refused_by_driver();
     const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &*reservation);
     if (result == kSuccess) {
@@ -141,7 +165,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     }
     *request.out = before;
     if (!is_sure) return kOutOfMemory;
-    reuse = extends = false;
+    reuse = extends = tries = false;
     reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
     use.begin(*reservation ? growth : 0);
   }

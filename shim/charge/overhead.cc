@@ -140,6 +140,11 @@ OverheadReservation::~OverheadReservation() {
   process_.ledger.release(device_index_, units_);
 }
 
+void OverheadReservation::extend(uint64_t units) {
+  units_ += units;
+  process_.overhead[device_index_].pending.fetch_add(units, std::memory_order_relaxed);
+}
+
 void OverheadReservation::refused_by_driver() const {
   report_driver_refusal(process_, device_index_, call_, units_);
 }

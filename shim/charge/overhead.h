@@ -79,6 +79,10 @@ class OverheadReservation {
 
   explicit operator bool() const { return granted_; }
 
+  uint64_t units() const { return granted_ ? units_ : 0; }
+  // The call has taken more, for which as many units are reserved.
+  void extend(uint64_t units);
+
   // The driver has done it; `handle` is the module's that was loaded. False when what it took does
   // not fit under the cap: the caller must undo it and then call `settle_overhead` or
   // `settle_after_destroy`.

@@ -75,8 +75,10 @@ struct AskedFor {
 };
 
 // True when no call is between its reservation and its entry in the process's tables, or between
-// leaving those and giving back. `own` units are reserved by the calling thread.
-bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) {
+// leaving those and giving back. `own` units are reserved by the calling thread; `unasked`: as many
+// were not taken over yet.
+bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
+             int64_t unasked = 0) {
   const Overhead& overhead = process.overhead[device_index];
   if (process.in_flight != 0) return false;
   asked.changes = process.in_flight_ended;
@@ -94,8 +96,10 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked) 
   }
   asked.changes += view.changes() + pool_changes + physical_changes;
   return overhead.deferred.load(std::memory_order_relaxed) == 0 &&
+         overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) + own +
+                 static_cast<uint64_t>(unasked) +
                  UpperCall::remaining(device_index);
 }
 
@@ -117,6 +121,20 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
     add_overhead(lock, device_index, gone * kBlock, false);
   }
   return true;
+}
+
+// What the driver took by itself is overhead like any other from now on.
+void take_over_unasked(const OverheadLock& lock, int device_index) {
+  Process& process = lock.process();
+  Overhead& overhead = process.overhead[device_index];
+  const int64_t unasked = overhead.unasked.exchange(0);
+  if (unasked >= 0) return add_overhead(lock, device_index, static_cast<uint64_t>(unasked), false);
+  const auto gone = static_cast<uint64_t>(-unasked);
+  // More than there was: a reading has seen already that it was gone.
+  const uint64_t most = std::min(gone, overhead.units.load(std::memory_order_relaxed));
+  if (gone > most) process.ledger.charge_taken(device_index, gone - most);
+  publish_overhead(process, device_index, overhead.units.fetch_sub(most) - most);
+  overhead.unconfirmed = std::min(overhead.unconfirmed, overhead.units.load());
 }
 
 // Where the driver does not tell what this process holds, or not what it has freed of its exports:
@@ -160,6 +178,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     settle_pools(lock, device_index);
     const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
     add_overhead(lock, device_index, deferred, true);
+    take_over_unasked(lock, device_index);
     if (!backend.counts_freed_exports) drop_unimported(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend.usage_of_self(key, bytes)) {
@@ -209,6 +228,22 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
   if (!stood_still) return kNotTold;
   const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed);
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
+}
+
+bool fits_by_usage(Process& process, int device_index, uint64_t units) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  const int64_t unasked = process.overhead[device_index].unasked.load();
+  AskedFor before, after;
+  uint64_t bytes = 0;
+  const bool stood_still = at_rest(process, device_index, 0, before, unasked) &&
+                           backend_of(key).usage_of_self(key, bytes) && bytes > 0 &&
+                           at_rest(process, device_index, 0, after, unasked) &&
+                           before.changes == after.changes;
+  if (!stood_still) return false;
+  const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
+  const uint64_t room = cap - std::min(cap, held);
+  return units_for(bytes) + after.managed + units <=
+         process.ledger.held_by_self(device_index) + room;
 }
 
 void note_reading(const OverheadLock& lock, int device_index, bool exact) {

@@ -17,6 +17,7 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   // With the empty blocks, of which a reading may find that the runtime has let go.
   const auto charged = [&] {
     uint64_t units = overhead.units.load(std::memory_order_relaxed) +
+                     static_cast<uint64_t>(overhead.unasked.load(std::memory_order_relaxed)) +
                      overhead.deferred.load(std::memory_order_relaxed);
     for (BlockCache& pool : process.blocks[device_index])
       units += pool.empty_blocks().blocks * BlockCache::kBlockUnits;

@@ -156,6 +156,12 @@ bool PoolUse::begin_reuse_if(Fits fits_if_whole) {
   return false;
 }
 
+bool PoolUse::begin_alone() {
+  end();
+  used_ = process_.pools.begin_reuse(key_, pool_);
+  return used_;
+}
+
 bool PoolUse::begin_reuse(uint64_t stream, uint64_t bytes) {
   return begin_reuse_if([&] { return process_.pool_blocks.fits(key_, stream, bytes); });
 }

@@ -56,6 +56,10 @@ class PoolUse {
   // it has none, or was not seen to use one so.
   [[gnu::cold]] bool begin_extension(uint64_t bytes, uint64_t& more);
 
+  // Nobody else allocates from the pool from then on, so that all it grows by is this call's.
+  // Nothing must be reserved. False where others do.
+  [[gnu::cold]] bool begin_alone();
+
   // Between these others may do with the pool what they like.
   void end();
   void begin(uint64_t reserved);

@@ -91,7 +91,12 @@ struct Overhead {
   // Written by any thread, without a lock.
   // Charged for what exported pools may have released; the next reading takes it over.
   std::atomic<uint64_t> deferred{0};
+  // Charged for what the driver took by itself since the last reading, which takes it over, less
+  // what it has given back of that and of `units`.
+  std::atomic<int64_t> unasked{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
+  // The last reading told nothing. Written with Process::cold_paths held.
+  std::atomic<bool> untold{false};
   std::atomic<uint64_t> stale_s{0};        // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // the most of `units` that others may hold
@@ -105,7 +110,6 @@ struct Overhead {
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
   uint32_t readings = 1;       // that were believed, plus one
   bool code_is_kept = false;   // a module was unloaded: the driver may keep its memory for others
-  bool untold = false;         // the last reading told nothing
 };
 
 // A device as the tenant may see it, in bytes.
@@ -177,6 +181,7 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
+  DriverBuffers rm_memory;  // the same of NVIDIA's
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.

@@ -15,6 +15,7 @@ class DriverBuffers {
     uint64_t key = 0;  // 0: nothing
     uint64_t units = 0;
     int device_index = -1;
+    bool is_charged = true;  // by itself, so that it is to be given back with it
   };
 
   // Out of host memory it is not entered, and a reading of the driver-reported usage corrects the

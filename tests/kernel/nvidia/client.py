@@ -349,6 +349,15 @@ class Commands:
         call("cuDeviceGetDefaultMemPool", byref(pool), device())
         return {"rc": ask("cuMemPoolTrimTo", pool, c_size_t(0))}
 
+    def pool_idle(self, kib):
+        """Allocates from the default pool and frees: the driver gives all back when the stream is waited for."""
+        address = c_ulonglong()
+        rc = ask("cuMemAllocAsync", byref(address), c_size_t(int(kib) * KIB), None)
+        if rc == 0:
+            call("cuMemFreeAsync", address, None)
+            call("cuStreamSynchronize", None)
+        return {"rc": rc}
+
     def pool_reset(self, kib):
         """Allocates from the default pool in the primary context, and resets that: what the pool has before and after."""
         context, pool, address, reserved = c_void_p(), c_void_p(), c_ulonglong(), c_ulonglong()
@@ -413,7 +422,7 @@ class Commands:
         larger, again = self.fill(1500), self.fill(700)
         return {**again, "granted": kept + larger["granted"] + again["granted"]}
 
-    def gap(self):
+    def gap(self, waits=1):
         """Pieces of a pool whose lowest memory was given back, and of which a part is free again while the device is full."""
         pool = c_void_p()
         call("cuDeviceGetDefaultMemPool", byref(pool), device())
@@ -427,7 +436,8 @@ class Commands:
         call("cuMemPoolTrimTo", pool, c_size_t(0))
         large, small = self.fill(64 * 1024), self.fill(2 * 1024)
         call("cuMemFreeAsync", freed, None)
-        call("cuStreamSynchronize", None)
+        if int(waits):
+            call("cuStreamSynchronize", None)
         pieces = fill(lambda: (take(2)[0], 2 * MIB))
         return {**pieces, "rc": rc, "granted": sum(each["granted"] for each in (large, small, pieces))}
 
