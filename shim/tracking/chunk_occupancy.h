@@ -128,19 +128,96 @@ class ChunkOccupancy {
   bool is_untrusted_ = false;  // more than one is: whose it will be is not known
 };
 
-// The occupancies of all chunks of a process, by a number that an entry of the live map keeps. Any
-// thread may call any function; who uses an occupancy holds the lock of its entry.
+// The occupancies of all chunks of a process, each by a number that an entry of the live map keeps.
+// Any thread may call any function; who uses a number holds the lock of its entry.
+//
+// While a chunk has one part, or none, its number says it all. Programs that make one small
+// allocation at a time have such chunks alone, and pay for no map.
 class ChunkOccupancies {
  public:
-  static constexpr uint32_t kNone = 0;
+  static constexpr uint32_t kNone = 0;  // of a chunk whose parts are not tracked
 
-  // An empty one. kNone if the host is out of memory, or there are more than a device has chunks.
-  uint32_t make() {
+  // Of a chunk with this part alone; `ChunkOccupancy::holds(part)`. No units: it is empty.
+  static constexpr uint32_t of_one(const ChunkPart& part) {
+    return kIsOne | part.first << kUnitsBits | part.units;
+  }
+
+  // One more part. Where a map is needed and the host is out of memory, or there are more than a
+  // device has chunks, the number becomes kNone. So it does for a part in two chunks: no driver
+  // that is known places an allocation so.
+  void take(uint32_t& number, const ChunkPart& part) {
+    if (number == kNone) return;
+    if (!ChunkOccupancy::holds(part)) {
+      drop(number);
+      number = kNone;
+    } else if (number == of_one({})) {
+      number = of_one(part);
+    } else {
+      if (is_one(number)) number = make_map(part_of(number));
+      if (number != kNone) place_of(number).occupancy.take(part);
+    }
+  }
+
+  // The part that began there is gone.
+  void release(uint32_t& number, uint32_t first) {
+    if (!is_one(number)) {
+      if (number != kNone) place_of(number).occupancy.release(first);
+    } else if (part_of(number).first == first) {
+      number = of_one({});
+    }
+  }
+
+  // Whether a hole is at least that long, for certain.
+  bool has_hole(uint32_t number, uint32_t units) const {
+    if (!is_one(number)) return number != kNone && place_of(number).occupancy.has_hole(units);
+    const ChunkPart part = part_of(number);
+    const uint32_t end = part.first + part.units;
+    return units <= part.first || units <= ChunkOccupancy::kUnits - end;
+  }
+
+  // The chunk is gone.
+  void drop(uint32_t number) {
+    if (number != kNone && !is_one(number)) recycle(number);
+  }
+
+ private:
+  // A mapping of 1 MiB for the first map of a process: address space, of which what is used becomes
+  // memory.
+  static constexpr uint32_t kSlabPlaces = 1024;
+  static constexpr uint32_t kSlabs = 384;  // 768 GiB, more than a process may hold on a device
+
+  // In the number of a chunk with one part: this, where the part begins, and its units.
+  static constexpr uint32_t kIsOne = uint32_t{1} << 31;
+  static constexpr uint32_t kUnitsBits = 13;
+  static_assert(ChunkOccupancy::kUnits < 1u << kUnitsBits);
+  static_assert(kSlabs * kSlabPlaces < kIsOne);
+
+  static constexpr bool is_one(uint32_t number) { return (number & kIsOne) != 0; }
+  static constexpr ChunkPart part_of(uint32_t number) {
+    return {(number & ~kIsOne) >> kUnitsBits, number & ((1u << kUnitsBits) - 1)};
+  }
+
+  struct Place {
+    ChunkOccupancy occupancy;
+    uint32_t next;  // of one that was dropped
+  };
+
+  Place& place_of(uint32_t number) const {
+    return slabs_[(number - 1) / kSlabPlaces][(number - 1) % kSlabPlaces];
+  }
+
+  // With this part in it; or kNone.
+  [[gnu::noinline]] uint32_t make_map(const ChunkPart& part) {
+    const uint32_t number = make_empty_map();
+    if (number != kNone) place_of(number).occupancy.take(part);
+    return number;
+  }
+
+  uint32_t make_empty_map() {
     Locked<SpinLock> lock(lock_);
     if (recycled_ != kNone) {
       const uint32_t number = recycled_;
-      Place& place = place_of(number);
-      recycled_ = place.next;
+      recycled_ = place_of(number).next;
       return number;
     }
     if (made_ == kSlabs * kSlabPlaces) return kNone;
@@ -153,33 +230,12 @@ class ChunkOccupancies {
     return ++made_;
   }
 
-  void drop(uint32_t number) {
-    if (number == kNone) return;
+  [[gnu::noinline]] void recycle(uint32_t number) {
     Place& place = place_of(number);
     place.occupancy.clear();
     Locked<SpinLock> lock(lock_);
     place.next = recycled_;
     recycled_ = number;
-  }
-
-  // Null for kNone.
-  ChunkOccupancy* find(uint32_t number) {
-    return number == kNone ? nullptr : &place_of(number).occupancy;
-  }
-
- private:
-  // A mapping of 1 MiB for the first chunk of a process: address space, of which what is used
-  // becomes memory.
-  static constexpr uint32_t kSlabPlaces = 1024;
-  static constexpr uint32_t kSlabs = 384;  // 768 GiB, more than a process may hold on a device
-
-  struct Place {
-    ChunkOccupancy occupancy;
-    uint32_t next;  // of one that was dropped
-  };
-
-  Place& place_of(uint32_t number) {
-    return slabs_[(number - 1) / kSlabPlaces][(number - 1) % kSlabPlaces];
   }
 
   SpinLock lock_;

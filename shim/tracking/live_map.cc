@@ -116,14 +116,7 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   if (entry == nullptr) return Added::out_of_memory;
   if (entry->users != 0 && same_owner(*entry, chunk)) {
     shard.add_user(*entry);
-    ChunkOccupancy* const parts = occupancies_.find(entry->detail);
-    if (parts != nullptr && ChunkOccupancy::holds(part)) {
-      parts->take(part);
-    } else if (parts != nullptr) {
-      // No driver that is known places an allocation across two chunks.
-      occupancies_.drop(entry->detail);
-      entry->detail = ChunkOccupancies::kNone;
-    }
+    occupancies_.take(entry->detail, part);
     return Added::shared;
   }
   if (entry->users != 0) {
@@ -131,11 +124,8 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
     occupancies_.drop(entry->detail);
   }
   shard.enter(*entry, chunk);
-  if (part.units != 0 && ChunkOccupancy::holds(part)) {
-    entry->detail = occupancies_.make();
-    if (ChunkOccupancy* const parts = occupancies_.find(entry->detail); parts != nullptr)
-      parts->take(part);
-  }
+  if (part.units != 0 && ChunkOccupancy::holds(part))
+    entry->detail = ChunkOccupancies::of_one(part);
   return Added::fresh;
 }
 
@@ -151,8 +141,7 @@ bool LiveMap::any_hole(const Allocation& like, uint32_t units, Visit visit) {
           entry.exported || entry.lingers || entry.leaving == entry.users) {
         return;
       }
-      const ChunkOccupancy* const parts = occupancies_.find(entry.detail);
-      if (parts != nullptr && parts->has_hole(units)) found = &entry;
+      if (occupancies_.has_hole(entry.detail, units)) found = &entry;
     });
     if (found != nullptr) {
       visit(shard, *shard.table.find(found->key));
@@ -230,8 +219,7 @@ uint32_t LiveMap::finish_drop(const Allocation& chunk, Allocation* gone, bool li
   shard.finish_drop(*entry);
   if (lingers) entry->lingers = true;
   if (entry->users > 0) {
-    ChunkOccupancy* const parts = occupancies_.find(entry->detail);
-    if (parts != nullptr && !lingers) parts->release(first);
+    if (!lingers) occupancies_.release(entry->detail, first);
     return 0;
   }
   const uint32_t units = entry->units;

@@ -111,21 +111,73 @@ TEST(ChunkOccupancyTest, HoldsWhatLiesInOneChunk) {
   EXPECT_FALSE(ChunkOccupancy::holds({kUnits, 0}));
 }
 
-TEST(ChunkOccupancyTest, NumbersAreUsedAgainAndBeginEmpty) {
+// Of each of many chunks at once, as they have no part, one or more of them.
+TEST(ChunkOccupanciesTest, AgreeWithAModel) {
+  struct Chunk {
+    uint32_t number = ChunkOccupancies::of_one({});
+    Model model;
+    std::map<uint32_t, uint32_t> live;  // units by the first one
+  };
   const auto all = std::make_unique<ChunkOccupancies>();
+  std::mt19937 random(12);
+  std::vector<Chunk> chunks(40);
+  for (int step = 0; step < 40'000; ++step) {
+    Chunk& chunk = chunks[random() % chunks.size()];
+    const auto first = static_cast<uint32_t>(random() % kUnits);
+    const uint32_t units = std::min(static_cast<uint32_t>(random() % kUnits) + 1, kUnits - first);
+    if (random() % 100 == 0) {
+      all->drop(chunk.number);
+      chunk = Chunk();
+    } else if (random() % 2 == 0 && chunk.model.is_free(first, units)) {
+      all->take(chunk.number, {first, units});
+      chunk.model.set(first, units, true);
+      chunk.live[first] = units;
+    } else if (!chunk.live.empty()) {
+      const auto gone = chunk.live.begin();
+      all->release(chunk.number, gone->first);
+      chunk.model.set(gone->first, gone->second, false);
+      chunk.live.erase(gone);
+    }
+    ASSERT_NE(chunk.number, ChunkOccupancies::kNone);
+    const uint32_t largest = chunk.model.largest_hole();
+    ASSERT_TRUE(largest == 0 || all->has_hole(chunk.number, largest)) << step;
+    ASSERT_FALSE(all->has_hole(chunk.number, largest + 1)) << step;
+  }
+}
+
+TEST(ChunkOccupanciesTest, ALateReleaseIsNotTheNewOnes) {
+  const auto all = std::make_unique<ChunkOccupancies>();
+  uint32_t number = ChunkOccupancies::of_one({0, 100});
+  all->release(number, 1);
+  EXPECT_FALSE(all->has_hole(number, kUnits - 99)) << "nothing begins there";
+  all->take(number, {0, 40});
+  all->release(number, 0);
+  EXPECT_FALSE(all->has_hole(number, kUnits - 39)) << "the new one is there";
+  all->release(number, 0);
+  EXPECT_TRUE(all->has_hole(number, kUnits));
+}
+
+TEST(ChunkOccupanciesTest, MapsAreUsedAgainAndBeginEmpty) {
+  const auto all = std::make_unique<ChunkOccupancies>();
+  const auto make_full = [&] {
+    uint32_t number = ChunkOccupancies::of_one({0, kUnits / 2});
+    all->take(number, {kUnits / 2, kUnits / 2});
+    return number;
+  };
   std::vector<uint32_t> numbers;
   for (int i = 0; i < 3000; ++i) {
-    numbers.push_back(all->make());
+    numbers.push_back(make_full());
     ASSERT_NE(numbers.back(), ChunkOccupancies::kNone);
-    all->find(numbers.back())->take({0, kUnits});
+    ASSERT_FALSE(all->has_hole(numbers.back(), 1));
   }
-  EXPECT_EQ(all->find(ChunkOccupancies::kNone), nullptr);
   EXPECT_EQ(std::count(numbers.begin(), numbers.end(), numbers.front()), 1);
   all->drop(numbers[1234]);
   all->drop(ChunkOccupancies::kNone);
-  const uint32_t again = all->make();
+  uint32_t again = ChunkOccupancies::of_one({0, 1});
+  all->take(again, {1, 1});
   EXPECT_EQ(again, numbers[1234]);
-  EXPECT_TRUE(all->find(again)->has_hole(kUnits));
+  EXPECT_TRUE(all->has_hole(again, kUnits - 2));
+  EXPECT_FALSE(all->has_hole(ChunkOccupancies::kNone, 1));
 }
 
 class HolesTest : public testing::Test {
