@@ -49,6 +49,23 @@ class Object {
     if (strings_ != nullptr && soname != 0) soname_ = strings_ + soname;
   }
 
+  explicit Object(const Loaded& object)
+      : base_(object.base),
+        strings_(object.strings),
+        symbols_(static_cast<const ElfW(Sym)*>(object.symbols)),
+        gnu_hash_(object.gnu_hash),
+        sysv_hash_(object.sysv_hash),
+        soname_(object.soname) {}
+
+  void describe_to(Loaded& object) const {
+    object.base = base_;
+    object.strings = strings_;
+    object.symbols = symbols_;
+    object.gnu_hash = gnu_hash_;
+    object.sysv_hash = sysv_hash_;
+    object.soname = soname_;
+  }
+
   static const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) {
     const ElfW(Dyn)* dynamic = nullptr;
     for (int i = 0; i < info.dlpi_phnum; ++i) {
@@ -245,7 +262,7 @@ Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* co
     Loaded object;
     object.dynamic = Object::dynamic_of(info);
     if (object.dynamic == nullptr) return false;
-    object.base = info.dlpi_addr;
+    Object(info).describe_to(object);
     object.begin = UINTPTR_MAX;
     for (int i = 0; i < info.dlpi_phnum; ++i) {
       const ElfW(Phdr)& segment = info.dlpi_phdr[i];
@@ -254,7 +271,6 @@ Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* co
       object.begin = std::min(object.begin, start);
       object.end = std::max(object.end, start + segment.p_memsz);
     }
-    object.soname = Object(info).soname();
     if (info.dlpi_name != nullptr) object.path = info.dlpi_name;
     if (!wanted(object, context)) return false;
     found = object;
@@ -292,7 +308,7 @@ std::string_view build_id_of(const Loaded& object) {
 }
 
 void* find_symbol(const Loaded& object, const char* name) {
-  return Object(object.base, static_cast<const ElfW(Dyn)*>(object.dynamic)).find(name);
+  return Object(object).find(name);
 }
 
 Place place_of(const void* address) {

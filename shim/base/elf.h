@@ -22,6 +22,11 @@ struct Loaded {
   uintptr_t begin = 0, end = 0;   // from the first address it lies at to behind the last
   std::string_view soname;        // empty: it has none
   const char* path = "";          // empty for the main program
+  // What `find_symbol` needs, read from the dynamic section once. Null: it has none.
+  const char* strings = nullptr;
+  const void* symbols = nullptr;
+  const uint32_t* gnu_hash = nullptr;
+  const uint32_t* sysv_hash = nullptr;
 
   bool contains(const void* address) const {
     const auto at = reinterpret_cast<uintptr_t>(address);
