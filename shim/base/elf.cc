@@ -52,7 +52,7 @@ class Object {
   explicit Object(const Loaded& object)
       : base_(object.base),
         strings_(object.strings),
-        symbols_(static_cast<const ElfW(Sym)*>(object.symbols)),
+        symbols_(static_cast<const ElfW(Sym) *>(object.symbols)),
         gnu_hash_(object.gnu_hash),
         sysv_hash_(object.sysv_hash),
         soname_(object.soname) {}

@@ -99,8 +99,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
          overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) + own +
-                 static_cast<uint64_t>(unasked) +
-                 UpperCall::remaining(device_index);
+                 static_cast<uint64_t>(unasked) + UpperCall::remaining(device_index);
 }
 
 // The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,

@@ -97,7 +97,7 @@ struct Overhead {
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // The last reading told nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
-  std::atomic<uint64_t> stale_s{0};        // memory info reads again from this coarse_now_s() on
+  std::atomic<uint64_t> stale_s{0};  // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // the most of `units` that others may hold
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
@@ -181,7 +181,7 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;  // the same of NVIDIA's
+  DriverBuffers rm_memory;         // the same of NVIDIA's
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
