@@ -137,8 +137,8 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   if (is_on()) return false;
   Text<128> path;
   path.format("{}{}", ring::kFilePrefix, tenant);
-  const Unforked
-      section;  // until a child would not get the ring, which stays as long as it is mapped
+  // Until a child would not get the ring, which stays as long as it is mapped.
+  const Unforked section;
   const int fd = open_own(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   ring::HeaderStart header = {};

@@ -5,12 +5,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -18,9 +22,23 @@
 #include <thread>
 #include <vector>
 
+#include "shim/base/unforked.h"
+#include "tests/unit/child.h"
 #include "tools/record/ring_file.h"
 #include "tools/record/tracker.h"
 #include "tools/recording/reader.h"
+
+namespace {
+
+// Called by each madvise(MADV_DONTFORK), before the kernel is.
+std::function<void()> before_advice;
+
+}  // namespace
+
+extern "C" int madvise(void* at, size_t size, int advice) noexcept {
+  if (advice == MADV_DONTFORK && before_advice) before_advice();
+  return static_cast<int>(syscall(SYS_madvise, at, size, advice));
+}
 
 namespace fracgpu {
 namespace {
@@ -194,6 +212,39 @@ TEST_F(RingTest, NobodyRecordsInAFileThatNobodyTakesOutOf) {
   recorder.add({.type = Type::allocated});
   EXPECT_GE(tools::remove_dead_rings(), 1);
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+int mappings_of(const std::string& path) {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.ends_with(path) ? 1 : 0;
+  return count;
+}
+
+// Memory of the file would stay for as long as the child is there.
+TEST_F(RingTest, AChildThatIsForkedAsTheRecordingBeginsHasNoRing) {
+  const tools::RingFile rings(tenant_, 0, geteuid());
+  const std::string path = ring::kFilePrefix + tenant_;
+  const int of_recorder = mappings_of(path);
+  std::atomic<bool> begin{false}, forked{false};
+  int of_child = -1;
+  std::thread forking([&] {
+    while (!begin) sched_yield();
+    of_child = status_of_child([&] { return mappings_of(path); });
+    forked = true;
+  });
+  before_advice = [&] {
+    begin = true;
+    while (!forked && !Unforked::is_awaited()) sched_yield();
+  };
+  Recorder recorder;
+  EXPECT_TRUE(recorder.start(tenant_, 0, identity(), false));
+  before_advice = nullptr;
+  EXPECT_TRUE(begin);
+  begin = true;
+  forking.join();
+  EXPECT_EQ(mappings_of(path), of_recorder + 1);
+  EXPECT_EQ(of_child, of_recorder);
 }
 
 TEST_F(RingTest, TheEndOfARecordingCostsAProcessNothing) {
