@@ -95,5 +95,4 @@ using Guard = std::lock_guard<std::mutex>;
 #define SIM_CALL(name)                                                    \
   do {                                                                    \
     if (const hsa_status_t refused = ::sim::enter(#name)) return refused; \
-  } while (false);                                                        \
-  const ::sim::CallEnd sim_call_end(#name)
+  } while (false)

@@ -2,7 +2,7 @@
 // FRACGPU_SIM_FAIL="cuMemAlloc_v2:3=2,…" makes the third call return 2 and do nothing ("3+" means
 // the third and all later ones); FRACGPU_SIM_DELAY_US="cuMemAlloc_v2=100,…" sleeps in each call;
 // FRACGPU_SIM_AWAIT="end of cuCtxDestroy_v2=cuCtxGetId,…" lets calls of the first function wait
-// until there was one of the second ("…:2": until there were two). The "end of" a CUDA or HSA
+// until there was one of the second ("…:2": until there were two). In CUDA's driver the "end of" a
 // call, when all is done but the return, can be delayed, wait and be awaited. FRACGPU_SIM_CALLS
 // counts calls (calls.h). Without any of these, a call costs two predictable branches.
 #pragma once
