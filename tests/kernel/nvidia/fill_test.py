@@ -10,8 +10,7 @@ import rig
 
 BUILD = rig.Build(sys.argv[1])
 MIB = rig.MIB
-CAP_MIB = 2048
-CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
+CAP_MIB, CARD_MIB = rig.CAP_MIB, rig.CARD_MIB
 
 # The commands of client.py by which one process fills.
 FILLS = {
@@ -56,38 +55,10 @@ EXPECTED_TO_FAIL = {
 }
 
 
-def granted(answer):
-    """Bytes or objects that a client got, or whether its order was carried out."""
-    for key in ("granted", "count"):
-        if key in answer:
-            return answer[key]
-    return int(answer["rc"] == 0)
-
-
-class Missed(AssertionError):
-    """One of the oracles says no. What else goes wrong is never expected."""
-
-
-class Fill(unittest.TestCase):
+class Fill(rig.Comparison):
     """With a method for each of FILLS, and for what takes more than one process."""
 
-    def compare(self, scene):
-        """`scene` acts on a GPU, under a cap or None, and returns the answers that count."""
-        with rig.Gpu(BUILD, CAP_MIB) as gpu:
-            bare = scene(gpu, None)
-        with rig.Gpu(BUILD, CARD_MIB) as gpu:
-            capped = scene(gpu, f"{CAP_MIB}MiB")
-            peak = gpu.accounting()["peak"]
-            unknown = gpu.unknown()
-        print(f"RM {peak / MIB:.3f} MiB", file=sys.stderr)
-        for here, there in zip(capped, bare):
-            print(f"    {here['command'][:40]}: {granted(here)}, on a card of {CAP_MIB} MiB {granted(there)}", file=sys.stderr)
-        self.assertEqual(unknown, "")
-        if peak > CAP_MIB * MIB:
-            raise Missed(f"RM's count was {peak / MIB:.3f} MiB")
-        for here, there in zip(capped, bare):
-            if granted(here) < granted(there):
-                raise Missed(f"{here}: less than {granted(there)} from a card of that size")
+    build = BUILD
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""
@@ -242,7 +213,7 @@ def expect_to_miss(name):
     def test(self):
         try:
             judge(self)
-        except Missed as missed:
+        except rig.Missed as missed:
             self.skipTest(f"fails as expected: {missed}; was {EXPECTED_TO_FAIL[name]}")
         self.fail("it holds now: take it out of EXPECTED_TO_FAIL")
     setattr(Fill, method, test)

@@ -13,6 +13,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 
 
+CAP_MIB = 2048
+CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
+
 RELEASES = {"535": "535.261.03", "550": "550.163.01"}
 
 
@@ -37,6 +40,42 @@ class Build:
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""
         return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
+
+
+class Missed(AssertionError):
+    """One of the oracles of Comparison says no. What else goes wrong is never expected."""
+
+
+def granted(answer):
+    """Bytes or objects that a client got, or whether its order was carried out."""
+    for key in ("granted", "count"):
+        if key in answer:
+            return answer[key]
+    return int(answer["rc"] == 0)
+
+
+class Comparison(unittest.TestCase):
+    """Two oracles: RM's count never passes the cap, and at least as much is granted as on a card that has no more than the cap."""
+
+    build = None
+
+    def compare(self, scene, lacks=0):
+        """`scene` acts on a GPU, under a cap or None, and returns the answers that count. `lacks`: bytes that may be missing."""
+        with Gpu(self.build, CAP_MIB) as gpu:
+            bare = scene(gpu, None)
+        with Gpu(self.build, CARD_MIB) as gpu:
+            capped = scene(gpu, f"{CAP_MIB}MiB")
+            peak = gpu.accounting()["peak"]
+            unknown = gpu.unknown()
+        print(f"RM {peak / MIB:.3f} MiB", file=sys.stderr)
+        for here, there in zip(capped, bare):
+            print(f"    {here['command'][:40]}: {granted(here)}, on a card of {CAP_MIB} MiB {granted(there)}", file=sys.stderr)
+        self.assertEqual(unknown, "")
+        if peak > CAP_MIB * MIB:
+            raise Missed(f"RM's count was {peak / MIB:.3f} MiB")
+        for here, there in zip(capped, bare):
+            if granted(here) + lacks < granted(there):
+                raise Missed(f"{here}: less than {granted(there)} from a card of that size")
 
 
 def run_tests(build):
