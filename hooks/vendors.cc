@@ -5,6 +5,7 @@
 #include "hooks/hsa/kernel.h"
 #include "hooks/hsa/recorded.h"
 #include "hooks/hsa/runtime.h"
+#include "hooks/opencl/icd.h"
 #include "hooks/smi/amdsmi/library.h"
 #include "hooks/smi/nvml/library.h"
 #include "hooks/smi/rocmsmi/library.h"
@@ -44,7 +45,8 @@ constinit const VendorBackend amd = {
     .describe = kfd::describe,
 };
 
-constinit VendorLibrary* const nvidia_libraries[] = {&cuda::driver_library, &nvml::library};
+constinit VendorLibrary* const nvidia_libraries[] = {&cuda::driver_library, &opencl::icd_library,
+                                                     &nvml::library};
 constinit const VendorBackend nvidia = {
     .name = "NVIDIA",
     .libraries = nvidia_libraries,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "hooks/cuda/context_size.h"
 #include "hooks/cuda/image_size.h"
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/overhead_call.h"
@@ -30,23 +31,13 @@ int attribute_of(CUdevice device, int attribute) {
   return value;
 }
 
-// In units: by how much the driver's memory for stacks and other local memory grows when each
-// thread that can be resident gets `after` bytes and had `before`. libcuda 535.261.03 takes just
-// that, for each of 74 sizes from 1,024 to 65,536 bytes.
+// In units: by how much it grows when each thread gets `after` bytes and had `before`.
 uint64_t growth_of_local_memory(size_t before, size_t after, CUdevice device) {
   const OwnCalls own_calls;
-  const auto multiprocessors = static_cast<uint64_t>(attribute_of(device, kMultiprocessors));
-  const auto threads = static_cast<uint64_t>(attribute_of(device, kThreadsPerMultiprocessor));
-  const auto pages = [&](size_t bytes) {
-    constexpr uint64_t kOfThread = 16, kOfMultiprocessor = 32 << 10;
-    constexpr uint64_t kMost = 1 << 30;  // no device has room for more
-    const auto parts = [](uint64_t size, uint64_t step) { return (size + step - 1) / step; };
-    const uint64_t of_thread = parts(std::min<uint64_t>(bytes, kMost), kOfThread) * kOfThread;
-    return parts(
-        parts(of_thread * threads, kOfMultiprocessor) * kOfMultiprocessor * multiprocessors,
-        kPageBytes);
-  };
-  return (pages(after) - pages(before)) * (kPageBytes / layout::kUnit);
+  const int multiprocessors = attribute_of(device, kMultiprocessors);
+  const int threads = attribute_of(device, kThreadsPerMultiprocessor);
+  return local_memory(after, multiprocessors, threads) -
+         local_memory(before, multiprocessors, threads);
 }
 
 // In units: what raising a limit makes the driver take at most. Printf's buffer and the heap are as

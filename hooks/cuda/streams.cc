@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "hooks/cuda/context_size.h"
 #include "hooks/cuda/limits.h"
 #include "hooks/cuda/overhead_call.h"
 #include "shim/base/clock.h"
@@ -52,15 +53,6 @@ CUresult end_capture(const Stream& stream, Call call) {
   if (result == kSuccess || result == kCaptureInvalidated || result == kCaptureUnjoined)
     hook.process().streams.end_capture(number_of(hook.process(), stream));
   return result;
-}
-
-// How many pages the driver takes when a context has `number` streams at once for the first time.
-// Measured on libcuda 535.261.03 with 1,000 streams of each kind, by the kernel's count.
-constexpr uint64_t kMostPagesOfStream = 2;
-uint64_t pages_of_stream(uint64_t number) {
-  constexpr uint64_t kFirst = 10, kStep = 16, kFurtherStep = 64;
-  if (number < kFirst || number % kStep != kFirst) return 0;
-  return number % kFurtherStep == 58 ? kMostPagesOfStream : 1;
 }
 
 // Waits for a stream, about which `ask(real function)` asks.

@@ -9,7 +9,7 @@
 //
 // Managed memory is charged in full, and NVIDIA's driver counts none of it. Others count as much of
 // it as is on the device: there, with any of it, a reading gives two bounds for the overhead
-// instead of one number.
+// instead of one number. So it does beside memory that is taken at its first use.
 #include "shim/charge/overhead_reading.h"
 
 #include <algorithm>
@@ -62,8 +62,9 @@ namespace {
 // What calls were charged for.
 struct AskedFor {
   uint64_t units = 0;
-  uint64_t managed = 0;  // of `units`
-  uint64_t changes = 0;  // differs from an earlier value when any of it came or went
+  uint64_t managed = 0;   // of `units`
+  uint64_t deferred = 0;  // of `units`: the most that the driver takes later (DeferredMemory)
+  uint64_t changes = 0;   // differs from an earlier value when any of it came or went
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
   // Without the empty blocks, which the runtime may have let go of.
@@ -86,7 +87,9 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(device_index, pooled, pool_changes);
   process.physical.sum(device_index, physical, physical_changes);
-  asked.units = view.units(device_index) + pooled + physical;
+  const DeferredMemory::Sum deferred = process.deferred_memory.sum(device_index);
+  asked.units = view.units(device_index) + pooled + physical + deferred.units;
+  asked.deferred = deferred.deferred;
   asked.managed = view.managed(device_index);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks kept = asked.kept[pool] =
@@ -94,7 +97,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
     asked.units += kept.blocks * BlockCache::kBlockUnits;
     asked.changes += kept.changes;
   }
-  asked.changes += view.changes() + pool_changes + physical_changes;
+  asked.changes += view.changes() + pool_changes + physical_changes + deferred.changes;
   return overhead.deferred.load(std::memory_order_relaxed) == 0 &&
          overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
@@ -153,7 +156,7 @@ void drop_unimported(const OverheadLock& lock, int device_index) {
 // something where there is a context, and no more than there is. What cannot be is not known.
 bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
-  return total + asked.managed >= asked.in_use() &&
+  return total + asked.managed + asked.deferred >= asked.in_use() &&
          (physical == 0 || total <= units_for(physical)) &&
          (total > 0 || !process.contexts.any_on(device_index) ||
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
@@ -191,16 +194,14 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
     const uint64_t uncounted =
         backend.counts_freed_exports ? 0 : process.overhead[device_index].exported;
-    const uint64_t total = units_for(bytes) + uncounted, with_managed = total + after.managed;
+    const uint64_t total = units_for(bytes) + uncounted;
+    const uint64_t least = total + (backend.counts_managed ? 0 : after.managed);
+    const uint64_t most = total + after.managed + after.deferred;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
-    if (with_managed < thought &&
-        !forget_empty_blocks(lock, device_index, thought - with_managed, after)) {
-      continue;
-    }
-    bounds.least = total - std::min(total, after.units);
-    bounds.most = with_managed - std::min(with_managed, after.units);
-    if (!backend.counts_managed) bounds.least = bounds.most;
+    if (most < thought && !forget_empty_blocks(lock, device_index, thought - most, after)) continue;
+    bounds.least = least - std::min(least, after.units);
+    bounds.most = most - std::min(most, after.units);
     return Reading::believed;
   }
   return Reading::in_flight;
@@ -225,7 +226,7 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
       at_rest(process, device_index, own, before) && backend_of(key).usage_of_all(key, bytes) &&
       at_rest(process, device_index, own, after) && before.changes == after.changes;
   if (!stood_still) return kNotTold;
-  const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed);
+  const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed + after.deferred);
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
 }
 

@@ -195,9 +195,16 @@ void forget_code(Process& process, uint16_t context) {
 }
 
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate) {
-  if (settle_overhead(process, device_index)) return;
-  const uint64_t one = process.ledger.context_size(device_index);
-  release_overhead(process, device_index, one != 0 ? one : estimate);
+  const uint64_t seen = process.ledger.context_size(device_index);
+  const uint64_t one = seen != 0 ? seen : estimate;
+  {
+    // A reading beside memory that is taken later gives bounds, and may confirm too much.
+    const OverheadLock lock(process);
+    Overhead& overhead = process.overhead[device_index];
+    overhead.unconfirmed = std::min(overhead.unconfirmed + one, overhead.units.load());
+    if (reconcile_overhead(lock, device_index) != Reading::unknown) return;
+  }
+  release_overhead(process, device_index, one);
 }
 
 }  // namespace fracgpu

@@ -75,8 +75,9 @@ void Reservation::refused_by_driver() const {
 void publish_allocation_count(Process& process, int device_index) {
   // Two threads at once: the number of the later one is the one to stay.
   Locked<SpinLock> lock(process.counting);
-  process.ledger.set_allocations(
-      device_index, process.allocations.count(device_index) + process.physical.count(device_index));
+  process.ledger.set_allocations(device_index, process.allocations.count(device_index) +
+                                                   process.physical.count(device_index) +
+                                                   process.deferred_memory.blocks());
 }
 
 }  // namespace fracgpu

@@ -84,6 +84,7 @@ void* hook_for(void* handle, const char* name, const void* caller, bool& missing
         missing = missing || (own != nullptr && is_ours_alone(handle, name, own));
         continue;
       }
+      if (!library->is_asked(handle, name)) continue;
       missing = false;
       // A vendor's library that looks for its own name wants the one behind it: WSL2's libcuda only
       // loads the driver proper, and would be led back to itself by the hook (HAMi-core PR 326).

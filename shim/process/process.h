@@ -25,6 +25,7 @@
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/code_sizes.h"
 #include "shim/tracking/context_table.h"
+#include "shim/tracking/deferred_memory.h"
 #include "shim/tracking/driver_buffers.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
@@ -97,7 +98,8 @@ struct Overhead {
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // The last reading told nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
-  std::atomic<uint64_t> stale_s{0};  // memory info reads again from this coarse_now_s() on
+  std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, and not looked at yet
+  std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // the most of `units` that others may hold
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
@@ -149,7 +151,7 @@ class Process {
 
   // The ledger's device index of a device, or kNotCapped, or kFault (allocations must then be
   // refused). `physical` is the vendor's own figure, used where the driver's own tool reports none.
-  // `slot` stands for the device in this process, for caching: each vendor has some, one per device
+  // `slot` stands for the device in this process, for caching: each API has some, one per device
   // that it numbers.
   int index_of_device(int slot, const char* device_key, uint64_t physical);
   int cached_device_index(int slot) const {
@@ -159,7 +161,8 @@ class Process {
     device_indices_[slot].store(kUnknownDevice, std::memory_order_release);
   }
   static constexpr int kSlotsOfVendor = 128;
-  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor;
+  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor,
+                       kOpenclSlots = 2 * kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
   // Joins the tenant's ledger, once. False, with fault() set, when that is not possible; without a
@@ -181,7 +184,8 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;         // the same of NVIDIA's
+  DriverBuffers rm_memory;  // the same of NVIDIA's
+  DeferredMemory deferred_memory;
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
@@ -261,7 +265,7 @@ class Process {
   bool told_unknown_selector_ = false;
   // The device has its `blocks` and `overhead`. Any thread may read it.
   std::atomic<bool> is_registered_[layout::kMaxDevices] = {};
-  std::atomic<int> device_indices_[2 * kSlotsOfVendor];
+  std::atomic<int> device_indices_[3 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
   std::atomic<uint64_t> recording_{0};  // the last one that was asked for; see Ledger::recording
 };

@@ -73,6 +73,16 @@ class ChunkOccupancy {
     is_untrusted_ = false;
   }
 
+  // Calls visit(const ChunkPart&) for each hole, from the first to the last.
+  template <typename Visit>
+  void for_each_hole(Visit visit) const {
+    for (uint32_t at = run(0, true); at < kUnits;) {
+      const uint32_t end = run(at, false);
+      visit(ChunkPart{at, end - at});
+      at = run(end, true);
+    }
+  }
+
   // Whether a hole is at least that long, for certain.
   bool has_hole(uint32_t units) const {
     if (is_untrusted_) return false;
@@ -99,6 +109,17 @@ class ChunkOccupancy {
 
   static bool is_set(const Words& words, uint32_t unit) {
     return (words[unit / kBits] >> unit % kBits & 1) != 0;
+  }
+
+  // Where the run of taken, or of free, units ends that begins at `at`.
+  uint32_t run(uint32_t at, bool taken) const {
+    while (at < kUnits) {
+      const uint64_t word = taken ? taken_[at / kBits] : ~taken_[at / kBits];
+      const auto length = static_cast<uint32_t>(std::countr_one(word >> at % kBits));
+      at += length;
+      if (length == 0 || at % kBits != 0) break;
+    }
+    return at;
   }
 
   // How many units from here on certainly belong to the same allocation.

@@ -81,7 +81,9 @@ concept Complete = requires {
 // pointer, and our incomplete structs for any handle.
 template <typename Ours, typename Theirs>
 constexpr bool same_value() {
-  if constexpr (std::is_const_v<Ours> != std::is_const_v<Theirs>) {
+  if constexpr (std::is_void_v<Ours> && std::is_void_v<Theirs>) {
+    return true;
+  } else if constexpr (std::is_const_v<Ours> != std::is_const_v<Theirs>) {
     return false;
   } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
     using OurTarget = std::remove_pointer_t<Ours>;

@@ -20,7 +20,7 @@ import sys
 LIBRARY = [
     ["shim/interpose"],
     ["hooks"],
-    ["hooks/hip"],
+    ["hooks/hip", "hooks/opencl"],
     ["hooks/hsa", "hooks/cuda"],
     ["hooks/smi/amdsmi", "hooks/smi/rocmsmi"],
     ["hooks/smi"],

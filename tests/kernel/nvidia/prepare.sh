@@ -6,7 +6,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 for part in nvidia-driver-535 nvidia-kernel-headers-535; do
   "$here/../../fetch.sh" "$part" "$build/parts/$part"
 done
-"$here/../../fetch.sh" nvidia-driver-550 "$build/parts/nvidia-driver-550" || true  # its tests are skipped
+for part in nvidia-driver-550 opencl pocl-3.1; do
+  "$here/../../fetch.sh" "$part" "$build/parts/$part" || true  # its tests are skipped
+done
 output=$build/kernel/nvidia
 # Made anew when a source is newer, or was made by an interrupted run.
 if [ -x "$output/rmsim" ] && [ -z "$(find "$here/simulator" -newer "$output/rmsim" -print -quit)" ]; then

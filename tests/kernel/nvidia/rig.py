@@ -13,6 +13,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 
 
+OPENCL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opencl_client.py")]
+
 CAP_MIB = 2048
 CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
 
@@ -34,6 +36,8 @@ class Build:
         driver = f"{folder}/parts/nvidia-driver-{self.release}/usr/lib"
         self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/nvidia/current/nvidia-smi"
+        self.opencl = f"{folder}/parts/opencl/usr"
+        self.pocl = f"{folder}/parts/pocl-3.1/usr/lib/x86_64-linux-gnu"
         self.version = RELEASES[self.release]
         self.runtime = f"{folder}/parts/nvidia-driver-535/usr/lib/x86_64-linux-gnu/libcudart.so.11.0"  # for any driver
 
@@ -173,6 +177,29 @@ class Gpu:
         if result.returncode != 0:
             raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
         return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def opencl(self, way, *commands, cap=None, **more):
+        """The same of the scripted OpenCL program."""
+        result = self.run([*OPENCL_CLIENT, way, *map(str, commands)], cap, **self.opencl_environment(), **more)
+        if result.returncode != 0:
+            raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def start_opencl(self, *commands, cap=None):
+        child = Child([*OPENCL_CLIENT, "loader", *map(str, commands)], self.environment(cap, **self.opencl_environment()))
+        self.children.append(child)
+        return child
+
+    def opencl_environment(self):
+        """So that a loader is found, and the loader finds NVIDIA's library and pocl's, if that could be fetched."""
+        with open(f"{self.folder}/nvidia.icd", "w", encoding="utf-8") as file:
+            file.write("libnvidia-opencl.so.1\n")
+        if os.path.exists(self.build.pocl):
+            with open(f"{self.folder}/pocl.icd", "w", encoding="utf-8") as file:
+                file.write("libpocl.so.2\n")
+        opencl = f"{self.build.opencl}/lib/x86_64-linux-gnu"
+        return {"OCL_ICD_VENDORS": self.folder,
+                "LD_LIBRARY_PATH": ":".join([*self.build.driver, opencl, f"{opencl}/nvidia/current", self.build.pocl])}
 
     def accounting(self):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)

@@ -1,0 +1,291 @@
+// Memory that a driver takes when it is first used, and not when it is created: of OpenCL.
+//
+// What is created is charged at once, since nobody tells when it is used; so the driver-reported
+// usage may be less. Its contexts span several devices, and each of these may come to hold all of a
+// context's memory.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/spin_lock.h"
+#include "shim/tracking/chunk_placement.h"
+
+namespace fracgpu {
+
+class Process;
+
+using Devices = std::bitset<layout::kMaxDevices>;  // by their index in the ledger
+
+template <typename Visit>
+void for_each(const Devices& devices, Visit visit) {
+  for (size_t i = devices._Find_first(); i < devices.size(); i = devices._Find_next(i))
+    visit(static_cast<int>(i));
+}
+
+// Any thread may call any function.
+class DeferredMemory {
+ public:
+  // Linear memory and images lie in chunks of their own. `at_once` is taken when it is created.
+  enum class Kind : uint8_t { linear, image, at_once };
+
+  struct Size {
+    Kind kind = Kind::linear;
+    uint64_t units = 0;     // to charge; of a small one, its chunk
+    uint32_t in_chunk = 0;  // units of the chunk that it shares; 0: it shares none
+  };
+
+  struct Block;
+
+  struct Context {
+    Process* process;
+    const void* handle;
+    Devices devices;
+    bool is_faulty;          // one of its devices is none of the ledger's, and takes no memory
+    bool tells_end = false;  // `drop` will be called, maybe after its handle means another one
+    bool has_ended = false;  // and goes with its last block
+    uint64_t blocks = 0;
+    // What launches will take for the threads' local memory, of which each may have so many bytes.
+    // Whoever holds Process::limits uses these.
+    uint64_t local_bytes = 0;
+    Block* local_memory = nullptr;
+    ChunkPlacement chunks[2] = {};  // by Kind
+    // The queues that live on a device, and the most that there were at once.
+    struct Queues {
+      uint32_t live = 0, most = 0;
+    };
+    Queues queues[layout::kMaxDevices] = {};
+  };
+
+  struct Block {
+    Context* context;
+    Size size;
+    ChunkPlacement::Place place;
+    uint64_t address;  // by which it is known; 0: by none
+    bool is_leaving;   // released for the last time
+    Block* next;       // of one that is free, or of local memory
+  };
+
+  // The context with this handle, or null.
+  Context* find(const void* handle) {
+    Locked<SpinLock> lock(lock_);
+    const Known* const known = contexts_.find(reinterpret_cast<uint64_t>(handle));
+    return known != nullptr ? known->context : nullptr;
+  }
+
+  // Enters one. An older one with its handle has ended unseen. Null if the host is out of memory.
+  Context* enter(Process& process, const void* handle, const Devices& devices, bool is_faulty) {
+    void* const bytes = map(sizeof(Context));
+    if (bytes == nullptr) return nullptr;
+    auto* const context = new (bytes)
+        Context{.process = &process, .handle = handle, .devices = devices, .is_faulty = is_faulty};
+    Locked<SpinLock> lock(lock_);
+    Known* const known = contexts_.insert(reinterpret_cast<uint64_t>(handle));
+    if (known == nullptr) {
+      munmap(bytes, sizeof(Context));
+      return nullptr;
+    }
+    if (known->context != nullptr && !known->context->tells_end) end(known->context);
+    known->context = context;
+    return context;
+  }
+
+  // It has ended. What is left of it is about to go.
+  void drop(Context* context) {
+    Locked<SpinLock> lock(lock_);
+    Known* const known = contexts_.find(reinterpret_cast<uint64_t>(context->handle));
+    if (known != nullptr && known->context == context) contexts_.erase(known);
+    end(context);
+  }
+
+  // A block for which nothing need be charged, since a chunk has a hole for it. Null: there is
+  // none.
+  Block* add_in_hole(Context& context, const Size& size) {
+    if (size.in_chunk == 0) return nullptr;
+    Locked<SpinLock> lock(lock_);
+    ChunkPlacement::Place place;
+    if (!chunks_of(context, size).take_hole(occupancies_, size.in_chunk, place)) return nullptr;
+    Block* const block = make(context, size, place);
+    if (block == nullptr) chunks_of(context, size).give_back(occupancies_, place);
+    return block;
+  }
+
+  // A block for which `size.units` are charged. `shares`: by now a chunk has a hole for it, and
+  // they are to be given back. Null if the host is out of memory.
+  Block* add(Context& context, const Size& size, bool& shares) {
+    Locked<SpinLock> lock(lock_);
+    ChunkPlacement::Place place;
+    shares =
+        size.in_chunk > 0 && chunks_of(context, size).take_hole(occupancies_, size.in_chunk, place);
+    if (size.in_chunk > 0 && !shares &&
+        !chunks_of(context, size).add_chunk(occupancies_, size.in_chunk, place)) {
+      return nullptr;
+    }
+    Block* const block = make(context, size, place);
+    if (block == nullptr && size.in_chunk > 0)
+      chunks_of(context, size).give_back(occupancies_, place);
+    if (block != nullptr && !shares) count(context, size, 1);
+    return block;
+  }
+
+  // Removes a block; returns the units to give back on each of its context's devices.
+  uint64_t remove(Block* block) {
+    Locked<SpinLock> lock(lock_);
+    Context& context = *block->context;
+    const Size size = block->size;
+    const bool is_last =
+        size.in_chunk == 0 || chunks_of(context, size).give_back(occupancies_, block->place);
+    if (is_last) count(context, size, -1);
+    forget_address(*block);
+    if (block->is_leaving) ++destroyed;
+    --blocks_;
+    block->next = free_;
+    free_ = block;
+    if (--context.blocks == 0 && context.has_ended) discard(&context);
+    return is_last ? size.units : 0;
+  }
+
+  // A queue is about to be made in the context: how many there are with it, if there never were as
+  // many; else 0.
+  uint32_t add_queue(Context& context, int device_index) {
+    Locked<SpinLock> lock(lock_);
+    Context::Queues& queues = context.queues[device_index];
+    return ++queues.live > queues.most ? queues.most = queues.live : 0;
+  }
+  void remove_queue(Context& context, int device_index) {
+    Locked<SpinLock> lock(lock_);
+    Context::Queues& queues = context.queues[device_index];
+    if (queues.live > 0) --queues.live;
+  }
+  // It was not made, and what the driver takes for it is still to be taken.
+  void cancel_queue(Context& context, int device_index) {
+    Locked<SpinLock> lock(lock_);
+    Context::Queues& queues = context.queues[device_index];
+    if (queues.live-- == queues.most) --queues.most;
+  }
+
+  // The block is known by this address, or handle, until it is removed or `take`n by that.
+  bool enter_address(uint64_t address, Block* block) {
+    Locked<SpinLock> lock(lock_);
+    Addressed* const entry = addresses_.insert(address);
+    if (entry == nullptr) return false;
+    entry->block = block;
+    block->address = address;
+    return true;
+  }
+  // Null: no block is known by it. `is_leaving`: a thread of the driver will remove it later.
+  Block* take(uint64_t address, bool is_leaving) {
+    Locked<SpinLock> lock(lock_);
+    Addressed* const entry = address != 0 ? addresses_.find(address) : nullptr;
+    if (entry == nullptr) return nullptr;
+    Block* const block = entry->block;
+    forget_address(*block);
+    block->is_leaving = is_leaving;
+    if (is_leaving) ++released;
+    return block;
+  }
+
+  struct Sum {
+    uint64_t units = 0;     // charged
+    uint64_t deferred = 0;  // of these: the most that the driver has not taken yet
+    uint64_t changes = 0;   // differs from an earlier value when anything came or went
+  };
+  Sum sum(int device_index) {
+    Locked<SpinLock> lock(lock_);
+    const Charged& charged = charged_[device_index];
+    return {charged.units, charged.deferred, changes_};
+  }
+
+  uint64_t blocks() const { return blocks_.load(std::memory_order_relaxed); }
+
+  // How many blocks were released for the last time, and how many of these are removed. Where they
+  // differ, a thread of the driver is behind.
+  std::atomic<uint64_t> released{0}, destroyed{0};
+  std::atomic<uint64_t> awaited_in_vain{0};  // what `released` was then
+  // A context ended, whose memory the driver may have by now given back.
+  std::atomic<bool> any_context_ended{false};
+
+ private:
+  struct Known {
+    uint64_t key;
+    Context* context;
+  };
+  struct Addressed {
+    uint64_t key;
+    Block* block;
+  };
+  struct Charged {
+    uint64_t units = 0, deferred = 0;
+  };
+
+  static void* map(size_t bytes) {
+    void* const mapped =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mapped == MAP_FAILED ? nullptr : mapped;
+  }
+
+  static ChunkPlacement& chunks_of(Context& context, const Size& size) {
+    return context.chunks[size.kind == Kind::image ? 1 : 0];
+  }
+
+  static void end(Context* context) {
+    context->has_ended = true;
+    if (context->blocks == 0) discard(context);
+  }
+
+  static void discard(Context* context) {
+    for (ChunkPlacement& chunks : context->chunks) chunks.clear();
+    munmap(context, sizeof(Context));
+  }
+
+  // With `lock_` held, as those below.
+  void count(const Context& context, const Size& size, int sign) {
+    ++changes_;
+    const uint64_t units = sign > 0 ? size.units : -size.units;
+    for_each(context.devices, [&](int device_index) {
+      charged_[device_index].units += units;
+      if (size.kind != Kind::at_once) charged_[device_index].deferred += units;
+    });
+  }
+
+  void forget_address(Block& block) {
+    Addressed* const entry = block.address != 0 ? addresses_.find(block.address) : nullptr;
+    if (entry != nullptr && entry->block == &block) addresses_.erase(entry);
+    block.address = 0;
+  }
+
+  Block* make(Context& context, const Size& size, const ChunkPlacement::Place& place) {
+    constexpr size_t kSlab = 64u << 10;
+    if (free_ == nullptr) {
+      auto* const slab = static_cast<Block*>(map(kSlab));
+      if (slab == nullptr) return nullptr;
+      for (size_t i = 0; i < kSlab / sizeof(Block); ++i) {
+        slab[i].next = free_;
+        free_ = &slab[i];
+      }
+    }
+    Block* const block = free_;
+    free_ = block->next;
+    *block = Block{&context, size, place, 0, false, nullptr};
+    ++blocks_;
+    ++context.blocks;
+    return block;
+  }
+
+  SpinLock lock_;
+  HashTable<Known, 4> contexts_;
+  HashTable<Addressed, 4> addresses_;
+  ChunkOccupancies occupancies_;
+  Charged charged_[layout::kMaxDevices];
+  uint64_t changes_ = 0;
+  std::atomic<uint64_t> blocks_{0};
+  Block* free_ = nullptr;
+};
+
+}  // namespace fracgpu

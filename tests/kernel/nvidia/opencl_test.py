@@ -1,0 +1,156 @@
+"""opencl_test.py BUILD [TEST...]: NVIDIA's own OpenCL under a cap of 2 GiB, by a loader and without one.
+
+Two oracles: RM's own count never passes the cap by a byte, and at least as much is granted as the driver alone grants on
+a card that has no more than the cap.
+"""
+import os
+import sys
+import unittest
+
+import rig
+
+BUILD = rig.Build(sys.argv[1])
+MIB = rig.MIB
+CAP_MIB, CARD_MIB = rig.CAP_MIB, rig.CARD_MIB
+
+# The commands of opencl_client.py by which one process fills.
+FILLS = {
+    "buffers of 1 MiB": ["context", "buffers:1024"],
+    "buffers of 3 MiB": ["context", "buffers:3072"],
+    "buffers of 100 KiB": ["context", "take:1433600", "buffers:100"],
+    "buffers of 1025 KiB": ["context", "buffers:1025"],
+    "a mix": ["context", "buffers:100:1025:5000:4:1024:300"],
+    "random sizes": ["context", "random:4:3000:1"],
+    "small random sizes": ["context", "take:1024000", "random:4:1024:2"],
+    "what is released": ["context", "take:1024000", "random:4:2048:3", "release:2", "buffers:300"],
+    "cycles of half a card": ["context", "cycle:1048576:20"],
+    "cycles of 1 MiB": ["context", "cycle:1024:1000", "take:1024000", "buffers:1024"],
+    "host pointers": ["context", "host:use:3072"],
+    "allocated host pointers": ["context", "host:alloc:3072"],
+    "copied host pointers": ["context", "host:copy:3072"],
+    "mapped buffers": ["context", "mapped:3072"],
+    "buffers of the extension": ["context", "nv:3072"],
+    "buffers with properties": ["context", "properties:3072"],
+    "a part of a buffer": ["context", "sub:1048576", "buffers:1024"],
+    "shared virtual memory": ["context", "svm:3072"],
+    "small shared virtual memory": ["context", "take:1024000", "svm:100"],
+    "freed shared virtual memory": ["context", "svm_cycle:512000:0", "svm_cycle:512000:1", "buffers:1024"],
+    "images": ["context", "images:1000:1000"],
+    "small images": ["context", "take:1433600", "images:100:100:0:4"],
+    "flat images": ["context", "images:333:777"],
+    "deep images": ["context", "images:100:100:100"],
+    "contexts": ["contexts"],
+    "a context by type": ["context_from_type", "context", "buffers:1024"],
+    "a context that went": ["context", "buffers:1024", "release", "release_context", "context", "buffers:1024"],
+    "private memory": ["context", "kernel:2048", "launch", "buffers:1024"],
+    "queues": ["context", "queues:300", "buffers:1024"],
+    "queues at a full cap": ["context", "buffers:1024", "queues:100"],
+}
+
+
+class Fill(rig.Comparison):
+    """With a method for each of FILLS, by a loader; and for what is more than that."""
+
+    build = BUILD
+
+    def test_without_a_loader(self):
+        self.compare(lambda gpu, cap: gpu.opencl("icd", "context", "buffers:3072", cap=cap))
+        self.compare(lambda gpu, cap: gpu.opencl("icd", "context", "nv:3072", cap=cap))
+
+    def test_a_race(self):
+        """Of two processes, after both have their contexts. Both together get what there is."""
+        def scene(gpu, cap):
+            racers = [gpu.start_opencl("context", "wait", "buffers:1024", "wait", cap=cap) for _ in range(2)]
+            for racer in racers:
+                racer.until("ready")
+            for racer in racers:
+                racer.go_on()
+            return [{"command": "both", "granted": sum(racer.until("buffers")["granted"] for racer in racers)}]
+        self.compare(scene)
+
+    def test_private_memory_that_does_not_fit(self):
+        """The kernel is refused, and no launch; what that would have taken is there for others."""
+        self.compare(lambda gpu, cap: gpu.opencl("loader", "context", "kernel:16384", "launch", "buffers:3072", cap=cap)[2:])
+
+    def test_beside_cuda(self):
+        def scene(gpu, cap):
+            other = gpu.start("init", "alloc:512000", "wait", cap=cap)
+            other.until("ready")
+            return gpu.opencl("loader", "context", "buffers:1024", cap=cap)
+        self.compare(scene)
+
+
+class Unused(unittest.TestCase):
+    """What is created counts, whenever it is used: the driver alone would let programs create any number."""
+
+    def test_used_in_another_order(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            created, used = gpu.opencl("loader", "context", "unused:1024:3072:100:5000:700", "shuffle", cap=f"{CAP_MIB}MiB")[1:]
+            self.assertEqual((created["rc"], used["rc"]), (-4, 0))
+            self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+            self.assertGreater(gpu.accounting()["peak"], (CAP_MIB - 8) * MIB)
+
+    def test_a_refusal_is_the_api_s_own(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            self.assertEqual(gpu.opencl("loader", "context", "unused:4194304", cap=f"{CAP_MIB}MiB")[-1]["rc"], -4)
+
+
+class PrivateMemory(unittest.TestCase):
+    """Of kernels, where it is not reserved: the next allocation that lacks room sees it."""
+
+    def test_it_is_charged_after_the_launch(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            launched, filled = gpu.opencl("loader", "context", "kernel:4096", "launch", "buffers:1024", cap=f"{CAP_MIB}MiB",
+                                          FRACGPU_RESERVE_LOCAL="off")[2:]
+            self.assertEqual(launched["rc"], 0)
+            self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+            self.assertGreaterEqual(filled["granted"], (CAP_MIB - 382 - 576 - 4) * MIB)
+
+
+class Shown(unittest.TestCase):
+    def test_the_device_has_the_cap(self):
+        for way in ("loader", "icd"):
+            with rig.Gpu(BUILD) as gpu:
+                info = gpu.opencl(way, "info", cap=f"{CAP_MIB}MiB")[-1]
+                self.assertEqual((info["total"] / MIB, info["most"] / MIB), (CAP_MIB, CAP_MIB / 4))
+
+    def test_clinfo(self):
+        with rig.Gpu(BUILD) as gpu:
+            shown = gpu.run([f"{BUILD.opencl}/bin/clinfo"], f"{CAP_MIB}MiB", **gpu.opencl_environment())
+            self.assertRegex(shown.stdout, r"Global memory size +2147483648 \(2GiB\)")
+            self.assertRegex(shown.stdout, r"Max memory allocation +536870912 \(512MiB\)")
+
+    def test_smi_shows_what_is_charged(self):
+        with rig.Gpu(BUILD) as gpu:
+            child = gpu.start_opencl("context", "unused:102400:4194304", "wait", cap=f"{CAP_MIB}MiB")
+            child.until("ready")
+            query = gpu.run([BUILD.smi, "--query-gpu=memory.total,memory.used", "--format=csv,noheader"], f"{CAP_MIB}MiB")
+            self.assertEqual(query.stdout.strip(), "2048 MiB, 482 MiB", query.stderr)
+
+
+class Others(unittest.TestCase):
+    """An implementation that takes no device's memory runs as it does without the library."""
+
+    def test_pocl(self):
+        if not os.path.exists(BUILD.pocl):
+            self.skipTest(f"{BUILD.pocl} is not there")
+        commands = ("info", "context", "some:65536:48", "release", "release_context", "table")
+        with rig.Gpu(BUILD) as gpu:
+            bare = gpu.opencl("other", *commands)
+            capped = gpu.opencl("other", *commands, cap=f"{CAP_MIB}MiB")
+        self.assertEqual(bare, capped)
+
+
+def add(name, commands):
+    def judge(self):
+        self.compare(lambda gpu, cap: gpu.opencl("loader", *commands, cap=cap))
+    setattr(Fill, "test_" + name.replace(" ", "_"), judge)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(BUILD.opencl):
+        print(f"{BUILD.opencl} is not there: skipped")
+        sys.exit(77)
+    for fill, words in FILLS.items():
+        add(fill, words)
+    rig.run_tests(BUILD)
