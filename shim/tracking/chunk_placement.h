@@ -41,9 +41,9 @@ class ChunkPlacement {
     uint32_t i = 0;
     while (i < used_ && chunks_[i].occupancy != ChunkOccupancies::kNone) ++i;
     if (i == kMost) return false;
-    const uint32_t number = occupancies.make();
-    if (number == ChunkOccupancies::kNone) return false;
-    chunks_[i] = {.occupancy = number, .longest_hole = ChunkOccupancy::kUnits, .users = 0};
+    chunks_[i] = {.occupancy = ChunkOccupancies::of_one({}),
+                  .longest_hole = ChunkOccupancy::kUnits,
+                  .users = 0};
     if (i == used_) ++used_;
     take(occupancies, i, units, place);
     return true;
@@ -52,7 +52,7 @@ class ChunkPlacement {
   // Gives a part back. True if the chunk goes with it.
   bool give_back(ChunkOccupancies& occupancies, const Place& place) {
     Chunk& chunk = chunks_[place.chunk];
-    occupancies.find(chunk.occupancy)->release(place.first);
+    occupancies.release(chunk.occupancy, place.first);
     if (--chunk.users > 0) {
       look_for_holes(occupancies, chunk);
       return false;
@@ -71,6 +71,7 @@ class ChunkPlacement {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kFull = ChunkOccupancies::of_one({0, ChunkOccupancy::kUnits});
   static constexpr uint32_t kMost = 384 * 1024;  // as many as there are occupancies
 
   struct Chunk {
@@ -89,20 +90,21 @@ class ChunkPlacement {
 
   void take(ChunkOccupancies& occupancies, uint32_t index, uint32_t units, Place& place) {
     Chunk& chunk = chunks_[index];
-    ChunkOccupancy& occupancy = *occupancies.find(chunk.occupancy);
     ChunkPart best{ChunkPart::kNowhere, UINT32_MAX};
-    occupancy.for_each_hole([&](const ChunkPart& hole) {
+    occupancies.for_each_hole(chunk.occupancy, [&](const ChunkPart& hole) {
       if (hole.units >= units && hole.units < best.units) best = hole;
     });
     place = {index, best.first};
-    occupancy.take({best.first, units});
+    occupancies.take(chunk.occupancy, {best.first, units});
+    // The host is out of memory: it counts as full until its last user goes.
+    if (chunk.occupancy == ChunkOccupancies::kNone) chunk.occupancy = kFull;
     ++chunk.users;
     look_for_holes(occupancies, chunk);
   }
 
   void look_for_holes(ChunkOccupancies& occupancies, Chunk& chunk) {
     chunk.longest_hole = 0;
-    occupancies.find(chunk.occupancy)->for_each_hole([&](const ChunkPart& hole) {
+    occupancies.for_each_hole(chunk.occupancy, [&](const ChunkPart& hole) {
       if (hole.units > chunk.longest_hole) chunk.longest_hole = static_cast<uint16_t>(hole.units);
     });
   }
