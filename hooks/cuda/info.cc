@@ -22,24 +22,42 @@ Size clamp(uint64_t bytes) {
   return static_cast<Size>(std::min<uint64_t>(bytes, static_cast<Size>(~Size{0})));
 }
 
+[[gnu::cold]] void note_only_device(Process& process, int device_index) {
+  int count = 0;
+  real::cuDeviceGetCount(&count);
+  if (device_index != Process::kFault)
+    process.only_cuda_device = count == 1 ? device_index : Process::kNotCapped;
+}
+
+// The device index of the current context, for which the driver has just answered, or
+// Process::kNotCapped / kFault. Where CUDA has one device alone, as in most containers, nobody need
+// be asked which it is.
+int current_device(Process& process) {
+  const int only = process.only_cuda_device.load(std::memory_order_relaxed);
+  if (only >= 0 && !process.contexts.any_may_grow()) return only;
+  Context context;
+  if (!current_context(process, context)) return Process::kNotCapped;
+  if (only == Process::kUnknownDevice) [[unlikely]]
+    note_only_device(process, context.device_index);
+  return context.device_index;
+}
+
 template <typename Size, typename Real>
 CUresult memory_info(Size* free, Size* total, const Real& real) {
   Hook hook;
   const CUresult result = real(free, total);
-  Context context;
-  if (result != kSuccess || !hook.active() || !current_context(hook.process(), context) ||
-      context.device_index == Process::kNotCapped) {
-    return result;
-  }
+  if (result != kSuccess || !hook.active()) return result;
   Process& process = hook.process();
-  const uint64_t cap = cap_bytes(process, context.device_index);
+  const int device_index = current_device(process);
+  if (device_index == Process::kNotCapped) return result;
+  const uint64_t cap = cap_bytes(process, device_index);
   if (total != nullptr) *total = clamp<Size>(std::min<uint64_t>(*total, cap));
-  if (free != nullptr && context.device_index != Process::kFault) {
+  if (free != nullptr && device_index != Process::kFault) {
     // Pools shrink by themselves when the work on their streams is done.
-    if (!process.pools.empty()) settle_pools(process, context.device_index);
-    if (reading_is_stale(process, context.device_index)) [[unlikely]]
-      renew_reading(process, context.device_index);
-    const uint64_t held = process.tenant_held(context.device_index);
+    if (!process.pools.empty()) settle_pools(process, device_index);
+    if (reading_is_stale(process, device_index)) [[unlikely]]
+      renew_reading(process, device_index);
+    const uint64_t held = process.tenant_held(device_index);
     *free = clamp<Size>(std::min<uint64_t>(*free, cap > held ? cap - held : 0));
   } else if (free != nullptr) {
     *free = 0;

@@ -198,12 +198,17 @@ class Ledger {
   // leaves the dead out; without it the dead count until they are reaped.
   uint64_t held(int device, bool alive_only = false) const {
     if (alive_only) return held_by_living(device);
+    return has_one_slot() ? held_in_first_slot(device) : held_by_all(device);
+  }
+  // Whether the first slot's cells say all, as in a tenant of one process, which many are.
+  bool has_one_slot() const {
     const layout::Ledger& ledger = *file_.map();
-    // Many tenants are one process.
-    const layout::Cell& first = ledger.cells[device][0];
-    return layout::slots_used(ledger) == 1 && ledger.any_parked.load(std::memory_order_relaxed) == 0
-               ? layout::held_of(first.held_and_lease.load(std::memory_order_relaxed))
-               : held_by_all(device);
+    return ledger.slots_used.load(std::memory_order_relaxed) == layout::encode(1) &&
+           ledger.any_parked.load(std::memory_order_relaxed) == 0;
+  }
+  uint64_t held_in_first_slot(int device) const {
+    const layout::Cell& cell = file_.map()->cells[device][0];
+    return layout::held_of(cell.held_and_lease.load(std::memory_order_relaxed));
   }
   bool any_alive() const;
 

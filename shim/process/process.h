@@ -165,6 +165,10 @@ class Process {
                        kOpenclSlots = 2 * kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
+  // The device index of the one device that CUDA has in this process, or kNotCapped if it has more
+  // of them, or kUnknownDevice while nobody has asked. Any thread may read and write it.
+  std::atomic<int> only_cuda_device{kUnknownDevice};
+
   // Joins the tenant's ledger, once. False, with fault() set, when that is not possible; without a
   // fault while no descriptor is free.
   bool join();
@@ -221,9 +225,9 @@ class Process {
   // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
   // kReapInterval_ms, since looking for them costs system calls.
   uint64_t tenant_held(int device_index) {
-    const uint64_t held = ledger.held(device_index);
-    const bool alone = held == ledger.held_by_self(device_index);
-    return (alone ? held : held_beside_others(device_index, held)) * layout::kUnit;
+    const uint64_t held = ledger.has_one_slot() ? ledger.held_in_first_slot(device_index)
+                                                : held_beside_others(device_index);
+    return held * layout::kUnit;
   }
 
   // When the process exits: ends its membership of the tenant.
@@ -247,7 +251,7 @@ class Process {
   // The one that stands in where none can be made, and refuses everything.
   [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
-  uint64_t held_beside_others(int device_index, uint64_t held);
+  uint64_t held_beside_others(int device_index);
   void fail(const Message& why);
   // The same for what may be for lack of a descriptor, which is no fault: false then.
   bool fail_for_good(const Message& why);
