@@ -2,31 +2,30 @@
 #include "shim/tracking/context_table.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace fracgpu {
 
-Context* ContextTable::find_entry(const void* handle) {
-  Context* leaving = nullptr;
-  for (Context& entry : entries_) {
-    if (entry.handle != handle || handle == nullptr) continue;
-    if (!leaving_[&entry - entries_]) return &entry;
+ContextTable::Entry* ContextTable::find_entry(const void* handle) {
+  Entry* leaving = nullptr;
+  for (Entry& entry : used()) {
+    if (entry.context.handle != handle || handle == nullptr) continue;
+    if (!entry.leaving) return &entry;
     leaving = &entry;
   }
   return leaving;
 }
 
-Context* ContextTable::find_free() {
-  Context* const found = std::find_if(entries_, entries_ + kMax, [&](const Context& entry) {
-    return entry.handle == nullptr && !retired_[&entry - entries_];
-  });
-  return found != entries_ + kMax ? found : nullptr;
+ContextTable::Entry* ContextTable::find_free() {
+  for (Entry& entry : used()) {
+    if (entry.context.handle == nullptr && !entry.retired) return &entry;
+  }
+  return used_ < kMax ? &entries_.make(used_++) : nullptr;
 }
 
 bool ContextTable::find(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
-  const Context* const entry = find_entry(handle);
-  if (entry != nullptr) context = *entry;
+  const Entry* const entry = find_entry(handle);
+  if (entry != nullptr) context = entry->context;
   return entry != nullptr;
 }
 
@@ -37,85 +36,82 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
                   .device_index = device_index,
                   .users = 1};
   Locked<SpinLock> lock(lock_);
-  for (Context& entry : entries_) {
-    if (entry.handle == handle) {
-      if (!leaving_[&entry - entries_]) return entry;
+  for (const Entry& entry : used()) {
+    if (entry.context.handle == handle) {
+      if (!entry.leaving) return entry.context;
       epoch_.fetch_add(1, std::memory_order_release);  // threads remember by the handle
     }
-    if (entry.handle != nullptr) several_.store(true, std::memory_order_relaxed);
+    if (entry.context.handle != nullptr) several_.store(true, std::memory_order_relaxed);
   }
-  Context* const free_entry = find_free();
-  if (free_entry == nullptr) return context;
-  context.id = static_cast<uint16_t>(free_entry - entries_ + 1);
-  *free_entry = context;
-  for (Count& count : counts_[context.id - 1]) count = {};
-  local_memory_[context.id - 1] = {};
+  Entry* const entry = find_free();
+  if (entry == nullptr) return context;
+  context.id = static_cast<uint16_t>(entry - &entries_[0] + 1);
+  *entry = Entry{.context = context, .counts = {}, .local_memory = {}};
   return context;
 }
 
 bool ContextTable::begin_drop(const void* handle, Context& context) {
   Locked<SpinLock> lock(lock_);
-  const Context* const entry = find_entry(handle);
-  if (entry == nullptr || leaving_[entry - entries_] || is_alias(*entry)) return false;
-  context = *entry;
-  leaving_[entry - entries_] = true;
-  return true;
+  Entry* const entry = find_entry(handle);
+  if (entry == nullptr || entry->leaving || is_alias(*entry)) return false;
+  context = entry->context;
+  return entry->leaving = true;
 }
 
 void ContextTable::finish_drop(const Context& context) {
-  const int i = context.id - 1;
   Locked<SpinLock> lock(lock_);
-  for (Context& entry : entries_) {
-    if (entry.handle != nullptr && entry.id == context.id) entry = Context{};
+  for (Entry& entry : used()) {
+    if (entry.context.handle != nullptr && entry.context.id == context.id)
+      entry.context = Context{};
   }
-  leaving_[i] = false;
-  retired_[i] = true;
+  entry_of(context.id).leaving = false;
+  entry_of(context.id).retired = true;
   look_what_may_grow();
   epoch_.fetch_add(1, std::memory_order_release);
 }
 
 void ContextTable::abandon_drop(const Context& context) {
   Locked<SpinLock> lock(lock_);
-  leaving_[context.id - 1] = false;
+  entry_of(context.id).leaving = false;
 }
 
 void ContextTable::enter_alias(const void* handle, const Context& base) {
   Locked<SpinLock> lock(lock_);
-  Context* const known = find_entry(handle);
-  Context* const entry = known != nullptr && is_alias(*known) ? known : find_free();
+  Entry* const known = find_entry(handle);
+  Entry* const entry = known != nullptr && is_alias(*known) ? known : find_free();
   if (entry == nullptr) return;
-  *entry = base;
-  entry->handle = handle;
-  local_memory_[entry - entries_] = {};
+  entry->context = base;
+  entry->context.handle = handle;
+  entry->local_memory = {};
   several_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
 }
 
 void ContextTable::forget_alias(const void* handle) {
   Locked<SpinLock> lock(lock_);
-  Context* const entry = find_entry(handle);
+  Entry* const entry = find_entry(handle);
   if (entry == nullptr || !is_alias(*entry)) return;
-  *entry = Context{};
+  entry->context = Context{};
   epoch_.fetch_add(1, std::memory_order_release);
 }
 
 bool ContextTable::any_on(int device_index) {
   Locked<SpinLock> lock(lock_);
-  return std::any_of(std::begin(entries_), std::end(entries_), [&](const Context& entry) {
-    return entry.handle != nullptr && entry.device_index == device_index;
+  return std::ranges::any_of(used(), [&](const Entry& entry) {
+    return entry.context.handle != nullptr && entry.context.device_index == device_index;
   });
 }
 
 void ContextTable::recycle(uint16_t id) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  retired_[id - 1] = false;
+  entry_of(id).retired = false;
 }
 
 ContextTable::Mark ContextTable::add(uint16_t id, Kept kind, uint64_t amount) {
   if (id == kUntrackedContext) return {};
   Locked<SpinLock> lock(lock_);
-  Count& count = counts_[id - 1][kind];
+  Count& count = entry_of(id).counts[kind];
   count.live += amount;
   Mark mark{.most = count.most, .rise = 0, .any_removed = count.any_removed};
   if (count.live > count.most) {
@@ -128,7 +124,7 @@ ContextTable::Mark ContextTable::add(uint16_t id, Kept kind, uint64_t amount) {
 void ContextTable::remove(uint16_t id, Kept kind, uint64_t amount) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  Count& count = counts_[id - 1][kind];
+  Count& count = entry_of(id).counts[kind];
   count.live -= std::min(count.live, amount);
   count.any_removed = true;
 }
@@ -136,13 +132,13 @@ void ContextTable::remove(uint16_t id, Kept kind, uint64_t amount) {
 bool ContextTable::any_yet(uint16_t id, Kept kind) {
   if (id == kUntrackedContext) return false;
   Locked<SpinLock> lock(lock_);
-  return counts_[id - 1][kind].most > 0;
+  return entry_of(id).counts[kind].most > 0;
 }
 
 void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& mark) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  Count& count = counts_[id - 1][kind];
+  Count& count = entry_of(id).counts[kind];
   count.live -= std::min(count.live, amount);
   // Another thread may have added as much meanwhile.
   if (count.most == mark.most) count.most = std::max(count.live, mark.most - mark.rise);
@@ -151,13 +147,13 @@ void ContextTable::cancel(uint16_t id, Kept kind, uint64_t amount, const Mark& m
 ContextTable::LocalMemory ContextTable::local_memory(uint16_t id) {
   if (id == kUntrackedContext) return {};
   Locked<SpinLock> lock(lock_);
-  return local_memory_[id - 1];
+  return entry_of(id).local_memory;
 }
 
 void ContextTable::need_local_memory(uint16_t id, size_t bytes) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  size_t& needed = local_memory_[id - 1].needed;
+  size_t& needed = entry_of(id).local_memory.needed;
   needed = std::max(needed, bytes);
   look_what_may_grow();
 }
@@ -165,23 +161,22 @@ void ContextTable::need_local_memory(uint16_t id, size_t bytes) {
 void ContextTable::see_local_memory(uint16_t id, size_t bytes) {
   if (id == kUntrackedContext) return;
   Locked<SpinLock> lock(lock_);
-  local_memory_[id - 1].seen = bytes;
+  entry_of(id).local_memory.seen = bytes;
   look_what_may_grow();
 }
 
 void ContextTable::look_what_may_grow() {
-  const bool may_grow =
-      std::any_of(std::begin(entries_), std::end(entries_), [&](const Context& entry) {
-        return entry.handle != nullptr && local_memory_[&entry - entries_].may_grow();
-      });
+  const bool may_grow = std::ranges::any_of(used(), [](const Entry& entry) {
+    return entry.context.handle != nullptr && entry.local_memory.may_grow();
+  });
   if (may_grow_.exchange(may_grow, std::memory_order_relaxed) != may_grow)
     epoch_.fetch_add(1, std::memory_order_release);
 }
 
 int ContextTable::attach(const void* handle, int change) {
   Locked<SpinLock> lock(lock_);
-  Context* const entry = find_entry(handle);
-  return entry != nullptr ? entry->users += change : 0;
+  Entry* const entry = find_entry(handle);
+  return entry != nullptr ? entry->context.users += change : 0;
 }
 
 }  // namespace fracgpu

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 
+#include "shim/base/lazy_array.h"
 #include "shim/base/spin_lock.h"
 
 namespace fracgpu {
@@ -111,21 +113,29 @@ class ContextTable {
     bool any_removed = false;
   };
 
-  // With `lock_` held.
-  Context* find_entry(const void* handle);
-  Context* find_free();
-  bool is_alias(const Context& entry) const { return entry.id != &entry - entries_ + 1; }
+  struct Entry {
+    Context context;  // without a handle: nobody's
+    Count counts[kKinds];
+    LocalMemory local_memory;
+    bool leaving = false;  // being destroyed
+    bool retired = false;  // forgotten, but allocations with its id may still be listed
+  };
+
+  // All with `lock_` held.
+  Entry& entry_of(uint16_t id) { return entries_[id - 1]; }
+  std::span<Entry> used() { return {&entries_[0], used_}; }
+  Entry* find_entry(const void* handle);
+  Entry* find_free();
+  bool is_alias(const Entry& entry) const { return entry.context.id != &entry - &entries_[0] + 1; }
   void look_what_may_grow();
 
   SpinLock lock_;
   std::atomic<uint64_t> epoch_{1};
   std::atomic<bool> may_grow_{false};
   std::atomic<bool> several_{false};
-  Context entries_[kMax];    // entry i has id i + 1, or is an alias and has its base's
-  bool leaving_[kMax] = {};  // being destroyed
-  bool retired_[kMax] = {};  // forgotten, but allocations with its id may still be listed
-  Count counts_[kMax][kKinds];
-  LocalMemory local_memory_[kMax];
+  // Entry i has id i + 1, or is an alias and has its base's. Programs have a handful.
+  LazyArray<Entry, kMax> entries_;
+  size_t used_ = 0;  // of them; nothing of the others was ever written
 };
 
 }  // namespace fracgpu
