@@ -22,9 +22,11 @@ LinearSize managed_size(uint64_t bytes) {
 
 // Calls `allocate()` (the driver) for `call` under a reservation of `bytes`. `actual_bytes()` is
 // called after success, for functions that round the size up by themselves.
+// Inlined, since each function that allocates is the only one of its kind.
 template <typename Pointer, typename Allocate, typename ActualBytes>
-CUresult allocate_linear(const AskingCall& call, Pointer* out, uint64_t bytes, Allocate allocate,
-                         ActualBytes actual_bytes, LinearSize (*size_of)(uint64_t) = linear_size) {
+[[gnu::always_inline]] inline CUresult allocate_linear(
+    const AskingCall& call, Pointer* out, uint64_t bytes, Allocate allocate,
+    ActualBytes actual_bytes, LinearSize (*size_of)(uint64_t) = linear_size) {
   Hook hook;
   Context context;
   // The driver refuses these by itself, with its own error.
