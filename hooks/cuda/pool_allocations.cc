@@ -109,6 +109,13 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
   reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
   PoolUse use(process, pool, *reservation ? growth : 0);
   const CUdeviceptr before = *request.out;
+  CUresult result = kSuccess;
+  bool has_answer = *reservation && !use.is_refused();
+  if (has_answer) [[likely]] {
+    result = allocate();
+    if (result == kSuccess && use.end_in_hole(*request.out, request.bytes, *reservation))
+      return result;
+  }
   // All that is needed is in the pool, or a part of it, so that the pool grows by the rest alone.
   bool reuse = !*reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
   bool extends = false, tries = false, has_asked = false, has_waited = false;
@@ -142,11 +149,12 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       return kOutOfMemory;
     }
     const bool is_sure = reuse || extends || tries;
-    const CUresult result =
-        tries ? try_to_allocate(process, request, reservation, allocate) : allocate();
+    if (!has_answer)
+      result = tries ? try_to_allocate(process, request, reservation, allocate) : allocate();
+    has_answer = false;
     if (result == kOutOfMemory && !is_sure) reservation->refused_by_driver();
     const PoolUse::Outcome outcome = use.settle(reuse ? nullptr : &*reservation);
-    if (result == kSuccess) {
+    if (result == kSuccess && (outcome.grown > 0 || !use.has_entered())) {
       learn_growth(process, process.pool_blocks.allocated(pool, *request.out, request.bytes,
                                                           outcome.grown, outcome.reserved));
     }

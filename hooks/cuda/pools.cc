@@ -82,17 +82,10 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
   return result;
 }
 
-// A device's current pool, as this thread has seen it.
-struct CurrentPool {
-  const Process* process = nullptr;
-  uint64_t streams = 0, contexts = 0;  // epochs
-  CUdevice device = -1;
-  CUmemoryPool pool = nullptr;
-  int device_index = Process::kNotCapped;
-};
-[[gnu::tls_model("initial-exec")]] thread_local CurrentPool remembered;
-
 }  // namespace
+
+// GCC forgets the model that the declaration has.
+[[gnu::tls_model("initial-exec")]] constinit thread_local RememberedPool remembered_pool;
 
 void trim_pool(uint64_t key) {
   const OwnCalls own_calls;
@@ -105,23 +98,18 @@ int index_of_pool(Process& process, CUmemoryPool handle) {
   return known ? pool.device_index : index_of_default_pool(process, handle);
 }
 
-CUresult current_pool(Process& process, CUdevice device, CUmemoryPool& pool, int& device_index) {
-  CurrentPool& last = remembered;
+CUresult find_current_pool(Process& process, CUdevice device, CUmemoryPool& pool,
+                           int& device_index) {
   // Before the driver is asked: what it says may be old when it is remembered.
   const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
-  if (last.device != device || last.streams != streams || last.contexts != contexts ||
-      last.process != &process) {
-    const OwnCalls own_calls(process);
-    CUmemoryPool handle = nullptr;
-    const CUresult result = real::cuDeviceGetMemPool(&handle, device);
-    if (result != kSuccess) return result;
-    // The program may have made a pool of host memory the device's current one.
-    last = {&process, streams, contexts, device, handle, index_of_pool(process, handle)};
-  }
-  pool = last.pool;
-  device_index = last.device_index;
+  const OwnCalls own_calls(process);
+  const CUresult result = real::cuDeviceGetMemPool(&pool, device);
+  if (result != kSuccess) return result;
+  // The program may have made a pool of host memory the device's current one.
+  device_index = index_of_pool(process, pool);
   // What could not be found out is found out another time.
-  if (device_index == Process::kFault) last.device = -1;
+  if (device_index != Process::kFault)
+    remembered_pool = {&process, streams, contexts, device, pool, device_index};
   return kSuccess;
 }
 

@@ -23,14 +23,6 @@ uint64_t thread_number() {
   return own;
 }
 
-struct Remembered {
-  const Process* process = nullptr;
-  CUstream stream = nullptr;
-  uint64_t streams = 0, contexts = 0;  // epochs
-  Context context;
-};
-[[gnu::tls_model("initial-exec")]] thread_local Remembered remembered;
-
 // Calls `call()`, by which a capture begins in the stream.
 template <typename Call>
 CUresult begin_capture(const Stream& stream, Call call) {
@@ -119,6 +111,9 @@ CUresult destroy(CUstream stream, const Real& real) {
 
 }  // namespace
 
+// GCC forgets the model that the declaration has.
+[[gnu::tls_model("initial-exec")]] constinit thread_local RememberedStream remembered_stream;
+
 void OwnCalls::relax() {
   relaxed_ = real::cuThreadExchangeStreamCaptureMode(&mode_) == kSuccess;
 }
@@ -135,16 +130,11 @@ uint64_t number_of(Process& process, const Stream& stream) {
   return hash_of(reinterpret_cast<uint64_t>(context) + hash_of(thread)) | 1;
 }
 
-bool context_of(Process& process, const Stream& stream, Context& context) {
+bool find_context_of(Process& process, const Stream& stream, Context& context) {
   // The default streams are those of whatever context is current.
   if (stream.is_default()) return current_context(process, context);
-  Remembered& last = remembered;
+  // Before the driver is asked: what it says may be old when it is remembered.
   const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
-  if (last.stream == stream.handle && last.streams == streams && last.contexts == contexts &&
-      last.process == &process) {
-    context = last.context;
-    return true;
-  }
   const OwnCalls own_calls(process);
   CUcontext handle = nullptr;
   if (real::cuStreamGetCtx(stream.handle, &handle) != kSuccess ||
@@ -154,13 +144,12 @@ bool context_of(Process& process, const Stream& stream, Context& context) {
   if (process.contexts.any_may_grow()) {
     see_launches(process, context);
   } else {
-    last = {&process, stream.handle, streams, contexts, context};
+    remembered_stream = {&process, stream.handle, streams, contexts, context};
   }
   return true;
 }
 
-bool is_capturing(Process& process, const Stream& stream) {
-  if (!process.streams.any_captured()) return false;
+bool ask_whether_capturing(const Stream& stream) {
   if (stream.is_legacy()) return false;  // documented: it cannot be captured
   const CUstream handle = stream.handle == nullptr ? kPerThread : stream.handle;
   int status = kNotCapturing;

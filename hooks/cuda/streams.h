@@ -23,11 +23,35 @@ struct Stream {
 // one for each context, if there are several.
 uint64_t number_of(Process& process, const Stream& stream);
 
+// The stream that the calling thread named last, but for default ones, and its context.
+struct RememberedStream {
+  const Process* process = nullptr;
+  CUstream stream = nullptr;
+  uint64_t streams = 0, contexts = 0;  // epochs
+  Context context;
+
+  bool is(const Process& owner, CUstream handle) const {
+    return stream == handle && process == &owner && streams == owner.streams.epoch() &&
+           contexts == owner.contexts.epoch();
+  }
+};
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local RememberedStream remembered_stream;
+
 // The context whose device a stream works on. False when there is none.
-bool context_of(Process& process, const Stream& stream, Context& context);
+[[gnu::noinline]] bool find_context_of(Process& process, const Stream& stream, Context& context);
+inline bool context_of(Process& process, const Stream& stream, Context& context) {
+  const RememberedStream& last = remembered_stream;
+  // No default stream is ever remembered.
+  if (!last.is(process, stream.handle)) return find_context_of(process, stream, context);
+  context = last.context;
+  return true;
+}
 
 // Asks the driver only while there is some capture in the process.
-bool is_capturing(Process& process, const Stream& stream);
+[[gnu::cold]] bool ask_whether_capturing(const Stream& stream);
+inline bool is_capturing(const Process& process, const Stream& stream) {
+  return process.streams.any_captured() && ask_whether_capturing(stream);
+}
 
 // Waits until the driver has done what the stream was told so far, and knows that it has: then what
 // was freed there may be given back. False where that takes more than ten seconds, or where the

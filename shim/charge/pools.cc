@@ -50,10 +50,10 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
                   const Pool* in_use = nullptr) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
   Settlement result{.device_index = reservation != nullptr ? reservation->device_index() : 0};
-  Pool pool;
-  if (in_use != nullptr) pool = *in_use;
+  Pool begun;
   for (bool used = in_use != nullptr, settled = false;
-       !settled && (used || process.pools.begin_use(key, pool)); used = false) {
+       !settled && (used || process.pools.begin_use(key, begun)); used = false) {
+    const Pool& pool = used ? *in_use : begun;
     result.device_index = pool.device_index;
     uint64_t bytes = 0;
     if (!pool.driver->reserved(key, bytes)) {
@@ -62,6 +62,10 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
       return result;
     }
     const uint64_t now = units_for(bytes);
+    if (!pool.exported && process.pools.end_use_unchanged(pool, now, pledge)) {
+      result.reserved = now;
+      break;
+    }
     // Before the charge falls: after that, nobody may be sure of a hole.
     if (now < pool.units && pool.keepers == 0) process.pool_blocks.forget_holes(key);
     PoolTable::Settled end = process.pools.end_use(pool, now, in_hand, pledge);
@@ -180,6 +184,21 @@ bool PoolUse::begin_extension(uint64_t bytes, uint64_t& more) {
     more = bytes - std::min(bytes, tail);
     return tail > 0 && pool_growth_units(more) < pool_growth_units(bytes);
   });
+}
+
+bool PoolUse::end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation) {
+  // A pool gives memory back unseen when the program waits for its streams. So it is asked all the
+  // same by each 16th, and by each that a recorder listens to.
+  constexpr uint64_t kAsking = 16;
+  if (!used_ || pool_.exported || pool_.version % kAsking == 0 || process_.recorder.is_on())
+    return false;
+  entered_ = process_.pool_blocks.take_hole(key_, address, bytes, pool_.units * layout::kUnit);
+  // Where somebody has settled the charge meanwhile, the hole may have been forgotten before that.
+  if (!entered_ || !process_.pools.end_use_unchanged(pool_, pool_.units, pledge_)) return false;
+  used_ = false;
+  pledge_ = 0;
+  reservation.keep(0);
+  return true;
 }
 
 PoolUse::Outcome PoolUse::settle(Reservation* reservation) {

@@ -74,6 +74,13 @@ class PoolUse {
     uint64_t grown = 0;     // bytes
     uint64_t reserved = 0;  // bytes that the pool has now
   };
+  // The driver has been called. True where it has handed out all of a hole: the pool is charged for
+  // that, and for all else that it has, so that nobody need be asked. The block is entered, the use
+  // has ended, and nothing of the reservation is left.
+  bool end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation);
+  // After that was false: the block is entered all the same, which is right if the pool has not
+  // grown.
+  bool has_entered() const { return entered_; }
   // The driver has been called: the charge becomes what it reports, and the use ends. `reservation`
   // is what was reserved for growth, or null.
   Outcome settle(Reservation* reservation);
@@ -86,7 +93,7 @@ class PoolUse {
   const uint64_t key_;
   Pool pool_;
   uint64_t pledge_ = 0;
-  bool used_ = false, refused_ = false;
+  bool used_ = false, refused_ = false, entered_ = false;
 };
 
 // The pool may be imported by other processes from now on. Once per pool is enough.

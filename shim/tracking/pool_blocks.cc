@@ -28,10 +28,14 @@ void PoolBlocks::link(Block& block) {
 }
 
 void PoolBlocks::unlink(const Block& block) {
+  if (Holes* const holes = holes_.find(block.pool)) unlink(block, *holes);
+}
+
+void PoolBlocks::unlink(const Block& block, Holes& holes) {
   if (Block* const newer = block.newer != 0 ? blocks_.find(block.newer) : nullptr) {
     newer->older = block.older;
-  } else if (Holes* const holes = holes_.find(block.pool)) {
-    holes->newest[class_of(block.bytes)] = block.older;
+  } else {
+    holes.newest[class_of(block.bytes)] = block.older;
   }
   if (Block* const older = block.older != 0 ? blocks_.find(block.older) : nullptr)
     older->newer = block.newer;
@@ -103,12 +107,27 @@ bool PoolBlocks::is_whole(uint64_t pool, uint64_t reserved) {
   return holes != nullptr && holes->top - holes->base <= reserved;
 }
 
+bool PoolBlocks::take_hole(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t reserved) {
+  Locked<SpinLock> lock(lock_);
+  Block* const block = blocks_.find(address);
+  if (block == nullptr || block->state != State::hole || block->pool != pool ||
+      aligned(block->bytes) != aligned(bytes)) {
+    return false;
+  }
+  Holes* const holes = holes_.find(pool);
+  if (holes == nullptr || holes->top - holes->base > reserved) return false;
+  unlink(*block, *holes);
+  block->bytes = bytes;
+  block->state = State::used;
+  return true;
+}
+
 PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64_t bytes,
                                          uint64_t grown, uint64_t reserved) {
   const uint64_t taken = aligned(bytes);
   Locked<SpinLock> lock(lock_);
-  const Block* const last = grown > 0 ? find_last_tail(pool) : nullptr;
   Block* block = blocks_.find(address);
+  const Block* const last = grown > 0 ? find_last_tail(pool) : nullptr;
   const Block taking = {.key = address, .bytes = bytes, .pool = pool};
   Block rest;
   Growth growth = Growth::none;

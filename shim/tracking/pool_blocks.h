@@ -43,6 +43,10 @@ class PoolBlocks {
   Growth allocated(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t grown,
                    uint64_t reserved = 0);
 
+  // The same where the block is all of a hole, and the pool has memory at all of its addresses if
+  // it has `reserved` in all. False: nothing is done.
+  bool take_hole(uint64_t pool, uint64_t address, uint64_t bytes, uint64_t reserved);
+
   // Whether the pool has memory at all of its addresses if it has `reserved` in all.
   bool is_whole(uint64_t pool, uint64_t reserved);
 
@@ -126,6 +130,7 @@ class PoolBlocks {
   void enter_free(const Block& block);
   void link(Block& block);
   void unlink(const Block& block);
+  void unlink(const Block& block, Holes& holes);  // which are those of its pool
   void erase(uint64_t address);
   void forget_holes_of(uint64_t pool);
   const Block* find_last_tail(uint64_t pool);

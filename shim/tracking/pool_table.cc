@@ -161,6 +161,21 @@ PoolTable::Settled PoolTable::end_use(const Pool& known, uint64_t units, uint64_
   return {.is_done = true, .units = units, .rest = own + borrowed - units};
 }
 
+bool PoolTable::end_use_unchanged(const Pool& known, uint64_t units, uint64_t pledge) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Pool* pool = pools_.find(known.key);
+  if (pool == nullptr || pool->version != known.version || pool->units != units ||
+      pool->lent != 0 || known.keepers > 0) {
+    return false;
+  }
+  --pool->users;
+  if (known.reusing) pool->reusing = false;
+  pool->pledged -= pledge;
+  ++pool->version;
+  return true;
+}
+
 bool PoolTable::remove(uint64_t key, Pool& pool) {
   Backoff backoff;
   for (bool waits = true;; waits = backoff.wait_at_most(kLongestCall_ms)) {

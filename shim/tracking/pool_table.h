@@ -66,6 +66,9 @@ class PoolTable {
     uint64_t rest = 0;     // in hand
   };
   Settled end_use(const Pool& known, uint64_t units, uint64_t in_hand, uint64_t pledge);
+  // The same where the charge is `units` already and nothing of the pledge is lent, as at nearly
+  // every end: all that is in hand is left. False: nothing is done.
+  bool end_use_unchanged(const Pool& known, uint64_t units, uint64_t pledge);
 
   // A use by one alone: nobody else allocates from the pool, and its charge stays what it is, until
   // `end_use`. The caller must have no use of it. False, after a wait, where others use it all the

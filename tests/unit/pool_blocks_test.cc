@@ -36,6 +36,27 @@ TEST_F(PoolBlocksTest, AHoleIsItsStreamsAlone) {
   EXPECT_FALSE(blocks_.fits(kOther, kStream, 1));
 }
 
+TEST_F(PoolBlocksTest, AHoleOfAPoolThatIsWholeIsTaken) {
+  const auto take = [&](uint64_t pool, uint64_t address, uint64_t bytes, uint64_t reserved) {
+    return blocks_.take_hole(pool, address, bytes, reserved);
+  };
+  blocks_.allocated(kPool, 64 * kMiB, 20 * kMiB, 32 * kMiB, 32 * kMiB);
+  EXPECT_FALSE(take(kPool, 64 * kMiB, 20 * kMiB, 32 * kMiB)) << "it is in use";
+  EXPECT_FALSE(take(kPool, 84 * kMiB, 12 * kMiB, 32 * kMiB)) << "nobody has freed it";
+  free(64 * kMiB, kStream);
+  EXPECT_FALSE(take(kOther, 64 * kMiB, 20 * kMiB, 32 * kMiB));
+  EXPECT_FALSE(take(kPool, 65 * kMiB, 10 * kMiB, 32 * kMiB)) << "it begins elsewhere";
+  EXPECT_FALSE(take(kPool, 64 * kMiB, 10 * kMiB, 32 * kMiB)) << "only a part of it";
+  EXPECT_FALSE(take(kPool, 64 * kMiB, 20 * kMiB, 31 * kMiB)) << "less than the pool's addresses";
+  EXPECT_TRUE(take(kPool, 64 * kMiB, 20 * kMiB - 511, 32 * kMiB));
+  EXPECT_FALSE(blocks_.has_hole(kStream));
+  EXPECT_FALSE(take(kPool, 64 * kMiB, 20 * kMiB, 32 * kMiB)) << "a second time";
+  free(64 * kMiB, kStream);
+  EXPECT_FALSE(blocks_.fits(kPool, kStream, 20 * kMiB)) << "511 bytes less";
+  blocks_.forget_holes(kPool);
+  EXPECT_FALSE(take(kPool, 64 * kMiB, 20 * kMiB, 32 * kMiB));
+}
+
 // As libcuda places blocks: at the lowest addresses that fit, whether or not there is memory.
 TEST_F(PoolBlocksTest, APoolIsWholeUntilItGivesMemoryBackBelowWhatIsInUse) {
   EXPECT_FALSE(blocks_.is_whole(kPool, 0)) << "not known";

@@ -143,6 +143,85 @@ constexpr PoolDriver kUnused = {.reserved =
                                     },
                                 .trim = [](uint64_t key) { is_trimmed[key] = true; }};
 
+// A pool with one hole, from which a call allocates. `body` plays what comes then.
+constexpr uint64_t kHole = 0x40000000, kHoleBytes = 2u << 20, kStream = 0x10;
+
+void free_the_hole(Process& process) {
+  const uint64_t number = process.pool_blocks.begin_free(kHole);
+  process.pool_blocks.end_free(kHole, number, kStream, 1);
+}
+
+void with_a_hole(const std::function<int(Process&, int)>& body) {
+  in_a_process_of_its_own([&](Process& process, int device_index) {
+    if (!process.pools.add(kKey, device_index, kGrowing)) return 2;
+    reserved_bytes = kPoolChunkBytes;
+    Reservation room(process, device_index, TwoCalls::kUnits, "cuMemAllocAsync");
+    PoolUse use(process, kKey, TwoCalls::kUnits);
+    const PoolUse::Outcome outcome = use.settle(&room);
+    process.pool_blocks.allocated(kKey, kHole, kHoleBytes, outcome.grown, outcome.reserved);
+    free_the_hole(process);
+    return body(process, device_index);
+  });
+}
+
+// Nobody else frees or allocates, so the charge is right without a question.
+TEST(PoolsTest, AnAllocationThatTakesAHoleAsksTheDriverNowAndThen) {
+  with_a_hole([](Process& process, int device_index) {
+    int asked = 0;
+    for (int i = 0; i < 160; ++i) {
+      Reservation room(process, device_index, TwoCalls::kUnits, "cuMemAllocAsync");
+      PoolUse use(process, kKey, TwoCalls::kUnits);
+      if (!use.end_in_hole(kHole, kHoleBytes, room)) {
+        const PoolUse::Outcome outcome = use.settle(&room);
+        process.pool_blocks.allocated(kKey, kHole, kHoleBytes, outcome.grown, outcome.reserved);
+        ++asked;
+      }
+      if (process.ledger.held_by_self(device_index) != TwoCalls::kUnits) return 3;
+      free_the_hole(process);
+    }
+    if (asked != 10) return 4;
+    // The pool has shrunk unseen. Sooner or later that is noticed.
+    reserved_bytes = 0;
+    for (int i = 0; i < 16; ++i) {
+      Reservation room(process, device_index, TwoCalls::kUnits, "cuMemAllocAsync");
+      PoolUse use(process, kKey, TwoCalls::kUnits);
+      if (use.end_in_hole(kHole, kHoleBytes, room)) {
+        free_the_hole(process);
+      } else {
+        use.settle(&room);
+      }
+    }
+    return process.ledger.held_by_self(device_index) == 0 ? 0 : 5;
+  });
+}
+
+// The driver takes memory again for the hole that it had given back; another thread has read before
+// that how little there was.
+TEST(PoolsTest, AHoleIsNotReliedOnWhereTheChargeFallsMeanwhile) {
+  with_a_hole([](Process& process, int device_index) {
+    Reservation room(process, device_index, TwoCalls::kUnits, "cuMemAllocAsync");
+    PoolUse use(process, kKey, TwoCalls::kUnits);
+    reserved_bytes = 0;
+    settle_pool(process, kKey, nullptr);
+    reserved_bytes = kPoolChunkBytes;
+    if (use.end_in_hole(kHole, kHoleBytes, room) || use.has_entered()) return 3;
+    if (!use.settle(&room).foreseen) return 4;
+    return process.ledger.held_by_self(device_index) == TwoCalls::kUnits ? 0 : 5;
+  });
+}
+
+TEST(PoolsTest, AReadingFromBeforeAHoleWasTakenIsStale) {
+  with_a_hole([](Process& process, int device_index) {
+    Reservation room(process, device_index, TwoCalls::kUnits, "cuMemAllocAsync");
+    PoolUse use(process, kKey, TwoCalls::kUnits);
+    Pool read_before;
+    process.pools.begin_use(kKey, read_before);
+    if (!use.end_in_hole(kHole, kHoleBytes, room)) return 3;
+    if (process.pools.end_use(read_before, 0, 0, 0).is_done) return 4;
+    return process.ledger.held_by_self(device_index) == TwoCalls::kUnits ? 0 : 5;
+  });
+}
+
 TEST(PoolsTest, EveryPoolIsTrimmed) {
   in_a_process_of_its_own([](Process& process, int device_index) {
     for (uint64_t key = 1; key <= kManyPools; ++key) {
