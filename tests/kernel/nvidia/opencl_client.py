@@ -337,6 +337,31 @@ class Commands:
             self.call("clReleaseMemObject", memory)
         return {"rc": 0}
 
+    def churn(self, seed, times):
+        """Creates and releases by chance, and uses most of what it creates, now or later."""
+        chance, refused, unused = random.Random(int(seed)), 0, []
+        for _ in range(int(times)):
+            kind = chance.random()
+            if kind < 0.3 and self.kept:
+                kept = self.kept.pop(chance.randrange(len(self.kept)))
+                unused = [each for each in unused if each is not kept]
+                self.call("clReleaseMemObject", kept[0])
+            elif kind < 0.4 and unused:
+                memory, _, size = unused.pop(chance.randrange(len(unused)))
+                if (rc := self.use(memory, size)) != 0:
+                    return {"rc": rc}
+            else:
+                size = chance.choice([4, 100, 700, 1000, 1025, 1500, 2048, 3000, 8000, 40000]) * KIB
+                rc, memory = self.create(size)
+                if rc == 0 and chance.random() < 0.7:
+                    rc = self.use(memory, size)
+                elif rc == 0:
+                    unused.append(self.kept[-1])
+                if rc not in (0, -4):
+                    return {"rc": rc}
+                refused += rc == -4
+        return {"rc": 0, "refused": refused}
+
     def release(self, every="1"):
         """Every so manieth of what is kept."""
         for memory, _, _ in self.kept[::int(every)]:

@@ -95,6 +95,34 @@ class Unused(unittest.TestCase):
             self.assertEqual(gpu.opencl("loader", "context", "unused:4194304", cap=f"{CAP_MIB}MiB")[-1]["rc"], -4)
 
 
+class Churn(unittest.TestCase):
+    """Random calls of several processes at a full cap; then all is given back, and the library counts as much as RM."""
+
+    def test_processes(self):
+        for seed in (0, 3):
+            with self.subTest(seed), rig.Gpu(BUILD, CARD_MIB) as gpu:
+                # Whoever took a chunk more than was foreseen learns that it is gone when it is refused something.
+                children = [gpu.start_opencl("context", "wait", f"churn:{seed * 3 + i}:600", "wait", "release", "unused:3072",
+                                             "release", "wait", cap=f"{CAP_MIB}MiB") for i in range(3)]
+                for child in children:
+                    child.until("ready")
+                for child in children:
+                    child.go_on()
+                churned = [child.until("churn") for child in children]
+                self.assertEqual([answer["rc"] for answer in churned], [0, 0, 0])
+                self.assertGreater(sum(answer["refused"] for answer in churned), 0, "the cap was never full")
+                self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+                for child in children:
+                    child.until("ready")
+                    child.go_on()
+                for child in children:
+                    child.until("ready")
+                # A thread of the driver is still at it.
+                fill = gpu.opencl("loader", "context", "buffers:1024", cap=f"{CAP_MIB}MiB")[-1]
+                self.assertEqual(fill["granted"] / MIB, CAP_MIB - 4 * 382)
+                self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+
+
 class PrivateMemory(unittest.TestCase):
     """Of kernels, where it is not reserved: the next allocation that lacks room sees it."""
 
