@@ -32,13 +32,16 @@ uint64_t tile_key(const CUarrayMapInfo& info) {
 }
 
 template <typename Real>
-CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, const Real& real) {
+CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& stream,
+                   const Real& real) {
   Hook hook;
-  if (!hook.active() || list == nullptr) return real(list, count, stream);
+  if (!hook.active() || list == nullptr) return real(list, count, stream.handle);
   Process& process = hook.process();
+  Context context;
+  if (!context_of(process, stream, context)) context.id = kUntrackedContext;
   const InFlightScope in_flight(process);
   const uint64_t serial = process.physical.serial();
-  const CUresult result = real(list, count, stream);
+  const CUresult result = real(list, count, stream.handle);
   for (unsigned int i = 0; result == kSuccess && i < count; ++i) {
     const CUarrayMapInfo& info = list[i];
     const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
@@ -47,7 +50,8 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, CUstream stream, co
     } else if (info.memOperationType == kOperationMap) {
       const uint64_t memory = process.physical.memory_of(info.memHandle.memHandle);
       gone(process.physical.add_mapping(tile_key(info), PhysicalTable::kBindingStep, memory,
-                                        reinterpret_cast<uint64_t>(info.resource.array)));
+                                        reinterpret_cast<uint64_t>(info.resource.array),
+                                        context.id));
     }
   }
   return result;
@@ -182,11 +186,11 @@ CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHan
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* list, unsigned int count, CUstream stream) {
-  return map_array(list, count, stream, real::cuMemMapArrayAsync);
+  return map_array(list, count, {stream, false}, real::cuMemMapArrayAsync);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo* list, unsigned int count, CUstream stream) {
-  return map_array(list, count, stream, real::cuMemMapArrayAsync_ptsz);
+  return map_array(list, count, {stream, true}, real::cuMemMapArrayAsync_ptsz);
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const void* properties) {

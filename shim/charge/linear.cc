@@ -305,6 +305,8 @@ void release_context(Process& process, const Context& context) {
   for (int device_index = 0; device_index < static_cast<int>(layout::kMaxDevices); ++device_index) {
     if (exported[device_index] > 0) give_back(process, device_index, exported[device_index], true);
   }
+  process.physical.drop_context(
+      context.id, [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
   process.recorder.add({.type = ring::Type::context_gone, .owner = context.id});
   forget_code(process, context.id);
   process.contexts.recycle(context.id);

@@ -174,7 +174,7 @@ PhysicalTable::Freed PhysicalTable::drop_reference(uint64_t memory) {
 }
 
 PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uint64_t memory,
-                                                uint64_t owner) {
+                                                uint64_t owner, uint16_t context) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Memory* entry = memories_.find(memory);
@@ -188,6 +188,7 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   mapping->size = size;
   mapping->memory = memory;
   mapping->owner = owner;
+  mapping->context = context;
   mapping->serial = ++serial_;
   ++changes_;
   return before != 0 ? drop_use(before) : Freed{};

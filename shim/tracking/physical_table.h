@@ -72,7 +72,9 @@ class PhysicalTable {
   // made by `binding_key`. Goes by drop_mappings, or with its `owner` (an array, a multicast
   // object). What
   // was known there before is gone: the driver maps nothing over a mapping.
-  Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0);
+  // `context`: the id of the array's, with which it goes too.
+  Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0,
+                    uint16_t context = 0);
 
   // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, which is
   // what `serial()` said before the driver was called. Calls freed(const Freed&) for each memory
@@ -80,7 +82,14 @@ class PhysicalTable {
   template <typename Visit>
   void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed);
   template <typename Visit>
-  void drop_owned(uint64_t owner, uint64_t serial, Visit freed);
+  void drop_owned(uint64_t owner, uint64_t serial, Visit freed) {
+    drop_mappings_that(
+        [&](const Mapping& each) { return each.owner == owner && each.serial <= serial; }, freed);
+  }
+  template <typename Visit>
+  void drop_context(uint16_t context, Visit freed) {
+    drop_mappings_that([&](const Mapping& each) { return each.context == context; }, freed);
+  }
   uint64_t serial();
 
   // The owner that stands for memory itself, as a multicast object is some.
@@ -143,7 +152,11 @@ class PhysicalTable {
     uint64_t memory;
     uint64_t owner;
     uint64_t serial;
+    uint16_t context;  // 0: outlives contexts
   };
+
+  template <typename Is, typename Visit>
+  void drop_mappings_that(Is is, Visit freed);
 
   // Where a mapping of an address begins, by `begin_key`.
   struct Begin {
@@ -211,8 +224,8 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
   }
 }
 
-template <typename Visit>
-void PhysicalTable::drop_owned(uint64_t owner, uint64_t serial, Visit freed) {
+template <typename Is, typename Visit>
+void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
   for (bool found = true; found;) {
     found = false;
     Freed gone;
@@ -221,7 +234,7 @@ void PhysicalTable::drop_owned(uint64_t owner, uint64_t serial, Visit freed) {
       const InvariantScope scope(*this, timer_);
       // One at a time: what is freed must be given back without the lock.
       mappings_.erase_if([&](const Mapping& mapping) {
-        if (found || mapping.owner != owner || mapping.serial > serial) return false;
+        if (found || !is(mapping)) return false;
         found = true;
         gone = drop_use(mapping.memory);
         return true;

@@ -58,6 +58,18 @@ class ArrayDescription(Structure):
     _fields_ = [("width", c_size_t), ("height", c_size_t), ("format", c_int), ("channels", c_uint)]
 
 
+class SparseArrayDescription(Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t), ("format", c_int), ("channels", c_uint),
+                ("flags", c_uint)]
+
+
+class TileMapping(Structure):
+    _fields_ = [("resource", c_int), ("array", c_void_p), ("subresource", c_int), ("reserved1", c_int), ("level", c_uint),
+                ("layer", c_uint), ("offset", c_uint * 3), ("extent", c_uint * 3), ("operation", c_int), ("handle_type", c_int),
+                ("memory", c_ulonglong), ("offset_in_memory", c_ulonglong), ("devices", c_uint), ("flags", c_uint),
+                ("reserved2", c_uint * 2)]
+
+
 class AllocationNode(Structure):
     _fields_ = [("pool", PoolProperties), ("access", c_void_p), ("access_count", c_size_t), ("bytes", c_size_t),
                 ("address", c_ulonglong)]
@@ -73,6 +85,7 @@ class IpcHandle(Structure):
 
 
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED = 1, 1, 3, 1, 1, 5
+FLOATS, SPARSE, MAP = 0x20, 0x40, 1
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -541,6 +554,25 @@ class Commands:
         def take():
             return self.context()["rc"], 1
         return fill(take)
+
+    def sparse(self, side):
+        """A square sparse array of floats in a context of its own, all of it mapped to memory, goes with that context."""
+        own, context, array, memory = c_void_p(), c_void_p(), c_void_p(), c_ulonglong()
+        side = int(side)
+        call("cuCtxGetCurrent", byref(own))
+        call("cuCtxCreate_v2", byref(context), 0, device())
+        call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, SPARSE)))
+        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, 0))
+        properties.flags[2] = 1  # a pool of tiles
+        rc = ask("cuMemCreate", byref(memory), c_size_t(4 * side * side), byref(properties), c_ulonglong(0))
+        if rc == 0:
+            whole = (c_uint * 3)(side, side, 1)
+            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1)
+            call("cuMemMapArrayAsync", byref(mapping), 1, None)
+            call("cuMemRelease", memory)
+        call("cuCtxDestroy_v2", context)
+        call("cuCtxSetCurrent", own)
+        return {"rc": rc}
 
     def streams(self, count):
         made = 0

@@ -31,6 +31,7 @@ FILLS = {
     "VMM": ["physical:2048"],
     "arrays of 4 MiB": ["arrays:1024"],
     "arrays of 256 KiB": ["arrays:256"],
+    "a sparse array of a dead context": ["sparse:16384", "fill:1024"],
     "graph nodes": ["graphs:20480"],
     "graph nodes after those of a dead context": ["graph_of_a_dead_context:307200:2097152"],
     "kernel graphs": ["kernel_graphs:1000"],
