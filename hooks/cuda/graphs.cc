@@ -90,16 +90,20 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, Make make) {
   return result;
 }
 
+bool allocates(Process& process, CUgraphExec exec) {
+  uint64_t units = 0;
+  for (uint64_t left = process.graphs.devices(); left != 0; left &= left - 1)
+    units |= process.graphs.units(exec, std::countr_zero(left));
+  return units != 0;
+}
+
 // An update changes no topology, so only an execution that allocates goes on doing so.
 template <typename Call>
 CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   Hook hook;
   const CUresult result = call();
   if (result != kSuccess || !hook.active()) return result;
-  uint64_t allocates = 0;
-  for (uint64_t left = hook.process().graphs.devices(); left != 0; left &= left - 1)
-    allocates |= hook.process().graphs.units(exec, std::countr_zero(left));
-  if (allocates != 0) learn(hook.process(), exec, needs_of(hook.process(), graph));
+  if (allocates(hook.process(), exec)) learn(hook.process(), exec, needs_of(hook.process(), graph));
   return result;
 }
 
@@ -204,6 +208,11 @@ CUresult run_graph(const GraphRun& run, const Real& real) {
   Hook hook;
   const auto call = [&] { return real(run.exec, run.stream.handle); };
   if (!hook.active()) return call();
+  if (!allocates(hook.process(), run.exec)) {
+    // What its kernels take is charged as that of other launches.
+    const HookScope::Callback launch;
+    return call();
+  }
   return run_on(hook.process(), run, hook.process().graphs.devices(), call);
 }
 

@@ -1,8 +1,8 @@
 // Stands between libcuda and the C library's ioctl; see kernel.h.
 //
 // Only libcuda's import is changed: no other code of the process comes through here. The escapes
-// and their structures are RM's public interface (NVIDIA's open kernel modules, nvos.h); what is
-// read of them is the same from 470 to 595.
+// and their structures are RM's public interface (NVIDIA's open kernel modules, nvos.h). What is
+// read of them has been the same since 535 (gVisor's nvproxy has a list of what changed).
 //
 // libcuda holds locks of its own in here. So nothing waits for `Process::cold_paths` or another
 // lock under which this library calls libcuda: memory is reserved in the ledger, and counted in
@@ -42,17 +42,23 @@ struct Free {
   uint32_t status;  // written
 };
 
-// NVOS64_PARAMETERS, and its older forms up to `parameters`.
+// NVOS64_PARAMETERS; NVOS21_PARAMETERS is the same up to `parameters`.
 struct Allocate {
   uint32_t client;
   uint32_t parent;
   uint32_t object;  // written if 0
   uint32_t object_class;
   uint64_t parameters;
+  uint64_t rights;
+  uint32_t parameters_size;
+  uint32_t flags;
+  uint32_t status;  // written
+  uint32_t pad;
 };
+constexpr uint32_t kIsSerialized = 1 << 0;  // NVOS64_FLAGS_FINN_SERIALIZED
 // Where its status is, by the size of the form.
 constexpr size_t status_offset(size_t size) {
-  return size == 48 ? 40 : size == 40 ? 36 : size == 32 ? 28 : 0;
+  return size == sizeof(Allocate) ? 40 : size == 32 ? 28 : 0;
 }
 // NV_MEMORY_ALLOCATION_PARAMS as far as is needed.
 struct MemoryParameters {
@@ -92,13 +98,17 @@ constexpr uint64_t key_of(uint32_t client, uint32_t object) {
 // which it is known on which device they work. Read without a lock, and never removed.
 class Parents {
  public:
-  void learn(uint64_t parent, int device_index) {
+  // The device of the parent, which is this one unless it is known already.
+  int learn(uint64_t parent, int device_index) {
     for (Entry& each : entries_) {
       uint64_t seen = 0;
-      if (!each.parent.compare_exchange_strong(seen, parent) && seen != parent) continue;
-      each.device_index.store(device_index, std::memory_order_release);
-      return;
+      if (each.parent.compare_exchange_strong(seen, parent)) {
+        each.device_index.store(device_index, std::memory_order_release);
+        return device_index;
+      }
+      if (seen == parent) return each.device_index.load(std::memory_order_acquire);
     }
+    return Process::kNotCapped;
   }
 
   int device_of(uint64_t parent) const {
@@ -111,10 +121,11 @@ class Parents {
   }
 
   bool have(int device_index) const {
-    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& each) {
-      return each.parent.load(std::memory_order_relaxed) != 0 &&
-             each.device_index.load(std::memory_order_relaxed) == device_index;
-    });
+    for (const Entry& each : entries_) {
+      if (each.parent.load(std::memory_order_relaxed) == 0) break;
+      if (each.device_index.load(std::memory_order_relaxed) == device_index) return true;
+    }
+    return false;
   }
 
  private:
@@ -218,12 +229,13 @@ namespace {
 template <typename Ask, typename Key>
 bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   Process* const process = Process::known();
-  KernelCall* const call = current_call;
+  KernelCall* call = current_call;
   const int device_index = process == nullptr ? Process::kNotCapped
-                           : call != nullptr  ? call->device_index()
+                           : call != nullptr  ? parents.learn(parent, call->device_index())
                                               : parents.device_of(parent);
-  if (call != nullptr && device_index >= 0) parents.learn(parent, device_index);
-  if (device_index < 0 || (call == nullptr && HookScope::any())) {
+  const bool is_charged_by_hook = call == nullptr && HookScope::any();
+  if (call != nullptr && call->device_index() != device_index) call = nullptr;  // another device's
+  if (device_index < 0 || is_charged_by_hook) {
     // What had this handle is gone, with its parent.
     if (ask() && process != nullptr) process->rm_memory.take(key());
     return true;
@@ -244,6 +256,7 @@ int allocate_object(void* argument, size_t size, Ask ask) {
   auto& wanted = *static_cast<Allocate*>(argument);
   const size_t offset = status_offset(size);
   if (offset == 0 || wanted.object_class != kDeviceMemory || wanted.parameters == 0) return ask();
+  if (size == sizeof wanted && (wanted.flags & kIsSerialized) != 0) return ask();
   const auto& memory = *reinterpret_cast<const MemoryParameters*>(wanted.parameters);
   auto& status = *reinterpret_cast<uint32_t*>(static_cast<char*>(argument) + offset);
   if ((memory.flags & kAddressesAlone) != 0) return ask();
@@ -304,7 +317,7 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
   if ((request >> 8 & 0xff) != kType || argument == nullptr) return ask();
   switch (request & 0xff) {
     case kAllocate:
-      return size >= sizeof(Allocate) ? allocate_object(argument, size, ask) : ask();
+      return allocate_object(argument, size, ask);
     case kHeapControl:
       return size >= sizeof(HeapControl)
                  ? allocate_on_heap(*static_cast<HeapControl*>(argument), ask)

@@ -154,9 +154,17 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (value == before) return set();
   if (value > before)
     return raise_limit(process, context, "cuCtxSetLimit", limit, before, value, set);
-  const CUresult result = set();
-  if (result != kSuccess || context.device_index < 0) return result;
-  settle_overhead(process, context.device_index);
+  if (context.device_index < 0) return set();
+  // The driver gives the old memory back before it takes the new.
+  const CUresult result = take_overhead(
+      process, context.device_index, "cuCtxSetLimit",
+      [&] {
+        return OverheadReservation::for_limit(
+            process, context.device_index, "cuCtxSetLimit", 0,
+            {.context = context.id, .limit = limit, .value = before});
+      },
+      set, CannotUndo{});
+  if (result != kSuccess) return result;
   if (limit == kLimitStack) process.contexts.see_local_memory(context.id, value);
   return result;
 }

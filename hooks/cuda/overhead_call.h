@@ -98,12 +98,14 @@ CUresult take_code(Process& process, int device_index, const char* api, uint64_t
       load, unload);
 }
 
-// The same for a call that takes at most `pages` of the driver's pages in the context, without a
-// reservation if it takes none. `destroy()` undoes it, and `*out` is what it was before. What the
-// driver took stays charged until the context ends, since it keeps that.
+// The same for a call that takes at most `pages` of the driver's pages in the context, or none,
+// where RM's memory is not watched. `destroy()` undoes it, and `*out` is what it was before. What
+// the driver took stays charged until the context ends, since it keeps that.
 template <typename Handle, typename Take, typename Destroy>
 CUresult take_pages(Process& process, const Context& context, const char* api, uint64_t pages,
                     Handle* out, Take take, const Destroy& destroy) {
+  if (kernel_calls_are_watched(context.device_index))
+    return take_as_needed(process, context.device_index, api, take);
   if (pages == 0) return take();
   const Handle before = *out;
   return take_overhead(

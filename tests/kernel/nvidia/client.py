@@ -84,7 +84,7 @@ class IpcHandle(Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
-PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED = 1, 1, 3, 1, 1, 5
+PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
 FLOATS, SPARSE, MAP = 0x20, 0x40, 1
 MODULE = """.version 7.0
 .target sm_80
@@ -555,6 +555,23 @@ class Commands:
             return self.context()["rc"], 1
         return fill(take)
 
+    def green(self, kib, last=1):
+        """Allocates in a green context and ends it: the primary context goes with it, or is kept by the program (`last` 0)."""
+        resource, description, green, context, address = (ctypes.c_ubyte * 512)(), c_void_p(), c_void_p(), c_void_p(), c_ulonglong()
+        own, primary = c_void_p(), c_void_p()
+        call("cuCtxGetCurrent", byref(own))
+        call("cuDeviceGetDevResource", device(), resource, MULTIPROCESSORS)
+        call("cuDevResourceGenerateDesc", byref(description), resource, 1)
+        call("cuGreenCtxCreate", byref(green), description, device(), 1)
+        if not int(last):
+            call("cuDevicePrimaryCtxRetain", byref(primary), device())
+        call("cuCtxFromGreenCtx", byref(context), green)
+        call("cuCtxSetCurrent", context)
+        rc = ask("cuMemAlloc_v2", byref(address), c_size_t(int(kib) * KIB))
+        call("cuCtxSetCurrent", own)
+        call("cuGreenCtxDestroy", green)
+        return {"rc": rc}
+
     def sparse(self, side):
         """A square sparse array of floats in a context of its own, all of it mapped to memory, goes with that context."""
         own, context, array, memory = c_void_p(), c_void_p(), c_void_p(), c_ulonglong()
@@ -628,6 +645,15 @@ class Commands:
         call("cuStreamSynchronize", None)
         return {"refused": mix.refused, "alive": len(mix.alive)}
 
+    def graph_launch(self):
+        """Of the kernel of `local`."""
+        one, graph, node, executable = (c_uint * 3)(1, 1, 1), c_void_p(), c_void_p(), c_void_p()
+        parameters = KernelNode(function=self.function, grid=one, block=one)
+        call("cuGraphCreate", byref(graph), 0)
+        call("cuGraphAddKernelNode", byref(node), graph, None, c_size_t(0), byref(parameters))
+        rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        return {"rc": rc or ask("cuGraphLaunch", executable, None), "end": ask("cuCtxSynchronize")}
+
 
 class RandomCalls:
     """Makes and destroys; what lives is a list of functions that end it."""
@@ -644,6 +670,7 @@ class RandomCalls:
         self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
         rc, module = load_module(self.images[0])
         self.function = function_of(module, "nothing") if rc == 0 else None
+        self.local_images = [compiled(4, local) for local in (1100, 1300, 1600)]
 
     def step(self):
         if self.alive and (len(self.alive) >= self.MOST_ALIVE or self.random.random() < 0.42):
@@ -700,6 +727,20 @@ class RandomCalls:
     def module(self):
         rc, module = load_module(self.random.choice(self.images))
         return rc, lambda: call("cuModuleUnload", module)
+
+    def local(self):
+        """A launch of a kernel whose threads have more local memory than the context, at first."""
+        rc, module = load_module(self.random.choice(self.local_images))
+        if rc != 0:
+            return rc, None
+        function = c_void_p()
+        rc = ask("cuModuleGetFunction", byref(function), module, b"local") or launch(function)
+        if rc != 0:
+            call("cuModuleUnload", module)
+        return rc, lambda: call("cuModuleUnload", module)
+
+    def limit(self):
+        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), lambda: None
 
     def graph(self):
         """Of kernels: a chain, or all beside each other."""

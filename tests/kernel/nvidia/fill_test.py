@@ -46,6 +46,8 @@ FILLS = {
     "a stack limit that lacks 2 MiB": ["alloc:1611776", "stack:1500"],
     "local memory": ["local:2048", "launch", "fill:1024"],
     "local memory at a full cap": ["local:16384", "fill:1024", "launch", "fill:1024"],
+    "local memory of a graph's kernel": ["local:16384", "fill:1024", "graph_launch"],
+    "local memory of a graph's kernel beside graphs that allocate": ["local:16384", "graphs:20480", "graph_launch"],
     "local memory where a pool has given memory back": ["alloc:1126400", "pool_idle:524288", "local:2048", "launch"],
     "a library whose image does not tell its size": ["library:61440", "alloc:1650000", "get_module", "fill:1024"],
 }
@@ -81,6 +83,15 @@ class Fill(rig.Comparison):
             def scene(gpu, cap):
                 return gpu.client("init", *commands, cap=cap, CUDA_MODULE_LOADING="EAGER")
             with self.subTest(commands):
+                self.compare(scene)
+
+    @unittest.skipIf(BUILD.release == "535", "green contexts came with CUDA 12.4")
+    def test_green_contexts(self):
+        """What is allocated in one is the primary context's, and goes with that."""
+        for last in (1, 0):
+            def scene(gpu, cap):
+                return gpu.client("init", f"green:1024000:{last}", "fill:1024", "info", cap=cap)
+            with self.subTest(last=last):
                 self.compare(scene)
 
     def test_a_race(self):
