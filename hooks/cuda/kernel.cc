@@ -211,7 +211,9 @@ class KernelMemory {
 
  private:
   void add_unasked(int64_t units) {
-    process_.overhead[device_index_].unasked.fetch_add(units);
+    Overhead& overhead = process_.overhead[device_index_];
+    const int64_t unasked = overhead.unasked.fetch_add(units) + units;
+    publish_overhead(process_, device_index_, overhead.units + static_cast<uint64_t>(unasked));
     outdate_reading(process_, device_index_);
   }
 
@@ -341,6 +343,11 @@ void watch_kernel_calls() {
 
 bool kernel_calls_are_watched(int device_index) {
   return parents.have(device_index);
+}
+
+bool kernel_calls_are_watched(Process& process) {
+  Context context;
+  return current_context(process, context) && kernel_calls_are_watched(context.device_index);
 }
 
 KernelCall::KernelCall(Process& process, int device_index, Charge charge, uint64_t units)

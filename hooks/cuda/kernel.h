@@ -18,6 +18,8 @@ void watch_kernel_calls();
 
 // Whether what libcuda takes on the device by itself comes through here: it was seen to.
 bool kernel_calls_are_watched(int device_index);
+// The same of the device of the current context, if there is one.
+bool kernel_calls_are_watched(Process& process);
 
 // Within it the calling thread calls libcuda for a hook. What it does not stand for, a hook charges
 // by itself: RM's memory is then left alone. Calls of the program that are not hooked are charged

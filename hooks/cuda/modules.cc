@@ -1,7 +1,8 @@
 // Calls that make the driver take memory whose size they do not name: modules and libraries. What
 // they took is found in driver-reported usage.
 //
-// An image tells much of what it will take, so that there is room for that before it is loaded. A
+// Where RM's memory is not watched: an image tells much of what it will take, so that there is room
+// for that before it is loaded. A
 // library's code is loaded when something of it is first used, mostly by a launch, which is not
 // hooked; it is then found when usage is read next.
 #include <algorithm>
@@ -28,6 +29,8 @@ CUresult load_module(CUmodule* module, const char* api, Key key, Bytes bytes, Lo
   if (!hook.active() || module == nullptr || !current_context(hook.process(), context))
     return load();
   Process& process = hook.process();
+  if (kernel_calls_are_watched(context.device_index))
+    return take_as_needed(process, context.device_index, api, load);
   const CUmodule before = *module;
   return take_overhead(
       process, context.device_index, api,
@@ -125,7 +128,8 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
 
 CUresult cuModuleUnload(CUmodule module) {
   Hook hook;
-  if (!hook.active()) return real::cuModuleUnload(module);
+  if (!hook.active() || kernel_calls_are_watched(hook.process()))
+    return real::cuModuleUnload(module);
   ModuleRelease release(hook.process(), module);
   const CUresult result = real::cuModuleUnload(module);
   if (result != kSuccess) return result;
@@ -178,7 +182,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   const CUresult result = real::cuLibraryUnload(library);
   Context context;
   if (result == kSuccess && hook.active() && current_context(hook.process(), context) &&
-      context.device_index >= 0) {
+      context.device_index >= 0 && !kernel_calls_are_watched(context.device_index)) {
     settle_unloaded_library(hook.process(), context.device_index);
   }
   return result;

@@ -89,6 +89,8 @@ inline constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 template <typename Load, typename Unload>
 CUresult take_code(Process& process, int device_index, const char* api, uint64_t units, Load load,
                    Unload unload) {
+  if (kernel_calls_are_watched(device_index))
+    return take_as_needed(process, device_index, api, load);
   return take_overhead(
       process, device_index, api,
       [&] {

@@ -659,7 +659,7 @@ class RandomCalls:
     """Makes and destroys; what lives is a list of functions that end it."""
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
-             "graph")
+             "graph", "local", "limit")
     MOST_ALIVE = 400
 
     def __init__(self, seed):
