@@ -161,10 +161,7 @@ class KernelMemory {
       call_->refused_ = units_ - stocked_;
       return false;
     }
-    if (refusal.fault.empty() && fits_by_usage(process_, device_index_, units_)) {
-      process_.ledger.charge_taken(device_index_, units_);
-      return true;
-    }
+    if (refusal.fault.empty() && charge_by_usage(process_, device_index_, units_)) return true;
     if (!was_refused)
       report_refusal(process_, device_index_, {"CUDA driver allocation", bytes}, refusal);
     was_refused = true;

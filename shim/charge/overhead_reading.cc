@@ -230,20 +230,27 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
 }
 
-bool fits_by_usage(Process& process, int device_index, uint64_t units) {
+bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const char* const key = process.ledger.map()->devices[device_index].key;
   const int64_t unasked = process.overhead[device_index].unasked.load();
   AskedFor before, after;
   uint64_t bytes = 0;
-  const bool stood_still = at_rest(process, device_index, 0, before, unasked) &&
-                           backend_of(key).usage_of_self(key, bytes) && bytes > 0 &&
-                           at_rest(process, device_index, 0, after, unasked) &&
-                           before.changes == after.changes;
-  if (!stood_still) return false;
-  const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
-  const uint64_t room = cap - std::min(cap, held);
-  return units_for(bytes) + after.managed + units <=
-         process.ledger.held_by_self(device_index) + room;
+  // `own`: charged by this call.
+  const auto fits = [&](uint64_t own) {
+    return at_rest(process, device_index, own, after, unasked) && before.changes == after.changes &&
+           process.ledger.held(device_index) - own <= process.ledger.cap(device_index) &&
+           units_for(bytes) + after.managed + units + own <=
+               process.ledger.held_by_self(device_index);
+  };
+  if (!at_rest(process, device_index, 0, before, unasked) ||
+      !backend_of(key).usage_of_self(key, bytes) || bytes == 0 || !fits(0)) {
+    return false;
+  }
+  process.ledger.charge_taken(device_index, units);
+  // Another thread may have counted on the same memory, or may have given it back.
+  if (fits(units)) return true;
+  process.ledger.release(device_index, units);
+  return false;
 }
 
 void note_reading(const OverheadLock& lock, int device_index, bool exact) {

@@ -57,10 +57,10 @@ inline constexpr uint64_t kNotTold = UINT64_MAX;
 // `own` units are reserved by the calling thread.
 uint64_t most_overhead(Process& process, int device_index, uint64_t own);
 
-// Whether `units` more fit under the cap by what the driver now counts for this process, which may
-// be less than is charged: pools give memory back unseen. Takes no lock under which a driver is
-// called.
-bool fits_by_usage(Process& process, int device_index, uint64_t units);
+// Charges `units`, above the cap too, if the driver counts as much less for this process than is
+// charged: pools give memory back unseen. Not again until that is settled. Takes no lock under
+// which a driver is called.
+bool charge_by_usage(Process& process, int device_index, uint64_t units);
 
 // What all processes have on the device, in units, or kNotTold, also where it does not stand still.
 uint64_t use_by_all(const Process& process, int device_index);
