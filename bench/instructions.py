@@ -14,7 +14,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 # By the command of tests/clients/repeat_client.cc: the bound, a sixth above what was measured.
-BOUNDS = {"looks": 240, "smallpairs": 1180, "wholepairs": 720, "asyncpairs": 1450}
+BOUNDS = {"looks": 160, "smallpairs": 1010, "wholepairs": 720, "asyncpairs": 1050}
 # What a program does at its start is in both runs.
 FEW, MANY = 1000, 6000
 
