@@ -93,9 +93,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
   bool alone = true, only_dead = !self.is_foreign_importer;
   for_each_live(ledger, [&](uint32_t slot) {
     alone = false;
-    // One of another tenant knows no cap of this one's.
-    only_dead = only_dead && (ledger.slots[slot].foreign_importer != 0 ||
-                              !LedgerFile::slot_is_alive(lock.fd(), slot));
+    only_dead = only_dead && !LedgerFile::slot_is_alive(lock.fd(), slot);
   });
   if (alone && !file_.is_made()) {
     // Nobody relies any more on what is written here, so nothing of it is worth trusting.

@@ -220,23 +220,6 @@ TEST(LedgerTest, LoweredCapStaysForTheProcessThatJoinedAlone) {
   EXPECT_EQ(cap_for(*a, "GPU-third", 256), units(100 * kMiB)) << "another process's own limit";
 }
 
-// It lives, and has been told no cap.
-TEST(LedgerTest, CapsOfTheDeadAreReplacedBesideAForeignImporter) {
-  ScratchTenant tenant, other;
-  int device = -1, of_other = -1;
-  auto dead = member(tenant, 200 * kMiB, &device);
-  auto importer = member(other, 100 * kMiB, &of_other);
-  Ledger visit;
-  Message error;
-  ASSERT_TRUE(visit.join_as_foreign_importer(tenant.name(), *importer, error)) << error.view();
-  dead.reset();
-  auto next = member(tenant, 100 * kMiB, &device);
-  EXPECT_EQ(next->cap(device), units(100 * kMiB));
-  ASSERT_TRUE(next->set_cap(device, 50 * kMiB, error));
-  auto third = member(tenant, 100 * kMiB, &device);
-  EXPECT_EQ(third->cap(device), units(50 * kMiB));
-}
-
 // As in a process that was restored from a checkpoint: all of its memory is there, and no lock.
 void drop_slot_lock(const ScratchTenant& tenant) {
   std::ifstream maps("/proc/self/maps");
