@@ -172,7 +172,10 @@ class KernelMemory {
 
   void taken(uint64_t key) {
     const bool at_once = call_ == nullptr || call_->charge_ == KernelCall::Charge::at_once;
-    if (call_ != nullptr) call_->left_ -= stocked_;
+    if (call_ != nullptr) {
+      call_->left_ -= stocked_;
+      call_->has_changed_ = true;
+    }
     if (at_once) {
       add_unasked(static_cast<int64_t>(units_));
     } else {
@@ -194,6 +197,7 @@ class KernelMemory {
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->device_index_ == device_index_ &&
                          call_->charge_ == KernelCall::Charge::as_overhead;
+    if (call_ != nullptr) call_->has_changed_ = true;
     if (is_held) {
       // Another is about to take its place: the local memory of a context.
       call_->left_ += buffer.units;

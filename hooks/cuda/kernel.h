@@ -43,6 +43,9 @@ class KernelCall {
   // What was reserved beyond the caller's units: the caller's from now on.
   uint64_t take_excess();
 
+  // Whether RM has given or got back any memory within the call.
+  bool has_changed() const { return has_changed_; }
+
   // The units that were refused last for want of room, 0: none; and why.
   uint64_t refused() const { return refused_; }
   Refusal& refusal() { return refusal_; }
@@ -55,6 +58,7 @@ class KernelCall {
   const Charge charge_;
   uint64_t left_;  // reserved, and not given by RM yet
   uint64_t excess_ = 0;
+  bool has_changed_ = false;
   uint64_t refused_ = 0;
   Refusal refusal_;
   KernelCall* const outer_;

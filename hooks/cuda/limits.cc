@@ -151,7 +151,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   // A launch would raise it again.
   if (limit == kLimitStack && raises_for_functions(process, context))
     value = std::max(value, process.contexts.local_memory(context.id).needed);
-  if (value == before) return set();
+  // After a launch or a limit that was refused the context has no local memory: it takes that now.
+  if (value == before && !is_watched(context)) return set();
   if (value > before)
     return raise_limit(process, context, "cuCtxSetLimit", limit, before, value, set);
   if (context.device_index < 0) return set();

@@ -20,8 +20,10 @@ CUresult take_under(OverheadReservation& reservation, Process& process, int devi
                     const char* api, Take take) {
   KernelCall call(process, device_index, KernelCall::Charge::as_overhead, reservation.units());
   const CUresult result = take();
-  reservation.extend(call.take_excess());
+  const uint64_t excess = call.take_excess();
+  reservation.extend(excess);
   if (result == kSuccess) return result;
+  if (call.has_changed()) reservation.failed_half_way(excess);
   if (call.refused() > 0) {
     report_refusal(process, device_index, api, call.refusal());
   } else if (result == kOutOfMemory) {

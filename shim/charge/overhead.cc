@@ -145,6 +145,19 @@ void OverheadReservation::extend(uint64_t units) {
   process_.overhead[device_index_].pending.fetch_add(units, std::memory_order_relaxed);
 }
 
+// Before the reservation is given back: what is left must not look free to others in between.
+void OverheadReservation::failed_half_way(uint64_t units) {
+  const OverheadLock lock(process_);
+  std::atomic<uint64_t>& pending = process_.overhead[device_index_].pending;
+  pending.fetch_sub(units_, std::memory_order_relaxed);
+  if (reconcile_overhead(lock, device_index_, units_) != Reading::believed) {
+    const uint64_t kept = std::min(units, units_);
+    add_overhead(lock, device_index_, kept, false);
+    units_ -= kept;
+  }
+  pending.fetch_add(units_, std::memory_order_relaxed);
+}
+
 void OverheadReservation::refused_by_driver() const {
   report_driver_refusal(process_, device_index_, call_, units_);
 }

@@ -603,6 +603,12 @@ class Commands:
     def stack(self, bytes_):
         return {"rc": ask("cuCtxSetLimit", 0, c_size_t(int(bytes_)))}
 
+    def same_stack(self):
+        """Sets the stack limit to what it is: a context that has lost its local memory takes it again."""
+        limit = c_size_t()
+        call("cuCtxGetLimit", byref(limit), 0)
+        return {"rc": ask("cuCtxSetLimit", 0, limit), "limit": limit.value}
+
     def local(self, bytes_):
         """Loads a kernel with so much local memory a thread, for `launch`."""
         rc, module = load_module(compiled(4, int(bytes_)))

@@ -45,6 +45,8 @@ FILLS = {
     "a stack limit that just fits": ["alloc:1515520", "stack:2000"],
     "a stack limit that lacks 2 MiB": ["alloc:1611776", "stack:1500"],
     "local memory": ["local:2048", "launch", "fill:1024"],
+    "a stack limit that is set again after a launch was refused": ["local:2048", "launch", "local:16384", "fill:1024", "launch",
+                                                                   "fill:1024", "same_stack"],
     "local memory at a full cap": ["local:16384", "fill:1024", "launch", "fill:1024"],
     "local memory of a graph's kernel": ["local:16384", "fill:1024", "graph_launch"],
     "local memory of a graph's kernel beside graphs that allocate": ["local:16384", "graphs:20480", "graph_launch"],
