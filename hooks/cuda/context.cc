@@ -157,6 +157,12 @@ CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   });
 }
 
+// The handle by which a green context is current.
+bool context_of_green(const Process& process, CUgreenCtx green, CUcontext& handle) {
+  return on_own_account(process,
+                        [&] { return real::cuCtxFromGreenCtx(&handle, green) == kSuccess; });
+}
+
 }  // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -275,21 +281,26 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, void* description, CUdevice device,
   if (device_index == Process::kNotCapped) return create();
   const Locked<SleepLock> alone(process.lives);
   CUcontext primary = nullptr, handle = nullptr;
-  const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(&primary, device); };
+  const auto retain = [&] {
+    return on_own_account(process,
+                          [&] { return real::cuDevicePrimaryCtxRetain(&primary, device); });
+  };
+  const auto release = [&] {
+    return on_own_account(process, [&] { return release_primary(device); });
+  };
   CUresult result = primary_is_active(process, device)
-                        ? on_own_account(process, retain)
-                        : make_context(hook, "cuGreenCtxCreate", &primary, device, retain,
-                                       [&] { release_primary(device); });
+                        ? retain()
+                        : make_context(hook, "cuGreenCtxCreate", &primary, device, retain, release);
   if (result != kSuccess) return result;
   const CUgreenCtx before = *green;
   result = take_code(process, device_index, "cuGreenCtxCreate", 0, create, [&] {
     real::cuGreenCtxDestroy(*green);
     *green = before;
   });
-  if (result == kSuccess && real::cuCtxFromGreenCtx(&handle, *green) == kSuccess)
+  if (result == kSuccess && context_of_green(process, *green, handle))
     process.contexts.enter_alias(handle, process.contexts.enter(primary, device, device_index));
   // The green one has it from here on, or else it ends.
-  drop_primary(process, device, result != kSuccess, [&] { return release_primary(device); });
+  drop_primary(process, device, result != kSuccess, release);
   return result;
 }
 
@@ -298,7 +309,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto destroy = [&] { return real::cuGreenCtxDestroy(green); };
   CUcontext handle = nullptr;
   Context context;
-  if (!hook.active() || real::cuCtxFromGreenCtx(&handle, green) != kSuccess ||
+  if (!hook.active() || !context_of_green(hook.process(), green, handle) ||
       !hook.process().contexts.find(handle, context)) {
     return destroy();
   }
