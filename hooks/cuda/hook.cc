@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "hooks/cuda/device_key.h"
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/limits.h"
 #include "hooks/cuda/streams.h"
@@ -14,20 +15,6 @@
 
 namespace fracgpu::cuda {
 namespace {
-
-Text<64> key_from(const char* kind, const CUuuid& uuid) {
-  Text<64> key(kind);
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) key.append("-");
-    key.append("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
-  }
-  return key;
-}
-
-bool exists(const Text<64>& key) {
-  Selector selector;
-  return selector.parse(key.view()) && device_may_exist(selector);
-}
 
 // The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID. The second
 // version of the call names the MIG instance, where the first, which is older than MIG, names its
@@ -38,11 +25,10 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   const CUresult result =
       second ? real::cuDeviceGetUuid_v2(&uuid, device) : real::cuDeviceGetUuid(&uuid, device);
   if (result != kSuccess) return result;
-  const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
   const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
                       memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
   // Should the first one return instances too some day, NVML still knows what the UUID names.
-  key = differ || (!exists(gpu) && exists(instance)) ? instance : gpu;
+  key = key_of_uuid(&uuid, differ);
   return kSuccess;
 }
 

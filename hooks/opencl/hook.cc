@@ -3,27 +3,11 @@
 
 #include <algorithm>
 
-#include "shim/base/text.h"
+#include "hooks/cuda/device_key.h"
 #include "shim/vendor/backend.h"
 
 namespace fracgpu::opencl {
 namespace {
-
-constexpr int kUuidBytes = 16;
-
-Text<64> key_from(const char* kind, const unsigned char (&uuid)[kUuidBytes]) {
-  Text<64> key(kind);
-  for (int i = 0; i < kUuidBytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) key.append("-");
-    key.append("{:02x}", uuid[i]);
-  }
-  return key;
-}
-
-bool exists(const Text<64>& key) {
-  Selector selector;
-  return selector.parse(key.view()) && device_may_exist(selector);
-}
 
 // The number of a device in this process. Platforms keep their devices for good.
 int number_of(cl_device_id device) {
@@ -44,15 +28,13 @@ int device_index_of(Process& process, cl_device_id device) {
   if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
   start_vendors();
-  unsigned char uuid[kUuidBytes];
+  unsigned char uuid[cuda::kUuidBytes];
   unsigned long physical = 0;
   if (real::clGetDeviceInfo(device, kGlobalMemory, sizeof physical, &physical, nullptr) != kSuccess)
     return Process::kNotCapped;  // no device: the ICD refuses it by itself
   if (real::clGetDeviceInfo(device, kDeviceUuid, sizeof uuid, uuid, nullptr) != kSuccess)
     return process.index_of_device(slot, "", physical);
-  const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
-  const bool is_instance = !exists(gpu) && exists(instance);
-  return process.index_of_device(slot, (is_instance ? instance : gpu).c_str(), physical);
+  return process.index_of_device(slot, cuda::key_of_uuid(uuid).c_str(), physical);
 }
 
 Devices devices_of(Process& process, size_t count, const cl_device_id* devices, bool& is_faulty) {

@@ -19,7 +19,7 @@ Devices devices_of(Process& process, size_t count, const cl_device_id* devices, 
 // The context, if it is known or the ICD knows it; null where none of its devices is capped.
 DeferredMemory::Context* context_of(Process& process, cl_context context);
 
-// Makes the error known to the caller, who may not want it, and returns null.
+// Returns null, and the error if the caller wants it.
 inline std::nullptr_t refuse(cl_int* error, cl_int result) {
   if (error != nullptr) *error = result;
   return nullptr;
@@ -28,11 +28,11 @@ inline std::nullptr_t refuse(cl_int* error, cl_int result) {
 // Makes a block of that size, charged on each of the context's devices. Null: refused.
 DeferredMemory::Block* make_block(Process& process, DeferredMemory::Context& context,
                                   const DeferredMemory::Size& size, const AskingCall& call);
-// Gives its charge back; or makes it overhead, where the driver gives its memory back by and by.
+// Gives its charge back; or makes it overhead, if the driver frees its memory later.
 void drop_block(Process& process, DeferredMemory::Block* block);
 void drop_block_later(Process& process, DeferredMemory::Block* block);
 
-// Gives back what contexts took that have ended by now.
+// Gives back the charge of contexts that have ended.
 void settle_ended_contexts(Process& process);
 
 }  // namespace fracgpu::opencl
