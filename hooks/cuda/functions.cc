@@ -32,7 +32,6 @@ CUresult get_functions(const char* api, Handle* handles, Get get, Written writte
   Hook hook;
   Context context;
   const bool is_watched = hook.active() && current_context(hook.process(), context) &&
-                          context.device_index >= 0 &&
                           kernel_calls_are_watched(context.device_index);
   CUresult result =
       is_watched ? take_as_needed(hook.process(), context.device_index, api, get) : get();

@@ -30,8 +30,8 @@ Size clamp(uint64_t bytes) {
 }
 
 // The device index of the current context, for which the driver has just answered, or
-// Process::kNotCapped / kFault. Where CUDA has one device alone, as in most containers, nobody need
-// be asked which it is.
+// Process::kNotCapped / kFault. With one CUDA device, as in most containers, the driver need not be
+// asked which one it is.
 int current_device(Process& process) {
   const int only = process.only_cuda_device.load(std::memory_order_relaxed);
   if (only >= 0 && !process.contexts.any_may_grow()) return only;

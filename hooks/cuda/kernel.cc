@@ -1,12 +1,12 @@
 // Stands between libcuda and the C library's ioctl; see kernel.h.
 //
-// Only libcuda's import is changed: no other code of the process comes through here. The escapes
-// and their structures are RM's public interface (NVIDIA's open kernel modules, nvos.h). What is
-// read of them has been the same since 535 (gVisor's nvproxy has a list of what changed).
+// Only libcuda's import is changed, so no other code of the process calls these functions. The
+// escapes and their structures are RM's public interface (NVIDIA's open kernel modules, nvos.h).
+// The fields that are read here have not moved since 535 (gVisor's nvproxy lists the changes).
 //
-// libcuda holds locks of its own in here. So nothing waits for `Process::cold_paths` or another
-// lock under which this library calls libcuda: memory is reserved in the ledger, and counted in
-// `Overhead::unasked` until a reading takes it over.
+// libcuda holds its own locks during these calls. So nothing here waits for `Process::cold_paths`,
+// or for another lock under which this library calls libcuda: memory is reserved in the ledger, and
+// counted in `Overhead::unasked` until a reading takes it over.
 #include "hooks/cuda/kernel.h"
 
 #include <algorithm>
@@ -87,15 +87,15 @@ using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 std::atomic<void*> next_ioctl{nullptr};
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local KernelCall* current_call = nullptr;
-// One refusal is reported of the attempts that libcuda makes.
+// libcuda tries several times. Only the first refusal is reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
 constexpr uint64_t key_of(uint32_t client, uint32_t object) {
   return uint64_t{client} << 32 | object;
 }
 
-// The parents of libcuda's memory, which are RM's objects of the devices: found out in calls of
-// which it is known on which device they work. Read without a lock, and never removed.
+// The parents of libcuda's memory, which are RM's device objects. Their devices are learned inside
+// a KernelCall, which names the device. Entries are read without a lock and never removed.
 class Parents {
  public:
   // The device of the parent, which is this one unless it is known already.
@@ -199,7 +199,7 @@ class KernelMemory {
                          call_->charge_ == KernelCall::Charge::as_overhead;
     if (call_ != nullptr) call_->has_changed_ = true;
     if (is_held) {
-      // Another is about to take its place: the local memory of a context.
+      // The driver frees a context's local memory before it takes the new one.
       call_->left_ += buffer.units;
       if (!buffer.is_charged && !told) return;
       call_->excess_ += buffer.units;
@@ -239,7 +239,7 @@ bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   const bool is_charged_by_hook = call == nullptr && HookScope::any();
   if (call != nullptr && call->device_index() != device_index) call = nullptr;  // another device's
   if (device_index < 0 || is_charged_by_hook) {
-    // What had this handle is gone, with its parent.
+    // RM gives out a handle again only when its former object went with its parent.
     if (ask() && process != nullptr) process->rm_memory.take(key());
     return true;
   }
@@ -254,18 +254,12 @@ bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   return true;
 }
 
-template <typename Ask>
-int allocate_object(void* argument, size_t size, Ask ask) {
-  auto& wanted = *static_cast<Allocate*>(argument);
-  const size_t offset = status_offset(size);
-  if (offset == 0 || wanted.object_class != kDeviceMemory || wanted.parameters == 0) return ask();
-  if (size == sizeof wanted && (wanted.flags & kIsSerialized) != 0) return ask();
-  const auto& memory = *reinterpret_cast<const MemoryParameters*>(wanted.parameters);
-  auto& status = *reinterpret_cast<uint32_t*>(static_cast<char*>(argument) + offset);
-  if ((memory.flags & kAddressesAlone) != 0) return ask();
+// The same by `wanted`, one of RM's structures, into whose `status` the answer goes.
+template <typename Wanted, typename Ask>
+int allocate_by(Wanted& wanted, uint64_t bytes, uint32_t& status, Ask ask) {
   int result = 0;
   const bool has_room = allocate(
-      key_of(wanted.client, wanted.parent), memory.size,
+      key_of(wanted.client, wanted.parent), bytes,
       [&] {
         result = ask();
         return result == 0 && status == 0;
@@ -276,21 +270,24 @@ int allocate_object(void* argument, size_t size, Ask ask) {
 }
 
 template <typename Ask>
+int allocate_object(void* argument, size_t size, Ask ask) {
+  auto& wanted = *static_cast<Allocate*>(argument);
+  const size_t offset = status_offset(size);
+  if (offset == 0 || wanted.object_class != kDeviceMemory || wanted.parameters == 0) return ask();
+  if (size == sizeof wanted && (wanted.flags & kIsSerialized) != 0) return ask();
+  const auto& memory = *reinterpret_cast<const MemoryParameters*>(wanted.parameters);
+  if ((memory.flags & kAddressesAlone) != 0) return ask();
+  auto& status = *reinterpret_cast<uint32_t*>(static_cast<char*>(argument) + offset);
+  return allocate_by(wanted, memory.size, status, ask);
+}
+
+template <typename Ask>
 int allocate_on_heap(HeapControl& wanted, Ask ask) {
   if (wanted.function != kAllocateSize || (wanted.attributes & kLocation) != 0 ||
       (wanted.flags & kAddressesAlone) != 0) {
     return ask();
   }
-  int result = 0;
-  const bool has_room = allocate(
-      key_of(wanted.client, wanted.parent), wanted.size,
-      [&] {
-        result = ask();
-        return result == 0 && wanted.status == 0;
-      },
-      [&] { return key_of(wanted.client, wanted.object); });
-  if (!has_room) wanted.status = kNoMemory;
-  return result;
+  return allocate_by(wanted, wanted.size, wanted.status, ask);
 }
 
 template <typename Ask>
@@ -343,7 +340,7 @@ void watch_kernel_calls() {
 }
 
 bool kernel_calls_are_watched(int device_index) {
-  return parents.have(device_index);
+  return device_index >= 0 && parents.have(device_index);
 }
 
 bool kernel_calls_are_watched(Process& process) {

@@ -1,9 +1,9 @@
 // What libcuda asks NVIDIA's kernel driver (the resource manager, RM) for, seen at its ioctls.
 //
-// Launches, lazily loaded code and much else make libcuda take device memory that no call asks for.
-// It is reserved under the cap before RM gives it, and where it does not fit, RM seems to be out of
-// memory: libcuda then does what it does on a full device, and the call fails with the ordinary
-// error.
+// Launches, lazily loaded code and much else make libcuda take device memory that no API call
+// requests explicitly. It is reserved under the cap before RM gives it. If it does not fit, libcuda
+// gets RM's out-of-memory status: it then acts as on a full device, and the call fails with the
+// ordinary error.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace fracgpu::cuda {
 
-// From now on. libcuda must be loaded. Cheap when done before. Where libcuda imports no ioctl, what
-// it takes is found by readings of the driver-reported usage alone.
+// Begins to watch. libcuda must be loaded. Cheap if it was called before. If libcuda imports no
+// ioctl, the memory that it takes is found only by readings of the driver-reported usage.
 void watch_kernel_calls();
 
-// Whether what libcuda takes on the device by itself comes through here: it was seen to.
+// Whether a request of libcuda's for this device was seen here. False for a negative index.
 bool kernel_calls_are_watched(int device_index);
-// The same of the device of the current context, if there is one.
+// The same for the device of the current context; false without one.
 bool kernel_calls_are_watched(Process& process);
 
-// Within it the calling thread calls libcuda for a hook. What it does not stand for, a hook charges
-// by itself: RM's memory is then left alone. Calls of the program that are not hooked are charged
-// without one. One that lives inside another takes its place.
+// Marks a call of libcuda that a hook makes, and decides how the memory is charged that RM gives
+// within it. In a hook without a KernelCall the hook charges by itself, and requests pass. Outside
+// of hooks, as in a launch, each request is charged. An inner KernelCall replaces the outer one.
 class KernelCall {
  public:
-  // How the memory is charged that RM gives.
+  // Who charges the memory that RM gives.
   enum class Charge {
-    at_once,      // by itself, until RM gets it back
-    as_overhead,  // by the caller, as overhead that a reading tells
-    as_asked      // by the caller, which knows when it is given back
+    at_once,      // the request, until RM gets the memory back
+    as_overhead,  // the caller, as overhead that a reading measures
+    as_asked      // the caller, which knows when the memory is freed
   };
   // `units` are reserved by the caller already.
   KernelCall(Process& process, int device_index, Charge charge, uint64_t units = 0);

@@ -15,7 +15,6 @@
 #include "hooks/cuda/image_size.h"
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/overhead_call.h"
-#include "shim/config/switch.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -51,24 +50,13 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
   return linear_size(bytes).units;
 }
 
-bool is_watched(const Context& context) {
-  return context.device_index >= 0 && kernel_calls_are_watched(context.device_index);
-}
-
 // Where RM's memory is watched, a launch finds room or is refused by itself, as on a full device.
 // Elsewhere it is foreseen with lazy loading: a program gets a function when it launches it first,
 // as CUDA's runtime does. With eager loading that gets all functions of all its modules, of which
 // it will launch a few.
 bool raises_for_functions(const Process& process, const Context& context) {
-  enum { unread, never, unwatched, always };
-  static std::atomic<int> when{unread};
-  if (when.load(std::memory_order_relaxed) == unread) {
-    const auto said = switch_in_environment("FRACGPU_RESERVE_LOCAL", "it counts as not set");
-    const int usual = loading(process) == Loading::lazy ? unwatched : never;
-    when.store(!said.has_value() ? usual : *said ? always : never, std::memory_order_relaxed);
-  }
-  const int known = when.load(std::memory_order_relaxed);
-  return known == always || (known == unwatched && !is_watched(context));
+  if (const auto said = reserve_local.get(); said.has_value()) return *said;
+  return loading(process) == Loading::lazy && !kernel_calls_are_watched(context.device_index);
 }
 
 // 0 where the driver does not say.
@@ -101,7 +89,7 @@ CUresult raise_limit(Process& process, const Context& context, const char* api, 
 }  // namespace
 
 bool prepares_launches(const Process& process, const Context& context) {
-  return !is_watched(context) || raises_for_functions(process, context);
+  return !kernel_calls_are_watched(context.device_index) || raises_for_functions(process, context);
 }
 
 CUresult prepare_launches(Process& process, const char* api, size_t bytes) {
@@ -152,7 +140,7 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (limit == kLimitStack && raises_for_functions(process, context))
     value = std::max(value, process.contexts.local_memory(context.id).needed);
   // After a launch or a limit that was refused the context has no local memory: it takes that now.
-  if (value == before && !is_watched(context)) return set();
+  if (value == before && !kernel_calls_are_watched(context.device_index)) return set();
   if (value > before)
     return raise_limit(process, context, "cuCtxSetLimit", limit, before, value, set);
   if (context.device_index < 0) return set();

@@ -2,8 +2,12 @@
 #pragma once
 
 #include "hooks/cuda/hook.h"
+#include "shim/config/switch.h"
 
 namespace fracgpu::cuda {
+
+// Whether local memory is reserved before a launch, for CUDA and for OpenCL.
+inline constinit Switch reserve_local("FRACGPU_RESERVE_LOCAL", "it counts as not set");
 
 // Whether there is anything to be done for launches in the context before they come.
 bool prepares_launches(const Process& process, const Context& context);

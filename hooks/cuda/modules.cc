@@ -1,10 +1,9 @@
 // Calls that make the driver take memory whose size they do not name: modules and libraries. What
 // they took is found in driver-reported usage.
 //
-// Where RM's memory is not watched: an image tells much of what it will take, so that there is room
-// for that before it is loaded. A
-// library's code is loaded when something of it is first used, mostly by a launch, which is not
-// hooked; it is then found when usage is read next.
+// If libcuda's requests to RM are not watched, an image shows much of what it will take, so that
+// room is reserved before it is loaded. A library's code is loaded when something of it is first
+// used, mostly by a launch, which is not hooked; the next reading of the usage finds it.
 #include <algorithm>
 #include <atomic>
 

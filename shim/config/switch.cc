@@ -18,4 +18,11 @@ std::optional<bool> switch_in_environment(const char* name, const char* meaning)
   return std::nullopt;
 }
 
+Switch::State Switch::read() {
+  const std::optional<bool> said = switch_in_environment(name_, meaning_);
+  const State state = !said.has_value() ? State::unset : *said ? State::on : State::off;
+  state_.store(state, std::memory_order_relaxed);
+  return state;
+}
+
 }  // namespace fracgpu
