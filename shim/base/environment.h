@@ -4,7 +4,10 @@
 // no reader from that. So each variable is read as early and as rarely as can be.
 #pragma once
 
+#include <string.h>
+
 #include <atomic>
+#include <string_view>
 
 namespace fracgpu {
 
@@ -16,6 +19,15 @@ namespace fracgpu {
 // All variables as "NAME=value", with a null behind the last; none where this program runs with
 // raised privileges. As fragile as the text above.
 [[gnu::cold]] const char* const* trusted_variables();
+
+// Calls visit(std::string_view name, const char* value) for each, until it returns false.
+template <typename Visit>
+void for_each_trusted_variable(Visit visit) {
+  for (const char* const* at = trusted_variables(); *at != nullptr; ++at) {
+    const std::string_view name(*at, strcspn(*at, "="));
+    if ((*at)[name.size()] == '=' && !visit(name, *at + name.size() + 1)) return;
+  }
+}
 
 // The same for a variable of a vendor's library, which obeys it whatever the program's privileges.
 [[gnu::cold]] const char* vendor_environment(const char* name);

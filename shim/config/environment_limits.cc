@@ -1,8 +1,6 @@
 // Reads the variables that cap a process; see environment_limits.h.
 #include "shim/config/environment_limits.h"
 
-#include <string.h>
-
 #include <algorithm>
 
 #include "shim/base/environment.h"
@@ -57,27 +55,17 @@ bool parse_hami(std::string_view text, uint64_t& bytes) {
   return parse_bytes(text, static_cast<int>(10 * (unit + 1)), bytes);
 }
 
-// Calls visit(name, value) for each variable, until it returns false.
-template <typename Visit>
-void for_each_variable(Visit visit) {
-  for (const char* const* at = trusted_variables(); *at != nullptr; ++at) {
-    const char* const equals = strchr(*at, '=');
-    if (equals == nullptr) continue;
-    if (!visit(std::string_view(*at, static_cast<size_t>(equals - *at)), equals + 1)) return;
-  }
-}
-
 }  // namespace
 
-bool is_limit_variable(std::string_view name) {
-  return name == kLimitVariable || dialect_of(name) < std::size(kOtherDialects);
+bool sets_limit(std::string_view name, const char* value) {
+  // An empty FRACGPU_MEMORY_LIMIT is a mistake, and refused.
+  return name == kLimitVariable || (*value != '\0' && dialect_of(name) < std::size(kOtherDialects));
 }
 
 bool limit_is_in_environment() {
   bool found = false;
-  for_each_variable([&](std::string_view name, const char* value) {
-    // An empty FRACGPU_MEMORY_LIMIT is a mistake, and refused.
-    found = is_limit_variable(name) && (*value != '\0' || name == kLimitVariable);
+  for_each_trusted_variable([&](std::string_view name, const char* value) {
+    found = sets_limit(name, value);
     return !found;
   });
   return found;
@@ -128,7 +116,7 @@ bool EnvironmentLimits::read_variable(std::string_view name, std::string_view va
 bool EnvironmentLimits::read(Message& error) {
   static_assert(std::size(kOtherDialects) == kOthers);
   bool good = true;
-  for_each_variable([&](std::string_view name, const char* value) {
+  for_each_trusted_variable([&](std::string_view name, const char* value) {
     good = read_variable(name, value, error);
     return good;
   });

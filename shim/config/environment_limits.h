@@ -6,12 +6,12 @@
 //   HIP_DEVICE_MEMORY_LIMIT[_<i>]      AMD's            the same
 //   NVIDIA_GPU_MEMORY_LIMIT            NVIDIA's         NVIDIA Container Toolkit: whole MiB
 //
-// Each caps every device of its own, and the smallest cap holds. Of one project's variables, one
-// with an index beats the one without. The index is nvidia-smi's or rocm-smi's, which in a
-// container is the order of its devices. HAMi-core and its plugins set a variable to nothing to
-// unset it. Sources: HAMi-core 8f3a89c6, src/multiprocess/multiprocess_memory_limit.c;
-// kai-gpu-fractioning, fractiond's package injection, which names the toolkit's hook
-// apply-cuda-memory-limits.
+// Each caps the devices named beside it, and the smallest cap holds. A variable with an index takes
+// precedence over the same one without. The index is nvidia-smi's or rocm-smi's, which in a
+// container is the order of its devices. As in HAMi-core, an empty variable is not set.
+// Sources: HAMi-core 8f3a89c6, src/multiprocess/multiprocess_memory_limit.c; HAMi's
+// amd-device-plugin 9a3e617d, internal/pkg/plugin/plugin.go; kai-gpu-fractioning, fractiond's
+// package injection, which names the toolkit's hook apply-cuda-memory-limits.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ namespace fracgpu {
 
 inline constexpr char kLimitVariable[] = "FRACGPU_MEMORY_LIMIT";
 
-// Whether a variable of this name caps a process.
-bool is_limit_variable(std::string_view name);
+// Whether this variable sets a limit, well-formed or not.
+bool sets_limit(std::string_view name, const char* value);
 
-// Whether any is set to something, well-formed or not: one walk over the environment.
+// Whether any does: one walk over the environment.
 [[gnu::cold]] bool limit_is_in_environment();
 
 class EnvironmentLimits {

@@ -167,11 +167,10 @@ ProbeReport run_probe(const std::string& name, const Changes& changes, int deadl
 
 std::vector<std::string> limit_variables() {
   std::vector<std::string> names;
-  for (const char* const* at = trusted_variables(); *at != nullptr; ++at) {
-    const std::string_view entry(*at);
-    const std::string_view name = entry.substr(0, entry.find('='));
-    if (is_limit_variable(name)) names.emplace_back(name);
-  }
+  for_each_trusted_variable([&](std::string_view name, const char* value) {
+    if (sets_limit(name, value)) names.emplace_back(name);
+    return true;
+  });
   return names;
 }
 
