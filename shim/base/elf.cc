@@ -18,53 +18,39 @@
 namespace fracgpu::elf {
 namespace {
 
-// The parts of an object's dynamic section that a look-up needs.
-class Object {
+// The tables of one object, and the look-ups in them.
+class Object : public SymbolTables {
  public:
   explicit Object(const dl_phdr_info& info) : Object(info.dlpi_addr, dynamic_of(info)) {}
-  Object(ElfW(Addr) base, const ElfW(Dyn) * dynamic) : base_(base) {
+  Object(ElfW(Addr) address, const ElfW(Dyn) * dynamic) {
+    base = address;
     if (dynamic == nullptr) return;
-    ElfW(Word) soname = 0;
+    ElfW(Word) name = 0;
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
       switch (dynamic->d_tag) {
         case DT_STRTAB:
-          strings_ = at<const char*>(dynamic->d_un.d_ptr);
+          strings = at<const char*>(dynamic->d_un.d_ptr);
           break;
         case DT_SYMTAB:
-          symbols_ = at<const ElfW(Sym)*>(dynamic->d_un.d_ptr);
+          symbols = at<const ElfW(Sym)*>(dynamic->d_un.d_ptr);
           break;
         case DT_GNU_HASH:
-          gnu_hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
+          gnu_hash = at<const uint32_t*>(dynamic->d_un.d_ptr);
           break;
         case DT_HASH:
-          sysv_hash_ = at<const uint32_t*>(dynamic->d_un.d_ptr);
+          sysv_hash = at<const uint32_t*>(dynamic->d_un.d_ptr);
           break;
         case DT_SONAME:
-          soname = static_cast<ElfW(Word)>(dynamic->d_un.d_val);
+          name = static_cast<ElfW(Word)>(dynamic->d_un.d_val);
           break;
         default:
           break;
       }
     }
-    if (strings_ != nullptr && soname != 0) soname_ = strings_ + soname;
+    if (strings != nullptr && name != 0) soname = strings + name;
   }
 
-  explicit Object(const Loaded& object)
-      : base_(object.base),
-        strings_(object.strings),
-        symbols_(static_cast<const ElfW(Sym) *>(object.symbols)),
-        gnu_hash_(object.gnu_hash),
-        sysv_hash_(object.sysv_hash),
-        soname_(object.soname) {}
-
-  void describe_to(Loaded& object) const {
-    object.base = base_;
-    object.strings = strings_;
-    object.symbols = symbols_;
-    object.gnu_hash = gnu_hash_;
-    object.sysv_hash = sysv_hash_;
-    object.soname = soname_;
-  }
+  explicit Object(const SymbolTables& tables) : SymbolTables(tables) {}
 
   static const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) {
     const ElfW(Dyn)* dynamic = nullptr;
@@ -76,20 +62,18 @@ class Object {
     return dynamic;
   }
 
-  std::string_view soname() const { return soname_; }
-
   void* find(const char* name) const {
     void* found = nullptr;
     const auto defines = [&](uint32_t i) {
-      if (!is_definition(symbols_[i]) || strcmp(strings_ + symbols_[i].st_name, name) != 0)
+      if (!is_definition(symbol_number(i)) || strcmp(strings + symbol_number(i).st_name, name) != 0)
         return false;
-      found = reinterpret_cast<void*>(base_ + symbols_[i].st_value);
+      found = reinterpret_cast<void*>(base + symbol_number(i).st_value);
       return true;
     };
-    if (strings_ == nullptr || symbols_ == nullptr) return nullptr;
-    if (gnu_hash_ != nullptr) {
+    if (strings == nullptr || symbols == nullptr) return nullptr;
+    if (gnu_hash != nullptr) {
       for_each_in_gnu_bucket(gnu_hash_of(name), defines);
-    } else if (sysv_hash_ != nullptr) {
+    } else if (sysv_hash != nullptr) {
       for_each_in_sysv_bucket(sysv_hash_of(name), defines);
     }
     return found;
@@ -99,20 +83,20 @@ class Object {
   const ElfW(Sym) * function_at(ElfW(Addr) address, const char*& name) const {
     const ElfW(Sym)* found = nullptr;
     const auto covers = [&](uint32_t i) {
-      const ElfW(Sym)& symbol = symbols_[i];
-      if (!is_definition(symbol) || address - base_ - symbol.st_value >= symbol.st_size)
+      const ElfW(Sym)& symbol = symbol_number(i);
+      if (!is_definition(symbol) || address - base - symbol.st_value >= symbol.st_size)
         return false;
-      name = strings_ + symbol.st_name;
+      name = strings + symbol.st_name;
       found = &symbol;
       return true;
     };
-    if (strings_ == nullptr || symbols_ == nullptr) return nullptr;
-    if (gnu_hash_ != nullptr) {
-      const GnuTable table(gnu_hash_);
+    if (strings == nullptr || symbols == nullptr) return nullptr;
+    if (gnu_hash != nullptr) {
+      const GnuTable table(gnu_hash);
       for (uint32_t bucket = 0; bucket < table.bucket_count && found == nullptr; ++bucket)
         table.for_each(bucket, [&](uint32_t i, uint32_t) { return covers(i); });
-    } else if (sysv_hash_ != nullptr) {
-      const uint32_t symbol_count = sysv_hash_[1];  // a chain entry for each symbol
+    } else if (sysv_hash != nullptr) {
+      const uint32_t symbol_count = sysv_hash[1];  // a chain entry for each symbol
       for (uint32_t i = 0; i < symbol_count && !covers(i); ++i) {
       }
     }
@@ -120,10 +104,14 @@ class Object {
   }
 
  private:
+  const ElfW(Sym) & symbol_number(uint32_t i) const {
+    return static_cast<const ElfW(Sym)*>(symbols)[i];
+  }
+
   // glibc relocates these pointers in place for most objects, but not for the vDSO.
   template <typename Pointer>
   Pointer at(ElfW(Addr) value) const {
-    return reinterpret_cast<Pointer>(value < base_ ? value + base_ : value);
+    return reinterpret_cast<Pointer>(value < base ? value + base : value);
   }
 
   // DT_GNU_HASH: bucket count, first symbol, Bloom filter, buckets, and a chain of hashes, the last
@@ -152,7 +140,7 @@ class Object {
 
   template <typename Visit>
   void for_each_in_gnu_bucket(uint32_t wanted, Visit visit) const {
-    const GnuTable table(gnu_hash_);
+    const GnuTable table(gnu_hash);
     if (table.bucket_count == 0) return;
     table.for_each(wanted % table.bucket_count, [&](uint32_t i, uint32_t hash) {
       return (hash | 1) == (wanted | 1) && visit(i);
@@ -163,8 +151,8 @@ class Object {
   // bucket.
   template <typename Visit>
   void for_each_in_sysv_bucket(uint32_t wanted, Visit visit) const {
-    const uint32_t bucket_count = sysv_hash_[0], symbol_count = sysv_hash_[1];
-    const uint32_t* const buckets = sysv_hash_ + 2;
+    const uint32_t bucket_count = sysv_hash[0], symbol_count = sysv_hash[1];
+    const uint32_t* const buckets = sysv_hash + 2;
     const uint32_t* const next = buckets + bucket_count;
     if (bucket_count == 0) return;
     for (uint32_t i = buckets[wanted % bucket_count]; i != STN_UNDEF && i < symbol_count;
@@ -194,13 +182,6 @@ class Object {
     return symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0 &&
            (type == STT_FUNC || type == STT_OBJECT || type == STT_NOTYPE);
   }
-
-  ElfW(Addr) base_;
-  const char* strings_ = nullptr;
-  const ElfW(Sym) * symbols_ = nullptr;
-  const uint32_t* gnu_hash_ = nullptr;
-  const uint32_t* sysv_hash_ = nullptr;
-  std::string_view soname_;
 };
 
 using Iterate = decltype(&dl_iterate_phdr);
@@ -216,7 +197,7 @@ Iterate find_iterate() {
   for (const link_map* map = loader == nullptr ? nullptr : loader->r_map; map != nullptr;
        map = map->l_next) {
     const Object object(map->l_addr, map->l_ld);
-    if (object.soname() != "libc.so.6") continue;
+    if (object.soname != "libc.so.6") continue;
     return reinterpret_cast<Iterate>(object.find("dl_iterate_phdr"));
   }
   return &dl_iterate_phdr;
@@ -241,7 +222,7 @@ void* find_symbol(std::string_view soname, const char* name) {
   void* found = nullptr;
   for_each_object([&](const dl_phdr_info& info) {
     const Object object(info);
-    if (object.soname() == soname) found = object.find(name);
+    if (object.soname == soname) found = object.find(name);
     return found != nullptr;
   });
   return found;
@@ -262,7 +243,7 @@ Loaded find_object(bool (*wanted)(const Loaded& object, void* context), void* co
     Loaded object;
     object.dynamic = Object::dynamic_of(info);
     if (object.dynamic == nullptr) return false;
-    Object(info).describe_to(object);
+    static_cast<SymbolTables&>(object) = Object(info);
     object.begin = UINTPTR_MAX;
     for (int i = 0; i < info.dlpi_phnum; ++i) {
       const ElfW(Phdr)& segment = info.dlpi_phdr[i];

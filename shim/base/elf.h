@@ -15,18 +15,21 @@ namespace fracgpu::elf {
 // symbol.
 void* find_symbol(std::string_view soname, const char* name);
 
-// A loaded object. Its texts are valid as long as it stays loaded.
-struct Loaded {
-  const void* dynamic = nullptr;  // its dynamic section; null: no object
-  uintptr_t base = 0;             // what its own addresses are counted from
-  uintptr_t begin = 0, end = 0;   // from the first address it lies at to behind the last
-  std::string_view soname;        // empty: it has none
-  const char* path = "";          // empty for the main program
-  // What `find_symbol` needs, read from the dynamic section once. Null: it has none.
+// What a look-up needs of an object, read from its dynamic section once. Null: it has none.
+struct SymbolTables {
+  uintptr_t base = 0;       // what the object's own addresses are counted from
+  std::string_view soname;  // empty: it has none
   const char* strings = nullptr;
-  const void* symbols = nullptr;
+  const void* symbols = nullptr;  // ElfW(Sym)
   const uint32_t* gnu_hash = nullptr;
   const uint32_t* sysv_hash = nullptr;
+};
+
+// A loaded object. Its texts are valid as long as it stays loaded.
+struct Loaded : SymbolTables {
+  const void* dynamic = nullptr;  // its dynamic section; null: no object
+  uintptr_t begin = 0, end = 0;   // from the first address it lies at to behind the last
+  const char* path = "";          // empty for the main program
 
   bool contains(const void* address) const {
     const auto at = reinterpret_cast<uintptr_t>(address);
