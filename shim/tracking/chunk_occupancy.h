@@ -196,13 +196,14 @@ class ChunkOccupancies {
     return units <= part.first || units <= ChunkOccupancy::kUnits - end;
   }
 
-  // Calls visit(const ChunkPart&) for each hole, from the first to the last; not for kNone.
+  // Calls visit(const ChunkPart&) for each hole that is known, from the first to the last.
   template <typename Visit>
   void for_each_hole(uint32_t number, Visit visit) const {
+    if (number == kNone) return;
     if (!is_one(number)) return place_of(number).occupancy.for_each_hole(visit);
     const ChunkPart part = part_of(number);
     const uint32_t end = part.first + part.units;
-    if (part.units > 0 && part.first > 0) visit(ChunkPart{0, part.first});
+    if (part.first > 0) visit(ChunkPart{0, part.first});
     if (end < ChunkOccupancy::kUnits) visit(ChunkPart{end, ChunkOccupancy::kUnits - end});
   }
 

@@ -1,10 +1,9 @@
-// Where a driver will put small allocations of a context that it makes later, when they are first
-// used.
+// Predicts the chunks of small allocations that the driver makes later, at their first use.
 //
-// NVIDIA's driver takes the smallest hole that fits of all chunks, of equal ones the oldest, and
-// gives a chunk back with its last user. Nobody tells when an allocation is first used, so each is
-// placed when it is created. In another order the driver needs nearly as many chunks: for 1,985
-// buffers of 4 KiB to 1 MiB 506, and 505 where they were used in random order.
+// NVIDIA's driver takes the smallest hole that fits, among equal ones the oldest, and gives a chunk
+// back with its last user (OpenCL 535.261.03). No call reports the first use, so each allocation is
+// placed when it is created. In another order the driver needs nearly as many chunks: 1,985 buffers
+// of 4 KiB to 1 MiB took 506 in order, and 505 in random order.
 #pragma once
 
 #include <sys/mman.h>
@@ -35,16 +34,14 @@ class ChunkPlacement {
     return true;
   }
 
-  // Takes a part of a new chunk. False: the host is out of memory.
+  // Takes a part of a new chunk. False: the host is out of memory, or there are too many.
   bool add_chunk(ChunkOccupancies& occupancies, uint32_t units, Place& place) {
     if (chunks_ == nullptr && !map()) return false;
     uint32_t i = 0;
-    while (i < used_ && chunks_[i].occupancy != ChunkOccupancies::kNone) ++i;
+    while (i < used_ && chunks_[i].users > 0) ++i;
     if (i == kMost) return false;
-    chunks_[i] = {.occupancy = ChunkOccupancies::of_one({}),
-                  .longest_hole = ChunkOccupancy::kUnits,
-                  .users = 0};
     if (i == used_) ++used_;
+    chunks_[i].occupancy = ChunkOccupancies::of_one({});
     take(occupancies, i, units, place);
     return true;
   }
@@ -59,7 +56,7 @@ class ChunkPlacement {
     }
     occupancies.drop(chunk.occupancy);
     chunk = {};
-    while (used_ > 0 && chunks_[used_ - 1].occupancy == ChunkOccupancies::kNone) --used_;
+    while (used_ > 0 && chunks_[used_ - 1].users == 0) --used_;
     return true;
   }
 
@@ -71,13 +68,12 @@ class ChunkPlacement {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kFull = ChunkOccupancies::of_one({0, ChunkOccupancy::kUnits});
   static constexpr uint32_t kMost = 384 * 1024;  // as many as there are occupancies
 
   struct Chunk {
-    uint32_t occupancy = ChunkOccupancies::kNone;  // none: the entry is free
+    uint32_t occupancy = ChunkOccupancies::kNone;  // kNone: the host had no memory for its map
     uint16_t longest_hole = 0;                     // units
-    uint16_t users = 0;
+    uint16_t users = 0;                            // 0: the entry is free
   };
 
   // Address space, of which what is used becomes memory.
@@ -90,19 +86,17 @@ class ChunkPlacement {
 
   void take(ChunkOccupancies& occupancies, uint32_t index, uint32_t units, Place& place) {
     Chunk& chunk = chunks_[index];
-    ChunkPart best{ChunkPart::kNowhere, UINT32_MAX};
+    ChunkPart best{0, UINT32_MAX};
     occupancies.for_each_hole(chunk.occupancy, [&](const ChunkPart& hole) {
       if (hole.units >= units && hole.units < best.units) best = hole;
     });
     place = {index, best.first};
     occupancies.take(chunk.occupancy, {best.first, units});
-    // The host is out of memory: it counts as full until its last user goes.
-    if (chunk.occupancy == ChunkOccupancies::kNone) chunk.occupancy = kFull;
     ++chunk.users;
     look_for_holes(occupancies, chunk);
   }
 
-  void look_for_holes(ChunkOccupancies& occupancies, Chunk& chunk) {
+  void look_for_holes(const ChunkOccupancies& occupancies, Chunk& chunk) {
     chunk.longest_hole = 0;
     occupancies.for_each_hole(chunk.occupancy, [&](const ChunkPart& hole) {
       if (hole.units > chunk.longest_hole) chunk.longest_hole = static_cast<uint16_t>(hole.units);
