@@ -23,22 +23,11 @@
 #include <vector>
 
 #include "shim/base/unforked.h"
+#include "tests/unit/before_advice.h"
 #include "tests/unit/child.h"
 #include "tools/record/ring_file.h"
 #include "tools/record/tracker.h"
 #include "tools/recording/reader.h"
-
-namespace {
-
-// Called by each madvise(MADV_DONTFORK), before the kernel is.
-std::function<void()> before_advice;
-
-}  // namespace
-
-extern "C" int madvise(void* at, size_t size, int advice) noexcept {
-  if (advice == MADV_DONTFORK && before_advice) before_advice();
-  return static_cast<int>(syscall(SYS_madvise, at, size, advice));
-}
 
 namespace fracgpu {
 namespace {

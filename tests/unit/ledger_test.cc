@@ -238,13 +238,20 @@ void drop_slot_lock(const ScratchTenant& tenant) {
   }
 }
 
+// One with a cap of 100 MiB that holds 10 MiB.
+std::unique_ptr<Ledger> restored_member(const ScratchTenant& tenant, int* device) {
+  Refusal refusal;
+  auto restored = member(tenant, 100 * kMiB, device);
+  EXPECT_TRUE(restored->reserve(*device, units(10 * kMiB), refusal));
+  drop_slot_lock(tenant);
+  return restored;
+}
+
 TEST(LedgerTest, SlotOfAProcessThatWasRestoredIsItsOwnAgain) {
   ScratchTenant tenant;
   int device = -1;
   Refusal refusal;
-  auto a = member(tenant, 100 * kMiB, &device);
-  ASSERT_TRUE(a->reserve(device, units(10 * kMiB), refusal));
-  drop_slot_lock(tenant);
+  auto a = restored_member(tenant, &device);
   EXPECT_FALSE(a->any_alive());
   EXPECT_TRUE(a->reserve(device, units(60 * kMiB), refusal)) << refusal.fault.view();
   EXPECT_TRUE(a->any_alive());
@@ -257,9 +264,7 @@ TEST(LedgerTest, SlotOfAProcessThatWasRestoredTooLateIsAnothers) {
   ScratchTenant tenant;
   int device = -1;
   Refusal refusal;
-  auto a = member(tenant, 100 * kMiB, &device);
-  ASSERT_TRUE(a->reserve(device, units(10 * kMiB), refusal));
-  drop_slot_lock(tenant);
+  auto a = restored_member(tenant, &device);
   auto b = std::make_unique<Ledger>();
   Message error;
   ProcessIdentity other = ProcessIdentity::of_self();

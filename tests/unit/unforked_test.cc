@@ -19,20 +19,9 @@
 #include "shim/base/clock.h"
 #include "shim/ledger/grow_lock.h"
 #include "shim/ledger/ledger.h"
+#include "tests/unit/before_advice.h"
 #include "tests/unit/child.h"
 #include "tests/unit/scratch_tenant.h"
-
-namespace {
-
-// Called by each madvise(MADV_DONTFORK), before the kernel is.
-std::function<void()> before_advice;
-
-}  // namespace
-
-extern "C" int madvise(void* at, size_t size, int advice) noexcept {
-  if (advice == MADV_DONTFORK && before_advice) before_advice();
-  return static_cast<int>(syscall(SYS_madvise, at, size, advice));
-}
 
 namespace fracgpu {
 namespace {

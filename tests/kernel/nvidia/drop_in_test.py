@@ -1,7 +1,7 @@
 """drop_in_test.py BUILD [TEST...]: the library in the place of HAMi-core's, and under NVIDIA's own variables.
 
-The variables are those that HAMi's device plugin and NVIDIA's container toolkit give a container. Judged by NVIDIA's own
-driver and nvidia-smi, and by RM's count.
+The variables are those that HAMi's device plugin and NVIDIA's container toolkit give a container. Checked with NVIDIA's own
+driver and nvidia-smi, and with RM's count.
 """
 import os
 import shutil
@@ -12,12 +12,11 @@ import rig
 
 BUILD = rig.Build(sys.argv[1])
 MIB = rig.MIB
-CARD_MIB = 8192
 
 
 class DropIn(unittest.TestCase):
     def setUp(self):
-        context = rig.Gpu(BUILD, CARD_MIB)
+        context = rig.Gpu(BUILD, rig.CARD_MIB)
         self.gpu = context.__enter__()
         self.addCleanup(context.__exit__)
         self.addCleanup(self.remove_ledgers)

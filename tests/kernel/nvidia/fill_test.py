@@ -214,12 +214,6 @@ class LocalMemory(unittest.TestCase):
             self.assertEqual(result.stderr.count("\n"), 1)
 
 
-def add(name, commands):
-    def judge(self):
-        self.compare(lambda gpu, cap: gpu.client("init", *commands, cap=cap))
-    setattr(Fill, "test_" + name.replace(" ", "_"), judge)
-
-
 def expect_to_miss(name):
     method = "test_" + name.replace(" ", "_")
     judge = getattr(Fill, method)
@@ -234,8 +228,7 @@ def expect_to_miss(name):
 
 
 if __name__ == "__main__":
-    for fill, words in FILLS.items():
-        add(fill, words)
+    rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
     for known in EXPECTED_TO_FAIL:
         expect_to_miss(known)
     rig.run_tests(BUILD)

@@ -171,16 +171,9 @@ class Others(unittest.TestCase):
         self.assertEqual(bare, capped)
 
 
-def add(name, commands):
-    def judge(self):
-        self.compare(lambda gpu, cap: gpu.opencl("loader", *commands, cap=cap))
-    setattr(Fill, "test_" + name.replace(" ", "_"), judge)
-
-
 if __name__ == "__main__":
     if not os.path.exists(BUILD.opencl):
         print(f"{BUILD.opencl} is not there: skipped")
         sys.exit(77)
-    for fill, words in FILLS.items():
-        add(fill, words)
+    rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.opencl("loader", *commands, cap=cap))
     rig.run_tests(BUILD)

@@ -11,8 +11,6 @@ import unittest
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
-
-
 OPENCL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opencl_client.py")]
 
 CAP_MIB = 2048
@@ -80,6 +78,14 @@ class Comparison(unittest.TestCase):
         for here, there in zip(capped, bare):
             if granted(here) + lacks < granted(there):
                 raise Missed(f"{here}: less than {granted(there)} from a card of that size")
+
+
+def add_fills(case, fills, run):
+    """A method of the Comparison for each of `fills`; `run(gpu, commands, cap)` returns the answers that count."""
+    for name, commands in fills.items():
+        def judge(self, commands=commands):
+            self.compare(lambda gpu, cap: run(gpu, commands, cap))
+        setattr(case, "test_" + name.replace(" ", "_"), judge)
 
 
 def run_tests(build):
