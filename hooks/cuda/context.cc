@@ -32,7 +32,7 @@ bool primary_is_active(const Process& process, CUdevice device) {
 }
 
 // How often the program has retained the primary context, of which the driver does not tell. Null
-// for no such device. With `Process::lives` held.
+// for no such device. With `Process::lifetimes` held.
 uint32_t* retains_of(Process& process, CUdevice device) {
   const bool exists = device >= 0 && device < Process::kSlotsOfVendor;
   return exists ? &process.primary_retains[device] : nullptr;
@@ -125,7 +125,7 @@ CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) 
 // Calls `drop()`, after which the device's primary context may be gone: it is when the driver
 // reports it as no longer active. Its handle must be looked up before, while it still exists. It
 // stays the same, so another thread may not make the context again before it is known whether this
-// call has ended it: `Process::lives` is held.
+// call has ended it: `Process::lifetimes` is held.
 template <typename Drop>
 CUresult drop_primary(Process& process, CUdevice device, bool likely, Drop drop) {
   if (!primary_is_active(process, device)) return drop();
@@ -147,7 +147,7 @@ CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(device);
   Process& process = hook.process();
-  const Locked<SleepLock> alone(process.lives);
+  const Locked<SleepLock> alone(process.lifetimes);
   uint32_t* const retains = retains_of(process, device);
   const bool likely = is_reset || retains == nullptr || *retains <= 1;
   return drop_primary(process, device, likely, [&] {
@@ -170,7 +170,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
   if (!hook.active()) return retain();
   // Only the first retain makes it.
-  const Locked<SleepLock> alone(hook.process().lives);
+  const Locked<SleepLock> alone(hook.process().lifetimes);
   const CUresult result = primary_is_active(hook.process(), device)
                               ? retain()
                               : make_context(hook, "cuDevicePrimaryCtxRetain", context, device,
@@ -279,7 +279,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, void* description, CUdevice device,
   Process& process = hook.process();
   const int device_index = device_index_of(process, device);
   if (device_index == Process::kNotCapped) return create();
-  const Locked<SleepLock> alone(process.lives);
+  const Locked<SleepLock> alone(process.lifetimes);
   CUcontext primary = nullptr, handle = nullptr;
   const auto retain = [&] {
     return on_own_account(process,
@@ -314,7 +314,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     return destroy();
   }
   Process& process = hook.process();
-  const Locked<SleepLock> alone(process.lives);
+  const Locked<SleepLock> alone(process.lifetimes);
   const uint32_t* const retains = retains_of(process, context.device);
   // Before the call: the driver may give the handle to another one at once.
   process.contexts.forget_alias(handle);

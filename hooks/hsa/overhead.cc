@@ -55,7 +55,7 @@ hsa_status_t hsa_init() {
   Hook hook;
   if (!hook.active()) return real::hsa_init();
   Process& process = hook.process();
-  const Locked<SleepLock> alone(process.lives);
+  const Locked<SleepLock> alone(process.lifetimes);
   watch_kernel_calls();
   std::optional<OverheadReservation> reservations[layout::kMaxDevices];
   int capped = 0, granted = 0, faulty = 0;
@@ -106,7 +106,7 @@ hsa_status_t hsa_shut_down() {
   Process& process = hook.process();
   // Another thread may start the runtime again, by the same handles, once it is known what has
   // ended.
-  const Locked<SleepLock> alone(process.lives);
+  const Locked<SleepLock> alone(process.lifetimes);
   int device_indices[kMaxDevices];
   int ended = 0;
   {

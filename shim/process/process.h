@@ -197,8 +197,8 @@ class Process {
   LingeringChunks lingering;
   Configuration configuration;                        // written by the constructor alone
   LazyArray<Overhead, layout::kMaxDevices> overhead;  // by the device index
-  // By CUDA's ordinal: how often the program has retained the primary context. Used with `lives`
-  // held.
+  // By CUDA's ordinal: how often the program has retained the primary context. Used with
+  // `lifetimes` held.
   uint32_t primary_retains[kSlotsOfVendor] = {};
   // Counters that any thread changes, without a lock.
   std::atomic<uint32_t> managed_count{0};    // live allocations of managed memory that HIP made
@@ -213,7 +213,7 @@ class Process {
   Gate small_allocations;
   std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule
   // Locks, outermost first: none is taken while one that is named after it is held.
-  SleepLock lives;         // held while a hook makes or ends a primary context of CUDA's, or
+  SleepLock lifetimes;     // held while a hook makes or ends a primary context of CUDA's, or
                            // starts or ends HSA's runtime: their handles stay the same
   SleepLock limits;        // held while a hook changes one of the driver's limits
   SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
