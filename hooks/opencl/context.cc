@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kPageUnits = kPageBytes / layout::kUnit;
 
-// Of one with the most multiprocessors of these devices.
+// The estimate for the device with the most multiprocessors.
 uint64_t estimated_context(size_t count, const cl_device_id* devices) {
   int most = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -25,7 +25,7 @@ uint64_t estimated_context(size_t count, const cl_device_id* devices) {
   return layout::units_for(cuda::most_context_bytes(most));
 }
 
-// A driver's thread says so. Whether it has given the memory back by then is not known.
+// Called on a thread of the driver, which may not have given the memory back yet.
 void note_end(cl_context, void* user_data) {
   auto* const context = static_cast<DeferredMemory::Context*>(user_data);
   Process* const process = Process::known();

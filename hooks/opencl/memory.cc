@@ -1,10 +1,10 @@
 // Buffers, images and shared virtual memory.
 //
-// NVIDIA's ICD takes nothing for a buffer or an image when it is created, and all of it when it is
-// first used, on the device of that queue. A launch may be that use, and launches are not hooked;
-// so all is charged when it is created, on each device of the context, and refused as the ICD does
-// at the first use. It is given back when the ICD has destroyed it, which a thread of its own
-// tells.
+// NVIDIA's ICD takes no memory for a buffer or an image at creation, and all of it at the first
+// use, on the device of that queue. The first use may be a launch, and launches are not hooked. So
+// objects are charged at creation, on each device of the context, and refused with the error that
+// the ICD returns at the first use. The charge ends when the ICD has destroyed the object, which
+// the destructor callback reports on a thread of the ICD.
 #include <algorithm>
 
 #include "hooks/opencl/hook.h"
@@ -26,8 +26,9 @@ Size size_of(uint64_t bytes, Kind kind) {
   return {kind, size.units, kind == Kind::at_once ? 0 : size.in_chunk};
 }
 
-// What was released for the last time may still be charged: the ICD's thread that destroys it is
-// behind. Returns whether any of it went. What a long command uses is awaited in vain, but once.
+// Objects that were released for the last time are still charged while the ICD's thread, which
+// destroys them, is behind. Waits for one; returns whether any was destroyed. If a long command
+// uses an object, the wait fails, and is not repeated for it.
 bool await_destruction(DeferredMemory& memory) {
   constexpr uint64_t kMost_ms = 100;
   const uint64_t before = memory.destroyed.load(), released = memory.released.load();
@@ -137,7 +138,7 @@ cl_mem create_memory(const AskingCall& call, cl_context context, uint64_t bytes,
   return refuse(error, kOutOfHostMemory);
 }
 
-// Of an image that is made of another object, nothing.
+// An image that is made of another object takes no memory.
 uint64_t bytes_of(const cl_image_format* format, const cl_image_desc* description) {
   if (format == nullptr || description == nullptr || description->mem_object != nullptr) return 0;
   return image_bytes(*format, *description);
@@ -153,7 +154,7 @@ uint64_t bytes_of(const cl_image_format* format, cl_uint type, size_t width, siz
   return bytes_of(format, &description);
 }
 
-// Properties tell of memory that is imported: whoever exports it pays for it.
+// The properties show whether the memory is imported: then its exporter is charged.
 constexpr cl_mem_properties kExternalHandles = 0x2060, kExternalHandlesEnd = 0x2070;
 bool is_imported(const cl_mem_properties* properties) {
   for (; properties != nullptr && *properties != 0; properties += 2) {
@@ -280,7 +281,7 @@ void clSVMFree(cl_context context, void* memory) {
   if (block != nullptr) drop_block(hook.process(), block);
 }
 
-// It is freed when the command is executed, which the driver-reported usage will tell.
+// The memory is freed when the command is executed, which the next reading shows.
 cl_int clEnqueueSVMFree(cl_command_queue queue, cl_uint count, void** memory, void* free,
                         void* user_data, cl_uint events, const cl_event* wait_for,
                         cl_event* event) {

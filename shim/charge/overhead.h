@@ -82,9 +82,8 @@ class OverheadReservation {
   uint64_t units() const { return granted_ ? units_ : 0; }
   // The call has taken more, for which as many units are reserved.
   void extend(uint64_t units);
-  // The call has failed, after the driver had given back or taken what is charged otherwise: a
-  // reading tells what is left of it. Where it does not, `units` of the reservation stay charged
-  // until one does.
+  // The call has failed after the driver gave back or took memory, so a reading measures what is
+  // left. If the reading fails, `units` of the reservation stay charged until the next one.
   void failed_half_way(uint64_t units);
 
   // The driver has done it; `handle` is the module's that was loaded. False when what it took does

@@ -74,9 +74,9 @@ class PoolUse {
     uint64_t grown = 0;     // bytes
     uint64_t reserved = 0;  // bytes that the pool has now
   };
-  // The driver has been called. True where it has handed out all of a hole: the pool is charged for
-  // that, and for all else that it has, so that nobody need be asked. The block is entered, the use
-  // has ended, and nothing of the reservation is left.
+  // The driver has been called. True if it has handed out a whole hole: the pool is charged for
+  // that memory already, so the driver need not be asked how much the pool has. The block is
+  // entered, the use has ended, and the reservation is given back.
   bool end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation);
   // After that was false: the block is entered all the same, which is right if the pool has not
   // grown.

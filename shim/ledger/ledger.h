@@ -310,8 +310,8 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
-  // Whether the slot is this process's still. Who restores whole processes from checkpoints (CRIU)
-  // does not know of its lock: it is taken again, unless others took the slot for a dead one's.
+  // Whether the slot still belongs to this process. CRIU restores a process without its lock on the
+  // slot: the lock is taken again, unless another process has claimed the slot meanwhile.
   bool keep_slot(const GrowLock& lock, Message& error);
   bool reap_dead(int fd);  // of the file
   // False, at once, while another one that joins does it: 64 that start where 64 have died would

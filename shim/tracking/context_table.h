@@ -48,8 +48,8 @@ class ContextTable {
     return known;
   }
 
-  // This handle stands for the base context, too, as a green context's does: it has no memory of
-  // its own. Until it is forgotten, or the base ends.
+  // Makes this handle, a green context's, stand for the base context, too, which has its memory.
+  // Ends when the alias is forgotten or the base ends.
   void enter_alias(const void* handle, const Context& base);
   void forget_alias(const void* handle);
 
@@ -92,9 +92,9 @@ class ContextTable {
   // Whether that of any context may grow: then no thread remembers a context.
   bool any_may_grow() const { return may_grow_.load(std::memory_order_relaxed); }
 
-  // Handles of contexts, and of streams in them, may mean others from now on. Who says so and then
-  // waits for those who ask about streams, and who counts himself among these and then looks here,
-  // must not both see what was before: hence the order.
+  // Handles of contexts, and of streams in them, may mean others from now on. One thread stores
+  // here and then reads how many threads ask about streams; another counts itself in and then reads
+  // here. At least one must see the other, hence sequential consistency.
   void expire() { epoch_.fetch_add(1, std::memory_order_seq_cst); }
   // Changes whenever that is so: what a thread remembers is good until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_seq_cst); }

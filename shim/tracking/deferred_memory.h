@@ -1,8 +1,8 @@
-// Memory that a driver takes when it is first used, and not when it is created: of OpenCL.
+// OpenCL's memory objects, for which a driver takes memory at the first use, not at creation.
 //
-// What is created is charged at once, since nobody tells when it is used; so the driver-reported
-// usage may be less. Its contexts span several devices, and each of these may come to hold all of a
-// context's memory.
+// No call reports the first use, so objects are charged when they are created, and the
+// driver-reported usage may be less. A context spans several devices, and each of these may come to
+// hold all of the context's memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ void for_each(const Devices& devices, Visit visit) {
 // Any thread may call any function.
 class DeferredMemory {
  public:
-  // Linear memory and images lie in chunks of their own. `at_once` is taken when it is created.
+  // Linear memory and images have separate chunks. The driver takes `at_once` at creation.
   enum class Kind : uint8_t { linear, image, at_once };
 
   struct Size {
@@ -51,8 +51,8 @@ class DeferredMemory {
     bool tells_end = false;  // `drop` will be called, maybe after its handle means another one
     bool has_ended = false;  // and goes with its last block
     uint64_t blocks = 0;
-    // What launches will take for the threads' local memory, of which each may have so many bytes.
-    // Whoever holds Process::limits uses these.
+    // The threads' local memory that launches will take, and its bytes for each thread. Used with
+    // Process::limits held.
     uint64_t local_bytes = 0;
     Block* local_memory = nullptr;
     ChunkPlacement chunks[2] = {};  // by Kind
@@ -104,8 +104,7 @@ class DeferredMemory {
     end(context);
   }
 
-  // A block for which nothing need be charged, since a chunk has a hole for it. Null: there is
-  // none.
+  // A block in a chunk's hole, for which nothing need be charged. Null: there is no such hole.
   Block* add_in_hole(Context& context, const Size& size) {
     if (size.in_chunk == 0) return nullptr;
     Locked<SpinLock> lock(lock_);
@@ -151,8 +150,8 @@ class DeferredMemory {
     return is_last ? size.units : 0;
   }
 
-  // A queue is about to be made in the context: how many there are with it, if there never were as
-  // many; else 0.
+  // A queue is about to be made in the context. Returns the number of queues with it if that is a
+  // new maximum, otherwise 0.
   uint32_t add_queue(Context& context, int device_index) {
     Locked<SpinLock> lock(lock_);
     Context::Queues& queues = context.queues[device_index];
@@ -204,8 +203,8 @@ class DeferredMemory {
 
   uint64_t blocks() const { return blocks_.load(std::memory_order_relaxed); }
 
-  // How many blocks were released for the last time, and how many of these are removed. Where they
-  // differ, a thread of the driver is behind.
+  // How many blocks were released for the last time, and how many of these are removed. They differ
+  // while the driver's thread, which destroys objects, is behind.
   std::atomic<uint64_t> released{0}, destroyed{0};
   std::atomic<uint64_t> awaited_in_vain{0};  // what `released` was then
   // A context ended, whose memory the driver may have by now given back.

@@ -62,8 +62,8 @@ class PhysicalTable {
   // then the driver has given its value out again.
   bool add_reference(uint64_t handle);
 
-  // A reference by this handle is about to be released: the number of the memory, or 0. Then it was
-  // (`drop_reference`), or the driver has refused (`keep_reference`).
+  // A reference by this handle is about to be released. Returns the number of the memory, or 0.
+  // Call `drop_reference` once it is released, or `keep_reference` if the driver has refused.
   uint64_t give_up_reference(uint64_t handle);
   void keep_reference(uint64_t handle, uint64_t memory);
   Freed drop_reference(uint64_t memory);
