@@ -40,6 +40,7 @@ void note_end(cl_context, void* user_data) {
     drop_block_later(*process, block);
   }
   process->deferred_memory.drop(context);
+  process->deferred_memory.context_left_ms.store(coarse_now_ms());
   process->deferred_memory.any_context_ended.store(true);
 }
 
@@ -126,6 +127,11 @@ cl_command_queue make_queue(const char* api, cl_context context, cl_device_id de
 
 }  // namespace
 
+bool context_is_leaving(Process& process) {
+  constexpr uint64_t kMost_ms = 100;
+  return coarse_now_ms() - process.deferred_memory.context_left_ms.load() < kMost_ms;
+}
+
 void settle_ended_contexts(Process& process) {
   if (!process.deferred_memory.any_context_ended.load(std::memory_order_relaxed) ||
       !process.deferred_memory.any_context_ended.exchange(false)) {
@@ -134,8 +140,12 @@ void settle_ended_contexts(Process& process) {
   layout::for_each_device(*process.ledger.map(), [&](uint32_t device) {
     Overhead& overhead = process.overhead[device];
     for (uint32_t ended = overhead.contexts_ended.exchange(0); ended > 0; --ended) {
+      const uint64_t before = overhead.units.load();
       settle_after_destroy(process, static_cast<int>(device),
                            layout::units_for(cuda::most_context_bytes(0)));
+      if (overhead.units.load() < before || !context_is_leaving(process)) continue;
+      overhead.contexts_ended.fetch_add(1);
+      process.deferred_memory.any_context_ended.store(true);
     }
   });
 }
@@ -167,7 +177,9 @@ cl_context clCreateContextFromType(const cl_context_properties* properties, cl_b
 cl_int clReleaseContext(cl_context context) {
   const Hook hook;
   const cl_int result = real::clReleaseContext(context);
-  if (hook.active()) settle_ended_contexts(hook.process());
+  if (!hook.active()) return result;
+  hook.process().deferred_memory.context_left_ms.store(coarse_now_ms());
+  settle_ended_contexts(hook.process());
   return result;
 }
 

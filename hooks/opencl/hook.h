@@ -34,5 +34,7 @@ void drop_block_later(Process& process, DeferredMemory::Block* block);
 
 // Gives back the charge of contexts that have ended.
 void settle_ended_contexts(Process& process);
+// Whether a context was released or ended so recently that the driver may still have its memory.
+bool context_is_leaving(Process& process);
 
 }  // namespace fracgpu::opencl

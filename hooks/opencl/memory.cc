@@ -42,16 +42,23 @@ bool await_destruction(DeferredMemory& memory) {
   return true;
 }
 
+// The same of contexts: a moment after one was released.
+bool await_context(Process& process) {
+  if (!context_is_leaving(process)) return false;
+  sleep_ms(1);
+  return true;
+}
+
 // Charges `units` on a device; a refusal is reported.
 bool charge_on(Process& process, int device_index, uint64_t units, const AskingCall& call) {
   Reservation reservation(process, device_index, units, call, Reservation::Unasked{});
   Refusal refusal;
   if (!reservation) {
-    settle_ended_contexts(process);
     do {
+      settle_ended_contexts(process);
       refusal = {};
     } while (!reservation.ask(refusal) && refusal.fault.empty() &&
-             await_destruction(process.deferred_memory));
+             (await_destruction(process.deferred_memory) || await_context(process)));
   }
   if (!reservation) reservation.refuse(refusal);
   return reservation.take() == units && units > 0;

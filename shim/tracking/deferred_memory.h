@@ -209,6 +209,9 @@ class DeferredMemory {
   std::atomic<uint64_t> awaited_in_vain{0};  // what `released` was then
   // A context ended, whose memory the driver may have by now given back.
   std::atomic<bool> any_context_ended{false};
+  // When a context was released or ended last (coarse_now_ms()). The driver gives its memory back
+  // on a thread of its own, some time after that.
+  std::atomic<uint64_t> context_left_ms{0};
 
  private:
   struct Known {
