@@ -158,7 +158,6 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       learn_growth(process, process.pool_blocks.allocated(pool, *request.out, request.bytes,
                                                           outcome.grown, outcome.reserved));
     }
-    settle_deferred(process, device_index);
     if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
       return result;
     if (result != kSuccess && !(is_sure && result == kOutOfMemory)) return result;

@@ -57,10 +57,7 @@ hsa_status_t hsa_amd_vmem_handle_create(hsa_amd_memory_pool_t pool, size_t size,
 hsa_status_t hsa_amd_vmem_handle_release(hsa_amd_vmem_alloc_handle_t handle) {
   Hook hook;
   const auto release = [&] { return real::hsa_amd_vmem_handle_release(handle); };
-  if (!hook.active()) return release();
-  const hsa_status_t result = release_physical(hook.process(), handle.handle, release);
-  settle_freed_exports(hook.process());
-  return result;
+  return hook.active() ? release_physical(hook.process(), handle.handle, release) : release();
 }
 
 hsa_status_t hsa_amd_vmem_map(void* address, size_t size, size_t offset,
@@ -75,11 +72,9 @@ hsa_status_t hsa_amd_vmem_map(void* address, size_t size, size_t offset,
 hsa_status_t hsa_amd_vmem_unmap(void* address, size_t size) {
   Hook hook;
   const auto unmap = [&] { return real::hsa_amd_vmem_unmap(address, size); };
-  if (!hook.active()) return unmap();
-  const hsa_status_t result =
-      unmap_physical(hook.process(), reinterpret_cast<uint64_t>(address), size, unmap);
-  settle_freed_exports(hook.process());
-  return result;
+  return hook.active()
+             ? unmap_physical(hook.process(), reinterpret_cast<uint64_t>(address), size, unmap)
+             : unmap();
 }
 
 hsa_status_t hsa_amd_vmem_retain_alloc_handle(hsa_amd_vmem_alloc_handle_t* handle, void* address) {

@@ -28,7 +28,7 @@ namespace fracgpu::layout {
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Of the layout and of the protocol: processes that follow different ones must not share a file.
-inline constexpr uint32_t kVersion = 12;
+inline constexpr uint32_t kVersion = 13;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
@@ -101,6 +101,8 @@ struct alignas(64) Cell {
 };
 static_assert(sizeof(Cell) == 64);
 
+inline constexpr uint32_t kOrphanedByLiving = 2;
+
 // Who holds a slot. The process is alive while byte `lock_offset(slot)` of the file is locked.
 struct alignas(64) Slot {
   std::atomic<uint32_t> host_pid;  // PID in the initial PID namespace; 0 = not known from inside
@@ -108,7 +110,10 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  std::atomic<uint32_t> orphaned;  // 1: dead, but others still hold memory that it exported
+  // Not 0: what is held here, others have imported, and its exporter is dead or has freed it. A
+  // process that lives has a second slot for what it has freed: kOrphanedByLiving and its first
+  // one.
+  std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
   uint32_t
@@ -310,6 +315,13 @@ inline uint32_t slots_backed(const Ledger& ledger) {
 inline uint32_t slots_used(const Ledger& ledger) {
   const uint64_t number = decode(ledger.slots_used.load(std::memory_order_relaxed));
   return number < kMaxSlots ? static_cast<uint32_t>(number) : slots_backed(ledger);
+}
+
+// The most that the slot's process has imported on the device, in units.
+inline uint64_t most_imported(const Ledger& ledger, int device, uint32_t slot) {
+  // Read first: what is no longer under way is in the sum.
+  const uint64_t under_way = ledger.slots[slot].importing.load() != 0 ? kMaxUnits : 0;
+  return under_way + imported_of(ledger.cells[device][slot].exported_and_imported.load());
 }
 
 // The slots of 64 that are claimed, by both bitmaps.

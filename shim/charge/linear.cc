@@ -42,7 +42,7 @@ void note_call_site(Process& process, const Allocation& allocation) {
 }  // namespace
 
 void give_back(Process& process, int device_index, uint64_t units, bool exported) {
-  if (exported) return defer_to_reported_usage(process, device_index, units, true);
+  if (exported) return give_back_exported(process, device_index, units, units);
   if (process.ledger.release(device_index, units)) publish_allocation_count(process, device_index);
 }
 
@@ -54,6 +54,9 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   }
   if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
   if (freed.exporter != 0) {
+    // Of its own export this process may have had nothing but this import.
+    if (Imports::may_be_self(freed.exporter))
+      process.ledger.free_exported(freed.device_index, 0, freed.imported);
     process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
   }
   // A multicast object keeps what is bound to it.
@@ -125,8 +128,11 @@ void HoleScope::end() {
     process_.ledger.release(chunk_.device_index, units);
   in_flight_.reset();
   process_.small_allocations.open();
-  if (gone_.key != 0)
-    defer_to_reported_usage(process_, gone_.device_index, gone_.units, gone_.exported);
+  if (gone_.exported) {
+    give_back(process_, gone_.device_index, gone_.units, true);
+  } else if (gone_.key != 0) {
+    defer_to_reported_usage(process_, gone_.device_index, gone_.units);
+  }
 }
 
 bool HoleScope::record(uint64_t address, const LinearSize& size) {
@@ -259,7 +265,6 @@ void Release::done_in_block() {
   if (!block || taken_.exported) {
     discard_block(process_, taken_);
     give_back(process_, taken_.device_index, units, taken_.exported);
-    if (taken_.exported) settle_freed_exports(process_);
     return;
   }
   if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
@@ -290,8 +295,7 @@ bool record_small_array(Process& process, const Context& context, uint64_t handl
 
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
-  // The map is locked while it is visited, and a reading of the driver-reported usage locks the
-  // map: what is deferred to one waits until the map is free again.
+  // What was exported takes the ledger's lock, and the map is locked while it is visited.
   uint64_t exported[layout::kMaxDevices] = {};
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
     if (allocation.exported) {

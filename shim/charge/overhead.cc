@@ -152,7 +152,7 @@ void OverheadReservation::failed_half_way(uint64_t units) {
   pending.fetch_sub(units_, std::memory_order_relaxed);
   if (reconcile_overhead(lock, device_index_, units_) != Reading::believed) {
     const uint64_t kept = std::min(units, units_);
-    add_overhead(lock, device_index_, kept, false);
+    add_overhead(lock, device_index_, kept);
     units_ -= kept;
   }
   pending.fetch_add(units_, std::memory_order_relaxed);
@@ -240,7 +240,7 @@ void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, u
 void OverheadReservation::charge_unread(const OverheadLock& lock, const void* handle) {
   Overhead& overhead = process_.overhead[device_index_];
   if (kind_ == Kind::array) {
-    add_overhead(lock, device_index_, units_, false);
+    add_overhead(lock, device_index_, units_);
     overhead.unread_arrays += units_;
     unread_since_ = overhead.readings;
   } else {
@@ -271,7 +271,7 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   }
   switch (outcome.reading) {
     case Reading::believed:
-      outcome.after = bounds.nearest_to(outcome.before - overhead.unconfirmed + units_);
+      outcome.after = bounds.nearest_to(outcome.before + units_, overhead.unconfirmed);
       outcome.exact = bounds.exact();
       break;
     case Reading::in_flight:
@@ -426,13 +426,12 @@ uint64_t charged_limit(Process& process, int device_index, uint16_t context, int
   return process.guessed_charges.find(GuessedCharges::key_of_limit(context, limit)).value;
 }
 
-void defer_to_reported_usage(Process& process, int device_index, uint64_t units, bool exported) {
-  defer_to_reported_usage(OverheadLock(process), device_index, units, exported);
+void defer_to_reported_usage(Process& process, int device_index, uint64_t units) {
+  defer_to_reported_usage(OverheadLock(process), device_index, units);
 }
 
-void defer_to_reported_usage(const OverheadLock& lock, int device_index, uint64_t units,
-                             bool exported) {
-  add_overhead(lock, device_index, units, exported);
+void defer_to_reported_usage(const OverheadLock& lock, int device_index, uint64_t units) {
+  add_overhead(lock, device_index, units);
   lock.process().overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
 }
 

@@ -23,12 +23,10 @@ class OverheadLock {
 };
 
 // What is charged already counts as overhead from now on: only the driver-reported usage can tell
-// when it is gone, and is read at the next opportunity. `exported`: others may hold it, and longer
-// than this process lives.
-[[gnu::cold]] void defer_to_reported_usage(Process& process, int device_index, uint64_t units,
-                                           bool exported = false);
+// when it is gone, and is read at the next opportunity.
+[[gnu::cold]] void defer_to_reported_usage(Process& process, int device_index, uint64_t units);
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
-                                           uint64_t units, bool exported = false);
+                                           uint64_t units);
 
 // Which image a module is loaded from, and into which context. The default stands for any.
 struct ModuleImage {
@@ -196,9 +194,12 @@ bool settle_overhead(Process& process, int device_index);
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
 
-// What was exported and freed may be gone: reads the usage of the devices where such memory is
-// still charged, unless that was looked at a moment ago. Takes `cold_paths`.
-void settle_freed_exports(Process& process);
+// Gives back `units` of what was exported. Others may still have up to `orphans` of it: that stays
+// charged to the tenant. Takes `cold_paths` if this process may have it itself, by an import of its
+// own export.
+void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t orphans);
+void give_back_exported(const OverheadLock& lock, int device_index, uint64_t units,
+                        uint64_t orphans);
 
 // Lowers the overhead by `units`, by the caller's own knowledge.
 void release_overhead(Process& process, int device_index, uint64_t units);
@@ -206,8 +207,5 @@ void release_overhead(Process& process, int device_index, uint64_t units);
 // The driver destroyed a context: reads the usage, or takes the estimate (units) off where the
 // driver reports none.
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate);
-
-// Reads the usage when much is charged for what exported pools may have released.
-void settle_deferred(Process& process, int device_index);
 
 }  // namespace fracgpu

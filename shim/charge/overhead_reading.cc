@@ -39,21 +39,16 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
   const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
   publish_overhead(process, device_index, units);
-  if (overhead.exported > units) {
-    process.ledger.drop_exported(device_index, overhead.exported - units);
-    overhead.exported = units;
-  }
   if (units > charged) process.ledger.charge_taken(device_index, units - charged);
   if (units < charged) process.ledger.release(device_index, charged - units);
 }
 
-void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported) {
+void add_overhead(const OverheadLock& lock, int device_index, uint64_t units) {
   if (units == 0) return;
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   publish_overhead(process, device_index, overhead.units.fetch_add(units) + units);
   overhead.unconfirmed += units;
-  if (exported) overhead.exported += units;
   overhead.exact = false;
 }
 
@@ -98,8 +93,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
     asked.changes += kept.changes;
   }
   asked.changes += view.changes() + pool_changes + physical_changes + deferred.changes;
-  return overhead.deferred.load(std::memory_order_relaxed) == 0 &&
-         overhead.unasked.load(std::memory_order_relaxed) == unasked &&
+  return overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) + own +
                  static_cast<uint64_t>(unasked) + UpperCall::remaining(device_index);
@@ -120,7 +114,7 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
     if (gone == 0) continue;
     if (!lock.process().blocks[device_index][pool].forget(kept, gone)) return false;
     asked.units -= gone * kBlock;
-    add_overhead(lock, device_index, gone * kBlock, false);
+    add_overhead(lock, device_index, gone * kBlock);
   }
   return true;
 }
@@ -130,26 +124,13 @@ void take_over_unasked(const OverheadLock& lock, int device_index) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const int64_t unasked = overhead.unasked.exchange(0);
-  if (unasked >= 0) return add_overhead(lock, device_index, static_cast<uint64_t>(unasked), false);
+  if (unasked >= 0) return add_overhead(lock, device_index, static_cast<uint64_t>(unasked));
   const auto gone = static_cast<uint64_t>(-unasked);
   // More than there was: a reading has seen already that it was gone.
   const uint64_t most = std::min(gone, overhead.units.load(std::memory_order_relaxed));
   if (gone > most) process.ledger.charge_taken(device_index, gone - most);
   publish_overhead(process, device_index, overhead.units.fetch_sub(most) - most);
   overhead.unconfirmed = std::min(overhead.unconfirmed, overhead.units.load());
-}
-
-// Where the driver does not tell what this process holds, or not what it has freed of its exports:
-// that is gone but for what others may have imported.
-void drop_unimported(const OverheadLock& lock, int device_index) {
-  Process& process = lock.process();
-  Overhead& overhead = process.overhead[device_index];
-  const uint64_t kept = std::min(overhead.exported, process.ledger.imported_by_all(device_index));
-  const uint64_t gone = overhead.exported - kept;
-  if (gone == 0) return;
-  overhead.exported = kept;
-  process.ledger.drop_exported(device_index, gone);
-  charge_overhead(lock, device_index, overhead.units.load(std::memory_order_relaxed) - gone);
 }
 
 // Whether the driver may count `total` units for this process: no less than what it gave to calls,
@@ -160,6 +141,15 @@ bool is_plausible(Process& process, int device_index, uint64_t total, const Aske
          (physical == 0 || total <= units_for(physical)) &&
          (total > 0 || !process.contexts.any_on(device_index) ||
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
+}
+
+// Of what the driver counts for this process: the most that exporters have freed and it has still
+// imported, which is charged in the ledger already.
+uint64_t left_by_exporters(const Process& process, int device_index) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  const uint64_t imported = process.imports.imported(device_index);
+  if (imported == 0 || !backend_of(key).hands_on_freed_exports) return 0;
+  return std::min(imported, process.ledger.orphaned(device_index));
 }
 
 }  // namespace
@@ -178,30 +168,25 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     uint64_t bytes = 0;
     AskedFor before, after;
     settle_pools(lock, device_index);
-    const uint64_t deferred = process.overhead[device_index].deferred.exchange(0);
-    add_overhead(lock, device_index, deferred, true);
     take_over_unasked(lock, device_index);
-    if (!backend.counts_freed_exports) drop_unimported(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
-    if (!backend.usage_of_self(key, bytes)) {
-      drop_unimported(lock, device_index);
-      return Reading::unknown;
-    }
+    if (!backend.usage_of_self(key, bytes)) return Reading::unknown;
     if (bytes > 0) process.ledger.count_parked(device_index);
     settle_pools(lock, device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
-    const uint64_t uncounted =
-        backend.counts_freed_exports ? 0 : process.overhead[device_index].exported;
-    const uint64_t total = units_for(bytes) + uncounted;
-    const uint64_t least = total + (backend.counts_managed ? 0 : after.managed);
+    const uint64_t total = units_for(bytes);
+    const uint64_t handed_on = left_by_exporters(process, device_index);
+    const uint64_t least =
+        total - std::min(total, handed_on) + (backend.counts_managed ? 0 : after.managed);
     const uint64_t most = total + after.managed + after.deferred;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (most < thought && !forget_empty_blocks(lock, device_index, thought - most, after)) continue;
     bounds.least = least - std::min(least, after.units);
     bounds.most = most - std::min(most, after.units);
+    bounds.has_handed_on = handed_on > 0;
     return Reading::believed;
   }
   return Reading::in_flight;
@@ -259,6 +244,7 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact) {
   lock.process().guessed_charges.forget_device(device_index);
   Overhead& overhead = lock.process().overhead[device_index];
   overhead.unconfirmed = overhead.unread_arrays = 0;
+  overhead.left_to_self.store(0);
   overhead.arrays_gone = 0;
   if (++overhead.readings == 0) overhead.readings = 1;
   overhead.exact = exact;
@@ -278,7 +264,7 @@ Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t 
                               ? Reading::in_flight
                               : measure_overhead(lock, device_index, own, bounds);
   if (reading == Reading::believed) {
-    charge_overhead(lock, device_index, bounds.nearest_to(overhead.units - overhead.unconfirmed));
+    charge_overhead(lock, device_index, bounds.nearest_to(overhead.units, overhead.unconfirmed));
     note_reading(lock, device_index, bounds.exact());
   } else if (reading == Reading::unknown) {
     const uint64_t least = least_overhead(process, device_index, own);

@@ -15,9 +15,14 @@ enum class Reading { believed, in_flight, unknown };
 // Between which two amounts the overhead is by a reading, in units.
 struct Bounds {
   uint64_t least = 0, most = 0;
+  bool has_handed_on = false;  // they differ by memory that is charged as orphaned
 
   bool exact() const { return least == most; }
-  uint64_t nearest_to(uint64_t units) const { return std::clamp(units, least, most); }
+  // What is known of it, `unconfirmed` units of which may be gone. Beside memory that was handed on
+  // a reading cannot tell whether they are.
+  uint64_t nearest_to(uint64_t units, uint64_t unconfirmed) const {
+    return std::clamp(has_handed_on ? units : units - unconfirmed, least, most);
+  }
 };
 
 // Shows others how large the overhead is: what it is charged does not change.
@@ -29,7 +34,7 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved = 0);
 
 // What is charged already counts as overhead from now on.
-void add_overhead(const OverheadLock& lock, int device_index, uint64_t units, bool exported);
+void add_overhead(const OverheadLock& lock, int device_index, uint64_t units);
 
 // Changes nothing of the charge. `own` units are reserved by the calling thread for a context that
 // it has just made.

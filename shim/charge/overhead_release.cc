@@ -17,8 +17,7 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   // With the empty blocks, of which a reading may find that the runtime has let go.
   const auto charged = [&] {
     uint64_t units = overhead.units.load(std::memory_order_relaxed) +
-                     static_cast<uint64_t>(overhead.unasked.load(std::memory_order_relaxed)) +
-                     overhead.deferred.load(std::memory_order_relaxed);
+                     static_cast<uint64_t>(overhead.unasked.load(std::memory_order_relaxed));
     for (BlockCache& pool : process.blocks[device_index])
       units += pool.empty_blocks().blocks * BlockCache::kBlockUnits;
     return units;
@@ -37,16 +36,6 @@ void renew_reading(Process& process, int device_index) {
   reconcile_overhead(lock, device_index);
 }
 
-void settle_deferred(Process& process, int device_index) {
-  // Until there is a reading, which costs milliseconds, the tenant lacks the memory. 2 GiB that
-  // went through an exported pool take 10 readings with 256 MiB, 66 with 32 MiB and 7 with 512 MiB
-  // or more.
-  constexpr uint64_t kMuch = 8 * kPoolChunkBytes / kUnit;
-  if (process.overhead[device_index].deferred.load(std::memory_order_relaxed) >= kMuch) {
-    settle_overhead(process, device_index);
-  }
-}
-
 bool settle_overhead(Process& process, int device_index) {
   const OverheadLock lock(process);
   return reconcile_overhead(lock, device_index) != Reading::unknown;
@@ -58,17 +47,34 @@ void settle_unloaded_library(Process& process, int device_index) {
   reconcile_overhead(lock, device_index);
 }
 
-void settle_freed_exports(Process& process) {
-  const auto is_due = [&](int device_index) {
-    return coarse_now_ms() >=
-           process.overhead[device_index].read_again_ms.load(std::memory_order_relaxed);
-  };
-  layout::for_each_device(*process.ledger.map(), [&](uint32_t device) {
-    const int i = static_cast<int>(device);
-    if (process.ledger.exported_by_self(i) == 0 || !is_due(i)) return;
-    const OverheadLock lock(process);
-    if (process.overhead[i].exported > 0 && is_due(i)) reconcile_overhead(lock, i);
-  });
+namespace {
+
+// Returns the units that remain charged to this process, because only a reading tells whether it
+// has them still.
+uint64_t leave_to_importers(Process& process, int device_index, uint64_t units, uint64_t orphans) {
+  Ledger& ledger = process.ledger;
+  std::atomic<uint64_t>& left = process.overhead[device_index].left_to_self;
+  const uint64_t imported = process.imports.imported_of_self(device_index);
+  uint64_t known = left.load(), kept = 0;
+  do {
+    kept = std::min(units, imported - std::min(imported, known));
+  } while (kept > 0 && !left.compare_exchange_weak(known, known + kept));
+  if (!ledger.free_exported(device_index, units - kept, orphans)) kept = units;
+  ledger.drop_exported(device_index, kept);
+  return kept;
+}
+
+}  // namespace
+
+void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t orphans) {
+  const uint64_t kept = leave_to_importers(process, device_index, units, orphans);
+  if (kept > 0) defer_to_reported_usage(process, device_index, kept);
+}
+
+void give_back_exported(const OverheadLock& lock, int device_index, uint64_t units,
+                        uint64_t orphans) {
+  const uint64_t kept = leave_to_importers(lock.process(), device_index, units, orphans);
+  if (kept > 0) defer_to_reported_usage(lock, device_index, kept);
 }
 
 void release_overhead(Process& process, int device_index, uint64_t units) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace fracgpu {
 
@@ -23,18 +24,6 @@ void for_each_pool(Process& process, int device_index, Visit visit) {
   }
 }
 
-// The charge of an exported pool became `now`, and `in_hand` is what remains of its earlier charge
-// and of the reservation for its growth. That stays charged until the driver-reported usage is
-// read: importers may hold what the pool has released, and a pool that released a chunk unseen and
-// took another one looks the same.
-void leave_to_importers(Process& process, const Pool& pool, uint64_t now, uint64_t in_hand) {
-  process.ledger.add_exported(pool.device_index, now + in_hand - pool.units);
-  if (in_hand == 0) return;
-  Overhead& overhead = process.overhead[pool.device_index];
-  overhead.deferred.fetch_add(in_hand, std::memory_order_relaxed);
-  overhead.read_again_ms.store(0, std::memory_order_relaxed);
-}
-
 struct Settlement {
   bool foreseen = true;   // it has not grown by more than was reserved
   uint64_t grown = 0;     // units
@@ -43,6 +32,9 @@ struct Settlement {
   // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
   // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
   uint64_t unknown = 0;
+  // Of an exported pool: charged units that the caller gives back, for the same reason, and how
+  // many of them others may have.
+  uint64_t released = 0, orphans = 0;
 };
 
 // `in_use`: the pool as the caller's use of it began, which ends with this; or null.
@@ -82,8 +74,11 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     result.reserved = now;
     in_hand = end.rest;
     if (!pool.exported) continue;
-    leave_to_importers(process, pool, end.units, in_hand);
-    in_hand = 0;
+    // Importers may hold what the pool has released. If it has released a chunk unseen and taken
+    // another one, only this process's own imports are taken into account.
+    process.ledger.add_exported(pool.device_index, end.units + in_hand - pool.units);
+    result.orphans = std::min(in_hand, pool.units - std::min(pool.units, end.units));
+    result.released = std::exchange(in_hand, 0);
   }
   if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
   return result;
@@ -93,6 +88,8 @@ bool settle_pool(Process& process, const Settlement& settlement) {
   if (settlement.unknown > 0) {
     defer_to_reported_usage(process, settlement.device_index, settlement.unknown);
   }
+  if (settlement.released > 0)
+    give_back_exported(process, settlement.device_index, settlement.released, settlement.orphans);
   return settlement.foreseen;
 }
 
@@ -215,6 +212,8 @@ bool settle_pool(const OverheadLock& lock, uint64_t key) {
   if (settlement.unknown > 0) {
     defer_to_reported_usage(lock, settlement.device_index, settlement.unknown);
   }
+  if (settlement.released > 0)
+    give_back_exported(lock, settlement.device_index, settlement.released, settlement.orphans);
   return settlement.foreseen;
 }
 
@@ -236,9 +235,14 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
+  if (pool.exported) {
+    // Only a reading tells how much of it is this process's still.
+    process.ledger.free_exported(pool.device_index, 0, pool.units);
+    process.ledger.drop_exported(pool.device_index, pool.units);
+  }
   // Even an unused pool may keep memory until work under way on it is done.
-  defer_to_reported_usage(process, pool.device_index, pool.units, pool.exported);
-  if (!settle_overhead(process, pool.device_index) && !in_use && !pool.exported)
+  defer_to_reported_usage(process, pool.device_index, pool.units);
+  if (!settle_overhead(process, pool.device_index) && !in_use)
     release_overhead(process, pool.device_index, pool.units);
 }
 

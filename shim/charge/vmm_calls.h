@@ -82,10 +82,15 @@ auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call
 // Memory of this process was put into a descriptor; or into a handle that is nothing but bytes.
 inline void note_descriptor(Process& process, int fd, uint64_t units) {
   const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
-  mark_descriptor(fd, {.tenant = tenant, .units = static_cast<uint32_t>(units)});
+  mark_descriptor(fd, {.tenant = tenant,
+                       .exporter = process.ledger.mark_of_self(),
+                       .units = static_cast<uint32_t>(units)});
 }
 inline void note_handle(Process& process, const void* handle, size_t size) {
-  if (process.has_joined()) process.ledger.note_export(layout::hash_of_handle(handle, size));
+  if (!process.has_joined()) return;
+  const uint64_t hash = layout::hash_of_handle(handle, size);
+  process.imports.note_own_handle(hash);
+  process.ledger.note_export(hash);
 }
 
 // The memory of a handle was exported. True with its charge if it is this process's.

@@ -376,16 +376,21 @@ uint64_t Ledger::held_one_by_one(int device) const {
 
 uint64_t Ledger::held_by_living(int device) const {
   const layout::Ledger& ledger = *file_.map();
-  uint64_t sum = 0;
+  // What nobody living has imported of the orphans goes with the dead.
+  uint64_t sum = 0, orphans = 0, imported = 0;
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
-    const bool orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
-    if (fd >= 0 && !orphaned && !LedgerFile::slot_is_alive(fd, slot)) return;
-    sum += layout::held_now(ledger.cells[device][slot]);
+    const Cell& cell = ledger.cells[device][slot];
+    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) {
+      orphans += layout::held_now(cell);
+    } else if (fd < 0 || LedgerFile::slot_is_alive(fd, slot)) {
+      sum += layout::held_now(cell);
+      imported += layout::most_imported(ledger, device, slot);
+    }
   });
   if (fd >= 0) close_own(fd);
-  return sum;
+  return sum + std::min(orphans, imported);
 }
 
 uint64_t Ledger::held_in_slot(int device, int slot) const {
@@ -433,17 +438,11 @@ void Ledger::drop_exported(int device, uint64_t units) {
   own_cell(device).exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
 }
 
-uint64_t Ledger::exported_by_self(int device) const {
-  return layout::exported_of(own_cell(device).exported_and_imported.load(kRelaxed));
-}
-
-uint64_t Ledger::imported_by_all(int device) const {
+uint64_t Ledger::imported_by_others(int device) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
-  layout::for_each_live(ledger, [&](uint32_t slot) {
-    // Read first: what is no longer under way is in the sum.
-    sum += ledger.slots[slot].importing.load() != 0 ? layout::kMaxUnits : 0;
-    sum += layout::imported_of(ledger.cells[device][slot].exported_and_imported.load());
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot != slot_) sum += layout::most_imported(ledger, device, slot);
   });
   return sum;
 }

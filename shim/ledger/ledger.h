@@ -172,10 +172,16 @@ class Ledger {
   // Of what this process holds, `units` more may outlive it in others, or no longer do.
   void add_exported(int device, uint64_t units);
   void drop_exported(int device, uint64_t units);
-  uint64_t exported_by_self(int device) const;
-  // The most of the tenant's memory that processes have imported, in units. Counts what was
+  // The most of the tenant's memory that other processes have imported, in units. Counts what was
   // imported twice twice, and imports of what is not freed.
-  uint64_t imported_by_all(int device) const;
+  uint64_t imported_by_others(int device) const;
+  // This process has freed what it exported: `units` of its charge are given back, and of up to
+  // `orphans` as much is charged to the tenant as others have imported, until they let go of it.
+  // That is charged in a slot of its own, like the exports of a dead process. False, with nothing
+  // changed, if the lock cannot be had or no slot is free.
+  bool free_exported(int device, uint64_t units, uint64_t orphans);
+  // The units that are charged for what exporters have freed, or have died with. Asks who is alive.
+  uint64_t orphaned(int device) const;
   // A handle, by its hash, was given out by which others may open memory of this tenant's.
   void note_export(uint64_t hash);
   // This process uses memory that another one pays for, or does no longer.
@@ -214,6 +220,8 @@ class Ledger {
 
   // This process's own.
   uint32_t slot() const { return slot_; }
+  // Distinguishes this process from others of the tenant, living and dead: 31 bits.
+  uint32_t mark_of_self() const { return slot_ << 21 | (owner_ >> 1 & 0x1fffff); }
   // Changes when somebody begins to record the tenant (shim/recording), or ends it: then it is 0.
   // Leases are taken back, so that processes come to their slow path and see it.
   void ask_for_recording(uint64_t number);
@@ -310,6 +318,13 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
+  bool charge_orphans(int device, uint64_t most, uint64_t& kept);
+  // With the lock held, of a slot that nobody has: it becomes a process's.
+  void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);
+  // With the lock held: the first slot that nobody has, with memory, or -1 with `error` set.
+  int find_free_slot(const GrowLock& lock, Message& error);
+  // With the lock held: the slot in which this process's freed exports are charged, or -1.
+  int orphan_slot(const GrowLock& lock);
   // Whether the slot still belongs to this process. CRIU restores a process without its lock on the
   // slot: the lock is taken again, unless another process has claimed the slot meanwhile.
   bool keep_slot(const GrowLock& lock, Message& error);
@@ -321,10 +336,16 @@ class Ledger {
   bool back_device(uint32_t device, const GrowLock& lock, Message& error);
   void wipe_slot(uint32_t slot);
   void note_slots_used();
-  bool orphan_exports(uint32_t slot, uint64_t (&imported)[layout::kMaxDevices], bool& freed);
+  bool orphan_exports(uint32_t slot, const uint64_t (&imported)[layout::kMaxDevices], int fd,
+                      bool& freed);
+  uint64_t imported_beside(uint32_t slot, int device, int fd) const;
   // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or
   // kMaxUnits while that was not counted.
   DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);
+  static bool is_same_process(const layout::Slot& one, const layout::Slot& other) {
+    return one.pid == other.pid && one.pid_namespace == other.pid_namespace &&
+           one.start_time == other.start_time;
+  }
   // Distinguishes the process that claimed a slot from the next one; not 0.
   static uint32_t owner_of(const layout::Slot& slot);
   // The slot, with the lock held; -1 where it has become another's since.

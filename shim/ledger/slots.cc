@@ -36,6 +36,16 @@ void mark(layout::Ledger& ledger, uint32_t slot) {
   ledger.live[slot / 64].fetch_or(bit, kOrdered);
 }
 
+ProcessIdentity identity_in(const layout::Slot& slot) {
+  ProcessIdentity owner{.host_pid = slot.host_pid.load(kRelaxed),
+                        .pid = slot.pid,
+                        .pid_namespace = slot.pid_namespace,
+                        .start_time = slot.start_time,
+                        .uid = slot.uid};
+  memcpy(owner.command, slot.command, sizeof owner.command);
+  return owner;
+}
+
 }  // namespace
 
 template <typename Open>
@@ -61,14 +71,8 @@ bool Ledger::join(const char* tenant, const ProcessIdentity& self, ReleaseProbe 
 }
 
 bool Ledger::join_as_foreign_importer(const char* tenant, const Ledger& own, Message& error) {
-  const layout::Slot& owner = own.file_.map()->slots[own.slot_];
-  ProcessIdentity self{.host_pid = owner.host_pid.load(kRelaxed),
-                       .pid = owner.pid,
-                       .pid_namespace = owner.pid_namespace,
-                       .start_time = owner.start_time,
-                       .uid = owner.uid,
-                       .is_foreign_importer = true};
-  memcpy(self.command, owner.command, sizeof self.command);
+  ProcessIdentity self = identity_in(own.file_.map()->slots[own.slot_]);
+  self.is_foreign_importer = true;
   release_probe_ = own.release_probe_;
   return join_opened(self, error,
                      [&] { return file_.open_existing(tenant, LedgerFile::Access::write, error); });
@@ -111,29 +115,57 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
       ledger.cap_is_left[device / 64].fetch_or(uint64_t{1} << (device % 64), kRelaxed);
     });
   }
+  const int free = find_free_slot(lock, error);
+  if (free < 0) return false;
+  const auto slot = static_cast<uint32_t>(free);
+  if (!file_.lock_slot_for_life(slot, error)) return false;
+  enter_slot(slot, self, 0);
+  slot_ = slot;
+  owner_ = owner_of(ledger.slots[slot]);
+  return true;
+}
+
+void Ledger::enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned) {
+  wipe_slot(slot);
+  layout::Slot& owner = file_.map()->slots[slot];
+  owner.host_pid.store(self.host_pid, kRelaxed);
+  owner.pid = self.pid;
+  owner.pid_namespace = self.pid_namespace;
+  owner.start_time = self.start_time;
+  owner.uid = self.uid;
+  owner.claimed_unix_s = unix_now_ms() / 1000;
+  memcpy(owner.command, self.command, sizeof owner.command);
+  owner.foreign_importer = self.is_foreign_importer ? 1 : 0;
+  owner.orphaned.store(orphaned, kRelaxed);
+  mark(*file_.map(), slot);
+  note_slots_used();
+}
+
+int Ledger::find_free_slot(const GrowLock& lock, Message& error) {
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
-    if (is_marked(ledger, slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;
-    if (!back_slots(slot, lock, error)) return false;
-    if (!file_.lock_slot_for_life(slot, error)) return false;
-    wipe_slot(slot);
-    layout::Slot& owner = ledger.slots[slot];
-    owner.host_pid.store(self.host_pid, kRelaxed);
-    owner.pid = self.pid;
-    owner.pid_namespace = self.pid_namespace;
-    owner.start_time = self.start_time;
-    owner.uid = self.uid;
-    owner.claimed_unix_s = unix_now_ms() / 1000;
-    memcpy(owner.command, self.command, sizeof owner.command);
-    owner.foreign_importer = self.is_foreign_importer ? 1 : 0;
-    mark(ledger, slot);
-    note_slots_used();
-    slot_ = slot;
-    owner_ = owner_of(owner);
-    return true;
+    if (is_marked(*file_.map(), slot) || LedgerFile::slot_is_alive(lock.fd(), slot)) continue;
+    return back_slots(slot, lock, error) ? static_cast<int>(slot) : -1;
   }
   error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
                file_.path(), kMaxSlots);
-  return false;
+  return -1;
+}
+
+int Ledger::orphan_slot(const GrowLock& lock) {
+  layout::Ledger& ledger = *file_.map();
+  const layout::Slot& self = ledger.slots[slot_];
+  const uint32_t orphaned = layout::kOrphanedByLiving + slot_;
+  int known = -1;
+  for_each_live(ledger, [&](uint32_t slot) {
+    const layout::Slot& owner = ledger.slots[slot];
+    if (owner.orphaned.load(kRelaxed) == orphaned && is_same_process(owner, self))
+      known = static_cast<int>(slot);
+  });
+  if (known >= 0) return known;
+  Message ignored;
+  const int slot = find_free_slot(lock, ignored);
+  if (slot >= 0) enter_slot(static_cast<uint32_t>(slot), identity_in(self), orphaned);
+  return slot;
 }
 
 bool Ledger::keep_slot(const GrowLock& lock, Message& error) {

@@ -83,25 +83,25 @@ class LargestSeen {
 };
 
 // Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
-// shim/charge writes it. Amounts are units. All of `units`, `pending` and `deferred` is charged in
-// the process's own cell of the ledger.
+// shim/charge writes it. Amounts are units. All of `units` and `pending` is charged in the
+// process's own cell of the ledger.
 struct Overhead {
   // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
   // Written by any thread, without a lock.
-  // Charged for what exported pools may have released; the next reading takes it over.
-  std::atomic<uint64_t> deferred{0};
   // Charged for what the driver took by itself since the last reading, which takes it over, less
   // what it has given back of that and of `units`.
   std::atomic<int64_t> unasked{0};
+  // Of `units`: what was added since the last reading for freed exports that this process may have
+  // itself, by an import.
+  std::atomic<uint64_t> left_to_self{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // The last reading told nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
   std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, and not looked at yet
   std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
-  uint64_t exported = 0;      // the most of `units` that others may hold
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
   bool exact = true;          // `units` was measured, and nothing was added to it since
   LargestSeen growth;         // of modules whose images told no size

@@ -14,7 +14,8 @@
 namespace fracgpu {
 namespace {
 
-// The bytes that are locked: the tenant's mark is where they begin, the units how many they are.
+// The bytes that are locked: they begin at the marks of tenant and exporter, and are as many as the
+// units.
 constexpr int kTenantShift = 32;
 constexpr int64_t kFirst = int64_t{1} << 62;
 
@@ -29,7 +30,8 @@ uint64_t last_number(const char* begin, const char*& end) {
 }  // namespace
 
 void mark_descriptor(int fd, const DescriptorMark& mark) {
-  struct flock lock = byte_lock(F_RDLCK, kFirst | int64_t{mark.tenant} << kTenantShift);
+  struct flock lock =
+      byte_lock(F_RDLCK, kFirst | int64_t{mark.tenant} << kTenantShift | mark.exporter);
   lock.l_len = std::max<uint32_t>(mark.units, 1);
   fcntl(fd, F_OFD_SETLK, &lock);
 }
@@ -47,6 +49,7 @@ bool read_mark(int fd, DescriptorMark& mark) {
     at += strlen("OFDLCK");
     if (first < kFirst || last < first || last - first >= UINT32_MAX) continue;
     mark.tenant = static_cast<uint32_t>((first ^ kFirst) >> kTenantShift);
+    mark.exporter = static_cast<uint32_t>(first);
     mark.units = static_cast<uint32_t>(last - first + 1);
     return true;
   }

@@ -38,11 +38,11 @@ bool Imports::Wanted::is_of(const char* tenant) const {
 }
 
 uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
-  const auto begin = [](Ledger& ledger, uint8_t exporter) {
-    ledger.begin_import();
+  const auto begin = [](ForeignTenant& other, uint8_t exporter) {
+    other.ledger.begin_import();
     return exporter;
   };
-  if (wanted.is_of(own)) return begin(own, kOwn);
+  if (wanted.is_of(own)) return begin_own_call(own, kOwn);
   Locked<SleepLock> lock(lock_);
   ForeignTenant* unused = nullptr;
   for (ForeignTenant& other : foreign_tenants_) {
@@ -50,7 +50,7 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
       unused = unused != nullptr ? unused : &other;
     } else if (wanted.is_of(other.ledger)) {
       ++other.memories;
-      return begin(other.ledger, number_of(other));
+      return begin(other, number_of(other));
     }
   }
   TenantName tenant;
@@ -62,24 +62,34 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
   Message ignored;
   if (!found || unused == nullptr ||
       !unused->ledger.join_as_foreign_importer(tenant.c_str(), own, ignored)) {
-    return begin(own, kOwn);
+    return begin_own_call(own, kUnknown);
   }
   unused->memories = 1;
-  return begin(unused->ledger, number_of(*unused));
+  return begin(*unused, number_of(*unused));
+}
+
+uint8_t Imports::begin_own_call(Ledger& own, uint8_t exporter) {
+  own.begin_import();
+  if (may_be_self(exporter)) calls_of_self_.fetch_add(1);
+  return exporter;
 }
 
 uint8_t Imports::begin_call(Ledger& own, const void* handle, size_t size) {
-  return begin_call(own, {.handle = layout::hash_of_handle(handle, size)});
+  const uint64_t hash = layout::hash_of_handle(handle, size);
+  if (own_handles_[layout::export_place(hash)].load(std::memory_order_relaxed) == hash)
+    return begin_own_call(own, kSelf);
+  return begin_call(own, {.handle = hash});
 }
 
 uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
   DescriptorMark mark;
   units = 0;
   if (!read_mark(fd, mark)) {
-    own.begin_import();
-    return kOwn;
+    return begin_own_call(own, kUnknown);
   }
   units = mark.units;
+  if (mark.tenant == layout::mark_of(own.map()->header) && mark.exporter == own.mark_of_self())
+    return begin_own_call(own, kSelf);
   return begin_call(own, {.mark = mark.tenant});
 }
 
@@ -98,13 +108,17 @@ int Imports::device_index_at(const ForeignTenant& other, const Ledger& own, int 
 }
 
 void Imports::end_call(Ledger& own, uint8_t exporter) {
-  if (exporter == kOwn) return own.end_import();
+  if (may_be_self(exporter)) calls_of_self_.fetch_sub(1);
+  if (is_of_own_tenant(exporter)) return own.end_import();
   at_foreign_tenant(exporter, [](ForeignTenant& other) { other.ledger.end_import(); });
 }
 
 void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
-  if (device_index >= 0) imported_[device_index].fetch_add(units, std::memory_order_relaxed);
-  if (exporter == kOwn) return own.add_imported(device_index, units);
+  if (device_index >= 0) {
+    if (exporter != kSelf) imported_[device_index].fetch_add(units);
+    if (may_be_self(exporter)) imported_of_self_[device_index].fetch_add(units);
+  }
+  if (is_of_own_tenant(exporter)) return own.add_imported(device_index, units);
   at_foreign_tenant(exporter, [&](ForeignTenant& other) {
     const int there = device_index_at(other, own, device_index);
     if (there >= 0) other.ledger.add_imported(there, units);
@@ -113,9 +127,10 @@ void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t unit
 
 void Imports::leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
   if (units > 0 && device_index >= 0) {
-    imported_[device_index].fetch_sub(units, std::memory_order_relaxed);
+    if (exporter != kSelf) imported_[device_index].fetch_sub(units);
+    if (may_be_self(exporter)) imported_of_self_[device_index].fetch_sub(units);
   }
-  if (exporter == kOwn) {
+  if (is_of_own_tenant(exporter)) {
     if (units > 0) own.drop_imported(device_index, units);
     return;
   }

@@ -19,8 +19,11 @@ namespace fracgpu {
 // is the process's own ledger, which it has joined. Amounts are units.
 class Imports {
  public:
-  // An exporter's number: the own tenant, and from 2 on others. 0 is no exporter at all.
-  static constexpr uint8_t kOwn = 1;
+  // An exporter's number: another process of the own tenant, and from 2 on other tenants. 0 is no
+  // exporter at all, kSelf is this process. kUnknown counts as the own tenant's, and as this
+  // process's too.
+  static constexpr uint8_t kOwn = 1, kUnknown = 254, kSelf = 255;
+  static bool may_be_self(uint8_t exporter) { return exporter >= kUnknown; }
   // Of how many other tenants a process can be a foreign importer at once; those of more count as
   // the own, so that no cap is exceeded. A place takes 360 bytes.
   static constexpr uint8_t kMaxForeignTenants = 16;
@@ -38,9 +41,20 @@ class Imports {
   // any were.
   void leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
 
-  // What `add` and not yet `leave` was told, of all exporters.
+  // This process gave out a handle, by its hash.
+  void note_own_handle(uint64_t hash) {
+    own_handles_[layout::export_place(hash)].store(hash, std::memory_order_relaxed);
+  }
+
+  // What `add` and not yet `leave` was told: of all other processes' memory, and of this process's.
   uint64_t imported(int device_index) const {
     return imported_[device_index].load(std::memory_order_relaxed);
+  }
+  // The latter is no less than it is while a call is under way that may import some.
+  uint64_t imported_of_self(int device_index) const {
+    // Read first: what is no longer under way is in the sum.
+    const bool under_way = calls_of_self_.load() != 0;
+    return under_way ? layout::kMaxUnits : imported_of_self_[device_index].load();
   }
 
  private:
@@ -59,6 +73,10 @@ class Imports {
     bool is_of(const layout::Header& header, uint64_t exported) const;
   };
 
+  static bool is_of_own_tenant(uint8_t exporter) {
+    return exporter == kOwn || may_be_self(exporter);
+  }
+  uint8_t begin_own_call(Ledger& own, uint8_t exporter);
   uint8_t begin_call(Ledger& own, const Wanted& wanted);
   uint8_t number_of(const ForeignTenant& other) const {
     return static_cast<uint8_t>(kOwn + 1 + (&other - foreign_tenants_));
@@ -68,7 +86,10 @@ class Imports {
   static int device_index_at(const ForeignTenant& other, const Ledger& own, int device_index);
 
   std::atomic<uint64_t> imported_[layout::kMaxDevices] = {};
-  SleepLock lock_;  // held while a ledger is joined
+  std::atomic<uint64_t> imported_of_self_[layout::kMaxDevices] = {};
+  std::atomic<uint32_t> calls_of_self_{0};
+  std::atomic<uint64_t> own_handles_[layout::kMaxExports] = {};  // the same as Ledger::exports
+  SleepLock lock_;                                               // held while a ledger is joined
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
 };
 

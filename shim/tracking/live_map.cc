@@ -114,7 +114,10 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
-  if (entry->users != 0 && same_owner(*entry, chunk)) {
+  // The driver may have given the chunk up and made another one at its address. What is not
+  // exported is then the same memory for the ledger.
+  const bool is_left_to_importers = entry->exported && entry->leaving == entry->users;
+  if (entry->users != 0 && same_owner(*entry, chunk) && !is_left_to_importers) {
     shard.add_user(*entry);
     occupancies_.take(entry->detail, part);
     return Added::shared;

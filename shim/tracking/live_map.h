@@ -54,7 +54,8 @@ class LiveMap {
 
   // Counts one more user of the chunk with this key; `fresh` when it is the first. An entry of
   // another context or pool is stale, though a user of it may be leaving yet, and is displaced as
-  // by `add`. `part`: what the user has of the chunk, where that is tracked.
+  // by `add`; so is one that was exported and whose users are all leaving. `part`: what the user
+  // has of the chunk, where that is tracked.
   Added add_user(const Allocation& chunk, Allocation& displaced, const ChunkPart& part = {});
 
   // Whether a chunk like this one (its context, device, pool and kind of memory) has a hole of

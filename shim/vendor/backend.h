@@ -58,9 +58,9 @@ struct VendorBackend {
   // what the runtime starts with: 0 is an answer like any other there.
   bool counts_contexts = true;
 
-  // Whether what a process has exported and freed counts for it as long as another one has it open.
-  // KFD counts it for nobody. Of NVIDIA's resource manager it is assumed.
-  bool counts_freed_exports = true;
+  // Whether what a process has exported and freed counts for a process that has it open. KFD counts
+  // it for nobody.
+  bool hands_on_freed_exports = false;
 
   // What is in use on the device by everybody, in bytes.
   bool (*usage_of_all)(const char* device_key, uint64_t& bytes) = [](const char*, uint64_t&) {

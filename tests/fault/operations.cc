@@ -136,6 +136,16 @@ std::vector<Operation> charges_and_caps() {
          world.victim().drop_imported(world.device(), 50);
          world.victim().drop_exported(world.device(), 600);
        }},
+      {"free what others have imported",
+       [](World& world) {
+         settled(world);
+         world.survivor().add_imported(world.device(), 600);
+       },
+       [](World& world) {
+         joined_with_1000(world);
+         world.victim().add_exported(world.device(), 1000);
+       },
+       [](World& world) { world.victim().free_exported(world.device(), 900, 900); }, 600},
       {"new device", settled, joined,
        [](World& world) {
          Message error;

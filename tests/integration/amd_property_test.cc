@@ -12,7 +12,6 @@ class AmdProperty : public PropertyRig {
       : PropertyRig(profile, 1, TEST_RANDOM_HIP, 512) {}
 
   void SetUp() override {
-    counts_freed_exports_ = false;
     if (sanitized()) GTEST_SKIP() << "AMD's runtime is not instrumented";
     if (dlopen("libamdhip64.so.5", RTLD_LAZY) == nullptr) GTEST_SKIP() << "no libamdhip64.so.5";
   }

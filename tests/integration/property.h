@@ -39,18 +39,13 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
               const char* program, int cap_mib)
       : Rig(profile, context_mib, driver), program_(program), cap_mib_(cap_mib) {}
 
-  // Where the driver counts for nobody what its exporter has freed, that may be charged as long as
-  // as much is imported.
-  bool counts_freed_exports_ = true;
-
   // Runs `processes` of them together and compares ledger and node after each phase.
   void run_phases(int processes, int threads, int moves, const Environment& extra = {});
 
  private:
   // What the ledger may have more for one process than the node, in bytes.
-  uint64_t leeway(uint64_t managed) const {
-    const uint64_t freed = counts_freed_exports_ ? 0 : node_->imported(0);
-    return managed + freed + static_cast<uint64_t>(GetParam().untold_mib) * kMiB;
+  static uint64_t leeway(uint64_t managed) {
+    return managed + static_cast<uint64_t>(GetParam().untold_mib) * kMiB;
   }
   bool is_abroad(size_t number) const { return GetParam().abroad && number % 2 == 1; }
   void expect_totals(const std::string& when, const std::vector<uint64_t>& managed, bool abroad);

@@ -70,6 +70,8 @@ void LedgerView::for_each_cell(const std::string& uuid, pid_t pid, Visit visit) 
     const bool unclaimed = (ledger_->unclaimed[slot / 64].load() >> (slot % 64) & 1) != 0;
     EXPECT_NE(live, unclaimed) << "slot " << slot << " is claimed by one bitmap alone";
     if (!live) continue;
+    // What a process has freed and others have imported is charged to the tenant.
+    if (pid != 0 && ledger_->slots[slot].orphaned.load() != 0) continue;
     visit(ledger_->slots[slot], ledger_->cells[device][slot]);
   }
 }
@@ -94,6 +96,14 @@ uint64_t LedgerView::total_held(const std::string& uuid) const {
   uint64_t units = 0;
   for_each_cell(uuid, 0, [&](const layout::Slot&, const layout::Cell& cell) {
     units += layout::held_now(cell, std::memory_order_seq_cst);
+  });
+  return units * layout::kUnit;
+}
+
+uint64_t LedgerView::orphaned(const std::string& uuid) const {
+  uint64_t units = 0;
+  for_each_cell(uuid, 0, [&](const layout::Slot& slot, const layout::Cell& cell) {
+    if (slot.orphaned.load() != 0) units += layout::held_now(cell, std::memory_order_seq_cst);
   });
   return units * layout::kUnit;
 }

@@ -31,6 +31,8 @@ class LedgerView {
   uint64_t held(const std::string& uuid, pid_t pid) const;
   uint64_t overhead(const std::string& uuid, pid_t pid) const;
   uint64_t total_held(const std::string& uuid) const;
+  // Of that, what its exporters have freed or have died with.
+  uint64_t orphaned(const std::string& uuid) const;
   uint64_t cap(const std::string& uuid) const;
   // What everybody has of the device, for a person to read.
   std::string describe(const std::string& uuid) const;

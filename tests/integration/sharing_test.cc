@@ -123,7 +123,8 @@ TEST_P(SharingTest, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   export_memory();
   auto importer = import_memory();
   EXPECT_EQ(ask(*exporter_, "free"), 0);
-  EXPECT_EQ(node_->used_by_pid(0, exporter_->pid()), 256 * kMiB + kShared);
+  EXPECT_EQ(node_->used_by_pid(0, exporter_->pid()), 256 * kMiB);
+  expect_totals_agree("freed");
   EXPECT_EQ(ask(*exporter_, "look"), 2);
   expect_totals_agree("the importer holds it");
   importer->kill(SIGKILL);
@@ -136,6 +137,28 @@ TEST_P(SharingTest, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   } while (ledger().total_held(uuid()) != node_->tenant_used(0, tenant_) &&
            std::chrono::steady_clock::now() < end);
   expect_totals_agree("nobody holds it");
+}
+
+// The exporter does nothing more, and the importer is not charged for what the driver counts for
+// it.
+TEST_P(SharingTest, WhatAnIdleExporterFreedIsFreeAfterTheImporter) {
+  export_memory();
+  auto importer = import_memory();
+  EXPECT_EQ(ask(*exporter_, "free"), 0);
+  EXPECT_EQ(ask(*importer, "look"), 2);
+  if (!GetParam().abroad) {
+    EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
+  }
+  auto third = start({"export", std::to_string(2 * kMiB)});
+  third->read_line();
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(200 * kMiB)), 2) << "the importer holds it";
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(180 * kMiB)), 0)
+      << "refused what would have fitted";
+  expect_totals_agree("left to the importer");
+  EXPECT_EQ(ask(*importer, "free"), 0);
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(560 * kMiB)), 0) << "nobody holds it any more";
+  expect_totals_agree("gone");
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
 }
 
 TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {

@@ -13,7 +13,7 @@
 namespace fracgpu {
 namespace {
 
-constexpr DescriptorMark kMark = {.tenant = 0x3fffffff, .units = 0x12345};
+constexpr DescriptorMark kMark = {.tenant = 0x3fffffff, .exporter = 0x7fffffff, .units = 0x12345};
 
 class MarkedDescriptorTest : public testing::TestWithParam<const char*> {
  protected:
@@ -34,6 +34,7 @@ TEST_P(MarkedDescriptorTest, GoesWithTheDescription) {
   const int other = open_one();
   ASSERT_TRUE(read_mark(copy, read));
   EXPECT_EQ(read.tenant, kMark.tenant);
+  EXPECT_EQ(read.exporter, kMark.exporter);
   EXPECT_EQ(read.units, kMark.units);
   EXPECT_FALSE(read_mark(other, read)) << "it is another description of the same file";
   mark_descriptor(other, {.tenant = 0, .units = UINT32_MAX});

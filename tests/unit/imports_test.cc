@@ -73,7 +73,7 @@ class ImportsTest : public testing::Test {
 
 TEST_F(ImportsTest, OfTheOwnTenantAndOfNobodyKnown) {
   EXPECT_EQ(exporter_of(own_.hand_out("own")), Imports::kOwn);
-  EXPECT_EQ(exporter_of("nobody's"), Imports::kOwn);
+  EXPECT_EQ(exporter_of("nobody's"), Imports::kUnknown);
   add(Imports::kOwn, 5);
   EXPECT_EQ(own_.imported(), 5u);
   leave(Imports::kOwn, 5);
@@ -102,7 +102,7 @@ TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
   Member other;
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   uint64_t units = 9;
-  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kOwn) << "it has no mark";
+  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kUnknown) << "it has no mark";
   EXPECT_EQ(units, 0u);
   mark_descriptor(fd, {.tenant = layout::mark_of(other.ledger.map()->header), .units = 77});
   const uint8_t exporter = imports_.begin_call(own_.ledger, fd, units);
@@ -111,6 +111,28 @@ TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
   EXPECT_EQ(other.foreign_importers(), 1);
   leave(exporter, 0);
   close(fd);
+}
+
+// What a process imports of its own is nobody else's to keep charged.
+TEST_F(ImportsTest, OfThisProcessItself) {
+  own_.hand_out("mine");
+  imports_.note_own_handle(layout::hash_of_handle("mine", 4));
+  EXPECT_EQ(exporter_of("mine"), Imports::kSelf);
+  const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const uint32_t tenant = layout::mark_of(own_.ledger.map()->header);
+  mark_descriptor(fd, {.tenant = tenant, .exporter = own_.ledger.mark_of_self(), .units = 77});
+  uint64_t units = 0;
+  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kSelf);
+  EXPECT_EQ(units, 77u);
+  imports_.end_call(own_.ledger, Imports::kSelf);
+  close(fd);
+  add(Imports::kSelf, 5);
+  EXPECT_EQ(own_.imported(), 5u) << "it may be orphaned already";
+  EXPECT_EQ(own_.ledger.imported_by_others(own_.device_index), 0u);
+  EXPECT_EQ(imports_.imported(own_.device_index), 0u);
+  EXPECT_EQ(imports_.imported_of_self(own_.device_index), 5u);
+  leave(Imports::kSelf, 5);
+  EXPECT_EQ(imports_.imported_of_self(own_.device_index), 0u);
 }
 
 TEST_F(ImportsTest, WhatLooksLikeALedgerIsNoTrap) {
@@ -125,7 +147,7 @@ TEST_F(ImportsTest, WhatLooksLikeALedgerIsNoTrap) {
   EXPECT_GT(exporter, Imports::kOwn);
   leave(exporter, 0);
   ASSERT_EQ(truncate(other.tenant.path().c_str(), 4096), 0);
-  EXPECT_EQ(exporter_of("one"), Imports::kOwn);
+  EXPECT_EQ(exporter_of("one"), Imports::kUnknown);
 }
 
 TEST_F(ImportsTest, OfMoreTenantsThanItKeeps) {
@@ -135,7 +157,7 @@ TEST_F(ImportsTest, OfMoreTenantsThanItKeeps) {
     others.push_back(std::make_unique<Member>());
     exporters.push_back(exporter_of(others.back()->hand_out("of " + std::to_string(i))));
   }
-  EXPECT_EQ(exporters.back(), Imports::kOwn) << "one too many";
+  EXPECT_EQ(exporters.back(), Imports::kUnknown) << "one too many";
   EXPECT_EQ(exporters[Imports::kMaxForeignTenants - 1],
             Imports::kOwn + Imports::kMaxForeignTenants);
   leave(exporters[3], 0);
@@ -159,7 +181,7 @@ TEST_F(ImportsTest, ANewerHandleTakesAnOlderOnesPlace) {
     }
   }
   other.hand_out(second);
-  EXPECT_EQ(exporter_of(first), Imports::kOwn) << "nobody knows it any more";
+  EXPECT_EQ(exporter_of(first), Imports::kUnknown) << "nobody knows it any more";
   const uint8_t exporter = exporter_of(second);
   EXPECT_GT(exporter, Imports::kOwn);
   leave(exporter, 0);

@@ -84,7 +84,7 @@ TEST(LedgerMemoryTest, NoLookGivesMemory) {
   EXPECT_EQ(observer.held(0, true), 100u);
   EXPECT_EQ(observer.find_device("GPU-none"), -1);
   EXPECT_EQ(observer.free_device_rows(), 127);
-  EXPECT_EQ(observer.imported_by_all(0), 0u);
+  EXPECT_EQ(observer.imported_by_others(0), 0u);
   EXPECT_GE(observer.find_process({.pid = static_cast<uint32_t>(getpid()),
                                    .pid_namespace = ProcessIdentity::of_self().pid_namespace}),
             0);

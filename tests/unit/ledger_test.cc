@@ -535,6 +535,45 @@ TEST_F(LedgerOrphanTest, ADyingImporterStillHoldsWhatItHas) {
   EXPECT_EQ(left(*other), 0u);
 }
 
+// Its exporter lives on, and does nothing.
+TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
+  exporter->add_exported(device_, units(60 * kMiB));
+  importer->add_imported(device_, units(20 * kMiB));
+  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB), units(60 * kMiB)));
+  EXPECT_EQ(exporter->held_by_self(device_), units(30 * kMiB));
+  EXPECT_EQ(importer->held(device_), units(50 * kMiB));
+  EXPECT_EQ(importer->orphaned(device_), units(20 * kMiB));
+  EXPECT_EQ(importer->held(device_, true), units(50 * kMiB));
+  // Its lease does not reach for it either.
+  EXPECT_FALSE(exporter->reserve(device_, units(51 * kMiB), refusal));
+  ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
+  exporter->add_exported(device_, units(10 * kMiB));
+  importer->drop_imported(device_, units(15 * kMiB));
+  EXPECT_TRUE(exporter->free_exported(device_, units(10 * kMiB), units(10 * kMiB)))
+      << "none of it is imported";
+  EXPECT_EQ(left(*importer), units(35 * kMiB));
+  exporter.reset();
+  EXPECT_EQ(left(*importer), units(5 * kMiB));
+  importer->drop_imported(device_, units(5 * kMiB));
+  EXPECT_EQ(left(*importer), 0u);
+  EXPECT_EQ(importer->check_invariants(), "");
+}
+
+TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {
+  auto exporter = join(4001);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
+  exporter->add_exported(device_, units(60 * kMiB));
+  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB), units(60 * kMiB)));
+  EXPECT_EQ(exporter->held(device_), units(30 * kMiB));
+  EXPECT_EQ(exporter->orphaned(device_), 0u);
+  EXPECT_TRUE(exporter->has_one_slot());
+}
+
 TEST(LedgerTest, ObserverLeavesTheDeadOut) {
   ScratchTenant tenant;
   int device = -1;

@@ -151,6 +151,28 @@ TEST(LiveMapTest, ChunkOfAnotherPoolIsDisplaced) {
   EXPECT_EQ(map->finish_drop(after), 512u);
 }
 
+// Its importers keep its memory, and the driver makes a new chunk at the address.
+TEST(LiveMapTest, AnExportedChunkThatIsLeavingIsDisplaced) {
+  auto map = new_map();
+  const Allocation chunk = allocation(0x200001, 4096);
+  Allocation displaced, found, entry;
+  ASSERT_EQ(map->add_user(chunk, displaced), LiveMap::Added::fresh);
+  ASSERT_EQ(map->add_user(chunk, displaced), LiveMap::Added::shared);
+  ASSERT_TRUE(map->mark_exported(chunk.key, entry));
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::shared) << "a user keeps it";
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  ASSERT_EQ(displaced.key, 0u);
+  EXPECT_EQ(map->add_user(chunk, displaced), LiveMap::Added::fresh);
+  EXPECT_EQ(displaced.key, chunk.key);
+  EXPECT_TRUE(displaced.exported);
+  EXPECT_EQ(map->finish_drop(found), 0u) << "what left is displaced";
+  ASSERT_TRUE(map->begin_drop(chunk.key, found));
+  EXPECT_FALSE(found.exported);
+  EXPECT_EQ(map->finish_drop(found), 4096u);
+}
+
 TEST(LiveMapTest, WhatLiesInALeavingChunkIsNoPartOfIt) {
   auto map = new_map();
   Allocation displaced, found;

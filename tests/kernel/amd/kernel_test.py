@@ -20,8 +20,6 @@ ALL = ("5.2.3", "6.4.3")
 AT_TIMES = "at times: "
 EXPECTED_TO_FAIL = {
     (test, release): figure for release in ALL for test, figure in {
-        "test_memory_is_free_after_its_importer_is_killed": "256 MiB stay charged until the exporter exits",
-        "test_memory_is_free_after_its_importer_has_closed_it": "256 MiB stay charged until the exporter's next call",
         "test_the_ledger_is_what_kfd_counts_at_rest": AT_TIMES + "2 to 4 MiB more in the ledger",
     }.items()
 }

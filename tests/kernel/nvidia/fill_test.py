@@ -54,11 +54,6 @@ FILLS = {
     "a library whose image does not tell its size": ["library:61440", "alloc:1650000", "get_module", "fill:1024"],
 }
 
-# What fails today, with what was seen. The list is to become empty: a test of it that passes fails the run.
-EXPECTED_TO_FAIL = {
-    "ipc whose owner frees": "RM 2548 MiB",
-}
-
 
 class Fill(rig.Comparison):
     """With a method for each of FILLS, and for what takes more than one process."""
@@ -124,6 +119,19 @@ class Fill(rig.Comparison):
             importer.until("ready")
             owner.go_on()
             return [owner.until("fill")]
+        self.compare(scene)
+
+    def test_ipc_whose_importer_closes_last(self):
+        """What the owner frees is nobody's once the importer has closed it, though the owner does nothing more."""
+        def scene(gpu, cap):
+            owner = gpu.start("init", "alloc:512000", "export:0", "wait", "free:0", "wait", cap=cap)
+            handle = owner.until("export")["handle"]
+            importer = gpu.start("init", f"open:{handle}", "wait", "close:0", "fill:1024", cap=cap)
+            importer.until("ready")
+            owner.go_on()
+            owner.until("ready")
+            importer.go_on()
+            return [importer.until("fill")]
         self.compare(scene)
 
 
@@ -214,21 +222,6 @@ class LocalMemory(unittest.TestCase):
             self.assertEqual(result.stderr.count("\n"), 1)
 
 
-def expect_to_miss(name):
-    method = "test_" + name.replace(" ", "_")
-    judge = getattr(Fill, method)
-
-    def test(self):
-        try:
-            judge(self)
-        except rig.Missed as missed:
-            self.skipTest(f"fails as expected: {missed}; was {EXPECTED_TO_FAIL[name]}")
-        self.fail("it holds now: take it out of EXPECTED_TO_FAIL")
-    setattr(Fill, method, test)
-
-
 if __name__ == "__main__":
     rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
-    for known in EXPECTED_TO_FAIL:
-        expect_to_miss(known)
     rig.run_tests(BUILD)

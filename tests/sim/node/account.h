@@ -21,8 +21,9 @@ struct Physical {
   int device = -1;  // < 0: host memory, which the node does not count
   int object = -1;  // of the node; < 0: nobody else's
   uint64_t bytes = 0;
-  uint64_t serial = 0;     // of the object
-  void* keeper = nullptr;  // the mapping that keeps this process's lock on the object
+  uint64_t serial = 0;         // of the object
+  void* keeper = nullptr;      // the mapping that keeps this process's lock on the object
+  bool is_own_import = false;  // this process made it, and imported it
 };
 
 class Account {

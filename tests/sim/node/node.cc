@@ -227,6 +227,15 @@ uint64_t Node::used_by_pid(int dev, int pid) {
   return sum;
 }
 
+uint64_t Node::handed_on_to_pid(int dev, int pid) {
+  reap();
+  uint64_t sum = 0;
+  for (const ProcessRow& row : file_->process) {
+    if (in_use(row) && row.pid == pid) sum += handed_on_to(row, dev);
+  }
+  return sum;
+}
+
 bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
   reap();
   const bool lists_the_dead = (file_->header.kfd_quirks & kUnlistsFirst) == 0;
@@ -238,8 +247,8 @@ bool Node::kfd_count(int pid, int dev, uint64_t* bytes) {
       continue;
     found = true;
     const ProcessDevice& use = row.device[dev];
-    *bytes += use.context_bytes.load() + use.allocation_bytes.load() +
-              shared_by(row.serial, dev, true) - use.host_freed.load();
+    *bytes += use.context_bytes.load() + use.allocation_bytes.load() + shared_by(row.serial, dev) -
+              use.host_freed.load();
   }
   for (const StaleRow& row : file_->stale) {
     if (row.pid.load() != pid || row.until_ns.load() <= monotonic_ns()) continue;
@@ -259,7 +268,7 @@ bool Node::kfd_lists(int pid, int dev) const {
 uint64_t Node::imported(int dev) const {
   uint64_t sum = 0;
   for (const ProcessRow& row : file_->process) {
-    if (in_use(row)) sum += row.device[dev].imported.load();
+    if (in_use(row)) sum += row.device[dev].imported.load() + row.device[dev].imported_own.load();
   }
   return sum;
 }
@@ -276,7 +285,7 @@ uint64_t Node::mapped_by_self(int dev) {
     sum += use.context_bytes.load() + use.allocation_bytes.load() + use.imported.load();
     for (const ObjectRow& object : file_->object) {
       if (object.state.load() == static_cast<uint32_t>(ObjectState::kLive) &&
-          object.device == dev && object.creator == row.serial && object.left.load() == 0)
+          object.device == dev && object.creator == row.serial && object.creator_holds.load() > 0)
         sum += object.bytes;
     }
   }
@@ -313,22 +322,64 @@ std::vector<std::string> Node::tenants() {
   return tags;
 }
 
-uint64_t Node::shared_by(uint64_t creator, int dev, bool has_it_still) const {
+uint64_t Node::shared_by(uint64_t creator, int dev) const {
   uint64_t sum = 0;
   if (file_->header.objects.load() == 0) return 0;
   for (const ObjectRow& object : file_->object) {
     if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev && object.creator == creator &&
-        !(has_it_still && object.left.load() != 0))
+        object.device == dev && object.creator == creator && object.creator_holds.load() > 0)
       sum += object.bytes;
   }
   return sum;
 }
 
+// NVIDIA's resource manager counts such memory for one of its importers, KFD for nobody.
+uint64_t Node::handed_on_to(const ProcessRow& process, int dev) const {
+  uint64_t sum = 0;
+  if (process.vendor != Vendor::kNvidia || file_->header.objects.load() == 0) return 0;
+  for (const ObjectRow& object : file_->object) {
+    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
+        object.device == dev && !is_held_by_creator(object) &&
+        first_importer(object) == process.serial)
+      sum += object.bytes;
+  }
+  return sum;
+}
+
+bool Node::is_held_by_creator(const ObjectRow& object) const {
+  const ProcessRow& creator = file_->process[object.creator_row];
+  return object.creator_holds.load() > 0 && in_use(creator) && creator.serial == object.creator;
+}
+
+uint64_t Node::first_importer(const ObjectRow& object) const {
+  for (const auto& importer : object.importers) {
+    const uint64_t serial = importer.load();
+    if (serial != 0 && is_process(serial)) return serial;
+  }
+  return 0;
+}
+
+bool Node::is_process(uint64_t serial) const {
+  return std::ranges::any_of(
+      file_->process, [&](const ProcessRow& row) { return in_use(row) && row.serial == serial; });
+}
+
+void Node::add_importer(ObjectRow& object, uint64_t serial) const {
+  for (auto& importer : object.importers) {
+    uint64_t known = importer.load();
+    if (known != 0 && is_process(known)) continue;
+    if (importer.compare_exchange_strong(known, serial)) return;
+  }
+}
+
 uint64_t Node::orphaned(int dev) {
-  uint64_t left = used(dev);
-  for (const ProcessInfo& process : processes())
-    left -= process.device[static_cast<size_t>(dev)].total();
+  reap();
+  uint64_t left = 0;
+  for (const ObjectRow& object : file_->object) {
+    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
+        object.device == dev && !is_held_by_creator(object))
+      left += object.bytes;
+  }
   return left;
 }
 
@@ -351,7 +402,8 @@ std::vector<ProcessInfo> Node::processes() {
     info.lingering = row.dead_since.load() != 0;
     for (int dev = 0; dev < device_count(); ++dev) {
       info.device.push_back({row.device[dev].context_bytes.load(),
-                             row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev),
+                             row.device[dev].allocation_bytes.load() + shared_by(row.serial, dev) +
+                                 handed_on_to(row, dev),
                              row.device[dev].contexts.load(), row.device[dev].managed_bytes.load(),
                              row.device[dev].pinned_bytes.load()});
     }

@@ -94,7 +94,10 @@ class Node {
   // Each of these reaps first.
   uint64_t used(int dev);
   uint64_t free(int dev) { return total(dev) - used(dev); }
-  uint64_t used_by_pid(int dev, int pid);  // contexts, allocations, and what it made and shares
+  // Contexts, allocations, what it made and shares, and what is handed on to it.
+  uint64_t used_by_pid(int dev, int pid);
+  // Of that, what others made and have left behind.
+  uint64_t handed_on_to_pid(int dev, int pid);
   // What the node's KFD tells of a process; false if it does not list it. One that has ended is
   // listed until its memory is freed, unless the kernel is one that unlists it first.
   bool kfd_count(int pid, int dev, uint64_t* bytes);
@@ -103,7 +106,7 @@ class Node {
   // What is mapped in the calling process's own address space on the device, which fdinfo of its
   // render node tells: its own memory and what it has imported of others'.
   uint64_t mapped_by_self(int dev);
-  // Of others' memory, by all processes: what is imported twice counts twice.
+  // By all processes, also of their own memory: what is imported twice counts twice.
   uint64_t imported(int dev) const;
   uint64_t context_bytes(int dev, int pid);
   uint64_t tenant_used(int dev, std::string_view tag);
@@ -138,8 +141,14 @@ class Node {
   bool any_dead(int tenant, int except_row);
   bool find_dead(const class NodeDescriptor& file, int except_row, Dead* dead);
   bool unheld(const class NodeDescriptor& file, int object, bool take);
-  // With `has_it_still`, without what only others have open.
-  uint64_t shared_by(uint64_t creator, int dev, bool has_it_still = false) const;
+  // Of what the process has shared, that which it has not freed.
+  uint64_t shared_by(uint64_t creator, int dev) const;
+  // What others have freed or have died with, and is counted for this process, which imported it.
+  uint64_t handed_on_to(const ProcessRow& process, int dev) const;
+  bool is_held_by_creator(const ObjectRow& object) const;
+  uint64_t first_importer(const ObjectRow& object) const;  // its serial, or 0
+  bool is_process(uint64_t serial) const;
+  void add_importer(ObjectRow& object, uint64_t serial) const;
   void recount();
   void wait_for_recount();
   int find_tenant(std::string_view tag) const;

@@ -118,8 +118,9 @@ struct ProcessDevice {
   Counter context_bytes;
   Counter allocation_bytes;
   Counter contexts;
-  Counter imported;    // of others' memory that it has
-  Counter host_freed;  // bytes that a KFD which underflows has subtracted
+  Counter imported;      // of others' memory that it has
+  Counter imported_own;  // of what it made itself
+  Counter host_freed;    // bytes that a KFD which underflows has subtracted
   // What drivers count for a process in ways of their own; no total rests on these.
   Counter managed_bytes;  // of allocation_bytes: pages that the kernel moves about by itself
   Counter pinned_bytes;   // of host memory
@@ -164,6 +165,7 @@ inline bool in_use(const ProcessRow& row) {
 // descriptors hold it too. Each holder has a read lock on the object's byte; when nobody has, it is
 // gone. Its bytes belong to no process row, and to its tenant until the end.
 enum class ObjectState : uint32_t { kFree = 0, kClaimed = 1, kLive = 2 };
+inline constexpr int kMaxImporters = 8;
 enum class ObjectKind : uint32_t { kMemory = 0, kPool = 1, kMulticast = 2 };
 
 struct alignas(64) ObjectRow {
@@ -173,9 +175,11 @@ struct alignas(64) ObjectRow {
   int32_t device;        // < 0: host memory, which nobody counts
   uint32_t location[2];  // as CUmemLocation, for host memory
   uint32_t creator_row;
-  uint64_t creator;            // serial of that row
-  std::atomic<uint32_t> left;  // its creator has let go of it
-  uint64_t serial;             // never reused within one node
+  uint64_t creator;                     // serial of that row
+  std::atomic<uint32_t> creator_holds;  // how often its creator has it
+  // Serials of rows that imported it, 0: none. Those that find no place are not counted for it.
+  std::atomic<uint64_t> importers[kMaxImporters];
+  uint64_t serial;  // never reused within one node
   uint64_t bytes;
 };
 

@@ -246,6 +246,7 @@ int Node::reap(int tenant, int except_row) {
       use.allocation_bytes.store(0);
       use.contexts.store(0);
       use.imported.store(0);
+      use.imported_own.store(0);
       use.host_freed.store(0);
       use.managed_bytes.store(0);
       use.pinned_bytes.store(0);

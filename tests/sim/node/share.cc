@@ -34,9 +34,15 @@ void Account::let_go(const Physical& shared) {
   const ObjectRow& row = row_of(shared);
   if (row.device >= 0) node_->confirm_mark(static_cast<int>(row.tenant), row.device, row_index_);
   if (row.creator == row_->serial) {
-    node_->file_->object[shared.object].left.store(1);
+    node_->file_->object[shared.object].creator_holds.fetch_sub(1);
+    if (shared.is_own_import && row.device >= 0)
+      row_->device[row.device].imported_own.fetch_sub(row.bytes);
   } else if (row.device >= 0) {
     row_->device[row.device].imported.fetch_sub(row.bytes);
+    for (auto& importer : node_->file_->object[shared.object].importers) {
+      uint64_t self = row_->serial;
+      if (importer.compare_exchange_strong(self, 0)) break;
+    }
   }
   munmap(shared.keeper, 4096);
   node_->reap(-1, row_index_);
@@ -69,7 +75,8 @@ bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2
     std::copy_n(location, 2, row.location);
     row.creator_row = static_cast<uint32_t>(row_index_);
     row.creator = row_->serial;
-    row.left.store(0);
+    row.creator_holds.store(1);
+    for (auto& importer : row.importers) importer.store(0);
     row.serial = node_->file_->header.serial.fetch_add(1) + 1;
     row.bytes = memory->bytes;
     // The object before the row: a kill in between leaves the bytes in both, never in neither.
@@ -114,13 +121,23 @@ bool Account::import(int object, uint64_t serial, Physical* out) {
   if (object < 0 || object >= kMaxObjects) return false;
   NodeDescriptor file(node_->path());
   if (file.fd() < 0 || !file.lock(kObjectLockBase + object, true, true)) return false;
-  const ObjectRow& row = node_->file_->object[object];
+  ObjectRow& row = node_->file_->object[object];
   if (!live(row) || row.serial != serial) return false;
   void* keeper = keep(file);
   if (keeper == nullptr) return false;
-  *out = {row.device, object, row.bytes, serial, keeper};
-  if (row.creator != row_->serial && row.device >= 0)
+  *out = {.device = row.device,
+          .object = object,
+          .bytes = row.bytes,
+          .serial = serial,
+          .keeper = keeper};
+  if (row.creator == row_->serial) {
+    row.creator_holds.fetch_add(1);
+    out->is_own_import = true;
+    if (row.device >= 0) row_->device[row.device].imported_own.fetch_add(row.bytes);
+  } else if (row.device >= 0) {
     row_->device[row.device].imported.fetch_add(row.bytes);
+    node_->add_importer(row, row_->serial);
+  }
   return true;
 }
 

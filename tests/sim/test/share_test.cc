@@ -206,7 +206,8 @@ TEST(SimShare, IpcMemoryOutlivesItsExporter) {
   EXPECT_EQ(node->used(0), (64 + 2 + 30 + 64) * kMiB);
   maker.kill();
   EXPECT_EQ(node->used(0), (2 + 30 + 64) * kMiB);
-  EXPECT_EQ(node->used_by_pid(0, user.pid()), 64 * kMiB);
+  EXPECT_EQ(node->used_by_pid(0, user.pid()), (2 + 30 + 64) * kMiB) << "it is handed on";
+  EXPECT_EQ(node->handed_on_to_pid(0, user.pid()), (2 + 30) * kMiB);
   user.say(1);
   user.hear();
   EXPECT_EQ(node->used(0), (2 + 64) * kMiB);
