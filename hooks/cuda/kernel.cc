@@ -254,7 +254,7 @@ bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   return true;
 }
 
-// The same by `wanted`, one of RM's structures, into whose `status` the answer goes.
+// Calls `allocate` for one of RM's request structures. A refusal is written to its `status`.
 template <typename Wanted, typename Ask>
 int allocate_by(Wanted& wanted, uint64_t bytes, uint32_t& status, Ask ask) {
   int result = 0;

@@ -128,8 +128,7 @@ cl_command_queue make_queue(const char* api, cl_context context, cl_device_id de
 }  // namespace
 
 bool context_is_leaving(Process& process) {
-  constexpr uint64_t kMost_ms = 100;
-  return coarse_now_ms() - process.deferred_memory.context_left_ms.load() < kMost_ms;
+  return coarse_now_ms() - process.deferred_memory.context_left_ms.load() < kLongestFree_ms;
 }
 
 void settle_ended_contexts(Process& process) {

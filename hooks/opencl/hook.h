@@ -32,6 +32,9 @@ DeferredMemory::Block* make_block(Process& process, DeferredMemory::Context& con
 void drop_block(Process& process, DeferredMemory::Block* block);
 void drop_block_later(Process& process, DeferredMemory::Block* block);
 
+// How long a refusal waits for the ICD's own thread, which frees what was released.
+inline constexpr uint64_t kLongestFree_ms = 100;
+
 // Gives back the charge of contexts that have ended.
 void settle_ended_contexts(Process& process);
 // Whether a context was released or ended so recently that the driver may still have its memory.

@@ -30,12 +30,11 @@ Size size_of(uint64_t bytes, Kind kind) {
 // destroys them, is behind. Waits for one; returns whether any was destroyed. If a long command
 // uses an object, the wait fails, and is not repeated for it.
 bool await_destruction(DeferredMemory& memory) {
-  constexpr uint64_t kMost_ms = 100;
   const uint64_t before = memory.destroyed.load(), released = memory.released.load();
   if (before == released || released == memory.awaited_in_vain.load()) return false;
   Backoff backoff;
   while (memory.destroyed.load() == before) {
-    if (backoff.wait_at_most(kMost_ms)) continue;
+    if (backoff.wait_at_most(kLongestFree_ms)) continue;
     memory.awaited_in_vain.store(released);
     return false;
   }

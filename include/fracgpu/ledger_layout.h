@@ -101,6 +101,7 @@ struct alignas(64) Cell {
 };
 static_assert(sizeof(Cell) == 64);
 
+// In Slot::orphaned: the exporter lives, and its own slot is the number less this.
 inline constexpr uint32_t kOrphanedByLiving = 2;
 
 // Who holds a slot. The process is alive while byte `lock_offset(slot)` of the file is locked.
@@ -110,9 +111,9 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  // Not 0: what is held here, others have imported, and its exporter is dead or has freed it. A
-  // process that lives has a second slot for what it has freed: kOrphanedByLiving and its first
-  // one.
+  // Not 0: the slot is charged for memory that others have imported and that its exporter has
+  // freed, or has died with. 1: the exporter's own slot, after its death. Else a second slot of the
+  // exporter's; see kOrphanedByLiving.
   std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated

@@ -54,7 +54,7 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   }
   if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
   if (freed.exporter != 0) {
-    // Of its own export this process may have had nothing but this import.
+    // It may have been this process's last hold on memory of its own that others have open.
     if (Imports::may_be_self(freed.exporter))
       process.ledger.free_exported(freed.device_index, 0, freed.imported);
     process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);

@@ -74,8 +74,8 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     result.reserved = now;
     in_hand = end.rest;
     if (!pool.exported) continue;
-    // Importers may hold what the pool has released. If it has released a chunk unseen and taken
-    // another one, only this process's own imports are taken into account.
+    // Importers may hold what the pool has released. How much it released unseen, while it grew, no
+    // call reports; that is taken into account for this process's own imports only.
     process.ledger.add_exported(pool.device_index, end.units + in_hand - pool.units);
     result.orphans = std::min(in_hand, pool.units - std::min(pool.units, end.units));
     result.released = std::exchange(in_hand, 0);
@@ -84,12 +84,14 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
   return result;
 }
 
-bool settle_pool(Process& process, const Settlement& settlement) {
+// `Caller`: a Process, or the OverheadLock that the caller holds.
+template <typename Caller>
+bool settle_pool(Caller& caller, const Settlement& settlement) {
   if (settlement.unknown > 0) {
-    defer_to_reported_usage(process, settlement.device_index, settlement.unknown);
+    defer_to_reported_usage(caller, settlement.device_index, settlement.unknown);
   }
   if (settlement.released > 0)
-    give_back_exported(process, settlement.device_index, settlement.released, settlement.orphans);
+    give_back_exported(caller, settlement.device_index, settlement.released, settlement.orphans);
   return settlement.foreseen;
 }
 
@@ -208,13 +210,7 @@ PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
 }
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {
-  const Settlement settlement = settle(lock.process(), key, nullptr, 0);
-  if (settlement.unknown > 0) {
-    defer_to_reported_usage(lock, settlement.device_index, settlement.unknown);
-  }
-  if (settlement.released > 0)
-    give_back_exported(lock, settlement.device_index, settlement.released, settlement.orphans);
-  return settlement.foreseen;
+  return settle_pool(lock, settle(lock.process(), key, nullptr, 0));
 }
 
 void settle_pools(Process& process, int device_index) {

@@ -55,6 +55,7 @@ struct ProcessIdentity {
   bool is_foreign_importer = false;
 
   static ProcessIdentity of_self();
+  static ProcessIdentity of_slot(const layout::Slot& slot);
 };
 
 // A process that is gone, of whose memory on one device the driver is asked.
@@ -318,10 +319,11 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
+  // The first step of `free_exported`: charges `kept` units as orphans, `most` at most.
   bool charge_orphans(int device, uint64_t most, uint64_t& kept);
-  // With the lock held, of a slot that nobody has: it becomes a process's.
+  // With the lock held: enters a process in a free slot. `orphaned`: see layout::Slot.
   void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);
-  // With the lock held: the first slot that nobody has, with memory, or -1 with `error` set.
+  // With the lock held: the first free slot, with memory, or -1 with `error` set.
   int find_free_slot(const GrowLock& lock, Message& error);
   // With the lock held: the slot in which this process's freed exports are charged, or -1.
   int orphan_slot(const GrowLock& lock);

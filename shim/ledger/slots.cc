@@ -36,7 +36,9 @@ void mark(layout::Ledger& ledger, uint32_t slot) {
   ledger.live[slot / 64].fetch_or(bit, kOrdered);
 }
 
-ProcessIdentity identity_in(const layout::Slot& slot) {
+}  // namespace
+
+ProcessIdentity ProcessIdentity::of_slot(const layout::Slot& slot) {
   ProcessIdentity owner{.host_pid = slot.host_pid.load(kRelaxed),
                         .pid = slot.pid,
                         .pid_namespace = slot.pid_namespace,
@@ -45,8 +47,6 @@ ProcessIdentity identity_in(const layout::Slot& slot) {
   memcpy(owner.command, slot.command, sizeof owner.command);
   return owner;
 }
-
-}  // namespace
 
 template <typename Open>
 bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open) {
@@ -71,7 +71,7 @@ bool Ledger::join(const char* tenant, const ProcessIdentity& self, ReleaseProbe 
 }
 
 bool Ledger::join_as_foreign_importer(const char* tenant, const Ledger& own, Message& error) {
-  ProcessIdentity self = identity_in(own.file_.map()->slots[own.slot_]);
+  ProcessIdentity self = ProcessIdentity::of_slot(own.file_.map()->slots[own.slot_]);
   self.is_foreign_importer = true;
   release_probe_ = own.release_probe_;
   return join_opened(self, error,
@@ -149,23 +149,6 @@ int Ledger::find_free_slot(const GrowLock& lock, Message& error) {
   error.format("the ledger {} has no free slot: {} processes of the tenant use a GPU at once",
                file_.path(), kMaxSlots);
   return -1;
-}
-
-int Ledger::orphan_slot(const GrowLock& lock) {
-  layout::Ledger& ledger = *file_.map();
-  const layout::Slot& self = ledger.slots[slot_];
-  const uint32_t orphaned = layout::kOrphanedByLiving + slot_;
-  int known = -1;
-  for_each_live(ledger, [&](uint32_t slot) {
-    const layout::Slot& owner = ledger.slots[slot];
-    if (owner.orphaned.load(kRelaxed) == orphaned && is_same_process(owner, self))
-      known = static_cast<int>(slot);
-  });
-  if (known >= 0) return known;
-  Message ignored;
-  const int slot = find_free_slot(lock, ignored);
-  if (slot >= 0) enter_slot(static_cast<uint32_t>(slot), identity_in(self), orphaned);
-  return slot;
 }
 
 bool Ledger::keep_slot(const GrowLock& lock, Message& error) {

@@ -14,8 +14,7 @@
 namespace fracgpu {
 namespace {
 
-// The bytes that are locked: they begin at the marks of tenant and exporter, and are as many as the
-// units.
+// The locked range: the marks of tenant and exporter are its start, the units its length.
 constexpr int kTenantShift = 32;
 constexpr int64_t kFirst = int64_t{1} << 62;
 

@@ -19,9 +19,8 @@ namespace fracgpu {
 // is the process's own ledger, which it has joined. Amounts are units.
 class Imports {
  public:
-  // An exporter's number: another process of the own tenant, and from 2 on other tenants. 0 is no
-  // exporter at all, kSelf is this process. kUnknown counts as the own tenant's, and as this
-  // process's too.
+  // An exporter's number. 0: none. kOwn: another process of the own tenant. From 2 on: other
+  // tenants. kSelf: this process. kUnknown: not found, so it counts as kOwn and as kSelf.
   static constexpr uint8_t kOwn = 1, kUnknown = 254, kSelf = 255;
   static bool may_be_self(uint8_t exporter) { return exporter >= kUnknown; }
   // Of how many other tenants a process can be a foreign importer at once; those of more count as
@@ -46,11 +45,11 @@ class Imports {
     own_handles_[layout::export_place(hash)].store(hash, std::memory_order_relaxed);
   }
 
-  // What `add` and not yet `leave` was told: of all other processes' memory, and of this process's.
+  // Units that are imported of other processes.
   uint64_t imported(int device_index) const {
     return imported_[device_index].load(std::memory_order_relaxed);
   }
-  // The latter is no less than it is while a call is under way that may import some.
+  // The most units that are imported of this process itself, also by calls under way.
   uint64_t imported_of_self(int device_index) const {
     // Read first: what is no longer under way is in the sum.
     const bool under_way = calls_of_self_.load() != 0;
@@ -88,8 +87,9 @@ class Imports {
   std::atomic<uint64_t> imported_[layout::kMaxDevices] = {};
   std::atomic<uint64_t> imported_of_self_[layout::kMaxDevices] = {};
   std::atomic<uint32_t> calls_of_self_{0};
-  std::atomic<uint64_t> own_handles_[layout::kMaxExports] = {};  // the same as Ledger::exports
-  SleepLock lock_;                                               // held while a ledger is joined
+  // Hashes of handles, placed as in layout::Ledger::exports.
+  std::atomic<uint64_t> own_handles_[layout::kMaxExports] = {};
+  SleepLock lock_;  // held while a ledger is joined
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
 };
 

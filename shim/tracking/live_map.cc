@@ -114,8 +114,8 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
-  // The driver may have given the chunk up and made another one at its address. What is not
-  // exported is then the same memory for the ledger.
+  // The driver may have made a new chunk at the address already, while importers keep the memory of
+  // the exported one: these are two chunks to charge.
   const bool is_left_to_importers = entry->exported && entry->leaving == entry->users;
   if (entry->users != 0 && same_owner(*entry, chunk) && !is_left_to_importers) {
     shard.add_user(*entry);
