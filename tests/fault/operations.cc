@@ -15,6 +15,14 @@ void settled(World& world) {
   world.settle(kHeld);
 }
 
+// The same, and it has `units` of the tenant's memory imported.
+std::function<void(World&)> settled_with_imported(uint64_t units) {
+  return [units](World& world) {
+    settled(world);
+    world.survivor().add_imported(world.device(), units);
+  };
+}
+
 // The survivor holds kHeld, with a lease over most of the cap.
 void settled_with_much_unspent(World& world) {
   world.settle(110000);
@@ -136,11 +144,7 @@ std::vector<Operation> charges_and_caps() {
          world.victim().drop_imported(world.device(), 50);
          world.victim().drop_exported(world.device(), 600);
        }},
-      {"free what others have imported",
-       [](World& world) {
-         settled(world);
-         world.survivor().add_imported(world.device(), 600);
-       },
+      {"free what others have imported", settled_with_imported(600),
        [](World& world) {
          joined_with_1000(world);
          world.victim().add_exported(world.device(), 1000);
@@ -211,11 +215,7 @@ std::vector<Operation> comings_and_goings() {
          importer.leave();
        }},
       {"reap", settled, joined_beside_two_dead, [](World& world) { world.victim().reap_dead(); }},
-      {"reap an orphan",
-       [](World& world) {
-         settled(world);
-         world.survivor().add_imported(world.device(), 4000);
-       },
+      {"reap an orphan", settled_with_imported(4000),
        [](World& world) {
          joined(world);
          exporter_dies(world);

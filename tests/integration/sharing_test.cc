@@ -45,19 +45,26 @@ class SharingTest : public Rig, public testing::WithParamInterface<Way> {
     program.go_on_with(command);
     return static_cast<int>(field(program.read_line(), "rc="));
   }
-  // The exporter is dead. What it exported counts until the importer lets go of it.
-  void expect_counted_until_freed(Program& importer) {
+  // What was exported counts until the importer lets go of it. Of these amounts in MiB a third
+  // process is refused the first, gets the second, and gets the last one afterwards.
+  void expect_counted_until_freed(Program& importer, uint64_t too_much, uint64_t rest,
+                                  uint64_t later) {
     auto third = start({"export", std::to_string(2 * kMiB)});
     third->read_line();
-    // The cap less the contexts and what is shared: 448 MiB are left.
-    EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2) << "the importer holds it";
-    EXPECT_EQ(ask(*third, "alloc " + std::to_string(420 * kMiB)), 0)
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(too_much * kMiB)), 2)
+        << "the importer holds it";
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(rest * kMiB)), 0)
         << "refused what would have fitted";
     expect_totals_agree("orphaned");
     EXPECT_EQ(ask(importer, "free"), 0);
-    EXPECT_EQ(ask(*third, "alloc " + std::to_string(600 * kMiB)), 0) << "nobody holds it any more";
+    EXPECT_EQ(ask(*third, "alloc " + std::to_string(later * kMiB)), 0)
+        << "nobody holds it any more";
     expect_totals_agree("gone");
     EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
+  }
+  // The exporter is dead, so that the cap less the contexts and what is shared leaves 448 MiB.
+  void expect_counted_until_freed_after_death(Program& importer) {
+    expect_counted_until_freed(importer, 500, 420, 600);
   }
   static bool is_pool() { return std::string(GetParam().mode) == "export-pool"; }
   void expect_totals_agree(const char* when) {
@@ -90,7 +97,7 @@ TEST_P(SharingTest, WhatOutlivesItsExporterIsStillCounted) {
   auto importer = import_memory();
   exporter_->kill(SIGKILL);
   exporter_->finish();
-  expect_counted_until_freed(*importer);
+  expect_counted_until_freed_after_death(*importer);
 }
 
 // A handle that is mapped nowhere holds its memory as well.
@@ -100,7 +107,7 @@ TEST_P(SharingTest, WhatIsNotMappedYetIsStillCounted) {
   auto importer = import_memory("import-handle");
   exporter_->kill(SIGKILL);
   exporter_->finish();
-  expect_counted_until_freed(*importer);
+  expect_counted_until_freed_after_death(*importer);
 }
 
 // The tenant lives as long as somebody uses its memory, and no longer.
@@ -149,16 +156,7 @@ TEST_P(SharingTest, WhatAnIdleExporterFreedIsFreeAfterTheImporter) {
   if (!GetParam().abroad) {
     EXPECT_EQ(ledger().held(uuid(), importer->pid()), 256 * kMiB);
   }
-  auto third = start({"export", std::to_string(2 * kMiB)});
-  third->read_line();
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(200 * kMiB)), 2) << "the importer holds it";
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(180 * kMiB)), 0)
-      << "refused what would have fitted";
-  expect_totals_agree("left to the importer");
-  EXPECT_EQ(ask(*importer, "free"), 0);
-  EXPECT_EQ(ask(*third, "alloc " + std::to_string(560 * kMiB)), 0) << "nobody holds it any more";
-  expect_totals_agree("gone");
-  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
+  expect_counted_until_freed(*importer, 200, 180, 560);
 }
 
 TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
@@ -168,7 +166,7 @@ TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   EXPECT_EQ(ask(*exporter_, "look"), 2);
   exporter_->kill(SIGKILL);
   exporter_->finish();
-  expect_counted_until_freed(*importer);
+  expect_counted_until_freed_after_death(*importer);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -127,7 +127,7 @@ def judge(path, words, status, out, err, where):
     if words[:1] == [b"record"] and "fracgpu: recorded " in shown:
         return  # a command was run, and what it printed is among it
     ours = shown
-    if words[:1] == [b"advise"]:  # what the command printed that it ran is among it
+    if words[:1] == [b"advise"]:  # it shows the output of the command that it runs
         ours = "\n".join(line for line in shown.split("\n") if line.startswith("fracgpu: "))
     assert all(c == "\n" or c.isprintable() or c == "\ufffd" for c in ours), f"what steers a terminal: {where}"
     if status == 2 or (run and status == 125):

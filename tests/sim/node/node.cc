@@ -282,12 +282,8 @@ uint64_t Node::mapped_by_self(int dev) {
         row.vendor != Vendor::kAmd)
       continue;
     const ProcessDevice& use = row.device[dev];
-    sum += use.context_bytes.load() + use.allocation_bytes.load() + use.imported.load();
-    for (const ObjectRow& object : file_->object) {
-      if (object.state.load() == static_cast<uint32_t>(ObjectState::kLive) &&
-          object.device == dev && object.creator == row.serial && object.creator_holds.load() > 0)
-        sum += object.bytes;
-    }
+    sum += use.context_bytes.load() + use.allocation_bytes.load() + use.imported.load() +
+           shared_by(row.serial, dev);
   }
   return sum;
 }
@@ -322,28 +318,29 @@ std::vector<std::string> Node::tenants() {
   return tags;
 }
 
-uint64_t Node::shared_by(uint64_t creator, int dev) const {
+// The bytes of all shared objects on the device for which `counts(object)`.
+template <typename Counts>
+uint64_t Node::sum_of_objects(int dev, Counts counts) const {
   uint64_t sum = 0;
   if (file_->header.objects.load() == 0) return 0;
   for (const ObjectRow& object : file_->object) {
-    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev && object.creator == creator && object.creator_holds.load() > 0)
-      sum += object.bytes;
+    if (live(object) && object.device == dev && counts(object)) sum += object.bytes;
   }
   return sum;
 }
 
+uint64_t Node::shared_by(uint64_t creator, int dev) const {
+  return sum_of_objects(dev, [&](const ObjectRow& object) {
+    return object.creator == creator && object.creator_holds.load() > 0;
+  });
+}
+
 // NVIDIA's resource manager counts such memory for one of its importers, KFD for nobody.
 uint64_t Node::handed_on_to(const ProcessRow& process, int dev) const {
-  uint64_t sum = 0;
-  if (process.vendor != Vendor::kNvidia || file_->header.objects.load() == 0) return 0;
-  for (const ObjectRow& object : file_->object) {
-    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev && !is_held_by_creator(object) &&
-        first_importer(object) == process.serial)
-      sum += object.bytes;
-  }
-  return sum;
+  if (process.vendor != Vendor::kNvidia) return 0;
+  return sum_of_objects(dev, [&](const ObjectRow& object) {
+    return !is_held_by_creator(object) && first_importer(object) == process.serial;
+  });
 }
 
 bool Node::is_held_by_creator(const ObjectRow& object) const {
@@ -374,13 +371,7 @@ void Node::add_importer(ObjectRow& object, uint64_t serial) const {
 
 uint64_t Node::orphaned(int dev) {
   reap();
-  uint64_t left = 0;
-  for (const ObjectRow& object : file_->object) {
-    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev && !is_held_by_creator(object))
-      left += object.bytes;
-  }
-  return left;
+  return sum_of_objects(dev, [&](const ObjectRow& object) { return !is_held_by_creator(object); });
 }
 
 std::vector<ProcessInfo> Node::processes() {

@@ -141,7 +141,9 @@ class Node {
   bool any_dead(int tenant, int except_row);
   bool find_dead(const class NodeDescriptor& file, int except_row, Dead* dead);
   bool unheld(const class NodeDescriptor& file, int object, bool take);
-  // Of what the process has shared, that which it has not freed.
+  template <typename Counts>
+  uint64_t sum_of_objects(int dev, Counts counts) const;
+  // What the process has shared and not freed.
   uint64_t shared_by(uint64_t creator, int dev) const;
   // What others have freed or have died with, and is counted for this process, which imported it.
   uint64_t handed_on_to(const ProcessRow& process, int dev) const;

@@ -177,11 +177,15 @@ struct alignas(64) ObjectRow {
   uint32_t creator_row;
   uint64_t creator;                     // serial of that row
   std::atomic<uint32_t> creator_holds;  // how often its creator has it
-  // Serials of rows that imported it, 0: none. Those that find no place are not counted for it.
+  // Serials of the rows that imported it; 0: a free entry. An importer beyond these is not counted.
   std::atomic<uint64_t> importers[kMaxImporters];
   uint64_t serial;  // never reused within one node
   uint64_t bytes;
 };
+
+inline bool live(const ObjectRow& row) {
+  return row.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive);
+}
 
 // A GPU that can be divided in several modes; see amd_partitions.h. `home`: the mode in which the
 // node was made, whose identities come back with it.

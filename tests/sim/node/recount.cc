@@ -22,9 +22,7 @@ std::vector<uint64_t> sums(const NodeFile& file, int dev) {
         row.device[dev].context_bytes.load() + row.device[dev].allocation_bytes.load();
   }
   for (const ObjectRow& object : file.object) {
-    if (object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive) &&
-        object.device == dev)
-      tenants[object.tenant] += object.bytes;
+    if (live(object) && object.device == dev) tenants[object.tenant] += object.bytes;
   }
   return tenants;
 }

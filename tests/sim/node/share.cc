@@ -15,10 +15,6 @@
 namespace sim {
 namespace {
 
-bool live(const ObjectRow& object) {
-  return object.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ObjectState::kLive);
-}
-
 // Lives as long as this process, or until it is unmapped, and takes the descriptor's locks along.
 void* keep(const NodeDescriptor& file) {
   void* keeper = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.fd(), 0);
