@@ -189,8 +189,12 @@ bool Node::find_dead(const NodeDescriptor& file, int except_row, Dead* dead) {
 
 int Node::reap(int tenant, int except_row) {
   Header& header = file_->header;
-  const bool interrupted = (header.epoch.load() & 1) != 0 || header.freeze.load() != 0;
-  if (!interrupted && !any_dead(tenant, except_row)) return 0;
+  // Whoever has begun to reap while we looked may have what we would have found, which is not given
+  // back yet.
+  const auto is_reaping = [&] {
+    return (header.epoch.load() & 1) != 0 || header.freeze.load() != 0;
+  };
+  if (!is_reaping() && !any_dead(tenant, except_row) && !is_reaping()) return 0;
   ReapLock lock(*this);
   if (!lock.held()) return 0;
   NodeDescriptor file(path_);

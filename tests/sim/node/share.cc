@@ -52,7 +52,9 @@ bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2
       continue;
     NodeDescriptor file(node_->path());
     if (file.fd() < 0) return false;
-    if (!file.lock(kObjectLockBase + i, false, true)) continue;
+    // Exclusively, until the row is taken: the shared lock of somebody who does not get it would
+    // make a holder, for as long as that one is stopped.
+    if (!file.lock(kObjectLockBase + i, false)) continue;
     void* keeper = keep(file);
     if (keeper == nullptr) return false;
     begin();
@@ -65,6 +67,7 @@ bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2
       munmap(keeper, 4096);
       continue;
     }
+    file.lock(kObjectLockBase + i, false, true);
     row.kind = static_cast<uint32_t>(kind);
     row.tenant = static_cast<uint32_t>(tenant_index_);
     row.device = memory->device;
