@@ -338,9 +338,10 @@ class Ledger {
   bool back_device(uint32_t device, const GrowLock& lock, Message& error);
   void wipe_slot(uint32_t slot);
   void note_slots_used();
-  bool orphan_exports(uint32_t slot, const uint64_t (&imported)[layout::kMaxDevices], int fd,
+  bool orphan_exports(uint32_t slot, const uint32_t (&gone)[layout::kMaxSlots], int fd,
                       bool& freed);
-  uint64_t imported_beside(uint32_t slot, int device, int fd) const;
+  uint64_t imported_of(uint32_t slot, int device, const uint32_t (&gone)[layout::kMaxSlots],
+                       int fd) const;
   // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or
   // kMaxUnits while that was not counted.
   DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);

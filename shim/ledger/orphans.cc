@@ -14,7 +14,7 @@ namespace {
 
 using layout::for_each_live;
 using layout::held_of;
-using layout::kMaxDevices;
+using layout::kMaxSlots;
 using layout::kMaxUnits;
 using layout::lease_of;
 using layout::pack;
@@ -41,28 +41,30 @@ int Ledger::orphan_slot(const GrowLock& lock) {
   return slot;
 }
 
-// Imports of the tenant's that cannot be of this slot's exports: those of its own process, if it
-// lives, and as much as another slot of orphans of the same process is charged for.
-uint64_t Ledger::imported_beside(uint32_t slot, int device, int fd) const {
+// The most that others have imported of what the slot's process exported: nothing that this process
+// has imported itself, if it lives, and nothing that another slot of its orphans is charged for.
+// Each slot is read once, since imports come and go meanwhile. `gone`: not 0 for the dead.
+uint64_t Ledger::imported_of(uint32_t slot, int device, const uint32_t (&gone)[kMaxSlots],
+                             int fd) const {
   const layout::Ledger& ledger = *file_.map();
   const layout::Slot& exporter = ledger.slots[slot];
-  uint64_t sum = 0;
+  uint64_t imported = 0, beside = 0;
   for_each_live(ledger, [&](uint32_t other) {
-    if (other == slot || !is_same_process(ledger.slots[other], exporter)) return;
-    const layout::Cell& cell = ledger.cells[device][other];
-    const bool is_living = exporter.orphaned.load(kRelaxed) == layout::kOrphanedByLiving + other &&
-                           LedgerFile::slot_is_alive(fd, other);
-    if (is_living) sum += layout::imported_of(cell.exported_and_imported.load(kRelaxed));
-    if (other < slot && ledger.slots[other].orphaned.load(kRelaxed) != 0)
-      sum += held_of(cell.held_and_lease.load(kRelaxed));
+    const layout::Slot& owner = ledger.slots[other];
+    const bool is_same = other != slot && is_same_process(owner, exporter);
+    if (is_same && other < slot && owner.orphaned.load(kRelaxed) != 0)
+      beside += held_of(ledger.cells[device][other].held_and_lease.load(kRelaxed));
+    const bool is_own = is_same &&
+                        exporter.orphaned.load(kRelaxed) == layout::kOrphanedByLiving + other &&
+                        LedgerFile::slot_is_alive(fd, other);
+    if (gone[other] == 0 && !is_own) imported += layout::most_imported(ledger, device, other);
   });
-  return sum;
+  return imported - std::min(imported, beside);
 }
 
-// Lowers what a slot is charged for to what its process exported and others have imported.
-// `imported`: by all processes. False when nothing remains charged.
-bool Ledger::orphan_exports(uint32_t slot, const uint64_t (&imported)[kMaxDevices], int fd,
-                            bool& freed) {
+// Lowers what a slot is charged for to what its process exported and others have imported. False
+// when nothing remains charged.
+bool Ledger::orphan_exports(uint32_t slot, const uint32_t (&gone)[kMaxSlots], int fd, bool& freed) {
   layout::Ledger& ledger = *file_.map();
   bool any = false;
   layout::for_each_device(ledger, [&](uint32_t device) {
@@ -70,12 +72,9 @@ bool Ledger::orphan_exports(uint32_t slot, const uint64_t (&imported)[kMaxDevice
     auto& word = cell.held_and_lease;
     const uint64_t held = held_of(word.load(kRelaxed));
     const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
-    uint64_t importable = 0;
-    if (held > 0 && exported > 0) {
-      const uint64_t beside = imported_beside(slot, static_cast<int>(device), fd);
-      importable = imported[device] - std::min(imported[device], beside);
-    }
-    const uint64_t kept = std::min({held, exported, importable, kMaxUnits});
+    const uint64_t imported =
+        held > 0 && exported > 0 ? imported_of(slot, static_cast<int>(device), gone, fd) : 0;
+    const uint64_t kept = std::min({held, exported, imported, kMaxUnits});
     freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
     any = any || kept > 0;
     word.store(pack(kept, kept), kRelaxed);

@@ -133,21 +133,13 @@ bool Ledger::reap_dead(int fd) {
   if (!lock) return false;
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
   // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
-  const auto is_gone = [&](uint32_t slot) {
-    return gone[slot] == owner_of(ledger.slots[slot]) &&
-           !LedgerFile::slot_is_alive(lock.fd(), slot);
-  };
-  uint64_t imported[kMaxDevices] = {};
   for_each_live(ledger, [&](uint32_t slot) {
-    if (is_gone(slot)) return;
-    layout::for_each_device(ledger, [&](uint32_t device) {
-      imported[device] += layout::most_imported(ledger, static_cast<int>(device), slot);
-    });
+    if (gone[slot] != owner_of(ledger.slots[slot]) || LedgerFile::slot_is_alive(lock.fd(), slot))
+      gone[slot] = 0;
   });
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
-    if (!is_gone(slot)) return;
-    if (orphan_exports(slot, imported, lock.fd(), freed)) return;
+    if (gone[slot] == 0 || orphan_exports(slot, gone, lock.fd(), freed)) return;
     wipe_slot(slot);
     unmark(ledger, slot);
     freed = true;

@@ -19,6 +19,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/base/byte_lock.h"
@@ -561,6 +562,31 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   importer->drop_imported(device_, units(5 * kMiB));
   EXPECT_EQ(left(*importer), 0u);
   EXPECT_EQ(importer->check_invariants(), "");
+}
+
+// What it imports meanwhile is no reason to take less of what others have of it.
+TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItsExporterImports) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
+  exporter->add_exported(device_, units(20 * kMiB));
+  importer->add_imported(device_, units(20 * kMiB));
+  ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+  std::atomic<bool> done{false};
+  std::thread imports([&] {
+    while (!done) {
+      exporter->begin_import();
+      exporter->add_imported(device_, units(2 * kMiB));
+      exporter->end_import();
+      exporter->drop_imported(device_, units(2 * kMiB));
+    }
+  });
+  uint64_t least = units(20 * kMiB);
+  for (int i = 0; i < 3000; ++i) least = std::min(least, left(*importer));
+  done = true;
+  imports.join();
+  EXPECT_EQ(least, units(20 * kMiB));
 }
 
 TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {
