@@ -273,8 +273,10 @@ void Release::done_in_block() {
 }
 
 void Release::defer() {
-  if (const uint64_t units = finish(true); units > 0)
-    defer_to_reported_usage(process_, taken_.device_index, units);
+  const uint64_t units = finish(true);
+  if (units == 0) return;
+  if (taken_.exported) leave_to_others_too(process_, taken_.device_index, units);
+  defer_to_reported_usage(process_, taken_.device_index, units);
 }
 
 void Release::put_back() {

@@ -194,6 +194,10 @@ bool settle_overhead(Process& process, int device_index);
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
 
+// Charges the tenant for what others may have imported of exported memory of `units`, for which this
+// process stays charged too until a reading tells how much of it it still has.
+void leave_to_others_too(Process& process, int device_index, uint64_t units);
+
 // Gives back `units` of what was exported. Others may still have up to `orphans` of it: that stays
 // charged to the tenant. Takes `cold_paths` if this process may have it itself, by an import of its
 // own export.

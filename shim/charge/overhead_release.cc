@@ -77,6 +77,11 @@ void give_back_exported(const OverheadLock& lock, int device_index, uint64_t uni
   if (kept > 0) defer_to_reported_usage(lock, device_index, kept);
 }
 
+void leave_to_others_too(Process& process, int device_index, uint64_t units) {
+  process.ledger.free_exported(device_index, 0, units);
+  process.ledger.drop_exported(device_index, units);
+}
+
 void release_overhead(Process& process, int device_index, uint64_t units) {
   const OverheadLock lock(process);
   const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);

@@ -231,11 +231,7 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
-  if (pool.exported) {
-    // Only a reading tells how much of it is this process's still.
-    process.ledger.free_exported(pool.device_index, 0, pool.units);
-    process.ledger.drop_exported(pool.device_index, pool.units);
-  }
+  if (pool.exported) leave_to_others_too(process, pool.device_index, pool.units);
   // Even an unused pool may keep memory until work under way on it is done.
   defer_to_reported_usage(process, pool.device_index, pool.units);
   if (!settle_overhead(process, pool.device_index) && !in_use)

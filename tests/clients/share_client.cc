@@ -6,9 +6,9 @@
 //   share_client export-pool BYTES  prints "token PID:FD:POINTER", of a pool and memory of it
 //   share_client import TOKEN       opens it, prints "open rc=N"
 //   share_client import-handle TOKEN  the same, but maps it nowhere
-// Then one command a line: "free" lets go of the memory, "freeptr" calls cuMemFree on it, "alloc
-// BYTES" allocates and keeps, "look" makes the library read the driver's report. Each answers
-// "COMMAND rc=N".
+// Then one command a line: "free" lets go of the memory, "freeptr" calls cuMemFree on it,
+// "free-in-order" cuMemFreeAsync and waits, "alloc BYTES" allocates and keeps, "look" makes the
+// library read the driver's report. Each answers "COMMAND rc=N".
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -68,6 +68,10 @@ int run(int argc, char** argv) {
     CUdeviceptr address = 0;
     if (command == "free") rc = let_go(shared);
     if (command == "freeptr") rc = call("cuMemFree_v2", shared.address);
+    if (command == "free-in-order") {
+      rc = call("cuMemFreeAsync", shared.address, CUstream{nullptr});
+      if (rc == 0) rc = call("cuStreamSynchronize", CUstream{nullptr});
+    }
     if (command == "alloc") rc = call("cuMemAlloc_v2", &address, bytes);
     if (command == "look") rc = call("cuMemAlloc_v2", &address, size_t{1} << 50);
     std::printf("%s rc=%d\n", command.c_str(), rc);

@@ -45,12 +45,21 @@ class SharingTest : public Rig, public testing::WithParamInterface<Way> {
     program.go_on_with(command);
     return static_cast<int>(field(program.read_line(), "rc="));
   }
+  // The driver's report is read again before a refusal, but not at every one. Looking also finds
+  // the dead.
+  template <typename Done>
+  void look_until(Done done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    do {
+      ask(*exporter_, "look");
+    } while (!done() && std::chrono::steady_clock::now() < end);
+  }
   // What was exported counts until the importer lets go of it. Of these amounts in MiB a third
   // process is refused the first, gets the second, and gets the last one afterwards.
   void expect_counted_until_freed(Program& importer, uint64_t too_much, uint64_t rest,
                                   uint64_t later) {
     auto third = start({"export", std::to_string(2 * kMiB)});
-    third->read_line();
+    ASSERT_EQ(third->read_line().rfind("token ", 0), 0u) << third->finish().err;
     EXPECT_EQ(ask(*third, "alloc " + std::to_string(too_much * kMiB)), 2)
         << "the importer holds it";
     EXPECT_EQ(ask(*third, "alloc " + std::to_string(rest * kMiB)), 0)
@@ -136,13 +145,7 @@ TEST_P(SharingTest, WhatTheExporterFreesStaysUntilTheImporterDoes) {
   expect_totals_agree("the importer holds it");
   importer->kill(SIGKILL);
   importer->finish();
-  // The driver's report is read again before a refusal, but not at every one. Looking also finds
-  // the dead.
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  do {
-    ask(*exporter_, "look");
-  } while (ledger().total_held(uuid()) != node_->tenant_used(0, tenant_) &&
-           std::chrono::steady_clock::now() < end);
+  look_until([&] { return ledger().total_held(uuid()) == node_->tenant_used(0, tenant_); });
   expect_totals_agree("nobody holds it");
 }
 
@@ -168,6 +171,23 @@ TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   exporter_->finish();
   expect_counted_until_freed_after_death(*importer);
 }
+
+// Linear memory, which the driver gives back when the stream gets there.
+class SharingFreeInOrderTest : public SharingTest {};
+
+TEST_P(SharingFreeInOrderTest, StaysUntilTheImporterLetsGo) {
+  export_memory();
+  auto importer = import_memory();
+  EXPECT_EQ(ask(*exporter_, "free-in-order"), 0);
+  look_until([&] { return ledger().held(uuid(), exporter_->pid()) == 256 * kMiB; });
+  expect_totals_agree("the exporter's report has none of it");
+  expect_counted_until_freed(*importer, 200, 180, 560);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, SharingFreeInOrderTest,
+                         testing::Values(Way{"Ipc", "export", false},
+                                         Way{"IpcAbroad", "export", true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     By, SharingTest,
