@@ -1,6 +1,7 @@
 // Pools and their memory that cross processes.
 #include <algorithm>
 
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/pools.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
@@ -12,6 +13,8 @@ namespace {
 
 // Enters memory of another process's pool. What is held with it is all of its chunk.
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
+  // Who imports it again is given the same address, and one free ends all (libcuda 535.261.03).
+  if (process.physical.memory_of(pointer) != 0) return;
   CUdevice device = 0;
   size_t chunk = 0;
   const OwnCalls own_calls(process);
@@ -20,7 +23,11 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
     real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
     chunk = std::max<size_t>(chunk, kPoolChunkBytes);
   }
-  call.imported(pointer, device_index_of(process, device), linear_size(chunk).units);
+  const int device_index = device_index_of(process, device);
+  call.imported(pointer, device_index, linear_size(chunk).units);
+  // libcuda 535.261.03 and 550.163.01 keep it until the process ends, though the pointer is freed
+  // and the pool destroyed.
+  if (kernel_calls_are_watched(device_index)) process.physical.add_reference(pointer);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void note_call_site(Process& process, const Allocation& allocation) {
 }  // namespace
 
 void give_back(Process& process, int device_index, uint64_t units, bool exported) {
-  if (exported) return give_back_exported(process, device_index, units, units);
+  if (exported) return give_back_exported(process, device_index, units);
   if (process.ledger.release(device_index, units)) publish_allocation_count(process, device_index);
 }
 
@@ -275,7 +275,7 @@ void Release::done_in_block() {
 void Release::defer() {
   const uint64_t units = finish(true);
   if (units == 0) return;
-  if (taken_.exported) leave_to_others_too(process_, taken_.device_index, units);
+  if (taken_.exported) leave_to_others_too(process_, taken_.device_index, units, units);
   defer_to_reported_usage(process_, taken_.device_index, units);
 }
 

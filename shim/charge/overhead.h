@@ -194,16 +194,14 @@ bool settle_overhead(Process& process, int device_index);
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
 
-// Charges the tenant for what others may have imported of exported memory of `units`, for which this
-// process stays charged too until a reading tells how much of it it still has.
-void leave_to_others_too(Process& process, int device_index, uint64_t units);
+// Memory of `units` that was exported, and of which others may have imported up to `orphans`, is
+// charged to the tenant for their sake, and stays charged to this process too until a reading tells
+// how much of it this process has still.
+void leave_to_others_too(Process& process, int device_index, uint64_t units, uint64_t orphans);
 
-// Gives back `units` of what was exported. Others may still have up to `orphans` of it: that stays
-// charged to the tenant. Takes `cold_paths` if this process may have it itself, by an import of its
-// own export.
-void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t orphans);
-void give_back_exported(const OverheadLock& lock, int device_index, uint64_t units,
-                        uint64_t orphans);
+// Gives back `units` of what was exported. What others may still have of it stays charged to the
+// tenant. Takes `cold_paths` if this process may have it itself, by an import of its own export.
+void give_back_exported(Process& process, int device_index, uint64_t units);
 
 // Lowers the overhead by `units`, by the caller's own knowledge.
 void release_overhead(Process& process, int device_index, uint64_t units);

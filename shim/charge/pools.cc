@@ -86,12 +86,19 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
 
 // `Caller`: a Process, or the OverheadLock that the caller holds.
 template <typename Caller>
-bool settle_pool(Caller& caller, const Settlement& settlement) {
-  if (settlement.unknown > 0) {
-    defer_to_reported_usage(caller, settlement.device_index, settlement.unknown);
-  }
-  if (settlement.released > 0)
-    give_back_exported(caller, settlement.device_index, settlement.released, settlement.orphans);
+void leave_to_reading(Process& process, Caller& caller, const Settlement& settlement) {
+  const int device_index = settlement.device_index;
+  if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
+  if (settlement.released == 0) return;
+  // libcuda 535.261.03 keeps what an exported pool has released, and 550.163.01 until the pool is
+  // destroyed.
+  leave_to_others_too(process, device_index, settlement.released, settlement.orphans);
+  defer_to_reported_usage(caller, device_index, settlement.released);
+}
+
+bool settle_pool(Process& process, const Settlement& settlement) {
+  leave_to_reading(process, process, settlement);
+  if (settlement.released > 0) settle_overhead(process, settlement.device_index);
   return settlement.foreseen;
 }
 
@@ -210,7 +217,9 @@ PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
 }
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {
-  return settle_pool(lock, settle(lock.process(), key, nullptr, 0));
+  const Settlement settlement = settle(lock.process(), key, nullptr, 0);
+  leave_to_reading(lock.process(), lock, settlement);
+  return settlement.foreseen;
 }
 
 void settle_pools(Process& process, int device_index) {
@@ -231,7 +240,7 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
-  if (pool.exported) leave_to_others_too(process, pool.device_index, pool.units);
+  if (pool.exported) leave_to_others_too(process, pool.device_index, pool.units, pool.units);
   // Even an unused pool may keep memory until work under way on it is done.
   defer_to_reported_usage(process, pool.device_index, pool.units);
   if (!settle_overhead(process, pool.device_index) && !in_use)

@@ -338,10 +338,15 @@ class Ledger {
   bool back_device(uint32_t device, const GrowLock& lock, Message& error);
   void wipe_slot(uint32_t slot);
   void note_slots_used();
-  bool orphan_exports(uint32_t slot, const uint32_t (&gone)[layout::kMaxSlots], int fd,
-                      bool& freed);
-  uint64_t imported_of(uint32_t slot, int device, const uint32_t (&gone)[layout::kMaxSlots],
-                       int fd) const;
+  // With the lock held; orphans.cc says what each does.
+  bool keep_exports(uint32_t slot);
+  bool lower_orphans(int device, const uint32_t* gone);
+  bool has_orphans(uint32_t slot) const;
+  uint64_t most_orphans(int device, const uint32_t* gone) const;
+  uint64_t imported_beside(uint32_t orphans, int device, const uint32_t* gone) const;
+  bool are_orphans_of(uint32_t orphans, uint32_t slot) const;
+  uint64_t exported_in(int device, uint32_t slot) const;
+  uint64_t held_as_orphans(int device) const;
   // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or
   // kMaxUnits while that was not counted.
   DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);

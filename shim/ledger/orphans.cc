@@ -2,7 +2,14 @@
 // ledger.h.
 //
 // They are charged in slots of their own, which no process holds, so that any process may lower the
-// charge to what is still imported. reaping.cc does that whenever it looks for dead processes.
+// charge to what can still be imported. reaping.cc does that whenever it looks for dead processes.
+//
+// Nobody tells who has imported what of whom. So each slot of orphans says, as its exports, how
+// much of its process's orphans there can be at most: no more than others have imported. What is
+// charged is one sum: how it is spread over the slots means nothing. It is no more than can flow
+// from all who have imported something to all who have orphans, if nobody has imported orphans of
+// its own. By the least cut that is the least of: all imports; all exports; and, for each process,
+// the imports of all others with the exports of all others.
 #include <algorithm>
 
 #include "shim/base/descriptor.h"
@@ -41,50 +48,119 @@ int Ledger::orphan_slot(const GrowLock& lock) {
   return slot;
 }
 
-// The most that others have imported of what the slot's process exported: nothing that this process
-// has imported itself, if it lives, and nothing that another slot of its orphans is charged for.
-// Each slot is read once, since imports come and go meanwhile. `gone`: not 0 for the dead.
-uint64_t Ledger::imported_of(uint32_t slot, int device, const uint32_t (&gone)[kMaxSlots],
-                             int fd) const {
+// What all but the process of this slot of orphans have imported. Each slot is read once, since
+// imports come and go meanwhile. `gone`: as in `lower_orphans`.
+uint64_t Ledger::imported_beside(uint32_t orphans, int device, const uint32_t* gone) const {
   const layout::Ledger& ledger = *file_.map();
-  const layout::Slot& exporter = ledger.slots[slot];
-  uint64_t imported = 0, beside = 0;
-  for_each_live(ledger, [&](uint32_t other) {
-    const layout::Slot& owner = ledger.slots[other];
-    const bool is_same = other != slot && is_same_process(owner, exporter);
-    if (is_same && other < slot && owner.orphaned.load(kRelaxed) != 0)
-      beside += held_of(ledger.cells[device][other].held_and_lease.load(kRelaxed));
-    const bool is_own = is_same &&
-                        exporter.orphaned.load(kRelaxed) == layout::kOrphanedByLiving + other &&
-                        LedgerFile::slot_is_alive(fd, other);
-    if (gone[other] == 0 && !is_own) imported += layout::most_imported(ledger, device, other);
+  uint64_t sum = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if ((gone == nullptr || gone[slot] == 0) && !are_orphans_of(orphans, slot))
+      sum += layout::most_imported(ledger, device, slot);
   });
-  return imported - std::min(imported, beside);
+  return sum;
 }
 
-// Lowers what a slot is charged for to what its process exported and others have imported. False
-// when nothing remains charged.
-bool Ledger::orphan_exports(uint32_t slot, const uint32_t (&gone)[kMaxSlots], int fd, bool& freed) {
+// Whether the slot of orphans is a second one of the living process that has the other slot.
+bool Ledger::are_orphans_of(uint32_t orphans, uint32_t slot) const {
+  const layout::Ledger& ledger = *file_.map();
+  return ledger.slots[orphans].orphaned.load(kRelaxed) == layout::kOrphanedByLiving + slot &&
+         is_same_process(ledger.slots[orphans], ledger.slots[slot]);
+}
+
+// The most that there can be of orphans, of all slots together; see above.
+uint64_t Ledger::most_orphans(int device, const uint32_t* gone) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t imported = 0, exported = 0, most_of_one = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) {
+      exported += exported_in(device, slot);
+    } else if (gone == nullptr || gone[slot] == 0) {
+      const uint64_t own = layout::most_imported(ledger, device, slot);
+      imported += own;
+      for_each_live(ledger, [&](uint32_t orphans) {
+        if (own > 0 && are_orphans_of(orphans, slot))
+          most_of_one = std::max(most_of_one, own + exported_in(device, orphans));
+      });
+    }
+  });
+  return std::min({imported, exported, imported + exported - most_of_one});
+}
+
+uint64_t Ledger::exported_in(int device, uint32_t slot) const {
+  const auto& word = file_.map()->cells[device][slot].exported_and_imported;
+  return layout::exported_of(word.load(kRelaxed));
+}
+
+uint64_t Ledger::held_as_orphans(int device) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0)
+      sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+  });
+  return sum;
+}
+
+// Makes the slot of a dead process one of orphans, if it has exported anything. True if its charge
+// has fallen.
+bool Ledger::keep_exports(uint32_t slot) {
   layout::Ledger& ledger = *file_.map();
-  bool any = false;
+  bool any = false, freed = false;
   layout::for_each_device(ledger, [&](uint32_t device) {
     layout::Cell& cell = ledger.cells[device][slot];
-    auto& word = cell.held_and_lease;
-    const uint64_t held = held_of(word.load(kRelaxed));
-    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
-    const uint64_t imported =
-        held > 0 && exported > 0 ? imported_of(slot, static_cast<int>(device), gone, fd) : 0;
-    const uint64_t kept = std::min({held, exported, imported, kMaxUnits});
-    freed = freed || kept < held || lease_of(word.load(kRelaxed)) > kept;
+    const uint64_t word = cell.held_and_lease.load(kRelaxed);
+    const uint64_t exported = exported_in(static_cast<int>(device), slot);
+    const uint64_t kept = std::min({held_of(word), exported, kMaxUnits});
     any = any || kept > 0;
-    word.store(pack(kept, kept), kRelaxed);
+    freed = freed || kept < layout::claim_of(word);
+    cell.held_and_lease.store(pack(kept, kept), kRelaxed);
     cell.exported_and_imported.store(pack(kept, 0), kRelaxed);
     cell.overhead.store(0, kRelaxed);
     cell.time_and_allocations.store(0, kRelaxed);
     cell.parked.store(0, kRelaxed);
   });
-  auto& orphaned = ledger.slots[slot].orphaned;
-  if (any == (orphaned.load(kRelaxed) == 0)) orphaned.store(any ? 1 : 0, kRelaxed);
+  if (any) ledger.slots[slot].orphaned.store(1, kRelaxed);
+  return freed;
+}
+
+// Lowers the charge to what there can be. `gone`: not 0 for the dead, who have nothing imported any
+// more. True if it has fallen. What moves from slot to slot is charged twice in between.
+bool Ledger::lower_orphans(int device, const uint32_t* gone) {
+  layout::Ledger& ledger = *file_.map();
+  const auto for_each_orphan = [&](auto visit) {
+    for_each_live(ledger, [&](uint32_t slot) {
+      if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) visit(slot, ledger.cells[device][slot]);
+    });
+  };
+  bool any = false;
+  for_each_orphan([&](uint32_t slot, layout::Cell& cell) {
+    const uint64_t exported = exported_in(device, slot);
+    if (exported == 0) return;
+    any = true;
+    const uint64_t most = std::min({exported, imported_beside(slot, device, gone), kMaxUnits});
+    cell.exported_and_imported.store(pack(most, 0), kRelaxed);
+  });
+  if (!any) return false;
+  const uint64_t charged = held_as_orphans(device), most = most_orphans(device, gone);
+  for (const bool raises : {true, false}) {
+    uint64_t left = std::min(charged, most);
+    for_each_orphan([&](uint32_t slot, layout::Cell& cell) {
+      const uint64_t share = std::min(left, exported_in(device, slot));
+      left -= share;
+      if ((share > held_of(cell.held_and_lease.load(kRelaxed))) == raises)
+        cell.held_and_lease.store(pack(share, share), kOrdered);
+    });
+  }
+  return most < charged;
+}
+
+// Whether the slot can have orphans of any device.
+bool Ledger::has_orphans(uint32_t slot) const {
+  const layout::Ledger& ledger = *file_.map();
+  bool any = false;
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    any = any || exported_in(static_cast<int>(device), slot) > 0;
+  });
   return any;
 }
 
@@ -115,10 +191,13 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
   const int slot = orphan_slot(lock);
   if (slot < 0) return false;
   layout::Cell& orphans = file_.map()->cells[device][slot];
+  const uint64_t exported = exported_in(device, static_cast<uint32_t>(slot));
   const uint64_t imported = imported_by_others(device);
-  const uint64_t known = held_of(orphans.held_and_lease.load(kRelaxed));
-  const uint64_t more = std::min(most, imported - std::min(imported, known));
-  orphans.exported_and_imported.fetch_add(pack(more, 0), kRelaxed);
+  const uint64_t added =
+      std::min({most, imported - std::min(imported, exported), kMaxUnits - exported});
+  orphans.exported_and_imported.fetch_add(pack(added, 0), kRelaxed);
+  const uint64_t charged = held_as_orphans(device), bound = most_orphans(device, nullptr);
+  const uint64_t more = std::min(most, bound - std::min(bound, charged));
   orphans.held_and_lease.fetch_add(pack(more, 0), kOrdered);
   kept = more;
   return true;

@@ -139,7 +139,14 @@ bool Ledger::reap_dead(int fd) {
   });
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
-    if (gone[slot] == 0 || orphan_exports(slot, gone, lock.fd(), freed)) return;
+    const bool are_orphans = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
+    if (gone[slot] != 0 && !are_orphans) freed = keep_exports(slot) || freed;
+  });
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    freed = lower_orphans(static_cast<int>(device), gone) || freed;
+  });
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (gone[slot] == 0 || has_orphans(slot)) return;
     wipe_slot(slot);
     unmark(ledger, slot);
     freed = true;

@@ -488,6 +488,7 @@ class LedgerOrphanTest : public testing::Test {
     auto ledger = std::make_unique<Ledger>();
     ProcessIdentity self = ProcessIdentity::of_self();
     self.host_pid = host_pid;
+    self.pid = host_pid;
     Message error;
     EXPECT_TRUE(ledger->join(tenant_.name(), self, unless_lingering, error)) << error.view();
     device_ = ledger->device(kKey, 100 * kMiB, 80ull << 30, error);
@@ -587,6 +588,52 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItsExporterImports) {
   done = true;
   imports.join();
   EXPECT_EQ(least, units(20 * kMiB));
+}
+
+TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
+  auto one = join(4001);
+  auto other = join(4002);
+  auto importer = join(4000);
+  Refusal refusal;
+  importer->add_imported(device_, units(20 * kMiB));
+  for (Ledger* exporter : {one.get(), other.get()}) {
+    ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
+    exporter->add_exported(device_, units(20 * kMiB));
+    ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+    EXPECT_EQ(importer->held(device_), units(20 * kMiB));
+    EXPECT_EQ(left(*importer), units(20 * kMiB));
+  }
+  importer->drop_imported(device_, units(15 * kMiB));
+  EXPECT_EQ(left(*importer), units(5 * kMiB));
+  EXPECT_EQ(importer->held(device_, true), units(5 * kMiB)) << "nobody waits for it";
+  // Of which exporter it is, nobody knows: what either frees and somebody imports comes on top.
+  for (Ledger* exporter : {one.get(), other.get()}) {
+    ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
+    exporter->add_exported(device_, units(10 * kMiB));
+    importer->add_imported(device_, units(10 * kMiB));
+    ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB), units(10 * kMiB)));
+  }
+  EXPECT_EQ(left(*importer), units(25 * kMiB));
+  importer->drop_imported(device_, units(25 * kMiB));
+  EXPECT_EQ(left(*importer), 0u);
+  EXPECT_EQ(importer->check_invariants(), "");
+}
+
+// Two that import of each other: what one has imported is none of its own orphans.
+TEST_F(LedgerOrphanTest, NobodyImportsItsOwn) {
+  auto one = join(4001);
+  auto other = join(4002);
+  Refusal refusal;
+  ASSERT_TRUE(one->reserve(device_, units(20 * kMiB), refusal));
+  one->add_exported(device_, units(20 * kMiB));
+  one->add_imported(device_, units(30 * kMiB));
+  other->add_imported(device_, units(20 * kMiB));
+  ASSERT_TRUE(one->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+  EXPECT_EQ(left(*other), units(20 * kMiB));
+  other->drop_imported(device_, units(12 * kMiB));
+  EXPECT_EQ(left(*other), units(8 * kMiB));
+  other->drop_imported(device_, units(8 * kMiB));
+  EXPECT_EQ(left(*other), 0u);
 }
 
 TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {

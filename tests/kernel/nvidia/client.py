@@ -3,7 +3,9 @@
 A command is NAME or NAME:ARGUMENT:...; sizes are in KiB. Each fill goes on until the driver refuses and answers with the
 bytes that it got. `wait` answers and reads a line, so that nobody needs to sleep.
 """
+import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -14,7 +16,7 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 CUDA = ctypes.CDLL("libcuda.so.1")
 KIB, MIB = 1 << 10, 1 << 20
-OUT_OF_MEMORY = 2
+OUT_OF_MEMORY, ALREADY_MAPPED = 2, 208
 MOST = 200000  # calls of one fill: the end of a driver that never refuses
 
 
@@ -84,8 +86,13 @@ class IpcHandle(Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
+class PoolPointer(Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
 FLOATS, SPARSE, MAP = 0x20, 0x40, 1
+PIDFD_GETFD = 438  # the system call
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -649,7 +656,7 @@ class Commands:
         for _ in range(int(calls)):
             mix.step()
         call("cuStreamSynchronize", None)
-        return {"refused": mix.refused, "alive": len(mix.alive)}
+        return {"refused": mix.refused, "imports": mix.imports, "imported": mix.imported_bytes, "alive": len(mix.alive)}
 
     def graph_launch(self):
         """Of the kernel of `local`."""
@@ -661,18 +668,81 @@ class Commands:
         return {"rc": rc or ask("cuGraphLaunch", executable, None), "end": ask("cuCtxSynchronize")}
 
 
+class Board:
+    """Notes on what is exported, a file each in a folder that all processes of a test see.
+
+    Whoever imports has a shared lock on the note, and the exporter an exclusive one before it frees: so each import must succeed
+    whose exporter lives. What is imported may be freed.
+    """
+
+    pinned = 0  # by all boards of this process
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def pin(self, **note):
+        """Returns a function that takes the note down, around what frees the memory."""
+        Board.pinned += 1
+        path = f"{self.folder}/{os.getpid()}-{Board.pinned}"
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump({"pid": os.getpid(), **note}, file)
+        os.rename(f"{path}.new", path)
+
+        @contextlib.contextmanager
+        def down():
+            with open(path, encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+                os.unlink(path)
+        return down
+
+    @contextlib.contextmanager
+    def note(self, choose):
+        """Another process's, or None. Nobody frees what it names meanwhile."""
+        names = [name for name in os.listdir(self.folder) if not name.startswith(f"{os.getpid()}-") and not name.endswith(".new")]
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open(f"{self.folder}/{choose(sorted(names))}", encoding="utf-8"))
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except (IndexError, FileNotFoundError, BlockingIOError):
+                yield None
+                return
+            yield json.load(file) if os.fstat(file.fileno()).st_nlink > 0 else None
+
+
+def descriptor_of(pid, fd):
+    """A copy of another process's."""
+    process = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, fd, 0)
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        return copy
+    finally:
+        os.close(process)
+
+
+def is_alive(pid):
+    return os.path.exists(f"/proc/{pid}/exe")  # of a zombie there is none
+
+
 class RandomCalls:
-    """Makes and destroys; what lives is a list of functions that end it."""
+    """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, also exports and imports."""
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
              "graph", "local", "limit")
+    SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
     MOST_ALIVE = 400
+    imported_bytes = 0  # by this process
+    MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS)).split()
+        self.board = Board(os.environ["RANDOM_BOARD"]) if "RANDOM_BOARD" in os.environ else None
+        self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS + (self.SHARING if self.board else ()))).split()
         self.alive = []
-        self.refused = 0
+        self.refused = self.imports = self.pools = 0
+        self.pool_imports = set()  # addresses
         self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
         rc, module = load_module(self.images[0])
         self.function = function_of(module, "nothing") if rc == 0 else None
@@ -687,7 +757,8 @@ class RandomCalls:
             return
         rc, end = getattr(self, kind)()
         if rc == 0:
-            self.alive.append(end)
+            if end is not None:
+                self.alive.append(end)
         elif rc == OUT_OF_MEMORY:
             self.refused += 1
         else:
@@ -746,7 +817,7 @@ class RandomCalls:
         return rc, lambda: call("cuModuleUnload", module)
 
     def limit(self):
-        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), lambda: None
+        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), None
 
     def graph(self):
         """Of kernels: a chain, or all beside each other."""
@@ -762,6 +833,111 @@ class RandomCalls:
         rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
         call("cuGraphDestroy", graph)
         return rc, lambda: call("cuGraphExecDestroy", executable)
+
+
+    def exported(self):
+        size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), IpcHandle()
+        rc, address = allocate(size)
+        if rc != 0:
+            return rc, None
+        call("cuIpcGetMemHandle", byref(handle), address)
+        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=bytes(handle.bytes).hex())
+
+        def end():
+            with down():
+                call("cuMemFree_v2", address)
+        return 0, end
+
+    def exported_physical(self):
+        size, handle, fd = self.random.randrange(1, 12) * 2 * MIB, c_ulonglong(), c_int()
+        properties = AllocationProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
+        rc = ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0))
+        if rc != 0:
+            return rc, None
+        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
+        down = self.board.pin(way="physical", fd=fd.value, bytes=size)
+
+        def end():
+            with down():
+                call("cuMemRelease", handle)
+                os.close(fd.value)
+        return 0, end
+
+    def exported_pool(self):
+        if self.pools == self.MOST_POOLS:
+            return 0, None
+        self.pools += 1
+        pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), PoolPointer()
+        properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
+        call("cuMemPoolCreate", byref(pool), byref(properties))
+        size = self.random.randrange(1, 40 * MIB)
+        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
+        if rc != 0:
+            call("cuMemPoolDestroy", pool)
+            return rc, None
+        call("cuStreamSynchronize", None)
+        call("cuMemPoolExportToShareableHandle", byref(fd), pool, BY_DESCRIPTOR, c_ulonglong(0))
+        call("cuMemPoolExportPointer", byref(data), address)
+        down = self.board.pin(way="pool", fd=fd.value, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=bytes(data.bytes).hex())
+
+        def end():
+            with down():
+                call("cuMemFree_v2", address)
+                call("cuMemPoolDestroy", pool)
+                os.close(fd.value)
+        return 0, end
+
+    def imported(self):
+        with self.board.note(lambda names: names[self.random.randrange(len(names)) if names else 0]) as note:
+            if note is None:
+                return 0, None
+            try:
+                rc, end = getattr(self, "import_" + note["way"])(note)
+            except OSError:
+                rc, end = -1, None
+            if rc == ALREADY_MAPPED or (rc not in (0, OUT_OF_MEMORY) and not is_alive(note["pid"])):
+                return 0, None
+        if rc != 0 or end is None:
+            return rc, end
+        self.imports += 1
+        RandomCalls.imported_bytes += note["bytes"]
+
+        def let_go():
+            end()
+            if note["way"] != "pool":  # libcuda keeps that
+                RandomCalls.imported_bytes -= note["bytes"]
+        return rc, let_go
+
+    def import_linear(self, note):
+        address, handle = c_ulonglong(), IpcHandle(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(note["handle"])))
+        rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
+        return rc, lambda: call("cuIpcCloseMemHandle", address)
+
+    def import_physical(self, note):
+        handle, fd = c_ulonglong(), descriptor_of(note["pid"], note["fd"])
+        rc = ask("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), BY_DESCRIPTOR)
+        os.close(fd)
+        return rc, lambda: call("cuMemRelease", handle)
+
+    def import_pool(self, note):
+        pool, address, fd = c_void_p(), c_ulonglong(), descriptor_of(note["pid"], note["fd"])
+        data = PoolPointer(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(note["handle"])))
+        rc = ask("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(fd), BY_DESCRIPTOR, c_ulonglong(0))
+        os.close(fd)
+        if rc != 0:
+            return rc, None
+        rc = ask("cuMemPoolImportPointer", byref(address), pool, byref(data))
+        if rc != 0:
+            call("cuMemPoolDestroy", pool)
+        if rc != 0 or address.value in self.pool_imports:  # libcuda gives the same pool and address again, and counts once
+            return rc, None
+        self.pool_imports.add(address.value)
+
+        def end():
+            self.pool_imports.discard(address.value)
+            call("cuMemFree_v2", address)
+            call("cuMemPoolDestroy", pool)
+        return rc, end
 
 
 def main():
