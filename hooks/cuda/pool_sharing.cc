@@ -11,20 +11,21 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Enters memory of another process's pool. What is held with it is all of its chunk.
+// Enters memory of another process's pool. What is held with it are all the chunks that it lies in,
+// which libcuda 535.261.03 maps one by one.
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   // Who imports it again is given the same address, and one free ends all (libcuda 535.261.03).
   if (process.physical.memory_of(pointer) != 0) return;
   CUdevice device = 0;
-  size_t chunk = 0;
+  size_t mapped = 0, bytes = 0;
   const OwnCalls own_calls(process);
   if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
-  if (real::cuPointerGetAttribute(&chunk, kPointerMapping, pointer) != kSuccess) {
-    real::cuMemGetAddressRange_v2(nullptr, &chunk, pointer);
-    chunk = std::max<size_t>(chunk, kPoolChunkBytes);
-  }
+  real::cuPointerGetAttribute(&mapped, kPointerMapping, pointer);
+  real::cuMemGetAddressRange_v2(nullptr, &bytes, pointer);
+  const uint64_t units =
+      std::max(layout::units_for(mapped), pool_growth_units(pointer % kPoolChunkBytes + bytes));
   const int device_index = device_index_of(process, device);
-  call.imported(pointer, device_index, linear_size(chunk).units);
+  call.imported(pointer, device_index, units);
   // libcuda 535.261.03 and 550.163.01 keep it until the process ends, though the pointer is freed
   // and the pool destroyed.
   if (kernel_calls_are_watched(device_index)) process.physical.add_reference(pointer);

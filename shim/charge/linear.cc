@@ -54,9 +54,6 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   }
   if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
   if (freed.exporter != 0) {
-    // It may have been this process's last hold on memory of its own that others have open.
-    if (Imports::may_be_self(freed.exporter))
-      process.ledger.free_exported(freed.device_index, 0, freed.imported);
     process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
   }
   // A multicast object keeps what is bound to it.
@@ -275,7 +272,7 @@ void Release::done_in_block() {
 void Release::defer() {
   const uint64_t units = finish(true);
   if (units == 0) return;
-  if (taken_.exported) leave_to_others_too(process_, taken_.device_index, units, units);
+  if (taken_.exported) return defer_exported(process_, taken_.device_index, units);
   defer_to_reported_usage(process_, taken_.device_index, units);
 }
 

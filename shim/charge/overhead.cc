@@ -435,4 +435,13 @@ void defer_to_reported_usage(const OverheadLock& lock, int device_index, uint64_
   lock.process().overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
 }
 
+void defer_exported(Process& process, int device_index, uint64_t units) {
+  defer_exported(OverheadLock(process), device_index, units);
+}
+
+void defer_exported(const OverheadLock& lock, int device_index, uint64_t units) {
+  lock.process().overhead[device_index].exported += units;
+  defer_to_reported_usage(lock, device_index, units);
+}
+
 }  // namespace fracgpu

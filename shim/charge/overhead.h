@@ -28,6 +28,10 @@ class OverheadLock {
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
                                            uint64_t units);
 
+// The same of freed exports: what the usage does not show any more, others may have.
+void defer_exported(Process& process, int device_index, uint64_t units);
+void defer_exported(const OverheadLock& lock, int device_index, uint64_t units);
+
 // Which image a module is loaded from, and into which context. The default stands for any.
 struct ModuleImage {
   uint64_t key = 0;
@@ -193,11 +197,6 @@ bool settle_overhead(Process& process, int device_index);
 
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
-
-// Memory of `units` that was exported, and of which others may have imported up to `orphans`, is
-// charged to the tenant for their sake, and stays charged to this process too until a reading tells
-// how much of it this process has still.
-void leave_to_others_too(Process& process, int device_index, uint64_t units, uint64_t orphans);
 
 // Gives back `units` of what was exported. What others may still have of it stays charged to the
 // tenant. Takes `cold_paths` if this process may have it itself, by an import of its own export.

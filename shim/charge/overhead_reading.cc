@@ -36,7 +36,14 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
-  const uint64_t charged = overhead.units.exchange(units, std::memory_order_relaxed) + reserved;
+  const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  uint64_t exported = std::min(before - std::min(before, units), overhead.exported);
+  if (exported > 0 && !process.ledger.free_exported(device_index, exported)) {
+    units += exported;
+    exported = 0;
+  }
+  overhead.exported -= exported;
+  const uint64_t charged = overhead.units.exchange(units) + reserved - exported;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
   publish_overhead(process, device_index, units);
   if (units > charged) process.ledger.charge_taken(device_index, units - charged);
@@ -244,7 +251,6 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact) {
   lock.process().guessed_charges.forget_device(device_index);
   Overhead& overhead = lock.process().overhead[device_index];
   overhead.unconfirmed = overhead.unread_arrays = 0;
-  overhead.left_to_self.store(0);
   overhead.arrays_gone = 0;
   if (++overhead.readings == 0) overhead.readings = 1;
   overhead.exact = exact;

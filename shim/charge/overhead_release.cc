@@ -48,22 +48,9 @@ void settle_unloaded_library(Process& process, int device_index) {
 }
 
 void give_back_exported(Process& process, int device_index, uint64_t units) {
-  Ledger& ledger = process.ledger;
-  // Only a reading tells whether this process has that still.
-  std::atomic<uint64_t>& left = process.overhead[device_index].left_to_self;
-  const uint64_t imported = process.imports.imported_of_self(device_index);
-  uint64_t known = left.load(), kept = 0;
-  do {
-    kept = std::min(units, imported - std::min(imported, known));
-  } while (kept > 0 && !left.compare_exchange_weak(known, known + kept));
-  if (!ledger.free_exported(device_index, units - kept, units)) kept = units;
-  ledger.drop_exported(device_index, kept);
-  if (kept > 0) defer_to_reported_usage(process, device_index, kept);
-}
-
-void leave_to_others_too(Process& process, int device_index, uint64_t units, uint64_t orphans) {
-  process.ledger.free_exported(device_index, 0, orphans);
-  process.ledger.drop_exported(device_index, units);
+  const bool may_have_it = process.imports.imported_of_self(device_index) > 0;
+  if (may_have_it || !process.ledger.free_exported(device_index, units))
+    defer_exported(process, device_index, units);
 }
 
 void release_overhead(Process& process, int device_index, uint64_t units) {

@@ -32,9 +32,8 @@ struct Settlement {
   // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
   // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
   uint64_t unknown = 0;
-  // Of an exported pool: charged units that the caller gives back, for the same reason, and how
-  // many of them others may have.
-  uint64_t released = 0, orphans = 0;
+  // Of an exported pool: charged units that the caller gives back, for the same reason.
+  uint64_t released = 0;
 };
 
 // `in_use`: the pool as the caller's use of it began, which ends with this; or null.
@@ -76,9 +75,11 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     if (!pool.exported) continue;
     // Importers may hold what the pool has released. How much it released unseen, while it grew, no
     // call reports; that is taken into account for this process's own imports only.
-    process.ledger.add_exported(pool.device_index, end.units + in_hand - pool.units);
-    result.orphans = std::min(in_hand, pool.units - std::min(pool.units, end.units));
-    result.released = std::exchange(in_hand, 0);
+    const uint64_t fallen = pool.units - std::min(pool.units, end.units);
+    result.released = std::min(in_hand, fallen);
+    in_hand -= result.released;
+    process.ledger.add_exported(pool.device_index, result.grown);
+    process.ledger.drop_exported(pool.device_index, fallen - result.released);
   }
   if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
   return result;
@@ -86,18 +87,17 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
 
 // `Caller`: a Process, or the OverheadLock that the caller holds.
 template <typename Caller>
-void leave_to_reading(Process& process, Caller& caller, const Settlement& settlement) {
+void leave_to_reading(Caller& caller, const Settlement& settlement) {
   const int device_index = settlement.device_index;
   if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
   if (settlement.released == 0) return;
   // libcuda 535.261.03 keeps what an exported pool has released, and 550.163.01 until the pool is
   // destroyed.
-  leave_to_others_too(process, device_index, settlement.released, settlement.orphans);
-  defer_to_reported_usage(caller, device_index, settlement.released);
+  defer_exported(caller, device_index, settlement.released);
 }
 
 bool settle_pool(Process& process, const Settlement& settlement) {
-  leave_to_reading(process, process, settlement);
+  leave_to_reading(process, settlement);
   if (settlement.released > 0) settle_overhead(process, settlement.device_index);
   return settlement.foreseen;
 }
@@ -218,7 +218,7 @@ PoolUse::Outcome PoolUse::settle(Reservation* reservation) {
 
 bool settle_pool(const OverheadLock& lock, uint64_t key) {
   const Settlement settlement = settle(lock.process(), key, nullptr, 0);
-  leave_to_reading(lock.process(), lock, settlement);
+  leave_to_reading(lock, settlement);
   return settlement.foreseen;
 }
 
@@ -240,9 +240,12 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
-  if (pool.exported) leave_to_others_too(process, pool.device_index, pool.units, pool.units);
   // Even an unused pool may keep memory until work under way on it is done.
-  defer_to_reported_usage(process, pool.device_index, pool.units);
+  if (pool.exported) {
+    defer_exported(process, pool.device_index, pool.units);
+  } else {
+    defer_to_reported_usage(process, pool.device_index, pool.units);
+  }
   if (!settle_overhead(process, pool.device_index) && !in_use)
     release_overhead(process, pool.device_index, pool.units);
 }

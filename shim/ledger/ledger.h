@@ -176,11 +176,11 @@ class Ledger {
   // The most of the tenant's memory that other processes have imported, in units. Counts what was
   // imported twice twice, and imports of what is not freed.
   uint64_t imported_by_others(int device) const;
-  // This process has freed what it exported: `units` of its charge are given back, and of up to
-  // `orphans` as much is charged to the tenant as others have imported, until they let go of it.
-  // That is charged in a slot of its own, like the exports of a dead process. False, with nothing
-  // changed, if the lock cannot be had or no slot is free.
-  bool free_exported(int device, uint64_t units, uint64_t orphans);
+  // This process has freed what it exported: `units` of its charge are given back, and as much of
+  // them is charged to the tenant as others have imported, until they let go of it. That is charged
+  // in a slot of its own, like the exports of a dead process. False, with nothing changed, if the
+  // lock cannot be had or no slot is free.
+  bool free_exported(int device, uint64_t units);
   // The units that are charged for what exporters have freed, or have died with. Asks who is alive.
   uint64_t orphaned(int device) const;
   // A handle, by its hash, was given out by which others may open memory of this tenant's.

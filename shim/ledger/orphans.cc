@@ -205,9 +205,9 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
 
 // The orphans are charged before the own charge goes: a process that dies in between leaves too
 // much counted, never too little. The lease for them goes with it.
-bool Ledger::free_exported(int device, uint64_t units, uint64_t orphans) {
+bool Ledger::free_exported(int device, uint64_t units) {
   uint64_t kept = 0;
-  if (!charge_orphans(device, orphans, kept)) return false;
+  if (!charge_orphans(device, units, kept)) return false;
   auto& own = own_cell(device).held_and_lease;
   uint64_t word = own.load(kRelaxed);
   while (!own.compare_exchange_weak(word, word - pack(units, std::min(lease_of(word), kept)),

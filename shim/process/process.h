@@ -93,15 +93,15 @@ struct Overhead {
   // Charged for what the driver took by itself since the last reading, which takes it over, less
   // what it has given back of that and of `units`.
   std::atomic<int64_t> unasked{0};
-  // Of `units`: what was added since the last reading for freed exports that this process may have
-  // itself, by an import.
-  std::atomic<uint64_t> left_to_self{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // The last reading told nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
   std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, and not looked at yet
   std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
+  // Of `units`, at most: exports that were freed, and that this process may have still. When a
+  // reading tells that it has not, others may.
+  uint64_t exported = 0;
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
   bool exact = true;          // `units` was measured, and nothing was added to it since
   LargestSeen growth;         // of modules whose images told no size

@@ -149,7 +149,7 @@ std::vector<Operation> charges_and_caps() {
          joined_with_1000(world);
          world.victim().add_exported(world.device(), 1000);
        },
-       [](World& world) { world.victim().free_exported(world.device(), 900, 900); }, 600},
+       [](World& world) { world.victim().free_exported(world.device(), 900); }, 600},
       {"new device", settled, joined,
        [](World& world) {
          Message error;

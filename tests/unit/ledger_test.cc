@@ -545,7 +545,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
   exporter->add_exported(device_, units(60 * kMiB));
   importer->add_imported(device_, units(20 * kMiB));
-  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB), units(60 * kMiB)));
+  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held_by_self(device_), units(30 * kMiB));
   EXPECT_EQ(importer->held(device_), units(50 * kMiB));
   EXPECT_EQ(importer->orphaned(device_), units(20 * kMiB));
@@ -555,8 +555,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
   exporter->add_exported(device_, units(10 * kMiB));
   importer->drop_imported(device_, units(15 * kMiB));
-  EXPECT_TRUE(exporter->free_exported(device_, units(10 * kMiB), units(10 * kMiB)))
-      << "none of it is imported";
+  EXPECT_TRUE(exporter->free_exported(device_, units(10 * kMiB))) << "none of it is imported";
   EXPECT_EQ(left(*importer), units(35 * kMiB));
   exporter.reset();
   EXPECT_EQ(left(*importer), units(5 * kMiB));
@@ -573,7 +572,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItsExporterImports) {
   ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
   exporter->add_exported(device_, units(20 * kMiB));
   importer->add_imported(device_, units(20 * kMiB));
-  ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+  ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB)));
   std::atomic<bool> done{false};
   std::thread imports([&] {
     while (!done) {
@@ -599,7 +598,7 @@ TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
   for (Ledger* exporter : {one.get(), other.get()}) {
     ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
     exporter->add_exported(device_, units(20 * kMiB));
-    ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+    ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB)));
     EXPECT_EQ(importer->held(device_), units(20 * kMiB));
     EXPECT_EQ(left(*importer), units(20 * kMiB));
   }
@@ -611,7 +610,7 @@ TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
     ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
     exporter->add_exported(device_, units(10 * kMiB));
     importer->add_imported(device_, units(10 * kMiB));
-    ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB), units(10 * kMiB)));
+    ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB)));
   }
   EXPECT_EQ(left(*importer), units(25 * kMiB));
   importer->drop_imported(device_, units(25 * kMiB));
@@ -628,7 +627,7 @@ TEST_F(LedgerOrphanTest, NobodyImportsItsOwn) {
   one->add_exported(device_, units(20 * kMiB));
   one->add_imported(device_, units(30 * kMiB));
   other->add_imported(device_, units(20 * kMiB));
-  ASSERT_TRUE(one->free_exported(device_, units(20 * kMiB), units(20 * kMiB)));
+  ASSERT_TRUE(one->free_exported(device_, units(20 * kMiB)));
   EXPECT_EQ(left(*other), units(20 * kMiB));
   other->drop_imported(device_, units(12 * kMiB));
   EXPECT_EQ(left(*other), units(8 * kMiB));
@@ -641,7 +640,7 @@ TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {
   Refusal refusal;
   ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
   exporter->add_exported(device_, units(60 * kMiB));
-  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB), units(60 * kMiB)));
+  EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held(device_), units(30 * kMiB));
   EXPECT_EQ(exporter->orphaned(device_), 0u);
   EXPECT_TRUE(exporter->has_one_slot());

@@ -186,6 +186,51 @@ def graph_with_memory(bytes_, freed=False):
     return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
 
 
+def export_pool(size):
+    """A pool with one allocation. The result, and the pool, the address, the pool's descriptor and the pointer's handle."""
+    pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), PoolPointer()
+    properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
+    call("cuMemPoolCreate", byref(pool), byref(properties))
+    rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
+    if rc != 0:
+        call("cuMemPoolDestroy", pool)
+        return rc, pool, address, -1, ""
+    call("cuStreamSynchronize", None)
+    call("cuMemPoolExportToShareableHandle", byref(fd), pool, BY_DESCRIPTOR, c_ulonglong(0))
+    call("cuMemPoolExportPointer", byref(data), address)
+    return rc, pool, address, fd.value, bytes(data.bytes).hex()
+
+
+def import_pool(pid, fd, text):
+    """The result, and the pool and the address here."""
+    pool, address, copy = c_void_p(), c_ulonglong(), descriptor_of(pid, fd)
+    data = PoolPointer(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
+    rc = ask("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(copy), BY_DESCRIPTOR, c_ulonglong(0))
+    os.close(copy)
+    if rc == 0:
+        rc = ask("cuMemPoolImportPointer", byref(address), pool, byref(data))
+        if rc != 0:
+            call("cuMemPoolDestroy", pool)
+    return rc, pool, address
+
+
+def end_pool(pool, address):
+    call("cuMemFree_v2", address)
+    call("cuMemPoolDestroy", pool)
+
+
+def descriptor_of(pid, fd):
+    """A copy of another process's."""
+    process = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, fd, 0)
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        return copy
+    finally:
+        os.close(process)
+
+
 class Commands:
     """Each method is a command."""
 
@@ -314,6 +359,19 @@ class Commands:
 
     def close(self, index):
         return {"rc": ask("cuIpcCloseMemHandle", self.kept[int(index)])}
+
+    def pool_export(self, kib):
+        rc, *self.pool, fd, handle = export_pool(int(kib) * KIB)
+        return {"rc": rc, "pid": os.getpid(), "fd": fd, "handle": handle}
+
+    def pool_import(self, pid, fd, text):
+        rc, *self.pool = import_pool(int(pid), int(fd), text)
+        return {"rc": rc}
+
+    def pool_end(self):
+        """Frees the memory and destroys the pool, of either."""
+        end_pool(*self.pool)
+        return {}
 
     def write(self, index, value):
         return {"rc": ask("cuMemsetD32_v2", self.kept[int(index)], c_uint(int(value)), c_size_t(256))}
@@ -710,18 +768,6 @@ class Board:
             yield json.load(file) if os.fstat(file.fileno()).st_nlink > 0 else None
 
 
-def descriptor_of(pid, fd):
-    """A copy of another process's."""
-    process = os.pidfd_open(pid)
-    try:
-        copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, fd, 0)
-        if copy < 0:
-            raise OSError(ctypes.get_errno(), "pidfd_getfd")
-        return copy
-    finally:
-        os.close(process)
-
-
 def is_alive(pid):
     return os.path.exists(f"/proc/{pid}/exe")  # of a zombie there is none
 
@@ -867,24 +913,16 @@ class RandomCalls:
         if self.pools == self.MOST_POOLS:
             return 0, None
         self.pools += 1
-        pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), PoolPointer()
-        properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
-        call("cuMemPoolCreate", byref(pool), byref(properties))
         size = self.random.randrange(1, 40 * MIB)
-        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
+        rc, pool, address, fd, handle = export_pool(size)
         if rc != 0:
-            call("cuMemPoolDestroy", pool)
             return rc, None
-        call("cuStreamSynchronize", None)
-        call("cuMemPoolExportToShareableHandle", byref(fd), pool, BY_DESCRIPTOR, c_ulonglong(0))
-        call("cuMemPoolExportPointer", byref(data), address)
-        down = self.board.pin(way="pool", fd=fd.value, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=bytes(data.bytes).hex())
+        down = self.board.pin(way="pool", fd=fd, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=handle)
 
         def end():
             with down():
-                call("cuMemFree_v2", address)
-                call("cuMemPoolDestroy", pool)
-                os.close(fd.value)
+                end_pool(pool, address)
+                os.close(fd)
         return 0, end
 
     def imported(self):
@@ -920,23 +958,14 @@ class RandomCalls:
         return rc, lambda: call("cuMemRelease", handle)
 
     def import_pool(self, note):
-        pool, address, fd = c_void_p(), c_ulonglong(), descriptor_of(note["pid"], note["fd"])
-        data = PoolPointer(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(note["handle"])))
-        rc = ask("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(fd), BY_DESCRIPTOR, c_ulonglong(0))
-        os.close(fd)
-        if rc != 0:
-            return rc, None
-        rc = ask("cuMemPoolImportPointer", byref(address), pool, byref(data))
-        if rc != 0:
-            call("cuMemPoolDestroy", pool)
+        rc, pool, address = import_pool(note["pid"], note["fd"], note["handle"])
         if rc != 0 or address.value in self.pool_imports:  # libcuda gives the same pool and address again, and counts once
             return rc, None
         self.pool_imports.add(address.value)
 
         def end():
             self.pool_imports.discard(address.value)
-            call("cuMemFree_v2", address)
-            call("cuMemPoolDestroy", pool)
+            end_pool(pool, address)
         return rc, end
 
 

@@ -135,6 +135,19 @@ class Fill(rig.Comparison):
         self.compare(scene)
 
 
+    def test_pool_whose_owner_destroys_it(self):
+        """libcuda 535 keeps its memory for the owner, and 550 for the importer, though that has freed it too."""
+        def scene(gpu, cap):
+            owner = gpu.start("init", "pool_export:512000", "wait", "pool_end", "fill:1024", "wait", cap=cap)
+            pool = owner.until("pool_export")
+            importer = gpu.start("init", f"pool_import:{pool['pid']}:{pool['fd']}:{pool['handle']}", "pool_end", "wait", cap=cap)
+            self.assertEqual(importer.until("pool_import")["rc"], 0)
+            importer.until("ready")
+            owner.go_on()
+            return [owner.until("fill")]
+        self.compare(scene)
+
+
 class Shown(unittest.TestCase):
     """nvidia-smi shows the cap as the GPU's memory."""
 
