@@ -15,7 +15,7 @@ namespace {
 // which libcuda 535.261.03 maps one by one.
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   // Who imports it again is given the same address, and one free ends all (libcuda 535.261.03).
-  if (process.physical.memory_of(pointer) != 0) return;
+  if (process.physical.is_referenced(pointer)) return;
   CUdevice device = 0;
   size_t mapped = 0, bytes = 0;
   const OwnCalls own_calls(process);

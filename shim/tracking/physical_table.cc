@@ -122,6 +122,13 @@ bool PhysicalTable::add_reference(uint64_t handle) {
   return true;
 }
 
+bool PhysicalTable::is_referenced(uint64_t handle) {
+  if (!any_.load(std::memory_order_relaxed)) return false;
+  Locked<SpinLock> lock(lock_);
+  const Handle* const name = handles_.find(handle);
+  return name != nullptr && name->references > 0 && memories_.find(name->memory) != nullptr;
+}
+
 // With the lock held: the handle stands for the memory, once more.
 void PhysicalTable::refer(uint64_t handle, uint64_t memory) {
   Handle* const name = handles_.insert(handle);

@@ -61,6 +61,8 @@ class PhysicalTable {
   // The same of the memory that the handle stands for; false where it is not known, or given up:
   // then the driver has given its value out again.
   bool add_reference(uint64_t handle);
+  // Whether that one could be added.
+  bool is_referenced(uint64_t handle);
 
   // A reference by this handle is about to be released. Returns the number of the memory, or 0.
   // Call `drop_reference` once it is released, or `keep_reference` if the driver has refused.

@@ -99,6 +99,23 @@ TEST(PhysicalTableTest, IsSoundWhateverComesAndGoes) {
   }
 }
 
+// Between the driver's call that lets go of a handle and the end of its entry, the driver gives the
+// same value out again.
+TEST(PhysicalTableTest, WhatIsGivenUpIsNotReferenced) {
+  PhysicalTable table;
+  constexpr uint64_t kHandle = 0x302000000;
+  EXPECT_FALSE(table.is_referenced(kHandle));
+  ASSERT_TRUE(table.add(kHandle, 0, 0, 1));
+  EXPECT_TRUE(table.is_referenced(kHandle));
+  const uint64_t memory = table.give_up_reference(kHandle);
+  EXPECT_FALSE(table.is_referenced(kHandle));
+  EXPECT_EQ(table.memory_of(kHandle), memory);
+  table.keep_reference(kHandle, memory);
+  EXPECT_TRUE(table.is_referenced(kHandle));
+  table.give_up_reference(kHandle);
+  EXPECT_EQ(table.drop_reference(memory).memory, memory);
+}
+
 TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
   using C = TableCorrupter;
   const std::map<std::string, std::function<void(PhysicalTable&)>> corruptions = {
