@@ -37,7 +37,8 @@ inline constexpr uint32_t kMaxSlots = 1024;
 inline constexpr uint32_t kSlotsPerPage = 64;
 static_assert(kSlotsPerPage % 64 == 0, "a word of the bitmaps has memory as a whole");
 inline constexpr uint32_t kMaxRefusals = 64;
-inline constexpr uint32_t kMaxExports = 2048;
+// Handles of exports that are known, in sets of so many; see `Ledger::exports`.
+inline constexpr uint32_t kMaxExports = 2048, kExportsPerSet = 8;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
@@ -197,9 +198,10 @@ struct Ledger {
   std::atomic<uint64_t> cap_is_left[kMaxDevices / 64];
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
-  // Handles by which processes of the tenant let others open their memory: `hash_of_handle` at
-  // `export_place`, where a newer one may take an older one's place. By these a process of another
-  // tenant finds out whose memory it has, and is a foreign importer here as long as it has some.
+  // Handles by which processes of the tenant let others open their memory: `hash_of_handle`, in the
+  // set that begins at `export_set`, the newest first; each newer one of the set pushes the others
+  // back, and the last one out. By these a process of another tenant finds out whose memory it has,
+  // and is a foreign importer here as long as it has some.
   std::atomic<uint64_t> exports[kMaxExports];
   Slot slots[kMaxSlots];
   Cell cells[kMaxDevices][kMaxSlots];
@@ -366,8 +368,21 @@ inline uint64_t hash_of_handle(const void* handle, size_t size) {
   const uint64_t hash = check_of(static_cast<const char*>(handle), size);
   return hash != 0 ? hash : 1;  // 0 is an empty place
 }
-constexpr uint32_t export_place(uint64_t hash) {
-  return hash % kMaxExports;
+constexpr uint32_t export_set(uint64_t hash) {
+  return hash % (kMaxExports / kExportsPerSet) * kExportsPerSet;
+}
+// Two that enter in the same set at once may push one out too early. Who reads a set meanwhile,
+// from its beginning, misses none.
+inline void enter_export(std::atomic<uint64_t> (&exports)[kMaxExports], uint64_t hash) {
+  std::atomic<uint64_t>* const set = &exports[export_set(hash)];
+  for (uint32_t i = kExportsPerSet - 1; i > 0; --i) set[i].store(set[i - 1].load());
+  set[0].store(hash);
+}
+inline bool has_export(const std::atomic<uint64_t> (&exports)[kMaxExports], uint64_t hash) {
+  const std::atomic<uint64_t>* const set = &exports[export_set(hash)];
+  bool found = false;
+  for (uint32_t i = 0; i < kExportsPerSet; ++i) found = found || set[i].load() == hash;
+  return found;
 }
 // Tells a tenant's ledger from others', also from those that had its name before.
 inline constexpr uint32_t kMarkBits = 30;

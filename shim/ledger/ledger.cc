@@ -448,7 +448,7 @@ uint64_t Ledger::imported_by_others(int device) const {
 }
 
 void Ledger::note_export(uint64_t hash) {
-  file_.map()->exports[layout::export_place(hash)].store(hash, kRelaxed);
+  layout::enter_export(file_.map()->exports, hash);
 }
 
 void Ledger::add_imported(int device, uint64_t units) {

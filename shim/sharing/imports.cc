@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shim/base/descriptor.h"
 #include "shim/config/identity.h"
 #include "shim/ledger/ledger_path.h"
@@ -12,13 +14,10 @@
 
 namespace fracgpu {
 
-bool Imports::Wanted::is_of(const layout::Header& header, uint64_t exported) const {
-  return handle != 0 ? exported == handle : layout::mark_of(header) == mark;
-}
-
 bool Imports::Wanted::is_of(const Ledger& ledger) const {
   const layout::Ledger& map = *ledger.map();
-  return is_of(map.header, map.exports[layout::export_place(handle)].load());
+  return handle != 0 ? layout::has_export(map.exports, handle)
+                     : layout::mark_of(map.header) == mark;
 }
 
 bool Imports::Wanted::is_of(const char* tenant) const {
@@ -27,14 +26,16 @@ bool Imports::Wanted::is_of(const char* tenant) const {
   const int fd = open_own(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   layout::Header header;
-  uint64_t exported = 0;
+  uint64_t set[layout::kExportsPerSet] = {};
   const off_t place =
-      offsetof(layout::Ledger, exports) + sizeof exported * layout::export_place(handle);
+      offsetof(layout::Ledger, exports) + sizeof set[0] * layout::export_set(handle);
   const bool is_ledger = read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
-                         read_own_at(fd, &exported, sizeof exported, place) == sizeof exported &&
+                         read_own_at(fd, set, sizeof set, place) == sizeof set &&
                          header.magic == layout::kMagic && header.version == layout::kVersion;
   close_own(fd);
-  return is_ledger && is_of(header, exported);
+  if (!is_ledger) return false;
+  return handle != 0 ? std::ranges::find(set, handle) != std::end(set)
+                     : layout::mark_of(header) == mark;
 }
 
 uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
@@ -76,8 +77,7 @@ uint8_t Imports::begin_own_call(Ledger& own, uint8_t exporter) {
 
 uint8_t Imports::begin_call(Ledger& own, const void* handle, size_t size) {
   const uint64_t hash = layout::hash_of_handle(handle, size);
-  if (own_handles_[layout::export_place(hash)].load(std::memory_order_relaxed) == hash)
-    return begin_own_call(own, kSelf);
+  if (layout::has_export(own_handles_, hash)) return begin_own_call(own, kSelf);
   return begin_call(own, {.handle = hash});
 }
 

@@ -41,9 +41,7 @@ class Imports {
   void leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
 
   // This process gave out a handle, by its hash.
-  void note_own_handle(uint64_t hash) {
-    own_handles_[layout::export_place(hash)].store(hash, std::memory_order_relaxed);
-  }
+  void note_own_handle(uint64_t hash) { layout::enter_export(own_handles_, hash); }
 
   // Units that are imported of other processes.
   uint64_t imported(int device_index) const {
@@ -69,7 +67,6 @@ class Imports {
 
     bool is_of(const Ledger& ledger) const;
     bool is_of(const char* tenant) const;  // one that is not mapped
-    bool is_of(const layout::Header& header, uint64_t exported) const;
   };
 
   static bool is_of_own_tenant(uint8_t exporter) {
