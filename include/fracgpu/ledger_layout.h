@@ -112,9 +112,10 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  // Not 0: the slot is charged for memory that others have imported and that its exporter has
-  // freed, or has died with. 1: the exporter's own slot, after its death. Else a second slot of the
-  // exporter's; see kOrphanedByLiving.
+  // Not 0: the slot is charged for memory that others have imported and that exporters have freed,
+  // or have died with: how that is spread over such slots means nothing, and `exported` says how
+  // much of it the slot's process can have exported. 1: the exporter's own slot, after its death.
+  // Else a second slot of the exporter's; see kOrphanedByLiving.
   std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated

@@ -37,13 +37,15 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
+  // What is gone may be exports that others have.
   uint64_t exported = std::min(before - std::min(before, units), overhead.exported);
   if (exported > 0 && !process.ledger.free_exported(device_index, exported)) {
     units += exported;
     exported = 0;
   }
   overhead.exported -= exported;
-  const uint64_t charged = overhead.units.exchange(units) + reserved - exported;
+  const uint64_t charged =
+      overhead.units.exchange(units, std::memory_order_relaxed) + reserved - exported;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
   publish_overhead(process, device_index, units);
   if (units > charged) process.ledger.charge_taken(device_index, units - charged);

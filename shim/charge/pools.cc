@@ -75,11 +75,12 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     if (!pool.exported) continue;
     // Importers may hold what the pool has released. How much it released unseen, while it grew, no
     // call reports; that is taken into account for this process's own imports only.
+    const bool may_have_it = process.imports.imported_of_self(pool.device_index) > 0;
     const uint64_t fallen = pool.units - std::min(pool.units, end.units);
-    result.released = std::min(in_hand, fallen);
+    result.released = may_have_it ? in_hand : std::min(in_hand, fallen);
     in_hand -= result.released;
-    process.ledger.add_exported(pool.device_index, result.grown);
-    process.ledger.drop_exported(pool.device_index, fallen - result.released);
+    process.ledger.add_exported(pool.device_index, end.units + result.released);
+    process.ledger.drop_exported(pool.device_index, pool.units);
   }
   if (in_hand > 0) process.ledger.release(result.device_index, in_hand);
   return result;

@@ -76,9 +76,10 @@ uint64_t Ledger::most_orphans(int device, const uint32_t* gone) const {
       exported += exported_in(device, slot);
     } else if (gone == nullptr || gone[slot] == 0) {
       const uint64_t own = layout::most_imported(ledger, device, slot);
+      if (own == 0) return;
       imported += own;
       for_each_live(ledger, [&](uint32_t orphans) {
-        if (own > 0 && are_orphans_of(orphans, slot))
+        if (are_orphans_of(orphans, slot))
           most_of_one = std::max(most_of_one, own + exported_in(device, orphans));
       });
     }
