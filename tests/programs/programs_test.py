@@ -1,0 +1,114 @@
+"""programs_test.py BUILD: real programs under a cap, on NVIDIA's own driver, against a bare card of the cap's size.
+
+Compared are the exit status and what the program says of each of its own tests. RM's count never passes the cap, and no request
+of the driver's is unknown. FRACGPU_CAMPAIGN tries every size.
+"""
+import dataclasses
+import os
+import re
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kernel", "nvidia"))
+import rig  # noqa: E402 # pylint: disable=wrong-import-position
+
+BUILD = rig.Build(sys.argv[1])
+PART = f"{BUILD.folder}/parts/python-gpu-bookworm/usr/lib"
+PYTHON = ["/usr/bin/python3.11", "-B"]  # Debian bookworm's, for which the part is
+MIB = rig.MIB
+CARD_MIB = rig.CARD_MIB
+
+
+@dataclasses.dataclass
+class Client:
+    """A program of somebody else's. `verdict` finds its tests' names and results in what it prints.
+
+    `explained`: tests that end otherwise on a bare card of some size, with the reason.
+    """
+    command: list
+    verdict: str
+    sizes_mib: tuple
+    explained: dict = dataclasses.field(default_factory=dict)
+
+
+CLIENTS = {
+    "numba": Client(
+        command=["-m", "numba.runtests", "-v", "numba.cuda.tests.cudadrv"],
+        verdict=r"^(test\S+ \(\S+\)).*? \.\.\. (ok|FAIL|ERROR|skipped)",
+        sizes_mib=(2048,) if "FRACGPU_CAMPAIGN" not in os.environ else (450, 600, 800, 1024, 2048, 4096),
+        explained={"managed": "managed memory is charged in full, wherever its pages are"}),
+}
+
+
+def run(gpu, command, cap=None):
+    lib = f"{PART}/x86_64-linux-gnu"
+    paths = ":".join([*BUILD.driver, lib, f"{lib}/blas", f"{lib}/lapack"])
+    return gpu.run([*PYTHON, *command], cap, seconds=280, LD_LIBRARY_PATH=paths, PYTHONPATH=f"{PART}/python3/dist-packages",
+                   FRACGPU_LOG="off")  # its lines would stand within those of the program
+
+
+class Programs(unittest.TestCase):
+    def judge(self, client, mib):
+        def end(card_mib, cap):
+            with rig.Gpu(BUILD, card_mib) as gpu:
+                result = run(gpu, client.command, cap)
+                self.assertEqual(gpu.unknown(), "")
+                peak = gpu.accounting()["peak"]
+            return result.returncode, dict(re.findall(client.verdict, result.stderr, re.M)), peak, result.stderr
+        bare_status, bare, bare_peak, printed = end(mib, None)
+        status, capped, peak, _ = end(CARD_MIB, f"{mib}MiB")
+        print(f"{mib} MiB: {len(bare)} tests, {sum(result == 'ok' for result in bare.values())} of them pass; RM at most "
+              f"{bare_peak / MIB:.0f} MiB on a card of that size, {peak / MIB:.0f} under the cap", file=sys.stderr)
+        self.assertGreater(len(bare), 20, f"too little has run: {printed}")
+        self.assertLessEqual(peak, mib * MIB, "RM's count passed the cap")
+        other = {name: (bare.get(name), capped.get(name)) for name in sorted(bare.keys() | capped.keys())
+                 if bare.get(name) != capped.get(name) and not any(word in name for word in client.explained)}
+        self.assertEqual(other, {}, "on a card of that size, under the cap")
+        self.assertEqual(status, bare_status)
+
+
+def add_client(name, client):
+    for mib in client.sizes_mib:
+        setattr(Programs, f"test_{name}_{mib}_MiB", lambda self, mib=mib: self.judge(client, mib))
+
+
+SHOWN = """
+import pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+print(memory.total, memory.used, memory.free)
+for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
+    print(process.pid, process.usedGpuMemory)
+"""
+
+
+class Monitors(unittest.TestCase):
+    """Beside one process under a cap and one under none."""
+
+    def test_pynvml(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            capped = gpu.start("init", "alloc:102400", "wait", cap="2GiB")
+            free = gpu.start("init", "alloc:307200", "wait")
+            for child in (capped, free):
+                child.until("ready")
+            used = {process["pid"]: process["used"] for process in gpu.accounting()["processes"]}
+
+            def shown(cap):
+                first, *rest = run(gpu, ["-c", SHOWN], cap).stdout.splitlines()
+                return [int(word) for word in first.split()], {int(pid): int(size) for pid, size in map(str.split, rest)}
+            memory, processes = shown("2GiB")
+            self.assertEqual(memory, [2048 * MIB, used[capped.pid], 2048 * MIB - used[capped.pid]])
+            self.assertEqual(processes, {capped.pid: used[capped.pid]}, "those of the tenant")
+            memory, processes = shown(None)
+            self.assertEqual(processes, {pid: used[pid] for pid in (capped.pid, free.pid)})
+            self.assertEqual(memory[0], CARD_MIB * MIB)
+
+
+if __name__ == "__main__":
+    for python_name, python_client in CLIENTS.items():
+        add_client(python_name, python_client)
+    if not os.path.exists(PYTHON[0]) or not os.path.exists(f"{PART}/python3/dist-packages/numba"):
+        print("no Python of Debian bookworm with Numba (fetch.sh python-gpu-bookworm): skipped")
+        sys.exit(77)
+    rig.run_tests(BUILD)
