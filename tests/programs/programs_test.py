@@ -4,6 +4,8 @@ Compared are the exit status and what the program says of each of its own tests.
 of the driver's is unknown. FRACGPU_CAMPAIGN tries every size.
 """
 import dataclasses
+import glob
+import json
 import os
 import re
 import sys
@@ -14,6 +16,7 @@ import rig  # noqa: E402 # pylint: disable=wrong-import-position
 
 BUILD = rig.Build(sys.argv[1])
 PART = f"{BUILD.folder}/parts/python-gpu-bookworm/usr/lib"
+NVTOP = f"{BUILD.folder}/parts/nvtop-3.2"
 PYTHON = ["/usr/bin/python3.11", "-B"]  # Debian bookworm's, for which the part is
 MIB = rig.MIB
 CARD_MIB = rig.CARD_MIB
@@ -86,12 +89,30 @@ for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
 class Monitors(unittest.TestCase):
     """Beside one process under a cap and one under none."""
 
+    @staticmethod
+    def start_both(gpu):
+        """One that has 100 MiB and a context of 384, and one under no cap, with 300."""
+        both = gpu.start("init", "alloc:102400", "wait", cap="2GiB"), gpu.start("init", "alloc:307200", "wait")
+        for child in both:
+            child.until("ready")
+        return both
+
+    @unittest.skipUnless(os.path.exists(f"{NVTOP}/usr/bin/nvtop"), "no nvtop of Debian trixie (fetch.sh nvtop-3.2)")
+    def test_nvtop(self):
+        """By the loader of its own C library. It asks for sensors too, whose requests have no public layout."""
+        libraries = ":".join([*BUILD.driver, *glob.glob(f"{NVTOP}/usr/lib/*-linux-gnu"), *glob.glob(f"{NVTOP}/lib/*-linux-gnu")])
+        command = [glob.glob(f"{NVTOP}/lib64/ld-linux-*")[0], "--library-path", libraries, f"{NVTOP}/usr/bin/nvtop", "-s"]
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            self.start_both(gpu)
+
+            def shown(cap):
+                return json.loads(gpu.run(command, cap, LD_LIBRARY_PATH=libraries).stdout)[0]["mem_util"]
+            self.assertEqual(shown("2GiB"), "23%", "484 of 2048 MiB")
+            self.assertEqual(shown(None), "14%", "1168 of 8192 MiB")
+
     def test_pynvml(self):
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
-            capped = gpu.start("init", "alloc:102400", "wait", cap="2GiB")
-            free = gpu.start("init", "alloc:307200", "wait")
-            for child in (capped, free):
-                child.until("ready")
+            capped, free = self.start_both(gpu)
             used = {process["pid"]: process["used"] for process in gpu.accounting()["processes"]}
 
             def shown(cap):
