@@ -82,12 +82,16 @@ class KernelNode(Structure):
                 ("parameters", c_void_p), ("extra", c_void_p)]
 
 
-class IpcHandle(Structure):
+class Handle(Structure):
+    """Of memory of another process: CUipcMemHandle and CUmemPoolPtrExportData."""
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
+    def hex(self):
+        return bytes(self.bytes).hex()
 
-class PoolPointer(Structure):
-    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+    @classmethod
+    def of_hex(cls, text):
+        return cls.from_buffer_copy(bytes.fromhex(text))
 
 
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
@@ -186,9 +190,25 @@ def graph_with_memory(bytes_, freed=False):
     return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
 
 
+def create_physical(size, handle_types=0):
+    """The result, and the handle."""
+    handle = c_ulonglong()
+    properties = AllocationProperties(type=PINNED, handle_types=handle_types, location=Location(ON_DEVICE, 0))
+    return ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0)), handle
+
+
+def export_physical(size):
+    """The result, the handle, and the descriptor by which others import it."""
+    fd = c_int()
+    rc, handle = create_physical(size, BY_DESCRIPTOR)
+    if rc == 0:
+        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
+    return rc, handle, fd.value
+
+
 def export_pool(size):
     """A pool with one allocation. The result, and the pool, the address, the pool's descriptor and the pointer's handle."""
-    pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), PoolPointer()
+    pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), Handle()
     properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
     call("cuMemPoolCreate", byref(pool), byref(properties))
     rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
@@ -198,13 +218,13 @@ def export_pool(size):
     call("cuStreamSynchronize", None)
     call("cuMemPoolExportToShareableHandle", byref(fd), pool, BY_DESCRIPTOR, c_ulonglong(0))
     call("cuMemPoolExportPointer", byref(data), address)
-    return rc, pool, address, fd.value, bytes(data.bytes).hex()
+    return rc, pool, address, fd.value, data.hex()
 
 
 def import_pool(pid, fd, text):
     """The result, and the pool and the address here."""
     pool, address, copy = c_void_p(), c_ulonglong(), descriptor_of(pid, fd)
-    data = PoolPointer(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
+    data = Handle.of_hex(text)
     rc = ask("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(copy), BY_DESCRIPTOR, c_ulonglong(0))
     os.close(copy)
     if rc == 0:
@@ -254,6 +274,9 @@ class Commands:
 
     def free(self, index):
         return {"rc": ask("cuMemFree_v2", self.kept[int(index)])}
+
+    def free_in_order(self, index):
+        return {"rc": ask("cuMemFreeAsync", self.kept[int(index)], None) or ask("cuStreamSynchronize", None)}
 
     def info(self):
         free, total = c_size_t(), c_size_t()
@@ -346,13 +369,13 @@ class Commands:
 
     def export(self, index):
         """Of linear memory, as CUDA's IPC has it."""
-        handle = IpcHandle()
+        handle = Handle()
         rc = ask("cuIpcGetMemHandle", byref(handle), self.kept[int(index)])
-        return {"rc": rc, "handle": bytes(handle.bytes).hex()}
+        return {"rc": rc, "handle": handle.hex()}
 
     def open(self, text):
         address = c_ulonglong()
-        handle = IpcHandle(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(text)))
+        handle = Handle.of_hex(text)
         rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
         self.kept.append(address)
         return {"rc": rc}
@@ -383,19 +406,18 @@ class Commands:
 
     def send_physical(self, kib, path):
         """Memory of cuMemCreate, mapped and sent as a descriptor."""
-        size = c_size_t(int(kib) * KIB)
-        properties = AllocationProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
-        handle, fd = c_ulonglong(), c_int()
-        call("cuMemCreate", byref(handle), size, byref(properties), c_ulonglong(0))
-        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
-        self.map_physical(handle, size)
+        size = int(kib) * KIB
+        rc, handle, fd = export_physical(size)
+        if rc != 0:
+            raise Failed(f"cuMemCreate: {rc}")
+        self.map_physical(handle, c_size_t(size))
         with socket.socket(socket.AF_UNIX) as server:
             server.settimeout(60)
             server.bind(path)
             server.listen()
             print(json.dumps({"command": "listens"}), flush=True)
             with server.accept()[0] as peer:
-                socket.send_fds(peer, [b"x"], [fd.value])
+                socket.send_fds(peer, [b"x"], [fd])
         return {}
 
     def receive_physical(self, kib, path):
@@ -551,12 +573,8 @@ class Commands:
 
     def physical(self, kib):
         """cuMemCreate, which needs no address."""
-        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, 0))
-
-        def take():
-            handle = c_ulonglong()
-            return ask("cuMemCreate", byref(handle), c_size_t(int(kib) * KIB), byref(properties), c_ulonglong(0)), int(kib) * KIB
-        return fill(take)
+        size = int(kib) * KIB
+        return fill(lambda: (create_physical(size)[0], size))
 
     def arrays(self, side):
         """Square arrays of floats."""
@@ -727,10 +745,10 @@ class Commands:
 
 
 class Board:
-    """Notes on what is exported, a file each in a folder that all processes of a test see.
+    """Notes on exported memory: one file each, in a folder that all processes of a test share.
 
-    Whoever imports has a shared lock on the note, and the exporter an exclusive one before it frees: so each import must succeed
-    whose exporter lives. What is imported may be freed.
+    An importer holds a shared lock on the note, and the exporter takes an exclusive lock before it frees the memory. So an
+    import must succeed while the exporter lives. Imported memory may be freed by its exporter.
     """
 
     pinned = 0  # by all boards of this process
@@ -831,10 +849,7 @@ class RandomCalls:
         return rc, lambda: call("cuMemFreeAsync", address, None)
 
     def physical(self):
-        handle = c_ulonglong()
-        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, 0))
-        size = c_size_t(self.random.randrange(1, 10) * 2 * MIB)
-        rc = ask("cuMemCreate", byref(handle), size, byref(properties), c_ulonglong(0))
+        rc, handle = create_physical(self.random.randrange(1, 10) * 2 * MIB)
         return rc, lambda: call("cuMemRelease", handle)
 
     def array(self):
@@ -882,12 +897,12 @@ class RandomCalls:
 
 
     def exported(self):
-        size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), IpcHandle()
+        size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), Handle()
         rc, address = allocate(size)
         if rc != 0:
             return rc, None
         call("cuIpcGetMemHandle", byref(handle), address)
-        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=bytes(handle.bytes).hex())
+        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=handle.hex())
 
         def end():
             with down():
@@ -895,18 +910,16 @@ class RandomCalls:
         return 0, end
 
     def exported_physical(self):
-        size, handle, fd = self.random.randrange(1, 12) * 2 * MIB, c_ulonglong(), c_int()
-        properties = AllocationProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
-        rc = ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0))
+        size = self.random.randrange(1, 12) * 2 * MIB
+        rc, handle, fd = export_physical(size)
         if rc != 0:
             return rc, None
-        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
-        down = self.board.pin(way="physical", fd=fd.value, bytes=size)
+        down = self.board.pin(way="physical", fd=fd, bytes=size)
 
         def end():
             with down():
                 call("cuMemRelease", handle)
-                os.close(fd.value)
+                os.close(fd)
         return 0, end
 
     def exported_pool(self):
@@ -947,7 +960,7 @@ class RandomCalls:
         return rc, let_go
 
     def import_linear(self, note):
-        address, handle = c_ulonglong(), IpcHandle(bytes=(ctypes.c_ubyte * 64)(*bytes.fromhex(note["handle"])))
+        address, handle = c_ulonglong(), Handle.of_hex(note["handle"])
         rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
         return rc, lambda: call("cuIpcCloseMemHandle", address)
 

@@ -121,6 +121,17 @@ class Fill(rig.Comparison):
             return [owner.until("fill")]
         self.compare(scene)
 
+    def test_ipc_whose_owner_frees_in_stream_order(self):
+        def scene(gpu, cap):
+            owner = gpu.start("init", "alloc:512000", "export:0", "wait", "free_in_order:0", "fill:1024", "wait", cap=cap)
+            handle = owner.until("export")["handle"]
+            importer = gpu.start("init", f"open:{handle}", "wait", cap=cap)
+            importer.until("ready")
+            owner.go_on()
+            self.assertEqual(owner.until("free_in_order")["rc"], 0)
+            return [owner.until("fill")]
+        self.compare(scene)
+
     def test_ipc_whose_importer_closes_last(self):
         """What the owner frees is nobody's once the importer has closed it, though the owner does nothing more."""
         def scene(gpu, cap):
@@ -136,7 +147,7 @@ class Fill(rig.Comparison):
 
 
     def test_pool_whose_owner_destroys_it(self):
-        """libcuda 535 keeps its memory for the owner, and 550 for the importer, though that has freed it too."""
+        """libcuda 535 leaves the memory with the owner. 550 leaves it with the importer, which has freed it too."""
         def scene(gpu, cap):
             owner = gpu.start("init", "pool_export:512000", "wait", "pool_end", "fill:1024", "wait", cap=cap)
             pool = owner.until("pool_export")

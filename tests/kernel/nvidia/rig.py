@@ -156,8 +156,9 @@ class Gpu:
             "CUDA_CACHE_DISABLE": "1"}
         if cap is not None:
             environment.update(FRACGPU_MEMORY_LIMIT=cap, FRACGPU_TENANT=self.tenant)
-        if "RMSIM_TRACE" in os.environ:
-            environment["RMSIM_TRACE"] = os.environ["RMSIM_TRACE"]
+        for name in ("RMSIM_TRACE", "RANDOM_KINDS"):
+            if name in os.environ:
+                environment[name] = os.environ[name]
         return {**environment, **more}
 
     def start(self, *commands, cap=None, **more):
