@@ -68,7 +68,7 @@ case $part in
     suite=bookworm component=main proof=etc/OpenCL/vendors/pocl.icd
     packages='pocl-opencl-icd libpocl2 libpocl2-common libclang-cpp15 libllvm15 libz3-4 libhwloc15'
     ;;
-  # Programs in Python for Debian's own, which has the libraries that these need and few machines have.
+  # Python programs for Debian's own interpreter, with the libraries that few machines have.
   python-gpu-bookworm)
     suite=bookworm component='main contrib non-free' proof=usr/lib/python3/dist-packages/numba/cuda/__init__.py
     packages='python3-numba python3-llvmlite python3-numpy python3-pkg-resources libllvm14 libblas3 liblapack3 libgfortran5 python3-pynvml'

@@ -11,10 +11,11 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Enters memory of another process's pool. What is held with it are all the chunks that it lies in,
+// Enters memory of another process's pool. The import holds all chunks that the memory lies in,
 // which libcuda 535.261.03 maps one by one.
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
-  // Who imports it again is given the same address, and one free ends all (libcuda 535.261.03).
+  // A second import of the same memory returns the same address, and one free ends both (libcuda
+  // 535.261.03 and 550.163.01).
   if (process.physical.is_referenced(pointer)) return;
   CUdevice device = 0;
   size_t mapped = 0, bytes = 0;
@@ -26,8 +27,8 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
       std::max(layout::units_for(mapped), pool_growth_units(pointer % kPoolChunkBytes + bytes));
   const int device_index = device_index_of(process, device);
   call.imported(pointer, device_index, units);
-  // libcuda 535.261.03 and 550.163.01 keep it until the process ends, though the pointer is freed
-  // and the pool destroyed.
+  // libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer
+  // is freed and the pool destroyed. The simulated libcuda gives it back.
   if (kernel_calls_are_watched(device_index)) process.physical.add_reference(pointer);
 }
 

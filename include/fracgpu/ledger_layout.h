@@ -37,7 +37,7 @@ inline constexpr uint32_t kMaxSlots = 1024;
 inline constexpr uint32_t kSlotsPerPage = 64;
 static_assert(kSlotsPerPage % 64 == 0, "a word of the bitmaps has memory as a whole");
 inline constexpr uint32_t kMaxRefusals = 64;
-// Handles of exports that are known, in sets of so many; see `Ledger::exports`.
+// Known handles of exports, and handles a set; see `Ledger::exports`.
 inline constexpr uint32_t kMaxExports = 2048, kExportsPerSet = 8;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
@@ -112,10 +112,10 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  // Not 0: the slot is charged for memory that others have imported and that exporters have freed,
-  // or have died with: how that is spread over such slots means nothing, and `exported` says how
-  // much of it the slot's process can have exported. 1: the exporter's own slot, after its death.
-  // Else a second slot of the exporter's; see kOrphanedByLiving.
+  // Not 0: an orphan slot. The orphan slots together are charged for memory that other processes
+  // have imported and that its exporters have freed or died with; the distribution over the slots
+  // has no meaning. `exported` is an upper bound for the slot's exporter. 1: the exporter's own
+  // slot, after its death. Otherwise a second slot of a living exporter; see kOrphanedByLiving.
   std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
   char command[16];  // /proc/<pid>/comm, NUL-terminated
@@ -200,9 +200,9 @@ struct Ledger {
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle`, in the
-  // set that begins at `export_set`, the newest first; each newer one of the set pushes the others
-  // back, and the last one out. By these a process of another tenant finds out whose memory it has,
-  // and is a foreign importer here as long as it has some.
+  // set that begins at `export_set`, the newest first. A new handle shifts the others of its set
+  // and evicts the oldest one. A process of another tenant finds the owner of imported memory here,
+  // and is a foreign importer of this tenant as long as it has such memory.
   std::atomic<uint64_t> exports[kMaxExports];
   Slot slots[kMaxSlots];
   Cell cells[kMaxDevices][kMaxSlots];
@@ -372,8 +372,8 @@ inline uint64_t hash_of_handle(const void* handle, size_t size) {
 constexpr uint32_t export_set(uint64_t hash) {
   return hash % (kMaxExports / kExportsPerSet) * kExportsPerSet;
 }
-// Two that enter in the same set at once may push one out too early. Who reads a set meanwhile,
-// from its beginning, misses none.
+// Two concurrent calls for the same set may evict a handle too early. A concurrent reader that
+// starts at the beginning of the set misses no handle, because the shift starts at its end.
 inline void enter_export(std::atomic<uint64_t> (&exports)[kMaxExports], uint64_t hash) {
   std::atomic<uint64_t>* const set = &exports[export_set(hash)];
   for (uint32_t i = kExportsPerSet - 1; i > 0; --i) set[i].store(set[i - 1].load());

@@ -28,7 +28,8 @@ class OverheadLock {
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
                                            uint64_t units);
 
-// The same of freed exports: what the usage does not show any more, others may have.
+// The same for freed exports. What has left this process's usage at the next reading is then
+// charged to the tenant as far as importers may hold it.
 void defer_exported(Process& process, int device_index, uint64_t units);
 void defer_exported(const OverheadLock& lock, int device_index, uint64_t units);
 
@@ -198,8 +199,8 @@ bool settle_overhead(Process& process, int device_index);
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
 
-// Gives back `units` of what was exported. What others may still have of it stays charged to the
-// tenant. Takes `cold_paths` if this process may have it itself, by an import of its own export.
+// Gives back `units` of freed exports. As much as importers may still hold stays charged to the
+// tenant. Takes `cold_paths` if this process may hold some itself, by an import of its own export.
 void give_back_exported(Process& process, int device_index, uint64_t units);
 
 // Lowers the overhead by `units`, by the caller's own knowledge.

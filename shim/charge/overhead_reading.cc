@@ -37,7 +37,7 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
-  // What is gone may be exports that others have.
+  // Importers may still hold freed exports that have left this process's usage.
   uint64_t exported = std::min(before - std::min(before, units), overhead.exported);
   if (exported > 0 && !process.ledger.free_exported(device_index, exported)) {
     units += exported;

@@ -438,15 +438,6 @@ void Ledger::drop_exported(int device, uint64_t units) {
   own_cell(device).exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
 }
 
-uint64_t Ledger::imported_by_others(int device) const {
-  const layout::Ledger& ledger = *file_.map();
-  uint64_t sum = 0;
-  for_each_live(ledger, [&](uint32_t slot) {
-    if (slot != slot_) sum += layout::most_imported(ledger, device, slot);
-  });
-  return sum;
-}
-
 void Ledger::note_export(uint64_t hash) {
   layout::enter_export(file_.map()->exports, hash);
 }

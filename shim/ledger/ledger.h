@@ -343,8 +343,9 @@ class Ledger {
   bool lower_orphans(int device, const uint32_t* gone);
   bool has_orphans(uint32_t slot) const;
   uint64_t most_orphans(int device, const uint32_t* gone) const;
-  uint64_t imported_beside(uint32_t orphans, int device, const uint32_t* gone) const;
-  bool are_orphans_of(uint32_t orphans, uint32_t slot) const;
+  // What all processes except that of the slot `exporter` (-1: all) have imported.
+  uint64_t imported_beside(int exporter, int device, const uint32_t* gone) const;
+  int exporter_of(uint32_t orphans) const;
   uint64_t exported_in(int device, uint32_t slot) const;
   uint64_t held_as_orphans(int device) const;
   // `held`, `awaited` or `released`. `living`: what living processes hold of each device, or

@@ -1,15 +1,15 @@
 // Orphans: memory that its exporter has freed, or has died with, and that others have imported; see
 // ledger.h.
 //
-// They are charged in slots of their own, which no process holds, so that any process may lower the
-// charge to what can still be imported. reaping.cc does that whenever it looks for dead processes.
+// They are charged in slots that no process owns, so any process may lower the charge to what can
+// still be imported. reaping.cc does that whenever it looks for dead processes.
 //
-// Nobody tells who has imported what of whom. So each slot of orphans says, as its exports, how
-// much of its process's orphans there can be at most: no more than others have imported. What is
-// charged is one sum: how it is spread over the slots means nothing. It is no more than can flow
-// from all who have imported something to all who have orphans, if nobody has imported orphans of
-// its own. By the least cut that is the least of: all imports; all exports; and, for each process,
-// the imports of all others with the exports of all others.
+// Imports do not name their exporter, so the orphans of one exporter are not known exactly. The
+// `exported` word of each orphan slot is an upper bound for its exporter. The charge is one sum for
+// all exporters; its distribution over the slots has no meaning. The sum is bounded by the maximum
+// flow from importers to exporters, where no process imports its own exports. By max-flow min-cut
+// that is the minimum of: all imports; all exports; and, for each process, the imports of all other
+// processes plus the exports of all other processes.
 #include <algorithm>
 
 #include "shim/base/descriptor.h"
@@ -21,7 +21,6 @@ namespace {
 
 using layout::for_each_live;
 using layout::held_of;
-using layout::kMaxSlots;
 using layout::kMaxUnits;
 using layout::lease_of;
 using layout::pack;
@@ -48,26 +47,34 @@ int Ledger::orphan_slot(const GrowLock& lock) {
   return slot;
 }
 
-// What all but the process of this slot of orphans have imported. Each slot is read once, since
-// imports come and go meanwhile. `gone`: as in `lower_orphans`.
-uint64_t Ledger::imported_beside(uint32_t orphans, int device, const uint32_t* gone) const {
+// Reads each slot once, because imports come and go meanwhile. `gone`: as in `lower_orphans`, or
+// null.
+uint64_t Ledger::imported_beside(int exporter, int device, const uint32_t* gone) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    if ((gone == nullptr || gone[slot] == 0) && !are_orphans_of(orphans, slot))
+    if ((gone == nullptr || gone[slot] == 0) && static_cast<int>(slot) != exporter)
       sum += layout::most_imported(ledger, device, slot);
   });
   return sum;
 }
 
-// Whether the slot of orphans is a second one of the living process that has the other slot.
-bool Ledger::are_orphans_of(uint32_t orphans, uint32_t slot) const {
-  const layout::Ledger& ledger = *file_.map();
-  return ledger.slots[orphans].orphaned.load(kRelaxed) == layout::kOrphanedByLiving + slot &&
-         is_same_process(ledger.slots[orphans], ledger.slots[slot]);
+uint64_t Ledger::imported_by_others(int device) const {
+  return imported_beside(static_cast<int>(slot_), device, nullptr);
 }
 
-// The most that there can be of orphans, of all slots together; see above.
+// The own slot of the process whose orphans these are, or -1 if it has none any more.
+int Ledger::exporter_of(uint32_t orphans) const {
+  const layout::Ledger& ledger = *file_.map();
+  const uint32_t orphaned = ledger.slots[orphans].orphaned.load(kRelaxed);
+  if (orphaned < layout::kOrphanedByLiving) return -1;
+  const uint32_t slot = orphaned - layout::kOrphanedByLiving;
+  const bool is_its = slot < layout::slots_backed(ledger) &&
+                      is_same_process(ledger.slots[orphans], ledger.slots[slot]);
+  return is_its ? static_cast<int>(slot) : -1;
+}
+
+// The upper bound of the sum that is charged; see above.
 uint64_t Ledger::most_orphans(int device, const uint32_t* gone) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t imported = 0, exported = 0, most_of_one = 0;
@@ -79,7 +86,7 @@ uint64_t Ledger::most_orphans(int device, const uint32_t* gone) const {
       if (own == 0) return;
       imported += own;
       for_each_live(ledger, [&](uint32_t orphans) {
-        if (are_orphans_of(orphans, slot))
+        if (exporter_of(orphans) == static_cast<int>(slot))
           most_of_one = std::max(most_of_one, own + exported_in(device, orphans));
       });
     }
@@ -102,8 +109,8 @@ uint64_t Ledger::held_as_orphans(int device) const {
   return sum;
 }
 
-// Makes the slot of a dead process one of orphans, if it has exported anything. True if its charge
-// has fallen.
+// Turns the slot of a dead process into an orphan slot if the process has exported memory. Returns
+// whether the charge has fallen.
 bool Ledger::keep_exports(uint32_t slot) {
   layout::Ledger& ledger = *file_.map();
   bool any = false, freed = false;
@@ -124,8 +131,9 @@ bool Ledger::keep_exports(uint32_t slot) {
   return freed;
 }
 
-// Lowers the charge to what there can be. `gone`: not 0 for the dead, who have nothing imported any
-// more. True if it has fallen. What moves from slot to slot is charged twice in between.
+// Lowers the charge to its upper bound. `gone`: not 0 for slots of dead processes, whose imports no
+// longer count. Returns whether the charge has fallen. Slots are raised before others are lowered:
+// a process that dies in between leaves too much counted, never too little.
 bool Ledger::lower_orphans(int device, const uint32_t* gone) {
   layout::Ledger& ledger = *file_.map();
   const auto for_each_orphan = [&](auto visit) {
@@ -138,7 +146,8 @@ bool Ledger::lower_orphans(int device, const uint32_t* gone) {
     const uint64_t exported = exported_in(device, slot);
     if (exported == 0) return;
     any = true;
-    const uint64_t most = std::min({exported, imported_beside(slot, device, gone), kMaxUnits});
+    const uint64_t most =
+        std::min({exported, imported_beside(exporter_of(slot), device, gone), kMaxUnits});
     cell.exported_and_imported.store(pack(most, 0), kRelaxed);
   });
   if (!any) return false;
@@ -155,7 +164,6 @@ bool Ledger::lower_orphans(int device, const uint32_t* gone) {
   return most < charged;
 }
 
-// Whether the slot can have orphans of any device.
 bool Ledger::has_orphans(uint32_t slot) const {
   const layout::Ledger& ledger = *file_.map();
   bool any = false;

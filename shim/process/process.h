@@ -99,9 +99,7 @@ struct Overhead {
   std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, and not looked at yet
   std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
-  // Of `units`, at most: exports that were freed, and that this process may have still. When a
-  // reading tells that it has not, others may.
-  uint64_t exported = 0;
+  uint64_t exported = 0;      // of `units`: freed exports that may still be this process's
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
   bool exact = true;          // `units` was measured, and nothing was added to it since
   LargestSeen growth;         // of modules whose images told no size

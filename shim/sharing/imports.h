@@ -22,7 +22,6 @@ class Imports {
   // An exporter's number. 0: none. kOwn: another process of the own tenant. From 2 on: other
   // tenants. kSelf: this process. kUnknown: not found, so it counts as kOwn and as kSelf.
   static constexpr uint8_t kOwn = 1, kUnknown = 254, kSelf = 255;
-  static bool may_be_self(uint8_t exporter) { return exporter >= kUnknown; }
   // Of how many other tenants a process can be a foreign importer at once; those of more count as
   // the own, so that no cap is exceeded. A place takes 360 bytes.
   static constexpr uint8_t kMaxForeignTenants = 16;
@@ -69,6 +68,7 @@ class Imports {
     bool is_of(const char* tenant) const;  // one that is not mapped
   };
 
+  static bool may_be_self(uint8_t exporter) { return exporter >= kUnknown; }
   static bool is_of_own_tenant(uint8_t exporter) {
     return exporter == kOwn || may_be_self(exporter);
   }

@@ -112,10 +112,9 @@ void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
 bool PhysicalTable::add_reference(uint64_t handle) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
-  Handle* const name = handles_.find(handle);
-  Memory* const entry =
-      name != nullptr && name->references > 0 ? memories_.find(name->memory) : nullptr;
-  if (entry == nullptr) return false;
+  Handle* const name = find_referenced(handle);
+  if (name == nullptr) return false;
+  Memory* const entry = memories_.find(name->memory);
   ++name->references;
   ++entry->uses;
   ++changes_;
@@ -125,8 +124,15 @@ bool PhysicalTable::add_reference(uint64_t handle) {
 bool PhysicalTable::is_referenced(uint64_t handle) {
   if (!any_.load(std::memory_order_relaxed)) return false;
   Locked<SpinLock> lock(lock_);
-  const Handle* const name = handles_.find(handle);
-  return name != nullptr && name->references > 0 && memories_.find(name->memory) != nullptr;
+  return find_referenced(handle) != nullptr;
+}
+
+// With the lock held: the handle's entry, or null if it is not known, or given up.
+PhysicalTable::Handle* PhysicalTable::find_referenced(uint64_t handle) {
+  Handle* const name = handles_.find(handle);
+  const bool is_referenced =
+      name != nullptr && name->references > 0 && memories_.find(name->memory) != nullptr;
+  return is_referenced ? name : nullptr;
 }
 
 // With the lock held: the handle stands for the memory, once more.

@@ -61,7 +61,7 @@ class PhysicalTable {
   // The same of the memory that the handle stands for; false where it is not known, or given up:
   // then the driver has given its value out again.
   bool add_reference(uint64_t handle);
-  // Whether that one could be added.
+  // Whether the handle is known and not given up.
   bool is_referenced(uint64_t handle);
 
   // A reference by this handle is about to be released. Returns the number of the memory, or 0.
@@ -178,6 +178,7 @@ class PhysicalTable {
   }
 
   Freed drop_use(uint64_t memory);
+  Handle* find_referenced(uint64_t handle);
   void refer(uint64_t handle, uint64_t memory);
   bool enter_begin(uint64_t key, uint64_t size);  // false when the host is out of memory
   void forget_begin(const Mapping& mapping);

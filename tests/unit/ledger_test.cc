@@ -495,12 +495,13 @@ class LedgerOrphanTest : public testing::Test {
     return ledger;
   }
   // What a process that has exported all of it leaves behind.
-  void die_with(uint64_t exported) {
-    auto exporter = join(4001);
+  void die_with(uint64_t exported) { hold_exports(*join(4001), 20 * kMiB, exported); }
+  void hold_exports(Ledger& exporter, uint64_t held, uint64_t exported) {
     Refusal refusal;
-    EXPECT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
-    exporter->add_exported(device_, units(exported));
+    ASSERT_TRUE(exporter.reserve(device_, units(held), refusal));
+    exporter.add_exported(device_, units(exported));
   }
+  void hold_exports(Ledger& exporter, uint64_t bytes) { hold_exports(exporter, bytes, bytes); }
   uint64_t left(Ledger& ledger) {
     ledger.reap_dead();
     return ledger.held(device_);
@@ -542,8 +543,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   auto exporter = join(4001);
   auto importer = join(4000);
   Refusal refusal;
-  ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
-  exporter->add_exported(device_, units(60 * kMiB));
+  hold_exports(*exporter, 90 * kMiB, 60 * kMiB);
   importer->add_imported(device_, units(20 * kMiB));
   EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held_by_self(device_), units(30 * kMiB));
@@ -552,8 +552,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   EXPECT_EQ(importer->held(device_, true), units(50 * kMiB));
   // Its lease does not reach for it either.
   EXPECT_FALSE(exporter->reserve(device_, units(51 * kMiB), refusal));
-  ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
-  exporter->add_exported(device_, units(10 * kMiB));
+  hold_exports(*exporter, 10 * kMiB);
   importer->drop_imported(device_, units(15 * kMiB));
   EXPECT_TRUE(exporter->free_exported(device_, units(10 * kMiB))) << "none of it is imported";
   EXPECT_EQ(left(*importer), units(35 * kMiB));
@@ -564,13 +563,11 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   EXPECT_EQ(importer->check_invariants(), "");
 }
 
-// What it imports meanwhile is no reason to take less of what others have of it.
+// Imports by the exporter must not lower the charge for memory that other processes hold.
 TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItsExporterImports) {
   auto exporter = join(4001);
   auto importer = join(4000);
-  Refusal refusal;
-  ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
-  exporter->add_exported(device_, units(20 * kMiB));
+  hold_exports(*exporter, 20 * kMiB);
   importer->add_imported(device_, units(20 * kMiB));
   ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB)));
   std::atomic<bool> done{false};
@@ -593,11 +590,9 @@ TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
   auto one = join(4001);
   auto other = join(4002);
   auto importer = join(4000);
-  Refusal refusal;
   importer->add_imported(device_, units(20 * kMiB));
   for (Ledger* exporter : {one.get(), other.get()}) {
-    ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
-    exporter->add_exported(device_, units(20 * kMiB));
+    hold_exports(*exporter, 20 * kMiB);
     ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB)));
     EXPECT_EQ(importer->held(device_), units(20 * kMiB));
     EXPECT_EQ(left(*importer), units(20 * kMiB));
@@ -605,10 +600,9 @@ TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
   importer->drop_imported(device_, units(15 * kMiB));
   EXPECT_EQ(left(*importer), units(5 * kMiB));
   EXPECT_EQ(importer->held(device_, true), units(5 * kMiB)) << "nobody waits for it";
-  // Of which exporter it is, nobody knows: what either frees and somebody imports comes on top.
+  // The charge does not say whose orphans it is for: either exporter's further ones are added.
   for (Ledger* exporter : {one.get(), other.get()}) {
-    ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
-    exporter->add_exported(device_, units(10 * kMiB));
+    hold_exports(*exporter, 10 * kMiB);
     importer->add_imported(device_, units(10 * kMiB));
     ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB)));
   }
@@ -618,13 +612,11 @@ TEST_F(LedgerOrphanTest, AllTogetherAreNoMoreThanIsImported) {
   EXPECT_EQ(importer->check_invariants(), "");
 }
 
-// Two that import of each other: what one has imported is none of its own orphans.
-TEST_F(LedgerOrphanTest, NobodyImportsItsOwn) {
+// Two processes import from each other. A process's imports are not its own orphans.
+TEST_F(LedgerOrphanTest, AProcessDoesNotImportItsOwn) {
   auto one = join(4001);
   auto other = join(4002);
-  Refusal refusal;
-  ASSERT_TRUE(one->reserve(device_, units(20 * kMiB), refusal));
-  one->add_exported(device_, units(20 * kMiB));
+  hold_exports(*one, 20 * kMiB);
   one->add_imported(device_, units(30 * kMiB));
   other->add_imported(device_, units(20 * kMiB));
   ASSERT_TRUE(one->free_exported(device_, units(20 * kMiB)));
@@ -637,9 +629,7 @@ TEST_F(LedgerOrphanTest, NobodyImportsItsOwn) {
 
 TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {
   auto exporter = join(4001);
-  Refusal refusal;
-  ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
-  exporter->add_exported(device_, units(60 * kMiB));
+  hold_exports(*exporter, 90 * kMiB, 60 * kMiB);
   EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held(device_), units(30 * kMiB));
   EXPECT_EQ(exporter->orphaned(device_), 0u);

@@ -99,8 +99,7 @@ TEST(PhysicalTableTest, IsSoundWhateverComesAndGoes) {
   }
 }
 
-// Between the driver's call that lets go of a handle and the end of its entry, the driver gives the
-// same value out again.
+// The driver may return a released handle's value again before the table has dropped its entry.
 TEST(PhysicalTableTest, WhatIsGivenUpIsNotReferenced) {
   PhysicalTable table;
   constexpr uint64_t kHandle = 0x302000000;

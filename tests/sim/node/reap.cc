@@ -189,8 +189,8 @@ bool Node::find_dead(const NodeDescriptor& file, int except_row, Dead* dead) {
 
 int Node::reap(int tenant, int except_row) {
   Header& header = file_->header;
-  // Whoever has begun to reap while we looked may have what we would have found, which is not given
-  // back yet.
+  // A reaper that started during `any_dead` may hold the locks of dead objects, which then look
+  // held, and may not have given their memory back yet.
   const auto is_reaping = [&] {
     return (header.epoch.load() & 1) != 0 || header.freeze.load() != 0;
   };

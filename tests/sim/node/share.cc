@@ -52,8 +52,8 @@ bool Account::share(Physical* memory, ObjectKind kind, const uint32_t location[2
       continue;
     NodeDescriptor file(node_->path());
     if (file.fd() < 0) return false;
-    // Exclusively, until the row is taken: the shared lock of somebody who does not get it would
-    // make a holder, for as long as that one is stopped.
+    // Exclusively until the row is claimed: with a shared lock, a process that loses the race for
+    // the row would count as a holder of the object until it runs again.
     if (!file.lock(kObjectLockBase + i, false)) continue;
     void* keeper = keep(file);
     if (keeper == nullptr) return false;
