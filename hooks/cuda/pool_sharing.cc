@@ -14,9 +14,7 @@ namespace {
 // Enters memory of another process's pool. The import holds all chunks that the memory lies in,
 // which libcuda 535.261.03 maps one by one.
 void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
-  // A second import of the same memory returns the same address, and one free ends both (libcuda
-  // 535.261.03 and 550.163.01).
-  if (process.physical.is_referenced(pointer)) return;
+  const uint64_t references = process.physical.references(pointer);
   CUdevice device = 0;
   size_t mapped = 0, bytes = 0;
   const OwnCalls own_calls(process);
@@ -26,10 +24,13 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   const uint64_t units =
       std::max(layout::units_for(mapped), pool_growth_units(pointer % kPoolChunkBytes + bytes));
   const int device_index = device_index_of(process, device);
-  call.imported(pointer, device_index, units);
   // libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer
-  // is freed and the pool destroyed. The simulated libcuda gives it back.
-  if (kernel_calls_are_watched(device_index)) process.physical.add_reference(pointer);
+  // is freed and the pool destroyed: one reference stays. The simulated libcuda gives it back.
+  const uint64_t kept = kernel_calls_are_watched(device_index) ? 1 : 0;
+  // A second import of the same memory returns the same address, and one free ends both.
+  if (references > kept) return;
+  if (references == 0) call.imported(pointer, device_index, units);
+  if (kept > 0) process.physical.add_reference(pointer);
 }
 
 }  // namespace

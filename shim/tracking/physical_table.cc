@@ -121,10 +121,11 @@ bool PhysicalTable::add_reference(uint64_t handle) {
   return true;
 }
 
-bool PhysicalTable::is_referenced(uint64_t handle) {
-  if (!any_.load(std::memory_order_relaxed)) return false;
+uint64_t PhysicalTable::references(uint64_t handle) {
+  if (!any_.load(std::memory_order_relaxed)) return 0;
   Locked<SpinLock> lock(lock_);
-  return find_referenced(handle) != nullptr;
+  const Handle* const name = find_referenced(handle);
+  return name != nullptr ? name->references : 0;
 }
 
 // With the lock held: the handle's entry, or null if it is not known, or given up.

@@ -29,6 +29,7 @@ NOT_RUN = [
     (r"containers/packages\.sh\b", "installs packages"),
     (r"tests/fetch\.sh\b", "fetches packages"),
     (r"(python3 )?tests/kernel/", "needs the vendors' drivers, which are fetched; the tests with the label kernel"),
+    (r"(python3 )?tests/programs/", "needs NVIDIA's driver, which is fetched; the tests with the label programs"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),
     (r"(python3 )?tests/containers/start_cost\.py\b", "measures, for minutes"),
     (r"(python3 )?tests/soak/soak\.py\b", "runs for an hour; the test soak runs it for seconds"),

@@ -145,18 +145,27 @@ class Fill(rig.Comparison):
             return [importer.until("fill")]
         self.compare(scene)
 
-
-    def test_pool_whose_owner_destroys_it(self):
+    def pool_whose_owner_destroys_it(self, *of_importer):
         """libcuda 535 leaves the memory with the owner. 550 leaves it with the importer, which has freed it too."""
         def scene(gpu, cap):
             owner = gpu.start("init", "pool_export:512000", "wait", "pool_end", "fill:1024", "wait", cap=cap)
             pool = owner.until("pool_export")
-            importer = gpu.start("init", f"pool_import:{pool['pid']}:{pool['fd']}:{pool['handle']}", "pool_end", "wait", cap=cap)
-            self.assertEqual(importer.until("pool_import")["rc"], 0)
+            pool_import = f"pool_import:{pool['pid']}:{pool['fd']}:{pool['handle']}"
+            commands = [pool_import if command == "pool_import" else command for command in of_importer]
+            importer = gpu.start("init", *commands, "wait", cap=cap)
+            for _ in range(commands.count(pool_import)):
+                self.assertEqual(importer.until("pool_import")["rc"], 0)
             importer.until("ready")
             owner.go_on()
             return [owner.until("fill")]
         self.compare(scene)
+
+    def test_pool_whose_owner_destroys_it(self):
+        self.pool_whose_owner_destroys_it("pool_import", "pool_end")
+
+    def test_pool_that_is_imported_and_freed_again(self):
+        """While the first import's pool lives, libcuda gives the same address again, and keeps its memory."""
+        self.pool_whose_owner_destroys_it("pool_import", "pool_import", "pool_end", "pool_import", "pool_end")
 
 
 class Shown(unittest.TestCase):
