@@ -11,10 +11,24 @@
 namespace fracgpu::cuda {
 namespace {
 
+// A key of the memory that was exported as `data`. No address or handle of the driver is as large.
+uint64_t export_key(const CUmemPoolPtrExportData& data) {
+  return uint64_t{1} << 63 | layout::hash_of_handle(&data, sizeof data);
+}
+
 // Enters memory of another process's pool. The import holds all chunks that the memory lies in,
 // which libcuda 535.261.03 maps one by one.
-void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
-  const uint64_t references = process.physical.references(pointer);
+//
+// libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer is
+// freed and the pool destroyed. So the export's key refers to it, too. Its address may be given to
+// another import, and it may be imported again at another address.
+void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExportData& data,
+                    CUdeviceptr pointer) {
+  PhysicalTable& physical = process.physical;
+  // A second import of the same memory returns the same address, and one free ends both.
+  if (physical.is_referenced(pointer)) return;
+  if (const uint64_t kept = physical.memory_of(export_key(data)); kept != 0)
+    return physical.add_reference(pointer, kept);
   CUdevice device = 0;
   size_t mapped = 0, bytes = 0;
   const OwnCalls own_calls(process);
@@ -24,13 +38,10 @@ void enter_imported(Process& process, ImportCall& call, CUdeviceptr pointer) {
   const uint64_t units =
       std::max(layout::units_for(mapped), pool_growth_units(pointer % kPoolChunkBytes + bytes));
   const int device_index = device_index_of(process, device);
-  // libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer
-  // is freed and the pool destroyed: one reference stays. The simulated libcuda gives it back.
-  const uint64_t kept = kernel_calls_are_watched(device_index) ? 1 : 0;
-  // A second import of the same memory returns the same address, and one free ends both.
-  if (references > kept) return;
-  if (references == 0) call.imported(pointer, device_index, units);
-  if (kept > 0) process.physical.add_reference(pointer);
+  call.imported(pointer, device_index, units);
+  // The simulated libcuda gives the memory back.
+  if (kernel_calls_are_watched(device_index))
+    physical.add_reference(export_key(data), physical.memory_of(pointer));
 }
 
 }  // namespace
@@ -59,7 +70,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
   }
   ImportCall call(hook.process(), data, sizeof *data);
   const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
-  if (result == kSuccess) enter_imported(hook.process(), call, *pointer);
+  if (result == kSuccess) enter_imported(hook.process(), call, *data, *pointer);
   return result;
 }
 

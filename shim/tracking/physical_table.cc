@@ -121,11 +121,10 @@ bool PhysicalTable::add_reference(uint64_t handle) {
   return true;
 }
 
-uint64_t PhysicalTable::references(uint64_t handle) {
-  if (!any_.load(std::memory_order_relaxed)) return 0;
+bool PhysicalTable::is_referenced(uint64_t handle) {
+  if (!any_.load(std::memory_order_relaxed)) return false;
   Locked<SpinLock> lock(lock_);
-  const Handle* const name = find_referenced(handle);
-  return name != nullptr ? name->references : 0;
+  return find_referenced(handle) != nullptr;
 }
 
 // With the lock held: the handle's entry, or null if it is not known, or given up.

@@ -61,8 +61,8 @@ class PhysicalTable {
   // The same of the memory that the handle stands for; false where it is not known, or given up:
   // then the driver has given its value out again.
   bool add_reference(uint64_t handle);
-  // How many references by the handle were not given up.
-  uint64_t references(uint64_t handle);
+  // Whether the handle is known and not given up.
+  bool is_referenced(uint64_t handle);
 
   // A reference by this handle is about to be released. Returns the number of the memory, or 0.
   // Call `drop_reference` once it is released, or `keep_reference` if the driver has refused.

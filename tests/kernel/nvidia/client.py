@@ -389,7 +389,7 @@ class Commands:
 
     def pool_import(self, pid, fd, text):
         rc, *self.pool = import_pool(int(pid), int(fd), text)
-        return {"rc": rc}
+        return {"rc": rc, "address": self.pool[1].value}
 
     def pool_end(self):
         """Frees the memory and destroys the pool, of either."""

@@ -167,6 +167,24 @@ class Fill(rig.Comparison):
         """While the first import's pool lives, libcuda gives the same address again, and keeps its memory."""
         self.pool_whose_owner_destroys_it("pool_import", "pool_import", "pool_end", "pool_import", "pool_end")
 
+    def test_pools_that_are_imported_at_one_address(self):
+        """libcuda gives an address again once the first import is freed, and keeps the memory of both."""
+        def scene(gpu, cap):
+            owners = [gpu.start("init", "pool_export:204800", "wait", "pool_end", "wait", "fill:1024", "wait", cap=cap) for _ in range(2)]
+            pools = [owner.until("pool_export") for owner in owners]
+            imports = [[f"pool_import:{pool['pid']}:{pool['fd']}:{pool['handle']}", "pool_end"] for pool in pools]
+            importer = gpu.start("init", *imports[0], *imports[1], "wait", cap=cap)
+            first, second = importer.until("pool_import"), importer.until("pool_import")
+            self.assertEqual(first["address"], second["address"])
+            importer.until("ready")
+            for owner in owners:
+                owner.until("ready")
+                owner.go_on()
+                owner.until("ready")
+            owners[1].go_on()
+            return [owners[1].until("fill")]
+        self.compare(scene)
+
 
 class Shown(unittest.TestCase):
     """nvidia-smi shows the cap as the GPU's memory."""
