@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, opencl, pocl-3.1, python-gpu-bookworm, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, opencl, pocl-3.1, python-gpu-bookworm, pytorch-2.6, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
@@ -25,12 +25,13 @@ dest=$2
 
 # Every part: suite, component, packages, and one file that proves the part is there. Of a package with a digest only
 # the headers that it starts with are wanted, of one with patterns the files that they match; a package with a base suite comes with everything it depends on, from
-# both suites.
+# both suites, except what `provided` names.
 # A part without packages is a root filesystem of that suite, as an archive.
 digest=
 base=
 source=
 wanted=
+provided=
 case $part in
   nvidia-smi-535) suite=bookworm component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
   nvidia-smi-550) suite=sid component=non-free packages=nvidia-smi proof=usr/lib/nvidia/current/nvidia-smi ;;
@@ -72,6 +73,12 @@ case $part in
   python-gpu-bookworm)
     suite=bookworm component='main contrib non-free' proof=usr/lib/python3/dist-packages/numba/cuda/__init__.py
     packages='python3-numba python3-llvmlite python3-numpy python3-pkg-resources libllvm14 libblas3 liblapack3 libgfortran5 python3-pynvml'
+    ;;
+  # PyTorch is linked with cuDNN, which Debian does not have.
+  pytorch-2.6)
+    suite=trixie component='main contrib non-free' base=trixie provided=nvidia-cudnn
+    packages='python3-torch-cuda libnvrtc12 libcufft11 libcublas12 libcusolver11 libcusparse12 libcurand10 libnccl2'
+    proof=usr/lib/python3/dist-packages/torch/__init__.py
     ;;
   promtool-2.42) suite=bookworm component=main packages=prometheus proof=usr/bin/promtool ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
@@ -216,19 +223,24 @@ fetch_source() { # fetch_source SUITE COMPONENT DESTINATION PACKAGE
 }
 
 # Nothing counts as installed, so the loader and the C library come too and the part runs on a machine of any age.
-fetch_closure() { # fetch_closure SUITE BASE COMPONENT DESTINATION PACKAGE
+fetch_closure() { # fetch_closure SUITE BASE COMPONENT DESTINATION PACKAGE...
   look_into "$1" "$3" "$2"
-  APT_CONFIG=$work/apt.conf apt-get -qq install --download-only --no-install-recommends --yes --target-release "$1" \
-    "$5" >>"$work/log" 2>&1 || skip "no $5 with all it needs in $from"
+  target=$1 to=$4
+  shift 4
+  for package in $provided; do
+    printf 'Package: %s\nStatus: install ok installed\nArchitecture: amd64\nVersion: 99\nMaintainer: none\nDescription: none\n\n' "$package"
+  done >"$work/status"
+  APT_CONFIG=$work/apt.conf apt-get -qq install --download-only --no-install-recommends --yes --target-release "$target" \
+    "$@" >>"$work/log" 2>&1 || skip "no $* with all they need in $from"
   for deb in "$work"/cache/archives/*.deb; do
-    dpkg -x "$deb" "$4" || skip "$deb does not unpack"
+    dpkg -x "$deb" "$to" || skip "$deb does not unpack"
   done
   # Of the links between the root's folders and those of /usr, which another package makes, the loader's are needed.
   for folder in lib lib64; do
-    [ -e "$4/$folder" ] || ln -s "usr/$folder" "$4/$folder"
+    [ -e "$to/$folder" ] || ln -s "usr/$folder" "$to/$folder"
   done
   # An absolute link would lead to this machine's own loader, which may not fit the part's C library.
-  for loader in "$4"/lib64/ld-linux-*; do
+  for loader in "$to"/lib64/ld-linux-*; do
     case $(readlink "$loader") in /*) ln -sf "..$(readlink "$loader")" "$loader" ;; esac
   done
 }
@@ -294,7 +306,8 @@ elif [ -n "$digest" ]; then
 elif [ -n "$source" ]; then
   fetch_source "$suite" "$component" "$dest" "$packages"
 elif [ -n "$base" ]; then
-  fetch_closure "$suite" "$base" "$component" "$dest" "$packages"
+  # shellcheck disable=SC2086 # a list of names
+  fetch_closure "$suite" "$base" "$component" "$dest" $packages
 else
   # shellcheck disable=SC2086 # a list of names
   fetch "$suite" "$component" "$dest" $packages

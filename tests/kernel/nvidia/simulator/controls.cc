@@ -901,7 +901,8 @@ void add_clock_controls(Controls& t) {
 // What nvidia-smi asks of sensors, clocks, fans and power has no public name.
 void add_refused_controls(Controls& t) {
   refuse(t, {NV2080_CTRL_CMD_GPU_GET_INFOROM_OBJECT_VERSION,
-             NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT, 0x20802068, 0x2080852e, 0x20808513,
+             NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT,
+             NV2080_CTRL_CMD_GET_GPU_FABRIC_PROBE_INFO, 0x20802068, 0x2080852e, 0x20808513,
              0x2080a068, 0x2080a097, 0x2080a612, 0x2080a618, 0x2080a637});
 }
 
