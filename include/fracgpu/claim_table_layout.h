@@ -1,11 +1,11 @@
-// The claim table's layout: what lies in `/dev/shm/fracgpu.book`, byte for byte.
+// The claim table's layout: the bytes of `/dev/shm/fracgpu.book`.
 //
-// One file per machine says which launch has how much of which GPU, and who waits. Other tools may
-// read it: check `magic`, `version` and `file_bytes`. A row counts only while its launch lives: as
-// long as somebody has a lock on its byte, or a process of its tenant has a slot in the tenant's
-// ledger. Rows are written, whole, only by whoever holds the table's lock.
+// One file per machine records which launch has which share of which GPU, and which launches wait.
+// Other tools may read it: check `magic`, `version` and `file_bytes`. A row counts only while its
+// launch lives: while a process holds a lock on the row's byte, or a process of the launch's tenant
+// has a slot in the tenant's ledger. Rows are written as a whole, and only under the table's lock.
 //
-// Shares of a GPU are counted in parts, eighths of one.
+// Shares of a GPU are counted in eighths, also called parts.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace fracgpu::claim_table_layout {
 
 inline constexpr char kPath[] = "/dev/shm/fracgpu.book";
 inline constexpr uint64_t kMagic = 0x314b4f4f42434152;  // "RACBOOK1" in memory
-// Of the layout and of the protocol: programs that follow different ones must not share a file.
+// Version of the layout and of the protocol. Programs with different versions must not share a
+// file.
 inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kEighths = 8;  // of one GPU
@@ -38,31 +39,31 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-// What changes beside the rows.
+// The state beside the rows.
 struct Counters {
   uint64_t next_ticket;    // of the next launch
-  uint64_t scheduled_ms;   // since boot: when the waiting were last gone through
-  uint32_t claims_in_use;  // no row at or behind this one was ever used
+  uint64_t scheduled_ms;   // since boot: last pass over the waiting launches
+  uint32_t claims_in_use;  // no row from this one on was ever used
   uint32_t reserved[11];
 };
 static_assert(sizeof(Counters) == 64);
 
-// A GPU that some launch asked for. A row is used again only when nobody has or awaits its GPU.
+// A GPU that a launch asked for. A row is used again only when no launch has or awaits its GPU.
 struct Gpu {
   char key[layout::kNameBytes];  // as in the ledger; empty: row unused
 };
 static_assert(sizeof(Gpu) == 64);
 
-// Abandoned: the launch has ended, and the MIG instance that was made for it is still there. The
-// row keeps its place until somebody who may has destroyed it, with a lock on the row's byte
-// meanwhile.
+// Abandoned: the launch has ended, and the MIG instance that was made for it still exists. The row
+// keeps its place until a process with the permission has destroyed the instance. That process
+// holds a lock on the row's byte meanwhile.
 enum class State : uint32_t { free = 0, waiting = 1, held = 2, abandoned = 3 };
 
-// What a launch wants of a GPU in MIG mode: nothing, or an instance of at least so many MiB, of at
-// least so many eighths of the GPU, or of a profile's name.
+// What a launch requests of a GPU in MIG mode: nothing, or an instance of at least so many MiB, of
+// at least so many eighths of the GPU, or of a named profile.
 enum class MigWish : uint8_t { none = 0, memory = 1, share = 2, profile = 3 };
 
-// What was promised of one, before it is made, and what was made. A place is a range of memory
+// The state of a MIG instance: promised to the launch, then made. A place is a range of memory
 // slices.
 enum class MigPhase : uint8_t { none = 0, promised = 1, made = 2 };
 struct MigGrant {
@@ -80,25 +81,26 @@ struct Claim {
   State state;
   uint32_t pid;  // of `fracgpu run`, in its own PID namespace
   uint32_t uid;
-  int32_t priority;  // the higher is served first, then the older
-  uint64_t ticket;   // grows with age: no two launches have the same
+  int32_t priority;  // higher is served first, then older
+  uint64_t ticket;   // grows from launch to launch; no two launches have the same
   uint64_t since_unix_s;
-  // What is wanted: `each` parts on `count` of the GPUs that `allowed` has a bit for, or, with
-  // `count` 0, exactly what `parts` says.
+  // The request: `each` parts on `count` of the GPUs in the bit set `allowed`. With `count` 0, the
+  // request is exactly `eighths`.
   uint64_t allowed;
   uint32_t each;
   uint32_t count;
-  uint8_t eighths[kMaxGpus];  // of each row of `gpus`: what is had, or wanted exactly
+  uint8_t eighths[kMaxGpus];  // of each row of `gpus`: what the launch has, or requests exactly
   char tenant[layout::kNameBytes];
   char command[32];
-  char asked[240];  // caps and GPUs in one form, to tell whether two launches ask for the same
-  // Who waits says again and again that it does: what is stopped shall not keep others waiting, and
-  // loses what it was given and has not taken. 0: an older program, which does not say.
+  char asked[240];  // caps and GPUs in a canonical form, to compare the requests of two launches
+  // A waiting launch renews this time again and again. A stopped launch must not keep others
+  // waiting: it loses what it was given and has not taken. 0: an older program, which does not
+  // renew it.
   uint64_t seen_ms;      // since boot
-  uint32_t taken;        // 1: the launch knows that it has it
-  uint32_t mig_amount;   // MiB or eighths, as mig_wish says
-  uint64_t mig_allowed;  // bits of `gpus` in MIG mode that may serve it, beside `allowed`
-  char mig_profile[15];  // its name, as "2g.20gb"
+  uint32_t taken;        // 1: the launch knows that it has its share
+  uint32_t mig_amount;   // MiB or eighths, depending on mig_wish
+  uint64_t mig_allowed;  // bits of `gpus` in MIG mode that may serve it, in addition to `allowed`
+  char mig_profile[15];  // profile name, such as "2g.20gb"
   MigWish mig_wish;
   MigGrant mig;
   uint64_t reserved;

@@ -1,20 +1,20 @@
-// The ledger's layout: what lies in `/dev/shm/fracgpu-<tenant>`, byte for byte.
+// The ledger's layout: the bytes of `/dev/shm/fracgpu-<tenant>`.
 //
-// One file per tenant holds its caps, one row per device, and one slot per process that uses a
-// GPU. Other tools may map it read-only and read it: check `magic`, `version` and `file_bytes`,
-// read every number with one atomic load, and expect numbers to move while you look.
+// Each tenant has one file. It has one row per device, with the device's cap, and one slot per
+// process that uses a GPU. Other tools may map it read-only and read it: check `magic`, `version`
+// and `file_bytes`, read every number with one atomic load, and expect numbers to change meanwhile.
 //
-// The file is sparse. Whoever needs a device's or a slot's part for the first time gives it memory
-// before anybody may touch it, because to touch a page that has none, if only to read it through a
-// mapping, is a SIGBUS where /dev/shm is full. So walk only devices that are used
+// The file is sparse. On a full /dev/shm, any access to a page without memory is a SIGBUS, even a
+// read through a mapping. A process that needs a part of the file for a new device or slot
+// therefore gives it memory before any process may touch it. So walk only devices that are used
 // (`for_each_device`) and slots that are claimed (`for_each_live`), or read the file with pread.
 //
-// All amounts are in units of 512 bytes (`kUnit`), the finest alignment in which a GPU driver
-// hands out memory.
+// All amounts are in units of 512 bytes (`kUnit`), the finest alignment in which a GPU driver hands
+// out memory.
 //
-// Words that the cap rests on are stored multiplied by three, an AN code ("encoded"). Sums and
-// differences of such numbers are multiples of three again, so they are changed by one atomic
-// addition, and a flipped bit, which changes a number by a power of two, shows to whoever reads it.
+// Words that the cap depends on are stored multiplied by three, an AN code ("encoded"). Sums and
+// differences of such numbers are multiples of three again, so one atomic addition changes them. A
+// flipped bit changes a number by a power of two, so every reader detects it.
 #pragma once
 
 #include <atomic>
@@ -27,26 +27,28 @@ namespace fracgpu::layout {
 
 inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
-// Of the layout and of the protocol: processes that follow different ones must not share a file.
+// Version of the layout and of the protocol. Processes with different versions must not share a
+// file.
 inline constexpr uint32_t kVersion = 13;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
 inline constexpr uint32_t kMaxSlots = 1024;
-// Slots get memory so many at a time: a page of 4 KiB of slots, and one of cells for each device.
+// The number of slots that get memory at a time: a page of 4 KiB of slots, and one of cells for
+// each device.
 inline constexpr uint32_t kSlotsPerPage = 64;
 static_assert(kSlotsPerPage % 64 == 0, "a word of the bitmaps has memory as a whole");
 inline constexpr uint32_t kMaxRefusals = 64;
-// Known handles of exports, and handles a set; see `Ledger::exports`.
+// The number of known export handles, and of handles in a set; see `Ledger::exports`.
 inline constexpr uint32_t kMaxExports = 2048, kExportsPerSet = 8;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
 
-// What either half of an encoded pair can hold: 682 GiB, more than any device has.
+// The largest value of either half of an encoded pair: 682 GiB, more than any device has.
 inline constexpr uint64_t kMaxUnits = UINT32_MAX / 3;
 
-// Read from a word that is not a multiple of three, where more is the cautious answer.
+// The value of a word that is not a multiple of three, if a larger value is the safe one.
 inline constexpr uint64_t kDamaged = uint64_t{1} << 32;
 
 // `cap_units` of a device that the configuration does not cap.
@@ -64,8 +66,8 @@ struct Header {
 };
 static_assert(sizeof(Header) == 96);
 
-// A device that some process of the tenant has used. Rows are appended under the file's lock and
-// never move; `key` and its check are complete before `cap` is stored with release order.
+// A device that a process of the tenant has used. Rows are appended under the file's lock and never
+// move. `key` and its check are complete before `cap` is stored with release order.
 struct alignas(64) Device {
   char key[kNameBytes];                // vendor's stable id, e.g. "GPU-…"
   std::atomic<uint64_t> cap;           // encoded units; kNoCap = not capped; 0 = row unused
@@ -73,79 +75,78 @@ struct alignas(64) Device {
   std::atomic<uint64_t> context_size;  // units that a new context takes; 0 = not yet seen
   std::atomic<uint64_t> peak;          // units; highest sum of `held` seen under the file's lock
   uint64_t key_check;                  // `check_of(key)`
-  // Units that the device's use grew by when contexts were made, where nothing else tells; the last
-  // first. What is there twice becomes `context_size`.
+  // The last context sizes that were measured as growth of the device's usage, in units, newest
+  // first. Used if there is no other source. A size that was measured twice becomes `context_size`.
   std::atomic<uint64_t> context_samples[3];
 };
 static_assert(sizeof(Device) == 128);
 
-// What one process has on one device. On a cache line of its own, because it is written by every
-// allocation of its process and by nobody else except, rarely, a process that takes back unspent
-// lease.
+// What one process has on one device. It has a cache line of its own, because every allocation of
+// its process writes it. Other processes write it rarely, to take back unspent lease.
 struct alignas(64) Cell {
-  // Encoded pair. First: held, units charged. Second: lease, what it may hold without asking.
-  // The cap is hard because the sum over slots of max(held, lease) is never granted above it.
+  // Encoded pair. First: held, the units that are charged. Second: lease, what the process may hold
+  // without asking. The cap is hard because the sum over slots of max(held, lease) is never granted
+  // above it.
   std::atomic<uint64_t> held_and_lease;
   std::atomic<uint32_t> peak;      // units; highest `held` of this process
-  std::atomic<uint32_t> overhead;  // units of `held` that no call asked for: contexts and the like
-  // Memory that goes across processes. What a process exported may outlive it, as long as somebody
-  // has it imported. Encoded pair. First: exported, units of `held` that others may have imported.
-  // Second: imported, units that others pay for.
+  std::atomic<uint32_t> overhead;  // units of `held` that no call requested: contexts and the like
+  // Memory that processes share. Exported memory may outlive its exporter while another process has
+  // it imported. Encoded pair. First: exported, units of `held` that others may have imported.
+  // Second: imported, units that are charged to others.
   std::atomic<uint64_t> exported_and_imported;
-  // How many allocations live. The process says it where it leaves its fast path anyway, so the
-  // number is of that moment. Nothing rests on it. Upper half: unix seconds, 0: never said; lower
-  // half: the number.
+  // The number of live allocations. The process writes it when it leaves its fast path anyway, so
+  // the number may be old. Nothing depends on it. Upper half: unix seconds of the write, 0: never
+  // written; lower half: the number.
   std::atomic<uint64_t> time_and_allocations;
-  // Encoded: units of `held` that a checkpoint has moved to the host, so that others may take as
-  // many meanwhile. They count again before they come back.
+  // Encoded: units of `held` that a checkpoint has moved to the host, so that other processes may
+  // take as many meanwhile. They count again before the process moves them back.
   std::atomic<uint64_t> parked;
 };
 static_assert(sizeof(Cell) == 64);
 
-// In Slot::orphaned: the exporter lives, and its own slot is the number less this.
+// The base of `Slot::orphaned` for a living exporter, whose own slot is the number less this.
 inline constexpr uint32_t kOrphanedByLiving = 2;
 
-// Who holds a slot. The process is alive while byte `lock_offset(slot)` of the file is locked.
+// The process that holds a slot. It is alive while byte `lock_offset(slot)` of the file is locked.
 struct alignas(64) Slot {
   std::atomic<uint32_t> host_pid;  // PID in the initial PID namespace; 0 = not known from inside
   uint32_t pid;                    // PID in the process's own PID namespace
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  // Not 0: an orphan slot. The orphan slots together are charged for memory that other processes
-  // have imported and that its exporters have freed or died with; the distribution over the slots
+  // Not 0: an orphan slot. All orphan slots together are charged for memory that other processes
+  // have imported and that its exporters have freed or died with. The distribution over the slots
   // has no meaning. `exported` is an upper bound for the slot's exporter. 1: the exporter's own
-  // slot, after its death. Otherwise a second slot of a living exporter; see kOrphanedByLiving.
+  // slot, after its death. Otherwise: a second slot of a living exporter; see kOrphanedByLiving.
   std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
-  char command[16];  // /proc/<pid>/comm, NUL-terminated
-  uint32_t
-      foreign_importer;  // 1: of another tenant; holds nothing, has memory of this one imported
-  std::atomic<uint32_t> importing;  // calls under way that may import more than `Sharing` says yet
+  char command[16];           // /proc/<pid>/comm, NUL-terminated
+  uint32_t foreign_importer;  // 1: of another tenant; holds nothing, imports memory of this one
+  std::atomic<uint32_t> importing;  // calls under way that may import more than the cells show yet
 };
 static_assert(sizeof(Slot) == 64);
 
-// Why memory was refused. Numbers are never given another meaning.
+// Why memory was refused. A number never changes its meaning.
 enum class Reason : uint32_t {
   cap = 0,      // the cap had no room for it
   driver = 1,   // the cap had room, and the driver had no memory
-  runtime = 2,  // the vendor's runtime refused by itself, by what it was told of the capped device
+  runtime = 2,  // the vendor's runtime refused by itself, from the capped size it was given
   ledger = 3,   // nothing can be granted: the ledger is damaged or unusable, or the cap unknown
 };
 inline constexpr uint32_t kReasons = 4;
 
-// One refusal, as it was. It names everything itself, slots and rows being used again, so that it
-// can be read when the tenant's processes are gone and others have come. First what is counted,
-// which is one cache line, then who asked and who held the most, then names.
+// One refusal. Slots and rows are used again, so the record refers to none of them: it stays
+// readable after the tenant's processes are gone and others have joined. The counted amounts come
+// first, in one cache line. The asking process and the largest holder follow, then names.
 struct RefusalRecord {
-  uint64_t check;    // `check_of` all bytes behind it: one that is being written does not have it
+  uint64_t check;    // `check_of` all bytes behind it; wrong while the record is being written
   uint64_t number;   // of the refusal in this file, from 1
   uint64_t unix_ms;  // wall clock
-  uint64_t asked;    // units that it would have taken; 0: not known
+  uint64_t asked;    // units that the call would have taken; 0: not known
   uint64_t own;      // units that the asking process held on the device
   uint64_t held;     // units that all processes of the tenant held there
   uint64_t cap;      // units, or kNoCap
-  uint64_t largest;  // units that the process held that held the most
+  uint64_t largest;  // units held by the process that held the most
 
   Reason reason;
   uint32_t uid;
@@ -160,49 +161,51 @@ struct RefusalRecord {
 
   char api[40];          // the function that was called, NUL-terminated
   char key[kNameBytes];  // of the device; empty: not known
-  uint64_t asked_bytes;  // what was asked for, where that is less than `asked`; 0: as `asked`
+  uint64_t asked_bytes;  // what the call requested, if less than `asked`; 0: as `asked`
   uint64_t reserved_too;
 };
 static_assert(sizeof(RefusalRecord) == 256);
 static_assert(offsetof(RefusalRecord, reason) == 64);
 
-// Where a record lies. It is written without a lock, word by word, and whoever reads it checks it.
+// The place of a record. It is written without a lock, word by word, so every reader checks it.
 struct RefusalPlace {
   std::atomic<uint64_t> words[sizeof(RefusalRecord) / 8];
 };
 
 struct Ledger {
   Header header;
-  // Encoded: from so many slots on none holds anything, so that a sum over cells ends there.
-  // Written under the file's lock, by what the bitmaps say.
+  // Encoded: the end of the slots that may hold anything, so that a sum over cells ends there.
+  // Written under the file's lock, from the bitmaps.
   std::atomic<uint64_t> slots_used;
-  // Encoded: so many slots have memory, and so have their cells of each device that is used; a
-  // multiple of kSlotsPerPage. Grows under the file's lock, before a slot of them is claimed.
+  // Encoded: the number of slots that have memory, and that have memory for their cells of each
+  // used device; a multiple of kSlotsPerPage. Grows under the file's lock, before such a slot is
+  // claimed.
   std::atomic<uint64_t> slots_backed;
-  // Not 0: somebody records the tenant (recording_ring.h), and changes it to say so.
+  // Not 0: a recorder records the tenant (recording_ring.h). A recorder changes it to announce
+  // itself.
   std::atomic<uint64_t> recording;
-  // Not 0: something is or was parked, and sums over cells must look for it.
+  // Not 0: units are or were parked, and sums over cells must subtract them.
   std::atomic<uint64_t> any_parked;
-  // Which slots are claimed, maybe by the dead, said twice: bit set in `live`, or bit clear in
-  // `unclaimed`. Either one counts, so that no flipped bit hides a slot.
+  // The slots that are claimed, perhaps by dead processes, recorded twice: bit set in `live`, or
+  // bit clear in `unclaimed`. Either one counts, so that no flipped bit hides a slot.
   alignas(64) std::atomic<uint64_t> live[kMaxSlots / 64];
   std::atomic<uint64_t> unclaimed[kMaxSlots / 64];
-  // Written when memory is refused and at no other time, so on lines that no granting process
-  // reads. `refused` outlives its processes.
+  // Written only when memory is refused, so these words have cache lines that no granting process
+  // reads. The records in `refused` outlive their processes.
   alignas(64) std::atomic<uint64_t> refusals[kMaxDevices + 1][kReasons];  // last: device not known
   alignas(64) std::atomic<uint64_t> refusal_number;  // the last record's; it is at number - 1 ...
-  // Units of each device that a recorder saw the tenant's processes need at most, without what
-  // their pools could have given back; 0: nobody recorded them. `fracgpu record` alone writes it.
+  // Per device: the most units that the tenant's processes needed while a recorder watched, without
+  // what their pools could have given back; 0: never recorded. Only `fracgpu record` writes it.
   alignas(64) std::atomic<uint64_t> needed[kMaxDevices];
-  // A bit for each device: its cap was set by processes that are gone, and the next process that
-  // uses the device sets its own.
+  // One bit per device: processes that are gone have set its cap, and the next process that uses
+  // the device sets its own.
   std::atomic<uint64_t> cap_is_left[kMaxDevices / 64];
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
-  // Handles by which processes of the tenant let others open their memory: `hash_of_handle`, in the
-  // set that begins at `export_set`, the newest first. A new handle shifts the others of its set
-  // and evicts the oldest one. A process of another tenant finds the owner of imported memory here,
-  // and is a foreign importer of this tenant as long as it has such memory.
+  // Handles by which processes of the tenant let others open their memory, as `hash_of_handle`.
+  // Each is in the set that begins at `export_set`, newest first. A new handle shifts the others of
+  // its set and evicts the oldest one. A process of another tenant finds the owner of imported
+  // memory here. It is a foreign importer of this tenant while it has such memory.
   std::atomic<uint64_t> exports[kMaxExports];
   Slot slots[kMaxSlots];
   Cell cells[kMaxDevices][kMaxSlots];
@@ -222,29 +225,30 @@ static_assert(offsetof(Ledger, slots) == offsetof(Ledger, exports) + 8 * kMaxExp
 static_assert(offsetof(Ledger, cells) == offsetof(Ledger, slots) + 64 * kMaxSlots);
 static_assert(sizeof(Ledger) == offsetof(Ledger, cells) + 64 * kMaxSlots * kMaxDevices);
 
-// What has memory from the beginning, at the start of the file: all but most slots, and the cells.
+// The part that has memory from the beginning, at the start of the file: everything except most
+// slots and the cells.
 inline constexpr size_t kBackedAtFirst = offsetof(Ledger, slots) + kSlotsPerPage * sizeof(Slot);
-// With one device. A container's /dev/shm may be 64 MiB for everything.
+// The same with one device. A container's /dev/shm may have 64 MiB in total.
 inline constexpr size_t kSmallestBacked = kBackedAtFirst + kSlotsPerPage * sizeof(Cell);
 static_assert(kSmallestBacked == 64 * 1024);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Bytes of the file that carry locks. Locks are advisory and may lie past the end of the file.
+// Bytes of the file that carry locks. Locks are advisory and may be past the end of the file.
 inline constexpr int64_t kGrowLock = 0x40000000;  // held while leases, slots or rows change hands
 constexpr int64_t lock_offset(uint32_t slot) {
   return kGrowLock + 1 + slot;
 }
-// Held by the one thread of the slot's process that is about to take more than its lease.
+// Held by the one thread of the slot's process that is taking more than its lease.
 constexpr int64_t growing_offset(uint32_t slot) {
   return lock_offset(kMaxSlots) + slot;
 }
-// Held by the one of those who join at once that looks for the dead.
+// Held by the one process that looks for dead processes when several join at once.
 inline constexpr int64_t kReapLock = growing_offset(kMaxSlots);
 
 constexpr uint64_t encode(uint64_t number) {
   return number * 3;
 }
-// The number that was encoded; above `kLargestEncoded` when the word is no multiple of three.
+// The encoded number; above `kLargestEncoded` if the word is not a multiple of three.
 constexpr uint64_t decode(uint64_t word) {
   constexpr uint64_t kInverseOfThree = 0xaaaaaaaaaaaaaaab;  // modulo 2^64
   return word * kInverseOfThree;
@@ -254,7 +258,7 @@ constexpr bool is_codeword(uint64_t word) {
   return decode(word) <= kLargestEncoded;
 }
 
-// Encoded pairs. Neither half may be above `kMaxUnits`.
+// Encoded pairs. Neither half may exceed `kMaxUnits`.
 constexpr uint64_t pack(uint64_t first, uint64_t second) {
   return encode(first << 32 | second);
 }
@@ -265,19 +269,19 @@ constexpr uint64_t second_of(uint64_t word, uint64_t if_damaged) {
   return is_codeword(word) ? decode(word) & 0xffffffffu : if_damaged;
 }
 
-// Of a cell. What is damaged holds all there is and may take nothing more.
+// The halves of a cell's word. A damaged word counts as fully held and grants nothing.
 constexpr uint64_t held_of(uint64_t word) {
   return first_of(word);
 }
 constexpr uint64_t lease_of(uint64_t word) {
   return second_of(word, 0);
 }
-// What a cell takes away from what can still be granted.
+// The amount by which a cell reduces what can still be granted.
 constexpr uint64_t claim_of(uint64_t word) {
   return held_of(word) > lease_of(word) ? held_of(word) : lease_of(word);
 }
 
-// Of a cell, without what is parked; a damaged number of that parks nothing.
+// Amounts of a cell without the parked units. A damaged `parked` parks nothing.
 inline uint64_t less_parked(uint64_t units, const Cell& cell, std::memory_order order) {
   const uint64_t word = cell.parked.load(order);
   const uint64_t parked = is_codeword(word) ? decode(word) : 0;
@@ -290,7 +294,7 @@ inline uint64_t claimed_now(const Cell& cell, std::memory_order order) {
   return less_parked(claim_of(cell.held_and_lease.load(order)), cell, order);
 }
 
-// Of a process's sharing.
+// The halves of a cell's `exported_and_imported`.
 constexpr uint64_t exported_of(uint64_t word) {
   return first_of(word);
 }
@@ -298,7 +302,7 @@ constexpr uint64_t imported_of(uint64_t word) {
   return second_of(word, kDamaged);
 }
 
-// Of a device: nothing may be taken under a damaged cap.
+// The cap of a device's word. A damaged cap is 0, so nothing can be taken under it.
 constexpr uint64_t cap_units(uint64_t word) {
   if (word == kNoCap) return kNoCap;
   return is_codeword(word) ? decode(word) : 0;
@@ -308,33 +312,33 @@ inline bool is_used(const Device& row) {
   return row.cap.load(std::memory_order_acquire) != 0;
 }
 
-// How many slots have memory: all of them where that is damaged.
+// The number of slots that have memory; all slots if that number is damaged.
 inline uint32_t slots_backed(const Ledger& ledger) {
   const uint64_t number = decode(ledger.slots_backed.load(std::memory_order_seq_cst));
   const bool sound = number >= kSlotsPerPage && number <= kMaxSlots;
   return sound ? static_cast<uint32_t>(number) : kMaxSlots;
 }
 
-// How many slots a sum over cells visits: all of them where that is damaged.
+// The number of slots that a sum over cells visits; all that have memory if that number is damaged.
 inline uint32_t slots_used(const Ledger& ledger) {
   const uint64_t number = decode(ledger.slots_used.load(std::memory_order_relaxed));
   return number < kMaxSlots ? static_cast<uint32_t>(number) : slots_backed(ledger);
 }
 
-// The most that the slot's process has imported on the device, in units.
+// An upper bound of what the slot's process has imported on the device, in units.
 inline uint64_t most_imported(const Ledger& ledger, int device, uint32_t slot) {
-  // Read first: what is no longer under way is in the sum.
+  // Read first: a call that is no longer under way is already in the sum.
   const uint64_t under_way = ledger.slots[slot].importing.load() != 0 ? kMaxUnits : 0;
   return under_way + imported_of(ledger.cells[device][slot].exported_and_imported.load());
 }
 
-// The slots of 64 that are claimed, by both bitmaps.
+// The claimed ones of 64 slots, from both bitmaps.
 inline uint64_t claimed_slots(const Ledger& ledger, uint32_t word, std::memory_order order) {
   return ledger.live[word].load(order) | ~ledger.unclaimed[word].load(order);
 }
 
-// Calls visit(uint32_t slot) for each slot that is claimed. Counting oneself in and then counting
-// the others must not change places.
+// Calls visit(uint32_t slot) for each claimed slot. Sequentially consistent, because a process must
+// count itself in before it counts the others.
 template <typename Visit>
 void for_each_live(const Ledger& ledger, Visit visit) {
   const uint32_t backed = slots_backed(ledger);
@@ -385,7 +389,7 @@ inline bool has_export(const std::atomic<uint64_t> (&exports)[kMaxExports], uint
   for (uint32_t i = 0; i < kExportsPerSet; ++i) found = found || set[i].load() == hash;
   return found;
 }
-// Tells a tenant's ledger from others', also from those that had its name before.
+// Distinguishes a tenant's ledger from others', also from earlier ledgers of the same name.
 inline constexpr uint32_t kMarkBits = 30;
 inline uint32_t mark_of(const Header& header) {
   const uint64_t check = check_of(reinterpret_cast<const char*>(&header), sizeof header);
@@ -396,7 +400,7 @@ inline uint64_t check_of(const RefusalRecord& record) {
   return check_of(bytes + sizeof record.check, sizeof record - sizeof record.check);
 }
 
-// False where nothing was written, or not all of it, or something else.
+// False if the place has no complete and undamaged record.
 inline bool read_refusal(const RefusalPlace& place, RefusalRecord& record) {
   uint64_t words[sizeof record / 8];
   for (size_t i = 0; i < sizeof record / 8; ++i) {
