@@ -14,10 +14,10 @@
 namespace fracgpu {
 namespace {
 
-// A holder that runs needs microseconds, but may have to wait for a core: of 35,700 waits of 24
-// processes on two cores 6 were longer than 2 ms, and the longest 47 ms. The brief timeout is paid
-// once, when a holder stops; the least one by each allocation beyond the lease after that, until
-// the lock moves again: 1.2 ms with it, 2.9 ms where it is 2 ms.
+// A running holder needs microseconds, but may have to wait for a core: of 35,700 waits of 24
+// processes on two cores, 6 were longer than 2 ms, and the longest was 47 ms. A caller pays the
+// brief timeout once, when a holder stops. Each later allocation beyond the lease pays the least
+// timeout, until the lock moves again: 1.2 ms with this value, 2.9 ms with 2 ms.
 constexpr long kBriefTimeout_ns = 50'000'000;
 constexpr long kLeastTimeout_ns = 500'000;
 
@@ -44,7 +44,8 @@ void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_
   for (Try last = Try::interrupted; last == Try::interrupted;) {
     fd_ = file.reopen(error_);
     if (fd_ < 0) {
-      // Threads of this process that have no turn may each be refused by what the other one tries.
+      // Threads of this process that have no turn may each be refused because of the other thread's
+      // attempt.
       stuck_ = has_turn_ = errno == EMFILE || errno == ENFILE;
       return;
     }
@@ -54,7 +55,8 @@ void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_
     held_ = last == Try::locked;
     if (last != Try::interrupted) return;
     close();
-    // The time that a fork takes is a part of the wait: its own handlers may wait for this thread.
+    // The wait includes the time that a fork takes: the fork's own handlers may wait for this
+    // thread.
     const uint64_t before_ms = coarse_now_ms();
     section_.interrupt();
     const long waited = static_cast<long>(coarse_now_ms() - before_ms) * 1'000'000 + 50'000;
@@ -63,7 +65,8 @@ void GrowLock::acquire(const LedgerFile& file, LockTimeout timeout, const int64_
   }
 }
 
-// Polled, not waited for in the kernel: a stopped or frozen holder must not stop us for ever.
+// Polls instead of waiting in the kernel: a stopped or frozen holder must not block the caller for
+// ever.
 GrowLock::Try GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout timeout,
                              Wait& wait) {
   struct flock lock = byte_lock(F_WRLCK, byte);
@@ -92,9 +95,9 @@ GrowLock::Try GrowLock::take(const LedgerFile& file, int64_t byte, LockTimeout t
 void GrowLock::close() {
   if (fd_ < 0) return;
   if (held_ || has_turn_) {
-    // Unlocked by name: a child of raw clone() shares the description and would keep the locks.
+    // An explicit unlock: a child of raw clone() shares the description and would keep the locks.
     struct flock unlock = byte_lock(F_UNLCK, layout::kGrowLock);
-    unlock.l_len = 0;  // to the end: what this description holds
+    unlock.l_len = 0;  // to the end: all that this description holds
     fcntl(fd_, F_OFD_SETLK, &unlock);
   }
   close_own(fd_);

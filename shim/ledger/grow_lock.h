@@ -1,4 +1,4 @@
-// The OFD lock under which a ledger's leases grow and its slots and devices are given out.
+// The OFD lock under which leases grow and slots and devices are assigned.
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,40 @@
 
 namespace fracgpu {
 
-// Holds the file's one lock for one thread: leases grow, slots are claimed or reaped and devices
-// are added only under it. The kernel drops it when the holder dies, and no child gets it: threads
-// that fork wait for who holds it. Waiting is bounded, since a holder may be stopped. Not
+// Holds the file's one lock for one thread. Leases grow, slots are claimed or reaped, and devices
+// are added only under it. The kernel drops it when the holder dies. No child inherits it: threads
+// that fork wait until the holder is done. Waiting is bounded, because a holder may be stopped. Not
 // recursive: a second one in the same process waits for the first.
 class GrowLock {
  public:
-  // Paid beside a stopped holder alone. When 64 programs start at once on two cores, 2 of 468 waits
-  // are longer than 0.5 ms, and the longest is 13 ms.
+  // Only a stopped holder makes a caller wait this long. When 64 programs start at once on two
+  // cores, 2 of 468 waits are longer than 0.5 ms, and the longest is 13 ms.
   static constexpr long kLockTimeout_ms = 5000;
-  // How long to wait: as long as that; as long as a holder that runs may take; just long enough to
-  // distinguish a busy lock from one whose holder has not moved since we last waited; or not at
-  // all.
+  // How long to wait. full: kLockTimeout_ms. brief: as long as a running holder may take. least:
+  // just long enough to distinguish a busy lock from one whose holder has not moved since the last
+  // wait. none: not at all.
   enum class LockTimeout { full, brief, least, none };
 
   explicit GrowLock(const LedgerFile& file, LockTimeout timeout = LockTimeout::full);
-  // For a thread that wants more than its lease: first takes its turn among its process's threads.
+  // For a thread that wants more than its lease: it first takes its turn among its process's
+  // threads.
   GrowLock(const LedgerFile& file, LockTimeout timeout, uint32_t slot);
   ~GrowLock();
   GrowLock(const GrowLock&) = delete;
   GrowLock& operator=(const GrowLock&) = delete;
 
   explicit operator bool() const { return held_; }
-  // Whether it is this thread's turn; the lock itself may be had or not.
+  // Whether this thread has its turn, with or without the lock itself.
   bool has_turn() const { return has_turn_; }
-  // Somebody else held one of the two for as long as we waited, or no descriptor is free by which
-  // it could be taken.
+  // Another thread or process held one of the two locks for the whole wait, or no descriptor is
+  // free to take it with.
   bool is_stuck() const { return stuck_; }
   int fd() const { return fd_; }
   const Message& error() const { return error_; }
   static Message stuck_message(const LedgerFile& file);
 
  private:
-  // How one try to lock a byte ended, and since when there are tries.
+  // The result of one attempt to lock a byte, and the state of the wait so far.
   enum class Try { locked, failed, interrupted };
   struct Wait {
     long waited = 0, pause = 2'000;

@@ -22,9 +22,9 @@ constexpr std::string_view kLeasesFit = "the leases of a device fit its cap";
 
 enum class Leases { fit, exceed, damaged };
 
-// What is held may be above the cap: by an overdraft, by a cap that was lowered, or for an instant
-// by a process that counts itself in before it looks. A lease never comes of any of these. Only
-// with the lock held do leases not move from one cell to another while they are read.
+// The held units may exceed the cap: after an overdraft, after the cap was lowered, or briefly
+// while a process counts itself in before it looks. Leases never exceed it in any of these cases.
+// The caller holds the lock, otherwise leases could move between cells while they are read.
 Leases leases_on(const layout::Ledger& ledger, uint32_t device) {
   if (!layout::is_used(ledger.devices[device])) return Leases::fit;
   const uint64_t cap = ledger.devices[device].cap.load(kRelaxed);
@@ -60,7 +60,7 @@ bool is_claimed(const layout::Ledger& ledger, uint32_t slot) {
   return (word >> (slot % 64) & 1) != 0;
 }
 
-// `Ledger::held` sums slots without asking which are claimed.
+// `Ledger::held` sums slots without checking which are claimed.
 std::string_view broken_slot(const layout::Ledger& ledger, uint32_t slot) {
   const bool claimed = is_claimed(ledger, slot);
   const bool used = claimed && slot < layout::slots_used(ledger);

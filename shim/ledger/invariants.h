@@ -1,4 +1,4 @@
-// Asserts in debug builds that whoever changes leases keeps their sum within the cap.
+// Asserts in debug builds that each change of leases keeps their sum within the cap.
 #pragma once
 
 #include "fracgpu/ledger_layout.h"
@@ -6,11 +6,11 @@
 
 namespace fracgpu {
 
-// Declared where the file's lock is held, and ends before it is given back. Every process of the
-// tenant can write into the file, so its content is input: damage from outside is refused and never
-// ends a process. So this asserts less than Ledger::check_invariants: leases that fitted when the
-// scope began fit when it ends. Reserving within the lease and releasing have no assertion, since
-// they leave the lease alone.
+// Declared while the file's lock is held; ends before the lock is given back. Every process of the
+// tenant can write into the file, so its content is input: damage from outside causes refusals and
+// never ends a process. The assertion is therefore weaker than Ledger::check_invariants: leases
+// that fitted when the scope began fit when it ends. Reserving within the lease and releasing have
+// no assertion, since they do not change the lease.
 class LeaseScope {
  public:
   static constexpr int kEveryDevice = -1;

@@ -1,11 +1,11 @@
-// What a process may hold without asking.
+// Revokes leases: what processes may hold without asking.
 #pragma once
 
 #include "fracgpu/ledger_layout.h"
 
 namespace fracgpu {
 
-// Takes it away.
+// Sets the cell's lease to 0.
 inline void revoke(layout::Cell& cell) {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   uint64_t word = cell.held_and_lease.load(kRelaxed);

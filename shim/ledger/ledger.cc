@@ -1,13 +1,14 @@
-// Reserve, release and grow; see ledger.h for the protocol and its invariant, and slots.cc
-// for joining and reaping.
+// Reserve, release and grow; see ledger.h for the protocol and its invariant, and slots.cc for
+// joining, reaping.cc for reaping.
 //
-// Order matters wherever two words change: a giver's lease shrinks before a taker's grows. A
+// Order matters wherever two words change: the giver's lease shrinks before the taker's grows. A
 // process that dies between the two steps then leaves too much counted, never too little.
 //
-// Who wants more than its lease first counts it as held and then counts everybody. Of any two that
-// do so at once the later one sees the earlier one's units, so that the cap holds even where the
-// lock is not had; the lock is there so that nobody is refused because of a passing attempt. Leases
-// grow, slots and devices are given out, and the dead are reaped only under the lock.
+// A process that wants more than its lease first counts the units as held and then sums all
+// processes. Of any two that do so at once, the later one sees the earlier one's units. The cap
+// therefore holds even without the lock. The lock makes sure that no process is refused because of
+// another one's passing attempt. Leases grow, slots and devices are assigned, and dead processes
+// are reaped only under the lock.
 #include "shim/ledger/ledger.h"
 
 #include <string.h>
@@ -34,32 +35,33 @@ using layout::pack;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// A lease grows by this much more than what is needed, so that the next few allocations need not
-// ask again: at most 32 MiB, and at most a 64th of the cap, so that small caps are not locked up in
-// leases that others must first take back. Of 4,000 allocations of 2 MiB 228 ask with 32 MiB, 3,873
-// without a spare and 31 with 256 MiB. Under a cap of 1 GiB, 25 of 350 ask with a 64th and 14 with
-// a quarter.
+// A lease grows by a spare beyond the needed units, so that the next few allocations need not ask
+// again. The spare is at most 32 MiB, and at most a 64th of the cap, so that small caps are not
+// locked up in leases that others must first take back. Of 4,000 allocations of 2 MiB, 228 ask with
+// 32 MiB, 3,873 without a spare and 31 with 256 MiB. Under a cap of 1 GiB, 25 of 350 ask with a
+// 64th and 14 with a quarter.
 constexpr uint64_t kMaxSpare = (32u << 20) / layout::kUnit;
 constexpr uint64_t kSpareFraction = 64;
 
-// How long a refusal waits for the driver to release a dead process's memory: what takes longer is
-// refused, and that much later. No public figure says what drivers take; tests/hardware.sh measures
-// it, as death.listed_ms.
+// How long a reservation waits for the driver to release a dead process's memory. If the release
+// takes longer, the reservation is refused after this wait. No public source states how long
+// drivers take; tests/hardware.sh measures it, as death.listed_ms.
 constexpr uint64_t kReleaseTimeout_ms = 300;
-// The same where nobody tells. The device's own use shows after 200 ms that memory is free
-// (process/memory_of_the_dead.cc), and on a crowded machine it takes longer to look. After a second
-// memory that is still there is taken to be free: with 1,500 the first refusal gave it out.
+// The same if the driver does not report the release. The device's usage shows after 200 ms that
+// memory is free (process/memory_of_the_dead.cc), and the check takes longer on a crowded machine.
+// After a second, memory that is still held is assumed free: with a timeout of 1,500 here, the
+// first call that should be refused got it.
 constexpr uint64_t kAwaitedTimeout_ms = 600;
 
-// How many looks it takes to refuse while the lock cannot be had. Two threads that try at once each
-// see the other's units, at most for as long as one look takes. With one look 10 of 3,681 tries
-// that met others were refused, with 2 to 16 none; each makes a refusal some 4 ms later.
+// The number of checks before a refusal while the lock cannot be had. Two threads that try at once
+// each see the other's units, for at most one check. With one check, 10 of 3,681 attempts that met
+// others were refused; with 2 to 16, none. Each check makes a refusal some 4 ms later.
 constexpr int kStuckLooks = 4;
 
-// Counting oneself in and then counting the others must not change places.
+// A process must count itself in before it counts the others.
 constexpr auto kOrdered = std::memory_order_seq_cst;
 
-// What the cells of all slots but `self` take away from a device's cap.
+// The amount by which the cells of all slots except `self` reduce what a device's cap can grant.
 uint64_t claimed_by_others(const layout::Ledger& ledger, int device, uint32_t self) {
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
@@ -107,7 +109,7 @@ int Ledger::device(const char* key, uint64_t cap_bytes, uint64_t physical_bytes,
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     layout::Device& row = ledger.devices[i];
     if (layout::is_used(row)) {
-      // It may have been this very device, which would be given out a second time.
+      // The damaged row may be this very device, which would get a second row.
       if (row.key_check == layout::check_of(row.key)) continue;
       describe_damage(error);
       return -1;
@@ -154,8 +156,8 @@ void Ledger::charge_taken(int device, uint64_t units) {
   const uint64_t before = cell.held_and_lease.fetch_add(pack(units, 0), kRelaxed);
   raise(cell.peak, held_of(before) + units);
   if (held_of(before) + units <= lease_of(before)) return;
-  // Overdraft. What others may still take unasked was promised without it. Who has the lock, and is
-  // about to raise its own lease, sees that it was revoked.
+  // Overdraft. The units that others may still take unasked were promised without it. A process
+  // that has the lock, and is about to raise its own lease, sees that its lease was revoked.
   const GrowLock lock(file_, lock_timeout());
   note(lock);
   Message ignored;
@@ -164,8 +166,9 @@ void Ledger::charge_taken(int device, uint64_t units) {
   revoke_unspent(device);
 }
 
-// Takes all leases away, so that whoever wants more must ask, until what is held fits the cap
-// again. A lease equal to what is held would not do: what is freed could be taken anew unasked.
+// Revokes all leases, so that every process must ask for more until what is held fits the cap
+// again. A lease equal to what is held would not do: a process could free units and take them again
+// unasked.
 void Ledger::revoke_unspent(int device) {
   layout::Ledger& ledger = *file_.map();
   for_each_live(ledger, [&](uint32_t slot) { revoke(ledger.cells[device][slot]); });
@@ -205,7 +208,7 @@ Ledger::Grant Ledger::grow(int device, uint64_t units, Message& error) {
   }
 }
 
-// One attempt. The lock is given back before anything is waited for.
+// One attempt. Gives the lock back before the caller waits for anything.
 Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
   const GrowLock lock(file_, lock_timeout(), slot_);
   note(lock);
@@ -222,9 +225,9 @@ Ledger::Growth Ledger::grow_once(int device, uint64_t units, Message& error) {
   return lock.is_stuck() ? Growth::lock_is_stuck : Growth::no_room;
 }
 
-// While another process has the lock and does not move, or no descriptor is free. The dead cannot
-// be reaped then, and two that try at once may have stood in each other's way: a refusal takes
-// several looks at what the living hold.
+// For a caller that cannot get the lock, because its holder does not move or no descriptor is free.
+// Dead processes cannot be reaped then, and two threads that try at once may have blocked each
+// other. A refusal therefore takes several checks of what living processes hold.
 std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units,
                                                       StuckLock& stuck) const {
   const uint64_t alive = held(device, true), cap_now = cap(device);
@@ -236,16 +239,15 @@ std::optional<Ledger::Grant> Ledger::give_up_if_stuck(int device, uint64_t units
   return Grant::failed;
 }
 
-// Whether it is worth waiting until the driver has released what dead processes had, since the
-// units would fit then.
+// Whether to wait until the driver has released dead processes' memory: the units would fit then.
 bool Ledger::fits_without_the_dead(int device, uint64_t units) const {
   const uint64_t alive = held(device, true);
   return alive < held(device) && units <= cap(device) && alive <= cap(device) - units;
 }
 
-// Adds `units` to what this process holds if the cap has room beside everybody's claim, and under
-// the lock a spare to its lease. One thread of a process at a time: what it has counted in and may
-// have to take back must not become another one's lease.
+// Adds `units` to what this process holds if the cap has room beside the claims of all processes.
+// Under the lock, also adds a spare to its lease. One thread of a process at a time: units that it
+// has counted in and may take back must not become another thread's lease.
 bool Ledger::try_grant(int device, uint64_t units, bool locked) {
   const layout::Ledger& ledger = *file_.map();
   Cell& cell = own_cell(device);
@@ -261,10 +263,11 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
     spare = !grows ? 0
                    : std::min({cap_now - others - target, kMaxSpare, cap_now / kSpareFraction,
                                kMaxUnits - target});
-    // No lease is 0 from here on, so that a revocation is seen at the end. One of a unit claims
-    // nothing beside what is held.
+    // No lease is 0 from here on, so that a revocation is visible at the end. A lease of one unit
+    // claims nothing beyond what is held.
     mark = locked && lease_of(word) == 0 ? 1 : 0;
-    // All of it as held, where nobody can use it yet: this may be one unit too many.
+    // All of it is counted as held first, so that no thread can use it yet. This may be one unit
+    // too many.
   } while (
       !cell.held_and_lease.compare_exchange_weak(word, word + pack(units + spare, mark), kOrdered));
 
@@ -276,17 +279,17 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
     return now_others <= now_cap && mine <= now_cap - now_others;
   };
   if (!fits()) {
-    // After an overdraft the lease itself may be too large, though what is needed would fit.
+    // After an overdraft the lease itself may be too large, although the needed units would fit.
     revoke(cell);
     if (!fits()) {
       cell.held_and_lease.fetch_sub(pack(units + spare, 0), kRelaxed);
       return false;
     }
   }
-  // The claim, the larger of held and lease, stays at or under what was counted, whatever other
-  // threads of this process free or have charged meanwhile. Where the lease was revoked, by
-  // somebody whose overdraft did not wait for the lock, it stays so: what is spare was promised
-  // without that.
+  // The claim, the larger of held and lease, stays at or below the amount that was checked,
+  // whatever other threads of this process free or charge meanwhile. If an overdraft of another
+  // process, which did not wait for the lock, has revoked the lease, it stays revoked: the spare
+  // was promised without that overdraft.
   word = cell.held_and_lease.load(kRelaxed);
   while (locked && layout::is_codeword(word)) {
     const uint64_t lease =
@@ -300,8 +303,8 @@ bool Ledger::try_grant(int device, uint64_t units, bool locked) {
   return true;
 }
 
-// Takes back leases of others that they do not use. True if anything came back; stops as soon as
-// `wanted` units did.
+// Takes back leases that other processes do not use. True if it took any. Stops once it has taken
+// `wanted` units.
 bool Ledger::take_back_unspent(int device, uint64_t wanted) {
   layout::Ledger& ledger = *file_.map();
   uint64_t taken = 0;
@@ -335,8 +338,8 @@ bool Ledger::cap_is_left(int device) const {
   return (file_.map()->cap_is_left[device / 64].load(kRelaxed) >> (device % 64) & 1) != 0;
 }
 
-// With the lock held. In this order: a process that dies after the first step has changed nothing
-// that matters, and after the second one somebody sets the cap once more.
+// With the lock held. The order matters. A process that dies after the first step has changed
+// nothing relevant. If it dies after the second one, another process sets the cap once more.
 void Ledger::replace_cap(int device, uint64_t cap_bytes) {
   revoke_unspent(device);
   file_.map()->devices[device].cap.store(encoded_cap(cap_bytes), std::memory_order_release);
@@ -349,8 +352,8 @@ void Ledger::ask_for_recording(uint64_t number) {
                           [&](uint32_t device) { revoke_unspent(static_cast<int>(device)); });
 }
 
-// Programs ask this often. Whole words are added, and decoded once: leases add up to less than 2^32
-// units, so that they do not run over into what is held.
+// Programs call this often. It adds whole words and decodes once: leases add up to less than 2^32
+// units, so they do not overflow into the held half.
 uint64_t Ledger::held_by_all(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const Cell* const cells = ledger.cells[device];
@@ -364,8 +367,8 @@ uint64_t Ledger::held_by_all(int device) const {
   return held_one_by_one(device);
 }
 
-// Where the sum is no codeword, some cell is damaged, and counts as kDamaged. Or something may be
-// parked.
+// For a sum that is no codeword: some cell is damaged, and counts as kDamaged. Also for sums while
+// units may be parked.
 uint64_t Ledger::held_one_by_one(int device) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
@@ -376,7 +379,7 @@ uint64_t Ledger::held_one_by_one(int device) const {
 
 uint64_t Ledger::held_by_living(int device) const {
   const layout::Ledger& ledger = *file_.map();
-  // What nobody living has imported of the orphans goes with the dead.
+  // Orphans that no living process has imported are released with the dead processes.
   uint64_t sum = 0, orphans = 0, imported = 0;
   Message ignored;
   const int fd = file_.reopen(ignored);
@@ -471,8 +474,8 @@ void Ledger::set_allocations(int device, uint64_t number) {
   publish_below_[device].store(pack(overhead + (held - overhead) / 2, 0), kRelaxed);
 }
 
-// A word that the device's cap rests on is not what anybody wrote. There is no second record of
-// what the living hold, so nothing can be granted until they are gone.
+// A word that the device's cap depends on has a value that no process wrote. There is no second
+// record of what living processes hold, so nothing can be granted until they are gone.
 bool Ledger::is_damaged(int device) const {
   const layout::Ledger& ledger = *file_.map();
   const uint64_t cap = ledger.devices[device].cap.load(kRelaxed);
@@ -498,7 +501,7 @@ void Ledger::set_context_size(int device, uint64_t units) {
   file_.map()->devices[device].context_size.store(units, kRelaxed);
 }
 
-// Two processes that do so at once may lose one; then a later one tells.
+// Two concurrent calls may lose a sample; then a later sample confirms the size.
 bool Ledger::add_context_sample(int device, uint64_t units) {
   auto& samples = file_.map()->devices[device].context_samples;
   const bool known = std::any_of(std::begin(samples), std::end(samples),

@@ -59,13 +59,13 @@ LedgerFile::Result fail(Message& error, const char* what, std::string_view path,
 
 constexpr size_t kPage = 4096;
 
-// What fstat says, in the one form that does not need glibc 2.33's new symbol.
+// The status that fstat returns, in the one form that does not need glibc 2.33's new symbol.
 bool status_of(int fd, struct statx& out) {
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &out) == 0;
 }
 
-// Changes with chroot. (A root folder on another file system may have the same; then the message
-// only says less.)
+// Changes with chroot. (If a root folder on another file system has the same number, only the error
+// message says less.)
 uint64_t inode_of_root() {
   struct statx status;
   const int code = errno;
@@ -83,7 +83,7 @@ int make_file(const char* path, const char* tenant) {
   header.max_slots = layout::kMaxSlots;
   header.created_unix_s = unix_now_ms() / 1000;
   strncpy(header.tenant, tenant, sizeof header.tenant - 1);
-  // What is not zero at first ends with the bitmap of unclaimed slots.
+  // All bytes after the bitmap of unclaimed slots are zero at first.
   char start[offsetof(layout::Ledger, refusals)] = {};
   memcpy(start, &header, sizeof header);
   const uint64_t slots_backed = layout::encode(layout::kSlotsPerPage);
@@ -103,7 +103,8 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
                  path_.view());
     return Result::failed;
   }
-  // Whoever owns it: any user of the tenant may have been the first. It is never more than data.
+  // The owner does not matter: any user of the tenant may have made the file. Its content is only
+  // data.
   if (const unsigned foreign = status.stx_mode & 07777u & ~kSharedFileMode; foreign != 0) {
     error.format("{} is not a ledger: its mode {:04o} has bits that no ledger has; remove it",
                  path_.view(), status.stx_mode & 07777u);
@@ -150,9 +151,9 @@ LedgerFile::Result LedgerFile::map_file(int fd, bool writable, Message& error) {
 LedgerFile::Result LedgerFile::open_or_create(const char* tenant, Message& error) {
   path_.format("{}{}", layout::kFilePrefix, tenant);
   made_ = false;
-  // More than two rounds only when the file comes and goes under us. Where four processes joined
-  // and left as fast as they could and a fifth removed their file, four rounds were too few for one
-  // of some 10,000 joins.
+  // It takes more than two rounds only if other processes create and remove the file meanwhile.
+  // While four processes joined and left as fast as they could and a fifth removed their file, four
+  // rounds were too few for one of some 10,000 joins.
   constexpr int kRounds = 64;
   for (int attempt = 0; attempt < kRounds; ++attempt) {
     const Unforked section;
@@ -232,8 +233,8 @@ bool LedgerFile::lock_slot_for_life(uint32_t slot, Message& error) {
   const Unforked section;  // from the description's first use to the advice that forks lack it
   const int fd = reopen(error);
   if (fd < 0) return false;
-  // What counts is that a mapping holds the description, whose last use ends the lock. Nobody reads
-  // through this one, so it costs addresses alone.
+  // The lock lasts as long as the description is in use, and this mapping keeps it in use. No
+  // thread reads through the mapping, so it costs only addresses.
   void* life = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0);
   struct flock lock = byte_lock(F_WRLCK, layout::lock_offset(slot));
   const bool locked = life != MAP_FAILED && madvise(life, kPage, MADV_DONTFORK) == 0 &&

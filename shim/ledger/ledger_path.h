@@ -1,4 +1,4 @@
-// Which ledgers there are: the names in the folder that holds them.
+// Lists the ledgers: the names in their folder.
 #pragma once
 
 #include <dirent.h>
@@ -14,12 +14,12 @@
 
 namespace fracgpu {
 
-// How the tenants of Kubernetes' claims are called (tools/dra). Their ledgers are mounted into
-// containers that may start at any time, so only who made them removes them.
+// The name prefix of tenants that are Kubernetes claims (tools/dra). Their ledgers are mounted into
+// containers that may start at any time, so only their maker removes them.
 inline constexpr std::string_view kClaimTenant = "claim-";
 
-// Calls visit(tenant), a NUL-terminated name, for each file that is called as a ledger is, until it
-// returns true; then it does too. Without opendir, which allocates.
+// Calls visit(tenant) with a NUL-terminated name for each file with a ledger's name, until visit
+// returns true. Returns whether it did. Does not use opendir, which allocates.
 template <typename Visit>
 bool find_ledger(Visit visit) {
   constexpr std::string_view kPrefix = layout::kFilePrefix;

@@ -1,5 +1,5 @@
-// Orphans: memory that its exporter has freed, or has died with, and that others have imported; see
-// ledger.h.
+// Orphans: memory that other processes have imported, and that its exporter has freed or has died
+// with; see ledger.h.
 //
 // They are charged in slots that no process owns, so any process may lower the charge to what can
 // still be imported. reaping.cc does that whenever it looks for dead processes.
@@ -47,8 +47,7 @@ int Ledger::orphan_slot(const GrowLock& lock) {
   return slot;
 }
 
-// Reads each slot once, because imports come and go meanwhile. `gone`: as in `lower_orphans`, or
-// null.
+// Reads each slot once, because imports change meanwhile. `gone`: as in `lower_orphans`, or null.
 uint64_t Ledger::imported_beside(int exporter, int device, const uint32_t* gone) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
@@ -63,7 +62,7 @@ uint64_t Ledger::imported_by_others(int device) const {
   return imported_beside(static_cast<int>(slot_), device, nullptr);
 }
 
-// The own slot of the process whose orphans these are, or -1 if it has none any more.
+// The own slot of the process whose orphans these are, or -1 if it no longer has one.
 int Ledger::exporter_of(uint32_t orphans) const {
   const layout::Ledger& ledger = *file_.map();
   const uint32_t orphaned = ledger.slots[orphans].orphaned.load(kRelaxed);
@@ -212,8 +211,8 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
   return true;
 }
 
-// The orphans are charged before the own charge goes: a process that dies in between leaves too
-// much counted, never too little. The lease for them goes with it.
+// Charges the orphans before the own charge goes: a process that dies in between leaves too much
+// counted, never too little. The lease shrinks by the units that were charged as orphans.
 bool Ledger::free_exported(int device, uint64_t units) {
   uint64_t kept = 0;
   if (!charge_orphans(device, units, kept)) return false;

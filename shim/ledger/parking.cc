@@ -1,8 +1,8 @@
-// What becomes of a process's charge while a checkpoint keeps its memory on the host; see ledger.h.
+// Charges of processes whose memory a checkpoint keeps on the host; see ledger.h.
 //
-// The cells stay as they are, so that the process's own calls, some of which may be on their way,
-// find what they expect. Only what others count changes: `parked` is taken off. To count it again
-// is to take memory, and follows the same rule: first count it in, then count everybody.
+// The cells stay unchanged, because the process's own calls, some perhaps under way, depend on
+// them. Only the sums of other processes change: they subtract `parked`. Counting those units again
+// takes memory, so it follows the same rule: first count in, then sum all processes.
 #include "shim/ledger/invariants.h"
 #include "shim/ledger/lease.h"
 #include "shim/ledger/ledger.h"
@@ -47,7 +47,8 @@ void Ledger::park(const ProcessName& name) {
 
 bool Ledger::unpark(const ProcessName& name, int& device, Refusal& refusal) {
   layout::Ledger& ledger = *file_.map();
-  // What the dead had is given out only by who can ask the driver whether it is free.
+  // Only a process that can ask the driver whether the memory is free grants a dead process's units
+  // again.
   if (release_probe_ != nullptr) reap_dead();
   const GrowLock lock(file_);
   const int slot = find_process(name, lock);

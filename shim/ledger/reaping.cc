@@ -1,5 +1,5 @@
-// Reaping: how the slots of dead processes are taken back, with what the driver has released of
-// them; see ledger.h.
+// Reaping: takes back the slots of dead processes whose memory the driver has released; see
+// ledger.h.
 //
 // A slot's cells are zeroed before it is unmarked: a process that dies in between leaves too much
 // counted, never too little.
@@ -42,11 +42,12 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
   const layout::Ledger& ledger = *file_.map();
   const layout::Slot& owner = ledger.slots[slot];
   const uint32_t host_pid = owner.host_pid.load(kRelaxed);
-  // Of orphans the driver has nothing to tell: their exporter is gone, or has freed them.
+  // The driver reports nothing about orphans: their exporter is dead, or has freed them.
   if (owner.orphaned.load(kRelaxed) != 0 || release_probe_ == nullptr)
     return DriverRelease::released;
-  // A PID that lives in another slot was used again, or its program replaced: what the driver says
-  // of it is about the new one, and the old one's descriptors were closed before it came to be.
+  // If another slot's living process has this PID, the PID was used again or the process has
+  // replaced its program. The driver then reports the new one's memory, and the kernel closed the
+  // old one's descriptors before the new one started.
   bool is_replaced = false;
   for_each_live(ledger, [&](uint32_t other) {
     is_replaced = is_replaced || (other != slot && host_pid != 0 &&
@@ -57,7 +58,7 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
   bool is_awaited = false;
   for (uint32_t i = 0; i < kMaxDevices; ++i) {
     if (!layout::is_used(ledger.devices[i])) continue;
-    // What it imported lives as long as the rest of what it has.
+    // Imported memory lives as long as the rest of the process's memory.
     const layout::Cell& cell = ledger.cells[i][slot];
     const uint64_t held_here = held_of(cell.held_and_lease.load(kRelaxed));
     if (held_here == 0 && layout::imported_of(cell.exported_and_imported.load(kRelaxed)) == 0) {
@@ -74,7 +75,7 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
                            .held = held_here,
                            .held_by_living = living[i]};
     const DriverRelease answer = release_probe_(dead, key);
-    // All devices are asked, so that they are waited for at the same time.
+    // Asks about all devices, so that their waits overlap.
     is_awaited = is_awaited || answer == DriverRelease::awaited;
     if (answer == DriverRelease::unknown && driver_reports_[i].load(kRelaxed))
       return DriverRelease::held;
@@ -102,7 +103,7 @@ bool Ledger::reap_dead_for_all_who_join() {
   const bool mine = fcntl(fd, F_OFD_SETLK, &lock) == 0;
   if (mine) {
     reap_dead(fd);
-    // By name: a child forked meanwhile shares the description and would keep the lock.
+    // An explicit unlock: a child forked meanwhile shares the description and would keep the lock.
     lock.l_type = F_UNLCK;
     fcntl(fd, F_OFD_SETLK, &lock);
   }
@@ -112,7 +113,7 @@ bool Ledger::reap_dead_for_all_who_join() {
 
 bool Ledger::reap_dead(int fd) {
   layout::Ledger& ledger = *file_.map();
-  uint32_t gone[kMaxSlots] = {};  // whose slot it is, where that process is gone
+  uint32_t gone[kMaxSlots] = {};  // owner of each slot whose process is gone; otherwise 0
   uint64_t living[kMaxDevices];
   std::fill(std::begin(living), std::end(living), kMaxUnits);
   bool any = false, awaited = false;
@@ -132,7 +133,8 @@ bool Ledger::reap_dead(int fd) {
   GrowLock lock(file_);
   if (!lock) return false;
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
-  // Somebody else may have reaped the slot meanwhile, and a new process claimed it and died too.
+  // Another process may have reaped the slot meanwhile. A new process may then have claimed it and
+  // died.
   for_each_live(ledger, [&](uint32_t slot) {
     if (gone[slot] != owner_of(ledger.slots[slot]) || LedgerFile::slot_is_alive(lock.fd(), slot))
       gone[slot] = 0;

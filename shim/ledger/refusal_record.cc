@@ -1,8 +1,8 @@
 // Keeps refusals in the ledger for people to read later; see ledger.h and layout::RefusalRecord.
 //
-// A record is made aside and stored word by word under a number of its own. Two processes write to
-// one place only when one of them stood still while 64 others were refused; what comes of that, or
-// of a death on the way, does not have its check and is left out by whoever reads it.
+// A record is built in local memory, then stored word by word under its own number. Two processes
+// write to one place only if one of them is stopped while 64 others are refused. The result of
+// that, or of a death while storing, has a wrong check, and readers skip it.
 #include <string.h>
 
 #include "shim/base/clock.h"
@@ -35,7 +35,7 @@ void Ledger::record(int device, const char* api, const Refusal& refusal) const {
 
   const layout::Slot& self = ledger.slots[slot_];
   layout::RefusalRecord record;
-  memset(static_cast<void*>(&record), 0, sizeof record);  // every byte counts for the check
+  memset(static_cast<void*>(&record), 0, sizeof record);  // the check covers every byte
   record.number = ledger.refusal_number.fetch_add(1, kRelaxed) + 1;
   record.unix_ms = unix_now_ms();
   record.asked = refusal.asked;

@@ -1,8 +1,9 @@
-// Removal: how the file of a ledger that nobody needs any more goes away; see ledger.h.
+// Removal: deletes the files of ledgers that no process needs any more; see ledger.h.
 //
-// A file is removed under its lock, when no slot's owner lives. Who has opened the file and has no
-// slot yet finds it gone when it takes one, and begins again with a new file (slots.cc). What the
-// driver has not released of the dead stays charged to their tenant, so such a file stays, too.
+// A file is removed under its lock, if no slot's owner is alive. A process that has opened the file
+// and has no slot yet finds it gone when it claims one, and begins again with a new file
+// (slots.cc). Memory of dead processes that the driver has not released stays charged to their
+// tenant, so such a file stays, too.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,19 +24,19 @@ using layout::kMaxSlots;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// How long what a dead tenant was refused may be explained, and a name that somebody chose is
-// expected to come again: as long as a person takes to ask why. A file that stays costs 64 KiB of
-// host memory or more.
+// How long the refusals of a dead tenant can be explained, and how long a chosen name is expected
+// to be used again: as long as a person takes to ask for the reason. A file that stays costs 64 KiB
+// of host memory or more.
 constexpr uint64_t kRemembered_s = 600;
 
-// A sweep looks at so many ledgers and stops after so long, since a program waits for it. One look
-// is three system calls where somebody lives, else some 15 us, and up to milliseconds where the
-// driver has to be asked.
+// A sweep checks at most this many ledgers and stops after this time, because a program waits for
+// it. One check takes three system calls if a process lives there, otherwise some 15 us, and up to
+// milliseconds if it has to ask the driver.
 constexpr int kSweepLooks = 32;
 constexpr uint64_t kSweepTime_ms = 2;
 
-// The names of launch trees, containers (both of config/identity.cc) and `fracgpu run`
-// (tools/launch/member.cc), which come once.
+// The generated names of launch trees, containers (both from config/identity.cc) and `fracgpu run`
+// (tools/launch/member.cc). Each is used once.
 bool is_made_up(std::string_view tenant) {
   for (const std::string_view start : {"tree-", "container-", "run-"}) {
     if (tenant.substr(0, start.size()) == start) return true;
@@ -59,7 +60,7 @@ bool is_remembered(const LedgerFile& file, uint64_t now_s) {
   return now_s < last_s + kRemembered_s;
 }
 
-// The folder is sticky.
+// The folder is sticky, so only root and a file's owner may remove it.
 bool may_remove(const LedgerFile& file, int fd) {
   if (file.tenant().substr(0, kClaimTenant.size()) == kClaimTenant) return false;
   struct statx status;
@@ -84,7 +85,7 @@ bool Ledger::nobody_holds_anything() const {
 }
 
 void Ledger::leave_for_good(uint64_t now_s) {
-  // First without the lock: most processes end with what they hold.
+  // First without the lock: most processes exit while they hold memory.
   if (!nobody_holds_anything() || is_remembered(file_, now_s)) return;
   const GrowLock lock(file_, GrowLock::LockTimeout::none);
   if (!lock || !may_remove(file_, lock.fd()) ||
@@ -92,7 +93,7 @@ void Ledger::leave_for_good(uint64_t now_s) {
       LedgerFile::any_slot_is_alive(lock.fd(), slot_ + 1)) {
     return;
   }
-  // Other threads of this process may be reserving within its leases still.
+  // Other threads of this process may still be reserving within its leases.
   for_each_device(*file_.map(), [&](uint32_t device) {
     auto& own = own_cell(static_cast<int>(device)).held_and_lease;
     uint64_t word = own.load(kRelaxed);
@@ -103,7 +104,7 @@ void Ledger::leave_for_good(uint64_t now_s) {
 }
 
 bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64_t now_s) {
-  if (LedgerFile::is_lived_in(tenant)) return false;  // as most are
+  if (LedgerFile::is_lived_in(tenant)) return false;  // the usual case
   Message ignored;
   Ledger ledger;
   if (ledger.manage(tenant, ignored) != LedgerFile::Result::ok) return false;
@@ -114,12 +115,14 @@ bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64
   if (fd < 0) return false;
   bool ended =
       may_remove(file, fd) && !LedgerFile::any_slot_is_alive(fd) && !is_remembered(file, now_s);
-  // Asking the driver takes long, so it is done without the lock. Who is dead holds no more later.
+  // Asks the driver without the lock, because that takes long. A dead process does not get more
+  // later.
   uint32_t dead[kMaxSlots] = {};
   uint64_t living[kMaxDevices] = {};
   for_each_live(map, [&](uint32_t slot) {
     dead[slot] = owner_of(map.slots[slot]);
-    // Nobody comes again for what is only awaited, so nothing is lost with it.
+    // Memory that is only `awaited` does not keep the file: no process asks for it again, so
+    // nothing is lost.
     ended = ended && ledger.driver_released(fd, slot, living) != DriverRelease::held;
   });
   close_own(fd);
@@ -135,7 +138,7 @@ void Ledger::sweep() const {
   int count = 0;
   find_ledger([&](const char*) { return ++count < 0; });
   const uint64_t begun_ms = unix_now_ms();
-  // Begun anywhere, so that each has its turn where there are more than one sweep looks at.
+  // Begins at a varying ledger, so that each has its turn if there are more than one sweep checks.
   int skip = count <= kSweepLooks
                  ? 0
                  : static_cast<int>(begun_ms % static_cast<uint64_t>(count - kSweepLooks + 1));

@@ -1,5 +1,5 @@
-// Joining: how a process gets its slot in the ledger, and how slots are looked up; see ledger.h.
-// reaping.cc takes back those of the dead.
+// Joining: how a process gets its slot in the ledger, and how slots are found; see ledger.h.
+// reaping.cc takes back the slots of dead processes.
 //
 // A slot is locked before it is marked live: a process that dies in between leaves too much
 // counted, never too little.
@@ -22,8 +22,8 @@ using layout::kMaxSlots;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kOrdered = std::memory_order_seq_cst;  // see layout::for_each_live
 
-// How often a joining process begins again when the file was removed under it. Of 800 that joined
-// while `fracgpu gc` ran in a loop 39 had to, and never more than once.
+// How often a joining process begins again if the file was removed meanwhile. Of 800 processes that
+// joined while `fracgpu gc` ran in a loop, 39 began again, none more than once.
 constexpr int kJoinAttempts = 16;
 
 bool is_marked(const layout::Ledger& ledger, uint32_t slot) {
@@ -50,14 +50,14 @@ ProcessIdentity ProcessIdentity::of_slot(const layout::Slot& slot) {
 
 template <typename Open>
 bool Ledger::join_opened(const ProcessIdentity& self, Message& error, Open open) {
-  for (auto& reports : driver_reports_) reports.store(false, kRelaxed);  // an earlier ledger's
+  for (auto& reports : driver_reports_) reports.store(false, kRelaxed);  // set by an earlier ledger
   for (int attempt = 0;; ++attempt) {
     if (open() != LedgerFile::Result::ok) return false;
     const bool reaped = reap_dead_for_all_who_join();
     if (claim_slot(self, error)) return true;
-    // All slots may be those of the dead.
+    // All slots may belong to dead processes.
     if (!reaped && reap_dead() && claim_slot(self, error)) return true;
-    // Somebody who tidies up may remove a file that nobody lives in until we have a slot.
+    // Another process may remove a file without living processes until this one has a slot.
     const bool removed = !file_.is_current();
     file_.close();
     if (!removed || attempt == kJoinAttempts) return false;
@@ -100,8 +100,8 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     only_dead = only_dead && !LedgerFile::slot_is_alive(lock.fd(), slot);
   });
   if (alone && !file_.is_made()) {
-    // Nobody relies any more on what is written here, so nothing of it is worth trusting.
-    // Where more slots had memory, and where devices had, it is zeroed for the next ones.
+    // No living process depends on the file's content, so none of it is trusted. The memory of
+    // further slots and of devices is zeroed before it is used again.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
     memset(static_cast<void*>(ledger.slots), 0, layout::kSlotsPerPage * sizeof(layout::Slot));
     memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
@@ -110,7 +110,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     ledger.any_parked.store(0, kRelaxed);
     ledger.slots_backed.store(layout::encode(layout::kSlotsPerPage), kOrdered);
   } else if (only_dead) {
-    // Nobody who lives holds on to the caps that the dead were given.
+    // No living process depends on the caps that dead processes were given.
     layout::for_each_device(ledger, [&](uint32_t device) {
       ledger.cap_is_left[device / 64].fetch_or(uint64_t{1} << (device % 64), kRelaxed);
     });
@@ -164,7 +164,7 @@ bool Ledger::keep_slot(const GrowLock& lock, Message& error) {
 }
 
 // With the lock held, before a slot is claimed: gives memory to its page of slots and to their
-// cells where it has none yet. Who dies in between has left memory that nobody needs.
+// cells, if they have none yet. A process that dies in between leaves memory that is not used.
 bool Ledger::back_slots(uint32_t slot, const GrowLock& lock, Message& error) {
   layout::Ledger& ledger = *file_.map();
   constexpr uint32_t kCount = layout::kSlotsPerPage;
@@ -187,7 +187,7 @@ bool Ledger::back_slots(uint32_t slot, const GrowLock& lock, Message& error) {
   return all;
 }
 
-// The same before a device's row is used, for the cells of all slots that have memory.
+// The same for a device, before its row is used: for the cells of all slots that have memory.
 bool Ledger::back_device(uint32_t device, const GrowLock& lock, Message& error) {
   layout::Ledger& ledger = *file_.map();
   const uint64_t backed = layout::decode(ledger.slots_backed.load(kRelaxed));
@@ -201,8 +201,8 @@ bool Ledger::back_device(uint32_t device, const GrowLock& lock, Message& error) 
   return true;
 }
 
-// With the lock held, whenever a slot was marked or unmarked. Who dies in between has left a slot
-// out that holds nothing yet, or one in that holds nothing any more.
+// With the lock held, whenever a slot was marked or unmarked. If a process dies in between, the
+// number misses a slot that holds nothing yet, or includes one that no longer holds anything.
 void Ledger::note_slots_used() {
   layout::Ledger& ledger = *file_.map();
   uint32_t used = 0;
@@ -248,7 +248,7 @@ int Ledger::find_process(const ProcessName& name) const {
     const bool by_pid =
         name.pid != 0 && slot.pid == name.pid && slot.pid_namespace == name.pid_namespace;
     if (found >= 0 || slot.foreign_importer != 0 || !(by_host_pid || by_pid)) return;
-    // A dead process's PID may be another's by now.
+    // Another process may have a dead process's PID by now.
     if (LedgerFile::slot_is_alive(fd, number)) found = static_cast<int>(number);
   });
   close_own(fd);
