@@ -26,7 +26,7 @@ bool Configuration::name_device(const char* device_key, DeviceName& device, Mess
   device = DeviceName{.key = device_key};
   const VendorBackend& vendor = backend_of(device_key);
   const char* missing = nullptr;
-  // A GPU's own name means each of its MIG instances, where nothing else covers them.
+  // A GPU's own name selects each of its MIG instances that no other selector covers.
   if (selects_by(Selector::Kind::key) && vendor.is_partition(device_key) &&
       !vendor.parent_of(device_key, device.whole) && cap_for(device, 1) == UINT64_MAX) {
     missing = "GPU";

@@ -15,15 +15,15 @@ class Configuration {
   // False with `error` set when either is malformed or the file cannot be trusted.
   bool read(Message& error);
 
-  // The cap in bytes, UINT64_MAX where the device is not capped.
+  // The cap in bytes; UINT64_MAX if the device is not capped.
   uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
   bool selects_by(Selector::Kind kind) const {
     return asked_.selects_by(kind) || ceiling_.selects_by(kind);
   }
 
-  // Everything about the device that the selectors want to know. False with `error` set when some
-  // of it cannot be found out.
+  // Fills in what the selectors need to know about the device. False with `error` set if some of it
+  // cannot be found out.
   bool name_device(const char* device_key, DeviceName& device, Message& error) const;
 
   // A selector that names no device of this machine, or empty.

@@ -1,4 +1,4 @@
-// Why a process may allocate nothing: the first reason there was. It stays, whoever finds another.
+// The first reason why a process may allocate nothing. Later reasons do not replace it.
 #pragma once
 
 #include <atomic>
@@ -8,11 +8,11 @@
 
 namespace fracgpu {
 
-// Any thread may call anything at any time. Part of Process, which a forked child replaces.
+// Thread-safe. Part of Process, which a forked child replaces.
 class FirstFault {
  public:
-  // Keeps `why` if it is the first. False if that is what the first was told, so that it need not
-  // be said again.
+  // Keeps `why` if it is the first. False if the first reason has the same text, so that the caller
+  // need not report it again.
   bool set(const Message& why) {
     Locked<SpinLock> lock(setting_);
     if (published_.load(std::memory_order_relaxed) != nullptr) return text_.view() != why.view();
@@ -21,7 +21,7 @@ class FirstFault {
     return true;
   }
 
-  // What the first `set` was told; empty before. Never changes once it is not empty.
+  // The first reason; empty before `set`. Never changes once it is not empty.
   const Message& get() const {
     const Message* const text = published_.load(std::memory_order_acquire);
     return text != nullptr ? *text : kNone;

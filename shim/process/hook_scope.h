@@ -1,10 +1,10 @@
-// Tells a program's calls from those that a library makes to its own exports.
+// Distinguishes a program's calls from those that a library makes to its own exports.
 #pragma once
 
 namespace fracgpu {
 
-// Set while the shim is inside a hook on this thread: what a driver calls through its own exports
-// meanwhile is its own business, and must be neither charged nor capped a second time.
+// Set while the shim is inside a hook on this thread. Calls that a driver makes through its own
+// exports meanwhile are internal. They must be neither charged nor capped a second time.
 class HookScope {
  public:
   HookScope() : outermost_(!inside) { inside = true; }
@@ -15,10 +15,11 @@ class HookScope {
   HookScope& operator=(const HookScope&) = delete;
 
   bool outermost() const { return outermost_; }
-  // Whether one lives on this thread.
+  // Whether a scope exists on this thread.
   static bool any() { return inside; }
 
-  // A call of the library in which it may call the program back: what that calls is its own again.
+  // Around a library's call that may call the program back: the program's calls in it are its own
+  // again.
   class Callback {
    public:
     Callback() : inside_(inside) { inside = false; }

@@ -1,4 +1,4 @@
-// Asks about the dead, and waits for those of whom nobody tells; see memory_of_the_dead.h.
+// Asks about dead processes, and waits for those that no list shows; see memory_of_the_dead.h.
 #include "shim/process/memory_of_the_dead.h"
 
 #include <algorithm>
@@ -16,32 +16,36 @@ namespace {
 
 using Release = Ledger::DriverRelease;
 
-// How long a process is waited for of which nothing is told, since what the living are charged for
-// and do not have may hide what it has. What the kernel leaves to a worker at a process's end is
-// done by then. In storms whose memory came back after 100 ms the cap held with 0 to 400, by the
-// device's own use; the more, the longer a program waits behind another one that had all.
+// How long to wait for a process that no list shows. Living processes may be charged for memory
+// that they do not have, and this difference may hide the dead process's memory. After this time,
+// the kernel's worker has finished its part of a process's end. In storms whose memory came back
+// after 100 ms, the cap held with 0 to 400, by the device's usage. The larger the value, the longer
+// a program waits behind another one that had all memory.
 constexpr uint64_t kLeast_ms = 200;
-// How long at most without the device's use falling: other tenants may have taken what was freed,
-// or have held so much all along. Memory that comes back later may pass the cap; memory that the
-// kernel never gives back is refused for so long (1.2 s with 1,000, 5.2 s with 5,000).
+// The longest wait while the device's usage does not fall: other tenants may have taken what was
+// freed, or may have held as much all along. Memory that comes back later may exceed the cap. If
+// the kernel never gives memory back, calls are refused for so long (1.2 s with 1,000, 5.2 s with
+// 5,000).
 constexpr uint64_t kMost_ms = 1000;
-// Of what it had, so much may be in use by the kernel itself when all of it is free.
-// Nothing differs in storms with a half, an eighth and a 64th. Page tables of 2 MiB pages are less
-// than a hundredth; a larger rest would take a large process's last piece to be free early.
+// The kernel itself may still use this fraction of a dead process's memory when all of it is free.
+// Storms show no difference between a half, an eighth and a 64th. Page tables of 2 MiB pages are
+// less than a hundredth. With a larger fraction, a large process's last piece would count as free
+// too early.
 constexpr uint64_t kRest = 8;  // an eighth
-// An entry that was not asked for so long is of an earlier process.
+// An entry that was not queried for so long belongs to an earlier process.
 constexpr uint64_t kForget_ms = 60'000;
 
-// A process that is waited for on a device.
+// A dead process whose memory on a device is awaited.
 struct Awaited {
   uint64_t who = 0;       // 0: free
   uint64_t seen_ms = 0;   // first
   uint64_t asked_ms = 0;  // last
   uint64_t fell_ms = 0;   // when `least` fell last
-  uint64_t least = 0;     // bytes that the dead had at most
+  uint64_t least = 0;     // lowest bound of what dead processes had, in bytes
   bool is_over = false;
 };
-// Dead processes times devices, of a moment. Who finds no place is awaited until one is free.
+// Dead processes times devices, at one moment. A process without an entry counts as holding its
+// memory until one is free.
 constexpr int kMostAwaited = 256;
 constinit Awaited awaited[kMostAwaited];
 constinit StaticSpinLock awaiting;
@@ -53,8 +57,8 @@ uint64_t name_of(const DeadProcess& dead, const char* device_key) {
   return hash.value() | 1;
 }
 
-// The most that dead processes still have of the device, in bytes, with what no process has and, in
-// a private PID namespace, what other tenants have. UINT64_MAX where nothing tells.
+// The most that dead processes still have on the device, in bytes. Includes memory that no process
+// has and, in a private PID namespace, memory of other tenants. UINT64_MAX if not known.
 uint64_t most_held(const DeadProcess& dead, const char* device_key) {
   const VendorBackend& backend = backend_of(device_key);
   uint64_t bytes = 0;
@@ -63,7 +67,7 @@ uint64_t most_held(const DeadProcess& dead, const char* device_key) {
   return bytes - std::min(bytes, dead.held_by_living * layout::kUnit);
 }
 
-// The process's entry, perhaps a fresh one; null when there is no place.
+// The process's entry, perhaps a fresh one; null if none is free.
 Awaited* entry_of(uint64_t who, uint64_t now) {
   Awaited* free = nullptr;
   for (Awaited& each : awaited) {
@@ -75,15 +79,15 @@ Awaited* entry_of(uint64_t who, uint64_t now) {
   return free;
 }
 
-// Whether the process must be taken to hold its memory, of which no list tells. `is_closed`: the
-// kernel has closed what it had open, by which the driver frees it.
+// Whether a process that no list shows must be assumed to hold its memory. `is_closed`: the kernel
+// has closed the process's descriptors, after which the driver frees the memory.
 bool may_hold(const DeadProcess& dead, const char* device_key, bool is_closed) {
   const uint64_t most = most_held(dead, device_key), now = coarse_now_ms();
   const Locked<StaticSpinLock> lock(awaiting);
   Awaited* const entry = entry_of(name_of(dead, device_key), now);
-  if (entry == nullptr) return true;  // until there is
+  if (entry == nullptr) return true;  // until one is free
   entry->asked_ms = now;
-  // It goes piece by piece.
+  // The kernel frees the memory piece by piece.
   if (most < entry->least) {
     entry->least = most;
     entry->fell_ms = now;
@@ -105,7 +109,7 @@ Release driver_released(const DeadProcess& dead, const char* device_key) {
   if (ending == Ending::under_way) return Release::awaited;
   const VendorBackend& backend = backend_of(device_key);
   const bool is_named = dead.host_pid != 0 && in_host_pid_namespace();
-  // What the driver reports for a PID that is used again is about its new owner.
+  // The driver reports the new owner's memory for a PID that is used again.
   const uint64_t now = is_named ? start_time_on_host(dead.host_pid) : 0;
   if (now != 0 && dead.start_time != 0 && now != dead.start_time) return Release::pid_reused;
   // A driver's first answer may fail; a second failure is taken to be permanent.
@@ -114,7 +118,7 @@ Release driver_released(const DeadProcess& dead, const char* device_key) {
   bool is_told = is_named && ask();
   if (is_named && !is_told) is_told = ask();
   if (is_told && bytes > 0) {
-    // Listed still, but not there any more.
+    // The list still shows the process, but its memory is already free.
     uint64_t most = 0;
     const bool is_late = backend.most_held_by_dead(device_key, most) && most < bytes;
     if (!is_late) return Release::held;

@@ -5,10 +5,10 @@
 
 namespace fracgpu {
 
-// A Ledger::ReleaseProbe. What the driver's list of processes says of the process counts, where it
-// can. Where it says nothing (in a private PID namespace), or may say nothing too early (KFD), the
-// memory is taken to be held while the device's own sum does not show that it is free, for a
-// bounded time. Reads files and asks the driver, which takes up to milliseconds.
+// A Ledger::ReleaseProbe. Uses the driver's list of processes if it can. The list may not show the
+// process (in a private PID namespace), or may drop it too early (KFD). The memory then counts as
+// held until the device's total usage shows that it is free, for a bounded time. Reads files and
+// asks the driver, which takes up to milliseconds.
 Ledger::DriverRelease driver_released(const DeadProcess& dead, const char* device_key);
 
 }  // namespace fracgpu

@@ -80,7 +80,7 @@ bool Process::fail_for_good(const Message& why) {
   return !lacked_descriptor();
 }
 
-// The tenant's other devices are none the worse for it.
+// The tenant's other devices stay usable.
 void Process::refuse_device(const char* device_key) {
   Message why;
   why.format(
@@ -132,8 +132,8 @@ void Process::record_device(int device_index) {
   backend_of(device.key).record_calls();
 }
 
-// What it has already comes first, so that its release is understood. What other threads do
-// meanwhile is told as well, and may be told twice.
+// Reports existing memory first, so that the recorder understands its release. Calls of other
+// threads meanwhile are reported too, perhaps twice.
 void Process::start_late_recording() {
   const uint64_t asked = ledger.recording();
   if (recording_.exchange(asked, std::memory_order_relaxed) == asked) return;
@@ -200,14 +200,13 @@ int Process::register_device(const char* device_key, uint64_t physical) {
     fail(error);
     return kFault;
   }
-  // The smaller of the two can be had by programs: what one calls the total has the driver's
-  // reserve in it.
+  // Programs can get only the smaller of the two: one source's total includes the driver's reserve.
   if (uint64_t bytes = 0; backend_of(device_key).physical_bytes(device_key, bytes))
     physical = physical == 0 ? bytes : std::min(physical, bytes);
   const uint64_t cap = configuration.cap_for(device, physical);
   const int known = ledger.find_device(device_key);
   if (const auto unknown = configuration.unknown_selector(); !unknown.empty()) {
-    // With this device capped the typo harms nobody; with it uncapped the typo may be why.
+    // If this device is capped, the typo does no harm. If it is not, the typo may be the reason.
     error.format("the limit names device {}, which this machine does not have", unknown.view());
     if (cap == UINT64_MAX && known < 0) {
       fail(error);
@@ -251,13 +250,13 @@ bool Process::view(const char* device_key, uint64_t physical, TenantView& view) 
   return Observation(*this).device(device_key, physical, view);
 }
 
-// Units. Only what other processes hold may belong to dead ones.
+// In units. Only units that other processes hold may belong to dead ones.
 uint64_t Process::held_beside_others(int device_index) {
   const uint64_t held = ledger.held(device_index);
   if (held == ledger.held_by_self(device_index)) return held;
-  // Looking for the dead costs a system call for each living process, and programs ask for the free
-  // memory in loops: 17 us beside one process, 105 us beside 63. At 10 ms that is 1 % of a core;
-  // with 1 to 1,000 ms the mean call took the same.
+  // Looking for dead processes costs a system call for each living one, and programs ask for the
+  // free memory in loops: 17 us beside one process, 105 us beside 63. At 10 ms that is 1 % of a
+  // core; with 1 to 1,000 ms the mean call took the same.
   constexpr uint64_t kReapInterval_ms = 10;
   const uint64_t now = coarse_now_ms();
   uint64_t due = next_reap_ms_.load(std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // This process as a member of its tenant: configuration, ledger, and live allocations.
 //
-// Made at the first GPU call that needs it, never by the constructor, and made anew in a forked
-// child, which has no holdings: the pointer to it lies in a page that the kernel wipes at fork.
-// Where no cap is configured nothing is made and every hook passes straight through.
+// Made at the first GPU call that needs it, never by the library's constructor. A forked child,
+// which holds nothing, makes a new one: the pointer is in a page that the kernel wipes at fork. If
+// no cap is configured, no Process is made and every hook passes straight through.
 #pragma once
 
 #include <array>
@@ -39,29 +39,30 @@
 
 namespace fracgpu {
 
-// Calls that go without a reading of the driver-reported usage, because what they charge was right
-// whenever a reading checked it. The more often it was, the more go without one.
+// Lets calls skip the reading of the driver-reported usage, because their charge was right at every
+// reading so far. The more often it was right, the more calls skip a reading.
 class UnreadCalls {
  public:
-  // Whether the next call may.
+  // Whether the next call may skip its reading.
   bool take() { return left_ > 0 && left_-- > 0; }
-  // What a reading said of the calls since the last one: `enough` was charged for them.
+  // Takes a reading's result: `enough` was charged for the calls since the last reading.
   void judge(bool enough) {
     next_ = enough ? (next_ < kMost ? next_ * 2 : kMost) : kFirst;
     left_ = enough ? next_ : 0;
   }
 
  private:
-  // 100,000 pairs of loads and unloads take 17 readings. Each halving of the first adds one (1 to
-  // 64 tried); with a most of 512 they are 396, of 2^20 16. The larger the most, the later it is
-  // seen that a call takes something else than before.
+  // 100,000 pairs of loads and unloads take 17 readings. Each halving of kFirst adds one (1 to 64
+  // tried). A kMost of 512 makes them 396, one of 2^20 makes them 16. The larger kMost, the later a
+  // reading detects that a call takes a different amount.
   static constexpr uint32_t kFirst = 8, kMost = 1u << 16;
 
   uint32_t left_ = 0, next_ = kFirst;
 };
 
-// The most that modules were seen to take, in units. One sample may be too small, since another
-// thread may give overhead back in the same moment: only the second one lowers the estimate.
+// The most that modules took at a reading, in units. One sample may be too small, since another
+// thread may give overhead back at the same moment. Therefore only the second one lowers the
+// estimate.
 class LargestSeen {
  public:
   uint64_t foreseen(uint64_t estimate) const {
@@ -82,33 +83,33 @@ class LargestSeen {
   int samples_ = 0;
 };
 
-// Memory of one device that no call asked for by size: contexts, modules, the driver's heaps. Only
+// Memory of one device that no call requests by size: contexts, modules, the driver's heaps. Only
 // shim/charge writes it. Amounts are units. All of `units` and `pending` is charged in the
 // process's own cell of the ledger.
 struct Overhead {
   // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
   std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
-  // Written by any thread, without a lock.
-  // Charged for what the driver took by itself since the last reading, which takes it over, less
-  // what it has given back of that and of `units`.
+  // Written by any thread, without a lock. Charged for what the driver took by itself since the
+  // last reading, less what it has given back of that and of `units`. The next reading adds it to
+  // `units`.
   std::atomic<int64_t> unasked{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
-  // The last reading told nothing. Written with Process::cold_paths held.
+  // Whether the last reading reported nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
-  std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, and not looked at yet
+  std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, not checked yet
   std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // of `units`: freed exports that may still be this process's
-  uint64_t unconfirmed = 0;   // of `units`: added since the last reading, which confirms it or not
+  uint64_t unconfirmed = 0;   // of `units`: added since the last reading, not confirmed yet
   bool exact = true;          // `units` was measured, and nothing was added to it since
-  LargestSeen growth;         // of modules whose images told no size
-  LargestSeen excess;         // of the others, beyond what their images told
-  bool size_in_doubt = true;  // a module seemed larger, but that may have grown before it
+  LargestSeen growth;         // of modules whose images reveal no size
+  LargestSeen excess;         // of the other modules, beyond the size in their images
+  bool size_in_doubt = true;  // a module seemed larger, but the growth may be older than it
   UnreadCalls unread;
-  uint64_t unread_arrays = 0;  // of `unconfirmed`: for small arrays that live
+  uint64_t unread_arrays = 0;  // of `unconfirmed`: for live small arrays
   uint32_t arrays_gone = 0;    // small arrays destroyed since the last reading and still charged
-  uint32_t readings = 1;       // that were believed, plus one
+  uint32_t readings = 1;       // number of believed readings, plus one
   bool code_is_kept = false;   // a module was unloaded: the driver may keep its memory for others
 };
 
@@ -126,31 +127,31 @@ class Process {
     if (made != nullptr) return made;
     return cap_is_configured() ? make_self() : nullptr;
   }
-  // The same, but null where no call has needed it yet.
+  // The same, but null if no call has needed it yet.
   static Process* known() {
     const ForkPage* const page = fork_page.load(std::memory_order_acquire);
     return page != nullptr ? static_cast<Process*>(page->process.load(std::memory_order_acquire))
                            : nullptr;
   }
 
-  // Why nothing may be allocated, or empty when all is well. Set when the limit is malformed or
-  // the ledger cannot be made or trusted. Needs no lock; the first fault stays.
+  // Why nothing may be allocated, or empty if all is well. Set if the limit is malformed or the
+  // ledger cannot be made or trusted. Needs no lock; the first fault stays.
   const Message& fault() const { return fault_.get(); }
 
-  // Why nothing may be allocated on a device that found no row in the ledger; empty where each has
-  // found one. Of several such devices, the first one's.
+  // Why nothing may be allocated on a device that found no row in the ledger, or empty if each has
+  // found one. If several devices found none, the reason of the first.
   const Message& device_fault() const { return device_fault_.get(); }
 
-  // Whether what was refused last without a fault was so because no descriptor was free.
+  // Whether the last refusal without a fault happened because no descriptor was free.
   bool lacked_descriptor() const { return lacked_descriptor_.load(std::memory_order_relaxed); }
 
   static constexpr int kNotCapped = -1;
   static constexpr int kFault = -2;
 
   // The ledger's device index of a device, or kNotCapped, or kFault (allocations must then be
-  // refused). `physical` is the vendor's own figure, used where the driver's own tool reports none.
-  // `slot` stands for the device in this process, for caching: each API has some, one per device
-  // that it numbers.
+  // refused). `physical` is the API's figure in bytes, or 0. If the driver's own tool also reports
+  // one, the smaller one is used. `slot` identifies the device in this process, for caching: each
+  // API has one slot per device that it numbers.
   int index_of_device(int slot, const char* device_key, uint64_t physical);
   int cached_device_index(int slot) const {
     return device_indices_[slot].load(std::memory_order_acquire);
@@ -163,15 +164,15 @@ class Process {
                        kOpenclSlots = 2 * kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
-  // The device index of the one device that CUDA has in this process, or kNotCapped if it has more
-  // of them, or kUnknownDevice while nobody has asked. Any thread may read and write it.
+  // The device index of CUDA's only device in this process, kNotCapped if CUDA has several, or
+  // kUnknownDevice while it is not determined. Any thread may read and write it.
   std::atomic<int> only_cuda_device{kUnknownDevice};
 
-  // Joins the tenant's ledger, once. False, with fault() set, when that is not possible; without a
-  // fault while no descriptor is free.
+  // Joins the tenant's ledger, once. False with fault() set if that is not possible; false without
+  // a fault while no descriptor is free.
   bool join();
 
-  // Usable once join() has returned true. All tables have locks of their own.
+  // Usable once join() has returned true. All tables have their own locks.
   Ledger ledger;
   const bool keeps_call_sites =
       logs(Level::info);  // read by every allocation, so close to `ledger`
@@ -186,7 +187,7 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;  // the same of NVIDIA's
+  DriverBuffers rm_memory;  // the same for NVIDIA's driver
   DeferredMemory deferred_memory;
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
@@ -204,23 +205,24 @@ class Process {
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
   // Whether a pool grows by what an allocation needs beyond the rest of its last chunk: not known,
-  // seen, or seen not to, which stays.
+  // observed, or observed not to, which is final.
   enum class PoolGrowth { unknown, extends, apart };
   std::atomic<PoolGrowth> pool_growth{PoolGrowth::unknown};
-  // CUDA's allocations below 2 MiB pass through it; one that uses a hole in a chunk is alone.
+  // CUDA's allocations below 2 MiB pass this gate. One that uses a hole in a chunk closes it
+  // meanwhile.
   Gate small_allocations;
   std::atomic<bool> holes_are_unforeseen{false};  // this driver places them by another rule
-  // Locks, outermost first: none is taken while one that is named after it is held.
-  SleepLock lifetimes;     // held while a hook makes or ends a primary context of CUDA's, or
-                           // starts or ends HSA's runtime: their handles stay the same
-  SleepLock limits;        // held while a hook changes one of the driver's limits
+  // Locks, outermost first: a thread takes none while it holds a later one.
+  SleepLock lifetimes;  // held while a hook makes or ends a primary context of CUDA's, or starts or
+                        // ends HSA's runtime, so that their handles stay the same
+  SleepLock limits;     // held while a hook changes one of the driver's limits
   SleepLock cold_paths;    // held while overhead is measured and charged, by OverheadLock alone
   SpinLock counting;       // held by `publish_allocation_count` alone
   RateLimit refusal_rate;  // of all lines about refusals
-  CallSites call_sites;    // filled only where `keeps_call_sites`
+  CallSites call_sites;    // filled only if `keeps_call_sites`
   Recorder recorder;       // has locks of its own
 
-  // Bytes held by the whole tenant on a device. The dead are reaped first, at most every
+  // Bytes that the whole tenant holds on a device. Reaps dead processes first, at most every
   // kReapInterval_ms, since looking for them costs system calls.
   uint64_t tenant_held(int device_index) {
     const uint64_t held = ledger.has_one_slot() ? ledger.held_in_first_slot(device_index)
@@ -233,8 +235,8 @@ class Process {
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
-  // Begins to record where somebody has begun to ask for it. For slow paths. The levels of pools,
-  // which only their driver knows, are still to be told.
+  // Begins to record if a recorder has asked for it. For slow paths. The caller must then report
+  // the levels of pools, which only their driver knows.
   void look_for_recorder() {
     if (ledger.recording() != recording_.load(std::memory_order_relaxed)) [[unlikely]]
       start_late_recording();
@@ -244,14 +246,14 @@ class Process {
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:
-  explicit Process(const char* fault);  // null: none but those of the configuration
+  explicit Process(const char* fault);  // null: only the configuration's faults count
   [[gnu::cold]] static Process* make_self();
-  // The one that stands in where none can be made, and refuses everything.
+  // A stand-in that refuses everything, for when no Process can be made.
   [[gnu::cold]] static Process* make_refusing(const char* why);
   int register_device(const char* device_key, uint64_t physical);
   uint64_t held_beside_others(int device_index);
   void fail(const Message& why);
-  // The same for what may be for lack of a descriptor, which is no fault: false then.
+  // The same, except that a lack of descriptors is no fault: returns false then.
   bool fail_for_good(const Message& why);
   [[gnu::cold]] void start_late_recording();
   void record_device(int device_index);
@@ -263,13 +265,13 @@ class Process {
   std::atomic<bool> lacked_descriptor_{false};
   SleepLock joining_;
   SleepLock registering_;
-  // Under registering_.
+  // Used with registering_ held.
   bool told_unknown_selector_ = false;
-  // The device has its `blocks` and `overhead`. Any thread may read it.
+  // Whether the device has its `blocks` and `overhead`. Any thread may read it.
   std::atomic<bool> is_registered_[layout::kMaxDevices] = {};
   std::atomic<int> device_indices_[3 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
-  std::atomic<uint64_t> recording_{0};  // the last one that was asked for; see Ledger::recording
+  std::atomic<uint64_t> recording_{0};  // the last one requested; see Ledger::recording
 };
 
 }  // namespace fracgpu

@@ -35,7 +35,7 @@ bool Observation::device(const char* key, uint64_t physical, TenantView& view) c
   if (!process_.configuration.name_device(key, device, error)) return false;
   view.cap = process_.configuration.cap_for(device, physical);
   if (view.cap == UINT64_MAX) return false;
-  // One that finds no row any more cannot be used.
+  // A device for which the ledger has no row left cannot be used.
   if (in_force_ != nullptr && in_force_->free_device_rows() == 0) view.cap = 0;
   return true;
 }

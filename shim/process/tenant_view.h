@@ -1,6 +1,6 @@
 // The tenant as a tool sees it: device by device and process by process, read from the ledger.
 //
-// Works without joining: a tool holds no memory and must leave nothing behind. Where there is no
+// Works without joining: a tool holds no memory and must leave nothing behind. If there is no
 // ledger, or no process of the tenant lives, the cap comes from the configuration.
 #pragma once
 
@@ -14,21 +14,21 @@ class Observation {
  public:
   explicit Observation(Process& process);
 
-  // What to show of a device. False when it is not capped.
+  // Fills in what to show of a device. False if it is not capped.
   bool device(const char* key, uint64_t physical, TenantView& view) const;
 
-  // The slot of the tenant's living process of this name; -1 for everybody else's processes.
+  // The slot of the tenant's living process with this name; -1 for other tenants' processes.
   int find(const ProcessName& name) const;
 
-  // What the process in a slot holds on a device, in bytes.
+  // The bytes that the process in a slot holds on a device.
   uint64_t held(int slot, const char* key) const;
-  // The most that it has held there.
+  // The most bytes that it has held there.
   uint64_t peak(int slot, const char* key) const;
 
  private:
   Process& process_;
   Ledger observed_;
-  const Ledger* in_force_ = nullptr;  // null: nobody holds anything
+  const Ledger* in_force_ = nullptr;  // null: no process holds anything
 };
 
 }  // namespace fracgpu
