@@ -1,4 +1,4 @@
-// Reserves and charges what a runtime asks its kernel driver for; see driver_memory.h.
+// Reserves and charges what a runtime requests from its kernel driver; see driver_memory.h.
 #include "shim/charge/driver_memory.h"
 
 #include "shim/charge/overhead.h"
@@ -11,7 +11,7 @@ DriverMemory::DriverMemory(Process& process, int device_index, uint64_t units)
   process.look_for_recorder();
   process.recorder.look_for_ends(process.ledger);
   granted_ = process.ledger.reserve(device_index, units, refusal_);
-  // What the driver counts may have become less without a call.
+  // The driver-reported usage may have fallen without a call.
   if (!granted_ && refusal_.fault.empty() && refresh_overhead(process, device_index))
     granted_ = process.ledger.reserve(device_index, units, refusal_);
   process.recorder.look_for_ends(process.ledger);

@@ -1,8 +1,7 @@
-// Device memory that a runtime asks its kernel driver for on its own account, such as scratch
-// memory.
+// Device memory that a runtime requests from its kernel driver for itself, such as scratch memory.
 //
-// Where the library sees the request, the size is known: it is reserved before the driver is asked,
-// and is overhead, to the unit, once the driver has given it.
+// If the library sees the request, it knows the size. It reserves that size before the driver is
+// asked. Once the driver has given the memory, the size is overhead, exact to the unit.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +12,20 @@ namespace fracgpu {
 
 class DriverMemory {
  public:
-  // Takes `Process::cold_paths`, which the caller must not hold. Calls no vendor's functions but
-  // the readings of the driver-reported usage: the runtime may hold any locks of its own.
+  // Takes `Process::cold_paths`, which the caller must not hold. Calls no vendor's functions except
+  // the readings of the driver-reported usage: the runtime may hold any of its own locks.
   DriverMemory(Process& process, int device_index, uint64_t units);
-  // What the driver did not give is given back.
+  // Gives back what the driver did not give.
   ~DriverMemory();
   DriverMemory(const DriverMemory&) = delete;
   DriverMemory& operator=(const DriverMemory&) = delete;
 
-  // Whether there is room.
+  // Whether the cap has room.
   explicit operator bool() const { return granted_; }
-  // Why not. Nothing has been reported.
+  // The reason if there is none. It was not reported yet.
   Refusal& refusal() { return refusal_; }
 
-  // The driver has given it, under this key (DriverBuffers).
+  // The driver has given the memory, under this key (DriverBuffers).
   void taken(uint64_t key);
 
  private:

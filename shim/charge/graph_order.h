@@ -5,7 +5,7 @@
 
 namespace fracgpu {
 
-// `to` runs after `from`: places among the steps.
+// `to` runs after `from`: indices of steps.
 struct GraphEdge {
   uint32_t from, to;
 };
@@ -14,20 +14,20 @@ class GraphOrder {
  public:
   GraphOrder(size_t step_count, const GraphEdge* edges, size_t edge_count);
 
-  // False where there is none, as with edges in a circle, or not enough host memory to find it.
+  // False if there is no order, as with edges in a cycle, or not enough host memory to find it.
   explicit operator bool() const { return sound_; }
 
-  // The step that runs as number `at`.
+  // The step that runs at position `at`.
   uint32_t operator[](size_t at) const { return order_[at]; }
 
-  // Calls visit(step) for those that wait for this one.
+  // Calls visit(step) for each step that waits for this one.
   template <typename Visit>
   void for_each_next(uint32_t step, Visit visit) const {
     for (uint32_t i = first_[step]; i < first_[step + 1]; ++i) visit(next_[i]);
   }
 
-  // Reached by 11,000 pairs of an allocation and a release in a row, which take 0.3 s to go
-  // through; 1,000 take 1 ms, 30,000 would take 2.3 s.
+  // Enough for 11,000 pairs of an allocation and a release in a row, which take 0.3 s; 1,000 take 1
+  // ms, 30,000 would take 2.3 s.
   static constexpr size_t kMostBytes = 64u << 20;
 
  private:
@@ -36,7 +36,7 @@ class GraphOrder {
 
   Scratch<uint32_t> order_;
   Scratch<uint32_t> waits_for_;  // how many others each step still waits for
-  // The places of each step's successors: those of step i begin at first_[i].
+  // The indices of each step's successors: those of step i begin at first_[i].
   Scratch<uint32_t> first_, next_;
   bool sound_;
 };

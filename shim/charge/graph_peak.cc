@@ -1,4 +1,4 @@
-// Finds out which releases each allocation comes after; see graph_peak.h.
+// Determines which releases each allocation comes after; see graph_peak.h.
 #include "shim/charge/graph_peak.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ size_t count_of(Kind kind, const GraphStep* steps, size_t count) {
       steps, steps + count, [&](const GraphStep& step) { return step.kind == kind; }));
 }
 
-// The steps that allocate, by what they allocate.
+// The steps that allocate, by address.
 class Allocators {
  public:
   Allocators(const GraphStep* steps, size_t step_count, size_t allocations)
@@ -46,8 +46,8 @@ class Allocators {
   size_t count_ = 0;
 };
 
-// What is released in a graph, and from which allocation on it may be used again. Allocations and
-// releases have the numbers of their turn.
+// The releases of a graph, and the allocation from which on each may be used again. Allocations and
+// releases are numbered in their order.
 class Reuse {
  public:
   Reuse(const GraphStep* steps, size_t step_count, const GraphOrder& order)
@@ -58,7 +58,7 @@ class Reuse {
         allocations_(count_of(Kind::allocation, steps, step_count)),
         allocators_(steps, step_count, allocations_) {}
 
-  // False where there is not enough host memory.
+  // False if there is not enough host memory.
   bool find() {
     if (!after_ || !released_ || !usable_ || !missed_ || !allocation_of_ || !sure_after_ ||
         !becomes_usable_ || !allocators_) {
@@ -73,14 +73,14 @@ class Reuse {
           after_[next * words_ + word] |= after_[step * words_ + word];
       });
     }
-    // From the last one on: what is sure of all later ones.
+    // From the last one on: the least that holds for all later ones.
     sure_after_[allocations_] = UINT32_MAX;
     for (size_t i = allocations_; i-- > 0;)
       sure_after_[i] = std::min(sure_after_[i], sure_after_[i + 1]);
     return true;
   }
 
-  // What the device's allocations need at once, in units.
+  // The units that the device's allocations need at once.
   uint64_t peak_of(int device) {
     const auto is_of_device = [&](const GraphStep& step) {
       return step.kind == Kind::allocation && step.device == device;
@@ -115,7 +115,7 @@ class Reuse {
   }
 
   void pass_allocation(uint32_t step) {
-    // What it does not come after may not be used before the next allocation.
+    // A release that the step does not come after may not be used before the next allocation.
     for (size_t release = 0; release < releases_; ++release) {
       if (comes_after(step, release)) continue;
       usable_[release] = allocation_ + 1;
@@ -127,14 +127,14 @@ class Reuse {
     allocation_of_[step] = allocation_++;
   }
 
-  // Memory of another graph counts for nobody: as if it were never released.
+  // Memory of another graph counts as never released.
   void pass_release(uint32_t step) {
     released_[release_] = allocators_.step_of(steps_[step].address);
     set_passed(step, release_++);
   }
 
-  // Any order in which the steps may run is as good as this one for the driver. So a release counts
-  // only where all allocations that may not use it come before all that may, in every order.
+  // The driver may use any order in which the steps may run. So a release counts only if, in every
+  // order, all allocations that may not use it come before all that may.
   bool counts(size_t release) const {
     return released_[release] != Allocators::kNone && missed_[release] == usable_[release] &&
            sure_after_[usable_[release]] >= usable_[release];
@@ -146,20 +146,20 @@ class Reuse {
   const size_t releases_, allocations_;
   Allocators allocators_;
 
-  // For each step a set of what it comes after: a bit for each release, and behind them one for
+  // For each step, the set of what it comes after: a bit for each release, and behind them one for
   // each allocation.
   const size_t first_allocation_ = (releases_ + 63) / 64 * 64;
   const size_t words_ = (first_allocation_ + allocations_ + 63) / 64;
   Scratch<uint64_t> after_{step_count_ * words_, kMostBytes};
-  Scratch<uint32_t> released_{releases_, kMostBytes};  // the step that allocates what is released
-  Scratch<uint32_t> usable_{releases_, kMostBytes};    // from which allocation on it is used again
-  Scratch<uint32_t> missed_{releases_, kMostBytes};    // by how many allocations it may not be used
+  Scratch<uint32_t> released_{releases_, kMostBytes};  // step that allocates the released memory
+  Scratch<uint32_t> usable_{releases_, kMostBytes};    // first allocation that may use it again
+  Scratch<uint32_t> missed_{releases_, kMostBytes};    // number of allocations that may not use it
   Scratch<uint32_t> allocation_of_{step_count_, kMostBytes};
   // How many allocations, from the first one on, each is sure to come after.
   Scratch<uint32_t> sure_after_{allocations_ + 1, kMostBytes};
   Scratch<uint64_t> becomes_usable_{allocations_ + 1, kMostBytes};  // at each allocation, in units
 
-  uint32_t allocation_ = 0;  // those that were passed
+  uint32_t allocation_ = 0;  // number that were passed
   size_t release_ = 0;
 };
 

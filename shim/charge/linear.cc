@@ -1,4 +1,4 @@
-// Enters and releases linear allocations; see linear.h.
+// Records and releases linear allocations; see linear.h.
 #include "shim/charge/linear.h"
 
 #include <utility>
@@ -18,15 +18,15 @@ Allocation entry_of(const Context& context, uint64_t key, uint64_t units) {
           .device_index = static_cast<uint8_t>(context.device_index)};
 }
 
-// The entry is gone, and not because its suballocations have been freed; or it is, and others may
-// have it. Where it was a block of a runtime's, that has one less in use.
+// For an entry that is gone before its suballocations were freed, or that importers may still have
+// after that. If it was a block of a runtime, the runtime has one less in use.
 void discard_block(Process& process, const Allocation& entry) {
   if ((entry.key & 1) != 0 && !entry.apart) {
     process.blocks[entry.device_index][entry.pool].discarded();
   }
 }
 
-// The driver has made new memory at the address of this entry, if it is one.
+// The driver has made new memory at the address of this entry, if there is one.
 void give_back_displaced(Process& process, const Allocation& entry) {
   if (entry.key == 0) [[likely]]
     return;
@@ -34,7 +34,7 @@ void give_back_displaced(Process& process, const Allocation& entry) {
   give_back(process, entry.device_index, entry.units, entry.exported);
 }
 
-// For the lines after a refusal, where they are wanted.
+// For the lines after a refusal, if they are enabled.
 void note_call_site(Process& process, const Allocation& allocation) {
   if (process.keeps_call_sites) process.call_sites.enter(process.allocations, allocation);
 }
@@ -101,14 +101,14 @@ HoleScope::HoleScope(Process& process, const Context& context, const LinearSize&
     return;
   }
   in_flight_.emplace(process);
-  // Another thread may have taken it meanwhile.
+  // Another thread may have taken the hole meanwhile.
   is_closed_ = process.allocations.pin_hole(chunk_, wanted_, pinned_);
   if (is_closed_) return;
   in_flight_.reset();
   process.small_allocations.open();
 }
 
-// The charge of the pinned chunk, if the driver has it no more.
+// The charge of the pinned chunk, if the driver no longer has it.
 uint64_t HoleScope::unpin() {
   Allocation taken, gone;
   const uint64_t key = std::exchange(pinned_.key, 0);
@@ -135,7 +135,7 @@ void HoleScope::end() {
 bool HoleScope::record(uint64_t address, const LinearSize& size) {
   if (!size.shares_chunk) return false;
   chunk_.key = chunk_key(address);
-  // A chunk that the driver keeps for a while yet is charged, and no longer in the map.
+  // A chunk that the driver still keeps for a while is charged, but no longer in the map.
   chunk_.lingers = process_.lingering.may_have(chunk_.key);
   const ChunkPart part{unit_in_chunk(address), size.in_chunk};
   Allocation displaced;
@@ -217,7 +217,7 @@ bool record_in_hole(Process& process, const Context& context, int pool, uint64_t
   if (added == LiveMap::Added::shared) {
     blocks.shared(begun);
   } else if (!blocks.take_empty()) {
-    // A free under way has emptied it, and has not given back its charge yet.
+    // A concurrent free has emptied the block, and has not given back its charge yet.
     Allocation taken;
     if (process.allocations.begin_drop(block.key, taken)) process.allocations.finish_drop(taken);
     return false;
@@ -230,8 +230,8 @@ uint64_t Release::finish(bool lingers) {
   done_ = true;
   if (!found_) return 0;
   if (in_chunk()) {
-    // Who relies on a hole may have been given one in this chunk before the driver freed this part:
-    // the chunk is not empty then, which the map shows once that is entered.
+    // A thread that relies on a hole may have got one in this chunk before the driver freed this
+    // part. The chunk is then not empty, which the map shows once that allocation is recorded.
     process_.small_allocations.await_open();
     if (lingers || taken_.exported) process_.lingering.add(taken_.key);
     taken_.units =
@@ -294,7 +294,7 @@ bool record_small_array(Process& process, const Context& context, uint64_t handl
 
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
-  // What was exported takes the ledger's lock, and the map is locked while it is visited.
+  // Giving exports back takes the ledger's lock, so it waits until the map is unlocked.
   uint64_t exported[layout::kMaxDevices] = {};
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
     if (allocation.exported) {

@@ -1,4 +1,4 @@
-// Linear allocations: how large they are on the device, and how they are entered and released.
+// Linear allocations: their size on the device, and how they are recorded and released.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace fracgpu {
 
-// Gives back `units` charged for memory that this process has freed. Others may still hold what was
-// `exported`, at this process's cost: that is deferred to the driver-reported usage, for which this
-// takes `Process::cold_paths`.
+// Gives back `units` charged for memory that this process has freed. If it was `exported`, as much
+// as importers may hold stays charged to the tenant, which may take `Process::cold_paths`; see
+// give_back_exported.
 void give_back(Process& process, int device_index, uint64_t units, bool exported);
 
 // The same for memory whose last use is gone, with all that was bound to it.
 void give_back(Process& process, const PhysicalTable::Freed& freed);
 
-// Physical form of one linear allocation, as NVIDIA's driver makes it.
+// The physical form of one linear allocation, as NVIDIA's driver makes it.
 struct LinearSize {
   uint64_t units;  // to reserve
   bool shares_chunk;
@@ -39,22 +39,22 @@ constexpr LinearSize linear_size(uint64_t bytes) {
   return {pages * (kPageBytes / layout::kUnit), false};
 }
 
-// Keys of Process::allocations. Addresses are even, so the lowest bit tells chunks apart.
+// Keys of Process::allocations. Addresses are even, so the lowest bit marks chunks.
 constexpr uint64_t chunk_key(uint64_t address) {
   return (address & ~(kPageBytes - 1)) | 1;
 }
 
-// Where in its chunk an address is, in units.
+// The position of an address in its chunk, in units.
 constexpr uint32_t unit_in_chunk(uint64_t address) {
   return static_cast<uint32_t>(address % kPageBytes / layout::kUnit);
 }
 
-// Enters the allocation that `reservation` made room for. False when the host is out of memory; the
+// Records the allocation that `reservation` made room for. False if the host is out of memory; the
 // caller must then undo the driver's call.
 bool record_linear(Process& process, Reservation& reservation, const Context& context,
                    uint64_t address, const LinearSize& size);
 
-// Around the driver's call that makes a small allocation, and its record.
+// Around the driver's call that makes a small allocation, and around its record.
 class SmallAllocationScope {
  public:
   SmallAllocationScope(Process& process, bool is_small)
@@ -71,12 +71,12 @@ class SmallAllocationScope {
   Gate* const gate_;
 };
 
-// A place in a chunk that is charged already, for an allocation for which there is no room under
-// the cap. While one lives that is true, no other thread makes a small allocation. Takes
-// `Process::cold_paths` at its end, which the caller must not hold.
+// A place in a chunk that is already charged, for an allocation for which the cap has no room.
+// While a scope that is true exists, no other thread makes a small allocation. Its end takes
+// `Process::cold_paths`, which the caller must not hold.
 class HoleScope {
  public:
-  // Looks for a hole: at a full cap, for every small allocation.
+  // Looks for a hole. At a full cap, every small allocation does so.
   HoleScope(Process& process, const Context& context, const LinearSize& size);
   ~HoleScope() {
     if (is_closed_) end();
@@ -86,45 +86,45 @@ class HoleScope {
 
   explicit operator bool() const { return is_closed_; }
 
-  // Enters the allocation that the driver has made, and how large it is. False if it did not use a
-  // hole and the new chunk does not fit under the cap, or if the host is out of memory; the caller
-  // must then undo the driver's call.
+  // Records the allocation that the driver has made, and its size. False if the driver did not use
+  // a hole and the new chunk does not fit under the cap, or if the host is out of memory; the
+  // caller must then undo the driver's call.
   bool record(uint64_t address, const LinearSize& size);
 
  private:
   void end();
   uint64_t unpin();
 
-  // The chunk may go and another one come, with no reservation that shows it to a reading.
+  // One chunk may be replaced by another, without a reservation that a reading would notice.
   std::optional<InFlightScope> in_flight_;
   Process& process_;
   const uint32_t wanted_;  // units
   Allocation chunk_;
-  // A chunk with a hole. Its charge stays until this ends: if its last user leaves meanwhile, the
-  // driver takes a new chunk in its place.
+  // A chunk with a hole. Its charge stays until the scope ends: if its last user is freed
+  // meanwhile, the driver takes a new chunk in its place.
   Allocation pinned_;
   Allocation gone_;  // the pinned chunk, if the driver or an importer may have it still
   bool is_closed_ = false;
 };
 
-// Enters `units` of managed memory that are charged already. False when the host is out of
-// memory; they are given back then.
+// Records `units` of managed memory that are already charged. False if the host is out of memory;
+// the units are given back then.
 bool enter_managed(Process& process, const Context& context, uint64_t key, uint64_t units);
 
 // The same for a suballocation of a block that the runtime keeps when it is empty (block_cache.h).
 // Only a block's first suballocation is charged. The caller has called BlockCache::begin, which
-// returned `begun`, and cancels that where this is false.
+// returned `begun`. If this returns false, the caller cancels `begun`.
 bool record_suballocation(Process& process, Reservation& reservation, const Context& context,
                           int pool, uint64_t address, const BlockCache::Ticket& begun);
 
-// The same of one for which nothing is reserved, after BlockCache::enter_alone: the runtime had no
-// new block for it. False also where the block turns out not to be charged.
+// The same for a suballocation without a reservation, after BlockCache::enter_alone: the runtime
+// had no new block for it. Also false if the block turns out not to be charged.
 [[gnu::cold]] bool record_in_hole(Process& process, const Context& context, int pool,
                                   uint64_t address, const BlockCache::Ticket& begun);
 
-// What a free is about to give back. A whole allocation is taken before the driver is called,
-// since afterwards the driver may hand the same address to another thread; a suballocation is
-// counted until the driver is done, since until then the chunk stays.
+// The charge that a free is about to give back. A whole allocation is taken from the map before the
+// driver is called, since the driver may then hand the same address to another thread. A
+// suballocation is counted until the driver is done, since the chunk stays until then.
 class Release {
  public:
   // `likely_suballocation`: the address is likely in a chunk rather than that of a whole
@@ -136,12 +136,11 @@ class Release {
                   ? begin_suballocation(address) || take_whole(address)
                   : process_.allocations.take_or_begin_drop(address, chunk_key(address), taken_));
   }
-  // The driver freed it: give back the charge. Without this call the entry is put back.
+  // The driver has freed it: gives back the charge. Without this call the entry is put back.
   void done();
-  // The same, where the runtime keeps a block whose last suballocation is gone.
+  // The same if the runtime keeps a block whose last suballocation is gone.
   void done_in_block();
-  // The driver will free it when it gets there: the charge stays until the driver-reported
-  // usage is read.
+  // The driver will free it later: the charge stays until the driver-reported usage is read.
   void defer();
   bool found() const { return found_; }
   ~Release() {
@@ -166,9 +165,8 @@ class Release {
   bool done_ = false;
 };
 
-// Enters an array that shares a chunk with other arrays: nothing is charged for it by itself. The
-// caller has counted it in `small_arrays` already.
-// `unread_since`: its reservation's.
+// Records an array that shares a chunk with other arrays: nothing is charged for it by itself. The
+// caller has already counted it in `small_arrays`. `unread_since`: from its reservation.
 bool record_small_array(Process& process, const Context& context, uint64_t handle,
                         uint32_t unread_since);
 

@@ -1,4 +1,4 @@
-// Reserves and charges overhead; see overhead.h. How it is measured is in overhead_reading.cc.
+// Reserves and charges overhead; see overhead.h. overhead_reading.cc measures it.
 #include "shim/charge/overhead.h"
 
 #include <algorithm>
@@ -12,9 +12,8 @@ namespace {
 
 using layout::kUnit;
 
-// By public reports contexts take from 150 to 600 MiB; the bounds leave room on both sides, and
-// what is outside of them is no context's size. tests/hardware.sh measures contexts, as
-// context.first_bytes.
+// By public reports, contexts take from 150 to 600 MiB. The bounds leave room on both sides; a size
+// outside of them is not a context's. tests/hardware.sh measures contexts, as context.first_bytes.
 constexpr uint64_t kLeastContext = (32u << 20) / kUnit, kMostContext = (1u << 30) / kUnit;
 
 void note_context_size(Process& process, int device_index, uint64_t units) {
@@ -22,8 +21,8 @@ void note_context_size(Process& process, int device_index, uint64_t units) {
                                   std::max(units, process.ledger.context_size(device_index)));
 }
 
-// The estimate may be larger than what comes. Only a process that holds all the tenant's memory may
-// then try with what remains, because nobody else can be pushed over the cap.
+// The estimate may be larger than the real size. Only a process that holds all the tenant's memory
+// may then try with what remains, because it can push no other process over the cap.
 uint64_t room_if_alone(Process& process, int device_index) {
   const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
   const bool alone = held == process.ledger.held_by_self(device_index);
@@ -47,7 +46,7 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
   const OverheadLock lock(process);
   Refusal refusal;
   if (kind == Kind::module) foresee_module(lock);
-  // No array that shares a chunk takes more than one: until many were made, that is charged.
+  // An array that shares a chunk takes one chunk at most. Until many were made, that is charged.
   if (kind == Kind::array)
     unread_ = process.overhead[device_index].unread_arrays < kMostUnreadArrays;
   granted_ = process.ledger.reserve(device_index, units_, refusal);
@@ -58,8 +57,8 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
     }
   }
   if (!granted_ && refusal.fault.empty() && !foreseen_) {
-    // Another process may have found out meanwhile how large a context is. The next module may be
-    // smaller than any before.
+    // Another process may have measured a context meanwhile. The next module may be smaller than
+    // all before.
     const uint64_t seen = is_context() ? process.ledger.context_size(device_index) : 0;
     const KnownModule* const known =
         kind == Kind::module ? process.modules.of_image(image.key, image.context) : nullptr;
@@ -81,7 +80,7 @@ OverheadReservation::OverheadReservation(Process& process, int device_index, uin
   }
 }
 
-// Decides whether what the module takes is known, and else how much is reserved for it.
+// Decides whether the module's size is known, and otherwise how much is reserved for it.
 void OverheadReservation::foresee_module(const OverheadLock& lock) {
   Overhead& overhead = process_.overhead[device_index_];
   const KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
@@ -89,10 +88,10 @@ void OverheadReservation::foresee_module(const OverheadLock& lock) {
   unread_ = settled && overhead.unread.take();
   if (!unread_ && overhead.size_in_doubt) {
     read_before_ = reconcile_overhead(lock, device_index_) == Reading::believed;
-    overhead.size_in_doubt = false;  // also where nothing can be learnt now
+    overhead.size_in_doubt = false;  // also if nothing can be learnt now
   }
   foreseen_ = unread_ || (known != nullptr && known->seen > 0);
-  // An image that takes more than there is says nothing: the driver will tell what is wrong.
+  // An image that is larger than the device reveals nothing: the driver will report the error.
   const uint64_t physical = process_.ledger.map()->devices[device_index_].physical_bytes;
   if (physical != 0 && image_.units > layout::units_for(physical)) image_.units = 0;
   if (foreseen_) {
@@ -102,13 +101,12 @@ void OverheadReservation::foresee_module(const OverheadLock& lock) {
   }
 }
 
-// With less room than that, a module is not tried: it would not fit, by its own account and by that
-// of those before it.
+// With less room, a module is not tried: it would not fit, by its own image and by earlier modules.
 uint64_t OverheadReservation::least_room(uint64_t estimate) const {
   return image_.units + std::min(seen_of_others().most(), estimate);
 }
 
-// What such modules took beyond what their images told.
+// What such modules took beyond the size in their images.
 LargestSeen& OverheadReservation::seen_of_others() const {
   Overhead& overhead = process_.overhead[device_index_];
   return image_.units != 0 ? overhead.excess : overhead.growth;
@@ -145,7 +143,7 @@ void OverheadReservation::extend(uint64_t units) {
   process_.overhead[device_index_].pending.fetch_add(units, std::memory_order_relaxed);
 }
 
-// Before the reservation is given back: what is left must not look free to others in between.
+// Before the reservation is given back: other processes must not see the rest as free in between.
 void OverheadReservation::failed_half_way(uint64_t units) {
   const OverheadLock lock(process_);
   std::atomic<uint64_t>& pending = process_.overhead[device_index_].pending;
@@ -162,11 +160,11 @@ void OverheadReservation::refused_by_driver() const {
   report_driver_refusal(process_, device_index_, call_, units_);
 }
 
-// What the call has made of the overhead.
+// The call's effect on the overhead.
 struct OverheadReservation::Outcome {
   Reading reading = Reading::in_flight;
   uint64_t before = 0, after = 0;  // units
-  bool exact = false;              // `after` is what the driver counts, to the unit
+  bool exact = false;              // `after` is the driver's count, to the unit
 
   uint64_t grown() const { return after > before ? after - before : 0; }
 };
@@ -176,7 +174,7 @@ bool OverheadReservation::made(const void* handle) {
   Outcome outcome;
   if (settle(lock, handle, outcome)) return true;
   report_excess(outcome);
-  // Nothing will tell that it is gone.
+  // No reading will show that it is gone.
   if (is_guessed(outcome)) charge_overhead(lock, device_index_, outcome.before);
   // The caller unloads it by the driver's own function.
   if (KnownModule* const known = process_.modules.of_handle(handle); known != nullptr)
@@ -226,7 +224,7 @@ void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, u
                        : are_pages ? GuessedCharges::key_of_pages(image_.context)
                                    : GuessedCharges::key_of(handle);
   if (key == 0) return;
-  // A limit may be raised again, and an executable hold several code objects.
+  // A limit may be raised again, and an executable may hold several code objects.
   const bool adds = is_limit || kind_ == Kind::code;
   const uint64_t earlier = adds ? process_.guessed_charges.find(key).units : 0;
   process_.guessed_charges.enter({.key = key,
@@ -236,7 +234,7 @@ void OverheadReservation::enter_guess(const OverheadLock&, const void* handle, u
                                   .value = limit_.value});
 }
 
-// The reservation becomes overhead as it is.
+// The reservation becomes overhead unchanged.
 void OverheadReservation::charge_unread(const OverheadLock& lock, const void* handle) {
   Overhead& overhead = process_.overhead[device_index_];
   if (kind_ == Kind::array) {
@@ -260,7 +258,7 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   const Overhead& overhead = process_.overhead[device_index_];
   Outcome outcome;
   Bounds bounds;
-  // While another such call is under way, the difference may be that one's.
+  // While another such call is under way, the difference may belong to it.
   const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
   if (only_one) outcome.reading = measure_overhead(lock, device_index_, units_, bounds);
   // Only now: measuring may have added to it.
@@ -287,17 +285,17 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   return outcome;
 }
 
-// In units, where the driver does not report what this process holds: what contexts of the tenant
-// were seen to take, or else what was reserved. Somebody else's allocations and frees are in what
-// the device's use grows by, so two contexts must have seemed to take just the same. Less is
-// charged only where all of the device's use is less.
+// In units, if the driver does not report what this process holds: the size that contexts of the
+// tenant were measured at, or otherwise what was reserved. The growth of the device's usage
+// includes allocations and frees of other processes, so two contexts must have shown exactly the
+// same growth. Less is charged only if the device's whole usage is less.
 uint64_t OverheadReservation::estimate_context() {
   const uint64_t seemed = grown_by_all();
   const uint64_t grown = seemed >= kLeastContext && seemed <= kMostContext ? seemed : 0;
   if (grown != 0 && process_.ledger.add_context_sample(device_index_, grown)) {
     note_context_size(process_, device_index_, grown);
   }
-  // Another process may have found out meanwhile.
+  // Another process may have measured it meanwhile.
   const uint64_t seen = process_.ledger.context_size(device_index_);
   const uint64_t estimate = seen != 0 ? seen : std::max(grown, units_);
   const uint64_t before = process_.overhead[device_index_].units.load(std::memory_order_relaxed);
@@ -315,10 +313,9 @@ uint64_t OverheadReservation::estimate_context() {
   return charged;
 }
 
-// In units, where the driver does not report what this process holds: what everybody's use of the
-// device has grown by, but for what the tenant was given or gave back meanwhile. Another tenant
-// that allocates in that moment makes it too large, and one that frees too small. 0 where nothing
-// tells.
+// In units, if the driver does not report what this process holds: the growth of the device's whole
+// usage, without what the tenant took or gave back meanwhile. If another tenant allocates at that
+// moment, it is too large; if another tenant frees, too small. 0 if not known.
 uint64_t OverheadReservation::grown_by_all() const {
   const uint64_t used = used_before_ != kNotTold ? use_by_all(process_, device_index_) : kNotTold;
   if (used == kNotTold) return 0;
@@ -327,19 +324,19 @@ uint64_t OverheadReservation::grown_by_all() const {
   return after > before ? after - before : 0;
 }
 
-// More than modules take is certainly somebody else's. What modules take, nobody has published:
-// tests/hardware.sh measures one, as context.module_bytes.
+// More than modules take certainly belongs to another process. No public source states what modules
+// take: tests/hardware.sh measures one, as context.module_bytes.
 uint64_t OverheadReservation::guess_module() const {
   constexpr uint64_t kMost = (1u << 30) / kUnit;
   const uint64_t grown = grown_by_all();
   return grown <= kMost ? grown : 0;
 }
 
-// Remembers how large a context or a module was, where nothing else can be in the difference.
+// Remembers the size of a context or a module, if nothing else can be in the difference.
 void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome) {
-  // What one huge module took whose image did not tell is no reason to refuse all later ones:
-  // beside a neighbour, the next needs as much room as this, however small it is. The price is that
-  // a second huge one may be over the cap for a moment: one of 299 MiB with room for 240 was so
+  // One huge module whose image revealed no size is no reason to refuse all later ones: beside
+  // another process, the next module needs as much room as this, however small it is. The price is
+  // that a second huge one may exceed the cap for a moment: one of 299 MiB with room for 240 did so
   // with 4 to 128 MiB, and was refused before with 256.
   constexpr uint64_t kMostForeseen = (128u << 20) / kUnit;
   Overhead& overhead = process_.overhead[device_index_];
@@ -348,7 +345,7 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
     if (outcome.grown() > 0) note_context_size(process_, device_index_, outcome.grown());
   } else if (kind_ == Kind::module) {
     // Since the last reading, code may have been loaded lazily, and a launch may have made the
-    // local memory grow. Read before the next one, then.
+    // local memory grow. In that case the next call reads first.
     if (outcome.grown() < image_.units) return;
     const uint64_t seen = std::min(outcome.grown() - image_.units, kMostForeseen);
     if (read_before_) seen_of_others().see(seen);
@@ -356,7 +353,7 @@ void OverheadReservation::learn_from(const OverheadLock&, const Outcome& outcome
   }
 }
 
-// Whether modules have been seen to take as much, so that nothing else need be in it.
+// Whether modules took as much before, so that nothing else need be in it.
 bool OverheadReservation::is_usual(uint64_t grown) const {
   return grown < image_.units || seen_of_others().covers(grown - image_.units);
 }
@@ -367,19 +364,20 @@ void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outco
   KnownModule* const known = process_.modules.of_image(image_.key, image_.context);
   Overhead& overhead = process_.overhead[device_index_];
   const bool exact = outcome.exact && overhead.exact;
-  // All of it is in chunks of its own, as far as the image tells.
+  // As far as the image reveals, all of it is in chunks of its own.
   const bool is_apart = exact && image_.units != 0 && outcome.grown() >= image_.units;
   if (!is_apart) process_.modules.note_beside();
   if (known == nullptr) return;
-  // Beside an earlier load, this one may have been given memory of another module.
+  // Beside an earlier load, this one may have got memory of another module.
   if (known->handle != nullptr && overhead.code_is_kept) return;
   const bool measured = exact && outcome.after >= outcome.before;
   if (measured && (read_before_ || is_usual(outcome.grown()))) {
-    // Another thread may have given overhead back in the same moment, so that it seems to be less.
+    // Another thread may have given overhead back at the same moment, so that this seems to be
+    // less.
     known->seen = known->seen_once == outcome.grown() ? outcome.grown() : 0;
     known->seen_once = outcome.grown();
   }
-  if (known->handle != nullptr) return;  // of an earlier load, which is still there
+  if (known->handle != nullptr) return;  // an earlier load is still there
   known->measured = measured && (is_apart || image_.units == 0);
   known->grown = outcome.grown();
   if (known->settled && known->measured) {
@@ -395,7 +393,7 @@ void OverheadReservation::learn_module(const OverheadLock&, const Outcome& outco
 void OverheadReservation::charge(const OverheadLock& lock, const Outcome& outcome) {
   Overhead& overhead = process_.overhead[device_index_];
   overhead.exact = outcome.exact;
-  // What was not measured is read before the next refusal.
+  // Overhead that was not measured is read before the next refusal.
   if (outcome.reading == Reading::in_flight) {
     overhead.read_again_ms.store(0, std::memory_order_relaxed);
   }

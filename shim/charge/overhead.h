@@ -1,4 +1,4 @@
-// Overhead: device memory that no call asks for by size, contexts and what the driver adds to them.
+// Overhead: device memory that no call requests by size, contexts and what the driver adds to them.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ class OverheadLock {
   Locked<SleepLock> lock_;
 };
 
-// What is charged already counts as overhead from now on: only the driver-reported usage can tell
-// when it is gone, and is read at the next opportunity.
+// Counts units that are already charged as overhead from now on. Only the driver-reported usage can
+// show when they are gone. It is read at the next opportunity.
 [[gnu::cold]] void defer_to_reported_usage(Process& process, int device_index, uint64_t units);
 [[gnu::cold]] void defer_to_reported_usage(const OverheadLock& lock, int device_index,
                                            uint64_t units);
 
-// The same for freed exports. What has left this process's usage at the next reading is then
-// charged to the tenant as far as importers may hold it.
+// The same for freed exports. Units that have left this process's usage at the next reading are
+// then charged to the tenant, as far as importers may hold them.
 void defer_exported(Process& process, int device_index, uint64_t units);
 void defer_exported(const OverheadLock& lock, int device_index, uint64_t units);
 
-// Which image a module is loaded from, and into which context. The default stands for any.
+// The image that a module is loaded from, and the context. The default matches any.
 struct ModuleImage {
   uint64_t key = 0;
   uint16_t context = kUntrackedContext;
-  uint64_t units = 0;  // what it says that it takes, in whole chunks of the driver; 0: nothing
+  uint64_t units = 0;  // size that the image reveals, in whole chunks of the driver; 0: none
 };
 
 // A limit of a context, and the value that it is raised to.
@@ -47,33 +47,34 @@ struct ContextLimit {
   uint64_t value = 0;
 };
 
-// Whether the last reading told what this process holds. Takes `cold_paths`.
+// Whether the last reading reported what this process holds. Takes `cold_paths`.
 bool usage_is_told(Process& process, int device_index);
 
-// The highest value that the context's limit is charged for by a guess; 0 where the driver tells
-// what this process holds. Takes `cold_paths`.
+// The highest value of the context's limit that is charged by a guess; 0 if the driver reports what
+// this process holds. Takes `cold_paths`.
 uint64_t charged_limit(Process& process, int device_index, uint16_t context, int limit);
 
-// Memory that a call makes the driver take without naming a size: reserved by an estimate before
-// the call, and corrected by the driver-reported usage after it. All amounts are units. Every
-// function takes `cold_paths`, so no caller may hold it.
+// Memory that a call makes the driver take without naming a size. It is reserved by an estimate
+// before the call, and corrected by the driver-reported usage after it. All amounts are units.
+// Every function takes `cold_paths`, so no caller may hold it.
 class OverheadReservation {
  public:
-  // `code`: a module that takes just what it says.
+  // `code`: a module that takes exactly the size that its image reveals.
   enum class Kind { given, context, runtime, module, code, array, limit };
 
-  // `units`: the most that the call takes, or for a module an estimate.
+  // `units`: the most that the call takes, or an estimate for a module.
   OverheadReservation(Process& process, int device_index, uint64_t units, const AskingCall& call,
                       Kind kind = Kind::given, const ModuleImage& image = {},
                       const ContextLimit& limit = {});
-  // For a context or a module: by the largest that was seen, or by what is known of the image.
-  // `estimate`: units, while none was seen; of a module whose image tells a size, beyond that.
+  // For a context or a module: reserves the largest size seen, or the known size of the image.
+  // `estimate`: units, used while none was seen; for a module whose image reveals a size, the units
+  // beyond it.
   static OverheadReservation for_context(Process& process, int device_index, const char* api,
                                          uint64_t estimate);
   static OverheadReservation for_module(Process& process, int device_index, const char* api,
                                         uint64_t estimate, const ModuleImage& image = {});
-  // For a limit that is raised. What `units` are for stays charged until the context ends, where
-  // the driver does not tell.
+  // For a limit that is raised. If the driver does not report the usage, `units` stay charged until
+  // the context ends.
   static OverheadReservation for_limit(Process& process, int device_index, const char* api,
                                        uint64_t units, const ContextLimit& limit);
   ~OverheadReservation();
@@ -83,24 +84,24 @@ class OverheadReservation {
   explicit operator bool() const { return granted_; }
 
   uint64_t units() const { return granted_ ? units_ : 0; }
-  // The call has taken more, for which as many units are reserved.
+  // The call has taken more, for which the caller has reserved as many units.
   void extend(uint64_t units);
   // The call has failed after the driver gave back or took memory, so a reading measures what is
   // left. If the reading fails, `units` of the reservation stay charged until the next one.
   void failed_half_way(uint64_t units);
 
-  // The driver has done it; `handle` is the module's that was loaded. False when what it took does
-  // not fit under the cap: the caller must undo it and then call `settle_overhead` or
+  // The driver has done it; `handle` is the loaded module's. False if the memory does not fit under
+  // the cap: the caller must undo the call and then call `settle_overhead` or
   // `settle_after_destroy`.
   bool made(const void* handle = nullptr);
-  // The same where nothing can be undone: what it took is charged, above the cap too.
+  // The same if nothing can be undone: the memory is charged, above the cap too.
   void made_for_good();
 
-  // After `made`, for an array: the number of the readings by then, if none has seen it yet; else
-  // 0.
+  // After `made`, for an array: the number of the readings by then if none has seen it yet;
+  // otherwise 0.
   uint32_t unread_since() const { return unread_since_; }
 
-  // As Reservation's.
+  // See Reservation::refused_by_driver.
   void refused_by_driver() const;
 
  private:
@@ -133,30 +134,30 @@ class OverheadReservation {
   ModuleImage image_;
   ContextLimit limit_;
   uint64_t units_;
-  // Before the call, for contexts and guessed modules: units of all processes on the device.
+  // Before the call, for contexts and guessed modules: units that all processes use on the device.
   uint64_t used_before_ = UINT64_MAX;
-  uint64_t held_before_ = 0;  // and those that the tenant held
+  uint64_t held_before_ = 0;  // and units that the tenant held
   bool granted_ = false;
-  bool foreseen_ = true;  // `units_` is what it takes, no estimate
-  bool unread_ = false;   // so that no reading is needed after it
+  bool foreseen_ = true;  // `units_` is the known size, not an estimate
+  bool unread_ = false;   // no reading is needed after the call
   uint32_t unread_since_ = 0;
   bool read_before_ = false;  // nothing else can have grown since the last reading
 };
 
-// Around the unloading of a module: what is known of it may spare a reading.
+// Around the unloading of a module: its known size may save a reading.
 class ModuleRelease {
  public:
   // Before the driver is called. Takes `cold_paths`.
   ModuleRelease(Process& process, const void* handle);
-  // Where the driver has not unloaded it, it lives on.
+  // If the driver has not unloaded the module, it stays known.
   ~ModuleRelease();
   ModuleRelease(const ModuleRelease&) = delete;
   ModuleRelease& operator=(const ModuleRelease&) = delete;
 
-  // The driver has unloaded it; `device_index`: of the current context, may be negative. Takes
+  // The driver has unloaded it. `device_index`: of the current context, may be negative. Takes
   // `cold_paths`.
   void done(int device_index);
-  static constexpr int kNoDevice = -1;  // somebody else looks what is gone
+  static constexpr int kNoDevice = -1;  // another caller determines what is gone
 
  private:
   KnownModule* living(const OverheadLock& lock);
@@ -170,18 +171,19 @@ class ModuleRelease {
   uint32_t readings_ = 0;  // of the device, before the call
 };
 
-// The driver has destroyed a small array, whose `unread_since` was this. Takes `cold_paths`.
+// The driver has destroyed a small array with this `unread_since`. Takes `cold_paths`.
 void release_small_array(Process& process, int device_index, uint32_t unread_since);
 
-// The driver has destroyed the context, and what was loaded in it. Takes `cold_paths`.
+// The driver has destroyed the context, and the code in it. Takes `cold_paths`.
 void forget_code(Process& process, uint16_t context);
 
-// Reads the driver-reported usage if the last reading was a while ago or failed. True when the
-// overhead turned out to be less than what was charged.
-// `own` units are reserved by the calling thread for a call that it has not made yet.
+// Reads the driver-reported usage if the last reading is old or has failed. True if the overhead is
+// less than what was charged. `own` units are reserved by the calling thread for a call that it has
+// not made yet.
 bool refresh_overhead(Process& process, int device_index, uint64_t own = 0);
 
-// Programs size themselves by the free memory that they read, so an older reading is renewed first.
+// Programs choose their sizes by the free memory that they read, so an older reading is renewed
+// first.
 inline bool reading_is_stale(Process& process, int device_index) {
   return coarse_now_s() >= process.overhead[device_index].stale_s.load(std::memory_order_relaxed);
 }
@@ -189,11 +191,11 @@ inline bool reading_is_stale(Process& process, int device_index) {
 inline void outdate_reading(Process& process, int device_index) {
   process.overhead[device_index].stale_s.store(0, std::memory_order_relaxed);
 }
-// Reads the usage anew, in one thread if many ask.
+// Reads the usage again, in one thread if several ask.
 [[gnu::cold]] void renew_reading(Process& process, int device_index);
 
-// The driver may have given overhead back: reads its reported usage now. False where the driver
-// does not report any.
+// The driver may have given overhead back: reads its reported usage now. False if the driver
+// reports none.
 bool settle_overhead(Process& process, int device_index);
 
 // The same after a library was unloaded, whose memory the driver may keep for other code.
@@ -203,10 +205,10 @@ void settle_unloaded_library(Process& process, int device_index);
 // tenant. Takes `cold_paths` if this process may hold some itself, by an import of its own export.
 void give_back_exported(Process& process, int device_index, uint64_t units);
 
-// Lowers the overhead by `units`, by the caller's own knowledge.
+// Lowers the overhead by `units` that the caller knows to be gone.
 void release_overhead(Process& process, int device_index, uint64_t units);
 
-// The driver destroyed a context: reads the usage, or takes the estimate (units) off where the
+// The driver has destroyed a context: reads the usage, or subtracts the estimate (units) if the
 // driver reports none.
 void settle_after_destroy(Process& process, int device_index, uint64_t estimate);
 

@@ -2,14 +2,14 @@
 //
 // The overhead is the driver-reported usage of this process, less what calls were charged for. The
 // usage is read on cold paths, one reading at a time in a process, since a reading costs
-// milliseconds. A reading during which another thread allocates or frees means nothing, so it
-// counts only when no call was under way before, during and after it. That costs the calls nothing:
-// while one is under way, the ledger holds more for this process than its live allocations and its
-// overhead add up to.
+// milliseconds. A reading means nothing if another thread allocates or frees meanwhile. It
+// therefore counts only if no call was under way before, during and after it. That check costs the
+// calls nothing: while one is under way, the ledger holds more for this process than the sum of its
+// live allocations and its overhead.
 //
-// Managed memory is charged in full, and NVIDIA's driver counts none of it. Others count as much of
-// it as is on the device: there, with any of it, a reading gives two bounds for the overhead
-// instead of one number. So it does beside memory that is taken at its first use.
+// Managed memory is charged in full, and NVIDIA's driver counts none of it. Other drivers count as
+// much of it as is on the device. With any of it, their readings give two bounds for the overhead
+// instead of one number. So do readings beside memory that is taken at its first use.
 #include "shim/charge/overhead_reading.h"
 
 #include <algorithm>
@@ -68,10 +68,10 @@ struct AskedFor {
   uint64_t units = 0;
   uint64_t managed = 0;   // of `units`
   uint64_t deferred = 0;  // of `units`: the most that the driver takes later (DeferredMemory)
-  uint64_t changes = 0;   // differs from an earlier value when any of it came or went
+  uint64_t changes = 0;   // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
-  // Without the empty blocks, which the runtime may have let go of.
+  // Without the empty blocks, which the runtime may have released.
   uint64_t in_use() const {
     uint64_t sum = units;
     for (const BlockCache::EmptyBlocks& empty : kept) sum -= empty.blocks * BlockCache::kBlockUnits;
@@ -79,9 +79,9 @@ struct AskedFor {
   }
 };
 
-// True when no call is between its reservation and its entry in the process's tables, or between
-// leaving those and giving back. `own` units are reserved by the calling thread; `unasked`: as many
-// were not taken over yet.
+// True if no call is between its reservation and its entry in the process's tables, or between the
+// removal of its entry and giving back. `own` units are reserved by the calling thread; `unasked`
+// units were not taken over yet.
 bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
              int64_t unasked = 0) {
   const Overhead& overhead = process.overhead[device_index];
@@ -108,15 +108,15 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
                  static_cast<uint64_t>(unasked) + UpperCall::remaining(device_index);
 }
 
-// The driver counts `units` less than was thought: the runtime has let go of empty blocks sooner,
-// if there were any. They count as overhead from now on, which the caller sets. False when
-// another thread has used some since.
+// The driver counts `units` less than expected: the runtime has released empty blocks early, if
+// there were any. They count as overhead from now on, which the caller sets. False if another
+// thread has used some since.
 bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t units,
                          AskedFor& asked) {
   constexpr uint64_t kBlock = BlockCache::kBlockUnits;
-  // Nothing tells whose they were. A block that stayed counted where it is gone would be given
-  // back once more when the pool lets go of it by the rule, so each pool is taken to have lost them
-  // all.
+  // Nothing shows which pool had them. If a block that is gone stayed counted, it would be given
+  // back a second time when the pool releases it by the rule. So each pool is assumed to have lost
+  // them all.
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks& kept = asked.kept[pool];
     const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
@@ -128,14 +128,14 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
   return true;
 }
 
-// What the driver took by itself is overhead like any other from now on.
+// Memory that the driver took by itself is ordinary overhead from now on.
 void take_over_unasked(const OverheadLock& lock, int device_index) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const int64_t unasked = overhead.unasked.exchange(0);
   if (unasked >= 0) return add_overhead(lock, device_index, static_cast<uint64_t>(unasked));
   const auto gone = static_cast<uint64_t>(-unasked);
-  // More than there was: a reading has seen already that it was gone.
+  // If more is gone than there was, a reading has already seen it.
   const uint64_t most = std::min(gone, overhead.units.load(std::memory_order_relaxed));
   if (gone > most) process.ledger.charge_taken(device_index, gone - most);
   publish_overhead(process, device_index, overhead.units.fetch_sub(most) - most);
@@ -143,7 +143,8 @@ void take_over_unasked(const OverheadLock& lock, int device_index) {
 }
 
 // Whether the driver may count `total` units for this process: no less than what it gave to calls,
-// something where there is a context, and no more than there is. What cannot be is not known.
+// more than 0 if there is a context, and no more than the device has. An impossible count is
+// unknown.
 bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
   return total + asked.managed + asked.deferred >= asked.in_use() &&
@@ -152,8 +153,8 @@ bool is_plausible(Process& process, int device_index, uint64_t total, const Aske
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
 }
 
-// Of what the driver counts for this process: the most that exporters have freed and it has still
-// imported, which is charged in the ledger already.
+// Of the driver's count for this process: the most that exporters have freed and this process still
+// has imported. The ledger already charges it.
 uint64_t left_by_exporters(const Process& process, int device_index) {
   const char* const key = process.ledger.map()->devices[device_index].key;
   const uint64_t imported = process.imports.imported(device_index);
@@ -165,9 +166,9 @@ uint64_t left_by_exporters(const Process& process, int device_index) {
 
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds) {
   Process& process = lock.process();
-  // A reading fails only if another thread's call falls into it. Beside four threads that allocate
+  // A reading fails only if another thread's call overlaps it. Beside four threads that allocate
   // every 20 ms, 47 of 103 readings fail with one attempt, 17 with two and none with three. Beside
-  // one that does so each millisecond all fail, and each attempt is one list more for nothing.
+  // one that does so each millisecond all fail, and each attempt is one more list for nothing.
   constexpr int kAttempts = 3;
   const char* const key = process.ledger.map()->devices[device_index].key;
   const VendorBackend& backend = backend_of(key);
@@ -229,7 +230,7 @@ bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const int64_t unasked = process.overhead[device_index].unasked.load();
   AskedFor before, after;
   uint64_t bytes = 0;
-  // `own`: charged by this call.
+  // `own`: units charged by this call.
   const auto fits = [&](uint64_t own) {
     return at_rest(process, device_index, own, after, unasked) && before.changes == after.changes &&
            process.ledger.held(device_index) - own <= process.ledger.cap(device_index) &&
@@ -241,14 +242,14 @@ bool charge_by_usage(Process& process, int device_index, uint64_t units) {
     return false;
   }
   process.ledger.charge_taken(device_index, units);
-  // Another thread may have counted on the same memory, or may have given it back.
+  // Another thread may have relied on the same memory, or may have given it back.
   if (fits(units)) return true;
   process.ledger.release(device_index, units);
   return false;
 }
 
 void note_reading(const OverheadLock& lock, int device_index, bool exact) {
-  // What was guessed is no part of the charge any more, and must not be taken off it when later
+  // Guessed charges are no longer part of the charge, and must not be subtracted from it when later
   // readings fail.
   lock.process().guessed_charges.forget_device(device_index);
   Overhead& overhead = lock.process().overhead[device_index];
@@ -261,12 +262,12 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact) {
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own) {
   Process& process = lock.process();
   // A program may be refused thousands of times a second, and a list of 4.49 ms keeps the driver's
-  // locks: for 5 % of the time at 100 ms, for 21 % at 10 ms. A reading that failed told nothing, so
-  // the next one is due sooner: in a program that allocates each millisecond, where all fail, those
-  // are 80 lists a second, and 26 with 100 ms.
+  // locks: for 5 % of the time at 100 ms, for 21 % at 10 ms. A failed reading shows nothing, so the
+  // next one is due sooner. In a program that allocates each millisecond all readings fail: that
+  // makes 80 lists a second, and 26 with 100 ms.
   constexpr uint64_t kInterval_ms = 100, kInFlightInterval_ms = 10;
   Overhead& overhead = process.overhead[device_index];
-  // While a context is being made the driver's count may or may not hold it already.
+  // While a context is being made, the driver's count may or may not include it.
   Bounds bounds;
   const Reading reading = overhead.pending.load(std::memory_order_relaxed) != 0
                               ? Reading::in_flight

@@ -1,5 +1,5 @@
-// Readings of the driver-reported usage, and what they make of the overhead. For overhead.cc and
-// overhead_release.cc alone; others use overhead.h. All amounts are units.
+// Readings of the driver-reported usage, and the overhead that follows from them. All amounts are
+// units.
 #pragma once
 
 #include <algorithm>
@@ -12,53 +12,54 @@ namespace fracgpu {
 
 enum class Reading { believed, in_flight, unknown };
 
-// Between which two amounts the overhead is by a reading, in units.
+// The bounds of the overhead by a reading, in units.
 struct Bounds {
   uint64_t least = 0, most = 0;
   bool has_handed_on = false;  // they differ by memory that is charged as orphaned
 
   bool exact() const { return least == most; }
-  // What is known of it, `unconfirmed` units of which may be gone. Beside memory that was handed on
-  // a reading cannot tell whether they are.
+  // The best estimate of the overhead, `unconfirmed` units of which may be gone. If memory was
+  // handed on, a reading cannot show whether they are.
   uint64_t nearest_to(uint64_t units, uint64_t unconfirmed) const {
     return std::clamp(has_handed_on ? units : units - unconfirmed, least, most);
   }
 };
 
-// Shows others how large the overhead is: what it is charged does not change.
+// Publishes the size of the overhead. Its charge does not change.
 void publish_overhead(Process& process, int device_index, uint64_t units);
 
-// Sets the overhead. `reserved` units for it are charged already and become part of it, in
-// one step: nobody may see them counted twice and be refused.
+// Sets the overhead. `reserved` units for it are already charged and become part of it in one step:
+// no process may see them counted twice and be refused.
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved = 0);
 
-// What is charged already counts as overhead from now on.
+// Counts units that are already charged as overhead from now on.
 void add_overhead(const OverheadLock& lock, int device_index, uint64_t units);
 
-// Changes nothing of the charge. `own` units are reserved by the calling thread for a context that
-// it has just made.
+// Does not change the charge. `own` units are reserved by the calling thread for a context that it
+// has just made.
 Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t own, Bounds& bounds);
 
-// Sets the overhead to what the driver counts for this process beyond what calls asked for.
-// Only a believed reading changes anything. `own` units are reserved by the calling thread.
+// Sets the overhead to what the driver counts for this process beyond what calls requested, if the
+// reading is believed. If it is unknown, raises the overhead to `least_overhead`. `own` units are
+// reserved by the calling thread.
 Reading reconcile_overhead(const OverheadLock& lock, int device_index, uint64_t own = 0);
 
-// A reading has told how large the overhead is, and it is charged so.
+// Notes that a reading's result was charged as the overhead.
 void note_reading(const OverheadLock& lock, int device_index, bool exact);
 
-// The least overhead that this process must have, by what it has mapped; 0 where that tells
-// nothing. `own` units are reserved by the calling thread.
+// The least overhead that this process must have, by what it has mapped; 0 if that shows nothing.
+// `own` units are reserved by the calling thread.
 uint64_t least_overhead(Process& process, int device_index, uint64_t own);
 
-// How long memory info answers by a reading: to the next full second. A list of 4.49 ms each second
-// takes 0.5 % of the time of a program that asks all the time.
+// How long memory info uses a reading: to the next full second. A list takes 4.49 ms, so one each
+// second takes 0.5 % of the time of a program that asks all the time.
 inline constexpr uint64_t kReadingLasts_s = 1;
 
 inline constexpr uint64_t kNotTold = UINT64_MAX;
 
-// The most overhead that this process can have: what all processes have on the device, less what
-// its calls asked for. kNotTold where that is not told, or another thread allocates meanwhile.
+// The most overhead that this process can have: what all processes use on the device, less what its
+// calls requested. kNotTold if that is not reported, or if another thread allocates meanwhile.
 // `own` units are reserved by the calling thread.
 uint64_t most_overhead(Process& process, int device_index, uint64_t own);
 
@@ -67,11 +68,12 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own);
 // before a reading. Takes no lock under which a driver is called.
 bool charge_by_usage(Process& process, int device_index, uint64_t units);
 
-// What all processes have on the device, in units, or kNotTold, also where it does not stand still.
+// What all processes use on the device, in units. kNotTold if that is not reported, or if it
+// changes.
 uint64_t use_by_all(const Process& process, int device_index);
 
-// Small arrays that are charged a chunk each, until a reading tells how many they share: 32 MiB,
-// which may be charged too much until then. 2,000 arrays of 4 KiB take 149 readings, and 254 with
+// Small arrays are charged a chunk each, until a reading shows how many chunks they share. Up to 32
+// MiB may be charged too much until then. 2,000 arrays of 4 KiB take 149 readings, and 254 with
 // half of it, 92 with twice as much.
 inline constexpr uint64_t kChunkUnits = kPageBytes / layout::kUnit;
 inline constexpr uint64_t kMostUnreadArrays = 16 * kChunkUnits;

@@ -1,5 +1,5 @@
-// Gives overhead back, by readings of the driver-reported usage or by what is known of what went;
-// see overhead.h.
+// Gives overhead back, by readings of the driver-reported usage or by the known size of what is
+// gone; see overhead.h.
 #include <algorithm>
 
 #include "shim/base/clock.h"
@@ -14,7 +14,7 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   Overhead& overhead = process.overhead[device_index];
   if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
   const OverheadLock lock(process);
-  // With the empty blocks, of which a reading may find that the runtime has let go.
+  // Includes the empty blocks: a reading may show that the runtime has released them.
   const auto charged = [&] {
     uint64_t units = overhead.units.load(std::memory_order_relaxed) +
                      static_cast<uint64_t>(overhead.unasked.load(std::memory_order_relaxed));
@@ -61,7 +61,7 @@ void release_overhead(Process& process, int device_index, uint64_t units) {
 
 namespace {
 
-// Nothing where a reading has told meanwhile what the process holds: then it has seen this too.
+// Does nothing if a reading has reported the usage meanwhile, because that reading includes this.
 void release_guessed(const OverheadLock& lock, const GuessedCharges::Entry& module) {
   if (module.key == 0) return;
   const Overhead& overhead = lock.process().overhead[module.device_index];
@@ -92,7 +92,7 @@ ModuleRelease::~ModuleRelease() {
     process_.modules.enter(known, handle_);
 }
 
-// Not where a reading has told meanwhile what the process holds.
+// False if a reading has reported the usage meanwhile.
 bool ModuleRelease::is_guessed() const {
   return guessed_.key != 0 && process_.overhead[guessed_.device_index].readings == readings_;
 }
@@ -118,7 +118,7 @@ void ModuleRelease::done(int device_index) {
   Overhead& overhead = process_.overhead[device_index];
   overhead.code_is_kept = true;
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
-  // A reading since then may have seen already that it is gone.
+  // A reading since then may already include it.
   const bool unseen = known != nullptr && overhead.readings == readings_;
   const bool is_apart = known != nullptr && process_.modules.is_apart(*known);
   if (unseen && is_apart && known->settled && before >= known->units && overhead.unread.take()) {
@@ -152,7 +152,7 @@ void release_small_array(Process& process, int device_index, uint32_t unread_sin
     charge_overhead(lock, device_index, before - std::min(before, own));
   };
   if (own > 0 && overhead.unread.take()) return give_back();
-  // What those took that a reading has seen, only another one tells.
+  // Once a reading has seen arrays, only another reading can show what they took.
   constexpr uint32_t kMostGone = kMostUnreadArrays / kChunkUnits;
   if (own == 0 && ++overhead.arrays_gone < kMostGone &&
       process.small_arrays.load(std::memory_order_relaxed) > 0) {
@@ -163,7 +163,7 @@ void release_small_array(Process& process, int device_index, uint32_t unread_sin
   if (reading == Reading::believed) {
     overhead.unread.judge(overhead.units.load(std::memory_order_relaxed) + own <= before);
   } else if (reading == Reading::unknown && own > 0) {
-    give_back();  // nobody will tell
+    give_back();  // no reading will show it
   }
 }
 
@@ -180,7 +180,7 @@ void settle_after_destroy(Process& process, int device_index, uint64_t estimate)
   const uint64_t seen = process.ledger.context_size(device_index);
   const uint64_t one = seen != 0 ? seen : estimate;
   {
-    // A reading beside memory that is taken later gives bounds, and may confirm too much.
+    // Beside memory that is taken later, a reading gives bounds, and may confirm too much.
     const OverheadLock lock(process);
     Overhead& overhead = process.overhead[device_index];
     overhead.unconfirmed = std::min(overhead.unconfirmed + one, overhead.units.load());

@@ -11,11 +11,11 @@ using layout::units_for;
 
 namespace {
 
-// Where pools come or go meanwhile, one that stays may be visited twice or be left out.
+// If pools come or go meanwhile, one that stays may be visited twice or left out.
 template <typename Visit>
 void for_each_pool(Process& process, int device_index, Visit visit) {
   if (process.pools.empty()) return;
-  // The keys lie on the stack: 512 bytes.
+  // The keys are on the stack: 512 bytes.
   uint64_t keys[64];
   size_t seen = 0;
   for (size_t count = std::size(keys); count == std::size(keys); seen += count) {
@@ -29,14 +29,14 @@ struct Settlement {
   uint64_t grown = 0;     // units
   uint64_t reserved = 0;  // units
   int device_index = 0;
-  // Charged units by which the pool may have grown, where its driver cannot be asked any more. The
-  // caller leaves them to the driver-reported usage, which takes a lock that it may hold already.
+  // Charged units by which the pool may have grown, if its driver can no longer be asked. The
+  // caller leaves them to the driver-reported usage, which takes a lock that it may already hold.
   uint64_t unknown = 0;
-  // Of an exported pool: charged units that the caller gives back, for the same reason.
+  // For an exported pool: charged units that the caller gives back, for the same reason.
   uint64_t released = 0;
 };
 
-// `in_use`: the pool as the caller's use of it began, which ends with this; or null.
+// `in_use`: the pool at the start of the caller's use of it, which ends here; or null.
 Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge,
                   const Pool* in_use = nullptr) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
@@ -48,7 +48,7 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     result.device_index = pool.device_index;
     uint64_t bytes = 0;
     if (!pool.driver->reserved(key, bytes)) {
-      // It may have grown by all of it.
+      // It may have grown by the whole reservation.
       result.unknown = in_hand - process.pools.end_use(pool, pledge);
       return result;
     }
@@ -57,11 +57,11 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
       result.reserved = now;
       break;
     }
-    // Before the charge falls: after that, nobody may be sure of a hole.
+    // Before the charge falls: after that, no thread may rely on a hole.
     if (now < pool.units && pool.keepers == 0) process.pool_blocks.forget_holes(key);
     PoolTable::Settled end = process.pools.end_use(pool, now, in_hand, pledge);
-    // Memory that was not foreseen is charged before it is entered: nobody may see less than there
-    // is, and nobody may take the difference for a call that is over.
+    // Memory that was not foreseen is charged before it is entered: the ledger must never show less
+    // than there is, and no reading may take the difference for a call that is over.
     for (; end.missing > 0; end = process.pools.end_use(pool, now, in_hand, pledge)) {
       process.ledger.charge_taken(result.device_index, end.missing);
       in_hand += end.missing;
@@ -73,8 +73,8 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     result.reserved = now;
     in_hand = end.rest;
     if (!pool.exported) continue;
-    // Importers may hold what the pool has released. How much it released unseen, while it grew, no
-    // call reports; that is taken into account for this process's own imports only.
+    // Importers may hold what the pool has released. No call reports how much it released unseen
+    // while it grew. That is taken into account for this process's own imports only.
     const bool may_have_it = process.imports.imported_of_self(pool.device_index) > 0;
     const uint64_t fallen = pool.units - std::min(pool.units, end.units);
     result.released = may_have_it ? in_hand : std::min(in_hand, fallen);
@@ -92,8 +92,8 @@ void leave_to_reading(Caller& caller, const Settlement& settlement) {
   const int device_index = settlement.device_index;
   if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
   if (settlement.released == 0) return;
-  // libcuda 535.261.03 keeps what an exported pool has released, and 550.163.01 until the pool is
-  // destroyed.
+  // libcuda 535.261.03 keeps what an exported pool has released; 550.163.01 keeps it until the pool
+  // is destroyed.
   defer_exported(caller, device_index, settlement.released);
 }
 
@@ -155,12 +155,12 @@ bool PoolUse::begin_reuse_if(Fits fits_if_whole) {
   const auto fits = [&] {
     return process_.pool_blocks.is_whole(key_, pool_.units * layout::kUnit) && fits_if_whole();
   };
-  // What an exported pool has released unseen, an importer may hold: it is not free to be taken
+  // An importer may hold what an exported pool has released unseen, so it is not free to be taken
   // again.
   if (!used_ || pool_.exported || !fits()) return false;
   end();
   used_ = process_.pools.begin_reuse(key_, pool_);
-  // Others may have taken it meanwhile.
+  // Other threads may have taken it meanwhile.
   if (used_ && !pool_.exported && fits()) return true;
   end();
   begin(0);
@@ -194,13 +194,14 @@ bool PoolUse::begin_extension(uint64_t bytes, uint64_t& more) {
 }
 
 bool PoolUse::end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation) {
-  // A pool gives memory back unseen when the program waits for its streams. So it is asked all the
-  // same by each 16th, and by each that a recorder listens to.
+  // A pool gives memory back unseen when the program waits for its streams. So each 16th call asks
+  // the driver all the same, and so does every call while a recorder is on.
   constexpr uint64_t kAsking = 16;
   if (!used_ || pool_.exported || pool_.version % kAsking == 0 || process_.recorder.is_on())
     return false;
   entered_ = process_.pool_blocks.take_hole(key_, address, bytes, pool_.units * layout::kUnit);
-  // Where somebody has settled the charge meanwhile, the hole may have been forgotten before that.
+  // If another thread has settled the charge meanwhile, the hole may have been forgotten before
+  // that.
   if (!entered_ || !process_.pools.end_use_unchanged(pool_, pool_.units, pledge_)) return false;
   used_ = false;
   pledge_ = 0;

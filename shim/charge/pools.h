@@ -8,19 +8,19 @@
 
 namespace fracgpu {
 
-// By how many units a pool grows, at most, that needs as much.
+// The most units by which a pool grows that needs `bytes`.
 constexpr uint64_t pool_growth_units(uint64_t bytes) {
   const uint64_t chunks = bytes / kPoolChunkBytes + (bytes % kPoolChunkBytes != 0);
   return chunks * (kPoolChunkBytes / layout::kUnit);
 }
 
-// Where the driver cannot be asked about a pool, its growth is left to the driver-reported usage,
-// which takes `Process::cold_paths`. So each of these comes in two forms: with a Process for
+// If the driver cannot be asked about a pool, its growth is left to the driver-reported usage,
+// which takes `Process::cold_paths`. So each of these functions has two forms: with a Process for
 // callers that do not hold that lock, and with the lock itself for those that do.
 
 // After a call that may have changed how much a pool holds: its charge becomes what the driver
-// reports. `reservation` is what was reserved for its growth, or null, and `pledge` what of it was
-// pledged to the table (see PoolTable). False when it grew by more.
+// reports. `reservation` was made for its growth, or is null. `pledge` is the part of it that was
+// pledged to the table (see PoolTable). False if the pool grew by more.
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge = 0);
 bool settle_pool(const OverheadLock& lock, uint64_t key);
 
@@ -28,12 +28,12 @@ bool settle_pool(const OverheadLock& lock, uint64_t key);
 void settle_pools(Process& process, int device_index);
 void settle_pools(const OverheadLock& lock, int device_index);
 
-// Makes the device's pools give back what they hold unused. True if they held any.
+// Makes the device's pools give back unused memory. True if they held any.
 bool trim_pools(Process& process, int device_index);
 bool trim_pools(const OverheadLock& lock, int device_index);
 
 // An allocation from a pool, from before the driver is asked until its charge is settled. Meanwhile
-// the pool is not destroyed, and nobody else is sure of its holes. Belongs to one thread.
+// the pool is not destroyed, and no other thread can rely on its holes. Belongs to one thread.
 class PoolUse {
  public:
   // `reserved`: the units that the caller has reserved for the pool's growth.
@@ -44,29 +44,29 @@ class PoolUse {
   PoolUse(const PoolUse&) = delete;
   PoolUse& operator=(const PoolUse&) = delete;
 
-  // True when the driver takes a hole of the stream again for so many bytes, so that no room is
-  // needed: nobody else allocates from the pool from then on. Nothing must be reserved.
-  // The pool is charged for all of its addresses. So even where the driver has given memory back
-  // unseen, and has to take it again, that is charged.
+  // True if the driver uses a hole of the stream again for so many bytes, so that no room is
+  // needed. No other thread allocates from the pool from then on. Nothing must be reserved. The
+  // pool is charged for all of its addresses, so even if the driver has given memory back unseen
+  // and has to take it again, that memory is charged.
   [[gnu::cold]] bool begin_reuse(uint64_t stream, uint64_t bytes);
-  // The same of a hole that the stream comes after by an event.
+  // The same for a hole that the stream comes after by an event.
   [[gnu::cold]] bool begin_reuse_after_event(uint64_t stream, uint64_t bytes);
 
-  // The same where the pool needs to grow by what exceeds its tail alone: `more` bytes. False where
-  // it has none, or was not seen to use one so.
+  // The same if the pool needs to grow only by what exceeds its tail: `more` bytes. False if it has
+  // no tail, or was not observed to use one so.
   [[gnu::cold]] bool begin_extension(uint64_t bytes, uint64_t& more);
 
-  // Nobody else allocates from the pool from then on, so that all it grows by is this call's.
-  // Nothing must be reserved. False where others do.
+  // No other thread allocates from the pool from then on, so that all its growth is this call's.
+  // Nothing must be reserved. False if other threads allocate from it.
   [[gnu::cold]] bool begin_alone();
 
-  // Between these others may do with the pool what they like.
+  // Between these two calls, other threads may use the pool freely.
   void end();
   void begin(uint64_t reserved);
-  // More is reserved from now on.
+  // Adds to the units that are reserved.
   void pledge(uint64_t units);
-  // The driver may not be asked: another thread has been in it for too long, sure of what the pool
-  // has.
+  // The driver may not be called: another thread, which relies on the pool's memory, has been in it
+  // for too long.
   bool is_refused() const { return refused_; }
 
   struct Outcome {
@@ -74,15 +74,15 @@ class PoolUse {
     uint64_t grown = 0;     // bytes
     uint64_t reserved = 0;  // bytes that the pool has now
   };
-  // The driver has been called. True if it has handed out a whole hole: the pool is charged for
-  // that memory already, so the driver need not be asked how much the pool has. The block is
-  // entered, the use has ended, and the reservation is given back.
+  // The driver has been called. True if it has handed out a whole hole: the pool is already charged
+  // for that memory, so the driver need not be asked how much the pool has. The block is recorded,
+  // the use has ended, and the reservation is given back.
   bool end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation);
-  // After that was false: the block is entered all the same, which is right if the pool has not
-  // grown.
+  // After that was false: whether the block is recorded all the same, which is right if the pool
+  // has not grown.
   bool has_entered() const { return entered_; }
   // The driver has been called: the charge becomes what it reports, and the use ends. `reservation`
-  // is what was reserved for growth, or null.
+  // was made for growth, or is null.
   Outcome settle(Reservation* reservation);
 
  private:
@@ -96,11 +96,11 @@ class PoolUse {
   bool used_ = false, refused_ = false, entered_ = false;
 };
 
-// The pool may be imported by other processes from now on. Once per pool is enough.
+// Other processes may import the pool from now on. One call per pool is enough.
 void note_exported_pool(Process& process, uint64_t key);
 
-// The pool is destroyed and cannot be asked any more; `in_use`: allocations of it
-// still live. Takes `cold_paths`.
+// The pool is destroyed, and its driver can no longer be asked about it. `in_use`: allocations of
+// it still live. Takes `cold_paths`.
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use);
 
 }  // namespace fracgpu

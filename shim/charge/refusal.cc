@@ -15,13 +15,13 @@ using layout::Reason;
 
 namespace {
 
-// What the program asked for where that is less than `taken` bytes; else 0.
+// What the program requested if that is less than `taken` bytes; otherwise 0.
 uint64_t asked_if_less(const AskingCall& call, uint64_t taken) {
   const uint64_t above = UpperCall::asked_bytes(), asked = above != 0 ? above : call.bytes;
   return asked < taken ? asked : 0;
 }
 
-// What the program asked for, and what that takes where it says more to a person.
+// Appends what the program requested, and what that takes if it differs in print.
 void append_asked(Message& line, const Refusal& refusal) {
   const Text<24> in_words = human_bytes(refusal.asked_bytes);
   const Text<24> rounded = human_bytes(refusal.asked * kUnit);
@@ -101,7 +101,7 @@ void report_fault(Process& process, const char* api) {
   unsigned held_back = 0;
   UpperCall::note_refusal_reported();
   if (process.has_joined()) process.ledger.record(-1, api, {.reason = Reason::ledger});
-  // These stay, and have had their line when they came to be.
+  // Faults stay, and had their line when they occurred.
   if (!process.fault().empty() || !process.device_fault().empty()) return;
   if (!logs(Level::error) || !process.refusal_rate.pass(held_back)) return;
   report(Level::error, "{} refused: {}", api,

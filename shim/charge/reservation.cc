@@ -10,20 +10,20 @@
 
 namespace fracgpu {
 
-// A recorder sees what a pool has when its driver is asked. Pools give memory back unseen.
+// A recorder sees a pool's memory only when its driver is asked. Pools give memory back unseen.
 void Reservation::tell_pools() {
   layout::for_each_device(*process_.ledger.map(), [&](uint32_t device_index) {
     settle_pools(process_, static_cast<int>(device_index));
   });
 }
 
-// For more than this process may hold unasked, of which `charged` units are charged already.
+// For more than this process may hold unasked; `charged` units of it are already charged.
 bool Reservation::ask_ledger(uint64_t charged, Refusal& refusal) {
   process_.look_for_recorder();
   if (process_.recorder.is_on()) tell_pools();
   process_.recorder.look_for_ends(process_.ledger);
   granted_ = process_.ledger.reserve(device_index_, units_ - charged, refusal);
-  // Rare enough to see what the driver took by itself meanwhile (code loaded by a launch, say).
+  // Rare enough to read what the driver took by itself meanwhile (such as code loaded by a launch).
   if (granted_ && refusal.lease_grew) refresh_overhead(process_, device_index_, units_);
   lease_grew_ |= refusal.lease_grew;
   return granted_;
@@ -31,7 +31,7 @@ bool Reservation::ask_ledger(uint64_t charged, Refusal& refusal) {
 
 bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   ask_ledger(charged, refusal);
-  // Pools may hold unused memory, and what the driver took by itself may have shrunk unseen.
+  // Pools may hold unused memory, and memory that the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
     const bool trimmed = trim_pools(process_, device_index_) | trim_runtime();
     if (refresh_overhead(process_, device_index_, charged) || trimmed) {
@@ -43,7 +43,7 @@ bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   return granted_;
 }
 
-// The driver's count tells afterwards how much it was.
+// The driver's count shows afterwards how much it was.
 bool Reservation::trim_runtime() {
   const char* const key = process_.ledger.map()->devices[device_index_].key;
   const bool trimmed = backend_of(key).trim(key);
@@ -73,7 +73,7 @@ void Reservation::refused_by_driver() const {
 }
 
 void publish_allocation_count(Process& process, int device_index) {
-  // Two threads at once: the number of the later one is the one to stay.
+  // If two threads publish at once, the later number must stay.
   Locked<SpinLock> lock(process.counting);
   process.ledger.set_allocations(device_index, process.allocations.count(device_index) +
                                                    process.physical.count(device_index) +

@@ -13,9 +13,9 @@
 
 namespace fracgpu {
 
-// Writes into the ledger how many allocations of this process live on the device. Done where the
+// Writes into the ledger how many allocations of this process live on the device. Called when the
 // slow path is taken anyway (a lease has grown, the driver-reported usage was read, memory was
-// refused) and, so that frees show as well, each time that half of the memory is gone. Takes
+// refused). To show frees as well, also called each time that half of the memory is gone. Takes
 // `Process::counting` and, shard by shard, the locks of the tables.
 [[gnu::cold]] void publish_allocation_count(Process& process, int device_index);
 
@@ -23,9 +23,9 @@ namespace fracgpu {
 // take `Process::cold_paths`, which the caller must not hold.
 class Reservation {
  public:
-  // Reserves `units` on the device for the call, of which `charged` (at most `units`) are charged
-  // already and become part of the reservation. When the cap has no room, one line on stderr says
-  // so (rate-limited), `charged` is given back, and this is false.
+  // Reserves `units` on the device for the call. `charged` of them (at most `units`) are already
+  // charged and become part of the reservation. If the cap has no room, writes one line on stderr
+  // (rate-limited), gives `charged` back, and is false.
   Reservation(Process& process, int device_index, uint64_t units, const AskingCall& call,
               uint64_t charged = 0)
       : process_(process),
@@ -37,8 +37,8 @@ class Reservation {
     if (!granted_) reserve_slow(charged);
   }
 
-  // The same, but only of what this process may hold unasked: where that is too little, nothing is
-  // said, and `ask` goes on.
+  // The same, but only within the lease. If the lease is too small, nothing is reported, and `ask`
+  // continues.
   struct Unasked {};
   Reservation(Process& process, int device_index, uint64_t units, const AskingCall& call, Unasked)
       : process_(process),
@@ -46,14 +46,14 @@ class Reservation {
         units_(units),
         call_(call),
         granted_(units == 0 || process.ledger.reserve_within_lease(device_index, units)) {}
-  // Makes room, as the first form does. False says why in `refusal`, for `refuse`, which says it to
-  // people; or this may be called again when there may be more room.
+  // Makes room, as the first form does. False sets `refusal` to the reason, for `refuse`, which
+  // reports it. The caller may also call this again when there may be more room.
   [[gnu::cold]] bool ask(Refusal& refusal);
-  // The same, but nothing that the process has is given back for it.
+  // The same, but gives back nothing that the process has.
   [[gnu::cold]] bool ask_ledger(Refusal& refusal) { return ask_ledger(0, refusal); }
   [[gnu::cold]] void refuse(Refusal& refusal) const;
 
-  // What was not kept is given back. If the lease had to grow, publishes how many allocations live.
+  // Gives back what was not kept. If the lease had to grow, publishes how many allocations live.
   ~Reservation() {
     if (granted_ && units_ > 0) process_.ledger.release(device_index_, units_);
     if (lease_grew_) publish_allocation_count(process_, device_index_);
@@ -69,7 +69,7 @@ class Reservation {
     units_ = 0;
   }
 
-  // Hands all of it over: the caller keeps or gives back what it returns.
+  // Hands all of it over: the caller keeps or gives back the returned units.
   uint64_t take() {
     const uint64_t units = granted_ ? units_ : 0;
     units_ = 0;
@@ -80,7 +80,7 @@ class Reservation {
   int device_index() const { return device_index_; }
   bool lease_grew() const { return lease_grew_; }
 
-  // The driver does not have the memory: reports a refusal. The destructor gives back as ever.
+  // The driver does not have the memory: reports a refusal. The destructor gives back as usual.
   [[gnu::cold]] void refused_by_driver() const;
 
  private:

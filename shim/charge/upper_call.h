@@ -1,9 +1,9 @@
-// Joins two APIs of which one is built on the other, as HIP is on HSA: memory is charged at the
-// lower one, where it becomes physical, and asked for at the upper one, where the program asks.
+// Joins two APIs if one is built on the other, as HIP is on HSA. Memory is charged at the lower
+// one, where it becomes physical. The program requests it at the upper one.
 //
-// While an UpperCall lives, what the calls under it on this thread charge is taken from what it has
-// reserved, so that nothing is charged twice; and a refusal is reported by its name, which is the
-// one that the user knows.
+// While an UpperCall exists, the calls under it on this thread charge what it has reserved, so that
+// nothing is charged twice. A refusal is reported by its name, which is the one that the user
+// knows.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ class UpperCall {
   bool outermost() const { return current_ == this; }
   const char* api() const { return api_; }
 
-  // What the program asks for, in bytes: less than what that takes.
+  // The bytes that the program requests, if that is less than what they take.
   void note_asked(uint64_t bytes) { asked_bytes_ = bytes; }
-  // The same of the call that is under way on this thread; 0 where that is not known.
+  // The same for the call that is under way on this thread; 0 if not known.
   static uint64_t asked_bytes() { return current_ != nullptr ? current_->asked_bytes_ : 0; }
 
   // Makes room for `units` that the call will take on a device. At most once in a call, and only in
-  // the outermost. False: refused, and reported.
+  // the outermost one. False: refused and reported.
   bool reserve(Process& process, int device_index, uint64_t units) {
     Reservation reservation(process, device_index, units, api_);
     if (!reservation) return false;
@@ -47,7 +47,7 @@ class UpperCall {
     return true;
   }
 
-  // What the calls under this one have taken of it.
+  // Whether the calls under this one have taken nothing of it.
   bool untouched() const { return !touched_; }
 
   // Hands what remains of the reservation (units) over to the caller.
@@ -57,7 +57,7 @@ class UpperCall {
     return units;
   }
 
-  // The calls under this one will take no more of it.
+  // Gives the rest back: the calls under this one will take no more of it.
   void give_rest_back() {
     if (const uint64_t units = take_rest(); units > 0)
       process_->ledger.release(device_index_, units);
@@ -69,7 +69,8 @@ class UpperCall {
     if (current_ != nullptr) current_->refusal_reported_ = true;
   }
 
-  // For the lower API: at most `units` of what the upper call has reserved on the device index.
+  // For the lower API: takes at most `units` of what the upper call has reserved on the device
+  // index.
   static uint64_t take(int device_index, uint64_t units) {
     UpperCall* const call = current_;
     if (call == nullptr || call->remaining_ == 0 || call->device_index_ != device_index) return 0;

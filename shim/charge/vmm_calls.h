@@ -1,5 +1,5 @@
-// The calls on memory that is made, mapped and released separately, as every vendor has them: each
-// wraps the driver's own call, `call()`, which returns 0 when it succeeded. See physical_table.h.
+// Calls on memory that is created, mapped and released separately, as every vendor has them. Each
+// function wraps the driver's own call, `call()`, which returns 0 on success. See physical_table.h.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace fracgpu {
 
-// Tells the recorder of memory to which `handle` was made.
+// Reports new memory with this `handle` to the recorder.
 [[gnu::cold]] void record_physical(Process& process, const Reservation& reservation,
                                    uint64_t handle, uint64_t units);
 
-// Makes a handle `*handle_of()` to `units` of memory on the device index, under a reservation;
-// `undo()` releases it again. `refused`: what the API answers, and the driver, when there is no
-// room.
+// Creates `units` of memory on the device index, under a reservation. `handle_of()` is the new
+// handle, and `undo()` releases it again. `refused`: what the API returns, and the driver, if there
+// is no room.
 template <typename Result, typename Call, typename HandleOf, typename Undo>
 Result make_physical(Process& process, Reservation& reservation, uint64_t units, Result refused,
                      Call call, HandleOf handle_of, Undo undo) {
@@ -32,7 +32,7 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
   return result;
 }
 
-// Drops a reference: a handle, or an address at which other processes' memory was opened.
+// Drops a reference: a handle, or an address at which another process's memory was opened.
 template <typename Call>
 auto release_physical(Process& process, uint64_t handle, Call call) {
   const InFlightScope in_flight(process);
@@ -47,7 +47,7 @@ auto release_physical(Process& process, uint64_t handle, Call call) {
   return result;
 }
 
-// The memory is an import, if it is one, of `units` at least.
+// The memory, if it is an import, has at least `units`.
 inline void note_import_of(Process& process, uint64_t memory, uint64_t units) {
   const PhysicalTable::Freed more = process.physical.note_import(memory, units);
   if (more.imported > 0) {
@@ -79,7 +79,7 @@ auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call
   return result;
 }
 
-// Memory of this process was put into a descriptor; or into a handle that is nothing but bytes.
+// Memory of this process was exported as a descriptor, or as a handle of plain bytes.
 inline void note_descriptor(Process& process, int fd, uint64_t units) {
   const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
   mark_descriptor(fd, {.tenant = tenant,
@@ -93,7 +93,7 @@ inline void note_handle(Process& process, const void* handle, size_t size) {
   process.ledger.note_export(hash);
 }
 
-// The memory of a handle was exported. True with its charge if it is this process's.
+// The memory of a handle was exported. If it is this process's, returns true with its charge.
 inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Freed& charge) {
   if (process.physical.mark_exported(process.physical.memory_of(handle), charge)) {
     process.ledger.add_exported(charge.device_index, charge.units);
@@ -101,7 +101,7 @@ inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Free
   return charge.units > 0;
 }
 
-// An allocation was exported, by its address; it may be in a chunk. Copies its entry to `entry`, if
+// An allocation was exported, by its address; it may be in a chunk. Copies its entry to `entry` if
 // there is one. True the first time.
 inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
   const bool first = process.allocations.mark_exported(address, entry) ||
@@ -110,9 +110,9 @@ inline bool note_exported_allocation(Process& process, uint64_t address, Allocat
   return first;
 }
 
-// A call that may import other processes' memory, which came as the bytes of a handle or as a
-// descriptor. From before the driver is asked until it is noted how much it was, the exporter's
-// ledger knows that there is such a call: nobody dies unseen meanwhile.
+// A call that may import other processes' memory, by the bytes of a handle or by a descriptor. The
+// exporter's ledger counts such calls from before the driver is asked until the size is noted, so
+// that the exporter's death meanwhile is not missed.
 class ImportCall {
  public:
   ImportCall(Process& process, const void* handle, size_t size) : process_(process) {
@@ -131,8 +131,8 @@ class ImportCall {
   ImportCall(const ImportCall&) = delete;
   ImportCall& operator=(const ImportCall&) = delete;
 
-  // It did: the memory is open here by a new handle or at an address, which is a key for it, and
-  // is `units` (0: not known) on the device index.
+  // The call has imported memory. `key` is the new handle or address, and the memory has `units`
+  // (0: not known) on the device index.
   void imported(uint64_t key, int device_index, uint64_t units) {
     PhysicalTable& physical = process_.physical;
     if (physical.add_reference(key)) return;
@@ -144,13 +144,13 @@ class ImportCall {
 
  private:
   Process& process_;
-  uint8_t exporter_ = 0;  // 0: nothing was ever in a ledger of ours
-  uint64_t told_ = 0;     // units, by the descriptor
+  uint8_t exporter_ = 0;  // 0: the memory was never in a ledger of ours
+  uint64_t told_ = 0;     // units, from the descriptor
   bool kept_ = false;     // the memory's last use will end the visit
 };
 
-// Frees memory at an address by `call()`, after which `done(Release&)` gives back its charge; or
-// forgets other processes' memory that was opened there and that the same call lets go of.
+// Frees memory at an address by `call()`. After that, `done(Release&)` gives back its charge. If
+// other processes' memory was opened there and the call closes it, forgets that memory.
 template <typename Call, typename Done>
 auto free_address(Process& process, uint64_t address, Call call, Done done) {
   Release release(process, address);
