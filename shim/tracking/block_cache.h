@@ -1,18 +1,18 @@
 // Blocks of device memory that a runtime carves small allocations out of and keeps for a while when
 // they are empty (AMD's ROCr does).
 //
-// An empty block that is kept is still device memory, so it stays charged, and the next small
-// allocation that needs a block takes it without taking more. How many the runtime keeps follows
+// An empty block that is kept is still device memory, so it stays charged. The next small
+// allocation that needs a block uses it without taking more. How many the runtime keeps follows
 // from how many are in use, by the rule of ROCr's fragment allocator (public source): after a block
 // has become empty, empty ones are returned while there is more than one and they are more than
-// twice those in use. With several threads the runtime may see their calls in another order: what
-// is counted here is then never less than what it has. Should a release of ROCr have another rule,
-// the driver-reported usage corrects the count.
+// twice those in use. With several threads the runtime may see their calls in another order. The
+// count here is then never less than what it has. If a release of ROCr has another rule, the
+// driver-reported usage corrects the count.
 //
 // Under a full cap a small allocation may still fit into a hole of a block in use. The runtime
-// knows its holes, and is asked without being let have a new block. What it then takes is in a
-// block that is charged only while no other allocation of the pool is under way, so whoever asks
-// makes the others wait (`enter_alone`).
+// knows its holes, and is asked for one while it may not take a new block. The allocation is then
+// in a charged block, but only while no other allocation of the pool is under way. So an allocation
+// that needs a hole makes the others wait (`enter_alone`).
 //
 // Any thread may call any function; each takes the cache's lock.
 #pragma once
@@ -29,18 +29,18 @@ namespace fracgpu {
 
 class alignas(64) BlockCache {
  public:
-  // A runtime's pools on one device each carve blocks of their own.
+  // Each of a runtime's pools on one device carves its own blocks.
   static constexpr int kPools = 8;
   static constexpr uint64_t kBlockUnits = (2u << 20) / layout::kUnit;
 
-  // A small allocation that is under way.
+  // A small allocation under way.
   struct Ticket {
-    bool from_empty = false;  // an empty block, which is charged already, is set aside for it
-    uint64_t settled = 0;  // how many of those that were set aside had been used or returned before
+    bool from_empty = false;  // an empty, already charged block is set aside for it
+    uint64_t settled = 0;     // number of set-aside blocks used or returned before
   };
 
   // A small allocation begins. From now on a block counts as in use for it, since the runtime may
-  // take one. `whole`: it fills a block, and the runtime takes a new one for such.
+  // take one. `whole`: it fills a block, for which the runtime takes a new one.
   Ticket begin(bool whole) {
     for (;;) {
       if (Ticket ticket; try_begin(whole, ticket)) return ticket;
@@ -48,24 +48,24 @@ class alignas(64) BlockCache {
     }
   }
 
-  // Nothing came of it.
+  // The allocation was not made.
   void cancel(const Ticket& begun) {
     Locked<SpinLock> lock(lock_);
     --under_way_;
     end(begun, begun.from_empty);
   }
 
-  // The last call for a small allocation that came to be.
+  // The last call for a small allocation that was made.
   void placed() {
     Locked<SpinLock> lock(lock_);
     --under_way_;
   }
 
-  // For an allocation that has begun, has no empty block set aside, and for which there is no room:
-  // until `leave_alone`, no other one begins and none is under way. Waits for those that are, which
-  // may wait a second for the memory of the dead; false if that takes too long.
+  // For an allocation that has begun, has no empty block set aside, and for which the cap has no
+  // room: until `leave_alone`, no other one begins and none is under way. Waits for those under
+  // way, which may wait a second for the memory of dead processes. False if that takes too long.
   [[gnu::cold]] bool enter_alone(Ticket& begun) {
-    count_under_way(-1);  // others who want the same wait for it too
+    count_under_way(-1);  // other allocations that want to be alone wait for it too
     alone_.lock();
     set_alone(true);
     for (int waited_ms = 0; waited_ms < kMostAlone_ms && !is_alone(); ++waited_ms) sleep_ms(1);
@@ -84,8 +84,8 @@ class alignas(64) BlockCache {
     alone_.unlock();
   }
 
-  // An allocation in a hole is the first known suballocation of its block: that one became empty
-  // meanwhile. False when none is counted as such yet, so that nothing is charged for it.
+  // An allocation in a hole is the first known suballocation of its block, so the block became
+  // empty meanwhile. False if no block is counted as empty yet, so that nothing is charged for it.
   [[gnu::cold]] bool take_empty() {
     Locked<SpinLock> lock(lock_);
     if (empty_ == 0) return false;
@@ -94,17 +94,19 @@ class alignas(64) BlockCache {
     return true;
   }
 
-  // It is the first known suballocation of a block, charged by the empty one set aside for it.
+  // The allocation is a block's first known suballocation, charged by the empty block set aside for
+  // it.
   void filled() {
     Locked<SpinLock> lock(lock_);
     --unsettled_;
   }
 
-  // It is not the first known suballocation of a block. True when the block that is charged for it
-  // counts as an empty one from now on: the one set aside is empty still. So may another one be
-  // that was set aside while this allocation was under way: the runtime may have made a block for
-  // this one and put the other suballocation into it, which then was the first to be known, and the
-  // block got the other one's charge. Nothing shows whether it was so; one too many does no harm.
+  // The allocation is not the first known suballocation of a block. True if the block that is
+  // charged for it counts as empty from now on. The block that was set aside for it is still empty.
+  // A block that was set aside for another allocation meanwhile may be empty, too: the runtime may
+  // have made a block for this allocation and put the other suballocation into it. That one was
+  // then recorded first, and the block got its charge. Nothing shows whether this happened; one
+  // block too many does no harm.
   bool shared(const Ticket& begun) {
     Locked<SpinLock> lock(lock_);
     const bool is_empty = begun.from_empty || set_aside_ != begun.settled;
@@ -129,7 +131,7 @@ class alignas(64) BlockCache {
     return before - empty_;
   }
 
-  // How many empty blocks are kept; `changes` differs from an earlier value if any was used since.
+  // The number of empty blocks; `changes` differs from an earlier value if any was used since.
   struct EmptyBlocks {
     uint32_t blocks = 0;
     uint64_t changes = 0;
@@ -139,8 +141,8 @@ class alignas(64) BlockCache {
     return {empty_, changes_};
   }
 
-  // By the driver-reported usage so many of the empty blocks `seen` are gone. False, and nothing
-  // is forgotten, when the cache has changed since then.
+  // The driver-reported usage shows that so many of the empty blocks `seen` are gone. False, with
+  // nothing forgotten, if the cache has changed since then.
   bool forget(const EmptyBlocks& seen, uint32_t blocks) {
     Locked<SpinLock> lock(lock_);
     if (changes_ != seen.changes) return false;
@@ -149,7 +151,7 @@ class alignas(64) BlockCache {
   }
 
  private:
-  // Longer than a refusal waits for the dead.
+  // Longer than a reservation waits for memory of dead processes.
   static constexpr int kMostAlone_ms = 1500;
 
   bool try_begin(bool whole, Ticket& ticket) {
@@ -188,14 +190,14 @@ class alignas(64) BlockCache {
   }
 
   SpinLock lock_;
-  bool is_one_alone_ = false;  // nobody else may begin
+  bool is_one_alone_ = false;  // no other allocation may begin
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
   uint64_t changes_ = 0;
-  uint64_t set_aside_ = 0;  // how many times an empty block was
-  uint64_t unsettled_ = 0;  // how many of those allocations are under way
+  uint64_t set_aside_ = 0;  // how many times an empty block was set aside
+  uint64_t unsettled_ = 0;  // number of those allocations that are under way
   uint32_t under_way_ = 0;  // small allocations that have begun
-  SleepLock alone_;         // held by who wants a hole; taken before `lock_`
+  SleepLock alone_;         // held by the allocation that wants a hole; taken before `lock_`
 };
 
 }  // namespace fracgpu

@@ -1,8 +1,7 @@
 // Where this process's largest live allocations came from, for the lines that follow a refusal.
-// Kept only where FRACGPU_LOG asks for them: finding a call stack takes longer than an allocation.
+// Kept only if FRACGPU_LOG asks for them: finding a call stack takes longer than an allocation.
 //
-// Frees are not noted here: whether an allocation still lives is asked of the map of live
-// allocations, when it matters.
+// Frees are not recorded here. A report asks the map of live allocations which ones still live.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +16,13 @@ class CallSites {
   // The calling thread's call has made this allocation, which is in the map.
   [[gnu::cold]] void enter(LiveMap& map, const Allocation& allocation);
 
-  // Reports, at level info, from where what is held on the device index was allocated: the largest
+  // Reports, at level info, where the memory held on the device index was allocated: the largest
   // sums by place.
   void report(LiveMap& map, int device_index);
 
  private:
-  // What a person reads of them: three places, of six frames each. That 32 allocations are kept
-  // bounds the walk over them, by each allocation while FRACGPU_LOG asks for it.
+  // A report shows three places, of six frames each. Keeping only 32 allocations bounds the walk
+  // over them, which each allocation does while FRACGPU_LOG asks for call sites.
   static constexpr int kSites = 32, kFrames = 6, kReported = 3;
 
   struct Site {

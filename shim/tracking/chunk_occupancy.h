@@ -1,8 +1,8 @@
-// Which parts of the 2 MiB chunks that small allocations share are taken, in units of 512 bytes.
+// The parts of the 2 MiB chunks of small allocations that are taken, in units of 512 bytes.
 //
 // NVIDIA's driver puts a small allocation into a hole of any of a context's chunks that is large
 // enough, and takes a new chunk only if there is none (libcuda 535 and 550, found by the addresses
-// of 4,661 allocations). Who knows the holes knows whether a new chunk will be needed.
+// of 4,661 allocations). So the holes show whether a new chunk will be needed.
 #pragma once
 
 #include <sys/mman.h>
@@ -35,8 +35,8 @@ class ChunkOccupancy {
     return part.first < kUnits && part.units <= kUnits - part.first;
   }
 
-  // The driver has given this part to an allocation; `holds(part)`. What was there before is free,
-  // but its `release` may come later: other threads free and allocate at the same time.
+  // The driver has given this part to an allocation; `holds(part)`. The part's earlier allocation
+  // is gone, but its `release` may come later: other threads free and allocate at the same time.
   void take(const ChunkPart& part) {
     if (is_set(begins_, part.first)) {
       is_untrusted_ = is_untrusted_ || is_set(taken_over_, part.first);
@@ -50,7 +50,7 @@ class ChunkOccupancy {
     begins_[part.first / kBits] |= uint64_t{1} << part.first % kBits;
   }
 
-  // An allocation that began there is gone. If another one had taken its place, that one stays.
+  // An allocation that began there is gone. If another one has taken its place, that one stays.
   void release(uint32_t first) {
     if (first >= kUnits || !is_set(begins_, first)) return;
     if (is_set(taken_over_, first)) {
@@ -64,7 +64,7 @@ class ChunkOccupancy {
     begins_[first / kBits] &= ~(uint64_t{1} << first % kBits);
   }
 
-  // Makes it all zero, as a new one is. Only the words that were used cost time.
+  // Sets everything to zero, as in a new one. Only the words that were used cost time.
   void clear() {
     for (; used_words_ != 0; used_words_ &= used_words_ - 1) {
       const auto word = static_cast<uint32_t>(std::countr_zero(used_words_));
@@ -83,10 +83,10 @@ class ChunkOccupancy {
     }
   }
 
-  // Whether a hole is at least that long, for certain.
+  // Whether a hole is certainly at least that long.
   bool has_hole(uint32_t units) const {
     if (is_untrusted_) return false;
-    uint32_t run = 0;  // free units before the place that is looked at
+    uint32_t run = 0;  // free units before the current place
     for (const uint64_t word : taken_) {
       uint32_t at = 0;
       for (uint64_t bits = word; bits != 0;) {
@@ -111,7 +111,7 @@ class ChunkOccupancy {
     return (words[unit / kBits] >> unit % kBits & 1) != 0;
   }
 
-  // Where the run of taken, or of free, units ends that begins at `at`.
+  // The end of the run of taken, or of free, units that begins at `at`.
   uint32_t run(uint32_t at, bool taken) const {
     while (at < kUnits) {
       const uint64_t word = taken ? taken_[at / kBits] : ~taken_[at / kBits];
@@ -122,7 +122,7 @@ class ChunkOccupancy {
     return at;
   }
 
-  // How many units from here on certainly belong to the same allocation.
+  // How many units from this one on certainly belong to the same allocation.
   uint32_t skip(uint32_t unit) const {
     const bool whole =
         unit % kBits == 0 && taken_[unit / kBits] == ~uint64_t{0} && begins_[unit / kBits] == 0;
@@ -143,29 +143,30 @@ class ChunkOccupancy {
 
   Words taken_ = {};
   Words begins_ = {};        // the first unit of each allocation
-  Words taken_over_ = {};    // of these: those of which an earlier release is still to come
-  uint64_t used_words_ = 0;  // those that may have bits set, a bit for each
+  Words taken_over_ = {};    // of these: an earlier release is still to come
+  uint64_t used_words_ = 0;  // one bit per word that may have bits set
   static_assert(kUnits / kBits == 64);
-  bool is_untrusted_ = false;  // more than one is: whose it will be is not known
+  bool is_untrusted_ = false;  // more than one is to come: they cannot be told apart
 };
 
-// The occupancies of all chunks of a process, each by a number that an entry of the live map keeps.
-// Any thread may call any function; who uses a number holds the lock of its entry.
+// The occupancies of all chunks of a process. An entry of the live map keeps the number of its
+// chunk's occupancy. Any thread may call any function. A caller with a number holds the lock of its
+// entry.
 //
-// While a chunk has one part, or none, its number says it all. Programs that make one small
-// allocation at a time have such chunks alone, and pay for no map.
+// While a chunk has at most one part, its number encodes that part. Programs that make one small
+// allocation at a time have only such chunks, and pay for no map.
 class ChunkOccupancies {
  public:
-  static constexpr uint32_t kNone = 0;  // of a chunk whose parts are not tracked
+  static constexpr uint32_t kNone = 0;  // for a chunk whose parts are not tracked
 
-  // Of a chunk with this part alone; `ChunkOccupancy::holds(part)`. No units: it is empty.
+  // For a chunk with only this part; `ChunkOccupancy::holds(part)`. No units: it is empty.
   static constexpr uint32_t of_one(const ChunkPart& part) {
     return kIsOne | part.first << kUnitsBits | part.units;
   }
 
-  // One more part. Where a map is needed and the host is out of memory, or there are more than a
-  // device has chunks, the number becomes kNone. So it does for a part in two chunks: no driver
-  // that is known places an allocation so.
+  // Adds a part. The number becomes kNone if a map is needed and the host is out of memory, or if
+  // there are more maps than a device has chunks. It also becomes kNone for a part in two chunks:
+  // no known driver places an allocation so.
   void take(uint32_t& number, const ChunkPart& part) {
     if (number == kNone) return;
     if (!ChunkOccupancy::holds(part)) {
@@ -188,7 +189,7 @@ class ChunkOccupancies {
     }
   }
 
-  // Whether a hole is at least that long, for certain.
+  // Whether a hole is certainly at least that long.
   bool has_hole(uint32_t number, uint32_t units) const {
     if (!is_one(number)) return number != kNone && place_of(number).occupancy.has_hole(units);
     const ChunkPart part = part_of(number);
@@ -196,7 +197,7 @@ class ChunkOccupancies {
     return units <= part.first || units <= ChunkOccupancy::kUnits - end;
   }
 
-  // Calls visit(const ChunkPart&) for each hole that is known, from the first to the last.
+  // Calls visit(const ChunkPart&) for each known hole, from the first to the last.
   template <typename Visit>
   void for_each_hole(uint32_t number, Visit visit) const {
     if (number == kNone) return;
@@ -213,12 +214,12 @@ class ChunkOccupancies {
   }
 
  private:
-  // A mapping of 1 MiB for the first map of a process: address space, of which what is used becomes
-  // memory.
+  // The first map of a process makes a mapping of 1 MiB: address space, only the used part of which
+  // becomes memory.
   static constexpr uint32_t kSlabPlaces = 1024;
   static constexpr uint32_t kSlabs = 384;  // 768 GiB, more than a process may hold on a device
 
-  // In the number of a chunk with one part: this, where the part begins, and its units.
+  // The number of a chunk with one part: this bit, the part's beginning, and its units.
   static constexpr uint32_t kIsOne = uint32_t{1} << 31;
   static constexpr uint32_t kUnitsBits = 13;
   static_assert(ChunkOccupancy::kUnits < 1u << kUnitsBits);
@@ -231,14 +232,14 @@ class ChunkOccupancies {
 
   struct Place {
     ChunkOccupancy occupancy;
-    uint32_t next;  // of one that was dropped
+    uint32_t next;  // free place after this one, once it was dropped
   };
 
   Place& place_of(uint32_t number) const {
     return slabs_[(number - 1) / kSlabPlaces][(number - 1) % kSlabPlaces];
   }
 
-  // With this part in it; or kNone.
+  // A map with this part; or kNone.
   [[gnu::noinline]] uint32_t make_map(const ChunkPart& part) {
     const uint32_t number = make_empty_map();
     if (number != kNone) place_of(number).occupancy.take(part);

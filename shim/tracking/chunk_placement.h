@@ -1,6 +1,6 @@
 // Predicts the chunks of small allocations that the driver makes later, at their first use.
 //
-// NVIDIA's driver takes the smallest hole that fits, among equal ones the oldest, and gives a chunk
+// NVIDIA's driver takes the smallest hole that fits, the oldest one among equals, and gives a chunk
 // back with its last user (OpenCL 535.261.03). No call reports the first use, so each allocation is
 // placed when it is created. In another order the driver needs nearly as many chunks: 1,985 buffers
 // of 4 KiB to 1 MiB took 506 in order, and 505 in random order.
@@ -14,7 +14,7 @@
 
 namespace fracgpu {
 
-// It has no lock of its own, and its chunks' occupancies lie in `occupancies`.
+// It has no lock of its own. Its chunks' occupancies are in `occupancies`.
 class ChunkPlacement {
  public:
   struct Place {
@@ -22,7 +22,7 @@ class ChunkPlacement {
     uint32_t first = 0;  // unit
   };
 
-  // Takes a hole. False: no chunk has one that is large enough.
+  // Takes a hole. False: no chunk has a large enough one.
   bool take_hole(ChunkOccupancies& occupancies, uint32_t units, Place& place) {
     uint32_t best = kNone;
     for (uint32_t i = 0; i < used_; ++i) {
@@ -34,7 +34,7 @@ class ChunkPlacement {
     return true;
   }
 
-  // Takes a part of a new chunk. False: the host is out of memory, or there are too many.
+  // Takes a part of a new chunk. False: the host is out of memory, or there are too many chunks.
   bool add_chunk(ChunkOccupancies& occupancies, uint32_t units, Place& place) {
     if (chunks_ == nullptr && !map()) return false;
     uint32_t i = 0;
@@ -60,7 +60,7 @@ class ChunkPlacement {
     return true;
   }
 
-  // Forgets all; its chunks must have gone.
+  // Forgets all chunks, which must be gone.
   void clear() {
     if (chunks_ != nullptr) munmap(chunks_, kMost * sizeof(Chunk));
     *this = {};
@@ -76,7 +76,7 @@ class ChunkPlacement {
     uint16_t users = 0;                            // 0: the entry is free
   };
 
-  // Address space, of which what is used becomes memory.
+  // Address space, only the used part of which becomes memory.
   bool map() {
     void* const bytes = mmap(nullptr, kMost * sizeof(Chunk), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

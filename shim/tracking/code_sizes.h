@@ -1,5 +1,5 @@
-// What code takes on a device once it is loaded, for what a program has announced and may load
-// later: a library (CUlibrary), a code object reader. By its handle, in units.
+// The device memory that code takes once it is loaded, in units. By the handle of what a program
+// has announced and may load later: a library (CUlibrary), a code object reader.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace fracgpu {
 
 class CodeSizes {
  public:
-  // Nothing is remembered of an unknown size (0), nor where the host is out of memory.
+  // Remembers nothing for an unknown size (0), or if the host is out of memory.
   void enter(uint64_t handle, uint64_t units) {
     if (handle == 0) return;
     Locked<SpinLock> lock(lock_);
@@ -19,7 +19,7 @@ class CodeSizes {
     if (units == 0) return;
     if (Entry* const entry = sizes_.insert(handle); entry != nullptr) entry->units = units;
   }
-  // 0 where it is not known.
+  // 0 if it is not known.
   uint64_t find(uint64_t handle) {
     Locked<SpinLock> lock(lock_);
     const Entry* const entry = handle != 0 ? sizes_.find(handle) : nullptr;

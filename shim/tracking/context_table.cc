@@ -39,7 +39,7 @@ Context ContextTable::enter(const void* handle, int device, int device_index) {
   for (const Entry& entry : used()) {
     if (entry.context.handle == handle) {
       if (!entry.leaving) return entry.context;
-      epoch_.fetch_add(1, std::memory_order_release);  // threads remember by the handle
+      epoch_.fetch_add(1, std::memory_order_release);  // threads cache by the handle
     }
     if (entry.context.handle != nullptr) several_.store(true, std::memory_order_relaxed);
   }

@@ -1,7 +1,7 @@
 // OpenCL's memory objects, for which a driver takes memory at the first use, not at creation.
 //
 // No call reports the first use, so objects are charged when they are created, and the
-// driver-reported usage may be less. A context spans several devices, and each of these may come to
+// driver-reported usage may be less. A context spans several devices, and each of them may come to
 // hold all of the context's memory.
 #pragma once
 
@@ -32,12 +32,12 @@ void for_each(const Devices& devices, Visit visit) {
 // Any thread may call any function.
 class DeferredMemory {
  public:
-  // Linear memory and images have separate chunks. The driver takes `at_once` at creation.
+  // Linear memory and images have separate chunks. The driver takes `at_once` memory at creation.
   enum class Kind : uint8_t { linear, image, at_once };
 
   struct Size {
     Kind kind = Kind::linear;
-    uint64_t units = 0;     // to charge; of a small one, its chunk
+    uint64_t units = 0;     // to charge; for a small one, its whole chunk
     uint32_t in_chunk = 0;  // units of the chunk that it shares; 0: it shares none
   };
 
@@ -47,16 +47,16 @@ class DeferredMemory {
     Process* process;
     const void* handle;
     Devices devices;
-    bool is_faulty;          // one of its devices is none of the ledger's, and takes no memory
+    bool is_faulty;          // the ledger lacks one of its devices, and it takes no memory
     bool tells_end = false;  // `drop` will be called, maybe after its handle means another one
     bool has_ended = false;  // and goes with its last block
     uint64_t blocks = 0;
-    // The threads' local memory that launches will take, and its bytes for each thread. Used with
+    // The local memory of threads that launches will take, and its bytes per thread. Used with
     // Process::limits held.
     uint64_t local_bytes = 0;
     Block* local_memory = nullptr;
     ChunkPlacement chunks[2] = {};  // by Kind
-    // The queues that live on a device, and the most that there were at once.
+    // The live queues on a device, and the most that there were at once.
     struct Queues {
       uint32_t live = 0, most = 0;
     };
@@ -67,9 +67,9 @@ class DeferredMemory {
     Context* context;
     Size size;
     ChunkPlacement::Place place;
-    uint64_t address;  // by which it is known; 0: by none
+    uint64_t address;  // its key in `addresses_`; 0: none
     bool is_leaving;   // released for the last time
-    Block* next;       // of one that is free, or of local memory
+    Block* next;       // next free block, or next block of local memory
   };
 
   // The context with this handle, or null.
@@ -79,7 +79,8 @@ class DeferredMemory {
     return known != nullptr ? known->context : nullptr;
   }
 
-  // Enters one. An older one with its handle has ended unseen. Null if the host is out of memory.
+  // Enters a context. An older one with its handle has ended unseen. Null if the host is out of
+  // memory.
   Context* enter(Process& process, const void* handle, const Devices& devices, bool is_faulty) {
     void* const bytes = map(sizeof(Context));
     if (bytes == nullptr) return nullptr;
@@ -96,7 +97,7 @@ class DeferredMemory {
     return context;
   }
 
-  // It has ended. What is left of it is about to go.
+  // The context has ended. The rest of its memory is about to go.
   void drop(Context* context) {
     Locked<SpinLock> lock(lock_);
     Known* const known = contexts_.find(reinterpret_cast<uint64_t>(context->handle));
@@ -104,7 +105,7 @@ class DeferredMemory {
     end(context);
   }
 
-  // A block in a chunk's hole, for which nothing need be charged. Null: there is no such hole.
+  // Adds a block in a chunk's hole, for which nothing need be charged. Null: there is no such hole.
   Block* add_in_hole(Context& context, const Size& size) {
     if (size.in_chunk == 0) return nullptr;
     Locked<SpinLock> lock(lock_);
@@ -115,8 +116,8 @@ class DeferredMemory {
     return block;
   }
 
-  // A block for which `size.units` are charged. `shares`: by now a chunk has a hole for it, and
-  // they are to be given back. Null if the host is out of memory.
+  // Adds a block for which `size.units` are charged. `shares`: a chunk has a hole for it by now,
+  // and the units are to be given back. Null if the host is out of memory.
   Block* add(Context& context, const Size& size, bool& shares) {
     Locked<SpinLock> lock(lock_);
     ChunkPlacement::Place place;
@@ -162,14 +163,14 @@ class DeferredMemory {
     Context::Queues& queues = context.queues[device_index];
     if (queues.live > 0) --queues.live;
   }
-  // It was not made, and what the driver takes for it is still to be taken.
+  // The queue was not made, so its memory is still to be taken by a later one.
   void cancel_queue(Context& context, int device_index) {
     Locked<SpinLock> lock(lock_);
     Context::Queues& queues = context.queues[device_index];
     if (queues.live-- == queues.most) --queues.most;
   }
 
-  // The block is known by this address, or handle, until it is removed or `take`n by that.
+  // The block has this address, or handle, until it is removed or `take`n by that.
   bool enter_address(uint64_t address, Block* block) {
     Locked<SpinLock> lock(lock_);
     Addressed* const entry = addresses_.insert(address);
@@ -178,7 +179,7 @@ class DeferredMemory {
     block->address = address;
     return true;
   }
-  // Null: no block is known by it. `is_leaving`: a thread of the driver will remove it later.
+  // Null: no block has it. `is_leaving`: a thread of the driver will remove the block later.
   Block* take(uint64_t address, bool is_leaving) {
     Locked<SpinLock> lock(lock_);
     Addressed* const entry = address != 0 ? addresses_.find(address) : nullptr;
@@ -193,7 +194,7 @@ class DeferredMemory {
   struct Sum {
     uint64_t units = 0;     // charged
     uint64_t deferred = 0;  // of these: the most that the driver has not taken yet
-    uint64_t changes = 0;   // differs from an earlier value when anything came or went
+    uint64_t changes = 0;   // differs from an earlier value if anything came or went
   };
   Sum sum(int device_index) {
     Locked<SpinLock> lock(lock_);
@@ -203,14 +204,14 @@ class DeferredMemory {
 
   uint64_t blocks() const { return blocks_.load(std::memory_order_relaxed); }
 
-  // How many blocks were released for the last time, and how many of these are removed. They differ
+  // How many blocks were released for the last time, and how many of them are removed. They differ
   // while the driver's thread, which destroys objects, is behind.
   std::atomic<uint64_t> released{0}, destroyed{0};
-  std::atomic<uint64_t> awaited_in_vain{0};  // what `released` was then
-  // A context ended, whose memory the driver may have by now given back.
+  std::atomic<uint64_t> awaited_in_vain{0};  // value of `released` at the last wait in vain
+  // A context has ended, and the driver may have given its memory back by now.
   std::atomic<bool> any_context_ended{false};
-  // When a context was released or ended last (coarse_now_ms()). The driver gives its memory back
-  // on a thread of its own, some time after that.
+  // When a context was last released or ended (coarse_now_ms()). The driver gives its memory back
+  // on its own thread, some time after that.
   std::atomic<uint64_t> context_left_ms{0};
 
  private:
@@ -246,7 +247,7 @@ class DeferredMemory {
     munmap(context, sizeof(Context));
   }
 
-  // With `lock_` held, as those below.
+  // This function and those below need `lock_` held.
   void count(const Context& context, const Size& size, int sign) {
     ++changes_;
     const uint64_t units = sign > 0 ? size.units : -size.units;

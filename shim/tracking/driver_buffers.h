@@ -1,5 +1,5 @@
-// What a runtime got from its kernel driver on its own account, which is charged as overhead: by
-// the driver's handle, until it is given back.
+// Memory that a runtime got from its kernel driver for itself, which is charged as overhead. By the
+// driver's handle, until it is given back.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace fracgpu {
 class DriverBuffers {
  public:
   struct Entry {
-    uint64_t key = 0;  // 0: nothing
+    uint64_t key = 0;  // 0: no entry
     uint64_t units = 0;
     int device_index = -1;
-    bool is_charged = true;  // by itself, so that it is to be given back with it
+    bool is_charged = true;  // has a charge of its own, to be given back with it
   };
 
-  // Out of host memory it is not entered, and a reading of the driver-reported usage corrects the
-  // charge once it is gone.
+  // If the host is out of memory, it is not entered. A reading of the driver-reported usage then
+  // corrects the charge once it is gone.
   void enter(const Entry& buffer) {
     Locked<SpinLock> lock(lock_);
     if (Entry* const known = entries_.find(buffer.key); known != nullptr) entries_.erase(known);
     if (Entry* const entry = entries_.insert(buffer.key); entry != nullptr) *entry = buffer;
   }
 
-  // Removes it; an empty entry where it is not known.
+  // Removes it; returns an empty entry if it is not known.
   Entry take(uint64_t key) {
     Locked<SpinLock> lock(lock_);
     Entry* const known = entries_.find(key);

@@ -1,5 +1,5 @@
 // Executable graphs: what the driver took when it made them, how much memory they allocate when
-// they run, on which device, and which of them ran last.
+// they run, on which device, and which one ran last.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +16,22 @@ namespace fracgpu {
 // Any thread may call any function; each takes the lock, and none calls out with it held. `stream`
 // is a number that stands for a stream, and is not 0.
 class GraphTable {
-  // Who ran last on a device.
+  // The graph that ran last on a device.
   struct Last {
     const void* exec = nullptr;
     uint64_t stream = 0;
-    uint64_t shared = 0;  // units that graphs in the stream have in common
+    uint64_t shared = 0;  // units that graphs in the stream share
     uint64_t falls = 0;
   };
 
  public:
   static constexpr int kMaxDevices = 64;
 
-  // A bit for each device on which some graph allocates.
+  // One bit for each device on which a graph allocates.
   uint64_t devices() const { return devices_.load(std::memory_order_relaxed); }
 
-  // What a graph needs on a device at once, in units; 0 forgets it. `contained`: it frees all that
-  // it allocates.
+  // Sets what a graph needs on a device at once, in units; 0 forgets it. `contained`: it frees all
+  // that it allocates.
   void set(const void* exec, int device, uint64_t units, bool contained = true) {
     Locked<SpinLock> lock(lock_);
     const uint64_t key = key_of(exec, device);
@@ -56,8 +56,8 @@ class GraphTable {
     return entry != nullptr ? entry->units : 0;
   }
 
-  // What is known of an executable graph: in which context the driver took how many bytes at most
-  // when it made it, and what it needs on each device.
+  // What is known of an executable graph: the context in which it was made, the most bytes that the
+  // driver took for that, and what it needs on each device.
   struct Graph {
     uint16_t context = 0;
     uint64_t bytes = 0;
@@ -108,16 +108,16 @@ class GraphTable {
     }
   }
 
-  // What the driver took in the context is gone with it.
+  // The memory that the driver took in the context is gone with it.
   void forget_context(uint16_t context) {
     Locked<SpinLock> lock(lock_);
     made_.erase_if([&](const Made& made) { return made.context == context; });
   }
 
   // By how much the device's graph memory may grow when the graph runs in the stream, in units.
-  // `falls`: how often the memory's charge has fallen. While it does not, the graph that ran last
-  // has its memory, and all graphs that ran in one stream since share theirs: they never run at
-  // once, so that the driver "can and should use the same physical memory" for them (CUDA
+  // `falls`: how often the memory's charge has fallen. While it does not fall, the graph that ran
+  // last has its memory, and all graphs that ran in one stream since share theirs. They never run
+  // at once, so that the driver "can and should use the same physical memory" for them (CUDA
   // programming guide, "Graph Memory Nodes").
   uint64_t growth(const void* exec, int device, uint64_t stream, uint64_t falls) {
     Locked<SpinLock> lock(lock_);
@@ -131,16 +131,16 @@ class GraphTable {
     return entry->units - shared;
   }
 
-  // A run, from before the driver is asked for it.
+  // A run, from before the driver is called for it.
   class Run {
     friend class GraphTable;
     Last last_;
-    uint64_t number_ = 0;  // 0: it takes no memory there
+    uint64_t number_ = 0;  // 0: it takes no memory on the device
     bool alone_ = false;
   };
 
-  // It is about to run there. The driver may not do it, so that until `end_run` no other run can
-  // count on its memory.
+  // The graph is about to run on the device. The driver may fail, so no other run can count on its
+  // memory until `end_run`.
   Run begin_run(const void* exec, int device, uint64_t stream, uint64_t falls) {
     Locked<SpinLock> lock(lock_);
     Run run;
@@ -148,7 +148,7 @@ class GraphTable {
     if (entry == nullptr) return run;
     Last& last = last_[device];
     const bool goes_on = last.stream == stream && last.falls == falls;
-    // What one leaves behind is not there for the others.
+    // Memory that a graph leaves allocated is not there for other graphs.
     const uint64_t shared = !entry->contained ? 0
                             : goes_on         ? std::max(last.shared, entry->units)
                                               : entry->units;
@@ -159,8 +159,8 @@ class GraphTable {
     return run;
   }
 
-  // Once for each of those. `is_there`: the driver has done it, and what it needs is charged. If
-  // there was another run at the same time, nobody knows which of them came last.
+  // Called once for each run. `is_there`: the driver has started it, and its memory is charged. If
+  // there was another run at the same time, it is not known which of them came last.
   void end_run(int device, const Run& run, bool is_there) {
     if (run.number_ == 0) return;
     Locked<SpinLock> lock(lock_);
@@ -174,7 +174,7 @@ class GraphTable {
     return last_[device].stream;
   }
 
-  // Whether that is so of the stream on any device: then it has not been forgotten.
+  // Whether the stream is the last one on any device. It has then not been forgotten.
   bool is_last(uint64_t stream) {
     if (devices() == 0) return false;
     Locked<SpinLock> lock(lock_);
@@ -185,7 +185,7 @@ class GraphTable {
   void forget_stream(uint64_t stream) {
     forget_streams([&](uint64_t known) { return known == stream; });
   }
-  // All of them: which are a context's, that ends, nobody knows.
+  // Forgets all streams: it is not known which ones belong to a context that ends.
   void forget_streams() {
     forget_streams([](uint64_t) { return true; });
   }
@@ -222,7 +222,7 @@ class GraphTable {
   HashTable<Made, 16> made_;
   Last last_[kMaxDevices];
   uint32_t running_[kMaxDevices] = {};  // runs that have begun and not ended
-  uint64_t changes_ = 0;                // of who ran last, on any device
+  uint64_t changes_ = 0;                // of the last run, on any device
   std::atomic<uint64_t> devices_{0};
 };
 

@@ -1,4 +1,4 @@
-// The libraries (CUlibrary) of which something was loaded, by context: nothing more is loaded then.
+// Libraries (CUlibrary) from which code was loaded, by context: no later use loads more.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class LibraryTable {
     Locked<SpinLock> lock(lock_);
     return loaded_.find(key_of(library, context)) != nullptr;
   }
-  // Where the host is out of memory, the next use is taken for the first one again.
+  // If the host is out of memory, the next use counts as the first one again.
   void enter(const void* library, uint16_t context) {
     Locked<SpinLock> lock(lock_);
     loaded_.insert(key_of(library, context));

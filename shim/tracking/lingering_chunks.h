@@ -1,10 +1,10 @@
-// Chunks of which the driver may still hold a part that the process has freed: in stream order, so
-// that it goes at an unknown moment, or after other processes were given it.
+// Chunks of which the driver may still hold a part that the process has freed. The part was freed
+// in stream order, so that it goes at an unknown moment, or after other processes had imported it.
 //
-// The live map forgets a chunk with its last user, and its charge is then overhead until a reading
-// of the driver-reported usage. Where the driver puts a new allocation into the same chunk, that
-// reading takes the chunk for the new one's, and nothing else would say that it stays when that one
-// is freed.
+// The live map forgets a chunk with its last user. The chunk's charge is then overhead until a
+// reading of the driver-reported usage. If the driver puts a new allocation into the same chunk,
+// that reading attributes the chunk to the new allocation. Without this table, nothing would show
+// that the chunk stays when the new one is freed.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace fracgpu {
 
-// Any thread, without a lock. No key is 0. A chunk is never taken out again: of one that lingers no
-// more, the charge goes with a reading instead of at once.
+// Any thread, without a lock. No key is 0. A chunk is never removed: if it no longer lingers, a
+// reading gives its charge back instead of the free itself.
 class LingeringChunks {
  public:
-  // Before the live map forgets the chunk with this key.
+  // Called before the live map forgets the chunk with this key.
   void add(uint64_t key) {
     size_t count = 0;
     for (auto& each : keys_) {
@@ -30,7 +30,7 @@ class LingeringChunks {
     raise(count + 1);
   }
 
-  // Also true of others, once there were too many.
+  // Also true for other chunks, once there were too many.
   bool may_have(uint64_t key) const {
     const size_t count = count_.load(std::memory_order_acquire);
     if (count == 0) [[likely]]
@@ -42,16 +42,16 @@ class LingeringChunks {
   }
 
  private:
-  // Whoever sees the count sees the keys that it counts.
+  // A thread that sees the count sees the keys that it counts.
   void raise(size_t count) {
     size_t before = count_.load();
     while (before < count && !count_.compare_exchange_weak(before, count)) {
     }
   }
 
-  // Programs that free small memory of cuMemAlloc in stream order are rare, and all its chunks may
-  // linger then.
-  std::atomic<size_t> count_{0};  // of `keys_`; one more where some found no place
+  // Programs that free small memory of cuMemAlloc in stream order are rare, and all their chunks
+  // may linger then.
+  std::atomic<size_t> count_{0};  // of `keys_`; one more if some found no place
   std::atomic<uint64_t> keys_[64] = {};
 };
 

@@ -4,7 +4,7 @@
 namespace fracgpu {
 namespace {
 
-// In the upper half of a device index's sum.
+// One user, in the upper half of a device index's sum.
 constexpr uint64_t kOneUser = uint64_t{1} << 32;
 
 // What the entry adds to its device index's sum.
@@ -13,7 +13,7 @@ uint64_t sum_of(const Allocation& entry) {
   return entry.users * kOneUser | units;
 }
 
-// Of what `sums` counts, so none of a chunk whose users are all leaving.
+// A part of what `sums` counts, so 0 for a chunk whose users are all leaving.
 uint64_t managed_units(const Allocation& entry) {
   return entry.managed && entry.leaving < entry.users ? entry.units : 0;
 }
@@ -42,7 +42,7 @@ void LiveMap::Shard::displace(Allocation& entry, Allocation& displaced) {
   forget(entry);
 }
 
-// Of a chunk, as its users come and go.
+// For a chunk whose first user comes, or whose last one leaves.
 inline void LiveMap::Shard::count_units(const Allocation& entry, int sign) {
   const uint64_t units = sign < 0 ? -uint64_t{entry.units} : entry.units;
   sums[entry.device_index].units_and_users += units;
@@ -61,7 +61,7 @@ inline void LiveMap::Shard::begin_drop(Allocation& entry) {
   ++changes;
 }
 
-// Whether all users are leaving is the same before and after.
+// Does not change whether all users are leaving.
 inline void LiveMap::Shard::finish_drop(Allocation& entry) {
   sums[entry.device_index].units_and_users -= kOneUser;
   --entry.users;
@@ -114,8 +114,8 @@ LiveMap::Added LiveMap::add_user(const Allocation& chunk, Allocation& displaced,
   const InvariantScope scope(shard, shard.timer);
   Allocation* const entry = shard.table.insert(key);
   if (entry == nullptr) return Added::out_of_memory;
-  // The driver may have made a new chunk at the address already, while importers keep the memory of
-  // the exported one: these are two chunks to charge.
+  // The driver may already have made a new chunk at the address, while importers keep the memory of
+  // the exported one. Two chunks are then to be charged.
   const bool is_left_to_importers = entry->exported && entry->leaving == entry->users;
   if (entry->users != 0 && same_owner(*entry, chunk) && !is_left_to_importers) {
     shard.add_user(*entry);
@@ -138,7 +138,7 @@ bool LiveMap::any_hole(const Allocation& like, uint32_t units, Visit visit) {
     Locked<SpinLock> lock(shard.lock);
     const Allocation* found = nullptr;
     shard.table.for_each([&](const Allocation& entry) {
-      // Who else has a chunk, or when a part of it is freed, is not known of the others.
+      // For the others it is not known which process has a chunk, or when a part of it is freed.
       if (found != nullptr || !is_chunk(entry) || !same_owner(entry, like) ||
           entry.device_index != like.device_index || entry.managed != like.managed ||
           entry.exported || entry.lingers || entry.leaving == entry.users) {

@@ -1,11 +1,10 @@
-// A table of entries by address in which neighbours in memory lie together: a page map. It has no
+// A page map: a table of entries by address that keeps neighbours in memory together. It has no
 // lock of its own.
 //
 // An entry whose key is the beginning of a 2 MiB page (its lowest bit may be set) has its page's
-// place in a leaf of 32. A hash table finds the leaf, which is one for 64 MiB: calls that go
-// through addresses in their order find what they need in the caches. Other keys, and the second
-// one of a page, lie in a hash table, which in most programs stays empty. Memory comes straight
-// from mmap.
+// place in a leaf of 32. A hash table finds the leaf, which covers 64 MiB: calls that go through
+// addresses in order find what they need in the caches. Other keys, and the second key of a page,
+// are in a hash table, which stays empty in most programs. Memory comes straight from mmap.
 #pragma once
 
 #include <sys/mman.h>
@@ -28,7 +27,7 @@ class PageMap {
   static constexpr bool is_page(uint64_t key) {
     return (key & ((uint64_t{1} << kPageBits) - 2)) == 0;
   }
-  // Equal for keys that lie together.
+  // Equal for keys that are in one leaf.
   static constexpr uint64_t neighbourhood(uint64_t key) {
     return is_page(key) ? (key >> (kPageBits + kLeafBits)) + 1 : key;
   }
@@ -43,8 +42,8 @@ class PageMap {
     return others_.find(key);
   }
 
-  // The entry with this key, made (all zero but the key) if it was not there; null when the host is
-  // out of memory. Pointers to other entries are good no longer.
+  // The entry with this key, made (all zero except the key) if it was not there; null if the host
+  // is out of memory. Invalidates pointers to other entries.
   Entry* insert(uint64_t key) {
     if (is_page(key)) {
       Leaf* const leaf = leaves_.find(neighbourhood(key));
@@ -57,7 +56,7 @@ class PageMap {
     return insert_elsewhere(key);
   }
 
-  // Pointers to other entries are good no longer.
+  // Invalidates pointers to other entries.
   void erase(Entry* entry) {
     Leaf* const leaf = is_page(entry->key) ? leaves_.find(neighbourhood(entry->key)) : nullptr;
     if (leaf == nullptr || &place_of(*leaf, entry->key) != entry) return others_.erase(entry);
@@ -90,10 +89,10 @@ class PageMap {
     others_.for_each(visit);
   }
 
-  // How many places it has.
+  // The number of places in the table.
   size_t slots() const { return leaves_.size() * kLeafEntries + others_.slots(); }
 
-  // The first invariant that does not hold, in words, or nothing. Looks at every place.
+  // The first invariant that does not hold, in words, or nothing. Checks every place.
   std::string_view check_invariants() const {
     std::string_view broken = leaves_.check_invariants();
     if (broken.empty()) broken = others_.check_invariants();
@@ -132,7 +131,7 @@ class PageMap {
     return leaf.entries[key >> kPageBits & (kLeafEntries - 1)];
   }
 
-  // Null where there is none.
+  // Null if there is no leaf.
   Entry* find_place(uint64_t key) {
     Leaf* const leaf = leaves_.find(neighbourhood(key));
     return leaf != nullptr ? &place_of(*leaf, key) : nullptr;
@@ -145,7 +144,7 @@ class PageMap {
     return &entry;
   }
 
-  // What is not known to be in its page's place.
+  // Inserts a key that is not known to be in its page's place.
   [[gnu::noinline]] Entry* insert_elsewhere(uint64_t key) {
     if (Entry* const known = others_.find(key); known != nullptr) return known;
     Leaf* const leaf = is_page(key) ? leaf_for(key) : nullptr;
@@ -153,7 +152,7 @@ class PageMap {
     return is_free ? enter(*leaf, key) : others_.insert(key);
   }
 
-  // Null when the host is out of memory.
+  // Null if the host is out of memory.
   Leaf* leaf_for(uint64_t key) {
     if (Leaf* const known = leaves_.find(neighbourhood(key)); known != nullptr) return known;
     Entry* const entries = new_entries();
@@ -167,8 +166,7 @@ class PageMap {
     return leaf;
   }
 
-  // One leaf stays though it is empty: a program that allocates and frees at one place needs it
-  // again at once.
+  // Keeps one empty leaf: a program that allocates and frees at one place needs it again at once.
   void keep_idle(uint64_t key) {
     Leaf* const idle = idle_ != key && idle_ != 0 ? leaves_.find(idle_) : nullptr;
     idle_ = key;
@@ -177,7 +175,7 @@ class PageMap {
     leaves_.erase(idle);
   }
 
-  // For a leaf, all zero; null when the host is out of memory.
+  // Entries for a leaf, all zero; null if the host is out of memory.
   [[gnu::cold]] Entry* new_entries() {
     if (recycled_ != nullptr) {
       Entry* const entries = recycled_;
@@ -199,7 +197,7 @@ class PageMap {
     return entries;
   }
 
-  // All zero; the first one's key leads to the next leaf from now on.
+  // The entries are all zero. The first one's key leads to the next free leaf from now on.
   void recycle(Entry* entries) {
     entries->key = reinterpret_cast<uint64_t>(recycled_);
     recycled_ = entries;

@@ -169,7 +169,7 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
                        .exported = memory->exported};
   units_[freed.device_index] -= freed.units;
   if (freed.units > 0) --count_[freed.device_index];
-  // Its handles mean nothing any more; the driver may have given their values to other memory.
+  // Its handles are invalid now; the driver may have given their values to other memory.
   if (Handle* name = handles_.find(memory->handle); name != nullptr && name->memory == number) {
     handles_.erase(name);
   }
@@ -193,7 +193,7 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   Memory* entry = memories_.find(memory);
   if (entry == nullptr) return {};
   ++entry->uses;
-  // What cannot be remembered stays charged, which errs on the safe side.
+  // A mapping that cannot be entered stays charged, which errs on the safe side.
   if (key >> 63 == 0 && !enter_begin(key, size)) return {};
   Mapping* mapping = mappings_.insert(key);
   if (mapping == nullptr) return {};

@@ -1,12 +1,10 @@
 // Device memory that is made, mapped and released by separate calls (CUDA's and HIP's virtual
-// memory management): which memory each handle stands for, where it is mapped, and when the last
-// use of it is gone.
+// memory management): the memory of each handle, where it is mapped, and when its last use is gone.
 //
 // Memory is free when no reference to a handle, no mapping and no binding of it is left, in
 // whatever order they go: NCCL and PyTorch release the handle while the memory stays mapped. Uses
-// are dropped after the driver's call, by the number of the memory and not by its handle or
-// address: those the driver may have given to another thread meanwhile. So a handle is given up
-// before the call.
+// are dropped after the driver's call, by the memory's number and not by its handle or address: the
+// driver may have given those to another thread meanwhile. So a handle is given up before the call.
 #pragma once
 
 #include <algorithm>
@@ -24,63 +22,61 @@ namespace fracgpu {
 
 class PhysicalTable {
  public:
-  // Memory whose last use is gone: its number (0: it has others) and its charge.
+  // Memory whose last use is gone: its number (0: it has other uses) and its charge.
   struct Freed {
     uint64_t memory = 0;
     uint64_t units = 0;
-    uint64_t imported = 0;  // units that another process pays for
+    uint64_t imported = 0;  // units that are charged to another process
     uint8_t exporter = 0;   // see `add`
     int device_index = 0;
     bool exported = false;
   };
 
-  // New memory, to which `handle` is the first reference. `units` are what was charged for it; 0
-  // for what costs nothing here: a multicast object, or an import, which another process pays for.
-  // Of an import `exporter` is its number in Imports (0: no import), and `handle` may be the
-  // address at which it was opened. A handle that is known already stands for the new memory from
-  // now on: the driver gave its value out again, and what it stood for keeps its other uses and its
-  // charge. False, with nothing added, when the host is out of memory.
+  // Adds new memory, with `handle` as its first reference. `units` are its charge; 0 for memory
+  // that costs nothing here: a multicast object, or an import, which is charged to another process.
+  // `exporter` is an import's number in Imports (0: no import); its `handle` may be the address at
+  // which it was opened. If the handle is already known, it stands for the new memory from now on:
+  // the driver gave its value out again, and the old memory keeps its other uses and its charge.
+  // False, with nothing added, if the host is out of memory.
   bool add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter = 0);
 
   // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
-  // `probes` counts the look-ups for an address: at most three per power of two that some mapping's
-  // size reached so far.
+  // `probes` counts the look-ups for an address: at most three per power of two among the mappings'
+  // sizes so far.
   uint64_t memory_of(uint64_t handle);
   uint64_t memory_at(uint64_t address, unsigned* probes = nullptr);
 
-  // Marks memory of this process as exported, and says its charge. True the first time.
+  // Marks memory of this process as exported, and returns its charge. True the first time.
   bool mark_exported(uint64_t memory, Freed& charge);
 
-  // Of an import often nothing is known but what is mapped: notes that it is `units` at least.
-  // Returns its device index, its exporter, and in `imported` by how much that is more than was
-  // known.
+  // Often only the mapped size of an import is known: notes that it has at least `units`. Returns
+  // its device index, its exporter, and in `imported` how many units are new.
   Freed note_import(uint64_t memory, uint64_t units);
 
-  // One more reference to the memory by this handle, which may be a new one.
+  // Adds a reference to the memory by this handle, which may be a new one.
   void add_reference(uint64_t handle, uint64_t memory);
-  // The same of the memory that the handle stands for; false where it is not known, or given up:
-  // then the driver has given its value out again.
+  // The same for the memory that the handle stands for. False if it is not known, or given up: then
+  // the driver has given its value out again.
   bool add_reference(uint64_t handle);
   // Whether the handle is known and not given up.
   bool is_referenced(uint64_t handle);
 
-  // A reference by this handle is about to be released. Returns the number of the memory, or 0.
-  // Call `drop_reference` once it is released, or `keep_reference` if the driver has refused.
+  // For a reference by this handle that is about to be released. Returns the number of the memory,
+  // or 0. Call `drop_reference` once it is released, or `keep_reference` if the driver has refused.
   uint64_t give_up_reference(uint64_t handle);
   void keep_reference(uint64_t handle, uint64_t memory);
   Freed drop_reference(uint64_t memory);
 
-  // A use that `key` names: the address of a mapping of `size` bytes, which has no owner, or a key
-  // made by `binding_key`. Goes by drop_mappings, or with its `owner` (an array, a multicast
-  // object). What
-  // was known there before is gone: the driver maps nothing over a mapping.
-  // `context`: the id of the array's, with which it goes too.
+  // Adds a use with this `key`: the address of a mapping of `size` bytes, which has no owner, or a
+  // key made by `binding_key`. It goes by drop_mappings, or with its `owner` (an array, a multicast
+  // object). An earlier use with the key is gone: the driver maps nothing over a mapping.
+  // `context`: the id of the array's context, with which it goes too.
   Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0,
                     uint16_t context = 0);
 
-  // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, which is
-  // what `serial()` said before the driver was called. Calls freed(const Freed&) for each memory
-  // whose last use that was. `drop_owned`: the same of those that have the owner.
+  // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, the
+  // result of `serial()` before the driver was called. Calls freed(const Freed&) for each memory
+  // whose last use that was. `drop_owned`: the same for the mappings with this owner.
   template <typename Visit>
   void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed);
   template <typename Visit>
@@ -94,20 +90,20 @@ class PhysicalTable {
   }
   uint64_t serial();
 
-  // The owner that stands for memory itself, as a multicast object is some.
+  // The owner key of memory itself, for a multicast object.
   static constexpr uint64_t owner_key(uint64_t memory) { return uint64_t{1} << 63 | memory; }
 
-  // A key that no address can be, of what is bound at an offset of an object on a device. From the
-  // top: a set and a clear bit, 26 bits of the object, 6 of the device's ordinal in this process,
-  // which is below Process::kSlotsOfVendor, and 30 of the offset, which reach 64 TiB.
+  // A key that no address can be, for memory that is bound at an offset of an object on a device.
+  // From the top: a set and a clear bit, 26 bits of the object, 6 of the device's ordinal in this
+  // process, which is below Process::kSlotsOfVendor, and 30 of the offset, which reach 64 TiB.
   static constexpr uint64_t binding_key(uint64_t object, int ordinal, uint64_t offset) {
     return uint64_t{1} << 63 | (object & 0x3ffffff) << 36 |
            static_cast<uint64_t>(ordinal & 63) << 30 | (offset / kBindingStep & 0x3fffffff);
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 
-  // The sum charged on a device index. `changes` differs from an earlier value when anything came
-  // or went.
+  // The sum charged on a device index. `changes` differs from an earlier value if anything came or
+  // went.
   void sum(int device_index, uint64_t& units, uint64_t& changes);
 
   // Calls visit(memory, units, device_index) for every memory that is charged here. The table is
@@ -120,7 +116,7 @@ class PhysicalTable {
     });
   }
 
-  // How many memories are charged on a device index.
+  // The number of charged memories on a device index.
   uint64_t count(int device_index);
 
   // The first invariant that does not hold, in words, or nothing; see base/invariants.h.
@@ -135,11 +131,11 @@ class PhysicalTable {
   struct Handle {
     uint64_t key;  // the driver's handle
     uint64_t memory;
-    uint64_t references;  // by it; 0: given up, though the memory is still mapped
+    uint64_t references;  // by it; 0: given up, although the memory is still mapped
   };
   struct Memory {
     uint64_t key;     // its number
-    uint64_t handle;  // the first; `aliased` when there were others
+    uint64_t handle;  // the first one; `aliased` if there were others
     uint64_t units;
     uint64_t imported;
     uint32_t uses;
@@ -160,15 +156,15 @@ class PhysicalTable {
   template <typename Is, typename Visit>
   void drop_mappings_that(Is is, Visit freed);
 
-  // Where a mapping of an address begins, by `begin_key`.
+  // The beginning of a mapping of an address, by `begin_key`.
   struct Begin {
     uint64_t key;
     uint64_t begin;
   };
 
   // Mappings of 2^order up to 2^(order+1) bytes do not overlap, so at most one of them begins in
-  // each aligned block of 2^order bytes: the one that an address lies in begins in the address's
-  // own block or in one of the two below.
+  // each aligned block of 2^order bytes. The mapping that contains an address begins in the
+  // address's own block or in one of the two below.
   static constexpr int kPageOrder = 12;  // nothing is mapped by less than a page
   static int order_of(uint64_t size) {
     return std::max(static_cast<int>(std::bit_width(size)) - 1, kPageOrder);
@@ -180,12 +176,12 @@ class PhysicalTable {
   Freed drop_use(uint64_t memory);
   Handle* find_referenced(uint64_t handle);
   void refer(uint64_t handle, uint64_t memory);
-  bool enter_begin(uint64_t key, uint64_t size);  // false when the host is out of memory
+  bool enter_begin(uint64_t key, uint64_t size);  // false if the host is out of memory
   void forget_begin(const Mapping& mapping);
   uint64_t step() const { return granules_ & -granules_; }
 
   SpinLock lock_;
-  std::atomic<bool> any_{false};  // was there ever a handle? Every free in stream order asks
+  std::atomic<bool> any_{false};  // there was a handle; every free in stream order asks
   HashTable<Handle, 16> handles_;
   HashTable<Memory, 16> memories_;
   HashTable<Mapping, 16> mappings_;
@@ -196,7 +192,7 @@ class PhysicalTable {
   uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
   uint64_t orders_ = 0;    // a bit for each order among the mappings so far
   uint64_t units_[layout::kMaxDevices] = {};
-  uint64_t count_[layout::kMaxDevices] = {};  // of those that cost something
+  uint64_t count_[layout::kMaxDevices] = {};  // of charged memories
   [[no_unique_address]] InvariantTimer timer_;
 };
 
@@ -235,7 +231,7 @@ void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
     {
       Locked<SpinLock> lock(lock_);
       const InvariantScope scope(*this, timer_);
-      // One at a time: what is freed must be given back without the lock.
+      // One at a time: freed memory must be given back without the lock.
       mappings_.erase_if([&](const Mapping& mapping) {
         if (found || !is(mapping)) return false;
         found = true;

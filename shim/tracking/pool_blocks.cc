@@ -6,7 +6,8 @@
 namespace fracgpu {
 namespace {
 
-// Blocks of a pool lie at multiples of this (public behaviour: so do all pointers that it returns).
+// Blocks of a pool are at multiples of this (public behaviour: so are all pointers that it
+// returns).
 constexpr uint64_t kAlignment = 512;
 constexpr uint64_t aligned(uint64_t bytes) {
   return (bytes + kAlignment - 1) & ~(kAlignment - 1);
@@ -41,7 +42,8 @@ void PoolBlocks::unlink(const Block& block, Holes& holes) {
     older->newer = block.newer;
 }
 
-// Where one is known already the two are not what they were thought to be: that one stays.
+// If a block is already known at the address, the state of the two is not what it seemed: that
+// block stays.
 void PoolBlocks::enter_free(const Block& block) {
   if (blocks_.find(block.key) != nullptr) return;
   Block* const entered = blocks_.insert(block.key);
@@ -93,7 +95,7 @@ void PoolBlocks::note_range(const Block& block, uint64_t end, uint64_t grown, ui
     holes->top = std::max(holes->top, end);
   }
   if (holes->base == 0 || holes->base > block.key) holes->base = block.key;
-  // It has the chunks of this block and no others: it was empty, whether or not that was seen.
+  // The pool has only the chunks of this block: it was empty, whether or not that was observed.
   const bool is_only = reserved != 0 && reserved - block.bytes < kPoolChunkBytes;
   if (is_only && (grown == reserved || holes->base == block.key)) {
     holes->base = block.key;
@@ -155,7 +157,7 @@ PoolBlocks::Growth PoolBlocks::allocated(uint64_t pool, uint64_t address, uint64
     rest.key = address + taken;
     enter_free(rest);
   }
-  // A hole that is known lies within the range.
+  // A known hole is within the range.
   const bool is_within = room >= bytes && grown == 0;
   if (!is_within) note_range(taking, address + taken + rest.bytes, grown, reserved);
   count();
@@ -175,11 +177,11 @@ uint64_t PoolBlocks::begin_free(uint64_t address) {
 void PoolBlocks::end_free(uint64_t address, uint64_t number, uint64_t stream, uint64_t epoch) {
   Locked<SpinLock> lock(lock_);
   Block* const block = blocks_.find(address);
-  // Somebody else may have been given it meanwhile.
+  // Another caller may have got it meanwhile.
   if (block == nullptr || block->state != State::leaving || block->number != number) return;
   block->state = State::hole;
   block->stream = stream;
-  block->number = ++last_free_;  // only now the driver knows of it
+  block->number = ++last_free_;  // the driver knows of it only now
   block->epoch = static_cast<uint32_t>(epoch);
   link(*block);
 }
@@ -203,8 +205,8 @@ void PoolBlocks::forget(uint64_t address) {
 
 template <typename Condition>
 bool PoolBlocks::any_hole(uint64_t pool, uint64_t bytes, Condition condition) {
-  // Of as many as this the newest are looked at, 3 ns each, and 0.2 us with the lock held where
-  // none fits. A hole that is passed over only makes the allocation ask for room.
+  // Checks only so many of the newest: 3 ns each, and 0.2 us with the lock held if none fits. If a
+  // hole is missed, the allocation only asks for room.
   constexpr int kMostOfClass = 64;
   Locked<SpinLock> lock(lock_);
   const Holes* const holes = holes_.find(pool);
@@ -249,8 +251,8 @@ void PoolBlocks::wait(uint64_t stream, uint64_t event, uint64_t epoch) {
   if (order_.pairs() > most_pairs_) forget_pairs(epoch);
 }
 
-// Streams come and go with threads, which nobody tells us. That a stream comes after another one
-// matters for holes that the other one has made by now: what it frees later comes later.
+// Streams come and go with threads, without a call that shows it. That a stream comes after another
+// one matters only for holes that the other one has already made: what it frees later comes later.
 void PoolBlocks::forget_pairs(uint64_t epoch) {
   struct Stream {
     uint64_t key = 0;
@@ -304,7 +306,7 @@ size_t PoolBlocks::streams(uint64_t pool, uint64_t epoch, uint64_t* streams, siz
 template <typename Condition>
 void PoolBlocks::erase_if(Condition condition) {
   Locked<SpinLock> lock(lock_);
-  // Unlinking looks other blocks up, so nothing is erased before all is unlinked.
+  // Unlinking looks up other blocks, so nothing is erased before all are unlinked.
   blocks_.for_each([&](const Block& block) {
     if (block.is_free() && condition(block)) unlink(block);
   });

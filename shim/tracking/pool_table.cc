@@ -9,13 +9,13 @@
 namespace fracgpu {
 namespace {
 
-// How long a thread waits for one that is in a call of the driver, so that nobody waits for ever.
-// Loops of four threads on one pool are the same with 10 to 100,000 yields, which are 87 ms on an
-// idle core, also where the driver takes 2 ms; with 0 all but the first allocation are refused.
+// How long a thread waits for one that is in a call of the driver, so that no thread waits for
+// ever. Loops of four threads on one pool are the same with 10 to 100,000 yields, which are 87 ms
+// on an idle core, even if the driver takes 2 ms; with 0, all but the first allocation are refused.
 constexpr uint64_t kLongCall_ms = 100;
 
-// An allocation takes the driver microseconds, or as long as the work before it. Where a thread
-// does not come back from one, the others could do nothing in the driver either.
+// An allocation takes the driver microseconds, or as long as the work before it. If a thread does
+// not come back from one, the others could do nothing in the driver either.
 constexpr uint64_t kLongestCall_ms = 10'000;
 
 }  // namespace
@@ -62,7 +62,7 @@ bool PoolTable::begin_use(uint64_t key, Pool& pool) {
     if (known->reusing && waits) continue;
     ++known->users;
     pool = *known;
-    // Who has waited in vain leaves the charge to the one that rests on it.
+    // After a wait in vain, the charge is left to the lone user, which relies on it.
     if (known->reusing) ++pool.keepers;
     pool.reusing = false;
     return true;

@@ -1,4 +1,4 @@
-// Which streams come after what others have freed, by the events that they were told to wait for.
+// Which streams come after the frees of others, by the events that they wait for.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace fracgpu {
 
 // Has no lock of its own: it is a part of PoolBlocks. Streams are numbers, as there; a moment is
-// the number of the last free by then. `epoch` changes when a context ends, and what was of an
-// earlier one counts no more.
+// the number of the last free by then. `epoch` changes when a context ends; entries of an earlier
+// epoch no longer count.
 class StreamOrder {
  public:
-  // Out of host memory the event is not known.
+  // If the host is out of memory, the event is not known.
   void record(uint64_t event, uint64_t stream, uint64_t moment, uint64_t epoch) {
     if (Event* const recorded = events_.insert(event))
       *recorded = {.key = event, .stream = stream, .moment = moment, .epoch = epoch};
@@ -37,22 +37,22 @@ class StreamOrder {
                .epoch = epoch};
   }
 
-  // Whether what the stream is told next comes after that free of the other one.
+  // Whether the stream's next work comes after that free of the other stream.
   bool comes_after(uint64_t stream, uint64_t other, uint64_t free, uint64_t epoch) const {
     const Follow* const follow = follows_.find(key_of(stream, other));
     return follow != nullptr && is(*follow, stream, other, epoch) && free <= follow->moment;
   }
 
-  // How many pairs of streams are known of which one comes after the other.
+  // The number of pairs of streams of which one is known to come after the other.
   size_t pairs() const { return follows_.size(); }
-  // Forgets those of earlier epochs, and those whose other stream `matters(stream)` says no of.
+  // Forgets pairs of earlier epochs, and those for whose other stream `matters(stream)` is false.
   template <typename Matters>
   void forget_pairs(uint64_t epoch, Matters matters) {
     follows_.erase_if(
         [&](const Follow& follow) { return follow.epoch != epoch || !matters(follow.other); });
   }
 
-  // Its number may mean another one.
+  // The number may mean another stream from now on.
   void forget_stream(uint64_t stream) {
     events_.erase_if([&](const Event& event) { return event.stream == stream; });
     follows_.erase_if(
@@ -76,7 +76,7 @@ class StreamOrder {
   static uint64_t key_of(uint64_t stream, uint64_t other) {
     return hash_of(stream + hash_of(other)) | 1;
   }
-  // Two pairs may share a key: the later one is known then.
+  // Two pairs may share a key: only the later one is known then.
   static bool is(const Follow& follow, uint64_t stream, uint64_t other, uint64_t epoch) {
     return follow.stream == stream && follow.other == other && follow.epoch == epoch;
   }

@@ -1,5 +1,5 @@
-// What must be known of a driver's streams: which are being captured, and until when something
-// that was learnt about a stream is good.
+// Which of a driver's streams are being captured, and until when cached facts about a stream are
+// valid.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace fracgpu {
 // Any thread may call any function. `stream` is a number that stands for a stream, and is not 0.
 class StreamTable {
  public:
-  // A capture begins in this stream: to be called before the driver is, so that whoever comes after
-  // the capture sees it.
+  // A capture begins in this stream. To be called before the driver is, so that a call after the
+  // capture's beginning sees it.
   void begin_capture(uint64_t stream) {
     Backoff backoff;
     for (bool waits = true;; waits = backoff.wait_at_most(kMost_ms)) {
@@ -32,7 +32,7 @@ class StreamTable {
     }
   }
 
-  // It has ended, or did not begin.
+  // The capture has ended, or did not begin.
   void end_capture(uint64_t stream) {
     Locked<SpinLock> lock(lock_);
     Captured* const captured = captured_.find(stream);
@@ -65,11 +65,12 @@ class StreamTable {
     count();
   }
 
-  // Which pool is the current one of a device may have changed.
+  // The current pool of a device may have changed.
   void forget_pools() { ++epoch_; }
 
-  // A thread asks the driver about a stream of another one, which would end the stream's capture.
-  // False: something is captured, so it must not. Otherwise no capture begins before `end_wait`.
+  // A thread asks the driver about a stream of another thread, which would end the stream's
+  // capture. False: a stream is captured, so it must not ask. Otherwise no capture begins before
+  // `end_wait`.
   bool begin_wait() {
     Locked<SpinLock> lock(lock_);
     if (any_captured()) return false;
@@ -78,7 +79,8 @@ class StreamTable {
   }
   void end_wait() { --waits_; }
 
-  // Waits until no thread asks the driver about streams any more, as a destroyed one.
+  // Waits until no thread asks the driver about streams any more, for example about a destroyed
+  // one.
   void await_waits() const {
     Backoff backoff;
     while (waits_.load() > 0 && backoff.wait_at_most(kMost_ms)) {
@@ -89,16 +91,17 @@ class StreamTable {
   // context counts for ever.
   bool any_captured() const { return count_.load(std::memory_order_relaxed) != 0; }
 
-  // Changes whenever something was forgotten: what a thread remembers is good until then.
+  // Changes whenever something was forgotten: what a thread has cached is valid until then.
   uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
  private:
-  // Those who ask about a stream are in a short call of the driver. How long: see pool_table.cc.
+  // Threads that ask about a stream are in a short call of the driver. See kLongCall_ms in
+  // pool_table.cc.
   static constexpr uint64_t kMost_ms = 100;
 
   struct Captured {
     uint64_t key = 0;    // stream
-    uint64_t times = 0;  // more than 1 while a second beginning is under way, which will fail
+    uint64_t times = 0;  // more than 1 during a second beginning, which will fail
   };
   void count() { count_.store(captured_.size() + (lost_ ? 1 : 0), std::memory_order_relaxed); }
 
