@@ -146,7 +146,7 @@ class ImportCall {
   Process& process_;
   uint8_t exporter_ = 0;  // 0: the memory was never in a ledger of ours
   uint64_t told_ = 0;     // units, from the descriptor
-  bool kept_ = false;     // the memory's last use will end the visit
+  bool kept_ = false;     // the memory's last use will call `leave`
 };
 
 // Frees memory at an address by `call()`. After that, `done(Release&)` gives back its charge. If

@@ -18,7 +18,7 @@ namespace {
 constexpr int kTenantShift = 32;
 constexpr int64_t kFirst = int64_t{1} << 62;
 
-// The number that ends at `end`, which is moved to what is before it.
+// The number that ends at `end`. Moves `end` to the text before it.
 uint64_t last_number(const char* begin, const char*& end) {
   const char* at = end;
   while (at > begin && at[-1] >= '0' && at[-1] <= '9') --at;

@@ -1,10 +1,10 @@
-// A mark on an open file description, which goes with it into whatever process and namespace its
-// descriptors are passed to: whose memory it stands for, and how much.
+// A mark on an open file description: whose memory its descriptors stand for, and how much. The
+// mark goes with them into every process and namespace that they are passed to.
 //
-// Drivers hand out memory as descriptors that differ in nothing that fstat shows. The mark is a
-// shared lock on bytes far beyond any that a file or a driver uses. It keeps nobody from anything,
-// the kernel shows it to whoever has the descriptor, in /proc/self/fdinfo, and drops it with the
-// last of them.
+// Drivers export memory as descriptors that differ in nothing that fstat shows. The mark is a
+// shared lock on bytes far beyond any that a file or a driver uses. It blocks no other lock. The
+// kernel shows it in /proc/self/fdinfo to every process that has the descriptor, and drops it with
+// the last descriptor.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct DescriptorMark {
   uint32_t units = 0;     // less than 2^31
 };
 
-// Marks `fd`, for as long as any descriptor of its description is open. Where the kernel refuses
-// the lock there is no mark, and importers then count the memory as their own tenant's.
+// Marks `fd`, for as long as any descriptor of its description is open. If the kernel refuses the
+// lock there is no mark, and importers then count the memory as their own tenant's.
 void mark_descriptor(int fd, const DescriptorMark& mark);
 
-// False where there is none, or no /proc to see it in.
+// False if there is no mark, or no /proc that shows it.
 bool read_mark(int fd, DescriptorMark& mark);
 
 }  // namespace fracgpu

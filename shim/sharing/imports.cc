@@ -1,5 +1,5 @@
-// Looks through all tenants' ledgers for the one that an import is of; see imports.h. The ledgers
-// are read and not mapped, since anybody may cut one short.
+// Searches all tenants' ledgers for the exporter's; see imports.h. Ledgers are read and not mapped,
+// since any process may truncate one.
 #include "shim/sharing/imports.h"
 
 #include <fcntl.h>
@@ -93,7 +93,7 @@ uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
   return begin_call(own, {.mark = mark.tenant});
 }
 
-// Calls visit(ForeignTenant&) with the lock held: another thread may be about to end the visit.
+// Calls visit(ForeignTenant&) with the lock held: another thread may be about to leave that ledger.
 template <typename Visit>
 void Imports::at_foreign_tenant(uint8_t exporter, Visit visit) {
   Locked<SleepLock> lock(lock_);
@@ -101,8 +101,8 @@ void Imports::at_foreign_tenant(uint8_t exporter, Visit visit) {
   if (other.memories > 0) visit(other);
 }
 
-// The index of that device in the other tenant's ledger, or -1. A tenant's device indices never
-// move while it has a process, and a foreign importer is one.
+// The index of the device in the other tenant's ledger, or -1. A tenant's device indices never move
+// while it has a process, and a foreign importer is one.
 int Imports::device_index_at(const ForeignTenant& other, const Ledger& own, int device_index) {
   return other.ledger.find_device(own.map()->devices[device_index].key);
 }

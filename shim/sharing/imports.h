@@ -1,9 +1,9 @@
-// Memory that this process has imported, and whose it is.
+// Memory that this process has imported, and its exporters.
 //
-// What outlives its exporter goes on counting for the exporter's tenant while somebody has it
-// imported. In the own tenant the ledger has that number. For another tenant this process is a
-// foreign importer in that tenant's ledger, with nothing held, as long as it has anything of that
-// tenant's imported. Memory whose exporter is not found counts as the own tenant's.
+// Memory that outlives its exporter stays charged to the exporter's tenant while any process has it
+// imported. The ledger of the own tenant has that number. For another tenant this process is a
+// foreign importer in that tenant's ledger, with nothing held, while it has any of that tenant's
+// memory imported. Memory whose exporter is not found counts as the own tenant's.
 #pragma once
 
 #include <atomic>
@@ -15,40 +15,40 @@
 
 namespace fracgpu {
 
-// Any thread may call any function; those about other tenants take the lock of this object. `own`
-// is the process's own ledger, which it has joined. Amounts are units.
+// Any thread may call any function; those for other tenants take the lock of this object. `own` is
+// the process's own ledger, which it has joined. Amounts are units.
 class Imports {
  public:
   // An exporter's number. 0: none. kOwn: another process of the own tenant. From 2 on: other
   // tenants. kSelf: this process. kUnknown: not found, so it counts as kOwn and as kSelf.
   static constexpr uint8_t kOwn = 1, kUnknown = 254, kSelf = 255;
-  // Of how many other tenants a process can be a foreign importer at once; those of more count as
-  // the own, so that no cap is exceeded. A place takes 360 bytes.
+  // The most other tenants of which a process can be a foreign importer at once. Memory of further
+  // tenants counts as the own tenant's, so that no cap is exceeded. A place takes 360 bytes.
   static constexpr uint8_t kMaxForeignTenants = 16;
 
-  // Who exported the memory of a handle; the exporter's ledger then knows of a call that may import
-  // it, until `end_call`. Each answer wants one `leave`.
+  // Finds the exporter of a handle's memory. The exporter's ledger then counts a call that may
+  // import it, until `end_call`. Each result needs one `leave`.
   uint8_t begin_call(Ledger& own, const void* handle, size_t size);
-  // The same for a descriptor, with the units that it stands for where those are known.
+  // The same for a descriptor. `units`: the units that it stands for, or 0 if not known.
   uint8_t begin_call(Ledger& own, int fd, uint64_t& units);
   void end_call(Ledger& own, uint8_t exporter);
 
   // This process uses more of an exporter's memory, on a device index of the own ledger.
   void add(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
-  // The memory, `units` of which were added, is used no longer. `device_index` is only asked for if
+  // The memory, `units` of which were added, is no longer used. `device_index` is only needed if
   // any were.
   void leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units);
 
-  // This process gave out a handle, by its hash.
+  // This process gave out a handle with this hash.
   void note_own_handle(uint64_t hash) { layout::enter_export(own_handles_, hash); }
 
-  // Units that are imported of other processes.
+  // Units that are imported from other processes.
   uint64_t imported(int device_index) const {
     return imported_[device_index].load(std::memory_order_relaxed);
   }
-  // The most units that are imported of this process itself, also by calls under way.
+  // The most units that are imported from this process itself, including calls under way.
   uint64_t imported_of_self(int device_index) const {
-    // Read first: what is no longer under way is in the sum.
+    // Read first: a call that is no longer under way is already in the sum.
     const bool under_way = calls_of_self_.load() != 0;
     return under_way ? layout::kMaxUnits : imported_of_self_[device_index].load();
   }
@@ -59,7 +59,7 @@ class Imports {
     uint32_t memories = 0;  // 0: unused
   };
 
-  // What identifies an exporter's ledger: a handle that it gave out, or else its mark.
+  // What identifies an exporter's ledger: a handle that it gave out, otherwise its mark.
   struct Wanted {
     uint64_t handle = 0;
     uint32_t mark = 0;
