@@ -30,7 +30,7 @@ void start_vendors() {
 
 bool device_may_exist(const Selector& selector) {
   if (!selector.key.empty()) return backend_of(selector.key.c_str()).device_may_exist(selector);
-  // An index or a bus id may be any vendor's: each numbers its own devices from 0.
+  // An index or a bus id may belong to any vendor: each numbers its own devices from 0.
   for (const VendorBackend* const vendor : vendor_backends) {
     if (vendor->device_may_exist(selector)) return true;
   }

@@ -1,4 +1,4 @@
-// Lists of processes as a vendor's library gives them.
+// Lists of processes from a vendor's library.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 namespace fracgpu {
 
-// A library's whole list, read into memory of our own: the caller's array may have room for the
+// A library's whole list, read into our own memory: the caller's array may have room for the
 // tenant's processes but not for all of them.
 class ProcessList {
  public:
@@ -19,8 +19,8 @@ class ProcessList {
   ProcessList(const ProcessList&) = delete;
   ProcessList& operator=(const ProcessList&) = delete;
 
-  // Calls read(entries, &count), with more room each time that the answer is `too_small`, and
-  // returns the last answer.
+  // Calls read(entries, &count), with more room each time that the result is `too_small`, and
+  // returns the last result.
   template <typename Read>
   int read_all(int too_small, const Read& read) {
     int result = too_small;
@@ -56,7 +56,7 @@ class ProcessList {
   }
 
   uint32_t count() const { return count_; }
-  // The entries, each of which is an Entry.
+  // The entries, as an array of Entry.
   template <typename Entry>
   Entry* entries() const {
     return reinterpret_cast<Entry*>(first_);

@@ -1,15 +1,15 @@
 // Typed access to a vendor's real functions, made from the rows of its functions.inc.
 //
 // A vendor's header (hooks/cuda/driver.h) expands its table into slots, into callable
-// `RealFunction`s over them, and into the prototypes of our exported hooks. Who finds a wrapper in
-// a slot also sees what it wraps (VendorLibrary::wrap).
+// `RealFunction`s over them, and into the prototypes of our exported hooks. A thread that finds a
+// wrapper in a slot also sees the function that it wraps (VendorLibrary::wrap).
 #pragma once
 
 #include <atomic>
 
 namespace fracgpu {
 
-// Calls the function in `slot`; where the library lacks it, answers `Missing`, which is what an
+// Calls the function in `slot`. If the library lacks it, returns `Missing`, which is what an
 // uninitialised library of that vendor returns.
 template <typename Signature, int Missing>
 struct RealFunction;

@@ -28,8 +28,9 @@ bool VendorLibrary::is_named(std::string_view soname) const {
   });
 }
 
-// Wheels and packages rename the vendors' libraries, and newer releases have other numbers; what a
-// library exports stays. No release lacks two thirds of what we know, and interposers wrap less.
+// Wheels and packages rename the vendors' libraries, and newer releases have other numbers; a
+// library's exports stay. No release lacks two thirds of the functions that we know, and
+// interposers wrap fewer.
 bool VendorLibrary::has_functions(const elf::Loaded& object) const {
   if (refusal_ == nullptr || object.contains(reinterpret_cast<const void*>(&slot_of)) ||
       elf::find_symbol(object, functions_.names) == nullptr) {
@@ -55,7 +56,7 @@ std::string_view VendorLibrary::soname() const {
 }
 
 bool VendorLibrary::resolve_now() {
-  // Before it is looked for: one that comes meanwhile makes it more.
+  // Read before the search: a library that is loaded meanwhile makes it larger.
   const uint64_t objects = elf::objects_loaded();
   if (objects == absent_among_.load(std::memory_order_relaxed)) return false;
   const elf::Loaded loaded = find_library();
@@ -71,7 +72,7 @@ bool VendorLibrary::resolve_now() {
   }
   for (size_t i = 0; i < functions_.count; ++i) {
     void* const real = elf::find_symbol(loaded, functions_.name_of(i));
-    // Another thread was faster, and something may stand there by now.
+    // Another thread was faster, and the slot may have a wrapper by now.
     if (resolved_.load(std::memory_order_acquire)) return true;
     functions_.real[i].store(real, std::memory_order_relaxed);
     if (real == nullptr) continue;
@@ -115,7 +116,7 @@ void* VendorLibrary::export_for_name(const char* name) const {
   return number < 0 ? nullptr : functions_.hook_of(static_cast<size_t>(number));
 }
 
-// RTLD_NEXT is taken for RTLD_DEFAULT: no program defines a name of a driver.
+// RTLD_NEXT counts as RTLD_DEFAULT: no program defines a name of a driver.
 bool VendorLibrary::ends_here(void* handle, const char* name) const {
   const auto look_up = real_dl_function<decltype(&::dlsym)>("dlsym");
   return look_up != nullptr && contains(look_up(handle == RTLD_NEXT ? RTLD_DEFAULT : handle, name));

@@ -1,8 +1,8 @@
 // One vendor library as the shim sees it: its sonames, and the functions taken from it.
 //
 // A vendor's table (hooks/<vendor>/functions.inc) becomes a `FunctionTable`: each function has the
-// exported name, our hook (null when the shim only calls it) and the slot for the real address.
-// The dlsym interposer, the entry-point getters and the hooks all read the same table.
+// exported name, our hook (null if the shim only calls it) and the slot for the real address. The
+// dlsym interposer, the entry-point getters and the hooks all read the same table.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace fracgpu {
 
-// The names of N functions in one text, each with a null behind it: where each begins, and their
+// The names of N functions in one text, each with a NUL behind it: where each begins, and their
 // numbers in the order of the names. Computed by the compiler.
 template <size_t N>
 struct NameIndex {
@@ -38,10 +38,11 @@ struct NameIndex {
   }
 };
 
-// A vendor's functions by number. There is no pointer for each function: those would be written by
-// the loader, page by page, at the start of every program.
+// A vendor's functions by number. There is no pointer for each function: the loader would write
+// such pointers, page by page, at the start of every program.
 struct FunctionTable {
-  // Of the hash table from real address to number + 1, filled when the library is resolved.
+  // The size of the hash table from real address to number + 1, which is filled when the library is
+  // resolved.
   static constexpr size_t kAddressSlots = 512;
 
   size_t count;
@@ -49,14 +50,14 @@ struct FunctionTable {
   const uint16_t* name_begins;
   const uint16_t* by_name;
   void* (*hook_of)(size_t number);  // null: not intercepted, only called by the shim
-  // What the hooks call: null until the library is loaded, or if it lacks the name.
+  // The functions that the hooks call: null until the library is loaded, or if it lacks the name.
   std::atomic<void*>* real;
-  std::atomic<void*>* wrapped;  // the library's own, where a wrapper stands in `real`; else null
+  std::atomic<void*>* wrapped;  // the library's own function if `real` has a wrapper; else null
   std::atomic<uint16_t>* by_address;
 
   const char* name_of(size_t number) const { return names + name_begins[number]; }
   void* real_of(size_t number) const {
-    void* const called = real[number].load(std::memory_order_acquire);  // before: see `wrap`
+    void* const called = real[number].load(std::memory_order_acquire);  // read first; see `wrap`
     void* const own = wrapped[number].load(std::memory_order_relaxed);
     return own != nullptr ? own : called;
   }
@@ -64,13 +65,13 @@ struct FunctionTable {
 
 class VendorLibrary {
  public:
-  // One for each generation of the library that differs in nothing that the table says; the rest
-  // are empty. One that ends in ".so" stands for every version.
+  // One for each generation of the library; the generations differ in nothing that the table lists.
+  // The rest are empty. A soname that ends in ".so" stands for every version.
   using Sonames = std::array<std::string_view, 3>;
 
-  // `refusal`: for a library that is also known by what it exports, whatever it is called. It then
-  // stands for the functions of every further copy in the process, and answers what a library that
-  // is not initialised does.
+  // `refusal`: for a library that is also recognised by its exports, whatever its name. It then
+  // replaces the functions of every further copy in the process, and returns what an uninitialised
+  // library does.
   using Refusal = int (*)();
 
   // `shared`: other libraries export the same names, which we do not. Only look-ups that end in
@@ -87,18 +88,19 @@ class VendorLibrary {
         kind_of_names_(kind_of_names) {}
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
-  // outlive the code it points to. Cheap when done before. False while it is not loaded. Of several
-  // the first that was loaded is taken, as the dynamic linker does.
+  // outlive the code that it points to. Cheap if done before. False while the library is not
+  // loaded. Of several copies it takes the first one loaded, as the dynamic linker does.
   bool resolve() { return resolved_.load(std::memory_order_acquire) || resolve_now(); }
 
-  // Whether names of this library begin so; lets every other look-up end at once.
+  // Whether the name has this library's prefix. All other look-ups end at once.
   bool has_prefix(const char* name) const;
 
-  // From now on the hooks call `wrapper` in the function's place, which calls what `wrapped` has of
-  // it. For good, since threads may be in it. Nothing where the library lacks the function.
+  // From now on the hooks call `wrapper` instead of the function. The wrapper calls the one in
+  // `wrapped`. This stays for good, since threads may be in the wrapper. Does nothing if the
+  // library lacks the function.
   void wrap(size_t number, void* wrapper);
 
-  // The hook for a name, if the loaded library really has the name; else null.
+  // The hook for a name, if the loaded library really has the name; otherwise null.
   void* hook_for_name(const char* name);
 
   // Whether a look-up of the name by this handle is answered with the hook.
@@ -106,33 +108,33 @@ class VendorLibrary {
     return kind_of_names_ == Names::own || ends_here(handle, name);
   }
 
-  // The same whether or not it is loaded: what this library exports under the name.
+  // The hook that we export under the name, whether or not the library is loaded; otherwise null.
   void* export_for_name(const char* name) const;
 
-  // The hook that stands for a real address which the library handed out; else null. An address in
-  // another object, as WSL2's libcuda hands them out of the driver behind it, is known by the name
-  // under which that object exports it.
+  // The hook for a real address that the library handed out; otherwise null. An address in another
+  // object is identified by the name under which that object exports it. WSL2's libcuda hands out
+  // such addresses, in the driver behind it.
   void* hook_for_real(const void* real);
 
-  // Whether the address lies in the resolved library.
+  // Whether the address is in the resolved library.
   bool contains(const void* address) const {
     const auto at = reinterpret_cast<uintptr_t>(address);
     return at >= begin_.load(std::memory_order_relaxed) &&
            at < end_.load(std::memory_order_relaxed);
   }
 
-  // Whether a handle of dlopen is that of a further copy of this library: its functions are not
-  // those that the hooks call.
+  // Whether a handle of dlopen belongs to a further copy of this library, whose functions the hooks
+  // do not call.
   bool is_another(void* handle) const;
 
-  // What to answer for the name of any function of a further copy, where these are refused; says so
-  // once.
+  // The function to return for any name of a further copy, if those are refused. Reports the
+  // refusal once.
   void* refuse(void* handle);
 
-  // The library looks its own names up, so that there is another one behind it that must work.
+  // The library looks up its own names, so there is another one behind it that must work.
   void stands_before_another() { stands_before_another_.store(true, std::memory_order_relaxed); }
 
-  // Of the one that is loaded, or else the first that is known.
+  // The soname of the loaded library, otherwise the first known one.
   std::string_view soname() const;
 
  private:
@@ -150,10 +152,10 @@ class VendorLibrary {
   Refusal refusal_;
   Names kind_of_names_;
   std::atomic<bool> resolved_{false};
-  std::atomic<uint64_t> absent_among_{UINT64_MAX};  // so many objects; see elf::objects_loaded
+  std::atomic<uint64_t> absent_among_{UINT64_MAX};  // elf::objects_loaded() without this library
   std::atomic<bool> stands_before_another_{false};
   std::atomic<bool> refusal_said_{false};
-  std::atomic<uintptr_t> begin_{0}, end_{0};  // where it lies; written before `resolved_`
+  std::atomic<uintptr_t> begin_{0}, end_{0};  // its addresses; written before `resolved_`
 };
 
 }  // namespace fracgpu
