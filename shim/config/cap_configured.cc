@@ -7,8 +7,8 @@
 
 namespace fracgpu {
 
-// Not zero to begin with: it is written in every process, and .data has a page that the loader has
-// written already, while .bss would get one for this alone.
+// Not zero at first, so that it is in .data. Every process writes it. .data has a page that the
+// loader has already written, while .bss would get a page for this alone.
 std::atomic<CapAnswer> cap_answer{CapAnswer::unknown};
 
 bool look_for_cap() {

@@ -10,8 +10,8 @@
 namespace fracgpu {
 namespace {
 
-// The items of the ceiling file joined by commas, in the file's place: comments and blank lines
-// left out.
+// Joins the items of the ceiling file by commas, in the file's place, without comments and blank
+// lines.
 std::string_view join_items(TrustedText& text) {
   std::string_view file = text.view();
   size_t size = 0;

@@ -20,7 +20,7 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// Takes a number of at most `digits` digits off the front of the text.
+// Takes a number of at most `digits` digits from the front of the text.
 bool take_number(std::string_view& text, int base, size_t digits, uint32_t& value) {
   size_t i = 0;
   value = 0;
@@ -48,12 +48,12 @@ bool is_uuid(std::string_view text) {
   return true;
 }
 
-// As rocminfo prints it: the unique_id of KFD's properties.
+// The form that rocminfo prints: the unique_id of KFD's properties.
 bool is_amd_uuid(std::string_view text) {
   return text.size() == 16 && std::all_of(text.begin(), text.end(), is_hex);
 }
 
-// Drivers write the prefix in capitals and the digits small.
+// Drivers write the prefix in capitals and the digits in lower case.
 Text<64> normalized(std::string_view name) {
   char text[64];
   const size_t size = std::min(name.size(), sizeof text);

@@ -1,5 +1,5 @@
-// The ways to name a device: as the ledger keys it, as the vendor's tool numbers it, and by where
-// it is on the PCI bus.
+// The names of a device: its key in the ledger, its number in the vendor's tool, and its place on
+// the PCI bus.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,28 @@
 
 namespace fracgpu {
 
-// domain:bus:device.function, and the partition of an AMD GPU that has several. Kernels differ in
-// where they put the partition: beside the bus id, which all partitions then share, or into the
+// domain:bus:device.function, and the partition of an AMD GPU that has several. Some kernels put
+// the partition beside the bus id, which all partitions then share. Others put it into the
 // function.
 struct BusId {
   uint32_t domain = 0, bus = 0, device = 0, function = 0;
   int partition = -1;  // -1: none given
-  // Of a device: its function is the partition's number, as older kernels have it.
+  // For a device: its function is the partition's number, as on older kernels.
   bool function_is_partition = false;
 
   // Reads "0000:0c:00.0", "0c:00.0", and either with "/3" behind it for a partition.
   bool parse(std::string_view text);
 
-  // Whether a selector of this form means the device there. Without a partition it means all that
-  // have the bus id.
+  // Whether a selector of this form selects the device there. Without a partition it selects all
+  // devices that have the bus id.
   bool selects(const BusId& there) const;
 };
 
 // A device that exists.
 struct DeviceName {
   std::string_view key;
-  // The other name that it can be known by: of a MIG instance its GPU's key, of AMD's devices the
-  // UUID, which partitions may share. Empty where there is none.
+  // Its other name: a MIG instance's is its GPU's key, an AMD device's is the UUID, which
+  // partitions may share. Empty if there is none.
   Text<64> whole{};
   int index = -1;  // of the GPU; -1: not known
   bool has_bus_id = false;
@@ -41,7 +41,7 @@ struct DeviceName {
 struct Selector {
   enum class Kind { any, index, key, bus_id };
 
-  // False when the text is no name of a device.
+  // False if the text is no name of a device.
   bool parse(std::string_view text);
   bool selects(const DeviceName& device) const;
   bool same_as(const Selector& other) const;

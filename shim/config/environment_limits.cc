@@ -12,7 +12,7 @@ namespace {
 struct Dialect {
   std::string_view name;
   bool is_hami;  // else in MiB, for all devices alike
-  bool is_amd;   // the devices that it caps; else NVIDIA's
+  bool is_amd;   // caps AMD's devices; else NVIDIA's
 };
 
 constexpr Dialect kOtherDialects[] = {
@@ -23,7 +23,7 @@ constexpr Dialect kOtherDialects[] = {
 constexpr std::string_view kOversubscription = "CUDA_OVERSUBSCRIBE";
 constexpr std::string_view kComputeLimit = "CUDA_DEVICE_SM_LIMIT";
 
-// The place of the dialect that has a variable of this name, or of none.
+// The index of the dialect that has a variable of this name, or the number of dialects.
 size_t dialect_of(std::string_view name) {
   size_t i = 0;
   for (; i < std::size(kOtherDialects); ++i) {
@@ -35,7 +35,7 @@ size_t dialect_of(std::string_view name) {
   return i;
 }
 
-// A whole decimal number of 2^shift, more than 0.
+// A positive decimal number of units of 2^shift bytes.
 bool parse_bytes(std::string_view text, int shift, uint64_t& bytes) {
   bytes = 0;
   for (const char c : text) {

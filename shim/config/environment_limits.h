@@ -1,17 +1,18 @@
 // The variables that cap a process: FRACGPU_MEMORY_LIMIT, and those of other projects, so that
-// their launchers work with this library in place of theirs.
+// their launchers work with this library instead of theirs.
 //
 //   FRACGPU_MEMORY_LIMIT               any device       the grammar of limits.h
 //   CUDA_DEVICE_MEMORY_LIMIT[_<i>]     NVIDIA's         HAMi-core: 3000m, 1g, 1048576k or bytes
 //   HIP_DEVICE_MEMORY_LIMIT[_<i>]      AMD's            the same
 //   NVIDIA_GPU_MEMORY_LIMIT            NVIDIA's         NVIDIA Container Toolkit: whole MiB
 //
-// Each caps the devices named beside it, and the smallest cap holds. A variable with an index takes
-// precedence over the same one without. The index is nvidia-smi's or rocm-smi's, which in a
-// container is the order of its devices. As in HAMi-core, an empty variable is not set.
-// Sources: HAMi-core 8f3a89c6, src/multiprocess/multiprocess_memory_limit.c; HAMi's
-// amd-device-plugin 9a3e617d, internal/pkg/plugin/plugin.go; kai-gpu-fractioning, fractiond's
-// package injection, which names the toolkit's hook apply-cuda-memory-limits.
+// Each variable caps the devices in its row, and the smallest cap holds. A variable with an index
+// takes precedence over the same one without. The index is nvidia-smi's or rocm-smi's, which in a
+// container is the order of its devices. As in HAMi-core, an empty variable counts as not set,
+// except FRACGPU_MEMORY_LIMIT, which is then malformed. Sources: HAMi-core 8f3a89c6,
+// src/multiprocess/multiprocess_memory_limit.c; HAMi's amd-device-plugin 9a3e617d,
+// internal/pkg/plugin/plugin.go; kai-gpu-fractioning, fractiond's package injection, which names
+// the toolkit's hook apply-cuda-memory-limits.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +28,21 @@ inline constexpr char kLimitVariable[] = "FRACGPU_MEMORY_LIMIT";
 // Whether this variable sets a limit, well-formed or not.
 bool sets_limit(std::string_view name, const char* value);
 
-// Whether any does: one walk over the environment.
+// Whether any variable does: one walk over the environment.
 [[gnu::cold]] bool limit_is_in_environment();
 
 class EnvironmentLimits {
  public:
-  // False with `error` set when a variable is malformed, which it names, or asks for memory beyond
-  // the device's, which this library does not provide.
+  // False with `error` set if a variable is malformed or asks for memory beyond the device's, which
+  // this library does not provide. `error` names the variable.
   [[gnu::cold]] bool read(Message& error);
 
-  // Bytes; UINT64_MAX where nothing caps the device.
+  // Bytes; UINT64_MAX if nothing caps the device.
   [[gnu::cold]] uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
   [[gnu::cold]] bool selects_by(Selector::Kind kind) const;
 
-  // The first selector that `exists(const Selector&)` knows no device for, or empty.
+  // The first selector for which `exists(const Selector&)` finds no device, or empty.
   template <typename Exists>
   Text<64> unknown_selector(Exists exists) const {
     if (const std::string_view unknown = ours_.unknown_selector(exists); !unknown.empty()) {
@@ -61,8 +62,8 @@ class EnvironmentLimits {
     return {};
   }
 
-  // The variable by which HAMi-core would limit the use of compute, which this library does not; or
-  // empty.
+  // The variable by which HAMi-core would limit the use of compute, which this library does not
+  // limit; or empty.
   std::string_view unenforced() const { return unenforced_; }
 
  private:

@@ -1,5 +1,5 @@
-// Reads /proc/self for identity.h. Plain system calls and fixed buffers: this runs in the
-// constructor of every process of a tenant.
+// Reads /proc/self for identity.h. Uses plain system calls and fixed buffers, because it runs in
+// the constructor of every process of a tenant.
 #include "shim/config/identity.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ namespace fracgpu {
 namespace {
 
 constexpr char kTenantVariable[] = "FRACGPU_TENANT";
-// HAMi-core: the file by which processes, and the containers of a pod, share a limit.
+// HAMi-core: the file that processes, and the containers of a pod, use to share a limit.
 constexpr char kSharedFileVariable[] = "CUDA_DEVICE_MEMORY_SHARED_CACHE";
 
 // Inodes of the initial namespaces, fixed by the kernel (include/linux/proc_ns.h).
@@ -28,7 +28,7 @@ constexpr uint64_t kInitialUts = 4026531838;
 constexpr uint64_t kInitialPid = 4026531836;
 constexpr uint64_t kInitialCgroup = 4026531835;
 
-// The number in "pid:[4026531836]", which is what a link in /proc/<pid>/ns says, or 0.
+// The number in a link of /proc/<pid>/ns, such as "pid:[4026531836]", or 0.
 [[gnu::cold]] uint64_t namespace_inode(const char* link) {
   char target[64];
   const ssize_t size = readlink(link, target, sizeof target);
@@ -80,8 +80,8 @@ bool tenant_of_file(TenantName& name, Message& error) {
   return false;
 }
 
-// By the file's folder, which launchers mount into each container that is to share it, and by its
-// name: HAMi-core alone makes the file.
+// Named by the file's folder, which launchers mount into each container that shares it, and by the
+// file's name. HAMi-core alone makes the file.
 bool tenant_of_shared_file(const char* path, TenantName& name, Message& error) {
   const char* const slash = strrchr(path, '/');
   const std::string_view folder = slash == nullptr ? "."
@@ -126,7 +126,7 @@ bool has_ended(uint32_t pid) {
   Stat stat;
   const char* const state = stat_field(path.c_str(), 3, stat);
   if (state == nullptr) return true;
-  // Of a process that is ending, the first thread may be a zombie while others still close files.
+  // In a process that is ending, the first thread may be a zombie while others still close files.
   const char* const threads = stat_field(path.c_str(), 20, stat);
   return (*state == 'Z' || *state == 'X') && (threads == nullptr || atoi(threads) <= 1);
 }
@@ -142,7 +142,8 @@ Ending ending_of(uint32_t pid, uint64_t pid_namespace, uint64_t start_time) {
     return Ending::unseen;
   }
   if (started(pid) != start_time || has_ended(pid)) return Ending::done;
-  // With address space it is alive: it has closed the ledger, or runs another program by now.
+  // With address space, the process is alive: it has closed the ledger, or runs another program by
+  // now.
   Stat stat;
   const char* const size = stat_field(path.c_str(), 23, stat);
   return size != nullptr && strtoull(size, nullptr, 10) == 0 ? Ending::under_way : Ending::done;
@@ -169,7 +170,7 @@ ProcessName process_of_either(uint32_t pid) {
   return {.host_pid = pid, .pid = pid, .pid_namespace = own_pid_namespace()};
 }
 
-// Signal 0 is sent to nobody: the kernel looks for the thread, and needs no /proc for it.
+// Signal 0 is not delivered: the kernel only looks for the thread, and needs no /proc for it.
 bool has_thread(uint32_t pid, uint32_t thread) {
   const int before = errno;
   const bool has = syscall(SYS_tgkill, pid, thread, 0) == 0 || errno == EPERM;
@@ -184,12 +185,12 @@ uint32_t process_of_thread(uint32_t thread) {
   if (read_small_file(path.c_str(), status, sizeof status) <= 0) return 0;
   const char* const at = strstr(status, "\nTgid:");
   const uint32_t pid = at == nullptr ? 0 : static_cast<uint32_t>(strtoul(at + 6, nullptr, 10));
-  // Where /proc was mounted for another namespace, its numbers are not ours.
+  // If /proc was mounted for another namespace, its numbers are not ours.
   return pid != 0 && has_thread(pid, thread) ? pid : 0;
 }
 
 ProcessName seen_from_inside(uint32_t pid_here) {
-  // Where /proc was mounted for another namespace, its numbers are not ours.
+  // If /proc was mounted for another namespace, its numbers are not ours.
   char self[16];
   const ssize_t size = readlink("/proc/self", self, sizeof self - 1);
   if (size <= 0) return {};

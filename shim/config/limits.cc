@@ -37,7 +37,7 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return true;
 }
 
-// A decimal number: `whole` and `billionths` of one. Takes what it read off the front of `text`.
+// A decimal number: `whole` and `billionths` of one. Removes it from the front of `text`.
 bool take_number(std::string_view& text, uint64_t& whole, uint64_t& billionths) {
   size_t i = 0;
   whole = 0;

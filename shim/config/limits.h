@@ -1,4 +1,4 @@
-// Limits: what a user may write to cap a device, and the cap in bytes that it means on a device.
+// Limits: what a user may write to cap a device, and the resulting cap in bytes on a device.
 //
 // Grammar, items separated by commas:
 //   item     = [selector "="] amount
@@ -34,21 +34,21 @@ struct Amount {
 
 class Limits {
  public:
-  // Reads `text`. On failure returns false, leaves the limits empty and names in `error` which
-  // text was wrong and what is accepted. Empty text is a failure.
+  // Reads `text`. On failure returns false, leaves the limits empty, and `error` states which text
+  // was wrong and what is accepted. Empty text is a failure.
   bool parse(std::string_view text, Message& error);
 
   bool empty() const { return count_ == 0; }
 
-  // The cap in bytes for a device, or UINT64_MAX where no item covers it. An item with a selector
-  // beats one without; of several selectors of one device the lowest counts.
+  // The cap in bytes for a device, or UINT64_MAX if no item covers it. An item with a selector
+  // takes precedence over one without. If several selectors cover a device, the lowest cap counts.
   uint64_t cap_for(const DeviceName& device, uint64_t physical) const;
 
-  // Whether some item selects devices by this kind of name, which must then be known of a device
+  // Whether an item selects devices by this kind of name. The name of a device must then be known
   // before the limits can be applied to it.
   bool selects_by(Selector::Kind kind) const;
 
-  // The first selector that `exists(const Selector&)` knows no device for, or empty.
+  // The first selector for which `exists(const Selector&)` finds no device, or empty.
   template <typename Exists>
   std::string_view unknown_selector(Exists exists) const {
     for (size_t i = 0; i < count_; ++i) {

@@ -7,11 +7,12 @@
 
 namespace fracgpu {
 
-// Nothing where it is not set, or is neither: then one line says so, and what that means.
+// Empty if the variable is not set, or is neither. In the second case prints one line that says so
+// and that includes `meaning`.
 [[gnu::cold]] std::optional<bool> switch_in_environment(const char* name, const char* meaning);
 
-// One that is read once, when it is first asked for. For objects with static storage; any thread
-// may ask at any time.
+// A switch that is read once, when `get` is first called. For objects with static storage; any
+// thread may call `get` at any time.
 class Switch {
  public:
   constexpr Switch(const char* name, const char* meaning) : name_(name), meaning_(meaning) {}

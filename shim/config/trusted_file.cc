@@ -1,4 +1,4 @@
-// Finds, judges and reads files of root's; see trusted_file.h.
+// Finds, checks and reads root's files; see trusted_file.h.
 #include "shim/config/trusted_file.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@
 namespace fracgpu {
 namespace {
 
-// The kernel shows an owner so that this user namespace has no number for
+// The owner that the kernel shows if this user namespace has no number for the real one
 // (/proc/sys/kernel/overflowuid).
 constexpr uint32_t kOutsider = 65534;
 
-// Also where it belongs to somebody outside of this user namespace, as all files of the host do in
-// a container of an engine without root, provided that it was put there read-only.
+// Also true if the owner is outside of this user namespace and the mount is read-only. In a
+// container of a rootless engine, all files of the host have such an owner.
 bool only_root_can_write(int fd, const struct statx& status) {
   if ((status.stx_mode & 022) != 0) return false;
   if (status.stx_uid == 0) return true;
@@ -29,7 +29,7 @@ bool only_root_can_write(int fd, const struct statx& status) {
          (mount.f_flag & ST_RDONLY) != 0;
 }
 
-// The path up to its last slash. Without formatting: every program that starts comes by.
+// The path up to its last slash. Does no formatting, because every program runs this at its start.
 struct Folder {
   explicit Folder(const char* path) {
     const size_t size = static_cast<size_t>(strrchr(path, '/') - path);
@@ -38,11 +38,11 @@ struct Folder {
   char name[512] = {};
 };
 
-// As many links as a ConfigMap's file has, and some.
+// More links than a ConfigMap's file has.
 constexpr int kMostLinks = 8;
 
-// Opens what is at a path below a folder, links included, as openat2 does with RESOLVE_BENEATH,
-// which kernels have from 5.6 on. -1 with errno; EXDEV where a link leads out of the folder.
+// Opens a path below a folder, links included, as openat2 does with RESOLVE_BENEATH, which kernels
+// have from 5.6 on. -1 with errno; EXDEV if a link leads out of the folder.
 int open_below(int folder, std::string_view path, int flags, int links) {
   const size_t slash = path.find('/');
   const Text<256> name(path.substr(0, slash));
@@ -102,7 +102,7 @@ void describe(int code, Message& error) {
 bool trusted_file_is_there(const char* path) {
   const Folder folder(path);
   char target[1];
-  // Asked for what it is as a link: what it leads to may be missing.
+  // Reads it as a link, because its target may be missing.
   const bool folder_is_link = readlink(folder.name, target, sizeof target) >= 0;
   if (!folder_is_link && errno == ENOENT) return false;
   if (readlink(path, target, sizeof target) >= 0 || errno != ENOENT) return true;
@@ -111,7 +111,7 @@ bool trusted_file_is_there(const char* path) {
 
 bool read_trusted_file(const char* path, TrustedText& text, Message& error) {
   int fd = open_inside(path);
-  // Once more, since a ConfigMap's links may change just now.
+  // Tries once more, since a ConfigMap's links may be changing just now.
   if (fd < 0 && errno == ENOENT) fd = open_inside(path);
   const int code = errno;
   if (fd < 0) {

@@ -1,5 +1,5 @@
-// Files by which root binds every process: the ceiling, and the tenant's name beside it. They count
-// because nobody else can write them.
+// Files by which root binds every process: the ceiling, and the tenant file beside it. They are
+// trusted because no other user can write them.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,9 @@
 
 namespace fracgpu {
 
-// Whether anything is at `path`, which cannot be said where its folder may not be searched: then
-// yes. A link that leads nowhere is something. Costs a system call where the folder is not there.
+// Whether anything is at `path`. Also true if its folder may not be searched, because nothing is
+// known then. A link that leads nowhere is something. Costs one system call if the folder does not
+// exist.
 [[gnu::cold]] bool trusted_file_is_there(const char* path);
 
 struct TrustedText {
@@ -19,9 +20,9 @@ struct TrustedText {
   std::string_view view() const { return {bytes, size}; }
 };
 
-// Reads the file at `path`. False with `error` set when it is unreadable, too long, or cannot be
-// trusted. Links are followed within the folder that `path` names, as Kubernetes makes them for a
-// ConfigMap, and no others.
+// Reads the file at `path`. False with `error` set if it is unreadable, too long, or cannot be
+// trusted. Follows only links within the folder that `path` names, such as Kubernetes makes for a
+// ConfigMap.
 bool read_trusted_file(const char* path, TrustedText& text, Message& error);
 
 }  // namespace fracgpu
