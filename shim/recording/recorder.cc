@@ -1,4 +1,4 @@
-// Finds the tenant's ring, appends to it, and describes what records name; see recorder.h.
+// Finds the tenant's ring, appends to it, and describes what records refer to; see recorder.h.
 #include "shim/recording/recorder.h"
 
 #include <alloca.h>
@@ -43,7 +43,7 @@ uint64_t now_ns() {
 [[gnu::tls_model("initial-exec")]] thread_local uint32_t own_thread = 0;
 [[gnu::tls_model("initial-exec")]] thread_local uint32_t own_generation = 0;
 
-// A system call for the first record of a thread; a forked child's threads have other numbers.
+// A system call for the first record of a thread. A forked child's threads have other numbers.
 uint32_t thread_number() {
   const uint32_t generation = fork_generation() + 1;
   if (own_generation != generation) {
@@ -53,7 +53,7 @@ uint32_t thread_number() {
   return own_thread;
 }
 
-// Somebody else's file would be told all, and could be cut short under the mapping.
+// Another user's file would get all records, and could be truncated under the mapping.
 bool is_trusted(int fd) {
   struct statx status;
   return statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &status) == 0 &&
@@ -67,8 +67,8 @@ uint64_t free_bytes(int fd) {
   return uint64_t{status.f_bavail} * status.f_frsize;
 }
 
-// Gives the ring's places memory, unless an earlier process of the slot has; how many there are. 0:
-// there is no room. What the program itself wants of /dev/shm is left to it.
+// Gives the ring's places memory, unless an earlier process of the slot has. Returns their number;
+// 0: there is no room. The program keeps what it needs of /dev/shm itself.
 uint32_t back_ring(int fd, size_t offset, ring::Ring& ring) {
   constexpr size_t kPlaces = offsetof(ring::Ring, places);
   const uint32_t there = ring.records.load(std::memory_order_acquire);
@@ -96,11 +96,11 @@ void count_unrecorded(int fd, const ProcessIdentity& self) {
 }  // namespace
 
 // One recording, and what this process has described in it. Mapped when it begins: 1 MiB, of which
-// pages that nobody needs take no memory.
+// unused pages take no memory.
 struct Recorder::Recording {
   ring::Ring* ring;
   uint32_t records;     // places of the ring
-  uint32_t frames;      // to take of a call stack
+  uint32_t frames;      // the most to take of a call stack
   SpinLock describing;  // held while a stack, a module or a name is described
   // Entries are added with `describing` held, and never change.
   std::atomic<uint32_t> module_count;
@@ -108,14 +108,15 @@ struct Recorder::Recording {
     uint64_t begin, end, base;
   };
   Module modules[kModules];
-  // Hash tables of open addressing. A number is a place + 1, so that nothing but the hash is kept.
+  // Hash tables of open addressing. A number is a place + 1, so only the hash is kept.
   std::atomic<uint64_t> stacks[kStacks];
   std::atomic<const char*> apis[kApis];
-  // What was told last of levels, by a hash of whose it is and how much.
+  // The levels that were reported last, by a hash of the owner and the amount.
   std::atomic<uint64_t> levels[kLevels];
-  // Slots that are claimed by the living, as of the last look, and by those that were told dead.
+  // Slots that living processes had claimed at the last check, and those of processes reported
+  // dead.
   std::atomic<uint64_t> living[layout::kMaxSlots / 64], dead[layout::kMaxSlots / 64];
-  std::atomic<uint64_t> looked_ns;  // when the kernel was asked last
+  std::atomic<uint64_t> looked_ns;  // when the kernel was last asked
   FrameRules rules;
 
   uint64_t claim(uint64_t count);
@@ -137,7 +138,7 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   if (is_on()) return false;
   Text<128> path;
   path.format("{}{}", ring::kFilePrefix, tenant);
-  // Until a child would not get the ring, which stays as long as it is mapped.
+  // Held until a child would not get the ring, which stays as long as it is mapped.
   const Unforked section;
   const int fd = open_own(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
@@ -172,9 +173,9 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   recording->ring = static_cast<ring::Ring*>(bytes);
   recording->records = records;
   recording->frames = std::min(header.frames, ring::kMostFrames);
-  // What an earlier owner of the slot had begun, and was killed before it was done.
+  // Records that an earlier owner of the slot had begun, before it was killed.
   ring::Ring& ring = *recording->ring;
-  if (ring.end - ring.begin > records) return false;  // nobody of ours wrote that
+  if (ring.end - ring.begin > records) return false;  // no process of ours wrote that
   for (uint64_t at = ring.begin; at < ring.end; ++at) {
     ring::Place& place = ring.places[at % records];
     if (place.stamp.load(std::memory_order_acquire) == at + 1) continue;
@@ -203,8 +204,8 @@ void Recorder::add_device(int device_index, const char* key, uint64_t physical, 
 }
 
 // A process that ends while this one goes on is found by the kernel's lock of its slot, which is
-// asked for at most every millisecond; one whose memory this process is given, by its slot, which
-// is free then.
+// probed at most every millisecond. A process whose memory this one has got is found by its slot,
+// which is free by then.
 void Recorder::look_for_ends(const Ledger& ledger) {
   constexpr uint64_t kInterval_ns = 1'000'000;
   Recording* const recording = recording_.load(std::memory_order_acquire);
@@ -244,7 +245,7 @@ void Recorder::leave() {
 void Recorder::add(Record record, const char* api) {
   Recording* const recording = recording_.load(std::memory_order_acquire);
   if (recording == nullptr) return;
-  // First, so that nothing is paid for when nobody takes them out any more.
+  // First, so that a full ring costs nothing if no recorder takes records out any more.
   if (recording->is_full()) {
     recording->ring->missed.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -252,7 +253,7 @@ void Recorder::add(Record record, const char* api) {
   if (record.type == Type::level && !recording->is_news(record)) return;
   record.thread = thread_number();
   if (api != nullptr) record.api = recording->number_of_api(api);
-  // What was there before the recording was made by other calls than this one.
+  // Memory from before the recording was made by other calls than this one.
   const bool is_call = api != nullptr;
   if (recording->frames > 0 && is_call &&
       (record.type == Type::allocated || record.type == Type::refused)) {
@@ -262,7 +263,7 @@ void Recorder::add(Record record, const char* api) {
   recording->append(record);
 }
 
-// Places for `count` records that follow each other; their position, or UINT64_MAX.
+// Claims places for `count` consecutive records; returns their position, or UINT64_MAX.
 uint64_t Recorder::Recording::claim(uint64_t count) {
   uint64_t at = ring->end.load(std::memory_order_relaxed);
   do {
@@ -273,15 +274,15 @@ uint64_t Recorder::Recording::claim(uint64_t count) {
 
 void Recorder::Recording::write(uint64_t at, const Record& record) {
   ring::Place& place = ring->places[at % records];
-  // Whoever wrote here a lap before was done before the recorder took it out, and `claim` has seen
-  // that. Said once more in this process, where a thread sanitizer sees it.
+  // The writer of this place a lap before was done before the recorder took its record out, and
+  // `claim` has seen that. The load repeats it in this process, where a thread sanitizer sees it.
   [[maybe_unused]] const uint64_t lap_before = place.stamp.load(std::memory_order_acquire);
   place.record = record;
   place.stamp.store(at + 1, std::memory_order_release);
 }
 
-// Pools are asked before and after each call, and rarely change. Two levels that share a place are
-// told more often than they need to be.
+// Pools are queried before and after each call, and rarely change. Two levels that share a place
+// are reported more often than necessary.
 bool Recorder::Recording::is_news(const Record& level) {
   const uint64_t whose = hash_of(level.owner << 8 ^ static_cast<uint64_t>(level.kind));
   const uint64_t told = hash_of(whose ^ level.taken) | 1;
@@ -345,8 +346,8 @@ const Recorder::Recording::Module* Recorder::Recording::module_at(uint64_t addre
   return found != end ? found : nullptr;
 }
 
-// An object that was loaded where another one was before is taken for that one. The loader is asked
-// without our lock: a constructor that it runs may be waiting for that.
+// An object that was loaded in the place of an earlier one is taken for that one. The loader is
+// asked without our lock: a constructor that the loader runs may be waiting for the lock.
 void Recorder::Recording::describe_module_at(uint64_t address) {
   const elf::Loaded object = elf::find_object([&](const elf::Loaded& each) {
     return each.contains(reinterpret_cast<const void*>(address));
@@ -373,7 +374,7 @@ void Recorder::Recording::describe_module_at(uint64_t address) {
   module_count.store(count + 1, std::memory_order_release);
 }
 
-// Where an address lies, in the file that it comes from.
+// The module of an address, and the offset in its file.
 uint64_t Recorder::Recording::frame_at(uint64_t address) const {
   const Module* const module = module_at(address);
   if (module == nullptr) return ring::frame_of(ring::kNoModule, address);
@@ -382,7 +383,7 @@ uint64_t Recorder::Recording::frame_at(uint64_t address) const {
 
 uint32_t Recorder::Recording::number_of_stack() {
   if (take_call_stack == nullptr) return 0;
-  // A thread's stack may be small: no more of it than is asked for.
+  // A thread's stack may be small, so this takes no more of it than is asked for.
   auto* const addresses = static_cast<uint64_t*>(alloca((frames + 1) * sizeof(uint64_t)));
   const unsigned taken = take_call_stack(addresses, frames + 1, &rules);
   if (taken == 0) return 0;
@@ -395,12 +396,12 @@ uint32_t Recorder::Recording::number_of_stack() {
   }
   hash |= 1;  // 0 is an empty place
   uint32_t at = static_cast<uint32_t>(hash >> 48) % kStacks;
-  // A full table is not searched for long: most programs have thousands of places at most.
+  // Does not search a full table for long: most programs have thousands of places at most.
   constexpr uint32_t kTries = 256;
   for (uint32_t tries = 0; tries < kTries; ++tries, at = (at + 1) % kStacks) {
     uint64_t there = stacks[at].load(std::memory_order_acquire);
     if (there == 0) {
-      // Of the call: what is returned to may begin another function.
+      // Uses the address of the call: the return address may be the beginning of another function.
       for (unsigned i = 0; i < count; ++i) {
         if (module_at(addresses[i] - 1) == nullptr) describe_module_at(addresses[i] - 1);
       }

@@ -1,14 +1,14 @@
-// Tells `fracgpu record` what this process does with memory, where it is asked to.
+// Reports this process's memory calls to `fracgpu record`, if a recorder asks for them.
 //
-// While nobody records there is no file to be found, when the process joins its tenant, and nothing
-// else: the calls that are told of are reached by other addresses in the vendors' slots
-// (VendorBackend::record_calls), which are put there when a recording begins. So a call that
-// nobody records executes nothing of this.
+// Without a recorder there is only one cost: a process that joins its tenant looks for a file that
+// does not exist. Recorded calls are reached by other addresses in the vendors' slots
+// (VendorBackend::record_calls), which are put there when a recording begins. So an unrecorded call
+// executes nothing of this.
 //
-// Records go into this process's ring (fracgpu/recording_ring.h). Appending waits for nobody, takes
-// no lock and no memory; a record that finds the ring full is dropped and counted. Only the first
-// time that a call comes from some place is there more to do: the place is described once. That
-// takes a lock, which is held for memory alone: neither a system call nor the loader is waited for.
+// Records go into this process's ring (fracgpu/recording_ring.h). Appending never waits, and takes
+// no lock and no memory. A record that finds the ring full is dropped and counted. Only the first
+// call from a place costs more: the place is described once. That takes a lock, which is held only
+// for accesses to memory, and never during a system call or a wait for the loader.
 #pragma once
 
 #include <atomic>
@@ -24,24 +24,24 @@ namespace fracgpu {
 
 class Recorder {
  public:
-  // Begins to record if somebody records the tenant; `slot` is this process's in its ledger.
-  // `late`: it may have memory already. True if it did, and not before.
+  // Begins to record if a recorder records the tenant; `slot` is this process's in its ledger.
+  // `late`: the process may already have memory. True if this call has begun to record.
   [[gnu::cold]] bool start(std::string_view tenant, uint32_t slot, const ProcessIdentity& self,
                            bool late);
   bool is_on() const { return recording_.load(std::memory_order_relaxed) != nullptr; }
-  // What was recorded until now is complete; another recording may begin.
+  // Ends the recording, which is complete. Another recording may begin.
   void stop() { recording_.store(nullptr, std::memory_order_release); }
 
-  // Describes a device, before anything is told of it.
+  // Describes a device, before any record refers to it.
   [[gnu::cold]] void add_device(int device_index, const char* key, uint64_t physical, uint64_t cap);
 
-  // Appends a record; sets its time and thread, and for allocations and refusals their call stack.
-  // `api`: a string that outlives the process; null: this call did not make it, so its call stack
-  // is not taken. Nothing happens while nobody records.
+  // Appends a record. Sets its time and thread, and for allocations and refusals their call stack.
+  // `api`: a string that outlives the process; null: this call did not make the memory, so its call
+  // stack is not taken. Does nothing without a recording.
   [[gnu::cold]] void add(ring::Record record, const char* api = nullptr);
 
-  // Tells which processes of the ledger are gone. Before and after this one takes new memory, so
-  // that what it takes is told behind the end of who had it before.
+  // Reports which processes of the ledger are gone. Called before and after this process takes new
+  // memory, so that its allocation is recorded behind the end of the memory's previous owner.
   [[gnu::cold]] void look_for_ends(const Ledger& ledger);
 
   // This process exits.
