@@ -1,7 +1,7 @@
-// Looks for files as the loader would, and into them; see deepbind.h.
+// Searches for files as the loader would, and reads them; see deepbind.h.
 //
-// Of several files that the loader might take, all are looked at: the order of the search does not
-// matter then.
+// If the loader might take any of several files, all are checked: the order of the search then does
+// not matter.
 #include "shim/interpose/deepbind.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ constexpr std::string_view kFolders[] = {
     "/usr/lib64",
     "/lib",
     "/usr/lib"};
-// In each folder, for newer processors.
+// Subfolders of each folder, for newer processors.
 constexpr std::string_view kVariants[] = {"", "glibc-hwcaps/x86-64-v2/", "glibc-hwcaps/x86-64-v3/",
                                           "glibc-hwcaps/x86-64-v4/"};
 
@@ -49,17 +49,18 @@ elf::Loaded this_library() {
   return elf::find_object([](const elf::Loaded& object) { return object.contains(&here); });
 }
 
-// A file and who wants it, up to the main program.
+// A file and the file that needs it, up to the main program.
 struct Link {
   const elf::File& file;
   std::string_view folder;  // $ORIGIN
   const Link* wanted_by;
 };
 
-// One question. More files than it has room for, or a longer chain, count as unknown.
+// One query. If there are more files than it has room for, or a longer chain, the answer is
+// unknown.
 class Search {
  public:
-  // Whether the file, or what it needs, binds past us.
+  // Whether the file, or a library that it needs, binds past us.
   bool file_does(const char* path, const Link* wanted_by) {
     if (files_ == kMost || ++depth_ == kMostDeep) return true;
     seen_[files_++] = Fnv1a().mix(std::string_view(path)).value();
@@ -75,7 +76,7 @@ class Search {
     return does;
   }
 
-  // The same for a name without a slash; also where nothing of that name is found.
+  // The same for a library's name or path; also true if no file of that name is found.
   bool library_does(const char* name, const Link* wanted_by) {
     if (strchr(name, '$') != nullptr) return true;
     if (strchr(name, '/') != nullptr) return file_does(name, wanted_by);
@@ -99,11 +100,11 @@ class Search {
   }
 
  private:
-  // How many files, and how long a chain: of all programs and libraries of a Debian with compilers,
-  // engines of containers and Mesa none needs more than 59 files.
+  // The most files, and the longest chain: of all programs and libraries of a Debian with
+  // compilers, container engines and Mesa, none needs more than 59 files.
   static constexpr int kMost = 128, kMostDeep = 16;
 
-  // The hash table of this library's own names is asked, so that there is no second list of them.
+  // Uses the hash table of this library's own names, so that there is no second list of them.
   bool is_ours(const char* name) const { return elf::find_symbol(self_, name) != nullptr; }
 
   bool candidate_does(const Path& path, const Link* wanted_by, bool& found) {
@@ -124,7 +125,7 @@ class Search {
     return false;
   }
 
-  // Of a list that is parted by colons, or, in the environment, by semicolons.
+  // For a list that is separated by colons or, in the environment, by semicolons.
   template <typename Does>
   static bool any_folder(std::string_view list, std::string_view origin, const char* name,
                          Does does) {
@@ -146,7 +147,7 @@ class Search {
     }
   }
 
-  // /etc/ld.so.cache in the form of glibc 2.2 and later, maybe behind that of older ones
+  // /etc/ld.so.cache in the form of glibc 2.2 and later, maybe behind the form of older ones
   // (sysdeps/generic/dl-cache.h).
   template <typename Does>
   static bool any_in_cache(const char* name, Does does) {

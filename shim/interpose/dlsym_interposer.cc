@@ -1,14 +1,14 @@
 // Decides what the trampolines of dlsym_interposer.S return for dlsym, dlvsym and dlopen.
 //
-// They are interposed by assembly that ends in a tail jump, because glibc decides from the return
-// address what RTLD_NEXT, RTLD_DEFAULT and RUNPATH mean; a C function in between would change the
+// The trampolines are assembly that ends in a tail jump, because glibc decides from the return
+// address what RTLD_NEXT, RTLD_DEFAULT and RUNPATH mean. A C function in between would change the
 // answers.
 //
 // A vendor's name is answered with the hook for every handle, RTLD_NEXT and RTLD_DEFAULT included:
 // forwarding any of them would be a one-line way around the cap. A name that the loaded driver
-// lacks goes to the real dlsym, so that programs can still probe for features; where that would
-// find our own export, and nobody else has the name, it is not found. A name that is looked up in a
-// second copy of a driver gets no hook, which would call the first one: under a cap it is refused.
+// lacks goes to the real dlsym, so that programs can still probe for features. If only our own
+// export has the name, it is not found. A name that is looked up in a second copy of a driver gets
+// no hook, because the hook would call the first copy: under a cap it is refused.
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
@@ -39,14 +39,14 @@ Function real_function(const char* name, std::atomic<void*>& slot) {
   return reinterpret_cast<Function>(cached(slot, name));
 }
 
-// As after a look-up of the real dlsym that succeeds: what failed before is not told any more.
+// Clears dlerror, as a successful look-up by the real dlsym does.
 void* found(void* hook) {
   static constinit std::atomic<void*> slot{nullptr};
   if (const auto real = real_function<decltype(&::dlerror)>("dlerror", slot)) real();
   return hook;
 }
 
-// As after one that fails: it is looked up where it is not.
+// Sets dlerror, as a failed look-up does: looks the name up in a library that lacks it.
 void note_missing(const char* name) {
   static constinit std::atomic<void*> open_slot{nullptr}, look_up_slot{nullptr};
   const auto open = real_function<decltype(&::dlopen)>("dlopen", open_slot);
@@ -55,14 +55,14 @@ void note_missing(const char* name) {
   if (libc != nullptr && look_up != nullptr) look_up(libc, name);
 }
 
-// Whether a look-up by this handle goes over all that was there at the start, and so over us.
+// Whether a look-up by this handle searches all that was loaded at the start, including us.
 bool looks_everywhere(void* handle) {
   return handle == RTLD_DEFAULT || handle == RTLD_NEXT ||
          *static_cast<const link_map*>(handle)->l_name == '\0';
 }
 
-// Whether the name is that of a hook, of a driver that is not loaded or lacks it, and nobody
-// else's.
+// Whether only we have the name: a hook's name, whose driver is not loaded or lacks it, and which
+// no other object has.
 bool is_ours_alone(void* handle, const char* name, const void* hook) {
   if (!looks_everywhere(handle)) return false;
   const elf::Loaded other = elf::find_object([&](const elf::Loaded& object) {
@@ -71,7 +71,7 @@ bool is_ours_alone(void* handle, const char* name, const void* hook) {
   return other.dynamic == nullptr;
 }
 
-// `missing`: there is neither a hook nor anything else.
+// `missing`: there is neither a hook nor another symbol of the name.
 void* hook_for(void* handle, const char* name, const void* caller, bool& missing) {
   // Every look-up of the process passes here; nearly all end at the first comparison.
   if (name == nullptr) return nullptr;
@@ -86,8 +86,8 @@ void* hook_for(void* handle, const char* name, const void* caller, bool& missing
       }
       if (!library->is_asked(handle, name)) continue;
       missing = false;
-      // A vendor's library that looks for its own name wants the one behind it: WSL2's libcuda only
-      // loads the driver proper, and would be led back to itself by the hook (HAMi-core PR 326).
+      // A vendor's library that looks up its own name wants the library behind it: WSL2's libcuda
+      // only loads the driver proper, and the hook would lead it back to itself (HAMi-core PR 326).
       if (library->contains(caller)) {
         library->stands_before_another();
         return nullptr;
@@ -130,9 +130,9 @@ extern "C" {
   return {hook, missing ? nullptr : cached(real, "dlvsym")};
 }
 
-// RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it
-// the real driver to our hooks. Where a cap is configured it is taken from those libraries that
-// could get past us so, and from no others: programs use it to keep theirs apart.
+// RTLD_DEEPBIND makes a library prefer its own dependencies to anything preloaded, and with it the
+// real driver to our hooks. If a cap is configured, the flag is removed for those libraries that
+// could get past us that way. Others keep it: programs use it to keep their libraries apart.
 [[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char* file, int flags,
                                                                const void* caller) {
   static std::atomic<void*> real{nullptr};
