@@ -1,8 +1,8 @@
-// How a thread waits for another one of the process that needs nanoseconds, or one call of a
+// How a thread waits for another thread of the process that needs nanoseconds, or one call of a
 // driver.
 //
-// It spins, because the other one is nearly done; then it yields, because the other one may have
-// been preempted; then it sleeps, because yielding lets nobody run whose priority is lower: a
+// It spins first, because the other thread is nearly done. Then it yields, because the other thread
+// may have been preempted. Then it sleeps, because yielding runs no thread of lower priority: a
 // real-time thread that only yields would wait for ever.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace fracgpu {
 
 class Backoff {
  public:
-  // The n-th wait in a row of one thread. Leaves errno alone.
+  // The next wait of one thread. Leaves errno alone.
   void wait() {
     if (steps_++ >= kSpins) wait_longer();
   }
@@ -31,7 +31,7 @@ class Backoff {
   }
 
  private:
-  // Some 50 us of yielding, where nobody else wants the core.
+  // Some 50 us of yielding, if no other thread wants the core.
   static constexpr int kSpins = 64, kYields = 64;
   static constexpr long kShortest_ns = 20'000, kLongest_ns = 1'000'000;
 

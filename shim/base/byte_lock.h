@@ -1,4 +1,4 @@
-// One byte of a file as the kernel's lock calls want it.
+// One byte of a file, in the form of the kernel's lock calls.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ inline struct flock byte_lock(short type, int64_t offset) {
   return lock;
 }
 
-// Whether an open file description, another one than `fd`'s, has locked the byte.
+// Whether an open file description other than `fd`'s has locked the byte.
 inline bool byte_is_locked(int fd, int64_t offset) {
   struct flock lock = byte_lock(F_WRLCK, offset);
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

@@ -1,6 +1,5 @@
-// Bytes that somebody else wrote, and whose own headers may say anything of where they end: memory,
-// a file, or memory whose size nobody knows. They are copied before they are looked at, and what is
-// not there is no fault.
+// Foreign bytes, whose own headers may claim any size: memory, a file, or memory of unknown size.
+// They are copied before they are examined, and a read beyond their end is no fault.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +11,23 @@ namespace fracgpu {
 
 class ByteSource {
  public:
-  // Memory, all of which is there.
+  // Memory that is all there.
   static ByteSource in_memory(const void* at, uint64_t bytes) {
     return {-1, reinterpret_cast<uint64_t>(at), bytes};
   }
-  // A file, whose position stays; nothing of what is no regular one. The descriptor is the
-  // caller's, and is open as long as this is used.
+  // A file, whose position does not change; empty if it is not a regular file. The descriptor is
+  // the caller's, and must stay open as long as this is used.
   static ByteSource in_file(int descriptor);
-  // Memory of this process by its address, wherever it ends: `descriptor` is that of
-  // /proc/self/mem, through which no reading can fail worse than a system call.
+  // Memory of this process by its address, of unknown size. `descriptor` is that of /proc/self/mem,
+  // through which a bad read only fails like a system call.
   static ByteSource in_process(int descriptor, const void* at) {
     return {descriptor, reinterpret_cast<uint64_t>(at), UINT64_MAX};
   }
 
-  // From the offset on, no further than this source goes.
+  // The source from the offset on, at most to its end.
   ByteSource part(uint64_t offset, uint64_t bytes = UINT64_MAX) const;
 
-  // How many bytes of `size` there are.
+  // Copies up to `size` bytes. Returns how many there were.
   size_t read_some(uint64_t offset, void* out, size_t size) const;
   template <typename Item>
   std::optional<Item> read(uint64_t offset) const {
@@ -37,7 +36,7 @@ class ByteSource {
     return item;
   }
 
-  // Calls visit(item) for each of a row of items. False where it goes beyond the source.
+  // Calls visit(item) for each of `count` items in a row. False if they go beyond the source.
   template <typename Item, typename Visit>
   bool for_each(uint64_t offset, uint64_t count, Visit visit) const {
     Item items[kBuffer / sizeof(Item)];

@@ -1,7 +1,7 @@
-// Says where calls came from, by libunwind; see call_stack.h.
+// Finds where calls came from, by libunwind; see call_stack.h.
 //
-// Frames are named from the objects' exported symbols, and each also as object and offset, which
-// addr2line turns into a source line where there is debugging information.
+// Frames are named from the objects' exported symbols. Each is also shown as object and offset,
+// which addr2line turns into a source line if there is debugging information.
 #include "shim/base/call_stack.h"
 
 #include <stdlib.h>
@@ -22,10 +22,10 @@
 namespace fracgpu {
 namespace {
 
-// Frames that are shown of a refused call.
+// The number of frames that are shown for a refused call.
 constexpr unsigned kMaxFrames = 32;
 
-// Where this library lies.
+// The addresses of this library.
 struct Range {
   std::atomic<uint64_t> begin{0}, end{0};
 };
@@ -45,8 +45,8 @@ bool is_own(uint64_t address) {
 
 }  // namespace
 
-// Of this library's own frames no more are passed over. The hook itself is named elsewhere; it may
-// be walked through more than once, where a runtime calls its own exports.
+// The most frames of this library that a walk skips. The hook itself is named elsewhere. A walk may
+// meet it more than once, if a runtime calls its own exports.
 static constexpr unsigned kOwnFrames = 16;
 
 static unsigned walk(uint64_t* frames, unsigned most) {
@@ -66,9 +66,9 @@ static unsigned walk(uint64_t* frames, unsigned most) {
 
 #ifdef __x86_64__
 
-// Code that a program makes at run time says nothing of its frames. But it says enough where it
-// does nothing behind a call but return, as CPython's trampolines for perf: those of 3.12 (`add
-// $8,%rsp; ret`) and those of later ones (`pop %rbp; ret`).
+// Code that a program generates at run time has no frame information. Its instructions are enough
+// if it does nothing after a call except return, like CPython's trampolines for perf: those of 3.12
+// (`add $8,%rsp; ret`) and those of later versions (`pop %rbp; ret`).
 static FrameRule rule_by_return(uint64_t address) {
   unsigned char code[5] = {};
   const iovec to = {code, sizeof code}, from = {reinterpret_cast<void*>(address), sizeof code};
@@ -82,7 +82,7 @@ static FrameRule rule_by_return(uint64_t address) {
   return {};
 }
 
-// Of the function that is returned to at the address.
+// The rule of the function that contains the return address.
 static FrameRule find_rule(uint64_t address, FrameRules& rules) {
   FrameRule rule;
   if (rules.find(address, rule)) return rule;
@@ -91,7 +91,7 @@ static FrameRule find_rule(uint64_t address, FrameRules& rules) {
   unw_proc_info_t function = {};
   unw_getcontext(&context);
   unw_init_local(&cursor, &context);
-  // The call lies before the address that it returns to, which may begin another function.
+  // The call is before the address that it returns to, which may begin another function.
   unw_set_reg(&cursor, UNW_REG_IP, address - 1);
   const bool known = unw_get_proc_info(&cursor, &function) == 0 && function.unwind_info != 0;
   rule = known ? read_frame_rule(reinterpret_cast<const unsigned char*>(function.unwind_info),
@@ -107,10 +107,10 @@ static bool is_readable(uint64_t address) {
   return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
 }
 
-// Rules that are wrong must not lead out of the calling thread's stack: some code of assembly has
-// such, and one that was kept may be of an object that has made room for another one. That of the
-// first thread ends where the kernel began it. Of any other stack nothing is known but that it is
-// no larger than most, so the kernel is asked page by page, once for each thread.
+// Wrong rules must not lead out of the calling thread's stack. Some assembly code has wrong rules,
+// and a cached rule may belong to an object that was unloaded and replaced. The first thread's
+// stack ends where the kernel began it. Other stacks have no known end, only a usual largest size,
+// so the kernel is asked page by page, once for each thread.
 class StackBounds {
  public:
   explicit StackBounds(uint64_t rsp) : rsp_(rsp) {
@@ -123,7 +123,7 @@ class StackBounds {
     }
   }
 
-  // Whether the frame lies between the two, with what was saved in it at `saved`.
+  // Whether the frame is between the two addresses, and so is the word that was saved at `saved`.
   bool allow(uint64_t rsp, uint64_t cfa, uint64_t saved) {
     if (cfa <= rsp || cfa > end_ || cfa % 8 != 0 || saved < rsp || saved > cfa - 8) return false;
     for (; cfa > readable_; asked_ = {rsp_, readable_}) {
@@ -141,11 +141,11 @@ class StackBounds {
   };
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Range asked_{};
 
-  // Where its stack ends; 1: not known.
+  // The end of the first thread's stack; 1: not known.
   static uint64_t first_thread();
 
   uint64_t rsp_, end_;
-  uint64_t readable_;  // up to here it is known
+  uint64_t readable_;  // known to be readable up to here
 };
 
 uint64_t StackBounds::first_thread() {
@@ -156,7 +156,7 @@ uint64_t StackBounds::first_thread() {
     first = 1;
     if (read_small_file("/proc/self/stat", text, sizeof text) > 0) {
       const char* at = strrchr(text, ')');
-      // startstack is field 28, and behind the name comes field 3.
+      // startstack is field 28; field 3 is behind the name.
       for (int field = 2; at != nullptr && field < 28; ++field) at = strchr(at + 1, ' ');
       if (at != nullptr) first = strtoull(at + 1, nullptr, 10);
     }
@@ -165,7 +165,7 @@ uint64_t StackBounds::first_thread() {
   return first;
 }
 
-// The same by rules. -1 where one of them is too complex.
+// Walks by rules. -1 if one of them is too complex.
 [[gnu::noinline]] static int walk_by_rules(uint64_t* frames, unsigned most, FrameRules& rules) {
   const auto* const own_frame = static_cast<const uint64_t*>(__builtin_frame_address(0));
   uint64_t rbp = own_frame[0], address = own_frame[1];
@@ -211,7 +211,7 @@ void report_frames(const uint64_t* frames, unsigned count) {
   char program[128] = "";
   [[maybe_unused]] const ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
   for (unsigned i = 0; i < count && frames[i] != 0; ++i) {
-    // The call lies before the address that it returns to, which may begin another function.
+    // The call is before the address that it returns to, which may begin another function.
     unw_word_t offset = 0;
     char name[160] = "";
     unw_set_reg(&cursor, UNW_REG_IP, frames[i] - 1);

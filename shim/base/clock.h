@@ -1,4 +1,4 @@
-// The coarse clock, for intervals that nobody needs to the millisecond, the date, and a short
+// A coarse clock for intervals that need not be exact to the millisecond, the date, and a short
 // sleep.
 #pragma once
 
@@ -24,16 +24,16 @@ inline uint64_t coarse_now_s() {
   return static_cast<uint64_t>(now.tv_sec);
 }
 
-// Milliseconds since 1970. By a system call, for which who asks has the time: what the vDSO does
-// instead depends on when the clock ticks, and no two runs could be stepped through alike. And
-// time() is a name that the loader binds by a search of the vDSO, when every program starts.
+// Milliseconds since 1970. By a system call, because all callers have the time for it. The vDSO's
+// steps depend on when the clock ticks, so no two runs could be stepped through alike. And time()
+// is a name that the loader binds by a search of the vDSO, when every program starts.
 inline uint64_t unix_now_ms() {
   timespec now;
   syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
-// Less than a second. By a system call, which no thread is cancelled in.
+// Less than a second. By a system call, which is not a cancellation point.
 inline void sleep_ns(long ns) {
   const timespec interval = {0, ns};
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &interval, nullptr);

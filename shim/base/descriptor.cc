@@ -1,4 +1,4 @@
-// Opens files where no program meets them; see descriptor.h.
+// Opens files at numbers that programs do not use; see descriptor.h.
 #include "shim/base/descriptor.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@ namespace fracgpu {
 namespace {
 
 constexpr int kStandardStreams = 3;
-// Behind what programs give numbers to by hand, and before the 64 for which every process has room:
-// more make the kernel wait for all processors before the first of them.
+// Above the numbers that programs assign by hand, and below 64, up to which every process has room.
+// A larger number makes the kernel wait for all processors before the first such descriptor.
 constexpr int kFirstOwn = 48;
 
 // Also true for a stream that can only name a file (O_PATH), which the kernel does not poll.
@@ -28,8 +28,8 @@ bool any_standard_stream_is_closed() {
 
 int open_own_at(int folder, const char* path, int flags, mode_t mode) {
   const int error = errno;
-  // Standard streams that are closed get a placeholder, so that what is opened next is behind them.
-  // To read or write through a placeholder fails as if the stream were closed still.
+  // Closed standard streams get a placeholder, so that the next descriptor is behind them. Reading
+  // or writing through a placeholder fails as if the stream were still closed.
   int placeholders[kStandardStreams];
   int count = 0;
   for (bool closed = any_standard_stream_is_closed(); closed && count < kStandardStreams;) {

@@ -1,14 +1,13 @@
-// Descriptors of the library's own, in a process that knows nothing of them, and the calls that go
-// with them.
+// The library's own descriptors, in a process that knows nothing of them, and the calls on them.
 //
 // A program may have closed its standard streams and still write to them, and it may dup2() to any
-// small number. So none of ours is ever among the first three, and each is moved out of the way of
-// small numbers at once. (Who closes a standard stream while ours is opened may have it there until
-// it is moved.) All are close-on-exec.
+// small number. So none of our descriptors is ever among the first three, and each is moved away
+// from small numbers at once. (If a program closes a standard stream while we open a descriptor,
+// ours may have its number until it is moved.) All are close-on-exec.
 //
-// These are the system calls themselves: the functions of the C library of the same names are
-// cancellation points, and a thread that is cancelled in a hook would leave locks behind that
-// nobody gives back. (tests/gates/cancellation_points.sh)
+// These are the system calls themselves. The C library's functions of the same names are
+// cancellation points: a thread that is cancelled in a hook would never give back its locks.
+// (tests/gates/cancellation_points.sh)
 #pragma once
 
 #include <fcntl.h>
@@ -18,13 +17,13 @@
 
 namespace fracgpu {
 
-// As openat and open. -1 with errno.
+// Like openat and open. -1 with errno.
 int open_own_at(int folder, const char* path, int flags, mode_t mode = 0);
 inline int open_own(const char* path, int flags, mode_t mode = 0) {
   return open_own_at(AT_FDCWD, path, flags, mode);
 }
 
-// Whether none can be had just now, because the process or the system has as many as it may.
+// Whether no descriptor can be had now, because the process or the system has reached its limit.
 bool no_descriptor_is_free();
 
 // Leaves errno alone.

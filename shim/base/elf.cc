@@ -1,11 +1,11 @@
 // Walks the loaded objects with the C library's own dl_iterate_phdr; see elf.h.
 //
-// That function is found by hand: programs interpose it too (sanitizers, fakechroot), and theirs
-// may look the real one up by dlsym, which is us.
+// The function is searched by hand: programs interpose it too (sanitizers, fakechroot), and theirs
+// may look up the real one by dlsym, which is ours.
 //
 // Both kinds of hash table are read. Some of NVIDIA's libraries have only the older one, DT_HASH:
-// libnvidia-ml of R470 to R550 and libcuda of R470. An object with neither is searched for nothing:
-// ELF does not record the length of its symbol table.
+// libnvidia-ml of R470 to R550 and libcuda of R470. An object with neither is not searched: ELF
+// does not record the length of its symbol table.
 #include "shim/base/elf.h"
 
 #include <elf.h>
@@ -79,7 +79,7 @@ class Object : public SymbolTables {
     return found;
   }
 
-  // The exported function that `address` lies in, or null.
+  // The exported function that contains `address`, or null.
   const ElfW(Sym) * function_at(ElfW(Addr) address, const char*& name) const {
     const ElfW(Sym)* found = nullptr;
     const auto covers = [&](uint32_t i) {
@@ -186,12 +186,12 @@ class Object : public SymbolTables {
 
 using Iterate = decltype(&dl_iterate_phdr);
 
-// Weak, so that the loader need not be glibc's: musl's has no such name.
+// Weak, because the loader need not be glibc's: musl's has no such name.
 #pragma weak _r_debug
 
-// The C library is loaded at the start and never unloaded, as is all that comes before it in the
-// loader's list, so the list can be read that far without the loader's lock.
-// With musl nobody is known to interpose the function.
+// The C library is loaded at the start and never unloaded, and so is all that comes before it in
+// the loader's list. So the list can be read that far without the loader's lock. With musl, no
+// library is known to interpose the function.
 Iterate find_iterate() {
   const r_debug* const loader = &_r_debug;
   for (const link_map* map = loader == nullptr ? nullptr : loader->r_map; map != nullptr;

@@ -71,7 +71,7 @@ File::File(const char* path) : file_(path) {
         break;
       case DT_AUXILIARY:
       case DT_FILTER:
-        filters = true;  // what these lead to is not looked for
+        filters = true;  // the objects that these lead to are not searched
         break;
       default:
         break;
@@ -80,7 +80,7 @@ File::File(const char* path) : file_(path) {
   sound_ = strings_ != 0 && symbols != 0 && !filters && count_symbols(symbols, hash, gnu_hash);
 }
 
-// Where the file has what will lie at the address; 0 where it has nothing.
+// The file's offset of what will be at the address; 0 if the file has nothing for it.
 size_t File::offset_of(ElfW(Addr) address) const {
   for (size_t i = 0; i < segment_count_; ++i) {
     const ElfW(Phdr)& segment = segments_[i];
@@ -92,9 +92,9 @@ size_t File::offset_of(ElfW(Addr) address) const {
   return 0;
 }
 
-// Nothing says how many symbols there are. An old hash table has all of them. A GNU one begins
-// behind what is imported, unless it is empty: then it says nothing. Linkers put the names behind
-// the symbols, so in that case all up to there is looked at, and may be taken for more than it is.
+// The number of symbols is not recorded. An old hash table has all of them. A GNU hash table begins
+// behind the imports, unless it is empty: then it shows nothing. Linkers put the names behind the
+// symbols, so in that case everything up to the names counts, which may be too much.
 bool File::count_symbols(size_t symbols, size_t hash, size_t gnu_hash) {
   const auto* const old = hash == 0 ? nullptr : file_.at<uint32_t>(hash, 2);
   const auto* const gnu = gnu_hash == 0 ? nullptr : file_.at<uint32_t>(gnu_hash, 4);

@@ -1,7 +1,7 @@
-// A shared object's file as it lies on the disk, before it is loaded: what it imports, which
-// libraries it needs, and where these are looked for.
+// A shared object's file on the disk, before it is loaded: what it imports, which libraries it
+// needs, and where those are searched.
 //
-// The file is somebody else's and may be anything: whatever does not fit is as if it were no file.
+// The file may contain anything: a file that is not well-formed is treated like no file.
 #pragma once
 
 #include <elf.h>
@@ -12,7 +12,7 @@
 
 namespace fracgpu::elf {
 
-// Maps a regular file for reading; no bytes where it cannot. Takes no lock and no heap.
+// Maps a regular file for reading; no bytes if it cannot. Takes no lock and no heap.
 class MappedFile {
  public:
   explicit MappedFile(const char* path);
@@ -22,13 +22,13 @@ class MappedFile {
 
   std::string_view bytes() const { return bytes_; }
 
-  // `count` items at an offset; null where the file has not so many.
+  // `count` items at an offset; null if the file has fewer.
   template <typename Item>
   const Item* at(size_t offset, size_t count = 1) const {
     if (offset > bytes_.size() || count > (bytes_.size() - offset) / sizeof(Item)) return nullptr;
     return reinterpret_cast<const Item*>(bytes_.data() + offset);
   }
-  // The text there, which ends within the file; null where none does.
+  // The text there, which ends within the file; null if no text does.
   const char* text_at(size_t offset) const;
 
  private:
@@ -39,11 +39,11 @@ class File {
  public:
   explicit File(const char* path);
 
-  // Whether it is an object for the loader, of which all is known that is asked below.
+  // Whether it is an object for the loader, with all that the functions below need.
   explicit operator bool() const { return sound_; }
 
-  // Calls visit(name) for what it imports, or for the libraries it needs, until one call returns
-  // true; then it does too.
+  // Calls visit(name) for each import, or for each library that the object needs, until visit
+  // returns true. Returns whether it did.
   template <typename Visit>
   bool any_import(Visit visit) const {
     for (size_t i = 0; i < symbol_count_; ++i) {
@@ -57,7 +57,7 @@ class File {
   bool any_needed(Visit visit) const {
     return any_text(DT_NEEDED, visit);
   }
-  // The same for its lists of folders, parted by colons.
+  // The same for its lists of folders, separated by colons.
   template <typename Visit>
   bool any_search_path(Visit visit) const {
     return any_text(DT_RPATH, visit) || any_text(DT_RUNPATH, visit);

@@ -10,7 +10,7 @@
 
 namespace fracgpu {
 
-// Nothing where the bytes are no such file for that machine.
+// Empty if the bytes are no such file for that machine.
 inline std::optional<Elf64_Ehdr> read_elf_header(const ByteSource& image, uint16_t machine) {
   const auto header = image.read<Elf64_Ehdr>(0);
   const bool sound = header && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&

@@ -30,7 +30,7 @@ const char* EnvironmentCopy::read() {
     void* const bytes =
         mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED) return nullptr;
-    // All but the NUL, which is there: the program may be writing this text.
+    // All except the NUL, which is already there: the program may be writing this text.
     fresh = static_cast<const char*>(memcpy(bytes, text, size - 1));
   }
   const char* known = nullptr;

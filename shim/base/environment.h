@@ -1,7 +1,7 @@
 // The one place that reads the environment.
 //
 // The program may change its environment at any time, from any thread, and the C library protects
-// no reader from that. So each variable is read as early and as rarely as can be.
+// no reader from that. So each variable is read as early and as rarely as possible.
 #pragma once
 
 #include <string.h>
@@ -11,13 +11,13 @@
 
 namespace fracgpu {
 
-// The variable's value, or null when it is unset or this program runs with raised privileges
-// (set-uid, file capabilities), whose environment belongs to somebody else. The text is the
-// environment's own: a later setenv of the program may change it.
+// The variable's value. Null if it is unset or this program runs with raised privileges (set-uid,
+// file capabilities): another user then controls its environment. The text is the environment's
+// own: a later setenv of the program may change it.
 [[gnu::cold]] const char* trusted_environment(const char* name);
 
-// All variables as "NAME=value", with a null behind the last; none where this program runs with
-// raised privileges. As fragile as the text above.
+// All variables as "NAME=value", with a null behind the last one; none if this program runs with
+// raised privileges. The program may change them as it may change the text above.
 [[gnu::cold]] const char* const* trusted_variables();
 
 // Calls visit(std::string_view name, const char* value) for each, until it returns false.
@@ -29,16 +29,16 @@ void for_each_trusted_variable(Visit visit) {
   }
 }
 
-// The same for a variable of a vendor's library, which obeys it whatever the program's privileges.
+// The same for a variable of a vendor's library, which reads it whatever the program's privileges.
 [[gnu::cold]] const char* vendor_environment(const char* name);
 
-// A variable that is read once, when it is first asked for. For objects with static storage; any
-// thread may ask at any time. Takes no lock, which a fork could leave held, and no heap.
+// A variable that is read once, when `get` is first called. For objects with static storage; any
+// thread may call `get` at any time. Takes no lock, which a fork could leave held, and no heap.
 class EnvironmentCopy {
  public:
   constexpr explicit EnvironmentCopy(const char* name) : name_(name) {}
 
-  // As `trusted_environment`, but the text stays what it was the first time. Null also while the
+  // Like `trusted_environment`, but the text stays what it was the first time. Also null while the
   // host has no memory for it.
   const char* get() {
     const char* const text = text_.load(std::memory_order_acquire);
@@ -46,12 +46,12 @@ class EnvironmentCopy {
     return text != unset() ? text : nullptr;
   }
 
-  // Reads it again next time, for tests. Nobody may be using the old text.
+  // Makes the next `get` read it again, for tests. No thread may be using the old text.
   void forget();
 
  private:
   [[gnu::cold]] const char* read();
-  // Stands for a variable that is not set.
+  // The value of `text_` for a variable that is not set.
   const char* unset() const { return reinterpret_cast<const char*>(this); }
 
   const char* const name_;

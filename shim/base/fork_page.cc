@@ -3,8 +3,8 @@
 
 #include <sys/mman.h>
 
-// pthread_atfork of glibc, which links a copy of that into each library. musl has another one, and
-// this one's absence must not keep the library from being loaded there.
+// glibc's function behind pthread_atfork, which is itself linked into each library. musl has
+// another one, so it is weak: its absence must not keep the library from being loaded there.
 extern "C" [[gnu::weak]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
                                                void* library);
 extern "C" void* __dso_handle;
@@ -12,10 +12,10 @@ extern "C" void* __dso_handle;
 namespace fracgpu {
 namespace {
 
-// Not wiped, so that a child counts on from what its parent was.
+// Not wiped, so that a child counts on from its parent's number.
 std::atomic<uint32_t> last_generation{0};
 
-// In a child, where the kernel has not done it.
+// Wipes the page in a child, if the kernel does not.
 void wipe() {
   ForkPage* const page = fork_page.load(std::memory_order_relaxed);
   if (page == nullptr) return;
@@ -35,7 +35,7 @@ ForkPage* make_fork_page() {
   void* const bytes =
       mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == MAP_FAILED) return nullptr;
-  // A second handler, of a thread that is here at the same time, does no harm.
+  // A second handler, from a thread that is here at the same time, does no harm.
   if (madvise(bytes, kPage, MADV_WIPEONFORK) != 0 &&
       (__register_atfork == nullptr ||
        __register_atfork(nullptr, nullptr, wipe, &__dso_handle) != 0)) {

@@ -1,8 +1,8 @@
-// How a process knows that it was forked: a page that the kernel gives to a child zeroed
-// (MADV_WIPEONFORK, Linux 4.14) and to a vfork child shared. It detects every child with memory of
-// its own, also those of raw clone() that run no atfork handler. Where it is
-// refused, as by gVisor (pkg/sentry/syscalls/linux/sys_mmap.go), a handler wipes the page: a child
-// of raw clone() is then taken for its parent, and what it holds is charged to that.
+// How a process detects that it was forked: a page that a child gets zeroed (MADV_WIPEONFORK, Linux
+// 4.14), and a vfork child gets shared. It detects every child with memory of its own, also those
+// of raw clone(), which run no atfork handler. If the kernel refuses it, as gVisor does
+// (pkg/sentry/syscalls/linux/sys_mmap.go), a handler wipes the page. A child of raw clone() then
+// counts as its parent, which is charged for what the child holds.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,13 @@ struct ForkPage {
   std::atomic<uint32_t> forking;     // see unforked.h
 };
 
-// Null until `make_fork_page` made it; never replaced.
+// Null until `make_fork_page` has made it; never replaced.
 inline std::atomic<ForkPage*> fork_page{nullptr};
 
-// The page, made if there is none. Null when the host has no memory for it; a later call tries
-// again.
+// The page, made if there is none. Null if the host has no memory for it; a later call tries again.
 [[gnu::cold]] ForkPage* make_fork_page();
 
-// A number of this process that none of its ancestors had. 0 where forks cannot be detected.
+// A number of this process that none of its ancestors had. 0 if forks cannot be detected.
 uint32_t fork_generation();
 
 }  // namespace fracgpu

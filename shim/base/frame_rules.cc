@@ -9,9 +9,9 @@
 namespace fracgpu {
 namespace {
 
-constexpr uint64_t kRbp = 6, kRsp = 7, kReturnAddress = 16;  // as DWARF numbers them
+constexpr uint64_t kRbp = 6, kRsp = 7, kReturnAddress = 16;  // DWARF's numbers
 
-// Reads on within an entry. What lies behind it reads as zero.
+// Reads on within an entry. Bytes behind its end read as zero.
 class Bytes {
  public:
   Bytes(const unsigned char* at, const unsigned char* end) : at_(at), end_(end) {}
@@ -64,11 +64,11 @@ class Bytes {
 Bytes entry_at(const unsigned char* at) {
   uint32_t size = 0;
   memcpy(&size, at, sizeof size);
-  // Entries of more than 4 GiB begin otherwise; no compiler makes any.
+  // Entries of more than 4 GiB begin differently; no compiler makes any.
   return size == 0xffffffff ? Bytes(at, at) : Bytes(at + 4, at + 4 + size);
 }
 
-// What a common information entry says for all entries that refer to it.
+// The part of a common information entry that holds for all entries that refer to it.
 struct Common {
   bool known = false;
   uint64_t code_alignment = 1;
@@ -93,8 +93,8 @@ Common read_common(const unsigned char* at) {
   if (return_register != kReturnAddress) return common;
   common.known = true;
   if (length > 0) {
-    // "zR" and "zPLR", as every compiler writes them. "S" is a signal's frame, which is another
-    // matter.
+    // "zR" and "zPLR", as every compiler writes them. "S" marks a signal's frame, which has other
+    // rules.
     common.known = augmentation[0] == 'z';
     common.has_augmentation = true;
     Bytes data = bytes;
@@ -154,8 +154,7 @@ struct State {
   }
 };
 
-// Runs through the instructions until they are about code behind `address`. False where one is not
-// understood.
+// Runs the instructions until they concern code behind `address`. False if one is not understood.
 bool run(Bytes bytes, const Common& common, uint64_t function, uint64_t address, State& state) {
   constexpr int kDeepest = 8;
   State remembered[kDeepest];
@@ -279,7 +278,7 @@ FrameRule read_frame_rule(const unsigned char* entry, uint64_t function, uint64_
   if (common.has_augmentation) bytes.skip(bytes.unsigned_leb());
   State state;
   if (!run(common.rules, common, function, address, state)) return complex;
-  // What is restored is what the common entry says.
+  // A restored register gets the common entry's rule.
   if (!run(bytes, common, function, address, state)) return complex;
   if (state.is_outermost) return {};
   if (state.cfa_is_complex || state.return_is_complex || state.rbp_is_complex ||
@@ -293,8 +292,8 @@ FrameRule read_frame_rule(const unsigned char* entry, uint64_t function, uint64_
           .rbp_offset = static_cast<int32_t>(state.rbp_offset)};
 }
 
-// From the lowest bit: that there is one, the form, whether rbp is saved, and the offsets, each of
-// 24 bits.
+// From the lowest bit: a bit that is set in every rule, the form, whether rbp is saved, and the
+// offsets, each of 24 bits.
 uint64_t FrameRules::encode(const FrameRule& rule) {
   return 1 | static_cast<uint64_t>(rule.form) << 1 | static_cast<uint64_t>(rule.saves_rbp) << 3 |
          static_cast<uint64_t>(rule.cfa_offset & 0xffffff) << 16 |

@@ -1,9 +1,9 @@
-// How the caller of a function is found on the stack, for each address in code that is met: from
-// the rules that compilers write for unwinding (DWARF's call frame information, in .eh_frame).
+// How to find a function's caller on the stack, for each code address that was met. The rules are
+// those that compilers write for unwinding (DWARF's call frame information, in .eh_frame).
 //
-// An unwinder looks a rule up and interprets it for each frame, which takes about a microsecond.
+// An unwinder looks up a rule and interprets it for each frame, which takes about a microsecond.
 // Call stacks that are taken again and again go through the same few thousand addresses, and nearly
-// all their rules are of one form: so that is what is kept, in a table by the address.
+// all their rules have one form. So this table keeps rules of that form, by the address.
 #pragma once
 
 #include <atomic>
@@ -13,30 +13,30 @@
 namespace fracgpu {
 
 // Registers of x86-64: the frame's address (CFA) is one of these plus an offset. The return address
-// lies below it, and the caller's frame pointer where it was saved.
+// is below it, and so is the caller's frame pointer if it was saved.
 struct FrameRule {
   enum class Form : uint8_t {
     none,     // the outermost function; or there is no rule at all
     by_rsp,   // CFA = rsp + offset
     by_rbp,   // CFA = rbp + offset
-    complex,  // of another form, which an unwinder has to interpret
+    complex,  // of another form, which only an unwinder can interpret
   } form = Form::none;
   int32_t cfa_offset = 0;
   bool saves_rbp = false;
-  int32_t rbp_offset = 0;  // from the CFA, where it is saved
+  int32_t rbp_offset = 0;  // from the CFA, if it is saved
 };
 
-// The rule at a code address by a frame description entry, as .eh_frame has it; `function`: where
-// the function begins that the entry is of. Complex for whatever is not understood.
+// The rule at a code address, from a frame description entry of .eh_frame. `function`: the
+// beginning of the entry's function. Complex if anything in it is not understood.
 FrameRule read_frame_rule(const unsigned char* entry, uint64_t function, uint64_t address);
 
-// Rules by address. Any thread may ask and enter at any time; nothing is ever replaced. All zero is
-// an empty table.
+// Rules by address. Any thread may call any function at any time; no rule is ever replaced. All
+// zero is an empty table.
 class FrameRules {
  public:
   // False: not known.
   bool find(uint64_t address, FrameRule& rule) const;
-  // Nothing where the table has no room left.
+  // Does nothing if the table has no room left.
   void enter(uint64_t address, const FrameRule& rule);
 
  private:

@@ -1,4 +1,4 @@
-// Lets any number of threads through at a time, or one alone.
+// Lets any number of threads through at a time, or one thread alone.
 //
 // Passing costs two atomic additions. Threads that find the gate closed sleep. Only for members of
 // Process: a forked child makes its own.
@@ -24,7 +24,7 @@ class Gate {
   }
   void leave() { word_.fetch_sub(1, std::memory_order_release); }
 
-  // Waits while it is closed, by another thread.
+  // Waits while another thread has closed it.
   void await_open() {
     if ((word_.load(std::memory_order_acquire) & kClosed) == 0) [[likely]]
       return;
@@ -32,9 +32,9 @@ class Gate {
     leave();
   }
 
-  // Closes it and waits until no thread is inside. False, and it is open, if some thread was inside
-  // for 20 ms: a driver's call may take that long. The calling thread must not be inside. What it
-  // calls before `open` may enter and leave.
+  // Closes it and waits until no thread is inside. False, with the gate open, if a thread was
+  // inside for 20 ms: a driver's call may take that long. The calling thread must not be inside.
+  // Functions that it calls before `open` may enter and leave.
   [[gnu::cold]] bool close() {
     constexpr int kRounds = 200;
     constexpr long kPause_ns = 100'000;

@@ -2,8 +2,8 @@
 //
 // Linear probing with backward-shift deletion, at most half full: probe runs stay within a cache
 // line or two, and a look-up costs the same with one and with a million entries. Memory comes
-// straight from mmap: the shim may sit below the program's malloc. The first few entries lie in the
-// table itself.
+// straight from mmap, because the shim may be below the program's malloc. The first few entries are
+// in the table itself.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,14 +15,14 @@
 namespace fracgpu {
 
 // Addresses and handles are multiples of 256 or of 2 MiB, so the hash multiplies by an odd constant
-// and lets the high bits of the product decide.
+// and uses the high bits of the product.
 constexpr uint64_t hash_of(uint64_t key) {
   key *= 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
   return key ^ key >> 32;
 }
 
-// `Entry` has a member `uint64_t key`; 0 is no key. kSkip bits of the hash are used up by whoever
-// spreads entries over several tables.
+// `Entry` has a member `uint64_t key`; 0 is no key. kSkip: hash bits that the caller already uses
+// to spread entries over several tables.
 template <typename Entry, size_t kInline, int kSkip = 0>
 class HashTable {
  public:
@@ -36,19 +36,19 @@ class HashTable {
     return entry.key != 0 ? &entry : nullptr;
   }
 
-  // The entry with this key, made (all zero but the key) if it was not there; null when the host is
-  // out of memory. Moves other entries: pointers to them are good no longer.
+  // The entry with this key, made (all zero except the key) if it was not there; null if the host
+  // is out of memory. Moves other entries, so it invalidates pointers to them.
   Entry* insert(uint64_t key) {
     Entry* const known = &table()[slot_for(key)];
     return known->key != 0 ? known : enter(key, known);
   }
 
-  // Moves other entries: pointers to them are good no longer.
+  // Moves other entries, so it invalidates pointers to them.
   void erase(Entry* entry) {
     Entry* const entries = table();
     size_t hole = static_cast<size_t>(entry - entries);
     for (size_t next = (hole + 1) & mask_; entries[next].key != 0; next = (next + 1) & mask_) {
-      // An entry may move back into the hole unless its own slot lies between hole and it.
+      // An entry may move back into the hole unless its own slot is between the hole and it.
       const size_t distance_home = (next - home_of(entries[next].key)) & mask_;
       const size_t distance_hole = (next - hole) & mask_;
       if (distance_home >= distance_hole) {
@@ -66,14 +66,14 @@ class HashTable {
     for (size_t i = 0; i <= mask_;) {
       Entry& entry = table()[i];
       if (entry.key != 0 && condition(entry)) {
-        erase(&entry);  // may move another entry here: look at `i` again
+        erase(&entry);  // may move another entry here: check `i` again
       } else {
         ++i;
       }
     }
   }
 
-  // Leaves no entry and gives the memory back, which a table that goes away keeps otherwise.
+  // Removes all entries and gives the memory back. The destructor does not give it back.
   void clear() {
     if (grown_ != nullptr) munmap(grown_, slots() * sizeof(Entry));
     *this = HashTable();
@@ -95,7 +95,7 @@ class HashTable {
   size_t size() const { return count_; }
   size_t slots() const { return mask_ + 1; }
 
-  // The first invariant that does not hold, in words, or nothing. Looks at every slot.
+  // The first invariant that does not hold, in words, or nothing. Checks every slot.
   std::string_view check_invariants() const {
     const Entry* const entries = table();
     size_t taken = 0;
@@ -123,7 +123,7 @@ class HashTable {
     return slot;
   }
 
-  // Makes the entry in the slot where it goes, or elsewhere if the table must grow for it.
+  // Makes the entry in its slot, or elsewhere if the table must grow for it.
   [[gnu::noinline]] Entry* enter(uint64_t key, Entry* entry) {
     if ((count_ + 1) * 2 > mask_ + 1) {
       if (!make_room()) return nullptr;
@@ -135,7 +135,7 @@ class HashTable {
     return entry;
   }
 
-  // For one more entry.
+  // Makes room for one more entry.
   [[gnu::cold]] bool make_room() {
     const size_t old_capacity = mask_ + 1, new_capacity = old_capacity * 4;
     void* bytes = mmap(nullptr, new_capacity * sizeof(Entry), PROT_READ | PROT_WRITE,

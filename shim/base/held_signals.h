@@ -11,12 +11,13 @@
 
 namespace fracgpu {
 
-// While it lives, what the calling thread writes ends in an error and in no signal: SIGPIPE (nobody
-// reads), SIGXFSZ (RLIMIT_FSIZE) and SIGTTOU (a background job on a terminal with `tostop`, which
-// the kernel lets write where the signal is blocked). The first two are raised for the thread that
-// writes; one that was pending before stays so. Leaves errno alone.
+// While this exists, the calling thread's writes fail with an error and never with a signal:
+// SIGPIPE (a pipe without a reader), SIGXFSZ (RLIMIT_FSIZE) and SIGTTOU (a background job on a
+// terminal with `tostop`, which the kernel lets write if the signal is blocked). The first two are
+// raised for the thread that writes. A signal that was already pending stays pending. Leaves errno
+// alone.
 //
-// sigprocmask is the calling thread's on Linux; pthread_sigmask would need glibc 2.32.
+// On Linux sigprocmask changes only the calling thread; pthread_sigmask would need glibc 2.32.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -34,7 +35,7 @@ class HeldSignals {
   ~HeldSignals() {
     const int code = errno;
     constexpr timespec kNow = {};
-    constexpr size_t kKernelSet = 8;  // bytes of a set of signals, as the kernel has it
+    constexpr size_t kKernelSet = 8;  // bytes of the kernel's signal set
     while (syscall(SYS_rt_sigtimedwait, &raised_, nullptr, &kNow, kKernelSet) > 0) {
     }
     sigprocmask(SIG_SETMASK, &before_, nullptr);

@@ -30,7 +30,7 @@ class Relocations {
     const auto* entry = static_cast<const ElfW(Dyn)*>(object.dynamic);
     for (; entry->d_tag != DT_NULL; ++entry) {
       const ElfW(Addr) value = entry->d_un.d_ptr;
-      // The C library has relocated the addresses in place, or has not (musl).
+      // The C library may have relocated the addresses in place, or not (musl).
       const ElfW(Addr) address = value < base_ ? value + base_ : value;
       if (entry->d_tag == DT_STRTAB) strings_ = reinterpret_cast<const char*>(address);
       if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(address);
@@ -68,8 +68,9 @@ class Relocations {
   size_t call_bytes_ = 0, other_bytes_ = 0;
 };
 
-// Whether the dynamic linker made this page read-only once it had written it (RELRO). It rounds
-// both ends down to pages, so a last page that the segment only begins stays writable.
+// Whether the dynamic linker made this page read-only after it had written it (RELRO). It rounds
+// both ends down to pages, so a last page of which the segment has only the beginning stays
+// writable.
 bool is_read_only(const Loaded& object, uintptr_t page, uintptr_t page_bytes) {
   const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(object.begin);
   if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return false;
@@ -90,7 +91,7 @@ bool replace_import(const Loaded& object, const char* name, void* with,
   Slot* const slot = Relocations(object).find(name);
   void* found = slot != nullptr ? slot->load(std::memory_order_relaxed) : nullptr;
   if (slot == nullptr || found == with) return false;
-  // Not bound yet: the object's own stub would bind it, and write the slot anew.
+  // Not bound yet: the object's own stub would bind it, and overwrite the slot.
   if (object.contains(found)) {
     const auto look_up = real_dl_function<decltype(&::dlsym)>("dlsym");
     found = look_up != nullptr ? look_up(RTLD_DEFAULT, name) : nullptr;

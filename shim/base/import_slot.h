@@ -1,7 +1,7 @@
 // Changes which function a loaded object calls under a name that it imports.
 //
-// The object's table of imported addresses is written, in this process's memory; its code and its
-// file stay as they are.
+// It writes the object's table of imported addresses in this process's memory. The object's code
+// and its file do not change.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace fracgpu::elf {
 
-// From now on the object calls `with` where it calls the function `name` of another object. What it
-// called before, or would have been bound to, is in `before` by then. False, and nothing changes,
-// if the object imports no such function or calls `with` already.
+// From now on the object calls `with` instead of the function `name` of another object. `before` is
+// set first, to the function that the object called before or would have been bound to. False, with
+// nothing changed, if the object imports no such function or already calls `with`.
 bool replace_import(const Loaded& object, const char* name, void* with, std::atomic<void*>& before);
 
 }  // namespace fracgpu::elf

@@ -1,4 +1,4 @@
-// Invariants: what must always hold of a table, written once, as code.
+// Invariants: what must always hold for a table, written once, as code.
 //
 // A class with invariants has `std::string_view check_invariants()`: the first one that does not
 // hold, in words, or nothing. Unit tests call it after every random run, in every build. Debug
@@ -22,8 +22,8 @@ inline constexpr bool kAssertsInvariants = false;
 inline constexpr bool kAssertsInvariants = true;
 #endif
 
-// Ends the process unless `broken` is empty. Does not allocate: the program's malloc may be what
-// called.
+// Ends the process unless `broken` is empty. Does not allocate: the caller may be the program's
+// malloc.
 inline void require_invariant(std::string_view broken) {
   if (broken.empty()) return;
   for (const std::string_view text :
@@ -33,13 +33,13 @@ inline void require_invariant(std::string_view broken) {
   abort();
 }
 
-// When a table's next check is due. A check looks at every slot, so a large table is checked once
-// in as many changes as it has slots: each change then costs O(1) on average.
+// Decides when a table's next check is due. A check reads every slot, so a large table is checked
+// once in as many changes as it has slots: each change then costs O(1) on average.
 class InvariantTimer {
  public:
 #ifndef NDEBUG
   bool is_due(size_t slots) {
-    constexpr size_t kFew = 64;  // as many as a table has to begin with
+    constexpr size_t kFew = 64;  // the initial size of a table
     if (slots > kFew && ++changes_ < slots) return false;
     changes_ = 0;
     return true;
@@ -50,9 +50,9 @@ class InvariantTimer {
 #endif
 };
 
-// Asserts the table's invariants where the scope ends. It is declared after the table's lock, so
-// that it ends first. `Table` has `find_broken_invariant()`, for which the lock is held already,
-// and a `size()`.
+// Asserts the table's invariants at the end of the scope. It is declared after the table's lock, so
+// that it ends first. `Table` has `find_broken_invariant()`, for which the lock is already held,
+// and `slots()`.
 template <typename Table>
 class InvariantScope {
  public:

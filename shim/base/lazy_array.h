@@ -1,5 +1,5 @@
-// An array in which nothing is written before an element is made, so that room for many costs
-// addresses alone.
+// An array in which nothing is written before an element is made, so that room for many elements
+// costs only addresses.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ class LazyArray {
   static_assert(std::is_trivially_destructible_v<T>, "elements are never destroyed");
 
  public:
-  // Makes the element, of no value or as a copy. Once, and before it is asked for.
+  // Makes the element, value-initialised or as a copy. To be called once, before the element is
+  // used.
   T& make(size_t i) { return *new (bytes_ + i * sizeof(T)) T(); }
   T& make(size_t i, const T& value) { return *new (bytes_ + i * sizeof(T)) T(value); }
 

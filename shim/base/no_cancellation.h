@@ -1,14 +1,14 @@
-// Threads that are not cancelled while they have something of ours.
+// Keeps threads from being cancelled while they hold something of ours.
 #pragma once
 
 #include <pthread.h>
 
 namespace fracgpu {
 
-// While it lives, the calling thread is not cancelled, by whatever function of a vendor we call:
-// the unwinding of a cancelled thread passes our frames by and gives no lock back. What is pending
-// then is acted upon at the program's own next cancellation point. Scopes of a thread end in the
-// opposite order.
+// While this exists, the calling thread is not cancelled, whichever function of a vendor we call.
+// The unwinding of a cancelled thread skips our frames and gives no lock back. A pending
+// cancellation takes effect at the program's own next cancellation point. The scopes of a thread
+// end in the opposite order.
 class NoCancellation {
  public:
   NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

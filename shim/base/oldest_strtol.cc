@@ -1,7 +1,7 @@
-// The numbers of C, by the names that every glibc has.
+// C's functions for numbers, by the names that every glibc has.
 //
 // Since glibc 2.38 its headers turn strtol and the like into other functions, which read "0b" too
-// and which no older glibc has. What is built there must load on older ones.
+// and which no older glibc has. A library that is built there must load on older ones.
 #include <stdlib.h>
 
 extern "C" {

@@ -1,9 +1,10 @@
-// What the dlsym interposer uses of the C library, defined here and hidden.
+// The C library's functions that the dlsym interposer uses, defined here and hidden.
 //
-// A sanitizer's runtime, fakechroot and their like interpose these functions too, and look the real
-// ones up by dlsym when they are first called or at their own start. That look-up is ours to
-// answer: calling their functions meanwhile would jump to an address that they do not know yet, or
-// call ourselves for ever. So nobody else's are called, in any build.
+// A sanitizer's runtime, fakechroot and similar libraries interpose these functions too. They look
+// up the real ones by dlsym when they are first called or at their own start. Our interposer
+// answers that look-up. If it called their functions meanwhile, it would jump to an address that
+// they do not know yet, or call itself for ever. So it calls no other library's functions, in any
+// build.
 //
 // The compiler must not turn a loop into a call of the very function that it defines; see the
 // options in CMakeLists.txt.

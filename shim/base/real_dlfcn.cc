@@ -8,7 +8,7 @@
 namespace fracgpu {
 
 void* find_real_dl_function(const char* name) {
-  // Before glibc 2.34 they live in libdl.so.2; afterwards that is an empty shell.
+  // Before glibc 2.34 they are in libdl.so.2; since then, that is an empty shell.
   void* found = elf::find_symbol("libc.so.6", name);
   if (found == nullptr) found = elf::find_symbol("libdl.so.2", name);
   if (found != nullptr) return found;

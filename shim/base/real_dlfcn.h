@@ -1,4 +1,4 @@
-// The C library's own dlopen, dlsym and dlvsym, past whoever interposes them.
+// The C library's own dlopen, dlsym and dlvsym, even if other libraries interpose them.
 #pragma once
 
 namespace fracgpu {

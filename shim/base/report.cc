@@ -39,8 +39,8 @@ int read_level() {
   return static_cast<int>(Level::warn);
 }
 
-// False where the line is for stderr. One attempt: a full pipe or disk must neither block nor fail
-// the host process.
+// False if the line is for stderr. Makes one attempt: a full pipe or disk must neither block nor
+// fail the host process.
 bool write_to_file(const char* path, const char* bytes, size_t size) {
   if (path == nullptr || *path == '\0') return false;
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK;
@@ -66,7 +66,7 @@ bool logs(Level level) {
 void write_line(Level level, std::string_view message) {
   Text<560> line;
   line.format("fracgpu[{}]: {}: {}", getpid(), kLevels[static_cast<int>(level)], message);
-  line.make_printable();  // names of processes, files and devices are in it
+  line.make_printable();  // it contains names of processes, files and devices
   line.append("\n");
   if (!write_to_file(log_file.get(), line.c_str(), line.size()))
     write_to_stderr(line.c_str(), line.size());

@@ -29,8 +29,8 @@ void report(Level level, fmt::format_string<Args...> pattern, Args&&... args) {
 // Lets through a burst of lines and then one a second, and counts those it suppressed.
 class RateLimit {
  public:
-  // True when a line may be written now; `held_back` is then how many were suppressed since the
-  // last one.
+  // True if a line may be written now; `held_back` is then how many were suppressed since the last
+  // one.
   bool pass(unsigned& held_back);
 
  private:

@@ -1,8 +1,8 @@
 // The few runtime symbols that statically linked code refers to, defined here and hidden.
 //
-// The library must load on glibc 2.31, and g++ 12's static runtime and LLVM's libunwind ask for
-// symbols that are newer. Nothing here throws or allocates through the program's own operators:
-// the library is built without exceptions, and its memory is its own.
+// The library must load on glibc 2.31, but g++ 12's static runtime and LLVM's libunwind refer to
+// newer symbols. Nothing here throws or allocates through the program's own operators: the library
+// is built without exceptions, and its memory is its own.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ extern "C" int statx(int fd, const char* path, int flags, unsigned mask, struct 
 
 namespace std {
 
-// Reached only by a defect in the shim itself: none of its texts and tables uses the heap.
+// Only a defect in the shim itself leads here: none of its texts and tables uses the heap.
 void __throw_bad_alloc() {
   abort();
 }
@@ -91,7 +91,7 @@ const char* _ZNKSt13runtime_error4whatEv(const void*) {
 // libstdc++ reads it to skip atomics in programs with one thread (glibc 2.32).
 char __libc_single_threaded = 0;
 
-// libunwind wants dladdr (glibc 2.34) for a function's name, and a read-write lock (2.34) for its
+// libunwind needs dladdr (glibc 2.34) for a function's name, and a read-write lock (2.34) for its
 // cache of unwind tables.
 int dladdr(const void* address, Dl_info* info) noexcept {
   memset(info, 0, sizeof *info);

@@ -1,4 +1,4 @@
-// An array for the time of one call: zeroed memory straight from the kernel, since the shim may sit
+// An array for the time of one call: zeroed memory straight from the kernel, since the shim may be
 // below the program's malloc.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace fracgpu {
 template <typename T>
 class Scratch {
  public:
-  // No array where it would be larger than `most_bytes`. T is a handle in places.
+  // No array if it would be larger than `most_bytes`. T is a handle in places.
   explicit Scratch(size_t count, size_t most_bytes = SIZE_MAX)
       : bytes_(std::max<size_t>(count, 1) * sizeof(T)) {  // NOLINT(bugprone-sizeof-expression)
     if (count > most_bytes / sizeof(T)) return;           // NOLINT(bugprone-sizeof-expression)
@@ -27,7 +27,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // False where there is none: the host is out of memory, or it would be too large.
+  // False if there is no array: the host is out of memory, or it would be too large.
   explicit operator bool() const { return data_ != nullptr; }
   T* data() { return data_; }
   T& operator[](size_t i) { return data_[i]; }

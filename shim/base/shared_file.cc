@@ -1,5 +1,5 @@
-// Writes a temporary without a name, or with one of its own where the file system has no such, and
-// links it into place; see shared_file.h.
+// Writes a temporary file and links it into place. The file has no name, or one of its own if the
+// file system has no unnamed files; see shared_file.h.
 #include "shim/base/shared_file.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@
 namespace fracgpu {
 namespace {
 
-using Name = Text<kLongestSharedPath + 32>;  // with what a temporary's name has behind it
+using Name = Text<kLongestSharedPath + 32>;  // with the suffix of a temporary's name
 
-// Where `path` lies: an unnamed file can be given a name on its own file system alone.
+// The folder of `path`: an unnamed file can only get a name on its own file system.
 Name folder_of(std::string_view path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string_view::npos) return Name(".");
@@ -35,8 +35,8 @@ int fill(int fd, SharedFileSize size, const void* header, size_t header_size) {
   return written == static_cast<ssize_t>(header_size) ? 0 : written < 0 ? errno : ENOSPC;
 }
 
-// A new file beside `path`, with a name that nobody can know before it is there: /dev/shm is shared
-// by users, and by containers in which every PID may be given once more. -1 with errno.
+// A new file beside `path`, with an unpredictable name: users share /dev/shm, and so do containers
+// that may use the same PIDs. -1 with errno.
 int make_named(const char* path, Name& name) {
   for (int attempt = 0; attempt < 4; ++attempt) {
     uint64_t number = 0;
@@ -45,7 +45,7 @@ int make_named(const char* path, Name& name) {
     const int fd = open_own(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, kSharedFileMode);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
-  errno = EAGAIN;  // not EEXIST, which says that `path` is there
+  errno = EAGAIN;  // not EEXIST, which would mean that `path` exists
   return -1;
 }
 
@@ -77,7 +77,7 @@ int make_shared_file(const char* path, SharedFileSize size, const void* header,
 }
 
 int back_shared_file(int fd, size_t offset, size_t size) {
-  const HeldSignals held;  // one that is pending interrupts it before it has done anything
+  const HeldSignals held;  // a pending signal would interrupt the call before it has done anything
   int code = 0;
   do {
     code = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(size));

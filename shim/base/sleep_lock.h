@@ -1,9 +1,9 @@
-// A lock for what may take milliseconds: a reading of the driver, joining a ledger. Whoever waits
-// for it sleeps, and leaves the processor to others. Whoever has it is not cancelled (see
-// no_cancellation.h), so several are given back in the opposite order.
+// A lock for work that may take milliseconds: a reading of the driver, joining a ledger. Threads
+// that wait for it sleep, and leave the processor to others. The holder is not cancelled (see
+// no_cancellation.h), so several such locks are given back in the opposite order.
 //
-// Also for objects with static storage, as StaticSpinLock: a forked child takes over what a thread
-// of its parent held. So what it protects must be consistent at every instruction.
+// Also for objects with static storage, like StaticSpinLock: a forked child takes over a lock that
+// a thread of its parent held. So the protected data must be consistent at every instruction.
 #pragma once
 
 #include <errno.h>
@@ -37,7 +37,7 @@ class SleepLock {
       if (spins < kSpins) continue;
       if ((word & kAwaited) == 0 && !word_.compare_exchange_weak(word, word | kAwaited)) continue;
       futex(FUTEX_WAIT_PRIVATE, word | kAwaited);
-      wanted = own << 1 | kAwaited;  // for those who may be waiting beside this thread
+      wanted = own << 1 | kAwaited;  // for other threads that may be waiting
     }
   }
   void unlock() {
@@ -49,10 +49,10 @@ class SleepLock {
 
  private:
   static constexpr uint32_t kFree = 0, kAwaited = 1;
-  // Held while forks cannot be detected: every process waits for it.
+  // The holder's number while forks cannot be detected: every process waits for it.
   static constexpr uint32_t kUntold = UINT32_MAX >> 1;
   // Most holders need less than a microsecond. Eight threads on two cores that load and unload
-  // modules take the same 9 us a pair with 0 to 10,000.
+  // modules take the same 9 us per pair with 0 to 10,000.
   static constexpr int kSpins = 100;
 
   [[gnu::cold, gnu::noinline]] void futex(int operation, uint32_t value) {
@@ -61,7 +61,7 @@ class SleepLock {
     errno = error;
   }
 
-  // The generation of the process whose thread holds it, and whether somebody sleeps for it.
+  // The generation of the process whose thread holds it, and whether a thread sleeps for it.
   std::atomic<uint32_t> word_{kFree};
   int cancellation_ = PTHREAD_CANCEL_ENABLE;  // the holder's state before
 };

@@ -1,4 +1,4 @@
-// Reading a file that the kernel makes up, in /proc or /sys: all of it at once, without the heap.
+// Reads a file that the kernel generates, in /proc or /sys: all of it at once, without the heap.
 #pragma once
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 namespace fracgpu {
 
-// Up to `size` - 1 bytes, with a NUL behind them. How many, or -1 with errno.
+// Reads up to `size` - 1 bytes, with a NUL behind them. Returns how many, or -1 with errno.
 inline ssize_t read_small_file(const char* path, char* buffer, size_t size) {
   const int fd = open_own(path, O_RDONLY);
   if (fd < 0) return -1;

@@ -1,11 +1,12 @@
-// A small lock for state that lives in one process and is touched for nanoseconds.
+// A small lock for state of one process that is accessed for nanoseconds.
 //
-// One atomic exchange to take, one store to give back, which is half of what a pthread mutex
-// costs. It spins for a moment and then lets others run, whose priority may be lower (backoff.h).
+// It costs one atomic exchange to take and one store to give back, which is half of what a pthread
+// mutex costs. It spins for a moment and then lets other threads run, even those of lower priority
+// (backoff.h).
 //
-// Only for members of Process and of what a thread makes for itself: a forked child makes its own
-// Process, so it never waits for a lock that some thread of its parent held. An object with static
-// storage takes a StaticSpinLock.
+// Only for members of Process and for objects that a thread makes for itself: a forked child makes
+// its own Process, so it never waits for a lock that a thread of its parent held. Objects with
+// static storage use a StaticSpinLock.
 #pragma once
 
 #include <atomic>

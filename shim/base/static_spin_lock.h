@@ -1,6 +1,7 @@
 // A spin lock for objects with static storage, which a forked child inherits in the state in which
 // the parent's threads had them. A child has only the thread that forked: a lock that another
-// thread of the parent held would never be given back there, so whoever meets it takes it over.
+// thread of the parent held would never be given back there. So a thread of the child takes such a
+// lock over.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,7 @@
 
 namespace fracgpu {
 
-// What it protects must be consistent at every instruction: a child takes over what a fork
+// The protected data must be consistent at every instruction: a child takes over what a fork
 // interrupted. Any thread may use it at any time; it costs a few nanoseconds more than a SpinLock.
 class StaticSpinLock {
  public:
@@ -32,7 +33,7 @@ class StaticSpinLock {
 
  private:
   static constexpr uint32_t kFree = 0;
-  // Held while forks cannot be detected: every process waits for it.
+  // The holder's number while forks cannot be detected: every process waits for it.
   static constexpr uint32_t kUntold = UINT32_MAX;
 
   std::atomic<uint32_t> holder_{kFree};  // the generation of the process whose thread holds it

@@ -18,14 +18,14 @@
 namespace fracgpu {
 namespace {
 
-// The file that descriptor 2 stood for at the start; 0 and 0 when it was closed.
+// The file of descriptor 2 at the start; 0 and 0 if it was closed.
 struct Identity {
   std::atomic<uint64_t> device{0}, inode{0};
 };
 constinit Identity at_start;
 constinit std::atomic<bool> remembered{false};
 
-// The system call itself: its function in the C library is newer than glibc 2.31, and a sandbox may
+// The system call itself: the C library's function is newer than glibc 2.31, and a sandbox may
 // forbid statx.
 bool status_of_stderr(struct stat& now) {
   return syscall(SYS_fstat, STDERR_FILENO, &now) == 0;
@@ -36,13 +36,13 @@ bool is_that_of_the_start(const struct stat& now) {
          now.st_ino == at_start.inode.load(std::memory_order_relaxed);
 }
 
-// The flags of the host's own descriptor are shared with whoever has it too. A description of our
-// own does not block; it cannot be had where the file belongs to another user, or without /proc.
+// Other processes share the flags of the host's own descriptor. A description of our own does not
+// block. There is none if the file belongs to another user, or without /proc.
 int reopen_without_blocking() {
   return open_own("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY);
 }
 
-// Between the question and the write another process may fill the pipe. There is no better way.
+// Another process may fill the pipe between the poll and the write. There is no better way.
 bool takes_a_line() {
   pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   constexpr timespec kNow = {};
@@ -78,7 +78,7 @@ void write_to_stderr(const char* bytes, size_t size) {
     if (own >= 0) {
       written = write_own(own, bytes, size);
       close_own(own);
-    } else if (errno != ENXIO && takes_a_line()) {  // ENXIO: nobody has the pipe open for reading
+    } else if (errno != ENXIO && takes_a_line()) {  // ENXIO: no process reads the pipe
       written = write_own(STDERR_FILENO, bytes, size);
     }
   } else {

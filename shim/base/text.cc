@@ -1,7 +1,7 @@
 // The one place where fmt is compiled for the library; see text.h.
 //
-// From its headers: they leave out what is not used, where fmt's own sources would bring along the
-// locale machinery and exceptions, which the library must not have (runtime.cc).
+// Compiles fmt from its headers, which leave out what is not used. fmt's own sources would bring
+// along the locale machinery and exceptions, which the library must not have (runtime.cc).
 #define FMT_HEADER_ONLY
 #include "shim/base/text.h"
 

@@ -1,7 +1,7 @@
 // Text without the heap: a fixed-size buffer that fmt writes into.
 //
 // The shim may run where malloc must not be entered (inside another interposer, in a signal
-// handler), so every message is built in place and cut off when it is too long.
+// handler), so every message is built in place and cut off if it is too long.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,14 +13,15 @@
 
 namespace fracgpu {
 
-// Writes into `to`, at most `room` bytes and no NUL behind them; returns how many.
+// Writes into `to`, at most `room` bytes and no NUL behind them. Returns how many.
 size_t format_into(char* to, size_t room, fmt::string_view pattern, fmt::format_args arguments);
 
 template <size_t N>
 class Text {
  public:
   constexpr Text() {
-    // All of it in a static object, which then needs no code when the library is loaded.
+    // Initialises all of it in a static object, which then needs no code when the library is
+    // loaded.
     if (std::is_constant_evaluated()) std::fill_n(chars_, N, '\0');
     chars_[0] = '\0';
   }
@@ -41,7 +42,7 @@ class Text {
     chars_[size_] = '\0';
   }
 
-  // What could steer a terminal or begin another line, or is not ASCII, becomes '?'.
+  // Replaces by '?' all that could steer a terminal or begin another line, or is not ASCII.
   void make_printable() {
     for (size_t i = 0; i < size_; ++i) {
       if (chars_[i] < ' ' || chars_[i] > '~') chars_[i] = '?';
@@ -62,10 +63,10 @@ class Text {
   size_t size_ = 0;
 };
 
-// Long enough for the longest single line of the log.
+// Long enough for the longest line of the log.
 using Message = Text<480>;
 
-// What somebody wrote, for a message about it: long or unprintable text must not garble a log.
+// Foreign text, quoted for a message: long or unprintable text must not garble a log.
 inline Text<72> quoted(std::string_view text) {
   constexpr size_t kShown = 48;
   Text<72> out;
@@ -77,7 +78,7 @@ inline Text<72> quoted(std::string_view text) {
   return out;
 }
 
-// "12.0 GiB", "512.0 MiB", "100 bytes": one form for every number of bytes a person reads.
+// "12.0 GiB", "512.0 MiB", "100 bytes": one form for every number of bytes that a person reads.
 inline Text<24> human_bytes(unsigned long long bytes) {
   Text<24> text;
   const char* const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -1,4 +1,4 @@
-// Counts sections and forks in the page that children get wiped; see unforked.h.
+// Counts sections and forks in the page that is wiped in children; see unforked.h.
 #include "shim/base/unforked.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ void before_fork() {
   if (page == nullptr) return;
   of_thread.forks = true;
   page->forking.fetch_add(1);
-  // Not for what this thread is in itself: a driver may fork in a call that we make.
+  // Does not wait for this thread's own sections: a driver may fork in a call that we make.
   wait_until([&] { return page->sections.load() <= of_thread.sections; });
 }
 
@@ -50,7 +50,7 @@ void after_fork() {
   fork_page.load(std::memory_order_acquire)->forking.fetch_sub(1);
 }
 
-// The page of a child is zero.
+// A child's page is zero.
 void after_fork_in_child() {
   of_thread.forks = false;
 }
@@ -79,7 +79,7 @@ void Unforked::enter() {
   generation_ = fork_generation();
   const auto try_to = [&] {
     page_->sections.fetch_add(1);
-    // What a fork's other handlers do in its own thread must not wait for it.
+    // A fork's other handlers, in the forking thread, must not wait for that fork.
     if (of_thread.sections > 0 || of_thread.forks || page_->forking.load() == 0) return true;
     page_->sections.fetch_sub(1);
     return false;
@@ -93,7 +93,7 @@ void Unforked::enter() {
 void Unforked::leave() {
   if (page_ == nullptr) return;
   --of_thread.sections;
-  // A child that was forked in the section has a page in which nobody entered it.
+  // A child that was forked in the section has a page without that section.
   if (page_->generation.load() == generation_) page_->sections.fetch_sub(1);
 }
 
