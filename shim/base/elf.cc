@@ -1,7 +1,7 @@
 // Walks the loaded objects with the C library's own dl_iterate_phdr; see elf.h.
 //
-// The function is searched by hand: programs interpose it too (sanitizers, fakechroot), and theirs
-// may look up the real one by dlsym, which is ours.
+// That function is found by hand: programs interpose it too (sanitizers, fakechroot), and their
+// versions may look up the real one by dlsym, which is ours.
 //
 // Both kinds of hash table are read. Some of NVIDIA's libraries have only the older one, DT_HASH:
 // libnvidia-ml of R470 to R550 and libcuda of R470. An object with neither is not searched: ELF

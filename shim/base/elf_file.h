@@ -1,5 +1,5 @@
 // A shared object's file on the disk, before it is loaded: what it imports, which libraries it
-// needs, and where those are searched.
+// needs, and where the loader searches for those.
 //
 // The file may contain anything: a file that is not well-formed is treated like no file.
 #pragma once

@@ -12,7 +12,7 @@ inline constexpr size_t kLongestSharedPath = 256;
 
 struct SharedFileSize {
   size_t whole;   // bytes
-  size_t backed;  // of those, from the start, that have memory at once
+  size_t backed;  // of them, from the start, that get memory at once
 };
 
 // Gives a new file its name: `header` at its start, zeros behind, writable for everybody. The file

@@ -19,9 +19,9 @@ struct GraphStep {
 
 // Allocations of a graph whose lifetimes do not overlap share memory (CUDA programming guide,
 // "Graph Memory Nodes"). The driver chooses which of them share. This counts a released block as
-// usable only from the first allocation on that, with all later ones, is sure to come after the
-// release. The result is then enough for every driver that never grows while it has usable memory.
-// Two nodes without an order between them may run at once.
+// usable only from a certain allocation on: the first one that, like all later ones, is sure to
+// come after the release. The result is then enough for every driver that never grows while it has
+// usable memory. Two nodes without an order between them may run at once.
 //
 // Adds to `peaks[device]` in units. False, with nothing added, if there is not enough host memory
 // for the work or the steps have no order. The caller can then use the sum of all allocations.

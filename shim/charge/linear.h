@@ -71,9 +71,9 @@ class SmallAllocationScope {
   Gate* const gate_;
 };
 
-// A place in a chunk that is already charged, for an allocation for which the cap has no room.
-// While a scope that is true exists, no other thread makes a small allocation. Its end takes
-// `Process::cold_paths`, which the caller must not hold.
+// A place in a chunk that is already charged, for an allocation for which the cap has no room. The
+// scope is true if it has found one. While it exists, no other thread then makes a small
+// allocation. Its end takes `Process::cold_paths`, which the caller must not hold.
 class HoleScope {
  public:
   // Looks for a hole. At a full cap, every small allocation does so.

@@ -261,7 +261,7 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   // While another such call is under way, the difference may belong to it.
   const bool only_one = overhead.pending.load(std::memory_order_relaxed) == units_;
   if (only_one) outcome.reading = measure_overhead(lock, device_index_, units_, bounds);
-  // Only now: measuring may have added to it.
+  // Read only now: measuring may have added to it.
   outcome.before = overhead.units.load(std::memory_order_relaxed);
   // A driver that counts nothing for a process with a context does not know the process.
   if (outcome.reading == Reading::believed && bounds.most == 0 && kind_ != Kind::runtime) {
@@ -285,10 +285,10 @@ OverheadReservation::Outcome OverheadReservation::read_outcome(const OverheadLoc
   return outcome;
 }
 
-// In units, if the driver does not report what this process holds: the size that contexts of the
-// tenant were measured at, or otherwise what was reserved. The growth of the device's usage
-// includes allocations and frees of other processes, so two contexts must have shown exactly the
-// same growth. Less is charged only if the device's whole usage is less.
+// In units, if the driver does not report what this process holds: the measured size of the
+// tenant's contexts, or otherwise what was reserved. The growth of the device's usage includes
+// allocations and frees of other processes, so two contexts must have shown exactly the same
+// growth. Less is charged only if the device's whole usage is less.
 uint64_t OverheadReservation::estimate_context() {
   const uint64_t seemed = grown_by_all();
   const uint64_t grown = seemed >= kLeastContext && seemed <= kMostContext ? seemed : 0;
@@ -315,7 +315,7 @@ uint64_t OverheadReservation::estimate_context() {
 
 // In units, if the driver does not report what this process holds: the growth of the device's whole
 // usage, without what the tenant took or gave back meanwhile. If another tenant allocates at that
-// moment, it is too large; if another tenant frees, too small. 0 if not known.
+// moment, the result is too large; if another tenant frees, it is too small. 0 if not known.
 uint64_t OverheadReservation::grown_by_all() const {
   const uint64_t used = used_before_ != kNotTold ? use_by_all(process_, device_index_) : kNotTold;
   if (used == kNotTold) return 0;

@@ -90,15 +90,14 @@ class OverheadReservation {
   // left. If the reading fails, `units` of the reservation stay charged until the next one.
   void failed_half_way(uint64_t units);
 
-  // The driver has done it; `handle` is the loaded module's. False if the memory does not fit under
-  // the cap: the caller must undo the call and then call `settle_overhead` or
+  // The driver's call has succeeded; `handle` is the loaded module's. False if the memory does not
+  // fit under the cap: the caller must undo the call and then call `settle_overhead` or
   // `settle_after_destroy`.
   bool made(const void* handle = nullptr);
   // The same if nothing can be undone: the memory is charged, above the cap too.
   void made_for_good();
 
-  // After `made`, for an array: the number of the readings by then if none has seen it yet;
-  // otherwise 0.
+  // After `made`, for an array: the number of readings so far if none has seen it yet; otherwise 0.
   uint32_t unread_since() const { return unread_since_; }
 
   // See Reservation::refused_by_driver.

@@ -8,7 +8,7 @@
 
 namespace fracgpu {
 
-// The most units by which a pool grows that needs `bytes`.
+// The most units by which a pool grows if it needs `bytes` more.
 constexpr uint64_t pool_growth_units(uint64_t bytes) {
   const uint64_t chunks = bytes / kPoolChunkBytes + (bytes % kPoolChunkBytes != 0);
   return chunks * (kPoolChunkBytes / layout::kUnit);
@@ -65,8 +65,8 @@ class PoolUse {
   void begin(uint64_t reserved);
   // Adds to the units that are reserved.
   void pledge(uint64_t units);
-  // The driver may not be called: another thread, which relies on the pool's memory, has been in it
-  // for too long.
+  // True if the driver may not be called: another thread, which relies on the pool's memory, has
+  // been in it for too long.
   bool is_refused() const { return refused_; }
 
   struct Outcome {
@@ -78,8 +78,8 @@ class PoolUse {
   // for that memory, so the driver need not be asked how much the pool has. The block is recorded,
   // the use has ended, and the reservation is given back.
   bool end_in_hole(uint64_t address, uint64_t bytes, Reservation& reservation);
-  // After that was false: whether the block is recorded all the same, which is right if the pool
-  // has not grown.
+  // After `end_in_hole` has returned false: whether the block is recorded all the same, which is
+  // right if the pool has not grown.
   bool has_entered() const { return entered_; }
   // The driver has been called: the charge becomes what it reports, and the use ends. `reservation`
   // was made for growth, or is null.

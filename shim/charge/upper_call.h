@@ -2,8 +2,8 @@
 // one, where it becomes physical. The program requests it at the upper one.
 //
 // While an UpperCall exists, the calls under it on this thread charge what it has reserved, so that
-// nothing is charged twice. A refusal is reported by its name, which is the one that the user
-// knows.
+// nothing is charged twice. Refusals are reported under the UpperCall's name, which is the one that
+// the user knows.
 #pragma once
 
 #include <cstdint>

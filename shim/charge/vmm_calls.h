@@ -15,8 +15,8 @@ namespace fracgpu {
                                    uint64_t handle, uint64_t units);
 
 // Creates `units` of memory on the device index, under a reservation. `handle_of()` is the new
-// handle, and `undo()` releases it again. `refused`: what the API returns, and the driver, if there
-// is no room.
+// handle, and `undo()` releases it again. `refused`: the API's result if there is no room, which is
+// also the driver's.
 template <typename Result, typename Call, typename HandleOf, typename Undo>
 Result make_physical(Process& process, Reservation& reservation, uint64_t units, Result refused,
                      Call call, HandleOf handle_of, Undo undo) {

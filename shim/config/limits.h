@@ -25,7 +25,7 @@ namespace fracgpu {
 
 // An amount of memory, absolute or relative to the device.
 struct Amount {
-  uint64_t bytes = 0;       // absolute, when `billionths` is 0
+  uint64_t bytes = 0;       // absolute, if `billionths` is 0
   uint64_t billionths = 0;  // of the device's memory, 1 … 1,000,000,000
 
   // Bytes on a device of `physical` bytes, rounded down to the ledger's unit; never above it.

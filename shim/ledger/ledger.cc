@@ -50,7 +50,7 @@ constexpr uint64_t kReleaseTimeout_ms = 300;
 // The same if the driver does not report the release. The device's usage shows after 200 ms that
 // memory is free (process/memory_of_the_dead.cc), and the check takes longer on a crowded machine.
 // After a second, memory that is still held is assumed free: with a timeout of 1,500 here, the
-// first call that should be refused got it.
+// first call that should be refused was granted it.
 constexpr uint64_t kAwaitedTimeout_ms = 600;
 
 // The number of checks before a refusal while the lock cannot be had. Two threads that try at once

@@ -327,7 +327,8 @@ class Ledger {
   template <typename Open>
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
-  // The first step of `free_exported`: charges `kept` units as orphans, `most` at most.
+  // The first step of `free_exported`: charges up to `most` units as orphans, and returns them in
+  // `kept`.
   bool charge_orphans(int device, uint64_t most, uint64_t& kept);
   // With the lock held: enters a process in a free slot. `orphaned`: see layout::Slot.
   void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);

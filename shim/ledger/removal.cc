@@ -138,7 +138,8 @@ void Ledger::sweep() const {
   int count = 0;
   find_ledger([&](const char*) { return ++count < 0; });
   const uint64_t begun_ms = unix_now_ms();
-  // Begins at a varying ledger, so that each has its turn if there are more than one sweep checks.
+  // Begins at a varying ledger, so that each has its turn if there are more than one sweep can
+  // check.
   int skip = count <= kSweepLooks
                  ? 0
                  : static_cast<int>(begun_ms % static_cast<uint64_t>(count - kSweepLooks + 1));

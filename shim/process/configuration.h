@@ -12,7 +12,7 @@ namespace fracgpu {
 // The limits of the environment and the ceiling file together.
 class Configuration {
  public:
-  // False with `error` set when either is malformed or the file cannot be trusted.
+  // False with `error` set if either is malformed or the file cannot be trusted.
   bool read(Message& error);
 
   // The cap in bytes; UINT64_MAX if the device is not capped.

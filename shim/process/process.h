@@ -121,7 +121,7 @@ struct TenantView {
 
 class Process {
  public:
-  // The calling process, or null when no cap is configured.
+  // The calling process, or null if no cap is configured.
   static Process* self() {
     Process* const made = known();
     if (made != nullptr) return made;
@@ -230,7 +230,7 @@ class Process {
     return held * layout::kUnit;
   }
 
-  // When the process exits: ends its membership of the tenant.
+  // For a process that exits: ends its membership of the tenant.
   [[gnu::cold]] static void leave();
 
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
@@ -242,7 +242,7 @@ class Process {
       start_late_recording();
   }
 
-  // What a tool may see of a device; see Observation. False when the device is not capped.
+  // What a tool may see of a device; see Observation. False if the device is not capped.
   bool view(const char* device_key, uint64_t physical, TenantView& view);
 
  private:

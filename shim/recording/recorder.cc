@@ -68,7 +68,7 @@ uint64_t free_bytes(int fd) {
 }
 
 // Gives the ring's places memory, unless an earlier process of the slot has. Returns their number;
-// 0: there is no room. The program keeps what it needs of /dev/shm itself.
+// 0: there is no room. The rest of /dev/shm is left to the program.
 uint32_t back_ring(int fd, size_t offset, ring::Ring& ring) {
   constexpr size_t kPlaces = offsetof(ring::Ring, places);
   const uint32_t there = ring.records.load(std::memory_order_acquire);
@@ -274,8 +274,8 @@ uint64_t Recorder::Recording::claim(uint64_t count) {
 
 void Recorder::Recording::write(uint64_t at, const Record& record) {
   ring::Place& place = ring->places[at % records];
-  // The writer of this place a lap before was done before the recorder took its record out, and
-  // `claim` has seen that. The load repeats it in this process, where a thread sanitizer sees it.
+  // The previous writer of this place was done before the recorder took its record out, and `claim`
+  // has seen that. The load repeats it in this process, where a thread sanitizer sees it.
   [[maybe_unused]] const uint64_t lap_before = place.stamp.load(std::memory_order_acquire);
   place.record = record;
   place.stamp.store(at + 1, std::memory_order_release);

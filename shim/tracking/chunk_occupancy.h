@@ -143,10 +143,10 @@ class ChunkOccupancy {
 
   Words taken_ = {};
   Words begins_ = {};        // the first unit of each allocation
-  Words taken_over_ = {};    // of these: an earlier release is still to come
+  Words taken_over_ = {};    // those with an earlier release still to come
   uint64_t used_words_ = 0;  // one bit per word that may have bits set
   static_assert(kUnits / kBits == 64);
-  bool is_untrusted_ = false;  // more than one is to come: they cannot be told apart
+  bool is_untrusted_ = false;  // one has two releases to come: which one is whose is not known
 };
 
 // The occupancies of all chunks of a process. An entry of the live map keeps the number of its

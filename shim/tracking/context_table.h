@@ -59,8 +59,8 @@ class ContextTable {
   // Whether any context is on the device with this index in the ledger.
   bool any_on(int device_index);
 
-  // Things of which the driver takes more memory as a context has more of them at once. The driver
-  // keeps that memory when they are gone.
+  // Kinds of things for which the driver takes more memory, the more of them a context has at once.
+  // The driver keeps that memory when they are gone.
   enum Kept { streams, graph_bytes, kKinds };
 
   // The most that a context ever had at once, how much that has just risen, and whether anything

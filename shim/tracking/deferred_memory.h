@@ -47,7 +47,7 @@ class DeferredMemory {
     Process* process;
     const void* handle;
     Devices devices;
-    bool is_faulty;          // the ledger lacks one of its devices, and it takes no memory
+    bool is_faulty;          // one of its devices has no index in the ledger: it takes no memory
     bool tells_end = false;  // `drop` will be called, maybe after its handle means another one
     bool has_ended = false;  // and goes with its last block
     uint64_t blocks = 0;
@@ -193,7 +193,7 @@ class DeferredMemory {
 
   struct Sum {
     uint64_t units = 0;     // charged
-    uint64_t deferred = 0;  // of these: the most that the driver has not taken yet
+    uint64_t deferred = 0;  // of `units`: the most that the driver has not taken yet
     uint64_t changes = 0;   // differs from an earlier value if anything came or went
   };
   Sum sum(int device_index) {

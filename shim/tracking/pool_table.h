@@ -54,11 +54,11 @@ class PoolTable {
   // `pledge`: the units that the caller has reserved for growth, until `end_use` with as many.
   enum class Access { granted, unknown, refused };
   Access begin_allocation(uint64_t key, Pool& pool, uint64_t pledge = 0);
-  // Also sets the charge to `units` (or keeps all that there is, while it is kept), if no other
-  // thread has set it since `known` was copied. It can use the charge so far, `in_hand` with the
-  // caller's `pledge`, and the pledges of other callers. They make the pool grow at once, and see
-  // each other's growth: the first one to be charged borrows what it lacks, and the others have as
-  // much less in hand.
+  // Also sets the charge to `units`, if no other thread has set it since `known` was copied. While
+  // the charge is kept, sets it to the charge so far plus `in_hand`, if that is more. The caller
+  // can use these two and what other callers have pledged. Their calls make the pool grow at once,
+  // and see each other's growth: the first one to be charged borrows what it lacks, and the others
+  // have as much less in hand. `pledge`: the caller's own pledge, which ends.
   struct Settled {
     bool is_done = false;  // else another thread has, or the pool is gone: the use has ended
     uint64_t missing = 0;  // not 0: too little in hand; the use goes on

@@ -152,7 +152,7 @@ class VendorLibrary {
   Refusal refusal_;
   Names kind_of_names_;
   std::atomic<bool> resolved_{false};
-  std::atomic<uint64_t> absent_among_{UINT64_MAX};  // elf::objects_loaded() without this library
+  std::atomic<uint64_t> absent_among_{UINT64_MAX};  // elf::objects_loaded() when it was absent
   std::atomic<bool> stands_before_another_{false};
   std::atomic<bool> refusal_said_{false};
   std::atomic<uintptr_t> begin_{0}, end_{0};  // its addresses; written before `resolved_`
