@@ -94,11 +94,11 @@ class PhysicalTable {
   static constexpr uint64_t owner_key(uint64_t memory) { return uint64_t{1} << 63 | memory; }
 
   // A key that no address can be, for memory that is bound at an offset of an object on a device.
-  // From the top: a set and a clear bit, 26 bits of the object, 6 of the device's ordinal in this
-  // process, which is below Process::kSlotsOfVendor, and 30 of the offset, which reach 64 TiB.
+  // From the top: a set and a clear bit, 26 bits of the object, 7 of the device's ordinal in this
+  // process, which is below Process::kSlotsOfVendor, and 29 of the offset, which reach 32 TiB.
   static constexpr uint64_t binding_key(uint64_t object, int ordinal, uint64_t offset) {
     return uint64_t{1} << 63 | (object & 0x3ffffff) << 36 |
-           static_cast<uint64_t>(ordinal & 63) << 30 | (offset / kBindingStep & 0x3fffffff);
+           static_cast<uint64_t>(ordinal & 127) << 29 | (offset / kBindingStep & 0x1fffffff);
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 

@@ -35,7 +35,7 @@ class PhysicalLookupTest : public testing::Test {
 TEST_F(PhysicalLookupTest, BindingsOfEveryDeviceAreToldApart) {
   const uint64_t object = make(0);
   std::map<uint64_t, int> keys;
-  for (const int device : {0, 1, 15, 16, 17, 31, 32, 63}) {
+  for (const int device : {0, 1, 15, 16, 17, 31, 32, 63, 64, 127}) {
     const uint64_t key = PhysicalTable::binding_key(object, device, 0);
     const auto [other, fresh] = keys.emplace(key, device);
     EXPECT_TRUE(fresh) << "devices " << other->second << " and " << device;
