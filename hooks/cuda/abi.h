@@ -1,7 +1,7 @@
-// The CUDA driver's ABI as far as the hooks need it: types and the results they return.
+// The part of the CUDA driver's ABI that the hooks need: types and result codes.
 //
-// Our own declarations, so that one library serves CUDA 11 to 13 and builds without a toolkit.
-// tests/abi compares every one of them with each version of cuda.h that the build finds.
+// The declarations are our own, so that one library serves CUDA 11 to 13 and builds without a
+// toolkit. tests/abi compares each of them with each version of cuda.h that the build finds.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace fracgpu::cuda {
 using CUresult = int;
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
-using CUdeviceptr_v1 = unsigned int;  // of the API before CUDA 3.2
+using CUdeviceptr_v1 = unsigned int;  // used by the API before CUDA 3.2
 using CUcontext = struct ContextHandle*;
 
 using CUstream = struct StreamHandle*;
@@ -40,13 +40,13 @@ struct CUipcMemHandle {
 
 struct CUmemLocation {
   int type;
-  int id;  // the device's ordinal, where the type is a device
+  int id;  // the device's ordinal, if the type is a device
 };
 inline constexpr int kLocationNone = 0;             // CU_MEM_LOCATION_TYPE_INVALID
 inline constexpr int kLocationDevice = 1;           // CU_MEM_LOCATION_TYPE_DEVICE
 inline constexpr int kLocationHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
 
-// Structs end in `unused` where versions differ and the hooks look at nothing.
+// Structs end in `unused` where versions differ and the hooks read nothing.
 struct CUmemAllocationProp {
   int type;
   int requestedHandleTypes;
@@ -80,7 +80,7 @@ inline constexpr int kGraphReserved = 2;      // CU_GRAPH_MEM_ATTR_RESERVED_MEM_
 inline constexpr int kNotCapturing = 0;    // CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr int kCaptureRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
-// One piece of a sparse array to map memory to, or to unmap.
+// One piece of a sparse array that is mapped to memory or unmapped.
 struct CUarrayMapInfo {
   int resourceType;
   union {
@@ -111,7 +111,7 @@ inline constexpr int kOperationMap = 1;    // CU_MEM_OPERATION_TYPE_MAP
 inline constexpr int kOperationUnmap = 2;  // CU_MEM_OPERATION_TYPE_UNMAP
 inline constexpr int kMiptail = 1;         // CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL
 
-// Extents in elements; a height or depth of 0 means one dimension less.
+// Extents are in elements. A height or depth of 0 means that the array lacks that dimension.
 struct CUDA_ARRAY_DESCRIPTOR {
   size_t Width, Height;
   int Format;

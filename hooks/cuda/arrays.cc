@@ -1,12 +1,12 @@
 // Arrays and mipmapped arrays: tiled memory whose size only the driver knows.
 //
-// The driver reports the size of an array that is deferred, that is, made without memory. So a
-// deferred one of the same form is made first, queried, and destroyed. Where a driver cannot do
+// The driver reports the size of a deferred array, which is an array made without memory. So a
+// deferred array of the same form is made first, queried, and destroyed. If a driver cannot do
 // that, the size is estimated from the form. Sparse and deferred arrays take no memory of their
-// own: what is mapped to them is charged where it is made.
+// own: memory mapped to them is charged when it is created.
 //
-// Small arrays share the driver's chunks with others, which no call reports. What they really took
-// is found in driver-reported usage, as overhead.
+// Small arrays share the driver's chunks with others, and no call reports their share.
+// Driver-reported usage shows what they really took, as overhead.
 #include <algorithm>
 
 #include "hooks/cuda/overhead_call.h"
@@ -20,8 +20,9 @@ namespace fracgpu::cuda {
 
 namespace {
 
-// Bytes of one element of a channel, times its channels; blocks of 4 x 4 elements for the
-// compressed formats. (CUarray_format of cuda.h; an unknown format counts as the largest.)
+// Bytes of one element: the size of a channel times the number of channels. For compressed formats:
+// the size of a block of 4 x 4 elements. (CUarray_format of cuda.h; an unknown format counts as the
+// largest.)
 uint64_t element_bytes(int format, unsigned int channels) {
   switch (format) {
     case 0x01:  // UNSIGNED_INT8
@@ -50,15 +51,15 @@ uint64_t element_bytes(int format, unsigned int channels) {
   }
 }
 
-// An estimate that is not too small: rows padded to tiles that are larger than those of any
-// hardware that is publicly known (nouveau's: 64 bytes by 8 rows, up to 16 of them high). It only
-// serves where the driver does not tell the size.
+// An estimate that is not too small, used only if the driver does not report the size. It pads rows
+// to tiles larger than those of any hardware that is publicly known (nouveau's: 64 bytes by 8 rows,
+// up to 16 of them high).
 uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels) {
   constexpr uint64_t kTileBytes = 512, kTileRows = 128;
   const auto round_up = [](uint64_t value, uint64_t step) {
     return (value + step - 1) / step * step;
   };
-  // Larger ones no driver makes; this only keeps the products from overflowing.
+  // No driver makes larger arrays. The limits only keep the products from overflowing.
   const uint64_t width = std::min<uint64_t>(form.Width, 1 << 20);
   const uint64_t height = std::clamp<uint64_t>(form.Height, 1, 1 << 20);
   const uint64_t depth = std::clamp<uint64_t>(form.Depth, 1, 1 << 16);
@@ -74,7 +75,7 @@ bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR& form) {
   return (form.Flags & (kArraySparse | kArrayDeferred)) != 0;
 }
 
-// What the driver has said last in this thread: programs make many arrays of one form.
+// The driver's last answer in this thread: programs make many arrays of one form.
 struct Remembered {
   const Process* process = nullptr;
   CUdevice device = -1;
@@ -92,8 +93,8 @@ bool is_remembered(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form, unsigne
          remembered.form.Flags == form.Flags;
 }
 
-// `create(array, form)` makes an array, `ask(needs, array)` and `destroy(array)` are the driver's.
-// `levels`: 0 for one that is no mipmap.
+// `create(array, form)` makes an array. `ask(needs, array)` and `destroy(array)` call the driver.
+// `levels` is 0 for an array without mipmaps.
 template <typename Array, typename Create, typename Ask, typename Destroy>
 uint64_t size_of(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form, unsigned int levels,
                  Create create, Ask ask, Destroy destroy) {
@@ -133,7 +134,8 @@ uint64_t size_of_mipmapped(CUdevice device, const CUDA_ARRAY3D_DESCRIPTOR& form,
       real::cuMipmappedArrayDestroy);
 }
 
-// Calls `create()`; `size(device)` is what it will take, `destroy(handle)` undoes it.
+// Calls `create()`. `size(device)` is the array's size in bytes, and `destroy(handle)` undoes the
+// call.
 template <typename Array, typename Size, typename Create, typename Destroy>
 CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR& form, Size size,
                       Create create, Destroy destroy) {
@@ -151,7 +153,7 @@ CUresult create_array(const char* api, Array* out, const CUDA_ARRAY3D_DESCRIPTOR
   const uint64_t bytes = size(context.device);
   const LinearSize needed = linear_size(bytes);
   const Array before = *out;
-  // Of a small one the overhead has what it takes.
+  // The overhead includes the memory of a small array.
   const auto tell = [&](uint64_t taken) {
     process.recorder.add({.type = ring::Type::allocated,
                           .kind = ring::Kind::array,

@@ -1,5 +1,5 @@
-// Checkpoints: what a process has on devices moves to the host and back, at the order of another
-// process or of one of its own. Its charge goes with it, in the ledger of the caller's tenant.
+// Checkpoints: a process's device memory moves to the host and back, on request of that process or
+// of another one. The charge moves with it, in the ledger of the caller's tenant.
 #include "hooks/cuda/hook.h"
 #include "shim/base/report.h"
 #include "shim/config/identity.h"
@@ -8,8 +8,9 @@
 namespace fracgpu::cuda {
 namespace {
 
-// The tenant's ledger: the process's own or, for one that has no memory itself, as cuda-checkpoint,
-// opened for a while. Null where the tenant has none.
+// The tenant's ledger. It is the process's own ledger. If the process has no memory itself, as
+// cuda-checkpoint, the ledger is opened for the duration of the call. Null if the tenant has no
+// ledger.
 class TenantLedger {
  public:
   explicit TenantLedger(Process& process) {
@@ -31,7 +32,7 @@ class TenantLedger {
   Ledger* ledger_ = nullptr;
 };
 
-// It may be in a PID namespace inside ours, under another PID.
+// The target may run in a PID namespace inside ours, under another PID.
 ProcessName target_of(const Ledger& ledger, int pid) {
   const ProcessName own = process_of_own_namespace(static_cast<uint32_t>(pid));
   return ledger.find_process(own) >= 0 ? own : seen_from_inside(static_cast<uint32_t>(pid));

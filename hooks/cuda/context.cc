@@ -1,9 +1,9 @@
-// Contexts: made under a reservation and charged by driver-reported usage. When one is destroyed,
-// so is all memory in it.
+// Contexts are made under a reservation and charged by driver-reported usage. When a context is
+// destroyed, all memory in it is destroyed too.
 //
-// A context takes hundreds of MiB that no call asks for. Its size is known only afterwards, from
-// what the driver counts for this process; when it then turns out not to fit under the cap, the
-// context is destroyed again and the caller sees an ordinary out-of-memory error.
+// A context takes hundreds of MiB that no call requests explicitly. Its size is known only
+// afterwards, from the driver's count for this process. If it does not fit under the cap, the
+// context is destroyed again, and the caller gets an ordinary out-of-memory error.
 #include "hooks/cuda/context_size.h"
 #include "hooks/cuda/overhead_call.h"
 #include "shim/charge/in_flight.h"
@@ -14,8 +14,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Reserved for the first context on a device, and charged where neither the driver's count for this
-// process nor the growth of what is used on the device can be had; in units. tests/hardware.sh
+// In units. Reserved for the first context on a device. It is also charged if neither the driver's
+// count for this process nor the growth of the device's usage is available. tests/hardware.sh
 // measures contexts, as context.first_bytes.
 uint64_t estimated_context(const Process& process, CUdevice device) {
   const OwnCalls own_calls(process);
@@ -31,8 +31,8 @@ bool primary_is_active(const Process& process, CUdevice device) {
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == kSuccess && active != 0;
 }
 
-// How often the program has retained the primary context, of which the driver does not tell. Null
-// for no such device. With `Process::lifetimes` held.
+// How often the program has retained the primary context, which the driver does not report. Null if
+// the device does not exist. The caller holds `Process::lifetimes`.
 uint32_t* retains_of(Process& process, CUdevice device) {
   const bool exists = device >= 0 && device < Process::kSlotsOfVendor;
   return exists ? &process.primary_retains[device] : nullptr;
@@ -43,7 +43,7 @@ CUresult release_primary(CUdevice device) {
                                                      : real::cuDevicePrimaryCtxRelease(device);
 }
 
-// Calls `make()`, which makes a context on the device; `unmake()` undoes it.
+// Calls `make()`, which makes a context on the device. `unmake()` undoes it.
 template <typename Make, typename Unmake>
 CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice device, Make make,
                       Unmake unmake) {
@@ -68,7 +68,7 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     *out = before;
     return kOutOfMemory;
   }
-  // One that has ended unseen is not this one.
+  // Another context may have had this handle and ended unnoticed.
   Context stale;
   process.contexts.forget(*out, stale);
   process.contexts.forget_alias(*out);
@@ -82,8 +82,8 @@ CUresult create_context(CUcontext* out, CUdevice device, Make make) {
   return make_context(hook, "cuCtxCreate", out, device, make, [&] { real::cuCtxDestroy_v2(*out); });
 }
 
-// Calls `end()`, which may destroy the context with this handle and sets `ended` if it did. It is
-// not `likely` to do so where the program needs the context for something else.
+// Calls `end()`, which may destroy the context with this handle. `end()` sets `ended` if it did. It
+// is not `likely` to do so if the program still needs the context.
 template <typename End>
 CUresult end_context(Process& process, const void* handle, bool likely, End end) {
   Context context;
@@ -122,10 +122,10 @@ CUresult destroy_context(const Hook& hook, CUcontext context, const Real& real) 
   });
 }
 
-// Calls `drop()`, after which the device's primary context may be gone: it is when the driver
-// reports it as no longer active. Its handle must be looked up before, while it still exists. It
-// stays the same, so another thread may not make the context again before it is known whether this
-// call has ended it: `Process::lifetimes` is held.
+// Calls `drop()`, which may end the device's primary context. The context has ended if the driver
+// reports it as inactive afterwards. Its handle must be looked up before, while the context exists.
+// The handle stays the same when the context is made again. So no other thread may make it before
+// the outcome of this call is known: the caller holds `Process::lifetimes`.
 template <typename Drop>
 CUresult drop_primary(Process& process, CUdevice device, bool likely, Drop drop) {
   if (!primary_is_active(process, device)) return drop();
@@ -141,7 +141,7 @@ CUresult drop_primary(Process& process, CUdevice device, bool likely, Drop drop)
   });
 }
 
-// The program releases or resets it.
+// The program releases or resets the primary context.
 template <typename Real>
 CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   Hook hook;
@@ -157,7 +157,7 @@ CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   });
 }
 
-// The handle by which a green context is current.
+// The handle of the context that is current while the green context is.
 bool context_of_green(const Process& process, CUgreenCtx green, CUcontext& handle) {
   return on_own_account(process,
                         [&] { return real::cuCtxFromGreenCtx(&handle, green) == kSuccess; });
@@ -169,7 +169,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   Hook hook;
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
   if (!hook.active()) return retain();
-  // Only the first retain makes it.
+  // Only the first retain makes the context.
   const Locked<SleepLock> alone(hook.process().lifetimes);
   const CUresult result = primary_is_active(hook.process(), device)
                               ? retain()
@@ -268,9 +268,9 @@ CUresult cuCtxDetach(CUcontext context) {
   return result;
 }
 
-// A green context retains the device's primary one and has no memory of its own: what is allocated
-// while it is current is the primary one's. So that one is made first, if it is not there yet, and
-// the green one's handle stands for it.
+// A green context retains the device's primary context and has no memory of its own: memory
+// allocated while it is current belongs to the primary context. So the primary context is made
+// first if it does not exist yet. The green context's handle is entered as its alias.
 CUresult cuGreenCtxCreate(CUgreenCtx* green, void* description, CUdevice device,
                           unsigned int flags) {
   Hook hook;
@@ -299,7 +299,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, void* description, CUdevice device,
   });
   if (result == kSuccess && context_of_green(process, *green, handle))
     process.contexts.enter_alias(handle, process.contexts.enter(primary, device, device_index));
-  // The green one has it from here on, or else it ends.
+  // From here on the green context retains the primary one. If it was not created, the primary
+  // context may end.
   drop_primary(process, device, result != kSuccess, release);
   return result;
 }
@@ -316,7 +317,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   Process& process = hook.process();
   const Locked<SleepLock> alone(process.lifetimes);
   const uint32_t* const retains = retains_of(process, context.device);
-  // Before the call: the driver may give the handle to another one at once.
+  // This must precede the call: the driver may give the handle to another context at once.
   process.contexts.forget_alias(handle);
   const CUresult result =
       drop_primary(process, context.device, retains == nullptr || *retains == 0, destroy);

@@ -1,4 +1,4 @@
-// What a context takes where nothing tells, and what its streams add.
+// Estimated sizes of contexts, and of what their streams add.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +8,17 @@
 
 namespace fracgpu::cuda {
 
-// Bytes. Contexts grow with the number of multiprocessors, each of which has stacks for its
-// resident threads; published figures are 3 to 4 MiB for each (tests/unit/context_size_test.cc).
-// 512 MiB stand for drivers and small GPUs of which nobody has published any.
+// In bytes. Contexts grow with the number of multiprocessors, because each one has stacks for its
+// resident threads. Published figures are 3 to 4 MiB for each (tests/unit/context_size_test.cc).
+// The 512 MiB cover drivers and small GPUs without published figures.
 constexpr uint64_t most_context_bytes(int multiprocessors) {
   constexpr uint64_t kLeast = 512u << 20, kEach = (9u << 20) / 2;
   return std::max(kLeast, static_cast<uint64_t>(std::max(multiprocessors, 0)) * kEach);
 }
 
-// How many pages the driver takes when a context has `number` streams at once for the first time.
-// Measured on libcuda 535.261.03 with 1,000 streams of each kind, by the kernel's count.
+// The number of pages that the driver takes when a context has `number` streams at once for the
+// first time. Measured on libcuda 535.261.03 with 1,000 streams of each kind, by the kernel's
+// count.
 inline constexpr uint64_t kMostPagesOfStream = 2;
 constexpr uint64_t pages_of_stream(uint64_t number) {
   constexpr uint64_t kFirst = 10, kStep = 16, kFurtherStep = 64;
@@ -25,9 +26,9 @@ constexpr uint64_t pages_of_stream(uint64_t number) {
   return number % kFurtherStep == 58 ? kMostPagesOfStream : 1;
 }
 
-// In units: what the driver takes for stacks and other local memory when each thread that can be
-// resident has so many bytes. libcuda 535.261.03 takes just that, for each of 74 sizes from 1,024
-// to 65,536 bytes.
+// In units: the memory that the driver takes for stacks and other local memory if each thread that
+// can be resident has `bytes`. libcuda 535.261.03 takes exactly that, for each of 74 sizes from
+// 1,024 to 65,536 bytes.
 constexpr uint64_t local_memory(size_t bytes, int multiprocessors, int threads) {
   constexpr uint64_t kOfThread = 16, kOfMultiprocessor = 32 << 10;
   constexpr uint64_t kMost = 1 << 30;  // no device has room for more

@@ -1,4 +1,4 @@
-// Writes the key of a device; see device_key.h.
+// Formats the key of a device; see device_key.h.
 #include "hooks/cuda/device_key.h"
 
 #include "shim/vendor/backend.h"

@@ -1,7 +1,7 @@
 // The real CUDA driver: one typed slot per function of functions.inc, and our hooks' prototypes.
 //
-// `real::cuMemAlloc_v2(…)` calls the driver. A slot is null before the driver is loaded and for
-// functions it lacks; every hook therefore begins with `Hook`, which resolves the slots.
+// `real::cuMemAlloc_v2(…)` calls the driver. A slot is null until the driver is loaded, and for
+// functions that the driver lacks. So every hook begins with `Hook`, which resolves the slots.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// cuGetProcAddress: the driver chooses the function, and we answer with its hook.
+// cuGetProcAddress: the driver chooses the function, and the hook returns our function for it.
 //
-// The driver knows which of a function's versions and stream variants a name, a version number and
-// flags mean. Choosing the hook by the address it returns is right by construction. Addresses
-// without a hook, probes with an empty name, and errors pass unchanged.
+// The driver knows which version and stream variant of a function a name, a version number and
+// flags mean. Choosing the hook by the address that the driver returns is right by construction.
+// Addresses without a hook, probes with an empty name, and errors pass unchanged.
 #include "hooks/cuda/hook.h"
 
 namespace fracgpu::cuda {

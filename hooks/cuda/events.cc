@@ -1,5 +1,5 @@
-// Events: where one stream waits for another, the driver lets it have what that has freed before.
-// While no pool has handed out anything, this costs one comparison.
+// Events. If one stream waits for another by an event, the driver may give it memory that the other
+// stream freed before. Until a pool hands out memory, these hooks cost one comparison.
 #include "hooks/cuda/streams.h"
 
 namespace fracgpu::cuda {
@@ -9,15 +9,15 @@ uint64_t number_of(CUevent event) {
   return reinterpret_cast<uint64_t>(event);
 }
 
-// The process, if the order of its streams may matter to its pools.
+// The process, if the order of its streams can matter to its pools. Null otherwise.
 Process* with_pools() {
   driver_library.resolve();
   Process* const process = Process::known();
   return process != nullptr && !process->pool_blocks.empty() ? process : nullptr;
 }
 
-// Calls `call()`, which records the event. In a captured stream that is a place in the graph, and
-// nothing to wait for; whichever is captured, less is known then.
+// Calls `call()`, which records the event. In a captured stream, the event is a place in the graph,
+// and no stream can wait for it. While any stream is captured, nothing is remembered.
 template <typename Call>
 CUresult record(CUevent event, const Stream& stream, Call call) {
   Process* const process = with_pools();
@@ -42,7 +42,7 @@ CUresult wait(const Stream& stream, CUevent event, Call call) {
   return result;
 }
 
-// Before its handle may mean another one.
+// Forgets the event before the driver may give its handle to another one.
 template <typename Real>
 CUresult destroy(CUevent event, const Real& real) {
   if (Process* const process = with_pools()) process->pool_blocks.forget_event(number_of(event));

@@ -1,5 +1,5 @@
-// Functions: a program that has got one may launch it, and launches are not hooked. Lazily loaded
-// code comes now or with the launch.
+// Functions: a program that has got a function may launch it, and launches are not hooked. Lazily
+// loaded code is loaded by these calls or by the launch.
 #include <algorithm>
 
 #include "hooks/cuda/limits.h"
@@ -10,7 +10,7 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Bytes of a thread; 0 where the driver does not say. Asking loads nothing.
+// Local memory of one thread in bytes; 0 if the driver does not report it. The query loads nothing.
 size_t local_bytes(CUfunction function) {
   const OwnCalls own_calls;
   int bytes = 0;
@@ -52,8 +52,9 @@ CUresult get_function(const char* api, Handle* handle, Get get) {
   return get_functions(api, handle, get, [] { return 1U; });
 }
 
-// How many of an array with `room` entries the driver writes where `ask(&count)` counts what there
-// is. It leaves the others as they were, so they may be no handles.
+// The number of entries that the driver writes to an array with `room` entries. `ask(&count)`
+// returns how many exist. The driver leaves the other entries unchanged, so they may not be
+// handles.
 template <typename Ask>
 unsigned int written_of(unsigned int room, Ask ask) {
   const OwnCalls own_calls;

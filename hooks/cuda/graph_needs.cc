@@ -10,14 +10,14 @@
 namespace fracgpu::cuda {
 namespace {
 
-// By handle, to find a node's place.
+// Sorted by handle, to find a node's place.
 struct Place {
   CUgraphNode node;
   uint32_t place;
 };
 
-// The graph's edges as places among its nodes. False where the driver does not say all of them, as
-// with edges that let a node run before the one that it comes after is done.
+// The graph's edges as places among its nodes. False if the driver does not report all edges, as
+// with edges that let a node run before its predecessor is done.
 bool read_edges(CUgraph graph, Scratch<CUgraphNode>& nodes, size_t node_count,
                 Scratch<GraphEdge>& edges, size_t edge_count) {
   if (edge_count == 0) return true;
@@ -41,7 +41,7 @@ bool read_edges(CUgraph graph, Scratch<CUgraphNode>& nodes, size_t node_count,
   return true;
 }
 
-// Whether each of its allocations has its release among the steps.
+// Whether the steps release each of the graph's allocations.
 bool releases_all(Scratch<GraphStep>& steps, size_t count, size_t allocations) {
   Scratch<uint64_t> released(count);
   if (!released) return false;
@@ -60,7 +60,7 @@ bool releases_all(Scratch<GraphStep>& steps, size_t count, size_t allocations) {
   return matched == allocations;
 }
 
-// A graph's nodes, as far as they allocate or free.
+// A graph's nodes and their steps. Only steps that allocate or free are set.
 struct Steps {
   explicit Steps(size_t count) : nodes(count), steps(count) {}
 
@@ -71,7 +71,7 @@ struct Steps {
 
 void add_needs(CUgraph graph, GraphNeeds& needs, int depth);
 
-// Reads the nodes one by one, and adds what children need.
+// Reads the nodes one by one, and adds the needs of child graphs.
 void read_steps(Steps& read, GraphNeeds& needs, int depth) {
   for (size_t i = 0; i < read.count; ++i) {
     const CUgraphNode node = read.nodes[i];
@@ -101,9 +101,9 @@ void read_steps(Steps& read, GraphNeeds& needs, int depth) {
   }
 }
 
-// The number of chains that cover the graph: at least as many as can run at once. A node continues
-// the chain of one of its predecessors unless another node does. Without edges from the driver,
-// each node is a chain.
+// The number of chains that cover the graph. At most so many nodes can run at once. A node
+// continues the chain of one of its predecessors unless another node does. If the driver does not
+// report the edges, each node is a chain.
 size_t count_branches(CUgraph graph, Steps& read) {
   size_t edge_count = 0;
   if (real::cuGraphGetEdges(graph, nullptr, nullptr, &edge_count) != kSuccess) return read.count;
@@ -121,7 +121,7 @@ size_t count_branches(CUgraph graph, Steps& read) {
   return branches;
 }
 
-// Adds the peak along the edges. False where it cannot be found.
+// Adds the peak along the edges. False if it cannot be determined.
 bool add_peaks(CUgraph graph, Steps& read, GraphNeeds& needs) {
   size_t edge_count = 0;
   if (read.allocations < 2 || read.releases == 0 ||
@@ -135,7 +135,7 @@ bool add_peaks(CUgraph graph, Steps& read, GraphNeeds& needs) {
 }
 
 void add_needs(CUgraph graph, GraphNeeds& needs, int depth) {
-  // Bounds the recursion to 6 KiB of stack, 336 bytes for each graph in another.
+  // Limits the recursion to 6 KiB of stack: 336 bytes for each nested graph.
   constexpr int kMaxDepth = 16;
   size_t count = 0;
   if (depth > kMaxDepth || real::cuGraphGetNodes(graph, nullptr, &count) != kSuccess || count == 0)
@@ -158,7 +158,7 @@ void add_needs(CUgraph graph, GraphNeeds& needs, int depth) {
   }
 }
 
-// As CUDA_VERSION. 0: the driver does not say.
+// The driver's version, as CUDA_VERSION. 0 if the driver does not report it.
 int driver_version() {
   static std::atomic<int> known{0};
   int version = known.load(std::memory_order_relaxed);
@@ -173,9 +173,9 @@ GraphNeeds::GraphNeeds(CUgraph graph) {
   add_needs(graph, *this, 0);
 }
 
-// By the kernel's count for chains of 1 to 4,000 kernels and for 1 to 3,000 side by side: 66 KiB a
-// kernel, and 96 KiB more for a branch, by libcuda 535.261.03; 9.2 and 96 KiB by 550.163.01. Of
-// other versions nothing is known, so they are charged as the one that takes more.
+// Measured by the kernel's count for chains of 1 to 4,000 kernels and for 1 to 3,000 kernels side
+// by side: libcuda 535.261.03 takes 66 KiB a kernel and 96 KiB more for a branch; 550.163.01 takes
+// 9.2 and 96 KiB. Other versions are not measured, so they are charged as the one that takes more.
 uint64_t GraphNeeds::instantiated_bytes() const {
   constexpr int kMeasuredToTakeLess = 12040;  // CUDA 12.4, which driver 550 has
   constexpr uint64_t kBranch = 98u << 10;

@@ -9,17 +9,17 @@
 namespace fracgpu::cuda {
 
 struct GraphNeeds {
-  // Asks the driver: whoever calls does so on his own account (OwnCalls). Children count as if they
-  // ran beside everything else.
+  // Queries the driver, so the caller must hold an OwnCalls. Child graphs count as if they ran
+  // beside everything else.
   explicit GraphNeeds(CUgraph graph);
 
   uint64_t units[GraphTable::kMaxDevices] = {};  // at once, by device
-  bool frees_all = true;                         // all that it allocates
-  // Nodes that launch a kernel; and branches, by which the driver lets some of those run beside
-  // others: a chain is one branch.
+  bool frees_all = true;                         // frees all that it allocates
+  // The number of nodes that launch a kernel, and of branches. The driver lets branches run side by
+  // side; a chain is one branch.
   uint64_t kernels = 0, branches = 0;
 
-  // The most that the driver takes for the kernels when the graph is instantiated, in bytes.
+  // The most that the driver takes for the kernels at instantiation, in bytes.
   uint64_t instantiated_bytes() const;
 };
 

@@ -1,8 +1,8 @@
-// Graphs. What the driver takes for their kernels it takes when they are instantiated, and keeps
-// for later ones when they are destroyed.
+// Graphs. The driver takes the memory for a graph's kernels when the graph is instantiated. When
+// the graph is destroyed, the driver keeps that memory for later graphs.
 //
-// The memory of allocation nodes appears when a graph is uploaded or launched, and stays with the
-// device's graph memory until that is trimmed. It is charged as a pool is, by what the driver
+// The memory of allocation nodes appears when a graph is uploaded or launched. It stays with the
+// device's graph memory until the program trims that. It is charged like a pool, by what the driver
 // reports as reserved. A launch of any other graph costs one comparison.
 #include <atomic>
 #include <bit>
@@ -17,7 +17,7 @@
 namespace fracgpu::cuda {
 namespace {
 
-// A device's graph memory is entered among the pools by a key that no handle can be.
+// A device's graph memory is entered among the pools. Its key cannot be a pool's handle.
 uint64_t key_of(CUdevice device) {
   return static_cast<uint64_t>(device) + 1;
 }
@@ -34,7 +34,7 @@ void trim_graphs(uint64_t key) {
 }
 constexpr PoolDriver kGraphMemory = {reserved_for_graphs, trim_graphs};
 
-// Set for good when a graph that allocates was seen: the one branch that every launch pays for.
+// Set for good when a graph that allocates is seen. Every launch pays only for this one branch.
 std::atomic<bool> any_graph_allocates{false};
 
 void learn(Process& process, CUgraphExec exec, const GraphNeeds& needs) {
@@ -43,7 +43,7 @@ void learn(Process& process, CUgraphExec exec, const GraphNeeds& needs) {
     if (units == 0 && (process.graphs.devices() >> device & 1) == 0) continue;
     any_graph_allocates.store(true, std::memory_order_relaxed);
     process.graphs.set(exec, device, units, needs.frees_all);
-    // Instantiation may have uploaded the graph at once.
+    // Instantiation may already have uploaded the graph.
     const int device_index = units != 0 ? device_index_of(process, device) : Process::kNotCapped;
     if (device_index >= 0 && process.pools.add(key_of(device), device_index, kGraphMemory)) {
       settle_pool(process, key_of(device), nullptr);
@@ -55,9 +55,9 @@ GraphNeeds needs_of(const Process& process, CUgraph graph) {
   return on_own_account(process, [&] { return GraphNeeds(graph); });
 }
 
-// Calls `make()` in the context, with room for what the kernels take. The driver uses the memory of
-// the context's earlier graphs again, but once a graph is destroyed, that may be in pieces too
-// small for this one: then there must be room for all of it.
+// Calls `make()` in the context, with room for the memory of the kernels. The driver reuses the
+// memory of the context's earlier graphs. But once a graph is destroyed, that memory may be in
+// pieces too small for this graph: then all of its memory must fit.
 template <typename Make>
 CUresult make_in(Process& process, const Context& context, CUgraphExec* exec, uint64_t bytes,
                  Make make) {
@@ -97,7 +97,8 @@ bool allocates(Process& process, CUgraphExec exec) {
   return units != 0;
 }
 
-// An update changes no topology, so only an execution that allocates goes on doing so.
+// An update does not change the topology, so only a graph that already allocates can allocate after
+// it.
 template <typename Call>
 CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   Hook hook;
@@ -107,15 +108,15 @@ CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   return result;
 }
 
-// A run of an executable graph, as the program asks for it.
+// A run of an executable graph, as the program requests it.
 struct GraphRun {
   const char* api;
   CUgraphExec exec;
   Stream stream;
 };
 
-// Room for all that the graph needs. Before a refusal the graphs that ran before are waited for:
-// their memory can be given back, or used again.
+// Reserves room for all that the graph needs. Waits for the earlier graphs before it refuses: their
+// memory can then be given back or used again.
 [[gnu::cold]] bool make_room(Process& process, const GraphRun& run, CUdevice device,
                              Reservation& reservation) {
   Refusal refusal;
@@ -133,7 +134,7 @@ struct GraphRun {
   return false;
 }
 
-// Keeps the charge of a device's graph memory from falling while it lives.
+// While it lives, the charge of a device's graph memory does not fall.
 class Kept {
  public:
   Kept(Process& process, uint64_t key) : process_(process), key_(key) {
@@ -171,7 +172,7 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
     return kOutOfMemory;
   }
   const uint64_t stream = number_of(process, run.stream);
-  // What is there already need not be reserved again, as long as its charge does not fall.
+  // Memory that is already there need not be reserved again, as long as its charge does not fall.
   Kept kept(process, key);
   const uint64_t growth = process.graphs.growth(run.exec, device, stream, kept.falls());
   std::optional<Reservation> reservation;
@@ -179,7 +180,8 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
                       AskingCall(run.api, growth * layout::kUnit), Reservation::Unasked{});
   Refusal refusal;
   if (!*reservation && (growth == units || !reservation->ask(refusal))) {
-    // There is room at best for all of it, when nothing of it is there.
+    // The growth does not fit. Reserving all of the graph's memory can fit only if the present
+    // memory is given back first.
     kept.end();
     reservation.emplace(process, device_index, pool_growth_units(units * layout::kUnit),
                         AskingCall(run.api, units * layout::kUnit), Reservation::Unasked{});
@@ -189,11 +191,12 @@ CUresult run_on(Process& process, const GraphRun& run, uint64_t devices, Call ca
   process.pools.pledge(key, pledge);
   const GraphTable::Run begun = process.graphs.begin_run(run.exec, device, stream, kept.falls());
   const CUresult result = run_on(process, run, others, call);
-  // Otherwise another device's cap may have refused.
+  // With other devices left, another device's cap may have refused.
   if (result == kOutOfMemory && others == 0) reservation->refused_by_driver();
   kept.end();
   settle_pool(process, key, &*reservation, pledge);
-  // What the driver has given back by now was never charged, and is not there for the next run.
+  // If the driver has already given memory back, it was never charged, and the next run cannot use
+  // it.
   Pool pool;
   const bool is_there = result == kSuccess && process.pools.find(key, pool) && pool.units >= units;
   process.graphs.end_run(device, begun, is_there);
@@ -209,7 +212,7 @@ CUresult run_graph(const GraphRun& run, const Real& real) {
   const auto call = [&] { return real(run.exec, run.stream.handle); };
   if (!hook.active()) return call();
   if (!allocates(hook.process(), run.exec)) {
-    // What its kernels take is charged as that of other launches.
+    // The memory of its kernels is charged like that of other launches.
     const HookScope::Callback launch;
     return call();
   }

@@ -17,8 +17,8 @@ namespace fracgpu::cuda {
 namespace {
 
 // The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID. The second
-// version of the call names the MIG instance, where the first, which is older than MIG, names its
-// GPU.
+// version of the call returns the MIG instance's UUID. The first version is older than MIG and
+// returns the GPU's UUID.
 CUresult find_key(CUdevice device, Text<64>& key) {
   CUuuid uuid, of_gpu;
   const bool second = real::cuDeviceGetUuid_v2.exists();
@@ -27,14 +27,14 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   if (result != kSuccess) return result;
   const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
                       memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
-  // Should the first one return instances too some day, NVML still knows what the UUID names.
+  // If the first version ever returns instances too, NVML still knows what the UUID names.
   key = key_of_uuid(&uuid, differ);
   return kSuccess;
 }
 
 }  // namespace
 
-// GCC forgets the model that the declaration has.
+// GCC loses the TLS model of the declaration.
 [[gnu::tls_model("initial-exec")]] constinit thread_local RememberedContext remembered_context;
 
 int device_index_of(Process& process, CUdevice device) {
@@ -54,7 +54,7 @@ int device_index_of(Process& process, CUdevice device) {
 }
 
 bool look_up_context(Process& process, CUcontext handle, Context& context) {
-  // Before the table is asked: what it says may be old when it is remembered.
+  // Read before the table: its answer may be outdated when it is remembered.
   const uint64_t epoch = process.contexts.epoch();
   if (!process.contexts.find(handle, context)) return false;
   if (process.contexts.any_may_grow()) return true;
@@ -62,7 +62,8 @@ bool look_up_context(Process& process, CUcontext handle, Context& context) {
   return true;
 }
 
-// One that was made by a function that is not hooked, such as those of the graphics interoperation.
+// Enters a context made by a function that is not hooked, such as those for graphics
+// interoperation.
 static bool enter_current_context(Process& process, CUresult result, CUcontext handle,
                                   Context& context) {
   CUdevice device = 0;

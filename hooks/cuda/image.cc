@@ -1,7 +1,7 @@
-// Finds out how long an image is, as the driver does, and hashes it; see image.h.
+// Determines the length of an image as the driver does, and hashes it; see image.h.
 //
-// The driver is given no size either: it reads a cubin's section headers, a fatbin's header and a
-// text up to its end. So no byte is read here that the driver would not read.
+// The driver does not get a size either: it reads a cubin's section headers, a fatbin's header, or
+// a text up to its end. So this code reads no byte that the driver would not read.
 #include "hooks/cuda/image.h"
 
 #include <elf.h>
@@ -16,8 +16,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Hashing takes 0.25 to 0.45 ms for each MiB and may spare a list of 4.49 ms, so that an image of
-// ten times this size would take as long.
+// Hashing takes 0.25 to 0.45 ms for each MiB and may save a list of 4.49 ms. Hashing an image of
+// ten times this size would take as long as the list.
 constexpr size_t kMost = 1u << 20;
 
 // From fatbinary_section.h and fatbinary.h of the CUDA toolkit.
@@ -30,7 +30,7 @@ struct FatbinHeader {
   uint32_t magic;
   uint16_t version;
   uint16_t header_bytes;
-  uint64_t bytes;  // behind the header
+  uint64_t bytes;  // after the header
 };
 constexpr uint32_t kWrapperMagic = 0x466243b1, kFatbinMagic = 0xba55ed50;
 
@@ -53,7 +53,7 @@ uint64_t hash_bytes(const void* bytes, size_t size) {
   return hash != 0 ? hash : 1;
 }
 
-// 0: cannot be told.
+// 0 if the size cannot be determined.
 size_t size_of_elf(const void* image) {
   Elf64_Ehdr header;
   memcpy(&header, image, sizeof header);
@@ -63,7 +63,7 @@ size_t size_of_elf(const void* image) {
   return std::max({sections, segments, uint64_t{sizeof header}});
 }
 
-// Of what begins with these four bytes.
+// The size of an image that begins with `magic`.
 size_t size_of(const void* image, uint32_t magic) {
   if (memcmp(&magic, ELFMAG, SELFMAG) == 0) return size_of_elf(image);
   if (magic == kFatbinMagic) {

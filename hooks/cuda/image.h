@@ -1,4 +1,4 @@
-// Tells one module's image from another by its bytes.
+// Identifies a module's image by its bytes.
 #pragma once
 
 #include <cstddef>
@@ -6,16 +6,16 @@
 
 namespace fracgpu::cuda {
 
-// A number for the image that a program hands to cuModuleLoadData or cuModuleLoadFatBinary: a cubin
-// (ELF), a fatbin or its wrapper, or PTX as text. 0 where its size cannot be told, or where looking
-// at all of it would cost more than a reading of the driver-reported usage (1 MiB).
+// A number that identifies an image passed to cuModuleLoadData or cuModuleLoadFatBinary: a cubin
+// (ELF), a fatbin or its wrapper, or PTX as text. 0 if its size cannot be determined or exceeds 1
+// MiB: hashing a much larger image would cost more than a reading of the driver-reported usage.
 uint64_t image_key(const void* image);
 
-// The same for a file. 0 where it cannot be looked at.
+// The same for a file. 0 if the file cannot be read.
 uint64_t file_key(const char* path);
 
-// What options of the compiler make of `image`: their values are as large as a pointer, or point to
-// what they say.
+// Combines the key of `image` with the compiler options. An option's value is either as large as a
+// pointer or a pointer to the value.
 uint64_t key_with_options(uint64_t image, unsigned int count, const int* options, void** values);
 
 }  // namespace fracgpu::cuda

@@ -1,9 +1,8 @@
 // Cubins and fatbins; see image_size.h.
 //
-// A fatbin's entries have been described by several public readers of the format; what of a cubin
-// lies in device memory follows from ELF: its allocated sections. Of those that have no bytes in
-// the file, only .nv.global is device memory, while .nv.shared and .nv.local are a thread block's
-// and a thread's.
+// Several public readers of the format describe a fatbin's entries. ELF itself shows which parts of
+// a cubin are in device memory: the allocated sections. Of the sections without bytes in the file,
+// only .nv.global is device memory: .nv.shared belongs to a thread block and .nv.local to a thread.
 #include "hooks/cuda/image_size.h"
 
 #include <fcntl.h>
@@ -44,10 +43,10 @@ bool is_global(const ByteSource& names, const Elf64_Shdr& section) {
 
 uint64_t bytes_of_cubin(const ByteSource& image, Loading loading) {
   constexpr uint16_t kCuda = 190;
-  constexpr uint64_t kMostSections = 1u << 20;  // of cuBLAS, a module has some ten thousand
+  constexpr uint64_t kMostSections = 1u << 20;  // a module of cuBLAS has some ten thousand
   const auto header = read_elf_header(image, kCuda);
   if (!header || header->e_shentsize != sizeof(Elf64_Shdr)) return 0;
-  // Where there are more than 16 bits can tell, the first section has the numbers.
+  // The first section has the numbers that do not fit into 16 bits.
   const auto first = image.read<Elf64_Shdr>(header->e_shoff);
   if (!first) return 0;
   const uint64_t count = header->e_shnum != 0 ? header->e_shnum : first->sh_size;
@@ -71,7 +70,7 @@ struct FatbinHeader {
   uint32_t magic;
   uint16_t version;
   uint16_t header_bytes;
-  uint64_t bytes;  // behind the header
+  uint64_t bytes;  // after the header
 };
 
 struct FatbinEntry {
@@ -84,7 +83,7 @@ struct FatbinEntry {
   uint64_t not_needed[5];
   uint64_t inflated_bytes;  // 0: it is not compressed
 
-  // Of compressed code, the size that it will have is all that it tells.
+  // Compressed code reveals only its inflated size.
   uint64_t need(const ByteSource& content, Loading loading) const {
     if (inflated_bytes != 0) return loading == Loading::eager ? inflated_bytes : 0;
     return kind == kPtx ? bytes_of_ptx(content, loading) : bytes_of_cubin(content, loading);
@@ -92,10 +91,10 @@ struct FatbinEntry {
 };
 static_assert(sizeof(FatbinEntry) == 64);
 
-// The driver loads one of them, which has been compiled for the device, or else compiles the PTX.
-// Which one that will be makes little difference to the size.
+// The driver loads one entry that was compiled for the device, or else compiles the PTX. The choice
+// makes little difference to the size.
 uint64_t bytes_of_fatbin(const ByteSource& image, Loading loading) {
-  // For a damaged image whose entries have no end; libraries have one for each architecture and
+  // Limits a damaged image with endless entries. Libraries have one entry for each architecture and
   // file.
   constexpr int kMostEntries = 4096;
   const auto header = image.read<FatbinHeader>(0);

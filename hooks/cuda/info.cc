@@ -1,7 +1,7 @@
 // Reports of a device's memory: cuMemGetInfo and cuDeviceTotalMem.
 //
-// The driver answers first, so that errors are its own; then total becomes the cap and free what
-// is left under it, never more than is really free.
+// The driver answers first, so that errors are its own. Then total becomes the cap, and free
+// becomes the room left under it, but never more than the driver reports.
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
@@ -12,8 +12,8 @@ namespace fracgpu::cuda {
 namespace {
 
 uint64_t cap_bytes(Process& process, int device_index) {
-  // With a fault nothing can be allocated. Reporting that keeps programs from sizing themselves
-  // for memory that they will not get.
+  // With a fault nothing can be allocated. Reporting 0 keeps programs from sizing themselves for
+  // memory that they cannot get.
   return device_index == Process::kFault ? 0 : process.ledger.cap(device_index) * layout::kUnit;
 }
 
@@ -29,9 +29,9 @@ Size clamp(uint64_t bytes) {
     process.only_cuda_device = count == 1 ? device_index : Process::kNotCapped;
 }
 
-// The device index of the current context, for which the driver has just answered, or
-// Process::kNotCapped / kFault. With one CUDA device, as in most containers, the driver need not be
-// asked which one it is.
+// The device index of the current context, or Process::kNotCapped / kFault. The driver has just
+// answered for that context. With one CUDA device, as in most containers, the driver need not be
+// asked which device it is.
 int current_device(Process& process) {
   const int only = process.only_cuda_device.load(std::memory_order_relaxed);
   if (only >= 0 && !process.contexts.any_may_grow()) return only;
@@ -53,7 +53,7 @@ CUresult memory_info(Size* free, Size* total, const Real& real) {
   const uint64_t cap = cap_bytes(process, device_index);
   if (total != nullptr) *total = clamp<Size>(std::min<uint64_t>(*total, cap));
   if (free != nullptr && device_index != Process::kFault) {
-    // Pools shrink by themselves when the work on their streams is done.
+    // Pools shrink by themselves when the work in their streams is done.
     if (!process.pools.empty()) settle_pools(process, device_index);
     if (reading_is_stale(process, device_index)) [[unlikely]]
       renew_reading(process, device_index);

@@ -1,5 +1,6 @@
-// Memory shared by IPC handles: it is charged to the exporter, and after its death to its tenant,
-// as long as a process under a cap has the memory open. The importer is never charged.
+// Memory shared by IPC handles is charged to the exporter. After the exporter's death it stays
+// charged to its tenant as long as a process under a cap has the memory open. The importer is never
+// charged.
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/vmm_calls.h"
@@ -7,8 +8,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Enters what was opened at `pointer`, with its size, as memory that another process is charged
-// for.
+// Enters the memory opened at `pointer`, with its size, as memory that is charged to another
+// process.
 void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   Context context;
   CUdeviceptr base = 0;
@@ -39,7 +40,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Process& process = hook.process();
   Allocation entry;
   note_exported_allocation(process, pointer, entry);
-  // A handle of an address within an allocation exports all of it.
+  // A handle of an address within an allocation exports the whole allocation.
   CUdeviceptr base = 0;
   size_t bytes = 0;
   if (entry.key == 0 && on_own_account(process, [&] {

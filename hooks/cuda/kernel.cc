@@ -4,9 +4,9 @@
 // escapes and their structures are RM's public interface (NVIDIA's open kernel modules, nvos.h).
 // The fields that are read here have not moved since 535 (gVisor's nvproxy lists the changes).
 //
-// libcuda holds its own locks during these calls. So nothing here waits for `Process::cold_paths`,
-// or for another lock under which this library calls libcuda: memory is reserved in the ledger, and
-// counted in `Overhead::unasked` until a reading takes it over.
+// libcuda holds its own locks during these calls. So this code must not wait for
+// `Process::cold_paths`, or for another lock under which this library calls libcuda. It reserves
+// memory in the ledger, and counts it in `Overhead::unasked` until a reading takes it over.
 #include "hooks/cuda/kernel.h"
 
 #include <algorithm>
@@ -56,11 +56,11 @@ struct Allocate {
   uint32_t pad;
 };
 constexpr uint32_t kIsSerialized = 1 << 0;  // NVOS64_FLAGS_FINN_SERIALIZED
-// Where its status is, by the size of the form.
+// The offset of the status, by the size of the structure.
 constexpr size_t status_offset(size_t size) {
   return size == sizeof(Allocate) ? 40 : size == 32 ? 28 : 0;
 }
-// NV_MEMORY_ALLOCATION_PARAMS as far as is needed.
+// NV_MEMORY_ALLOCATION_PARAMS, as far as needed.
 struct MemoryParameters {
   uint32_t owner, type, flags, width, height, pitch, attributes, attributes2;
   uint32_t format, compression, zcull, pad;
@@ -68,7 +68,7 @@ struct MemoryParameters {
   uint64_t size;
 };
 
-// NVOS32_PARAMETERS with NVOS32_FUNCTION_ALLOC_SIZE as far as is needed.
+// NVOS32_PARAMETERS with NVOS32_FUNCTION_ALLOC_SIZE, as far as needed.
 struct HeapControl {
   uint32_t client;
   uint32_t parent;
@@ -87,18 +87,18 @@ using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 std::atomic<void*> next_ioctl{nullptr};
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local KernelCall* current_call = nullptr;
-// libcuda tries several times. Only the first refusal is reported.
+// libcuda retries several times. Only the first refusal is reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
 constexpr uint64_t key_of(uint32_t client, uint32_t object) {
   return uint64_t{client} << 32 | object;
 }
 
-// The parents of libcuda's memory, which are RM's device objects. Their devices are learned inside
-// a KernelCall, which names the device. Entries are read without a lock and never removed.
+// The parents of libcuda's memory, which are RM's device objects. A KernelCall names the device, so
+// a parent's device is learned inside one. Entries are read without a lock and never removed.
 class Parents {
  public:
-  // The device of the parent, which is this one unless it is known already.
+  // Returns the parent's device. Enters `device_index` if the parent is not known yet.
   int learn(uint64_t parent, int device_index) {
     for (Entry& each : entries_) {
       uint64_t seen = 0;
@@ -137,7 +137,7 @@ class Parents {
 };
 constinit Parents parents;
 
-// Whether the driver tells what the process holds, so that a reading corrects the charge.
+// Whether the driver reports what the process holds, so that a reading corrects the charge.
 bool is_told(const Process& process, int device_index) {
   return !process.overhead[device_index].untold.load(std::memory_order_relaxed);
 }
@@ -149,7 +149,7 @@ class KernelMemory {
   KernelMemory(Process& process, int device_index, KernelCall* call)
       : process_(process), device_index_(device_index), call_(call) {}
 
-  // False where the cap has no room.
+  // False if the cap has no room.
   bool reserve(uint64_t bytes) {
     units_ = linear_size(bytes).units;  // whole pages
     stocked_ = call_ != nullptr ? std::min(call_->left_, units_) : 0;
@@ -191,7 +191,7 @@ class KernelMemory {
     was_refused = false;
   }
 
-  // `buffer` was given back.
+  // Accounts for `buffer`, which RM got back.
   void given_back(const DriverBuffers::Entry& buffer) {
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
@@ -222,13 +222,13 @@ class KernelMemory {
   const int device_index_;
   KernelCall* const call_;
   uint64_t units_ = 0;
-  uint64_t stocked_ = 0;  // of `units_`, by the call
+  uint64_t stocked_ = 0;  // the part of `units_` that the call reserved
 };
 
 namespace {
 
-// A request for device memory. `ask()` returns whether RM has granted it; `key()` is the new
-// object's then. False where it was refused for want of room under the cap.
+// Handles a request for device memory. `ask()` returns whether RM granted it; `key()` is then the
+// new object's key. False if the cap had no room.
 template <typename Ask, typename Key>
 bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   Process* const process = Process::known();
@@ -239,7 +239,7 @@ bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   const bool is_charged_by_hook = call == nullptr && HookScope::any();
   if (call != nullptr && call->device_index() != device_index) call = nullptr;  // another device's
   if (device_index < 0 || is_charged_by_hook) {
-    // RM gives out a handle again only when its former object went with its parent.
+    // RM gives out a handle again only if its former object ended with its parent.
     if (ask() && process != nullptr) process->rm_memory.take(key());
     return true;
   }
@@ -254,7 +254,7 @@ bool allocate(uint64_t parent, uint64_t bytes, Ask ask, Key key) {
   return true;
 }
 
-// Calls `allocate` for one of RM's request structures. A refusal is written to its `status`.
+// Calls `allocate` for one of RM's request structures. Writes a refusal to its `status`.
 template <typename Wanted, typename Ask>
 int allocate_by(Wanted& wanted, uint64_t bytes, uint32_t& status, Ask ask) {
   int result = 0;
@@ -293,7 +293,7 @@ int allocate_on_heap(HeapControl& wanted, Ask ask) {
 template <typename Ask>
 int release(Free& unwanted, Ask ask) {
   Process* const process = Process::known();
-  // Before the call: RM may give the handle to another thread at once.
+  // This must precede the call: RM may give the handle to another thread at once.
   const DriverBuffers::Entry buffer =
       process != nullptr ? process->rm_memory.take(key_of(unwanted.client, unwanted.object))
                          : DriverBuffers::Entry{};

@@ -1,11 +1,11 @@
-// The limits of a context, of which four are paid with device memory when they are raised.
+// The limits of a context. Raising four of them takes device memory.
 //
-// A launch raises one of them by itself: where a kernel's threads have more local memory than the
-// stack limit says, the driver raises it and takes the memory. Launches are not hooked. Where the
-// driver's calls to the kernel are watched, the memory is reserved there (kernel.h). Elsewhere the
-// limit is raised when the program gets the function, without which it cannot launch it, and what
-// does not fit under the cap is refused there. Where that is switched off, a raised limit tells of
-// a launch.
+// A launch raises one of them by itself. If a kernel's threads have more local memory than the
+// stack limit, the driver raises the limit and takes the memory. Launches are not hooked. If the
+// driver's calls to the kernel are watched, the memory is reserved there (kernel.h). Otherwise the
+// limit is raised when the program gets the function, because the program needs the function for a
+// launch. Memory that does not fit under the cap is refused there. If that is switched off, a
+// raised limit shows that a launch happened.
 #include "hooks/cuda/limits.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ int attribute_of(CUdevice device, int attribute) {
   return value;
 }
 
-// In units: by how much it grows when each thread gets `after` bytes and had `before`.
+// In units: the growth when the bytes of each thread rise from `before` to `after`.
 uint64_t growth_of_local_memory(size_t before, size_t after, CUdevice device) {
   const OwnCalls own_calls;
   const int multiprocessors = attribute_of(device, kMultiprocessors);
@@ -39,8 +39,8 @@ uint64_t growth_of_local_memory(size_t before, size_t after, CUdevice device) {
          local_memory(before, multiprocessors, threads);
 }
 
-// In units: what raising a limit makes the driver take at most. Printf's buffer and the heap are as
-// large as the limit says; a level of synchronisation takes up to 150 MB (CUDA programming guide,
+// In units: the most that the driver takes when a limit is raised. Printf's buffer and the heap are
+// as large as the limit. A level of synchronisation takes up to 150 MB (CUDA programming guide,
 // "Memory Footprint" of dynamic parallelism).
 uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device) {
   constexpr uint64_t kLevel = 150'000'000;
@@ -50,23 +50,23 @@ uint64_t growth_of_limit(int limit, size_t before, size_t value, CUdevice device
   return linear_size(bytes).units;
 }
 
-// Where RM's memory is watched, a launch finds room or is refused by itself, as on a full device.
-// Elsewhere it is foreseen with lazy loading: a program gets a function when it launches it first,
-// as CUDA's runtime does. With eager loading that gets all functions of all its modules, of which
-// it will launch a few.
+// If RM's memory is watched, a launch itself finds room or is refused, as on a full device.
+// Otherwise launches are foreseen with lazy loading: a program gets a function just before its
+// first launch, as CUDA's runtime does. With eager loading the runtime gets all functions of all
+// its modules, and launches only a few.
 bool raises_for_functions(const Process& process, const Context& context) {
   if (const auto said = reserve_local.get(); said.has_value()) return *said;
   return loading(process) == Loading::lazy && !kernel_calls_are_watched(context.device_index);
 }
 
-// 0 where the driver does not say.
+// 0 if the driver does not report it.
 size_t stack_limit(const Process& process) {
   const OwnCalls own_calls(process);
   size_t value = 0;
   return real::cuCtxGetLimit(&value, kLimitStack) == kSuccess ? value : 0;
 }
 
-// Calls `set()`, which raises a limit of the current context. `Process::limits` is held.
+// Calls `set()`, which raises a limit of the current context. The caller holds `Process::limits`.
 template <typename Set>
 CUresult raise_limit(Process& process, const Context& context, const char* api, int limit,
                      size_t before, size_t value, Set set) {
@@ -131,20 +131,20 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
     return set();
   }
   Process& process = hook.process();
-  // What it takes is computed from the old limit, so no other thread may change that meanwhile.
+  // The growth is computed from the old limit, so no other thread may change that meanwhile.
   const Locked<SleepLock> alone(process.limits);
   size_t before = 0;
   if (on_own_account(process, [&] { return real::cuCtxGetLimit(&before, limit); }) != kSuccess)
     return set();
-  // A launch would raise it again.
+  // A launch would raise the limit again.
   if (limit == kLimitStack && raises_for_functions(process, context))
     value = std::max(value, process.contexts.local_memory(context.id).needed);
-  // After a launch or a limit that was refused the context has no local memory: it takes that now.
+  // After a refused launch or limit, the context has no local memory: it takes that memory now.
   if (value == before && !kernel_calls_are_watched(context.device_index)) return set();
   if (value > before)
     return raise_limit(process, context, "cuCtxSetLimit", limit, before, value, set);
   if (context.device_index < 0) return set();
-  // The driver gives the old memory back before it takes the new.
+  // The driver gives the old memory back before it takes the new memory.
   const CUresult result = take_overhead(
       process, context.device_index, "cuCtxSetLimit",
       [&] {

@@ -1,4 +1,4 @@
-// Kernels' local memory, which a launch makes the driver take.
+// The local memory of kernels. A launch makes the driver allocate it.
 #pragma once
 
 #include "hooks/cuda/hook.h"
@@ -9,15 +9,16 @@ namespace fracgpu::cuda {
 // Whether local memory is reserved before a launch, for CUDA and for OpenCL.
 inline constinit Switch reserve_local("FRACGPU_RESERVE_LOCAL", "it counts as not set");
 
-// Whether there is anything to be done for launches in the context before they come.
+// Whether launches in the context need preparation before they happen.
 bool prepares_launches(const Process& process, const Context& context);
 
-// The program has got a function whose threads have this many bytes of local memory, and may launch
-// it in the current context; its code may just have been loaded. Takes the memory now, or else
-// waits for a launch that takes it. kOutOfMemory where it does not fit under the cap.
+// Prepares for launches in the current context, after the program got a function whose threads use
+// `bytes` of local memory. Its code may just have been loaded. Either reserves the memory now or
+// waits for a launch that takes it. Returns kOutOfMemory if the memory does not fit under the cap.
 CUresult prepare_launches(Process& process, const char* api, size_t bytes);
 
-// Charges what a launch in the context has taken since the last look, if it is the current one.
+// Charges the local memory that launches in the context took since the last check. Does nothing
+// unless the context is current.
 [[gnu::cold]] void see_launches(Process& process, const Context& context);
 
 }  // namespace fracgpu::cuda

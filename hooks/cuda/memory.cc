@@ -1,8 +1,8 @@
 // Linear device memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree.
 //
 // One body allocates and one frees; the variants differ in the width of their arguments. Managed
-// memory is charged in full when it is made: it could become resident at any later moment without
-// passing any function, and a cap that holds only until the first touch is none.
+// memory is charged in full when it is allocated: it can become resident later without a call to
+// any function. A cap that holds only until the first touch would be useless.
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
@@ -12,24 +12,24 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Small ones share pages, as others do: the addresses tell (kokkos issue 2641: a hundred million of
-// them fit).
+// Small managed allocations share pages like other small allocations, as their addresses show
+// (kokkos issue 2641: a hundred million of them fit).
 LinearSize managed_size(uint64_t bytes) {
   LinearSize size = linear_size(bytes);
   size.managed = true;
   return size;
 }
 
-// Calls `allocate()` (the driver) for `call` under a reservation of `bytes`. `actual_bytes()` is
-// called after success, for functions that round the size up by themselves.
-// Inlined, since each function that allocates is the only one of its kind.
+// Calls `allocate()` (the driver) for `call` under a reservation of `bytes`. After success, calls
+// `actual_bytes()`, because some functions round the size up. Inlined, because each function that
+// allocates has its own instance.
 template <typename Pointer, typename Allocate, typename ActualBytes>
 [[gnu::always_inline]] inline CUresult allocate_linear(
     const AskingCall& call, Pointer* out, uint64_t bytes, Allocate allocate,
     ActualBytes actual_bytes, LinearSize (*size_of)(uint64_t) = linear_size) {
   Hook hook;
   Context context;
-  // The driver refuses these by itself, with its own error.
+  // The driver itself refuses these calls, with its own error.
   if (!hook.active() || out == nullptr || bytes == 0) return allocate();
   Process& process = hook.process();
   if (!current_context(process, context)) return allocate();
@@ -75,7 +75,7 @@ template <typename Pointer, typename Allocate, typename ActualBytes>
     if (taken > bytes) size = actual;
     return record_linear(process, reservation, context, *out, size) ? result : undo();
   }
-  // The driver took more than was foreseen: make room for all of it, or give it back.
+  // The driver took more than expected. The rest must fit, or the memory is freed.
   Reservation rest(process, context.device_index, actual.units - size.units, call.api);
   if (!rest || !record_linear(process, reservation, context, *out, actual)) return undo();
   rest.keep(actual.units - size.units);
@@ -85,7 +85,7 @@ template <typename Pointer, typename Allocate, typename ActualBytes>
 template <typename Pointer, typename Size, typename Real>
 CUresult allocate_pitched(Pointer* out, Size* pitch, Size width, Size height,
                           unsigned int element_bytes, const Real& real) {
-  // Rows are padded to 512 bytes on current devices; what the driver really chose is charged.
+  // Current devices pad rows to 512 bytes. The charge is what the driver really chose.
   constexpr uint64_t kPitchAlignment = 512;
   uint64_t row_bytes = 0, bytes = 0, asked = 0;
   if (__builtin_mul_overflow(uint64_t{width}, uint64_t{height}, &asked)) asked = ~0ull;
@@ -110,7 +110,8 @@ template <typename Pointer, typename Real>
 CUresult release_linear(Pointer pointer, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(pointer);
-  // A pointer that is not tracked (made before the cap, say) goes to the driver, which checks it.
+  // A pointer that is not tracked, for example from before the cap, goes to the driver, which
+  // checks it.
   return free_address(
       hook.process(), pointer, [&] { return real(pointer); },
       [](Release& release) { release.done(); });

@@ -1,9 +1,9 @@
-// Calls that make the driver take memory whose size they do not name: modules and libraries. What
-// they took is found in driver-reported usage.
+// Modules and libraries: their calls make the driver take memory without naming its size.
+// Driver-reported usage shows what they took.
 //
-// If libcuda's requests to RM are not watched, an image shows much of what it will take, so that
-// room is reserved before it is loaded. A library's code is loaded when something of it is first
-// used, mostly by a launch, which is not hooked; the next reading of the usage finds it.
+// If libcuda's requests to RM are not watched, an image reveals much of what it will take, so room
+// is reserved before it is loaded. A library's code is loaded at its first use, mostly by a launch,
+// which is not hooked. The next reading of the usage finds it.
 #include <algorithm>
 #include <atomic>
 
@@ -15,12 +15,12 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Code lies in the driver's pages, which it may share with other code.
+// Code is in the driver's pages, which it may share with other code.
 uint64_t code_units(uint64_t bytes) {
   return bytes != 0 ? linear_size(bytes).units : 0;
 }
 
-// `key()` tells the image from others, and `bytes(loading)` its size.
+// `key()` identifies the image, and `bytes(loading)` returns its size.
 template <typename Key, typename Bytes, typename Load>
 CUresult load_module(CUmodule* module, const char* api, Key key, Bytes bytes, Load load) {
   Hook hook;
@@ -50,7 +50,7 @@ CUresult load_module(CUmodule* module, const char* api, Key key, Bytes bytes, Lo
       [&] { return static_cast<const void*>(*module); });
 }
 
-// Calls `load()`, which loads nothing yet, and remembers what the image will take.
+// Calls `load()`, which loads nothing yet, and remembers the size that the image will take.
 template <typename Load, typename Bytes>
 CUresult announce_library(CUlibrary* library, Load load, Bytes bytes) {
   Hook hook;
@@ -63,9 +63,9 @@ CUresult announce_library(CUlibrary* library, Load load, Bytes bytes) {
   return result;
 }
 
-// What a library has loaded can only be unloaded with the whole library, so there is no undo, and
-// to refuse what is there would help nobody. After the first use in a context there is nothing more
-// to load.
+// A library's code can be unloaded only with the whole library. So there is no undo, and refusing
+// code that is already loaded would not help. After the first use in a context there is nothing
+// more to load.
 template <typename Load>
 CUresult use_library(CUlibrary library, const char* api, Load load) {
   Hook hook;
@@ -83,7 +83,7 @@ CUresult use_library(CUlibrary library, const char* api, Load load) {
 
 }  // namespace
 
-// The driver is asked once: the environment decides.
+// The driver is asked only once, because the environment decides.
 Loading loading(const Process& process) {
   static std::atomic<int> known{0};
   int mode = known.load(std::memory_order_relaxed);
@@ -173,7 +173,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
 
 CUresult cuLibraryUnload(CUlibrary library) {
   Hook hook;
-  // Before the call: the driver may give the handle to another library at once.
+  // This must precede the call: the driver may give the handle to another library at once.
   if (hook.active()) {
     hook.process().libraries.forget(library);
     hook.process().code_sizes.forget(reinterpret_cast<uint64_t>(library));

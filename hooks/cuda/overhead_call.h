@@ -1,4 +1,4 @@
-// A call that makes the driver take memory whose size it does not name.
+// Calls that make the driver take memory without naming its size.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +14,8 @@ namespace fracgpu::cuda {
 
 inline constexpr auto kNoHandle = [] { return static_cast<const void*>(nullptr); };
 
-// Calls `take()` under the reservation, which grows by what the driver takes beyond it.
+// Calls `take()` under the reservation. If the driver takes more, the reservation grows by the
+// excess.
 template <typename Take>
 CUresult take_under(OverheadReservation& reservation, Process& process, int device_index,
                     const char* api, Take take) {
@@ -32,7 +33,7 @@ CUresult take_under(OverheadReservation& reservation, Process& process, int devi
   return result;
 }
 
-// Calls `take()`, in which the driver takes just what it needs, where RM's memory is watched.
+// Calls `take()` if RM's memory is watched. The driver then takes exactly what it needs.
 template <typename Take>
 CUresult take_as_needed(Process& process, int device_index, const AskingCall& asking, Take take) {
   uint64_t missing = 0;
@@ -53,11 +54,11 @@ CUresult take_as_needed(Process& process, int device_index, const AskingCall& as
   return result;
 }
 
-// Stands for what nothing undoes.
+// Stands for calls that cannot be undone.
 struct CannotUndo {};
 
-// Calls `take()` (the driver) under what `reserve()` returns; `undo()` undoes it, and `handle()` is
-// what was made, by which it is known later.
+// Calls `take()` (the driver) under the reservation that `reserve()` returns. `undo()` undoes the
+// call. `handle()` returns the new object's handle, which identifies it later.
 template <typename Reserve, typename Take, typename Undo, typename Handle = decltype(kNoHandle)>
 CUresult take_overhead(Process& process, int device_index, const char* api, Reserve reserve,
                        Take take, Undo undo, Handle handle = kNoHandle) {
@@ -81,13 +82,13 @@ CUresult take_overhead(Process& process, int device_index, const char* api, Rese
   }
 }
 
-// Reserved for the first module of a process, beyond what its image tells; for later ones, the most
-// that one took. A first one that takes more is over the cap for a moment, where there is no more
-// room. What modules take nobody has published: tests/hardware.sh measures one, as
-// context.module_bytes.
+// Units reserved for the first module of a process, beyond the size that its image reveals. For
+// later modules, the largest size seen so far is reserved. If there is no more room, a larger first
+// module exceeds the cap for a moment. There are no published figures for modules:
+// tests/hardware.sh measures one, as context.module_bytes.
 inline constexpr uint64_t kEstimatedModule = (32u << 20) / layout::kUnit;
 
-// The same for a call that loads code, of which an image tells `units`, or 0.
+// The same for a call that loads code. `units` is the size that the image reveals, or 0.
 template <typename Load, typename Unload>
 CUresult take_code(Process& process, int device_index, const char* api, uint64_t units, Load load,
                    Unload unload) {
@@ -102,9 +103,10 @@ CUresult take_code(Process& process, int device_index, const char* api, uint64_t
       load, unload);
 }
 
-// The same for a call that takes at most `pages` of the driver's pages in the context, or none,
-// where RM's memory is not watched. `destroy()` undoes it, and `*out` is what it was before. What
-// the driver took stays charged until the context ends, since it keeps that.
+// The same for a call that takes at most `pages` of the driver's pages in the context, if RM's
+// memory is not watched. With 0 pages, nothing is reserved. `destroy()` undoes the call, and `*out`
+// then gets its old value back. The pages stay charged until the context ends, because the driver
+// keeps them that long.
 template <typename Handle, typename Take, typename Destroy>
 CUresult take_pages(Process& process, const Context& context, const char* api, uint64_t pages,
                     Handle* out, Take take, const Destroy& destroy) {

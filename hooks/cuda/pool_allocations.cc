@@ -1,7 +1,7 @@
 // Stream-ordered allocation: a pool is charged by what it has reserved, before and after each call
-// that may make it grow. No room is asked for memory that the call's own stream has freed, or that
-// another one has which it comes after by an event: the driver takes it again (pool_blocks.h).
-// Streams are waited for only before an allocation is refused.
+// that may make it grow. The driver reuses memory that the call's own stream has freed, or that
+// another stream has freed before an event that the own stream waits for (pool_blocks.h). So no
+// room is reserved for such memory. Threads wait for streams only before an allocation is refused.
 #include <optional>
 
 #include "hooks/cuda/kernel.h"
@@ -17,7 +17,7 @@
 namespace fracgpu::cuda {
 namespace {
 
-// An allocation from a pool that the driver is asked for.
+// A request to the driver for an allocation from a pool.
 struct PoolRequest {
   const char* api;
   CUmemoryPool pool;
@@ -27,8 +27,9 @@ struct PoolRequest {
   Stream stream;
 };
 
-// Whether the driver is sure to take memory again that the stream has freed, or that another one
-// has which it comes after by an event, unless the program has forbidden that.
+// Whether the driver is sure to reuse memory that the stream has freed. The same holds for memory
+// that another stream has freed before an event that this stream waits for, unless the program has
+// forbidden that.
 [[gnu::cold]] bool begin_reuse(Process& process, const PoolRequest& request, PoolUse& use) {
   const uint64_t stream = number_of(process, request.stream);
   if (use.begin_reuse(stream, request.bytes)) return true;
@@ -54,8 +55,8 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
   }
 }
 
-// True if the pool needs to grow only by what its last tail lacks, and there is room for that. The
-// pool is used by this call alone from then on, so nothing may be trimmed to make room.
+// True if the pool needs to grow only by what its last tail lacks, and if there is room for that.
+// From then on only this call uses the pool, so nothing may be trimmed to make room.
 [[gnu::cold]] bool begin_extension(Process& process, const PoolRequest& request, PoolUse& use,
                                    std::optional<Reservation>& reservation) {
   uint64_t more = 0;
@@ -70,8 +71,8 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
 }
 
 // True if `allocate()` may be called with what the cap has left, although the most that the pool
-// may grow by does not fit: the driver may need less, or nothing. The pool is used by this call
-// alone from then on.
+// may grow by does not fit: the driver may need less, or nothing. From then on only this call uses
+// the pool.
 [[gnu::cold]] bool begin_trial(Process& process, const PoolRequest& request, PoolUse& use,
                                std::optional<Reservation>& reservation) {
   if (!kernel_calls_are_watched(request.device_index) || !use.begin_alone()) return false;
@@ -79,7 +80,7 @@ void learn_growth(Process& process, PoolBlocks::Growth seen) {
   return true;
 }
 
-// What the driver takes for the pool beyond the reservation is reserved before it has it.
+// What the driver takes for the pool beyond the reservation is reserved before the driver gets it.
 template <typename Allocate>
 CUresult try_to_allocate(Process& process, const PoolRequest& request,
                          std::optional<Reservation>& reservation, Allocate allocate) {
@@ -91,9 +92,9 @@ CUresult try_to_allocate(Process& process, const PoolRequest& request,
   return result;
 }
 
-// Calls `allocate()` under a reservation of what the pool may grow by, unless it is sure not to
-// grow. Where the driver takes more than was foreseen, that is charged at once; where it does not
-// fit under the cap, `free(pointer)` undoes it.
+// Calls `allocate()` under a reservation of what the pool may grow by, unless the pool is sure not
+// to grow. If the driver takes more than foreseen, the excess is charged at once. If the excess
+// does not fit under the cap, `free(pointer)` undoes the allocation.
 template <typename Allocate, typename Free>
 CUresult allocate_from(Process& process, const PoolRequest& request, Allocate allocate, Free free) {
   const int device_index = request.device_index;
@@ -116,7 +117,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     if (result == kSuccess && use.end_in_hole(*request.out, request.bytes, *reservation))
       return result;
   }
-  // All that is needed is in the pool, or a part of it, so that the pool grows by the rest alone.
+  // The pool has all or a part of what is needed, so it grows only by the rest.
   bool reuse = !*reservation && !process.pool_blocks.empty() && begin_reuse(process, request, use);
   bool extends = false, tries = false, has_asked = false, has_waited = false;
   Refusal refusal;
@@ -126,8 +127,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
       bool has_room = !has_asked && reservation->ask(refusal);
       tries = !has_room && !has_asked && begin_trial(process, request, use, reservation);
       has_asked = true;
-      // A program that waits a little for what it has freed is better off than one that is out of
-      // memory.
+      // A short wait for freed memory is better for the program than an out-of-memory error.
       if (!has_room && !tries && !has_waited) {
         has_waited = true;
         const bool has_freed =
@@ -161,7 +161,7 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     if (result == kSuccess && (outcome.foreseen || process.ledger.within_cap(device_index)))
       return result;
     if (result != kSuccess && !(is_sure && result == kOutOfMemory)) return result;
-    // The pool took more than was foreseen, or does not have what it was sure to have.
+    // The pool took more than foreseen, or lacks memory that it was sure to have.
     process.pool_blocks.forget_holes(pool);
     if (extends) learn_growth(process, PoolBlocks::Growth::apart);
     if (result == kSuccess) {
@@ -216,9 +216,9 @@ CUresult allocate_from_pool(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, c
                        allocate, [&](CUdeviceptr pointer) { free(pointer, stream.handle); });
 }
 
-// Memory of cuMemAlloc may be freed in stream order too; the driver then gives it back some time
-// later, which only driver-reported usage shows. An import counts as gone at once: its exporter may
-// not free it before the stream gets there.
+// Memory of cuMemAlloc may also be freed in stream order. The driver then gives it back some time
+// later, and only driver-reported usage shows when. An import counts as gone at once: its exporter
+// must not free it before the stream gets there.
 template <typename Real>
 CUresult free_async(CUdeviceptr pointer, const Stream& stream, const Real& real) {
   Hook hook;

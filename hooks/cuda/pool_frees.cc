@@ -3,8 +3,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// Streams that are waited for: 2 KiB of stack. With 16, what 32 streams had freed did not serve an
-// allocation of as much.
+// The most streams to wait for: 2 KiB of stack. With 16, memory freed by 32 streams did not serve
+// an allocation of the same size.
 constexpr size_t kMostStreams = 256;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Pools and their memory that cross processes.
+// Pools and pool memory that processes share.
 #include <algorithm>
 
 #include "hooks/cuda/kernel.h"
@@ -11,17 +11,18 @@
 namespace fracgpu::cuda {
 namespace {
 
-// A key of the memory that was exported as `data`. No address or handle of the driver is as large.
+// A key of the memory that was exported as `data`. No address or handle of the driver is that
+// large.
 uint64_t export_key(const CUmemPoolPtrExportData& data) {
   return uint64_t{1} << 63 | layout::hash_of_handle(&data, sizeof data);
 }
 
-// Enters memory of another process's pool. The import holds all chunks that the memory lies in,
-// which libcuda 535.261.03 maps one by one.
+// Enters memory of another process's pool. The import holds all chunks that the memory lies in.
+// libcuda 535.261.03 maps these chunks one by one.
 //
 // libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer is
-// freed and the pool destroyed. So the export's key refers to it, too. Its address may be given to
-// another import, and it may be imported again at another address.
+// freed and the pool destroyed. So the export's key refers to it, too. The driver may give its
+// address to another import, and the program may import the memory again at another address.
 void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExportData& data,
                     CUdeviceptr pointer) {
   PhysicalTable& physical = process.physical;

@@ -1,10 +1,10 @@
-// Pools are made, handed out, chosen and destroyed. Each is charged by what it has reserved, which
-// is read before and after each call that may change it. When the driver gives memory of a pool
-// back by itself is found out when the pool is read next.
+// Pools are made, handed out, chosen and destroyed. Each pool is charged by what it has reserved,
+// which is read before and after each call that may change it. If the driver itself gives a pool's
+// memory back, the next reading of the pool shows it.
 //
-// Managed memory of a pool moves by itself to whatever device uses it, as all managed memory does:
-// the pool counts in full on the device that it prefers, or else on the one that was current when
-// the program first got it.
+// Managed memory of a pool moves by itself to the device that uses it, as all managed memory does.
+// The pool counts in full on its preferred device, or else on the device that was current when the
+// program first got the pool.
 #include "hooks/cuda/pools.h"
 
 #include "hooks/cuda/pool_frees.h"
@@ -26,7 +26,8 @@ bool reserved_by_pool(uint64_t key, uint64_t& bytes) {
 }
 constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
 
-// The device index that a pool of such memory is charged to, or Process::kNotCapped / kFault.
+// The device index that a pool with this location and type is charged to, or Process::kNotCapped /
+// kFault.
 int index_of_place(Process& process, const CUmemLocation& location, int type) {
   Context context;
   if (const int device = device_of(location); device >= 0) return device_index_of(process, device);
@@ -34,8 +35,8 @@ int index_of_place(Process& process, const CUmemLocation& location, int type) {
   return current_context(process, context) ? context.device_index : device_index_of(process, 0);
 }
 
-// The device index of a pool that is not known yet. Those that the program made or asked for by
-// their place were entered then; a device's default pool is made by the driver.
+// The device index of a pool that is not known yet. Pools that the program made or requested by
+// their place are already entered. The driver makes a device's default pool.
 [[gnu::cold]] int index_of_default_pool(Process& process, CUmemoryPool handle) {
   const OwnCalls own_calls(process);
   for (CUdevice device = 0; device < Process::kSlotsOfVendor; ++device) {
@@ -52,19 +53,19 @@ int index_of_place(Process& process, const CUmemLocation& location, int type) {
   return Process::kNotCapped;
 }
 
-// Calls `call()`, which chooses the current pool of some place.
+// Calls `call()`, which chooses the current pool of a place.
 template <typename Call>
 CUresult choose_pool(Call call) {
   Hook hook;
-  // Twice, so that nobody remembers for long what the driver said meanwhile.
+  // Called twice, so that no thread remembers for long what the driver answered meanwhile.
   if (hook.active()) hook.process().streams.forget_pools();
   const CUresult result = call();
   if (hook.active()) hook.process().streams.forget_pools();
   return result;
 }
 
-// Calls `call()`, which hands out a pool of the memory that is named, and enters the pool. One that
-// could take a device's memory uncounted is not handed out.
+// Calls `call()`, which hands out a pool of the memory at `location`, and enters the pool. A pool
+// that could take a device's memory uncounted is not handed out.
 template <typename Call>
 CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* location, int type,
                   Call call) {
@@ -84,7 +85,7 @@ CUresult hand_out(const char* api, CUmemoryPool* pool, const CUmemLocation* loca
 
 }  // namespace
 
-// GCC forgets the model that the declaration has.
+// GCC loses the TLS model of the declaration.
 [[gnu::tls_model("initial-exec")]] constinit thread_local RememberedPool remembered_pool;
 
 void trim_pool(uint64_t key) {
@@ -100,14 +101,14 @@ int index_of_pool(Process& process, CUmemoryPool handle) {
 
 CUresult find_current_pool(Process& process, CUdevice device, CUmemoryPool& pool,
                            int& device_index) {
-  // Before the driver is asked: what it says may be old when it is remembered.
+  // Read before the driver is asked: its answer may be outdated when it is remembered.
   const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
   const OwnCalls own_calls(process);
   const CUresult result = real::cuDeviceGetMemPool(&pool, device);
   if (result != kSuccess) return result;
   // The program may have made a pool of host memory the device's current one.
   device_index = index_of_pool(process, pool);
-  // What could not be found out is found out another time.
+  // A fault is not remembered, so the next call tries again.
   if (device_index != Process::kFault)
     remembered_pool = {&process, streams, contexts, device, pool, device_index};
   return kSuccess;
@@ -139,14 +140,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     const OwnCalls own_calls(hook.process());
     in_use = real::cuMemPoolGetAttribute(pool, kPoolUsed, &used) != kSuccess || used != 0;
   }
-  // What is freed but not yet done stays the driver's. Where nobody tells when it is gone, it must
-  // be done before.
+  // The driver keeps memory whose free is not done yet. If the driver does not report when that
+  // memory is gone, the frees must be done before the pool is destroyed.
   Pool living;
   if (!in_use && hook.process().pools.find(key_of(pool), living) && living.device_index >= 0 &&
       !usage_is_told(hook.process(), living.device_index)) {
     in_use = !frees_are_done(hook.process(), key_of(pool));
   }
-  // Removed before it is destroyed: other threads read every pool in the table.
+  // Removed before the destruction: other threads read every pool in the table.
   Pool forgotten;
   const bool known = hook.process().pools.remove(key_of(pool), forgotten);
   hook.process().pool_blocks.forget_pool(key_of(pool));

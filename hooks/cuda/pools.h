@@ -1,4 +1,5 @@
-// The program's memory pools: what each is charged to, and which one a device uses.
+// The program's memory pools: the device that each pool is charged to, and each device's current
+// pool.
 #pragma once
 
 #include "hooks/cuda/hook.h"
@@ -9,11 +10,11 @@ inline uint64_t key_of(CUmemoryPool pool) {
   return reinterpret_cast<uint64_t>(pool);
 }
 
-// The device index of a pool, or Process::kFault, or Process::kNotCapped for pools of host memory
-// and imported ones.
+// The device index of a pool. Process::kNotCapped for pools of host memory and for imported pools;
+// Process::kFault if the device cannot be found.
 int index_of_pool(Process& process, CUmemoryPool handle);
 
-// A device's current pool, as the calling thread has seen it.
+// A device's current pool, as the calling thread saw it last.
 struct RememberedPool {
   const Process* process = nullptr;
   uint64_t streams = 0, contexts = 0;  // epochs
@@ -28,7 +29,7 @@ struct RememberedPool {
 };
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local RememberedPool remembered_pool;
 
-// The current pool of the device, with its device index.
+// Finds the device's current pool and its device index.
 [[gnu::cold]] CUresult find_current_pool(Process& process, CUdevice device, CUmemoryPool& pool,
                                          int& device_index);
 inline CUresult current_pool(Process& process, CUdevice device, CUmemoryPool& pool,
@@ -40,7 +41,7 @@ inline CUresult current_pool(Process& process, CUdevice device, CUmemoryPool& po
   return kSuccess;
 }
 
-// Has the driver give back what it keeps of the pool.
+// Makes the driver give back the pool's unused memory.
 void trim_pool(uint64_t key);
 
 }  // namespace fracgpu::cuda

@@ -1,5 +1,5 @@
-// PTX; see image_size.h. All that is looked for are declarations of global variables, such as
-// ".visible .global .align 4 .v2 .f32 name[16][3];", as the PTX ISA has them.
+// PTX; see image_size.h. This only looks for declarations of global variables, such as ".visible
+// .global .align 4 .v2 .f32 name[16][3];", as the PTX ISA defines them.
 #include <string.h>
 
 #include <string_view>
@@ -12,7 +12,7 @@ namespace {
 // Reads the words of a text, one after another.
 class Variables {
  public:
-  // False from the first word on if it is not one that PTX begins with.
+  // False if this is the first word and PTX cannot begin with it.
   bool take(std::string_view word) {
     if (!begun_) {
       begun_ = true;
@@ -59,7 +59,7 @@ class Variables {
     size_ = 1;
   }
 
-  // Decimal; 0 for what is none.
+  // Decimal; 0 if the text does not begin with a digit.
   static uint64_t number(std::string_view digits) {
     uint64_t value = 0;
     for (const char digit : digits) {
@@ -75,12 +75,12 @@ class Variables {
   bool last_is_align_ = false, last_is_bracket_ = false, overflow_ = false;
 };
 
-// Parts the text into words, over its pieces and without its comments.
+// Splits the text into words, across its pieces and without its comments.
 class Words {
  public:
   explicit Words(Variables& variables) : variables_(variables) {}
 
-  // False where it is no PTX.
+  // False if the text is not PTX.
   bool take(char letter) {
     const char before = last_;
     last_ = letter;
@@ -99,7 +99,7 @@ class Words {
     return end() && (!variables_.begun() || variables_.take({&letter, 1}));
   }
 
-  // The word that the text has come to is over.
+  // Ends the current word.
   bool end() {
     const bool sound = length_ == 0 || variables_.take({word_, length_});
     length_ = 0;
@@ -114,7 +114,7 @@ class Words {
   }
 
   Variables& variables_;
-  char word_[32];  // what is longer is a name
+  char word_[32];  // longer words are names
   size_t length_ = 0;
   char last_ = '\0';
   char comment_ = 0;  // '/' up to the end of the line, or '*'
@@ -138,7 +138,7 @@ uint64_t bytes_of_ptx(const ByteSource& text, Loading loading) {
     ended = got == 0 || used < got;
     if (length > kMost) return 0;
   }
-  // Not nothing, which would be no answer.
+  // Not 0, because 0 means that the size is unknown.
   const uint64_t code = loading == Loading::eager ? length : 1;
   uint64_t sum = 0;
   const bool sound = words.end() && variables.begun() && !variables.overflow() &&

@@ -1,7 +1,7 @@
-// Wrappers that tell the recorder what the driver did; see hooks/recorded_call.h.
+// Wrappers that pass the driver's calls to the recorder; see hooks/recorded_call.h.
 //
-// They run inside of the hooks, which have found the call's context already. What the hooks make
-// the driver do on their own account is told like what the program does: it is as real.
+// They run inside of the hooks, which have already found the call's context. Driver calls that the
+// hooks make on their own account are recorded like the program's calls: they are as real.
 #include "hooks/cuda/recorded.h"
 
 #include "hooks/cuda/hook.h"
@@ -140,7 +140,7 @@ CUresult get_graph_attribute(CUdevice device, int attribute, void* value) {
   return result;
 }
 
-// The hook has forgotten already where it was.
+// The hook has already forgotten the pool's device.
 CUresult destroy_pool(CUmemoryPool pool) {
   const RecordedCall call;
   const CUresult result = unwrapped::cuMemPoolDestroy(pool);

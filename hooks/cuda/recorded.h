@@ -1,4 +1,4 @@
-// Recording of what CUDA's calls do with memory.
+// Recording of CUDA's memory calls.
 #pragma once
 
 namespace fracgpu::cuda {

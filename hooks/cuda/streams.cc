@@ -1,4 +1,4 @@
-// Streams: what they take, what is remembered of them, and the hooks that say when that is over.
+// Streams: the memory that they take, what is remembered of them, and the hooks that forget it.
 #include "hooks/cuda/streams.h"
 
 #include <time.h>
@@ -15,7 +15,7 @@ namespace {
 const auto kLegacy = reinterpret_cast<CUstream>(1);     // CU_STREAM_LEGACY
 const auto kPerThread = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
 
-// A number of the calling thread's own, of which none is used twice.
+// A unique number of the calling thread. No number is used twice.
 uint64_t thread_number() {
   static constinit std::atomic<uint64_t> last{0};
   [[gnu::tls_model("initial-exec")]] static thread_local uint64_t own = 0;
@@ -23,7 +23,7 @@ uint64_t thread_number() {
   return own;
 }
 
-// Calls `call()`, by which a capture begins in the stream.
+// Calls `call()`, which begins a capture in the stream.
 template <typename Call>
 CUresult begin_capture(const Stream& stream, Call call) {
   Hook hook;
@@ -36,7 +36,7 @@ CUresult begin_capture(const Stream& stream, Call call) {
   return result;
 }
 
-// And by which it ends, unless this is not the thread or the stream for it.
+// Calls `call()`, which ends the capture unless the thread or the stream is the wrong one.
 template <typename Call>
 CUresult end_capture(const Stream& stream, Call call) {
   Hook hook;
@@ -47,13 +47,13 @@ CUresult end_capture(const Stream& stream, Call call) {
   return result;
 }
 
-// Waits for a stream, about which `ask(real function)` asks.
+// Waits for a stream. `ask(real function)` calls that driver function for the stream.
 template <typename Ask>
 bool wait_by(Ask ask) {
-  // A stream may itself wait for something that the program does later, so this may be in vain;
-  // work that takes less is waited for, and not refused. A pause is how much later an allocation
-  // may come: behind kernels of 5 ms, 20 rounds take 237 questions and 0.23 s, with 10 us 1,600 and
-  // as long, with 5 ms 188 and 0.26 s.
+  // A stream may itself wait for something that the program does later, so the wait may be in vain.
+  // Allocations that need a shorter wait are not refused. A pause is the most that an allocation
+  // can be delayed: behind kernels of 5 ms, 20 rounds take 237 queries and 0.23 s; with pauses of
+  // 10 us 1,600 queries and the same time; with 5 ms 188 queries and 0.26 s.
   constexpr uint64_t kMost_ms = 10'000;
   constexpr long kLongestPause_ns = 1'000'000;
   const uint64_t end = coarse_now_ms() + kMost_ms;
@@ -63,7 +63,7 @@ bool wait_by(Ask ask) {
     pause = pause * 2 < kLongestPause_ns ? pause * 2 : kLongestPause_ns;
     result = ask(real::cuStreamQuery);
   }
-  // The driver looks at what was freed when it is told to wait.
+  // The driver checks for freed memory only when it is asked to synchronize.
   return result == kSuccess && ask(real::cuStreamSynchronize) == kSuccess;
 }
 
@@ -95,8 +95,8 @@ CUresult destroy(CUstream stream, const Real& real) {
   if (!hook.active()) return real(stream);
   Context context;
   const bool counted = stream != nullptr && context_of(hook.process(), {stream, false}, context);
-  // Before its handle may mean another one. A driver that refuses leaves nothing worse than that
-  // less is known of what it freed.
+  // Forgotten before the driver may give its handle to another stream. If the driver refuses, the
+  // only loss is that less is known about what the stream freed.
   Process& process = hook.process();
   const uint64_t number = number_of(process, {stream, false});
   process.pool_blocks.forget_stream(number);
@@ -111,7 +111,7 @@ CUresult destroy(CUstream stream, const Real& real) {
 
 }  // namespace
 
-// GCC forgets the model that the declaration has.
+// GCC loses the TLS model of the declaration.
 [[gnu::tls_model("initial-exec")]] constinit thread_local RememberedStream remembered_stream;
 
 void OwnCalls::relax() {
@@ -131,9 +131,9 @@ uint64_t number_of(Process& process, const Stream& stream) {
 }
 
 bool find_context_of(Process& process, const Stream& stream, Context& context) {
-  // The default streams are those of whatever context is current.
+  // A default stream belongs to whichever context is current.
   if (stream.is_default()) return current_context(process, context);
-  // Before the driver is asked: what it says may be old when it is remembered.
+  // Read before the driver is asked: its answer may be outdated when it is remembered.
   const uint64_t streams = process.streams.epoch(), contexts = process.contexts.epoch();
   const OwnCalls own_calls(process);
   CUcontext handle = nullptr;
@@ -168,13 +168,13 @@ bool wait_for(Process& process, const Stream& own) {
 }
 
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {
-  // Handles are even. A default stream has no name here, but the legacy one waits for it.
+  // Handles are even. A default stream cannot be named here, but the legacy stream waits for it.
   const bool is_default = (number & 1) != 0;
   const CUstream handle = is_default ? kLegacy : reinterpret_cast<CUstream>(number);
   return wait_by([&](const auto& real) {
     if (!process.streams.begin_wait()) return kNotSupported;
-    // The driver may crash when it is asked about a stream that is gone. A hook that destroys a
-    // stream first forgets what the stream freed or ran last, and one that ends a context changes
+    // The driver may crash if it is asked about a stream that is gone. A hook that destroys a
+    // stream first forgets what the stream freed or ran last. A hook that ends a context changes
     // the epoch.
     const bool lives =
         is_default || (process.contexts.epoch() == epoch &&

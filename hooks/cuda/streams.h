@@ -1,4 +1,5 @@
-// What the hooks must know of a stream: its context, a number for it, and whether it is captured.
+// What the hooks need to know about a stream: its context, a number for it, and whether it
+// captures.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace fracgpu::cuda {
 
-// A stream as a call names it. `per_thread`: the null stream is the thread's own, and not the
-// legacy one.
+// A stream as a call names it. With `per_thread`, the null stream is the thread's own stream and
+// not the legacy one.
 struct Stream {
   CUstream handle;
   bool per_thread;
@@ -19,11 +20,11 @@ struct Stream {
   }
 };
 
-// A number that stands for the stream, and for no other one while that lives. Default streams have
-// one for each context, if there are several.
+// A number that identifies the stream among all live streams. If the process has several contexts,
+// a default stream has one number for each context.
 uint64_t number_of(Process& process, const Stream& stream);
 
-// The stream that the calling thread named last, but for default ones, and its context.
+// The non-default stream that the calling thread used last, and its context.
 struct RememberedStream {
   const Process* process = nullptr;
   CUstream stream = nullptr;
@@ -41,40 +42,42 @@ struct RememberedStream {
 [[gnu::noinline]] bool find_context_of(Process& process, const Stream& stream, Context& context);
 inline bool context_of(Process& process, const Stream& stream, Context& context) {
   const RememberedStream& last = remembered_stream;
-  // No default stream is ever remembered.
+  // A default stream is never remembered.
   if (!last.is(process, stream.handle)) return find_context_of(process, stream, context);
   context = last.context;
   return true;
 }
 
-// Asks the driver only while there is some capture in the process.
+// Queries the driver only while the process captures something.
 [[gnu::cold]] bool ask_whether_capturing(const Stream& stream);
 inline bool is_capturing(const Process& process, const Stream& stream) {
   return process.streams.any_captured() && ask_whether_capturing(stream);
 }
 
-// Waits until the driver has done what the stream was told so far, and knows that it has: then what
-// was freed there may be given back. False where that takes more than ten seconds, or where the
-// driver does not say. To ask about a captured stream ends its capture. So the stream of the call
-// that waits must not be captured; others, and the legacy stream, are not waited for while anything
-// is.
+// Waits until the driver has done all work queued in the stream, and has noticed it: it can then
+// give back the memory freed there. False if that takes more than ten seconds, or if the driver
+// does not report it. A query about a captured stream ends its capture. So the caller's own stream
+// must not be captured. While any stream is captured, this waits for neither other streams nor the
+// legacy stream.
 bool wait_for(Process& process, const Stream& own);
-// The same for another stream, by its number, which was remembered when the process's contexts had
-// this epoch: it may have ended since then, alone or with its context.
+// The same for another stream, given by its number. The number must have been stored while the
+// process's contexts had this epoch. The stream may have ended since then, alone or with its
+// context.
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch);
 
-// Within it the library calls the driver on its own account. Calls that are "potentially unsafe"
-// (cuMemPoolGetAttribute and many more) fail during a capture of the thread's own, or a global one
-// of any thread, and make it invalid, unless the thread's mode is relaxed (CUDA driver API,
-// cuThreadExchangeStreamCaptureMode; NVIDIA/cuda-python#2834, NVIDIA/cccl#11360). Costs one
-// comparison while nothing is captured. A program's own calls do not belong into it.
+// While it lives, the library calls the driver on its own account. "Potentially unsafe" calls
+// (cuMemPoolGetAttribute and many more) fail during a capture of the same thread or a global
+// capture of any thread, and they invalidate that capture. They do so unless the thread's mode is
+// relaxed (CUDA driver API, cuThreadExchangeStreamCaptureMode; NVIDIA/cuda-python#2834,
+// NVIDIA/cccl#11360). Without a capture this costs one comparison. The program's own calls must not
+// run under it.
 class OwnCalls {
  public:
   explicit OwnCalls(const Process& process) {
     if (process.streams.any_captured()) [[unlikely]]
       relax();
   }
-  // Of the calling process, if it has a cap.
+  // For the calling process, if it has a cap.
   OwnCalls() {
     const Process* const process = Process::known();
     if (process != nullptr && process->streams.any_captured()) [[unlikely]]
@@ -95,7 +98,7 @@ class OwnCalls {
   int mode_ = kCaptureRelaxed;
 };
 
-// Calls `call()` so.
+// Calls `call()` under OwnCalls.
 template <typename Call>
 auto on_own_account(const Process& process, Call call) {
   const OwnCalls own_calls(process);

@@ -1,8 +1,8 @@
-// Virtual memory management: memory is charged when a handle is made and given back when the last
-// reference to it and the last mapping and binding of it are gone.
+// Virtual memory management: memory is charged when a handle is made. It is given back when the
+// last reference, mapping and binding of it are gone.
 //
-// Imported handles are other processes' memory, and reserved addresses are no memory at all: both
-// cost nothing. Neither does host memory, whichever call makes it.
+// Imported handles are other processes' memory, and reserved addresses are not memory at all: both
+// cost nothing. Host memory costs nothing either, whichever call makes it.
 #include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -13,7 +13,7 @@
 namespace fracgpu::cuda {
 namespace {
 
-// What identifies a piece of a sparse array: every field of its position.
+// The key of a piece of a sparse array, from every field of its position.
 uint64_t tile_key(const CUarrayMapInfo& info) {
   uint64_t hash = reinterpret_cast<uint64_t>(info.resource.array);
   const auto mix = [&](uint64_t value) { hash = hash_of(hash ^ value) + value; };
@@ -57,8 +57,8 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
   return result;
 }
 
-// Remembers that `memory` is bound to a multicast object. Each device of its team has bindings of
-// its own, so the device of the memory is part of the key.
+// Remembers that `memory` is bound to a multicast object. Each device of its team has its own
+// bindings, so the memory's device is part of the key.
 void enter_binding(Process& process, CUmemGenericAllocationHandle multicast, CUdevice device,
                    size_t offset, size_t size, uint64_t memory) {
   const uint64_t object = process.physical.memory_of(multicast);
@@ -69,7 +69,7 @@ void enter_binding(Process& process, CUmemGenericAllocationHandle multicast, CUd
 }
 
 // Calls `call()`, which binds memory to a multicast object. `find(Process&, CUdevice&)` returns the
-// number of that memory, and the device that it is bound on.
+// number of that memory, and sets the device that it is bound on.
 template <typename Call, typename Find>
 CUresult bind(CUmemGenericAllocationHandle multicast, size_t offset, size_t size, Call call,
               Find find) {
