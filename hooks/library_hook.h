@@ -1,4 +1,4 @@
-// What the hooks of a driver's or a runtime's library begin with: is this call ours to charge?
+// Common start of the hooks of a driver's or a runtime's library: whether to charge the call.
 #pragma once
 
 #include "shim/process/hook_scope.h"
@@ -7,8 +7,8 @@
 
 namespace fracgpu {
 
-// One call of the application, or of a layer above on its behalf. While it lives, calls that the
-// library makes to its own exports on this thread pass through.
+// One call of the application, or of a layer above on its behalf. While it lives, calls of the
+// library to its own exports on this thread pass through.
 template <VendorLibrary& library>
 class LibraryHook {
  public:
@@ -17,7 +17,8 @@ class LibraryHook {
     if (scope_.outermost()) process_ = Process::self();
   }
 
-  // False: no cap is configured, or the library is calling itself. Pass the call on unchanged.
+  // False if no cap is configured, or if the library calls itself: the call must then pass on
+  // unchanged.
   bool active() const { return process_ != nullptr; }
   Process& process() const { return *process_; }
 

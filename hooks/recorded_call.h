@@ -1,12 +1,13 @@
-// What the wrappers of recorded calls share. They stand between the hooks and a vendor's library,
-// in its slots (VendorLibrary::wrap), from when somebody begins to record until the process ends.
+// Common parts of the wrappers of recorded calls. The wrappers stand between the hooks and a
+// vendor's library, in its slots (VendorLibrary::wrap), from the start of a recording until the
+// process ends.
 #pragma once
 
 #include "shim/process/process.h"
 
 namespace fracgpu {
 
-// One call of a wrapper. What the library calls of its own exports meanwhile is a part of it.
+// One call of a wrapper. Calls of the library to its own exports within it are a part of it.
 class RecordedCall {
  public:
   RecordedCall() : outermost_(!inside_) {
@@ -20,7 +21,7 @@ class RecordedCall {
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
 
-  // Null: there is nothing to record.
+  // Null if there is nothing to record.
   Process* process() const { return process_; }
 
  private:
@@ -30,7 +31,7 @@ class RecordedCall {
   Process* process_ = nullptr;
 };
 
-// `device_index` may be negative: then it is no memory that counts.
+// With a negative `device_index`, the memory is not charged, and nothing is recorded.
 inline void record_allocation(const RecordedCall& call, ring::Kind kind, int device_index,
                               const char* api, uint64_t address, uint64_t bytes, uint64_t taken,
                               uint64_t owner) {
@@ -45,8 +46,8 @@ inline void record_allocation(const RecordedCall& call, ring::Kind kind, int dev
                                api);
 }
 
-// A release is told before the driver is called: afterwards another thread may have the address.
-// `call_driver()` returns 0 when it succeeded.
+// A release is recorded before the driver is called, because another thread may get the address
+// afterwards. `call_driver()` returns 0 on success.
 template <typename CallDriver>
 auto record_release(uint64_t key, const char* api, CallDriver call_driver) {
   const RecordedCall call;

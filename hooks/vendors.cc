@@ -1,4 +1,4 @@
-// The vendors that are built in. Another one takes a folder of hooks and one struct here.
+// The built-in vendors. Another vendor needs a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
 #include "hooks/cuda/recorded.h"
 #include "hooks/hip/runtime.h"

@@ -1,7 +1,7 @@
-// OpenCL's ABI as far as the hooks need it: types and the results they return.
+// The part of OpenCL's ABI that the hooks need: types and result codes.
 //
-// Our own declarations, so that one library serves every version and builds without headers.
-// tests/abi compares every one of them with Khronos' headers.
+// The declarations are our own, so that one library serves every version and builds without
+// headers. tests/abi compares each of them with Khronos' headers.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Contexts and queues: made under a reservation, and charged by driver-reported usage.
+// Contexts and queues are made under a reservation and charged by driver-reported usage.
 //
-// A context takes hundreds of MiB on each of its devices, and goes with the last object in it. See
+// A context takes hundreds of MiB on each of its devices. It ends with the last object in it. See
 // hooks/cuda/context.cc.
 #include "hooks/cuda/context_size.h"
 #include "hooks/opencl/hook.h"
@@ -25,7 +25,7 @@ uint64_t estimated_context(size_t count, const cl_device_id* devices) {
   return layout::units_for(cuda::most_context_bytes(most));
 }
 
-// Called on a thread of the driver, which may not have given the memory back yet.
+// Runs on a thread of the driver, which may not have given the memory back yet.
 void note_end(cl_context, void* user_data) {
   auto* const context = static_cast<DeferredMemory::Context*>(user_data);
   Process* const process = Process::known();
@@ -49,7 +49,7 @@ class NewContext {
   NewContext(Process& process, const char* api, uint64_t estimate, const Devices& devices)
       : process_(process), api_(api), estimate_(estimate), devices_(devices) {}
 
-  // Calls `make()`, which makes it, under reservations on all the devices from this one on.
+  // Calls `make()`, which makes the context, under reservations on all devices from `device` on.
   template <typename Make>
   cl_context make_on(size_t device, cl_int* error, Make make) {
     while (device < devices_.size() && !devices_[device]) ++device;
@@ -61,7 +61,7 @@ class NewContext {
     const cl_context context = make_on(device + 1, error, make);
     if (context == nullptr || reservation.made()) return context;
     real::clReleaseContext(context);
-    // Those behind it are charged already.
+    // The devices after this one are already charged.
     for_each(devices_ >> device << device,
              [&](int charged) { settle_after_destroy(process_, charged, estimate_); });
     return refuse(error, kOutOfHostMemory);

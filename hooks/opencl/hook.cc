@@ -9,7 +9,7 @@
 namespace fracgpu::opencl {
 namespace {
 
-// The number of a device in this process. Platforms keep their devices for good.
+// The number of a device in this process. Platforms never drop their devices.
 int number_of(cl_device_id device) {
   static constinit std::atomic<cl_device_id> seen[Process::kSlotsOfVendor] = {};
   for (int i = 0; i < Process::kSlotsOfVendor; ++i) {

@@ -10,7 +10,8 @@
 namespace fracgpu::opencl {
 namespace {
 
-// What a loader looks up in the ICD. Other libraries export the names too, among them every loader.
+// The functions that a loader looks up in the ICD. Other libraries export these names too, among
+// them every loader.
 enum Looked : uint8_t { kGetExtensionFunctionAddress, kGetPlatformIds, kLookedUp };
 constexpr char names[] = "clGetExtensionFunctionAddress\0clIcdGetPlatformIDsKHR\0";
 constexpr NameIndex<kLookedUp> name_index(names);
@@ -53,7 +54,8 @@ Table* table_of(cl_platform_id platform) {
   return *reinterpret_cast<Table**>(platform);
 }
 
-// As the platform says it: "OpenCL 3.0 CUDA 12.2.149" is 300. A table has no entries beyond that.
+// The version that the platform reports: "OpenCL 3.0 CUDA 12.2.149" is 300. The table has no
+// entries of later versions.
 int version_of(cl_platform_id platform) {
   constexpr char kBegin[] = "OpenCL ";
   constexpr size_t kDigits = sizeof kBegin - 1;
@@ -69,7 +71,8 @@ int version_of(cl_platform_id platform) {
   return (text[kDigits] - '0') * 100 + (text[kDigits + 2] - '0') * 10;
 }
 
-// Threads that race write the same. Whoever finds a hook in the table finds what it stands for.
+// Racing threads write the same values. A thread that finds a hook in the table also finds its
+// original.
 void patch(cl_platform_id platform) {
   Table* const table = table_of(platform);
   const int version = version_of(platform);
@@ -95,7 +98,7 @@ cl_int get_platforms(cl_uint entries, cl_platform_id* platforms, cl_uint* count)
   return result;
 }
 
-// What to hand out in place of the function at this address.
+// Returns the function to hand out instead of the one at this address.
 void* answer(const char* name, void* address) {
   if (address == nullptr || name == nullptr) return address;
   if (strcmp(name, "clIcdGetPlatformIDsKHR") == 0) {

@@ -1,9 +1,9 @@
 // NVIDIA's ICD, the library behind an OpenCL loader, and its functions.
 //
-// Every object of OpenCL begins with a pointer to its ICD's dispatch table, by which loaders, and
-// programs without one, call the ICD: so hooks in that table see each call, whichever library the
-// program called. They are put in once, when the ICD is first asked for its platforms.
-// `real::name(…)` calls what stood there.
+// Every OpenCL object begins with a pointer to its ICD's dispatch table. Loaders, and programs
+// without a loader, call the ICD through that table. So hooks in the table see each call, whichever
+// library the program called. They are installed once, when the ICD is first asked for its
+// platforms. `real::name(…)` calls the original function.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct Original<Result(Parameters...)> {
   slot::Number number;
 
   bool exists() const { return originals[number].load(std::memory_order_relaxed) != nullptr; }
-  // Only where it exists.
+  // Call only if it exists.
   Result operator()(Parameters... parameters) const {
     void* const function = originals[number].load(std::memory_order_acquire);
     return reinterpret_cast<Result (*)(Parameters...)>(function)(parameters...);
@@ -53,16 +53,15 @@ namespace real {
 #undef FRACGPU_CALLED
 }  // namespace real
 
-// The hooks. No name of OpenCL is exported: programs that are linked with a loader would be bound
-// to ours.
+// The hooks. They export no OpenCL name: programs that are linked with a loader would bind to it.
 #define FRACGPU_HOOKED(position, since, result, name, parameters) result name parameters;
 #define FRACGPU_CALLED(position, since, result, name, parameters)
 #include "hooks/opencl/dispatched.inc"
 #undef FRACGPU_HOOKED
 #undef FRACGPU_CALLED
 
-// A function that only clGetExtensionFunctionAddress hands out (memory.cc). `real_create_buffer` is
-// the ICD's own.
+// Only clGetExtensionFunctionAddress hands this function out (memory.cc).
+// `original_create_buffer_nv` is the ICD's own function.
 inline constinit std::atomic<void*> original_create_buffer_nv{nullptr};
 cl_mem clCreateBufferNV(cl_context context, cl_bitfield flags, cl_bitfield flags_nv, size_t bytes,
                         void* host, cl_int* error);

@@ -1,4 +1,4 @@
-// What images take on the device; see image_size.h.
+// The size of images in device memory; see image_size.h.
 #include "hooks/opencl/image_size.h"
 
 #include <algorithm>
@@ -7,8 +7,7 @@
 namespace fracgpu::opencl {
 namespace {
 
-// Of the largest element that a channel's type can make: the order says how many channels there
-// are, and is not looked at where an element has four of them at most.
+// The number of channels of an order. An element has at most four channels.
 uint64_t channels_of(cl_uint order) {
   switch (order) {
     case 0x10B0:  // CL_R
@@ -54,8 +53,8 @@ uint64_t product(uint64_t a, uint64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
-// Rows of `step` lie together, as many as are a power of two, but no more than hold the image and
-// than `most`.
+// Rounds up to whole blocks. A block is `step` times a power of two: the least that holds `size`,
+// but at most `most`.
 uint64_t round_to_block(uint64_t size, uint64_t step, uint64_t most) {
   const uint64_t rounded = round_up(size, step);
   return rounded >= most ? round_up(size, most) : std::bit_ceil(rounded / step) * step;
@@ -63,8 +62,8 @@ uint64_t round_to_block(uint64_t size, uint64_t step, uint64_t most) {
 
 }  // namespace
 
-// Tiles of 64 bytes by 8 rows, in blocks of up to 16 of them in height, or of up to 16 slices: of
-// libcuda 535.261.03, the kernel's count of 34 sizes.
+// Tiles of 64 bytes by 8 rows, in blocks of up to 16 tiles in height or up to 16 slices. By the
+// kernel's count of 34 sizes on libcuda 535.261.03.
 uint64_t image_bytes(const cl_image_format& format, const cl_image_desc& description) {
   constexpr uint64_t kTileBytes = 64, kTileRows = 8, kBlockRows = 128, kBlockSlices = 16;
   const uint64_t element =

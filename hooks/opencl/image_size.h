@@ -1,4 +1,4 @@
-// What images take on the device.
+// The size of images in device memory.
 #pragma once
 
 #include "hooks/opencl/abi.h"

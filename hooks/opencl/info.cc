@@ -7,7 +7,7 @@
 
 namespace fracgpu::opencl {
 
-// The ICD answers first. The largest allocation keeps its share of the device's memory, a quarter.
+// The ICD answers first. The largest allocation stays at most a quarter of the reported memory.
 cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t bytes, void* value,
                        size_t* bytes_ret) {
   const cl_int result = real::clGetDeviceInfo(device, name, bytes, value, bytes_ret);

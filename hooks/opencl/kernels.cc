@@ -1,5 +1,5 @@
-// Kernels: a launch takes local memory for the kernel's threads, and keeps it as long as the
-// context lives.
+// Kernels: a launch takes local memory for the kernel's threads and keeps it as long as the context
+// lives.
 //
 // Launches are not hooked. So that memory is charged when the kernel is created, and the kernel is
 // refused as the launch would be. The amount follows the rule for CUDA (cuda::local_memory), which
@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kLocalOfContext = 1024;  // bytes of a thread, which a context has from the start
 
-// The most threads that one of its multiprocessors has at once (CUDA programming guide, "Technical
-// Specifications per Compute Capability").
+// The most threads that one of the device's multiprocessors runs at once (CUDA programming guide,
+// "Technical Specifications per Compute Capability").
 int threads_of_multiprocessor(int major, int minor) {
   if (major == 7 && minor == 5) return 1024;
   if ((major == 8 && minor > 0) || major >= 11) return 1536;
@@ -31,7 +31,7 @@ uint64_t local_memory(cl_device_id device, uint64_t bytes) {
                             threads_of_multiprocessor(ask(kComputeMajor), ask(kComputeMinor)));
 }
 
-// Makes room for a launch of the kernel. False: refused.
+// Makes room for a launch of the kernel. False if it is refused.
 bool reserve_local_memory(Process& process, cl_kernel kernel, const char* api) {
   cl_context handle = nullptr;
   if (!cuda::reserve_local.get().value_or(true) ||

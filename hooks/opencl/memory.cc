@@ -1,10 +1,10 @@
 // Buffers, images and shared virtual memory.
 //
-// NVIDIA's ICD takes no memory for a buffer or an image at creation, and all of it at the first
-// use, on the device of that queue. The first use may be a launch, and launches are not hooked. So
-// objects are charged at creation, on each device of the context, and refused with the error that
-// the ICD returns at the first use. The charge ends when the ICD has destroyed the object, which
-// the destructor callback reports on a thread of the ICD.
+// NVIDIA's ICD takes no memory for a buffer or an image at creation. It takes all of it at the
+// first use, on the device of that queue. The first use may be a launch, and launches are not
+// hooked. So objects are charged at creation, on each device of the context, and refused with the
+// error that the ICD returns at the first use. The charge ends when the ICD has destroyed the
+// object. The destructor callback reports that on a thread of the ICD.
 #include <algorithm>
 
 #include "hooks/opencl/hook.h"
@@ -20,15 +20,16 @@ namespace {
 using Kind = DeferredMemory::Kind;
 using Size = DeferredMemory::Size;
 
-// As for CUDA; but what is taken at once shares no chunk. (535.261.03, by the kernel's count.)
+// As for CUDA, except that memory taken at once shares no chunk. (535.261.03, by the kernel's
+// count.)
 Size size_of(uint64_t bytes, Kind kind) {
   const LinearSize size = linear_size(bytes);
   return {kind, size.units, kind == Kind::at_once ? 0 : size.in_chunk};
 }
 
-// Objects that were released for the last time are still charged while the ICD's thread, which
-// destroys them, is behind. Waits for one; returns whether any was destroyed. If a long command
-// uses an object, the wait fails, and is not repeated for it.
+// Waits until the ICD's thread has destroyed a released object, and returns whether it destroyed
+// any. Released objects stay charged while that thread is behind. If a long command uses an object,
+// the wait fails and is not repeated for that object.
 bool await_destruction(DeferredMemory& memory) {
   const uint64_t before = memory.destroyed.load(), released = memory.released.load();
   if (before == released || released == memory.awaited_in_vain.load()) return false;
@@ -41,14 +42,14 @@ bool await_destruction(DeferredMemory& memory) {
   return true;
 }
 
-// The same of contexts: a moment after one was released.
+// The same for contexts: waits a moment if one was just released.
 bool await_context(Process& process) {
   if (!context_is_leaving(process)) return false;
   sleep_ms(1);
   return true;
 }
 
-// Charges `units` on a device; a refusal is reported.
+// Charges `units` on a device, and reports a refusal.
 bool charge_on(Process& process, int device_index, uint64_t units, const AskingCall& call) {
   Reservation reservation(process, device_index, units, call, Reservation::Unasked{});
   Refusal refusal;
@@ -68,7 +69,7 @@ void give_back_on(Process& process, const Devices& devices, uint64_t units) {
   for_each(devices, [&](int device_index) { give_back(process, device_index, units, false); });
 }
 
-// Charges on all or on none.
+// Charges all of the devices or none.
 bool charge(Process& process, const Devices& devices, uint64_t units, const AskingCall& call) {
   Devices charged;
   bool granted = true;
@@ -98,7 +99,7 @@ DeferredMemory::Block* make_block(Process& process, DeferredMemory::Context& con
 }
 
 void drop_block(Process& process, DeferredMemory::Block* block) {
-  const Devices devices = block->context->devices;  // of a context that may go with it
+  const Devices devices = block->context->devices;  // of a context that may end with the block
   give_back_on(process, devices, process.deferred_memory.remove(block));
 }
 
@@ -111,7 +112,7 @@ void drop_block_later(Process& process, DeferredMemory::Block* block) {
 
 namespace {
 
-// On a thread of the driver, which has given the memory back.
+// Runs on a thread of the driver, which has already given the memory back.
 void note_destruction(cl_mem, void* user_data) {
   auto* const block = static_cast<DeferredMemory::Block*>(user_data);
   Process* const process = Process::known();
@@ -119,7 +120,7 @@ void note_destruction(cl_mem, void* user_data) {
   drop_block(*process, block);
 }
 
-// Calls `create(error)`, which makes a buffer or an image that takes so much.
+// Calls `create(error)`, which makes a buffer or an image of `bytes`.
 template <typename Create>
 cl_mem create_memory(const AskingCall& call, cl_context context, uint64_t bytes, Kind kind,
                      cl_int* error, Create create) {
@@ -136,7 +137,7 @@ cl_mem create_memory(const AskingCall& call, cl_context context, uint64_t bytes,
     return nullptr;
   }
   const auto tell = reinterpret_cast<void*>(&note_destruction);
-  // Before it can be released, and so be removed.
+  // Entered before another thread can release the object, and so remove it.
   process.deferred_memory.enter_address(reinterpret_cast<uint64_t>(memory), block);
   if (real::clSetMemObjectDestructorCallback(memory, tell, block) == kSuccess) return memory;
   real::clReleaseMemObject(memory);
@@ -144,7 +145,7 @@ cl_mem create_memory(const AskingCall& call, cl_context context, uint64_t bytes,
   return refuse(error, kOutOfHostMemory);
 }
 
-// An image that is made of another object takes no memory.
+// An image made from another object takes no memory.
 uint64_t bytes_of(const cl_image_format* format, const cl_image_desc* description) {
   if (format == nullptr || description == nullptr || description->mem_object != nullptr) return 0;
   return image_bytes(*format, *description);
@@ -160,7 +161,7 @@ uint64_t bytes_of(const cl_image_format* format, cl_uint type, size_t width, siz
   return bytes_of(format, &description);
 }
 
-// The properties show whether the memory is imported: then its exporter is charged.
+// The properties show whether the memory is imported. The exporter is charged for imported memory.
 constexpr cl_mem_properties kExternalHandles = 0x2060, kExternalHandlesEnd = 0x2070;
 bool is_imported(const cl_mem_properties* properties) {
   for (; properties != nullptr && *properties != 0; properties += 2) {
@@ -279,7 +280,7 @@ void* clSVMAlloc(cl_context context, cl_bitfield flags, size_t bytes, cl_uint al
 
 void clSVMFree(cl_context context, void* memory) {
   const Hook hook;
-  // Before its address may mean another one.
+  // This must precede the call: the address may then belong to another allocation.
   DeferredMemory::Block* const block =
       hook.active() ? hook.process().deferred_memory.take(reinterpret_cast<uint64_t>(memory), false)
                     : nullptr;
@@ -287,7 +288,7 @@ void clSVMFree(cl_context context, void* memory) {
   if (block != nullptr) drop_block(hook.process(), block);
 }
 
-// The memory is freed when the command is executed, which the next reading shows.
+// The memory is freed when the command runs. The next reading shows it.
 cl_int clEnqueueSVMFree(cl_command_queue queue, cl_uint count, void** memory, void* free,
                         void* user_data, cl_uint events, const cl_event* wait_for,
                         cl_event* event) {
