@@ -1,9 +1,9 @@
-// Which device of the machine a device of HIP is.
+// Maps HIP's devices to the machine's devices.
 //
-// HIP numbers the devices that HSA shows in HSA's order, of which HIP_VISIBLE_DEVICES may leave
-// some out. It reports a device's bus id and UUID, but on some kernels the partitions of one GPU
-// share both, and HIP 5.2 prints every function as 0. So a device is identified by bus id and UUID
-// where these are unique, and among equal partitions by the number in the variable.
+// HIP numbers the devices that HSA shows, in HSA's order. HIP_VISIBLE_DEVICES may leave some out.
+// HIP reports a device's bus id and UUID. But on some kernels the partitions of one GPU share both,
+// and HIP 5.2 prints every function as 0. So a device is identified by bus id and UUID if these are
+// unique. Among equal partitions, the number in the variable identifies it.
 #include "hooks/hsa/devices.h"
 
 #include <stdlib.h>
@@ -45,8 +45,8 @@ bool identity_of(int ordinal, Identity& identity) {
   return true;
 }
 
-// How well HSA's device fits what HIP reports: 0 not at all, more is better. Function 0 counts
-// neither for nor against.
+// How well HSA's device matches HIP's report: 0 is no match, and more is better. Function 0 counts
+// neither for nor against a match.
 int likeness(const hsa::Device& device, const Identity& identity) {
   const unsigned function = device.bdf_id & 7;
   if (device.domain != identity.domain || (device.bdf_id >> 8 & 0xff) != identity.bus ||
@@ -57,7 +57,8 @@ int likeness(const hsa::Device& device, const Identity& identity) {
   return !identity.uuid.empty() && device.uuid.view() == identity.uuid.view() ? 2 : 1;
 }
 
-// The number that HIP_VISIBLE_DEVICES names for an ordinal; the ordinal itself where it is not set.
+// The number that HIP_VISIBLE_DEVICES names for an ordinal. The ordinal itself if the variable is
+// not set, and -1 if the list does not name a number for it.
 int visible(int ordinal) {
   const char* list = vendor_environment("HIP_VISIBLE_DEVICES");
   if (list == nullptr || *list == '\0') list = vendor_environment("CUDA_VISIBLE_DEVICES");
@@ -117,7 +118,7 @@ void Hook::report_own_refusal() {
 }
 
 int current_device_index(Process& process) {
-  // HIP is slow to answer. Where HSA has exactly one device, HIP's can only be that one.
+  // HIP is slow to answer. If HSA has exactly one device, HIP's device must be that one.
   if (devices[0].load(std::memory_order_acquire) != 0 && hsa::device_count() == 1) {
     return hsa::device_index_of(process, 0);
   }

@@ -1,5 +1,5 @@
-// How programs find HIP's functions by name: the runtime chooses, and we answer with the hook of
-// the address it returns, so that versions are right by construction.
+// How programs find HIP's functions by name. The runtime chooses the function, and the hook returns
+// our function for that address. So versions are right by construction.
 #include "hooks/hip/hook.h"
 
 namespace fracgpu::hip {

@@ -1,8 +1,8 @@
 // Reports of a device's memory: hipMemGetInfo, hipDeviceTotalMem and the device's properties.
 //
-// The runtime answers first, so that errors are its own; then total becomes the cap and free what
-// is left under it. HIP 5.2 computes free from its own process's allocations only; the ledger
-// knows the whole tenant's.
+// The runtime answers first, so that errors are its own. Then total becomes the cap, and free
+// becomes the room left under it. HIP 5.2 computes free from its own process's allocations only.
+// The ledger counts the whole tenant's.
 #include <string.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Linear and managed memory.
 //
-// Linear memory is charged at the HSA call under it; reserving first means that what does not
-// fit is refused before the runtime does anything for it. Managed memory is host memory that
-// the kernel moves to the device when it is touched there, without passing any function, so it is
-// charged here, in full, when it is made.
+// Linear memory is charged at the HSA call under it. Reserving first means that memory that does
+// not fit is refused before the runtime does any work. Managed memory is host memory. The kernel
+// moves it to the device when the device touches it, without a call to any function. So it is
+// charged here, in full, when it is allocated.
 #include "hooks/hip/hook.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// Managed memory is whole pages of the host's, of which the kernel moves as many to the device.
+// Managed memory consists of whole pages of host memory. The kernel moves as many to the device.
 uint64_t managed_units(uint64_t bytes) {
   return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
 }
@@ -29,8 +29,8 @@ uint64_t product(uint64_t a, uint64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
-// Calls `allocate()`, which takes at least `bytes` of the current device. Small requests may find
-// room in a block that is charged already; the HSA call charges those.
+// Calls `allocate()`, which takes at least `bytes` of the current device. Small requests may fit
+// into a block that is already charged. The HSA call charges those.
 template <typename Allocate>
 hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   Hook hook(api);
@@ -43,18 +43,19 @@ hipError_t allocate_linear(const char* api, uint64_t bytes, Allocate allocate) {
   return hook.finish(allocate());
 }
 
-// Keys of managed memory among the live allocations. HSA may have the same address.
+// The keys of managed memory among the live allocations. An HSA allocation may have the same
+// address.
 uint64_t managed_key(const void* pointer) {
   return reinterpret_cast<uint64_t>(pointer) | 2;
 }
 
-// Stands for HIP's managed memory on a device among the contexts.
+// Among the contexts, it stands for HIP's managed memory on a device.
 const void* managed_context(int device_index) {
   static const char of_device[layout::kMaxDevices] = {};
   return &of_device[device_index];
 }
 
-// Of the program, or of HIP itself: the address is managed memory or it is not.
+// The program or HIP itself calls this. The table shows whether the address is managed memory.
 hipError_t free_managed(Process& process, void* pointer) {
   Allocation managed;
   if (!process.allocations.take(managed_key(pointer), managed)) return real::hipFree(pointer);
@@ -78,7 +79,8 @@ hipError_t reset_device(Hook& hook, int device_index, Reset reset) {
   Process& process = hook.process();
   const InFlightScope in_flight(process);
   Context context;
-  // Before the call: what another thread allocates once it is done is no part of it.
+  // This must precede the call: memory that another thread allocates after the call is not part of
+  // the reset.
   const bool known = process.contexts.begin_drop(managed_context(device_index), context);
   const hipError_t result = reset();
   if (known && result == kSuccess) {
@@ -135,7 +137,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
   if (!hook.call().reserve(process, device_index, managed_units(size))) return kOutOfMemory;
   void* const before = *pointer;
   const hipError_t result = allocate();
-  // Where the kernel cannot move memory, HIP may take device memory, which HSA has charged.
+  // If the kernel cannot move memory, HIP may take device memory, which the HSA hook has charged.
   if (result != kSuccess || !hook.call().untouched()) return hook.finish(result);
   const Context context =
       process.contexts.enter(managed_context(device_index), device_index, device_index);
@@ -158,7 +160,7 @@ hipError_t hipMallocManaged(void** pointer, size_t size, unsigned int flags) {
 
 hipError_t hipFree(void* pointer) {
   runtime_library.resolve();
-  // All but managed memory is given back by the HSA call under this one.
+  // The HSA call under this one gives back all memory except managed memory.
   Process* const process = Process::known();
   if (process == nullptr || process->managed_count.load(std::memory_order_relaxed) == 0) {
     return real::hipFree(pointer);

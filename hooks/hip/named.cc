@@ -1,5 +1,5 @@
-// The functions that only give their name to the HSA calls below them, so that a refusal is
-// reported under the name that the application called.
+// These functions only give their name to the HSA calls below them, so that a refusal is reported
+// under the name that the application called.
 #include "hooks/hip/hook.h"
 
 namespace fracgpu::hip {

@@ -1,4 +1,4 @@
-// The table of functions.inc as an array, for the dlsym interposer and the entry-point getters.
+// The rows of functions.inc as an array, for the dlsym interposer and the entry-point getters.
 #include "hooks/hip/runtime.h"
 
 namespace fracgpu::hip {
@@ -6,7 +6,7 @@ namespace fracgpu::hip {
 #define FRACGPU_TABLE "hooks/hip/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-// What functions of a second one in the process answer.
+// The result of functions of a second HIP runtime in the process.
 static int not_initialized() {
   return kNotInitialized;
 }
