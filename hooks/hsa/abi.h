@@ -1,6 +1,7 @@
-// The part of the HSA runtime's ABI that the hooks need: our own declarations. Every build
-// compares it with each hsa.h and hsa_ext_amd.h that it finds (tests/abi). The vendor's names
-// are kept, so that the comparison needs no dictionary; a constant's is in the comment behind it.
+// The part of the HSA runtime's ABI that the hooks need: our own declarations. Every build compares
+// them with each hsa.h and hsa_ext_amd.h that it finds (tests/abi). The types keep the vendor's
+// names, so that the comparison needs no dictionary. A constant's vendor name is in the comment
+// after it.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +58,7 @@ struct hsa_amd_queue_create_desc_t {
   int priority;
   void* callback;
   void* callback_data;
-  hsa_queue_t* queue;  // written, null where it cannot be made
+  hsa_queue_t* queue;  // written; null if the queue cannot be made
   union {
     struct {
       const uint32_t* cu_mask;

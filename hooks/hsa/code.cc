@@ -1,5 +1,5 @@
-// Code objects. A reader tells how much device memory one will take, so that there is room for it
-// before it is loaded; the kernel's count corrects that afterwards.
+// Code objects. A reader shows how much device memory its code object will take, so room is
+// reserved before it is loaded. The kernel's count corrects the charge afterwards.
 #include "hooks/hsa/code_object.h"
 #include "hooks/hsa/kernel.h"
 #include "hooks/hsa/overhead_call.h"
@@ -7,15 +7,16 @@
 namespace fracgpu::hsa {
 namespace {
 
-// Reserved for the first code object of a process whose size is not known; for later ones, the most
-// that such a one took. An estimate: those that HIP itself loads are some hundred KiB.
+// Units reserved for the first code object of a process whose size is not known. For later ones,
+// the largest size that such an object took is reserved. An estimate: the code objects that HIP
+// itself loads take some hundred KiB.
 constexpr uint64_t kEstimatedCode = (2u << 20) / layout::kUnit;
 
 const void* pointer(hsa_executable_t executable) {
   return reinterpret_cast<const void*>(executable.handle);
 }
 
-// Calls `create()`, which makes a reader of what `image()` returns.
+// Calls `create()`, which makes a reader of the image that `image()` returns.
 template <typename Create, typename Image>
 hsa_status_t create_reader(hsa_code_object_reader_t* reader, Create create, Image image) {
   Hook hook;
@@ -26,15 +27,15 @@ hsa_status_t create_reader(hsa_code_object_reader_t* reader, Create create, Imag
   return result;
 }
 
-// Where there seems to be no room for `units`, the runtime gives back what it keeps unused.
+// If there seems to be no room for `units`, makes the runtime give back unused memory.
 void make_room(Process& process, int device_index, uint64_t units) {
   const bool fits = process.ledger.held(device_index) + units <= process.ledger.cap(device_index);
   if (!fits && trim_runtime(process.ledger.map()->devices[device_index].key))
     settle_overhead(process, device_index);
 }
 
-// Calls `load()`, which loads code of so many units; 0: not known. One code object cannot be
-// unloaded: the caller destroys the executable when this fails.
+// Calls `load()`, which loads the code of `reader`; 0 if the size is not known. A single code
+// object cannot be unloaded: the caller destroys the executable if this fails.
 template <typename Load>
 hsa_status_t load_code(const char* api, hsa_executable_t executable, hsa_agent_t agent,
                        uint64_t reader, Load load) {
@@ -68,7 +69,7 @@ hsa_status_t hsa_code_object_reader_create_from_file(int file, hsa_code_object_r
 
 hsa_status_t hsa_code_object_reader_destroy(hsa_code_object_reader_t reader) {
   Hook hook;
-  // Before the call: the runtime may give the handle to another reader at once.
+  // This must precede the call: the runtime may give the handle to another reader at once.
   if (hook.active()) hook.process().code_sizes.forget(reader.handle);
   return real::hsa_code_object_reader_destroy(reader);
 }

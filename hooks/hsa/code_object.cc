@@ -1,6 +1,6 @@
-// The runtime's loader takes one piece of memory for a code object, from address 0 of the file to
-// the end of its last loadable segment, straight from the kernel (public source of ROCr, 5.2 to 7:
-// LoadSegmentsV2 of its loader).
+// The runtime's loader gets one piece of memory for a code object directly from the kernel. It
+// reaches from address 0 of the file to the end of its last loadable segment (public source of
+// ROCr, 5.2 to 7: LoadSegmentsV2 of its loader).
 #include "hooks/hsa/code_object.h"
 
 #include "shim/base/elf_image.h"

@@ -1,5 +1,5 @@
-// Walks the runtime's lists; see devices.h. A handle that the runtime does not list is treated as a
-// GPU's, so that nothing goes uncharged.
+// Walks the runtime's lists; see devices.h. An agent whose type the runtime does not report counts
+// as a GPU, so that nothing goes uncharged.
 #include "hooks/hsa/devices.h"
 
 #include <algorithm>
@@ -18,27 +18,28 @@ struct Known {
   Owner owner;
 };
 
-constexpr int kMaxKnown = 2048;  // a GPU has one agent and not ten pools and regions
+constexpr int kMaxKnown = 2048;  // a GPU has one agent and fewer than ten pools and regions
 
 struct Table {
-  // Under `reading`; a device's content may change once it was forgotten.
+  // Guarded by `reading`. A device's content may change once it was forgotten.
   int known_count = 0;
   Known known[kMaxKnown] = {};
   Device devices[kMaxDevices];
-  // Read by every allocation, without a lock.
+  // Every allocation reads these, without a lock.
   std::atomic<int> device_count{0};
   std::atomic<uint64_t> agents[kMaxDevices] = {};
   std::atomic<int> slots[kMaxDevices] = {};
   std::atomic<uint64_t> gpu_ids[kMaxDevices] = {};
 };
-constinit Table table;  // zero to begin with: a page of it is there once it is needed
+constinit Table table;  // zeroed: a page takes memory only once it is used
 
-// One walk at a time. Others sleep until it ends, since the runtime is asked meanwhile, which takes
-// locks of its own. `reading` is the inner one, and nobody is called under it.
+// Only one thread walks at a time. Other threads sleep until the walk ends, because the walk calls
+// the runtime, which takes its own locks. `reading` is the inner lock. No code calls the runtime
+// while holding it.
 constinit SleepLock walking;
 constinit StaticSpinLock reading;
 
-// Under `reading`.
+// The caller holds `reading`.
 int find(Handle kind, uint64_t handle) {
   for (int i = 0; i < table.known_count; ++i) {
     const Known& known = table.known[i];
@@ -76,8 +77,8 @@ void enter_size(int number, uint64_t bytes) {
   physical = std::max(physical, bytes);
 }
 
-// A pool's memory is charged as that of a device if it is global memory of a GPU. ROCr suballocates
-// from blocks of each pool separately; `next` is the walk's next number of one.
+// A pool's memory is charged as device memory if it is global memory of a GPU. ROCr suballocates
+// from blocks of each pool separately. `next` is the number that the walk gives to the next pool.
 struct Walk {
   int device = -1;
   int next = 0;
@@ -104,7 +105,7 @@ hsa_status_t enter_region(hsa_region_t region, void* data) {
   int segment = 0;
   const bool elsewhere = real::hsa_region_get_info(region, kRegionSegment, &segment) == kSuccess &&
                          segment != kRegionIsGlobal;
-  // The runtime calls a pool and its region by the same handle.
+  // A pool and its region have the same handle in the runtime.
   auto& walk = *static_cast<Walk*>(data);
   Owner pool{-1, walk.next};
   const bool known = find_owner(Handle::pool, region.handle, pool);
@@ -114,8 +115,9 @@ hsa_status_t enter_region(hsa_region_t region, void* data) {
   return kSuccess;
 }
 
-// KFD's own number, which the runtime tells since 5.7; before that, domain and location. Its
-// DRIVER_NODE_ID does not tell: libhsakmt numbers anew the nodes that a container may use.
+// Uses KFD's own number, which the runtime reports since 5.7. Older runtimes report domain and
+// location. DRIVER_NODE_ID does not identify the device: libhsakmt renumbers the nodes that a
+// container may use.
 bool find_key(hsa_agent_t agent, kfd::Key& key) {
   uint32_t gpu_id = 0, domain = 0, location = 0;
   if (real::hsa_agent_get_info(agent, kAgentDriverUid, &gpu_id) == kSuccess && gpu_id != 0) {
@@ -140,7 +142,7 @@ int number_of(hsa_agent_t agent) {
   device.agent = agent;
   find_key(agent, device.key);
   kfd::gpu_id_of(device.key.c_str(), device.gpu_id);
-  // A device that the kernel does not show is not in the ledger either; it only needs a slot.
+  // A device that the kernel does not show is not in the ledger either. It only needs a slot.
   int index = -1;
   const bool known = kfd::index_of(device.key.c_str(), index) && index < kMostOfMachine;
   device.slot = slot_of(known ? index : kMostOfMachine + count % kMostOfMachine);

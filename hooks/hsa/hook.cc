@@ -43,8 +43,8 @@ Place place_at_first_use(Process& process, const char* api, Handle kind, uint64_
     report_fault(process, api);
     return Place::refused;
   }
-  // Another thread may do the same now. Driver-reported usage is then charged once; where there
-  // is none, the estimate is charged twice.
+  // Another thread may do the same now. Driver-reported usage is then charged once. Without it, the
+  // estimate is charged twice.
   const uint64_t seen = process.ledger.context_size(device_index);
   OverheadReservation reservation(process, device_index, seen != 0 ? seen : kEstimatedRuntime, api,
                                   OverheadReservation::Kind::runtime);

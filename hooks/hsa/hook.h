@@ -1,4 +1,4 @@
-// What every HSA hook begins with: is this call ours to charge, and on which device?
+// Common start of all HSA hooks: whether to charge the call, and to which device.
 #pragma once
 
 #include "hooks/hsa/devices.h"
@@ -14,24 +14,24 @@ enum class Place {
   capped,
 };
 
-// The runtime's overhead on a device where no usage has been observed yet: heaps and queues of a
-// HIP process. Corrected by KFD's count; tests/hardware.sh measures it, as amd.runtime_bytes.
+// The runtime's overhead on a device without a usage observation yet: heaps and queues of a HIP
+// process. KFD's count corrects it. tests/hardware.sh measures it, as amd.runtime_bytes.
 inline constexpr uint64_t kEstimatedRuntime = (16u << 20) / layout::kUnit;
 
-// Enters a device on which the runtime's overhead is charged already.
+// Enters a device whose runtime overhead is already charged.
 Context enter_device(Process& process, int number, int device_index);
 
-// The device index of the device, for memory that is not charged to this process; negative when it
-// has none.
+// The device index of a handle's device, for memory that is not charged to this process. Negative
+// if there is none.
 int device_index_of(Process& process, Handle kind, uint64_t handle);
 
-// Memory that the kernel hands out in pages.
+// The size of memory that the kernel hands out in pages.
 inline constexpr uint64_t kPage = 4096;
 inline uint64_t page_units(uint64_t bytes) {
   return (bytes / kPage + (bytes % kPage != 0)) * (kPage / layout::kUnit);
 }
 
-// The owner that a thread looked up last: allocations use the same pool again and again.
+// The owner that a thread looked up last, because allocations use the same pool again and again.
 struct Remembered {
   const Process* process = nullptr;
   uint64_t epoch = 0;
@@ -42,7 +42,8 @@ struct Remembered {
 };
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local Remembered remembered;
 
-// The runtime on the device that already has memory of this process; false when it has none.
+// Finds the runtime's context on the device, if this process already has memory there. False
+// otherwise.
 [[gnu::cold]] bool find_context(Process& process, Handle kind, uint64_t handle, Context& context,
                                 int* pool);
 inline bool context_of(Process& process, Handle kind, uint64_t handle, Context& context,
@@ -57,9 +58,9 @@ inline bool context_of(Process& process, Handle kind, uint64_t handle, Context& 
   return true;
 }
 
-// Where memory of an agent, a pool or a region is, for a call that takes some; `context` stands for
-// the runtime on that device. The runtime's overhead there is charged at the first use, unless it
-// was when the runtime was started. `pool`: see Owner.
+// Finds the place of an agent's, a pool's or a region's memory, for a call that takes memory there.
+// `context` stands for the runtime on that device. The first use charges the runtime's overhead
+// there, unless the start of the runtime did. `pool`: see Owner.
 [[gnu::cold]] Place place_at_first_use(Process& process, const char* api, Handle kind,
                                        uint64_t handle, Context& context, int* pool);
 inline Place place_of(Process& process, const char* api, Handle kind, uint64_t handle,

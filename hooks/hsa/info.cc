@@ -1,7 +1,7 @@
 // Reports of a device's memory: the sizes of agents, pools and regions.
 //
-// The runtime answers first, so that errors are its own; then a size becomes the cap, and what is
-// available what is left under it.
+// The runtime answers first, so that errors are its own. Then a size becomes the cap, and available
+// memory becomes the room left under it.
 #include <algorithm>
 
 #include "hooks/hsa/hook.h"
@@ -9,8 +9,8 @@
 namespace fracgpu::hsa {
 namespace {
 
-// The device of a handle as the tenant may see it; false when it is not capped. HIP asks for each
-// pool when it starts, so `used` is only looked up where the process does not use the device yet.
+// The tenant's view of a handle's device. False if the device is not capped. HIP asks for each pool
+// at its start, so `used` is only looked up if the process does not use the device yet.
 bool cap_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
   const int number = owner_of(kind, handle).device;
   if (number < 0) return false;
@@ -21,8 +21,8 @@ bool cap_of(Process& process, Handle kind, uint64_t handle, TenantView& view) {
   return true;
 }
 
-// The same of an agent, always with `used`. HIP asks whenever the program asks it for the free
-// memory: a device that the process uses costs no look into the kernel's files.
+// The same for an agent, always with `used`. HIP asks whenever the program asks HIP for the free
+// memory. So for a device that the process uses, this does not read the kernel's files.
 bool view_of(Process& process, hsa_agent_t agent, TenantView& view) {
   const int device_index = known_device_index(process, agent);
   if (device_index == Process::kNotCapped) return false;

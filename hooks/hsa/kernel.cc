@@ -1,9 +1,9 @@
 // Stands between the runtime and the C library's ioctl and munmap; see kernel.h.
 //
-// The runtime's user-space driver (libhsakmt) is a library of its own until 6.2 and a part of the
-// runtime after that. Either way it imports both, and only its imports are changed: no other code
-// of the process comes through here. Requests and their structures are KFD's public interface
-// (linux/kfd_ioctl.h), of which older headers lack some.
+// The runtime's user-space driver (libhsakmt) is a separate library until 6.2 and part of the
+// runtime after that. Either way it imports both functions. Only its imports are changed, so no
+// other code of the process calls the functions here. Requests and their structures are KFD's
+// public interface (linux/kfd_ioctl.h). Older headers lack some of them.
 #include "hooks/hsa/kernel.h"
 
 #include <errno.h>
@@ -62,29 +62,29 @@ struct Available {
   uint32_t pad;
 };
 
-// What is called otherwise.
+// The original functions.
 using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 using Munmap = int (*)(void* address, size_t bytes);
 std::atomic<void*> next_ioctl{nullptr}, next_munmap{nullptr};
-// KFD's memory comes through here: what the runtime asks for can be refused.
+// Whether KFD's memory requests pass through here, so that they can be refused.
 std::atomic<bool> sees_memory{false};
 
-// What the calling thread may have of KFD.
+// The calling thread's supply of KFD's memory.
 struct Supply {
   bool is_out = false;  // a NoMoreMemory lives
   bool has_freed = false;
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Supply supply;
-// One refusal is reported of the attempts that the runtime makes with ever less.
+// The runtime retries with ever smaller sizes. Only one refusal is reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
-// Keys of DriverBuffers: KFD's handles of memory, and save areas by their address.
+// Keys of DriverBuffers: KFD's memory handles, and the addresses of save areas.
 constexpr uint64_t area_key(uint64_t address) {
   return uint64_t{1} << 62 | address;
 }
 
-// Where a request that nobody else charges takes memory; negative: not on a capped device in use.
-// What the runtime takes for a call that is hooked is charged by the hook.
+// The device index for a request that only this code charges. Negative if it is not on a capped
+// device in use. Hooks charge the memory that the runtime takes within a hooked call.
 int device_index_of_own(const Process* process, uint32_t gpu_id) {
   return process != nullptr && !HookScope::any() ? known_device_index(*process, gpu_id)
                                                  : Process::kNotCapped;
@@ -120,12 +120,12 @@ int allocate(Allocate& wanted, Ask ask) {
   return result;
 }
 
-// Calls `ask()`, after which what the buffer had is free.
+// Calls `ask()`, which frees the buffer's memory.
 template <typename Ask>
 int release(uint64_t key, Ask ask) {
   supply.has_freed = true;
   Process* const process = Process::known();
-  // Before the call: KFD may give the handle to another thread at once.
+  // This must precede the call: KFD may give the handle to another thread at once.
   const DriverBuffers::Entry gone =
       process != nullptr ? process->driver_buffers.take(key) : DriverBuffers::Entry{};
   if (gone.key == 0) return ask();
@@ -139,8 +139,9 @@ int release(uint64_t key, Ask ask) {
   return result;
 }
 
-// The device to which the range is moved; null unless it is a save area, which stays mapped. What
-// a program prefetches keeps nobody from memory: KFD takes it back for any allocation.
+// The attribute with the device that the range is moved to. Null unless the range is a save area,
+// which stays mapped. Ranges that a program prefetches are not charged: KFD takes them back for any
+// allocation.
 SetRange::Attribute* destination_of_save_area(SetRange& range) {
   SetRange::Attribute* destination = nullptr;
   bool stays = false;
@@ -153,7 +154,7 @@ SetRange::Attribute* destination_of_save_area(SetRange& range) {
   return stays ? destination : nullptr;
 }
 
-// KFD leaves a save area in host memory where the device has no room for it.
+// KFD leaves a save area in host memory if the device has no room for it.
 template <typename Ask>
 int place_save_area(SetRange& range, Ask ask) {
   SetRange::Attribute* const destination = destination_of_save_area(range);
@@ -203,9 +204,9 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
   }
 }
 
-// The user-space driver unmaps a save area when its queue is gone, or was refused by KFD. Kernels
-// before the end of 2024 do not count save areas, so that a reading may have taken the charge off
-// already: where there are readings, another one tells.
+// The user-space driver unmaps a save area when its queue is gone, or when KFD refused the queue.
+// Kernels before the end of 2024 do not count save areas, so a reading may already have dropped the
+// charge. If there are readings, another reading settles it.
 int watched_munmap(void* address, size_t bytes) {
   const auto unmap = [&] {
     return reinterpret_cast<Munmap>(next_munmap.load(std::memory_order_acquire))(address, bytes);
@@ -226,7 +227,7 @@ int watched_munmap(void* address, size_t bytes) {
   return result;
 }
 
-// From now on the runtime and its user-space driver call `with` where they import `name`.
+// Makes the runtime and its user-space driver call `with` instead of their import `name`.
 void replace_imports(const char* name, void* with, std::atomic<void*>& before) {
   const auto replace = [&](const elf::Loaded& object) {
     if (object.dynamic != nullptr) elf::replace_import(object, name, with, before);
@@ -273,7 +274,7 @@ bool trim_runtime(const char* device_key) {
   constexpr size_t kMoreThanAnyBlock = 8u << 20;
   const hsa_amd_memory_pool_t pool = pool_of(device_key);
   if (pool.handle == 0 || !NoMoreMemory::is_possible()) return false;
-  // The runtime gives back what it can, and asks again.
+  // The runtime gives back what it can, and tries again.
   const NoMoreMemory full;
   void* memory = nullptr;
   const hsa_status_t result =

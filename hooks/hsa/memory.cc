@@ -1,9 +1,9 @@
-// Memory of pools and regions: what HIP's hipMalloc, its pools and arrays come down to.
+// Memory of pools and regions. HIP's hipMalloc, pools and arrays all lead to these calls.
 //
-// ROCr suballocates ordinary requests of up to 2 MiB from blocks of 2 MiB, rounds larger ones up to
-// whole blocks, and hands requests with special properties to the kernel in pages of 4 KiB (public
-// source of its memory regions). A block stays as long as a part of it is allocated, and for a
-// while longer; see shim/tracking/block_cache.h.
+// ROCr suballocates ordinary requests of up to 2 MiB from blocks of 2 MiB and rounds larger ones up
+// to whole blocks. It passes requests with special properties to the kernel in pages of 4 KiB
+// (public source of its memory regions). A block stays as long as a part of it is allocated, and
+// for a while longer; see shim/tracking/block_cache.h.
 #include <string.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// Whether ROCr suballocates from blocks. A variable turns that off, for debugging.
+// Whether ROCr suballocates from blocks. An environment variable turns that off, for debugging.
 enum class Suballocation { unknown, no, yes };
 std::atomic<Suballocation> suballocation{Suballocation::unknown};
 
@@ -38,7 +38,7 @@ bool suballocates() {
   return (known != Suballocation::unknown ? known : read_suballocation()) == Suballocation::yes;
 }
 
-// What the application asks for: `bytes` of the pool or region with this handle.
+// An application's request for `bytes` of the pool or region with this handle.
 struct Call {
   const char* api;
   Handle kind;
@@ -48,7 +48,7 @@ struct Call {
   void** out;
 };
 
-// The same, where the pool or region is on a capped device.
+// The same, if the pool or region is on a capped device.
 struct Request {
   Process& process;
   const char* api;
@@ -58,8 +58,8 @@ struct Request {
   void** out;
 };
 
-// Calls `allocate()` under the reservation and then `record(address)`, which is false when the host
-// has no memory left to remember it: what was allocated is freed then.
+// Calls `allocate()` under the reservation and then `record(address)`. `record` returns false if
+// the host has no memory left to remember the allocation, which is then freed.
 template <typename Allocate, typename Free, typename Record>
 hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate allocate, Free free,
                             Record record) {
@@ -73,7 +73,7 @@ hsa_status_t allocate_under(Reservation& reservation, void** out, Allocate alloc
   return kOutOfResources;
 }
 
-// Calls `allocate()`, which takes memory of its own, of `units`.
+// Calls `allocate()`, which takes its own memory of `units`.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate allocate, Free free) {
   const int device_index = request.context.device_index;
@@ -84,8 +84,8 @@ hsa_status_t allocate_whole(const Request& request, uint64_t units, Allocate all
   });
 }
 
-// Calls `allocate()`, where there is no room for a block, without letting the runtime have one: it
-// may have a hole in a block in use. `begun` has ended where this is true.
+// Calls `allocate()` without letting the runtime take a block, because there is no room for one: a
+// block in use may have a hole. `begun` has ended if this returns true.
 template <typename Allocate, typename Free>
 [[gnu::cold]] bool allocate_in_hole(const Request& request, BlockCache& blocks,
                                     BlockCache::Ticket& begun, Allocate allocate, Free free) {
@@ -102,7 +102,7 @@ template <typename Allocate, typename Free>
       free(*request.out);
       *request.out = before;
     }
-    // Only the driver's count tells how much that was.
+    // Only the driver's count shows how much memory was freed.
     if (NoMoreMemory::has_freed()) {
       process.overhead[request.context.device_index].read_again_ms.store(0,
                                                                          std::memory_order_relaxed);
@@ -151,11 +151,11 @@ hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   return kOutOfResources;
 }
 
-// Calls `allocate()`, which asks the runtime for that memory; `free(address)` undoes it.
+// Calls `allocate()`, which requests that memory from the runtime. `free(address)` undoes it.
 template <typename Allocate, typename Free>
 hsa_status_t allocate_in(const Call& call, Allocate allocate, Free free) {
   Hook hook;
-  // The runtime refuses these by itself, with its own error.
+  // The runtime itself refuses these calls, with its own error.
   const uint64_t bytes = call.bytes;
   if (!hook.active() || call.out == nullptr || bytes == 0) return allocate();
   Process& process = hook.process();

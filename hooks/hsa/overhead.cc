@@ -1,5 +1,5 @@
-// Memory that the runtime starts with, without being asked for a size. Charged by driver-reported
-// usage, which the kernel has afterwards.
+// Memory that the runtime takes at its start, without a request that names a size. It is charged by
+// driver-reported usage, which the kernel has afterwards.
 #include <optional>
 
 #include "hooks/hsa/kernel.h"
@@ -13,9 +13,9 @@
 namespace fracgpu::hsa {
 namespace {
 
-// Whether each of the devices has a row in the ledger, or finds one. Where they do not, as on a
-// machine of 64, rows are for those that are used: what the runtime takes of another is charged
-// when that is used for the first time.
+// Whether each of the devices has a row in the ledger or can get one. On a machine of 64 devices
+// they may not fit, and only devices in use get rows. What the runtime takes on another device is
+// charged at its first use.
 bool fit_in_ledger(Process& process, const VisibleDevices& visible) {
   if (!process.join()) return true;  // and nothing is allowed
   int wanted = 0;
@@ -26,7 +26,7 @@ bool fit_in_ledger(Process& process, const VisibleDevices& visible) {
 }
 
 // Whether the runtime, which has been shut down, left the device memory that the program had not
-// freed. KFD tells; ROCr 5.2 to 6.4 leaves it until the process ends.
+// freed. KFD reports that. ROCr 5.2 to 6.4 leave it until the process ends.
 bool keeps_allocations(Process& process, const Device& device, const Context& context) {
   uint64_t bytes = 0;
   if (backend_of(device.key.c_str()).usage_of_self(device.key.c_str(), bytes)) return bytes > 0;
@@ -47,10 +47,10 @@ void settle_all(Process& process) {
   }
 }
 
-// The runtime takes memory on every device that is visible, of a size that is known only
-// afterwards. It is refused where no capped device has room for that, or their caps are not known.
-// Where one has room, what is taken on the others is charged beyond their caps: a full device must
-// not keep a process from using another.
+// The runtime takes memory on every visible device, and the size is known only afterwards. The call
+// is refused if no capped device has room for it, or if their caps are not known. If one device has
+// room, the memory taken on the others is charged beyond their caps: a full device must not keep a
+// process from using another.
 hsa_status_t hsa_init() {
   Hook hook;
   if (!hook.active()) return real::hsa_init();
@@ -72,7 +72,7 @@ hsa_status_t hsa_init() {
     faulty += device_index == Process::kFault ? 1 : 0;
     if (device_index < 0) continue;
     ++capped;
-    // The runtime runs, and is charged: calls are counted.
+    // The runtime already runs and is charged: its start calls are counted.
     if (process.contexts.any_on(device_index)) {
       ++granted;
       continue;
@@ -91,8 +91,8 @@ hsa_status_t hsa_init() {
   for (int number = 0; number < device_count(); ++number) {
     const int device_index = process.ledger.find_device(device(number).key.c_str());
     if (device_index < 0 || !reservations[device_index]) continue;
-    // An estimate where the kernel does not report it; where there was no room for that, it is
-    // charged when the device is first used.
+    // An estimate if the kernel does not report the memory. If there was no room for the estimate,
+    // it is charged at the device's first use.
     const bool charged = *reservations[device_index] ? (reservations[device_index]->made(), true)
                                                      : settle_overhead(process, device_index);
     if (charged) enter_device(process, number, device_index);
@@ -104,8 +104,8 @@ hsa_status_t hsa_shut_down() {
   Hook hook;
   if (!hook.active() || device_count() == 0) return real::hsa_shut_down();
   Process& process = hook.process();
-  // Another thread may start the runtime again, by the same handles, once it is known what has
-  // ended.
+  // Another thread may start the runtime again, with the same handles. It must wait until the
+  // outcome of this call is known.
   const Locked<SleepLock> alone(process.lifetimes);
   int device_indices[kMaxDevices];
   int ended = 0;
@@ -113,7 +113,7 @@ hsa_status_t hsa_shut_down() {
     const InFlightScope in_flight(process);
     const hsa_status_t result = real::hsa_shut_down();
     int type = 0;
-    // Calls are counted: only the last one shuts the runtime down.
+    // Calls are counted. Only the last one shuts the runtime down.
     if (result != kSuccess ||
         real::hsa_agent_get_info(agent_of(0), kAgentDevice, &type) != kNotInitialized) {
       return result;

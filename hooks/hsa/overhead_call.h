@@ -1,4 +1,4 @@
-// A call that makes the runtime take memory on an agent's device without naming a size.
+// Calls that make the runtime take memory on an agent's device without naming a size.
 #pragma once
 
 #include "hooks/hsa/hook.h"
@@ -7,8 +7,8 @@
 
 namespace fracgpu::hsa {
 
-// Calls `make()` under `reserve(process, device index, api)`, and `unmake()` where what was made
-// does not fit under the cap. `handle`: of what is made, if a ModuleRelease will end it.
+// Calls `make()` under `reserve(process, device index, api)`. Calls `unmake()` if the new object
+// does not fit under the cap. `handle` is the object's handle, if a ModuleRelease will end it.
 template <typename Reserve, typename Make, typename Unmake>
 hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, Make make,
                            Unmake unmake, const void* handle = nullptr) {
@@ -35,10 +35,11 @@ hsa_status_t take_overhead(const char* api, hsa_agent_t agent, Reserve reserve, 
   return kOutOfResources;
 }
 
-// After a call that may have given memory back on any device.
+// Settles the overhead on every device, after a call that may have given memory back on any of
+// them.
 [[gnu::cold]] void settle_all(Process& process);
 
-// Calls `destroy()`, which does so where it succeeds.
+// Calls `destroy()`, which may give memory back, and settles the overhead if it succeeds.
 template <typename Destroy>
 hsa_status_t give_overhead_back(Destroy destroy) {
   Hook hook;

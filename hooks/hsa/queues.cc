@@ -1,6 +1,7 @@
-// Queues. What the runtime takes for one it asks the kernel driver for, where it is charged
-// (kernel.h). Here are their names, for what people read, and what goes with a queue. Where those
-// requests are not seen, there must be room for a guess; the kernel's count corrects it afterwards.
+// Queues. The runtime requests a queue's memory from the kernel driver, and it is charged there
+// (kernel.h). The hooks here add the names for reports, and release what belongs to a queue. If
+// those requests are not watched, an estimate must fit under the cap, and the kernel's count
+// corrects it afterwards.
 #include "hooks/hsa/kernel.h"
 #include "hooks/hsa/overhead_call.h"
 #include "hooks/usage/kfd_topology.h"
@@ -8,15 +9,15 @@
 namespace fracgpu::hsa {
 namespace {
 
-// What queues of one call may take. All bytes.
+// An estimate of what the queues of one call take. All in bytes.
 struct Guess {
   uint64_t queues = 1;
-  uint64_t per_thread = 0;  // private memory that is named; for none, it is taken for a kernel
-  uint64_t packets = 0;     // where these are device memory
+  uint64_t per_thread = 0;  // private memory that is named; 0 if a kernel takes it later
+  uint64_t packets = 0;     // if they are in device memory
 
-  // A save area has, of each compute unit, its registers and local memory: 0.9 MiB at most on what
-  // libhsakmt knows (src/queues.c), and 0.6 on MI200 and MI300. Scratch memory is for 32 waves of
-  // 64 threads on each (ROCr, GpuAgent::QueueCreate).
+  // A save area holds the registers and local memory of each compute unit: at most 0.9 MiB on the
+  // devices that libhsakmt knows (src/queues.c), and 0.6 on MI200 and MI300. Scratch memory is for
+  // 32 waves of 64 threads on each (ROCr, GpuAgent::QueueCreate).
   uint64_t units(const char* device_key) const {
     constexpr uint64_t kSaved = 1u << 20, kOther = 128u << 10, kThreads = 32 * 64;
     uint64_t simds = 0, simds_per_unit = 0;
@@ -33,7 +34,7 @@ uint64_t named(uint32_t private_segment_size) {
   return private_segment_size != kNone ? private_segment_size : 0;
 }
 
-// Calls `make()`, which makes queues of the agent, as the program's call `api`; `unmake()` undoes
+// Calls `make()`, which makes queues of the agent for the program's call `api`. `unmake()` undoes
 // it.
 template <typename Make, typename Unmake>
 hsa_status_t make_queues(const char* api, hsa_agent_t agent, const Guess& guess, Make make,
@@ -111,7 +112,7 @@ hsa_status_t hsa_amd_counted_queue_release(hsa_queue_t* queue) {
 
 hsa_status_t hsa_amd_sdma_queue_create(hsa_agent_t agent, uint32_t flags, int engine, uint64_t last,
                                        void* queue) {
-  // Nothing to undo: what it takes is far less than what was found room for.
+  // There is nothing to undo: the queue takes far less than the reserved estimate.
   return make_queues(
       "hsa_amd_sdma_queue_create", agent, {},
       [&] { return real::hsa_amd_sdma_queue_create(agent, flags, engine, last, queue); }, [] {});

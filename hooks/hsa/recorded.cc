@@ -1,5 +1,5 @@
-// Wrappers that tell the recorder what HSA's runtime did; see hooks/recorded_call.h. They run
-// inside of the hooks. What HIP asks for is told by the name of its call.
+// Wrappers that pass the HSA runtime's calls to the recorder; see hooks/recorded_call.h. They run
+// inside of the hooks. HIP's requests are recorded under the name of the HIP call.
 #include "hooks/hsa/recorded.h"
 
 #include "hooks/hsa/hook.h"
@@ -15,8 +15,8 @@ using ring::Type;
 
 constexpr uint64_t kBlock = BlockCache::kBlockUnits * layout::kUnit;
 
-// What an allocation of `bytes` takes by itself; 0: it lies in a block with others. `special`: the
-// kernel hands it out in pages.
+// What an allocation of `bytes` takes by itself; 0 if it shares a block with others. With
+// `special`, the kernel hands it out in pages.
 uint64_t taken_by(uint64_t bytes, bool special) {
   if (special) return page_units(bytes) * layout::kUnit;
   return bytes <= kBlock ? 0 : (bytes / kBlock + (bytes % kBlock != 0)) * kBlock;

@@ -1,4 +1,4 @@
-// Recording of what HSA's calls do with memory.
+// Recording of HSA's memory calls.
 #pragma once
 
 namespace fracgpu::hsa {

@@ -1,4 +1,4 @@
-// The table of functions.inc as an array, for the dlsym interposer.
+// The rows of functions.inc as an array, for the dlsym interposer.
 #include "hooks/hsa/runtime.h"
 
 namespace fracgpu::hsa {
@@ -6,7 +6,7 @@ namespace fracgpu::hsa {
 #define FRACGPU_TABLE "hooks/hsa/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-// What functions of a second one in the process answer.
+// The result of functions of a second HSA runtime in the process.
 static int not_initialized() {
   return kNotInitialized;
 }

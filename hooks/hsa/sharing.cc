@@ -1,10 +1,11 @@
-// Memory shared between processes: it is charged to the exporter, and after its death to its
-// tenant, as long as a process under a cap has the memory open. The importer is never charged.
+// Memory shared between processes is charged to the exporter. After the exporter's death it stays
+// charged to its tenant as long as a process under a cap has the memory open. The importer is never
+// charged.
 //
 // Runtimes since ROCm 6.4 may hand out IPC handles that stand for a descriptor, which the importer
-// asks the exporter for; newest ones do unless HSA_ENABLE_IPC_MODE_LEGACY=1 is set. Like an
-// exported descriptor, such a handle leaves the block that the memory lies in to the runtime's
-// other allocations. A handle of the kernel's own, the older kind, takes it away from them.
+// requests from the exporter. The newest ones do so unless HSA_ENABLE_IPC_MODE_LEGACY=1 is set.
+// Such a handle, like an exported descriptor, lets the runtime's other allocations use the same
+// block. A handle of the kernel, which is the older kind, takes the block away from them.
 #include <string.h>
 #include <unistd.h>
 
@@ -14,10 +15,10 @@
 namespace fracgpu::hsa {
 namespace {
 
-// Who else takes parts of the block that exported memory lies in.
+// Whether other allocations may still use the block that exported memory lies in.
 enum class Block { shared_on, alone };
 
-// Returns the units of what is exported with the memory; 0 if that is not this process's.
+// Returns the units that are exported with the memory; 0 if the memory is not this process's.
 uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   Allocation entry;
   note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry);
@@ -25,7 +26,7 @@ uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   info.size = sizeof info;
   if (entry.key == 0 &&
       real::hsa_amd_pointer_info(pointer, &info, nullptr, nullptr, nullptr) == kSuccess) {
-    // A pointer into the middle of an allocation.
+    // The pointer is inside an allocation.
     note_exported_allocation(process, reinterpret_cast<uint64_t>(info.agentBaseAddress), entry);
   }
   // The runtime suballocates nothing more from that block, and returns it when it is empty.
@@ -35,14 +36,14 @@ uint64_t enter_exported(Process& process, const void* pointer, Block block) {
 }
 
 // A handle that stands for a descriptor begins with the address and the exporter's PID, in the
-// exporter's own PID namespace; the kernel's begins with random numbers.
+// exporter's own PID namespace. A handle of the kernel begins with random numbers.
 bool stands_for_descriptor(const hsa_amd_ipc_memory_t& handle, const void* pointer) {
   const uint32_t pid = static_cast<uint32_t>(getpid());
   return memcmp(&handle.handle[0], &pointer, sizeof pointer) == 0 &&
          memcmp(&handle.handle[2], &pid, sizeof pid) == 0;
 }
 
-// Records what was opened at the address as memory that another process is charged for.
+// Records the memory opened at the address as memory that is charged to another process.
 void enter_opened(Process& process, ImportCall& call, void* pointer) {
   hsa_amd_pointer_info_t info{};
   info.size = sizeof info;

@@ -1,8 +1,9 @@
-// Reads as the runtime does: see visible_devices.h.
+// Reads the variable as the runtime does; see visible_devices.h.
 //
-// libhsakmt leaves out what has no render node. ROCR_VISIBLE_DEVICES is a list of numbers in KFD's
-// order and of UUIDs ("GPU-" and 16 digits), which ends at the first entry that names no device or
-// one that was named before; set and empty, it hides all (public source of ROCr, 5.2 to 7).
+// libhsakmt leaves out devices without a render node. ROCR_VISIBLE_DEVICES is a list of numbers in
+// KFD's order and of UUIDs ("GPU-" and 16 digits). The list ends at the first entry that names no
+// device, or one that an earlier entry named. If the variable is set and empty, it hides all
+// devices (public source of ROCr, 5.2 to 7).
 #include "hooks/hsa/visible_devices.h"
 
 #include <stdlib.h>
@@ -41,7 +42,7 @@ void VisibleDevices::choose(const char* list, const int* all, int count) {
     if (strncmp(item, "GPU-", 4) == 0) {
       const uint64_t uuid = strtoull(item + 4, &end, 16);
       for (int i = count - 1; i >= 0; --i) {
-        // Partitions may share it: the first that is not chosen is meant.
+        // Partitions may share a UUID. It then names the first one that is not chosen yet.
         if (gpus_[all[i]].unique_id == uuid && uuid != 0 && !is_chosen(all[i])) named = all[i];
       }
     } else {

@@ -1,19 +1,19 @@
-// The devices that the runtime is going to show this process, foretold: it takes memory on each of
-// them while it starts.
+// Predicts the devices that the runtime will show this process, because the runtime takes memory on
+// each of them while it starts.
 #pragma once
 
 #include "hooks/usage/kfd_topology.h"
 
 namespace fracgpu::hsa {
 
-// Read from KFD's topology and ROCR_VISIBLE_DEVICES, as the runtime reads them. Where the runtime
-// reads them differently, what it takes is charged after its start and not before.
+// Reads KFD's topology and ROCR_VISIBLE_DEVICES as the runtime reads them. If the runtime reads
+// them differently, its memory is charged after its start and not before.
 class VisibleDevices {
  public:
   VisibleDevices();
 
   int count() const { return count_; }
-  // Its place among all that this process may read about.
+  // The device's place among all devices that this process may read about.
   int index(int number) const { return chosen_[number]; }
   const kfd::Gpu& operator[](int number) const { return gpus_[chosen_[number]]; }
 

@@ -1,5 +1,5 @@
 // Virtual memory management: memory is charged when a handle is made, and given back when the last
-// reference to it and the last mapping of it are gone. ROCm has it since 6.1.
+// reference and the last mapping of it are gone. ROCm has it since 6.1.
 #include "hooks/hsa/hook.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/reservation.h"
@@ -9,7 +9,7 @@
 namespace fracgpu::hsa {
 namespace {
 
-// Records what an import made, if it made something, as another process's; returns `result`.
+// Records the memory that a successful import made as another process's, and returns `result`.
 hsa_status_t enter_imported(Process& process, ImportCall& call, hsa_status_t result,
                             const hsa_amd_vmem_alloc_handle_t* handle) {
   hsa_amd_memory_pool_t pool{};
@@ -107,7 +107,7 @@ hsa_status_t hsa_amd_vmem_import_shareable_handle(int dmabuf, hsa_amd_vmem_alloc
   return enter_imported(hook.process(), call, import(), handle);
 }
 
-// Handles for other machines that share a fabric with this one; here they work as well.
+// Handles for other machines that share a fabric with this one. They also work on this machine.
 hsa_status_t hsa_amd_vmem_export_fabric_handle(hsa_fabric_handle_t* fabric,
                                                hsa_amd_vmem_alloc_handle_t handle, uint64_t flags) {
   Hook hook;
