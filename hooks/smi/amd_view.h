@@ -1,5 +1,5 @@
-// What the hooks of AMD's two tool libraries (libamd_smi, librocm_smi64) have in common: which of
-// the tenant's devices are capped, and lists of processes without other tenants' entries.
+// Common parts of the hooks of AMD's two tool libraries (libamd_smi, librocm_smi64): which of the
+// tenant's devices are capped, and process lists without other tenants' entries.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@
 
 namespace fracgpu::kfd {
 
-// The tenant's view of a device, whose cap is at most the device; false when it is not capped.
-// `physical` is the size in bytes that the library reports; it is used where the kernel reports
-// none, so that a share of the device means the same everywhere. (Of an APU the libraries know only
-// what the firmware sets aside, 512 MiB of the 110 GiB that KFD and HIP can give: rocm-systems PR
-// 8475.)
+// The tenant's view of a device. The cap is at most the device's size. False if the device is not
+// capped. `physical` is the size in bytes that the library reports. It is used only if the kernel
+// reports none, so that a share of the device means the same everywhere. (For an APU, the libraries
+// know only the memory that the firmware sets aside: 512 MiB of the 110 GiB that KFD and HIP can
+// give, rocm-systems PR 8475.)
 bool view(const Observation& look, const Key& key, uint64_t physical, TenantView& view);
 
 // Whether any device of the machine is capped for the tenant.
 bool any_capped(const Observation& look);
 
-// Bytes that a process of the tenant holds on all devices together: the ledger's figure where the
-// device is capped, the kernel's elsewhere.
+// Bytes that a process of the tenant holds on all devices together: the ledger's figure for capped
+// devices, the kernel's for others.
 uint64_t held_everywhere(const Observation& look, int slot, uint32_t pid);
 
-// A process in the lists that KFD makes of all devices together; the same in both libraries and in
-// all their versions.
+// A process in KFD's lists of all devices together. It is the same in both libraries and in all
+// their versions.
 struct ComputeProcess {
   uint32_t process_id;
   uint32_t unused;
@@ -41,9 +41,9 @@ static_assert(sizeof(ComputeProcess) == 32 && offsetof(ComputeProcess, vram_usag
 // Changes an entry to the tenant's view of the process; false for a process of another tenant.
 bool show(const Observation& look, ComputeProcess& process);
 
-// The list of all compute processes, as both libraries give it: without an array the count alone,
-// and too small an array filled and answered with `too_small`, the count left as it was. `real`
-// stands for the library's own function.
+// Lists all compute processes as both libraries do. Without an array, only the count is returned.
+// If the array is too small, it is filled, the result is `too_small`, and the count stays
+// unchanged. `real` stands for the library's own function.
 template <typename Real>
 int list_compute_processes(const Observation& look, int too_small, void* list, uint32_t* count,
                            const Real& real) {
@@ -61,8 +61,8 @@ int list_compute_processes(const Observation& look, int too_small, void* list, u
   return result;
 }
 
-// Answers a question about one process: `not_found`, the library's own error, where it is not the
-// tenant's. `edit(observation, slot)` changes what `real` has returned.
+// Answers a query about one process. Returns `not_found`, the library's own error, for a process of
+// another tenant. `edit(observation, slot)` changes the result of `real`.
 template <typename Real, typename Edit>
 int report_process(bool active, uint32_t pid, int not_found, const Real& real, const Edit& edit) {
   Process* process = active ? Process::self() : nullptr;

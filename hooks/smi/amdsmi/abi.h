@@ -1,6 +1,6 @@
-// libamd_smi's ABI as far as the hooks need it: our own declarations, compared with amdsmi.h by
-// tests/abi. Its structs grew from version to version, so they are bytes here, of which numbers are
-// read and written at the offsets that layout.h gives for the version.
+// The part of libamd_smi's ABI that the hooks need: our own declarations, which tests/abi compares
+// with amdsmi.h. Its structs grew from version to version, so they are bytes here. The hooks read
+// and write numbers in them at the offsets that layout.h gives for the version.
 #pragma once
 
 #include <cstdint>

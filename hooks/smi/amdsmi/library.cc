@@ -1,5 +1,5 @@
-// The table of functions.inc as an array, for the dlsym interposer; and the loaded
-// library's version.
+// The rows of functions.inc as an array, for the dlsym interposer, and the loaded library's
+// version.
 #include "hooks/smi/amdsmi/library.h"
 
 #include "shim/base/report.h"
@@ -9,7 +9,7 @@ namespace fracgpu::amdsmi {
 #define FRACGPU_TABLE "hooks/smi/amdsmi/functions.inc"
 #include "shim/vendor/function_table.inc"
 
-// The second is what the wheel of its Python interface brings.
+// The second name is the library in the wheel of its Python interface.
 constinit VendorLibrary library("amdsmi_", {"libamd_smi.so", "libamd_smi_python.so"}, functions);
 
 namespace {
@@ -36,7 +36,7 @@ uint32_t version() {
 uint32_t known_version() {
   const uint32_t number = version();
   if (is_known(number)) return number;
-  // An uninitialised library reports no version, and nothing else either.
+  // An uninitialized library reports neither a version nor anything else.
   if (number != 0 && first(said_version)) {
     report(Level::warn,
            "{} is of version {}, and only {} to {} are known: what it tells is not "

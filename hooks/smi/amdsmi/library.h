@@ -1,4 +1,4 @@
-// The real libamd_smi, of whichever version the process has loaded; see hooks/smi/nvml/library.h.
+// The real libamd_smi, in whichever version the process has loaded; see hooks/smi/nvml/library.h.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,11 @@ namespace fracgpu::amdsmi {
 
 extern VendorLibrary library;
 
-// The loaded library's version; 0 when the hooks do not know it, which is reported once. The
-// answers of such a library are passed on unchanged.
+// The loaded library's version. 0 if the hooks do not know it, which is reported once. Such a
+// library's answers pass on unchanged.
 uint32_t known_version();
 
-// The ledger's key of a device. False when the library does not identify it, which is reported
-// once.
+// The ledger's key of a device. False if the library does not identify it, which is reported once.
 bool key_of(amdsmi_processor_handle handle, kfd::Key& key);
 
 #define FRACGPU_TABLE "hooks/smi/amdsmi/functions.inc"

@@ -1,7 +1,7 @@
-// The memory that libamd_smi reports, and with it amd-smi and every exporter: the capped device,
-// with what the tenant holds as used. Host memory (GTT) has no cap.
+// The memory that libamd_smi reports, and so amd-smi and every exporter. They show the capped
+// device, with the tenant's holdings as used. Host memory (GTT) has no cap.
 //
-// The library calls some of its own exports, so these hooks also run inside it; only the outermost
+// The library calls some of its own exports, so these hooks also run inside it. Only the outermost
 // call is changed.
 #include <algorithm>
 
@@ -21,8 +21,8 @@ bool view_of(amdsmi_processor_handle handle, TenantView& view) {
   return kfd::view(Observation(*process), key, physical, view);
 }
 
-// Makes the library's own call, `call()`; then, if the device is capped, passes the tenant's view
-// to `show`.
+// Calls `call()`, the library's own function. If the device is capped, then passes the tenant's
+// view to `show`.
 template <typename Call, typename Show>
 amdsmi_status_t show_memory(amdsmi_processor_handle handle, const void* output, const Call& call,
                             const Show& show) {
@@ -36,8 +36,8 @@ amdsmi_status_t show_memory(amdsmi_processor_handle handle, const void* output, 
   return result;
 }
 
-// Where the host can address only a part of the device's memory, it is not known how much of a
-// tenant's memory lies in that part. It is at most the whole part.
+// If the host can address only a part of the device's memory, the tenant's share of that part is
+// not known. It is at most the whole part.
 bool all_is_visible(amdsmi_processor_handle handle) {
   uint64_t all = 0, visible = 0;
   return real::amdsmi_get_gpu_memory_total(handle, kVram, &all) == kSuccess &&

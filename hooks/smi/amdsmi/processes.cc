@@ -1,10 +1,10 @@
-// The processes that libamd_smi lists: the tenant's own, with the bytes that the ledger has for
-// them.
+// The processes that libamd_smi lists: only the tenant's own, with the bytes that the ledger has
+// for them.
 //
-// A list is read in full into memory of our own, entries of other tenants are taken out and the
-// bytes of the rest set in place; then the caller gets as much of it as a list of that length would
-// give. PIDs are those of the caller's namespace in the lists of a device, and the host's in those
-// of KFD.
+// The hook reads a list in full into its own memory, removes entries of other tenants, and sets the
+// bytes of the rest. The caller then gets as much of it as the library would return from a list of
+// that length. The lists of a device have PIDs of the caller's namespace. KFD's lists have the
+// host's.
 #include "hooks/smi/amd_view.h"
 #include "hooks/smi/amdsmi/library.h"
 #include "shim/process/hook_scope.h"
@@ -12,7 +12,7 @@
 namespace fracgpu::amdsmi {
 namespace {
 
-// The sum of all kinds of memory keeps what is not the device's.
+// In the sum of all kinds of memory, only the device's part changes.
 void set_usage(void* entry, const UsageLayout& layout, uint64_t bytes) {
   const auto before = number_at<uint64_t>(entry, layout.vram);
   const auto all = number_at<uint64_t>(entry, layout.memory);
@@ -31,8 +31,8 @@ struct CappedDevice {
   }
 };
 
-// Copies a list to the caller as the library would: without room only the count is returned; with
-// too little room the array is filled, and the error is returned with the count.
+// Copies a list to the caller as the library does. Without room, only the count is returned. With
+// too little room, the array is filled, and the error is returned with the count.
 amdsmi_status_t give(const ProcessList& entries, void* list, uint32_t* count) {
   const uint32_t capacity = *count;
   *count = entries.count();
@@ -71,8 +71,8 @@ amdsmi_status_t list_of_device(const Observation& look, const CappedDevice& devi
   return give(entries, list, count);
 }
 
-// Sets the bytes of an entry of the list by PID, which has one number for each of the devices that
-// were asked for.
+// Sets the bytes of an entry in the list by PID. The entry has one number for each device that the
+// caller asked for.
 bool show_by_pid(const Observation& look, unsigned char* entry,
                  const amdsmi_processor_handle* handles, uint32_t handle_count) {
   const int slot = look.find(process_of_either(number_at<uint32_t>(entry, 0)));
@@ -116,7 +116,7 @@ amdsmi_status_t amdsmi_get_gpu_process_info(amdsmi_processor_handle handle, uint
   const auto edit = [&](const Observation& look, int slot) {
     CappedDevice device;
     if (info == nullptr || !device.find(look, handle)) return;
-    // Gone since ROCm 6.1, before the names became longer.
+    // This function is gone since ROCm 6.1, before the names became longer.
     set_usage(info, kShortNames.usage, look.held(slot, device.key.c_str()));
   };
   return kfd::report_process(scope.outermost() && known, pid, kNotFound, call, edit);

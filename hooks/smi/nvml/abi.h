@@ -1,4 +1,5 @@
-// NVML's ABI as far as the hooks need it: our own declarations, compared with nvml.h by tests/abi.
+// The part of NVML's ABI that the hooks need: our own declarations, which tests/abi compares with
+// nvml.h.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ inline constexpr nvmlReturn_t kResetRequired = 16;          // NVML_ERROR_RESET_
 inline constexpr nvmlReturn_t kInUse = 19;                  // NVML_ERROR_IN_USE
 inline constexpr nvmlReturn_t kInsufficientResources = 23;  // NVML_ERROR_INSUFFICIENT_RESOURCES
 
-// All sizes in bytes.
+// All sizes are in bytes.
 struct nvmlMemory_t {
   unsigned long long total, free, used;
 };
@@ -56,7 +57,7 @@ struct nvmlPciInfo_t {
   unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
   char busId[32];
 };
-// What the driver keeps of a process, also when it has ended; only with accounting mode on.
+// What the driver keeps about a process, even after it ended. Only with accounting mode on.
 struct nvmlAccountingStats_t {
   unsigned int gpuUtilization, memoryUtilization;
   unsigned long long maxMemoryUsage;  // in bytes

@@ -8,7 +8,7 @@
 namespace fracgpu::nvml {
 
 DriverVersion driver_version() {
-  // Of a version that was read; 0 before. No part has 20 bits.
+  // The version once it was read; 0 before. No part needs 20 bits.
   static constinit std::atomic<uint64_t> read{0};
   constexpr int kBits = 20;
   constexpr uint64_t kPart = (uint64_t{1} << kBits) - 1;

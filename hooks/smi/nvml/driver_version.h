@@ -1,5 +1,5 @@
-// The driver's version, on which the layout and the meaning (list_meaning.h) of NVML's process
-// lists depend.
+// The driver's version. The layout and the meaning (list_meaning.h) of NVML's process lists depend
+// on it.
 #pragma once
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct DriverVersion {
   bool known() const { return major != 0; }
 };
 
-// "535.161.08"
+// Parses a version such as "535.161.08".
 inline DriverVersion version_in(const char* text) {
   DriverVersion version;
   char* at = const_cast<char*>(text);
@@ -29,11 +29,11 @@ inline DriverVersion version_in(const char* text) {
   return version;
 }
 
-// From NVML, which must be initialised. Asks until it is told once: no process outlives its driver.
+// Queries NVML, which must be initialized, until it answers once: no process outlives its driver.
 DriverVersion driver_version();
 
 // Whether the third generation of the lists has the entries that nvml.h describes. Some drivers in
-// between fill larger ones; which ones exactly is not known.
+// between fill larger ones. Which ones exactly is not known.
 constexpr bool third_lists_as_documented(const DriverVersion& version) {
   return version < DriverVersion{535, 43, 0} || version >= DriverVersion{535, 104, 0};
 }

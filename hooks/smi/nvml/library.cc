@@ -1,4 +1,4 @@
-// The table of functions.inc as an array, for the dlsym interposer.
+// The rows of functions.inc as an array, for the dlsym interposer.
 #include "hooks/smi/nvml/library.h"
 
 namespace fracgpu::nvml {

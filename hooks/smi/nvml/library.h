@@ -1,7 +1,7 @@
 // The real NVML: one typed slot per function of functions.inc, and our hooks' prototypes.
 //
-// `real::nvmlInit_v2()` calls NVML. A slot is null before the library is loaded and for functions
-// it lacks; `library.resolve()` fills the slots.
+// `real::nvmlInit_v2()` calls NVML. A slot is null until the library is loaded, and for functions
+// that it lacks. `library.resolve()` fills the slots.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // The facts about drivers, and the threads that stood for this process; see list_meaning.h.
 //
-// The facts are from the public history of NVIDIA/open-gpu-kernel-modules (gpu_rmapi.c,
-// os-interface.c). The closed modules are not public: that they list host PIDs is seen from
-// containers that see nobody (NVIDIA/nvidia-container-toolkit#1013).
+// The facts come from the public history of NVIDIA/open-gpu-kernel-modules (gpu_rmapi.c,
+// os-interface.c). The closed modules are not public. Containers whose lists show no process are
+// the evidence that these modules list host PIDs (NVIDIA/nvidia-container-toolkit#1013).
 #include "hooks/smi/nvml/list_meaning.h"
 
 #include <unistd.h>
@@ -16,18 +16,18 @@
 namespace fracgpu::nvml {
 namespace {
 
-// The open modules translate PIDs, but look memory up by the translated number among host PIDs
-// until the second of these versions.
+// The open modules translate PIDs since the first version. Until the second version, they look up
+// memory by the translated number among host PIDs.
 constexpr DriverVersion kTranslates{535, 113, 1}, kLooksUpTranslated{565, 57, 1};
 
-// In between they take the thread for the process.
+// In these versions, they list the thread's number instead of the process's.
 constexpr bool lists_threads(const DriverVersion& version) {
   return (version >= kTranslates && version < DriverVersion{570, 148, 8}) ||
          (version >= DriverVersion{575, 0, 0} && version < DriverVersion{575, 57, 8});
 }
 
-// Threads that stood for a process: its PID and theirs in one word. More than eight threads that
-// open the driver are not expected; the ninth is known only while it lives.
+// Threads that stood for a process: the PIDs of both in one word. No more than eight threads are
+// expected to open the driver. A ninth is recognized only while it lives.
 constinit std::atomic<uint64_t> seen_threads[8];
 
 bool remembers(uint64_t word) {
@@ -41,7 +41,7 @@ void remember(uint64_t word) {
   for (auto& seen : seen_threads) {
     uint64_t before = seen.load(std::memory_order_relaxed);
     if (before == word) return;
-    // In a forked child they are the parent's.
+    // In a forked child, the entries are the parent's.
     if (before >> 32 == self) continue;
     if (seen.compare_exchange_strong(before, word, std::memory_order_relaxed)) return;
   }
@@ -123,7 +123,7 @@ void ListedBytes::add(const Entry& entry, bool is_process, const ListMeaning& me
 bool ListedBytes::sum(uint64_t& bytes) const {
   bytes = 0;
   for (int i = 0; i < count_; ++i) bytes += entries_[i].bytes;
-  // Where a thread's number tells nothing, the process's own has all of it.
+  // If a thread's entry shows no amount, the process's own entry has all of it.
   return !not_told_ || of_process_;
 }
 

@@ -1,6 +1,6 @@
-// What NVML's lists of processes mean: whose PIDs are in them, and whose memory stands beside a
-// PID. Both depend on the driver's version, on the flavour of its kernel modules, and on the PID
-// namespace of who asks; see list_meaning.cc. Nothing here calls NVML.
+// The meaning of NVML's process lists: which namespace the PIDs belong to, and whose memory an
+// entry shows. Both depend on the driver's version, on the flavour of its kernel modules, and on
+// the caller's PID namespace; see list_meaning.cc. Nothing here calls NVML.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,9 @@ namespace fracgpu::nvml {
 
 enum class Modules { unknown, closed, open };
 
-// The flavour by the text of /proc/driver/nvidia/version, and that of this machine. The latter
-// reads the file until it could be read once; any thread may call it.
+// `modules_in` returns the flavour by the text of /proc/driver/nvidia/version, and `modules_here`
+// that of this machine. `modules_here` reads the file until it succeeds once. Any thread may call
+// it.
 Modules modules_in(std::string_view version_file);
 [[gnu::cold]] Modules modules_here();
 
@@ -27,8 +28,8 @@ struct ListMeaning {
   };
   Pids pids = Pids::unknown;
   bool threads = false;  // a PID may be that of the thread that opened the driver
-  // Whether the bytes beside a process's PID are what it holds, and the same of a thread's PID.
-  // Where not, they are 0, or what another process holds.
+  // Whether the bytes in a process's entry are what the process holds, and the same for a thread's
+  // entry. Otherwise they are 0 or what another process holds.
   bool amounts = true, amounts_of_threads = true;
 };
 
@@ -36,13 +37,13 @@ ListMeaning meaning_of_lists(const DriverVersion& version, Modules modules, bool
 // For this process.
 [[gnu::cold]] ListMeaning meaning_of_lists(const DriverVersion& version);
 
-// Whether a PID of the caller's namespace in a list stands for this process: its own, or that of
-// one of its threads. Threads are remembered when they are gone, since the driver goes on listing
-// them. Any thread may call it.
+// Whether a listed PID of the caller's namespace stands for this process: its own PID, or that of
+// one of its threads. Ended threads are remembered, because the driver still lists them. Any thread
+// may call it.
 [[gnu::cold]] bool stands_for_self(uint32_t pid, const ListMeaning& meaning);
 
-// The bytes of one process, of which a list may have several entries. Repeated ones have the whole
-// each; those of different threads or MIG instances have a part each.
+// The bytes of one process, which may have several entries in a list. Repeated entries each have
+// the whole amount. Entries of different threads or MIG instances each have a part.
 class ListedBytes {
  public:
   struct Entry {
@@ -50,11 +51,11 @@ class ListedBytes {
     uint64_t bytes = 0;
   };
 
-  // `is_process`: the entry has the PID of the process itself and not of one of its threads.
+  // `is_process`: the entry has the PID of the process itself, not of one of its threads.
   void add(const Entry& entry, bool is_process, const ListMeaning& meaning);
 
   bool any() const { return any_; }
-  // False where the driver does not tell. 0 where nothing was added.
+  // False if the driver does not report the amount. The sum is 0 if nothing was added.
   bool sum(uint64_t& bytes) const;
 
  private:
@@ -63,8 +64,8 @@ class ListedBytes {
   Entry entries_[kMost];
   int count_ = 0;
   bool any_ = false;
-  bool not_told_ = false;    // of some entry
-  bool of_process_ = false;  // an entry has all that its threads have
+  bool not_told_ = false;    // for at least one entry
+  bool of_process_ = false;  // an entry has the sum of all threads
 };
 
 }  // namespace fracgpu::nvml

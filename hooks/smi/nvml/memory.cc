@@ -1,8 +1,8 @@
-// The memory that NVML reports, and with it nvidia-smi, nvtop and every monitor: the capped
-// device, with what the tenant holds as used and the rest as free.
+// The memory that NVML reports, and so nvidia-smi, nvtop and every monitor. They show the capped
+// device, with the tenant's holdings as used and the rest as free.
 //
-// NVML calls some of its own exports through its PLT, so these hooks also run inside NVML; only
-// the outermost call is changed.
+// NVML calls some of its own exports through its PLT, so these hooks also run inside NVML. Only the
+// outermost call is changed.
 #include <algorithm>
 
 #include "hooks/smi/nvml/library.h"
@@ -16,8 +16,8 @@ namespace {
 
 using Bytes = unsigned long long;
 
-// The tenant's view of a device whose real figures are given. For a GPU in MIG mode it is the sum
-// over its instances. False when none of it is capped.
+// The tenant's view of a device with the given real figures. For a GPU in MIG mode, it is the sum
+// over its instances. False if no part of it is capped.
 bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes real_used,
                   TenantView& shown) {
   const Observation observation(process);
@@ -43,8 +43,8 @@ bool tenants_view(Process& process, nvmlDevice_t device, Bytes real_total, Bytes
   return capped;
 }
 
-// Makes NVML's own call, `call()`; then, if the device is capped, writes the tenant's view over the
-// answer.
+// Calls `call()`, NVML's own function. If the device is capped, then overwrites the answer with the
+// tenant's view.
 template <typename Memory, typename Call>
 nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
   library.resolve();
@@ -57,15 +57,16 @@ nvmlReturn_t memory_info(nvmlDevice_t device, Memory* memory, Call call) {
     return result;
   }
   memory->total = view.cap;
-  // Where a cap was lowered below what is held, or the driver took more than was reserved: full.
+  // The device is shown as full if the cap was lowered below what is held, or if the driver took
+  // more than was reserved.
   memory->used = std::min(view.used, view.cap);
   memory->free = memory->total - memory->used;
-  // The driver's own reserve on the real device is not part of the cap: total = used + free.
+  // The driver's reserve on the real device is not part of the cap: total = used + free.
   if constexpr (requires { memory->reserved; }) memory->reserved = 0;
   return result;
 }
 
-// The size of a MIG instance; of a whole device NVML gives no attributes.
+// The size of a MIG instance. NVML has no attributes for a whole device.
 template <typename Real>
 nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes, const Real& real) {
   library.resolve();
@@ -84,7 +85,7 @@ nvmlReturn_t attributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes,
 
 }  // namespace
 
-// Of a GPU in confidential-computing mode; the ledger does not tell protected memory from other.
+// For a GPU in confidential-computing mode. The ledger does not distinguish protected memory.
 nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
                                                           nvmlMemory_t* memory) {
   return memory_info(device, memory, [&] {

@@ -11,7 +11,7 @@ Parts::Parts(nvmlDevice_t device) {
   if (is_instance == 0 && real::nvmlDeviceGetMigMode(device, &mode, &pending) == kSuccess &&
       mode == 1 && real::nvmlDeviceGetMaxMigDeviceCount(device, &most) == kSuccess) {
     nvmlDevice_t instance = nullptr;
-    for (unsigned i = 0; i < most; ++i) {  // with gaps, where instances were taken away
+    for (unsigned i = 0; i < most; ++i) {  // with gaps, where instances were removed
       if (real::nvmlDeviceGetMigDeviceHandleByIndex(device, i, &instance) == kSuccess) {
         add(instance, true);
       }

@@ -1,5 +1,5 @@
-// The devices of the ledger behind an NVML handle: the device itself or, for a GPU in MIG mode, its
-// instances, each of which has its own cap.
+// The ledger's devices for an NVML handle: the device itself or, for a GPU in MIG mode, its
+// instances. Each instance has its own cap.
 #pragma once
 
 #include "hooks/smi/nvml/abi.h"
@@ -16,7 +16,7 @@ class Parts {
  public:
   static constexpr unsigned kMost = 16;  // a GPU has 7 slices, and an instance at least one
 
-  // Empty when NVML does not list them.
+  // Empty if NVML does not list them.
   explicit Parts(nvmlDevice_t device);
 
   const Part* begin() const { return parts_; }

@@ -1,14 +1,13 @@
-// The processes that NVML lists: the tenant's own, with the bytes that the ledger has for them. Of
-// the accounts that the driver keeps, too, only the tenant's own are shown of processes that run,
-// with the ledger's peak. Whose those of ended processes were nobody knows any more; they are left
-// as the driver has them.
+// The processes that NVML lists: only the tenant's own, with the bytes that the ledger has for
+// them. The driver also keeps accounts of processes. For running processes, only the tenant's own
+// accounts are shown, with the ledger's peak. The owners of ended processes' accounts are no longer
+// known, so those accounts stay as the driver has them.
 //
-// Entries are edited where NVML put them and moved together. A list of our own is needed only
-// where the caller's array is too small for all processes but perhaps not for the tenant's.
-// PIDs mean different things with different drivers (list_meaning.h), so with a driver of unknown
-// version the lists are left alone. A thread's PID is shown as its process's, and nobody twice.
-// nvidia-smi 535 and later reads its table through a
-// private interface, which is not hooked.
+// Entries are edited in NVML's array and moved together. The hook needs its own list only if the
+// caller's array is too small for all processes but may hold the tenant's. PIDs mean different
+// things with different drivers (list_meaning.h), so with a driver of unknown version the lists
+// stay unchanged. A thread's PID is shown as its process's PID, and no process is shown twice.
+// nvidia-smi 535 and later reads its table through a private interface, which is not hooked.
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +32,7 @@ void report_unchanged(const char* why) {
   report(Level::warn, "NVML's process lists are shown as they are, with every tenant's: {}", why);
 }
 
-// Whether the lists of this driver are understood. `third`: of the third generation.
+// Whether the hooks understand the lists of this driver. `third`: of the third generation.
 bool understood(const DriverVersion& version, bool third) {
   if (!version.known()) {
     report_unchanged("the driver does not report its version");
@@ -46,7 +45,7 @@ bool understood(const DriverVersion& version, bool third) {
 }
 
 // Whether an entry may belong to this instance, by the instance ids in it. The oldest entries have
-// none.
+// no ids.
 template <typename Info>
 bool is_on(const Info& info, const Part& part) {
   if constexpr (requires { info.gpuInstanceId; }) {
@@ -57,7 +56,7 @@ bool is_on(const Info& info, const Part& part) {
   return true;
 }
 
-// What is asked of a process's account.
+// What a call requests of a process's account.
 struct Account {
   unsigned int pid;
 };
@@ -97,7 +96,7 @@ class TenantFilter {
     return kept;
   }
 
-  // Whether the entry is to be seen, after it was made to say what the ledger does.
+  // Whether the entry is shown. Writes the ledger's figures into it.
   template <typename Info>
   bool shows(Info& info) const {
     if (!is_capped(info) || is_tenants(info)) return true;
@@ -123,7 +122,8 @@ class TenantFilter {
     });
   }
 
-  // Whether the entry is of a process of the tenant; if so it is made to say what the ledger does.
+  // Whether the entry belongs to a process of the tenant. If so, writes the ledger's figures into
+  // it.
   template <typename Info>
   bool is_tenants(Info& info) const {
     using Pids = ListMeaning::Pids;
@@ -131,7 +131,7 @@ class TenantFilter {
     if (meaning_.pids == Pids::unknown) return edit(info, process_of_either(info.pid));
     if (edit(info, process_of_own_namespace(info.pid))) return true;
     const uint32_t owner = owner_of(info.pid);
-    // It may be in a PID namespace inside ours, under another PID.
+    // The process may be in a PID namespace inside ours, under another PID.
     if (!edit(info, process_of_own_namespace(owner)) && !edit(info, seen_from_inside(owner))) {
       return false;
     }
@@ -139,7 +139,7 @@ class TenantFilter {
     return true;
   }
 
-  // The process that a listed number stands for, in our namespace.
+  // The process, in our namespace, that a listed number stands for.
   uint32_t owner_of(uint32_t pid) const {
     if (!meaning_.threads) return pid;
     if (stands_for_self(pid, meaning_)) return static_cast<uint32_t>(getpid());
@@ -170,7 +170,7 @@ class TenantFilter {
   ListMeaning meaning_;
 };
 
-// `ask(count, infos)` calls NVML, which puts at most `*count` entries into `infos`.
+// `ask(count, infos)` calls NVML, which writes at most `*count` entries to `infos`.
 template <typename Info, typename Ask>
 nvmlReturn_t processes(nvmlDevice_t device, unsigned* count, Info* infos, bool third,
                        const Ask& ask) {

@@ -1,13 +1,13 @@
-// How much of a device's memory programs can be given.
+// The part of a device's memory that programs can get.
 #pragma once
 
 #include "hooks/smi/nvml/library.h"
 
 namespace fracgpu::nvml {
 
-// Bytes; false where NVML does not tell, as of devices without a frame buffer. NVML's total may
-// have the driver's reserve in it, which CUDA's has not (unslothai/unsloth-zoo PR 1053: 49,140 MiB
-// and 48,509); only the second form of the call names it.
+// In bytes. False if NVML does not report it, as for devices without a frame buffer. NVML's total
+// may include the driver's reserve, which CUDA's total does not include (unslothai/unsloth-zoo PR
+// 1053: 49,140 MiB and 48,509). Only the second form of the call reports the reserve.
 inline bool usable_bytes(nvmlDevice_t device, uint64_t& bytes) {
   nvmlMemory_v2_t now = {};
   now.version = kMemoryV2;

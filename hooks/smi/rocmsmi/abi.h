@@ -1,5 +1,5 @@
-// librocm_smi64's ABI as far as the hooks need it: our own declarations, compared with rocm_smi.h
-// by tests/abi.
+// The part of librocm_smi64's ABI that the hooks need: our own declarations, which tests/abi
+// compares with rocm_smi.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The table of functions.inc as an array, for the dlsym interposer; and which library a call is
-// for.
+// The rows of functions.inc as an array, for the dlsym interposer, and the choice of the library
+// that a call is for.
 #include "hooks/smi/rocmsmi/library.h"
 
 #include "shim/base/elf.h"
@@ -29,8 +29,8 @@ bool first(std::atomic<bool>& reported) {
   return !reported.exchange(true, std::memory_order_relaxed);
 }
 
-// Libraries older than partitions report one bus id for all partitions of a GPU. Such an id names
-// none of them.
+// Libraries older than partitions report one bus id for all partitions of a GPU. Such an id
+// identifies none of them.
 bool is_unique(uint32_t device, uint64_t bdf) {
   uint32_t count = 0;
   if (real::rsmi_num_monitor_devices(&count) != kSuccess) return false;
@@ -53,7 +53,8 @@ bool is_for_copy(const void* caller) {
 
 bool is_known() {
   const std::string_view soname = library.soname();
-  // What is used of the interface is the same in all of them (rocm_smi.h of 5.2.3 to 2025).
+  // The part of the interface that the hooks use is the same in all of them (rocm_smi.h of 5.2.3 to
+  // 2025).
   for (const char* known :
        {"librocm_smi64.so.1", "librocm_smi64.so.5", "librocm_smi64.so.6", "librocm_smi64.so.7"}) {
     if (soname == known) return true;

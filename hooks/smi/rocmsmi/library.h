@@ -1,9 +1,9 @@
-// The real librocm_smi64, of whichever version the process has loaded; see
+// The real librocm_smi64, in whichever version the process has loaded; see
 // hooks/smi/nvml/library.h.
 //
-// libamd_smi of ROCm 6 has a copy of it inside and calls it by its public names, so those calls
-// arrive at our exports. They must go on to that copy, which has its own state: `copy` has its
-// functions, and `select` chooses by where a call comes from.
+// libamd_smi of ROCm 6 contains a copy of it and calls that copy by its public names, so those
+// calls arrive at our exports. They must go on to the copy, which has its own state. `copy` has the
+// copy's functions, and `is_for_copy` chooses by the caller's address.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,15 @@ namespace copy {
 #include "shim/vendor/function_prototypes.inc"
 }  // namespace copy
 
-// Whether a call that returns to `caller` was made by libamd_smi to its own copy.
+// Whether libamd_smi made a call that returns to `caller`, and meant its own copy. Also true if
+// only the copy is loaded.
 bool is_for_copy(const void* caller);
 
-// The ledger's key of a device. False, which is reported once, when the library's version is not
-// known or the library does not identify the device.
+// The ledger's key of a device. False if the library's version is not known, or if the library does
+// not identify the device. Either is reported once.
 bool key_of(uint32_t device, kfd::Key& key);
 
-// False for a library whose version is not known: its answers are passed on unchanged.
+// False if the library's version is not known. Its answers then pass on unchanged.
 bool is_known();
 
 }  // namespace fracgpu::rocmsmi

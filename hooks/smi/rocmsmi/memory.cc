@@ -1,5 +1,5 @@
-// The memory that librocm_smi64 reports, and with it rocm-smi and every exporter: the capped
-// device, with what the tenant holds as used. Host memory (GTT) has no cap.
+// The memory that librocm_smi64 reports, and so rocm-smi and every exporter. They show the capped
+// device, with the tenant's holdings as used. Host memory (GTT) has no cap.
 #include <algorithm>
 
 #include "hooks/smi/amd_view.h"
@@ -18,7 +18,7 @@ bool view_of(uint32_t device, TenantView& view) {
   return kfd::view(Observation(*process), key, physical, view);
 }
 
-// As of libamd_smi: see hooks/smi/amdsmi/memory.cc.
+// As for libamd_smi: see hooks/smi/amdsmi/memory.cc.
 bool all_is_visible(uint32_t device) {
   uint64_t all = 0, visible = 0;
   return real::rsmi_dev_memory_total_get(device, kVram, &all) == kSuccess &&

@@ -1,5 +1,5 @@
-// The processes that librocm_smi64 lists: the tenant's own, with the bytes that the ledger has for
-// them. It lists those of all devices together, by their PIDs on the host.
+// The processes that librocm_smi64 lists: only the tenant's own, with the bytes that the ledger has
+// for them. It lists the processes of all devices together, by their host PIDs.
 #include "hooks/smi/amd_view.h"
 #include "hooks/smi/rocmsmi/library.h"
 #include "shim/process/hook_scope.h"
