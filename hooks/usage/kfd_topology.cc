@@ -29,7 +29,7 @@ bool read(const Path& path, File& file) {
   return read_small_file(path.c_str(), file.text, sizeof file.text) >= 0;
 }
 
-// The value of a line "name value" of a properties file; `otherwise` when there is none.
+// The value of a line "name value" of a properties file; `otherwise` if there is none.
 uint64_t property(const File& file, const char* name, uint64_t otherwise = 0) {
   const size_t length = strlen(name);
   for (const char* line = file.text; line != nullptr; line = strchr(line, '\n')) {
@@ -47,7 +47,7 @@ Path node_path(uint32_t node, const char* rest) {
   return path;
 }
 
-// False for a processor, and for what may not be read.
+// False for a processor, and for a node that this process may not read.
 bool read_gpu(uint32_t node, Gpu& gpu) {
   File file;
   if (!read(node_path(node, "gpu_id"), file)) return false;
@@ -69,7 +69,7 @@ bool read_gpu(uint32_t node, Gpu& gpu) {
   return true;
 }
 
-// What the devices are sorted by: the partition stands for itself only in the function.
+// The sort key of devices. The partition counts only as far as it is in the function.
 uint64_t place_of(const Gpu& gpu) {
   const BusId& at = gpu.bus_id;
   return uint64_t{at.domain} << 32 | at.bus << 8 | at.device << 3 | at.function;
@@ -103,7 +103,7 @@ GpuList::GpuList() {
       if (errno == ENOENT) break;  // nodes are numbered without gaps
       continue;
     }
-    // Of those with one bus id, as partitions, the first found comes first.
+    // Among devices with one bus id, such as partitions, the first one found comes first.
     int at = count_++;
     for (; at > 0 && place_of(gpus_[at - 1]) > place_of(found); --at) gpus_[at] = gpus_[at - 1];
     gpus_[at] = found;
@@ -111,8 +111,8 @@ GpuList::GpuList() {
   tell_partitions();
 }
 
-// Kernels before mid-2024 make partitions functions of one device. Functions of a device that are
-// GPUs of their own, as virtual ones are, do not share a UUID.
+// Kernels before mid-2024 make partitions functions of one device. Functions that are separate
+// GPUs, such as virtual ones, do not share a UUID.
 void GpuList::tell_partitions() {
   for (int i = 0; i < count_; ++i) {
     Gpu& gpu = gpus_[i];

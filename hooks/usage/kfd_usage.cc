@@ -1,10 +1,10 @@
-// Reads what KFD counts; see kfd_usage.h.
+// Reads KFD's counts; see kfd_usage.h.
 //
 //   proc/<host pid>/vram_<gpu_id>    bytes that the process holds there
 //
-// The process's folder goes before its memory does (kfd_process_wq_release removes it first). What
-// all have of a GPU, amdgpu tells beside its PCI device: mem_info_vram_used. And of this process's
-// own descriptors, what /proc/self/fdinfo tells.
+// A process's folder disappears before its memory is freed (kfd_process_wq_release removes it
+// first). amdgpu reports the total use of a GPU beside its PCI device: mem_info_vram_used.
+// /proc/self/fdinfo reports the use of this process's own descriptors.
 #include "hooks/usage/kfd_usage.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ bool read_number(const Path& path, uint64_t& value) {
   return errno == 0 && end != text;
 }
 
-// Calls visit(name) for every entry of a folder; without the heap, unlike opendir.
+// Calls visit(name) for every entry of a folder. Unlike opendir, it does not use the heap.
 template <typename Visit>
 void for_each_entry(const char* path, Visit visit) {
   const int folder = open_own(path, O_RDONLY | O_DIRECTORY);
@@ -66,8 +66,8 @@ bool read_fdinfo(const char* descriptor, uint64_t& bytes) {
   return true;
 }
 
-// KFD lists processes by their PIDs in the initial namespace, so in a private one a process does
-// not find itself.
+// KFD lists processes by their PIDs in the initial namespace, so a process in a private namespace
+// does not find itself.
 bool read_vram(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
   uint64_t gpu_id = 0, all = 0;
   errno = EINVAL;
@@ -81,7 +81,7 @@ bool read_vram(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
 
 }  // namespace
 
-// A process that uses HSA is listed; where it is not, its usage is not known.
+// KFD lists each process that uses HSA. If this process is not listed, its usage is not known.
 bool bytes_of_self(const char* device_key, uint64_t& bytes) {
   return read_vram(static_cast<uint32_t>(getpid()), device_key, bytes);
 }
@@ -92,7 +92,8 @@ bool mapped_by_self(const char* device_key, uint64_t& bytes) {
   if (gpu == nullptr) return false;
   Path render;
   render.format("/dev/dri/renderD{}", gpu->render_minor);
-  // Descriptors of one opening tell the same, and the most is enough: the runtime has one opening.
+  // Descriptors of one opening show the same amount. The maximum is enough, because the runtime has
+  // one opening.
   bool found = false;
   bytes = 0;
   for_each_entry("/proc/self/fd", [&](const char* number) {
@@ -112,7 +113,7 @@ bool mapped_by_self(const char* device_key, uint64_t& bytes) {
 bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
   if (read_vram(host_pid, device_key, bytes)) return true;
   if (errno != ENOENT) return false;
-  // Not listed: it has ended. Kernels before 5.8 list no process.
+  // Not listed: the process has ended. Kernels before 5.8 list no process.
   Path list;
   list.format("{}/proc", kRoot);
   bytes = 0;
@@ -122,7 +123,7 @@ bool bytes_of(uint32_t host_pid, const char* device_key, uint64_t& bytes) {
 bool used_bytes(const char* device_key, uint64_t& bytes) {
   BusId at;
   if (!bus_id_of(device_key, at)) return false;
-  // Older kernels have the partition in the function, and only the GPU itself has the file.
+  // Older kernels have the partition in the function, and only the GPU's own function has the file.
   for (const uint32_t function : {at.function, 0u}) {
     Path path;
     path.format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.{:x}/mem_info_vram_used", at.domain,

@@ -1,7 +1,7 @@
 // Reads from NVML what each process holds; see nvml_usage.h.
 //
-// NVML is loaded into the process when the first context is made, unless it is there already, and
-// is never shut down. Its lists are believed where they can be true (list_meaning.h).
+// The first context loads NVML into the process, unless it is already loaded. It is never shut
+// down. Its lists are used only if they can be true (list_meaning.h).
 #include "hooks/usage/nvml_usage.h"
 
 #include <dlfcn.h>
@@ -41,16 +41,16 @@ bool handle_of(const char* uuid, nvmlDevice_t& device) {
   return ready() && real::nvmlDeviceGetHandleByUUID(uuid, &device) == kSuccess;
 }
 
-// Of the GPU that a MIG instance is a part of, or else of the device itself: index and bus id are
-// those of whole GPUs. (An instance has an index too, but among the instances of its GPU.)
+// The handle of the GPU that contains a MIG instance, or else of the device itself: index and bus
+// id belong to whole GPUs. (An instance's index counts only among the instances of its GPU.)
 bool gpu_handle_of(const char* uuid, nvmlDevice_t& device) {
   if (!handle_of(uuid, device)) return false;
   return !is_mig_key(uuid) ||
          real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &device) == kSuccess;
 }
 
-// Calls visit(entry) for each entry of one of NVML's lists. False where NVML does not give it, or
-// does not say how much somebody has.
+// Calls visit(entry) for each entry of one of NVML's lists. False if NVML does not return the list,
+// or if `visit` returns false because an amount is missing.
 template <typename Info, typename Real, typename Visit>
 bool read_list(const Real& list, nvmlDevice_t device, const Visit& visit) {
   ProcessList all(sizeof(Info));
@@ -73,7 +73,7 @@ bool read_list(const Real& list, nvmlDevice_t device, const Visit& visit) {
   return true;
 }
 
-// _v3 is left alone: drivers 535.43 to 535.98 fill larger entries than its documented ones.
+// Not _v3: drivers 535.43 to 535.98 fill larger entries than the documented ones.
 template <typename Visit>
 bool read_list(nvmlDevice_t device, const Visit& visit) {
   if (real::nvmlDeviceGetComputeRunningProcesses_v2.exists()) {
@@ -83,7 +83,7 @@ bool read_list(nvmlDevice_t device, const Visit& visit) {
   return read_list<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetComputeRunningProcesses, device, visit);
 }
 
-// Clients of MPS have a list of their own. A driver without MPS gives none.
+// MPS clients have a separate list. A driver without MPS returns none.
 template <typename Visit>
 void read_mps_list(nvmlDevice_t device, const Visit& visit) {
   if (real::nvmlDeviceGetMPSComputeRunningProcesses_v2.exists()) {
@@ -94,9 +94,9 @@ void read_mps_list(nvmlDevice_t device, const Visit& visit) {
   }
 }
 
-// Without a frame buffer of its own, as on GB10, a device's list sums what a process has of the
-// machine's memory, pinned host memory too. NVML is asked once for each handle, of which a device
-// has one and a MIG instance another.
+// A device without its own frame buffer, such as GB10, lists the sum of what a process has of the
+// machine's memory, including pinned host memory. NVML is asked once for each handle. A device has
+// one handle and a MIG instance another.
 bool has_frame_buffer(nvmlDevice_t device) {
   static constinit std::atomic<nvmlDevice_t> known[64];
   std::atomic<nvmlDevice_t>* free = nullptr;
@@ -119,19 +119,19 @@ bool memory_of(const char* uuid, nvmlMemory_t& memory) {
   return handle_of(uuid, device) && real::nvmlDeviceGetMemoryInfo(device, &memory) == kSuccess;
 }
 
-// How long an entry that is nobody's any more may be the memory of a process of which nothing runs
-// any more. The kernel has closed the driver then, which releases nearly always by itself before
-// that. One that takes longer lets a survivor over the cap for a moment (0 to 400 ms tried against
-// releases after 50 to 400). More than the 300 ms that a refusal waits for the dead would be of no
-// use.
+// A listed entry without a living owner may be the memory of an ended process. This is how long it
+// counts as such. The kernel has already closed the driver for that process, and closing nearly
+// always releases the memory before that. A slower release lets a surviving process exceed the cap
+// for a moment (0 to 400 ms tried against releases after 50 to 400). A refusal waits 300 ms for
+// dead processes, so more than that would be of no use.
 constexpr uint64_t kPatience_ms = 200;
 
-// Dead processes that are waited for, and since when: PID and coarse_now_ms() in one word. Those
-// that find no place are not waited for.
+// Dead processes that are waited for, and the start of the wait: PID and coarse_now_ms() in one
+// word. Processes that do not fit are not waited for.
 constinit std::atomic<uint64_t> awaited[64];
 
-// Whether the machine may have devices of this vendor, where NVML does not tell: what its kernel
-// driver shows, or that of WSL.
+// Whether the machine may have NVIDIA devices, if NVML does not report it: by what the kernel
+// driver or WSL's driver shows.
 bool is_driver_here() {
   return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
          access("/dev/dxg", F_OK) == 0;
@@ -144,7 +144,7 @@ bool may_still_be_listed(uint32_t pid) {
   for (auto& each : awaited) {
     const uint64_t word = each.load(std::memory_order_relaxed);
     const uint32_t age_ms = now - static_cast<uint32_t>(word);
-    // An old one is of an earlier process with this PID.
+    // An old entry belongs to an earlier process with this PID.
     const bool is_old = age_ms > 60'000;
     if (word >> 32 == pid && !is_old) return age_ms < kPatience_ms;
     if (place == nullptr && (word == 0 || is_old)) place = &each;
@@ -159,12 +159,12 @@ void start() {
   if (state.load(std::memory_order_acquire) != State::not_started) return;
   HookScope scope;
   const bool wanted = !is_switched_off();
-  // Without a lock of ours: see VendorBackend::start.
+  // This holds no lock of ours: see VendorBackend::start.
   if (wanted && !library.resolve()) {
     const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
     if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
   }
-  // Several threads may be here at once: NVML counts its users, and has a lock of its own.
+  // Several threads may be here at once: NVML counts its users and has its own lock.
   const bool running = wanted && library.resolve() && real::nvmlInit_v2() == kSuccess;
   State before = State::not_started;
   state.compare_exchange_strong(before, running ? State::running : State::unavailable,
@@ -179,8 +179,8 @@ bool bytes_of_self(const char* uuid, uint64_t& bytes) {
   if (meaning.pids != ListMeaning::Pids::callers || !meaning.amounts || !has_frame_buffer(device)) {
     return false;
   }
-  // Whoever was listed once and is not any more has nothing. Before that it may be under the number
-  // of a thread that had ended already.
+  // A process that was listed once and is no longer listed holds nothing. Before its first listing,
+  // it may be listed under the number of an ended thread.
   static constinit std::atomic<uint32_t> listed_pid{0};
   const auto self = static_cast<uint32_t>(getpid());
   ListedBytes own;
@@ -220,8 +220,8 @@ bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
   };
   const bool known = read_list(device, look);
   if (!is_listed) read_mps_list(device, look);
-  // What is listed without an amount is held all the same, and so is perhaps what nobody living
-  // has: the process may have opened the driver from a thread.
+  // A process listed without an amount still holds memory. An entry without a living owner may also
+  // belong to this process, which may have opened the driver from a thread.
   if (bytes == 0 && ((is_listed && !is_told) || (nobodys && may_still_be_listed(host_pid)))) {
     bytes = 1;
   }

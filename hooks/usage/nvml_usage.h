@@ -1,5 +1,5 @@
-// Driver-reported usage of NVIDIA devices, from NVML: the functions of shim/vendor/backend.h, for
-// keys that begin with "GPU-" or "MIG-".
+// Driver-reported usage of NVIDIA devices, from NVML. These are the functions of
+// shim/vendor/backend.h, for keys that begin with "GPU-" or "MIG-".
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fracgpu::nvml {
 
-// "off": NVML is neither loaded nor called, for machines on which it hangs or is slow. What it
-// would tell is estimated. "on" or unset: it is used where it is there.
+// "off": NVML is neither loaded nor called, for machines on which it hangs or is slow. Estimates
+// replace its reports. "on" or unset: NVML is used if it is present.
 inline constexpr char kSwitch[] = "FRACGPU_NVML";
 
 void start();
