@@ -19,7 +19,8 @@ namespace {
 using claim_table_layout::MigPhase;
 using State = MigResult::State;
 
-// How long to wait for another place. Chosen: somebody beside us makes instances at the same time.
+// How long to wait for another place. Chosen for the case that another program makes instances at
+// the same time.
 constexpr uint64_t kSecondTry_ms = 10'000;
 // How long a driver may count processes that have ended. Chosen: mostly they are gone at once.
 constexpr uint64_t kLastProcess_ms = 10'000;
@@ -64,14 +65,14 @@ std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
     MigResult result;
     {
       const ClaimFile::Lock lock = table.lock_instances(shares[0].instance->gpu);
-      const MigGrant grant = table.instance_of(claim);  // it may have been made since
+      const MigGrant grant = table.instance_of(claim);  // another launch may have made it meanwhile
       const InstanceNotes notes(table.path());
       if (grant.phase != MigPhase::made) notes.add(gpu, grant);
       result = make_instance(gpu, grant);
       if (result.state == State::done && grant.phase != MigPhase::made) {
         table.note_made(claim, result.instance);
       }
-      if (result.state == State::no_room) notes.remove(gpu, grant);  // what is there is not ours
+      if (result.state == State::no_room) notes.remove(gpu, grant);  // that instance is not ours
     }
     if (result.state == State::done) {
       const Gpu made = device_of(gpu, result.instance);
@@ -87,12 +88,12 @@ std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
 Destroyed destroy_orphans(ClaimTable& table, Stuck stuck) {
   Destroyed all;
   if (geteuid() != 0) return all;
-  std::vector<Orphan> kept;  // or they would be taken again
+  std::vector<Orphan> kept;  // kept, so that they are not taken again
   while (std::optional<Orphan> orphan = table.take_orphan()) {
     const ClaimFile::Lock lock = table.lock_instances(orphan->instance.gpu);
     const InstanceNotes notes(table.path());
     if (!notes.has(orphan->gpu, orphan->instance)) {
-      table.drop(std::move(*orphan));  // nothing of ours is there
+      table.drop(std::move(*orphan));  // none of our instances is there
       continue;
     }
     const MigResult result =

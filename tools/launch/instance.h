@@ -1,6 +1,6 @@
-// The MIG instance of a launch, from the claim table's promise to its end. What is made is on
-// record there before it is made, so that whoever is killed at whatever step leaves nothing for
-// ever: the next launch of root's, or `fracgpu gc`, destroys what has no launch any more.
+// The MIG instance of a launch, from the claim table's promise to its end. The table records an
+// instance before it is made. So a launch that is killed at any step leaves no instance for ever:
+// root's next launch, or `fracgpu gc`, destroys instances without a launch.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace fracgpu::tools {
 
-// Makes the instance that the claim was promised, or takes that which another launch of its tenant
-// has made, and returns it as a device. Where somebody else has taken its place it waits for
-// another one for some seconds, which `shares` then tells; none where that is a share of a GPU
-// after all. Throws RunError. The caller leaves the claim then.
+// Makes the instance that the claim was promised, or takes the one that another launch of its
+// tenant has made. Returns it as a device. If another program has taken its place, waits some
+// seconds for another place, which `shares` then shows. Returns none if that place is a share of a
+// GPU. Throws RunError; the caller then leaves the claim.
 std::optional<Gpu> obtain_instance(ClaimTable& table, const Claim& claim,
                                    std::vector<Share>& shares);
 
-// Destroys the instances of launches that have ended, unless somebody else does. Those that cannot
-// be are complained of, after ten seconds for each, or left without a word: a launch that begins
-// shall not wait for others'. Does nothing for users who may not.
+// Destroys the instances of ended launches, unless another process does. With `Stuck::told`, waits
+// up to ten seconds for each instance that cannot be destroyed and reports it. With `Stuck::left`,
+// skips it silently: a starting launch must not wait for others. Does nothing without root.
 enum class Stuck { told, left };
 struct Destroyed {
   int destroyed = 0, left = 0;

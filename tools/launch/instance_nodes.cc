@@ -14,7 +14,8 @@
 namespace fracgpu::tools {
 namespace {
 
-// Whether it made them is seen by the nodes. It says nothing here: we do, in one line.
+// The nodes show whether it made them. Its output is discarded, because the caller reports failures
+// in one line.
 void run_nvidia_modprobe(const CapabilityNodes& missing) {
   std::string program = "nvidia-modprobe", option = "-f";
   std::vector<std::string> files;

@@ -5,8 +5,8 @@
 
 namespace fracgpu::tools {
 
-// Lets nvidia-modprobe make those that are missing, and complains in one line of what is missing
-// then.
+// Runs nvidia-modprobe to make missing nodes, and reports those that are then still missing in one
+// line.
 void provide_nodes(const Gpu& instance);
 
 }  // namespace fracgpu::tools

@@ -25,7 +25,7 @@ std::string name_of(const std::string& gpu, const MigGrant& instance) {
   throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path, strerror(error)));
 }
 
-// None where there is no folder.
+// Returns no descriptor if there is no folder.
 Descriptor open_folder(const std::string& path) {
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status = {};
@@ -49,7 +49,7 @@ void InstanceNotes::add(const std::string& gpu, const MigGrant& instance) const 
     const Descriptor note(
         openat(folder.get(), name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (note.get() >= 0) return;
-    // Somebody has just removed the last note, and the folder with it.
+    // Another process has just removed the last note, and the folder with it.
     if (errno != ENOENT && errno != EBADF) fail("write in", folder_, errno);
   }
 }
@@ -63,7 +63,7 @@ bool InstanceNotes::has(const std::string& gpu, const MigGrant& instance) const 
 void InstanceNotes::remove(const std::string& gpu, const MigGrant& instance) const {
   const Descriptor folder = open_folder(folder_);
   if (folder.get() >= 0) unlinkat(folder.get(), name_of(gpu, instance).c_str(), 0);
-  rmdir(folder_.c_str());  // where it was the last one
+  rmdir(folder_.c_str());  // succeeds if it was the last one
 }
 
 }  // namespace fracgpu::tools

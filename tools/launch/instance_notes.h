@@ -1,9 +1,10 @@
-// Root's own notes of the MIG instances that it makes for launches. Everybody may write into the
-// claim table, and shall not have root destroy an instance that somebody else has made by naming it
-// there: only what has a note is destroyed.
+// Root's own notes of the MIG instances that it makes for launches. Every user may write to the
+// claim table. A user must not be able to make root destroy another program's instance by naming it
+// there. So only instances with a note are destroyed.
 //
-// A note is an empty file in the folder CLAIM_TABLE.instances, which is root's alone and there only
-// while it has notes. It is written before the instance is made, and goes after it.
+// A note is an empty file in the folder CLAIM_TABLE.instances. Only root may use that folder, and
+// it exists only while it has notes. A note is written before its instance is made and removed
+// after the instance is destroyed.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@
 
 namespace fracgpu::tools {
 
-// Any thread and process that has the GPU's lock of the claim table. All throw std::runtime_error
-// with one line where the folder cannot be had or is not this user's alone.
+// Any thread or process that holds the GPU's lock of the claim table may call these. All throw
+// std::runtime_error with one line if the folder cannot be used or other users may use it.
 class InstanceNotes {
  public:
   explicit InstanceNotes(const std::string& claim_table) : folder_(claim_table + ".instances") {}

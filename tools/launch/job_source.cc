@@ -20,8 +20,8 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr size_t kLongest = 128 * 1024 - 1;  // that the kernel passes to a shell (MAX_ARG_STRLEN)
-constexpr size_t kMostSkipped = 16 << 20;    // of one that is longer
+constexpr size_t kLongest = 128 * 1024 - 1;  // the kernel's limit for a shell (MAX_ARG_STRLEN)
+constexpr size_t kMostSkipped = 16 << 20;    // the most to skip of a longer command
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Where `fracgpu queue` has its commands from: a file, or standard input as it comes.
+// Source of the commands of `fracgpu queue`: a file, or standard input as it arrives.
 #pragma once
 
 #include <string>
@@ -16,21 +16,21 @@ struct Job {
 
 class JobSource {
  public:
-  // Commands end with lines or with NUL, and name one of the queues, unless there is one only.
-  // Throws std::runtime_error when the file cannot be read; "-" is standard input.
+  // Commands end with a newline or with NUL. Each names one of the queues, unless there is only
+  // one. Throws std::runtime_error if the file cannot be read. "-" is standard input.
   JobSource(const std::string& file, bool null_separated, std::vector<std::string> queues);
 
-  // To be polled.
+  // The descriptor to poll.
   int fd() const { return input_.get(); }
   void close() { input_ = Descriptor(); }
 
-  // What is readable now. Of what is not understood it complains.
+  // Returns the commands that are readable now, and reports those that it does not understand.
   std::vector<Job> read();
   bool ended() const { return ended_; }
 
-  int jobs() const { return jobs_; }        // so far
+  int jobs() const { return jobs_; }        // read so far
   int refused() const { return refused_; }  // not understood
-  bool failed() const { return failed_; }   // not read to its end
+  bool failed() const { return failed_; }   // not read to the end
 
  private:
   void refuse(const std::string& why);

@@ -44,7 +44,7 @@ std::string library_path() {
 
 namespace {
 
-// The library before what is preloaded already, unless it is among it.
+// Puts the library before the preloaded libraries, unless it is one of them.
 std::string preload() {
   const char* const now = getenv("LD_PRELOAD");
   std::string before = now == nullptr ? "" : now;
@@ -54,7 +54,7 @@ std::string preload() {
   return library_path() + (before.empty() ? "" : ":" + before);
 }
 
-// Those that this process alone passes on, and must not be ended by.
+// Signals that this process only passes on, and that must not end it.
 sigset_t passed_on() {
   sigset_t set;
   sigfillset(&set);
@@ -88,9 +88,10 @@ std::vector<pid_t> children() {
   _exit(kNoCommand);
 }
 
-// What the kernel sends to a terminal's whole foreground group has reached the command already.
+// Signals that the kernel sends to a terminal's whole foreground group have already reached the
+// command.
 void pass_on(const siginfo_t& signal, pid_t command, bool ended) {
-  // A broken pipe is our own, of a line for stderr.
+  // A broken pipe is this process's own, from a line to stderr.
   if (signal.si_signo == SIGPIPE || (signal.si_code == SI_KERNEL && !ended)) return;
   if (!ended) {
     kill(command, signal.si_signo);
@@ -99,7 +100,7 @@ void pass_on(const siginfo_t& signal, pid_t command, bool ended) {
   for (const pid_t child : children()) kill(child, signal.si_signo);
 }
 
-// Says once why this process stays.
+// Reports once why this process stays.
 void tell_of_survivors(const std::string& command) {
   std::string list;
   for (const pid_t child : children()) list += fmt::format(" {}", child);
@@ -158,7 +159,8 @@ Changes tenant_environment(const std::string& tenant, const std::string& limit,
       continue;
     }
     changes["ROCR_VISIBLE_DEVICES"] = names;
-    // HIP numbers what ROCr shows. It must not take NVIDIA's list, or an older one, for its own.
+    // HIP numbers the devices that ROCr shows. It must not take NVIDIA's list, or an older one, for
+    // its own.
     changes["HIP_VISIBLE_DEVICES"] = count == 0 ? std::nullopt : std::optional(numbers);
     changes["GPU_DEVICE_ORDINAL"] = std::nullopt;
   }
@@ -195,7 +197,7 @@ int run_tree(const std::vector<std::string>& command, const Changes& changes, in
     while ((changed = waitpid(-1, &now, WNOHANG | WUNTRACED)) > 0) {
       if (changed != pid) continue;
       if (WIFSTOPPED(now)) {
-        raise(SIGSTOP);  // as one job with it, for a shell
+        raise(SIGSTOP);  // stops as one job with the command, for a shell
       } else {
         status = now;
         ended = true;
@@ -216,7 +218,7 @@ void end_like(int wait_status) {
   if (!WIFSIGNALED(wait_status)) _exit(WEXITSTATUS(wait_status));
   const int number = WTERMSIG(wait_status);
   const rlimit none = {0, 0};
-  setrlimit(RLIMIT_CORE, &none);  // the command has left its own
+  setrlimit(RLIMIT_CORE, &none);  // the command has already left its own core dump
   signal(number, SIG_DFL);
   sigset_t only;
   sigemptyset(&only);

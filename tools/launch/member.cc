@@ -53,7 +53,7 @@ void check_caps_of_running(const std::string& tenant, const Request& request,
   Message error;
   if (file.open_existing(tenant.c_str(), LedgerFile::Access::read, error) !=
       LedgerFile::Result::ok) {
-    return;  // the library says what is wrong with a file that is there
+    return;  // the library reports what is wrong with a file that exists
   }
   const Descriptor fd(file.reopen(error));
   if (fd.get() < 0 || !LedgerFile::any_slot_is_alive(fd.get())) return;
@@ -83,7 +83,8 @@ Removal remove_dead_ledger(const std::string& tenant) {
   const auto opened = file.open_existing(tenant.c_str(), LedgerFile::Access::read, error);
   if (opened == LedgerFile::Result::absent) return {State::absent};
   if (opened == LedgerFile::Result::failed) return {State::failed, error.c_str()};
-  // Nobody joins while we have the lock, and who had opened the file before begins again.
+  // No process joins while we hold the lock. A process that had opened the file before starts
+  // again.
   const GrowLock lock(file);
   if (!lock) return {State::failed, lock.error().c_str()};
   if (LedgerFile::any_slot_is_alive(lock.fd())) return {State::in_use};
@@ -99,14 +100,15 @@ Removal remove_dead_ledger(const std::string& tenant) {
 
 namespace {
 
-// The environment of a launch that has been served; makes its instance first, if it is one.
+// The environment of a launch that has been served. Makes its MIG instance first, if it gets one.
 Changes changes_for(const std::string& tenant, const Request& request, const std::vector<Gpu>& all,
                     ClaimTable& table, const Claim& claim, std::vector<Share>& shares) {
   if (const std::optional<Gpu> instance = obtain_instance(table, claim, shares)) {
     const std::vector<Gpu> visible = {*instance};
     const uint64_t cap =
         std::min(request.instance_cap().value_or(instance->physical), instance->physical);
-    // On all others next to nothing, should the program undo the choice of visible devices.
+    // Caps all other GPUs at next to nothing, in case the program undoes the choice of visible
+    // devices.
     Changes changes =
         tenant_environment(tenant, fmt::format("512b,{}={}b", instance->key, cap), all, &visible);
     changes["NVIDIA_VISIBLE_DEVICES"] = instance->key;
@@ -145,7 +147,8 @@ int run_inside(const OuterCap& outer, const Inside& inside, const std::vector<st
                                        inside.hides_others ? &inside.gpus : nullptr);
   Claim claim;
   if (!outer.claim_table.empty()) {
-    // Who closes every descriptor must not leave it, nor whoever it starts look into another table.
+    // A process that closes every descriptor must not leave the claim table. Processes that it
+    // starts must not read another table either.
     changes["FRACGPU_BOOK"] = outer.claim_table;
     ClaimRequest wanted;
     wanted.tenant = outer.tenant;

@@ -27,7 +27,7 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr int kDeepest = 4096;  // ancestors; a chain that is longer changes while it is read
+constexpr int kDeepest = 4096;  // ancestors; a longer chain has changed while it was read
 
 [[noreturn]] void refuse(const std::string& line) {
   throw std::runtime_error(line);
@@ -38,8 +38,8 @@ struct HeldRow {
   uint32_t row = 0;
 };
 
-// The row of the claim table that this open file has locked, by the kernel's line
-// "lock: 1: OFDLCK ADVISORY READ -1 00:1a:5 1073741825 1073741825".
+// The row of the claim table that this open file has locked, from the kernel's line "lock: 1:
+// OFDLCK ADVISORY READ -1 00:1a:5 1073741825 1073741825".
 std::optional<uint32_t> locked_row(const std::string& fdinfo) {
   std::ifstream file(fdinfo);
   for (std::string line; std::getline(file, line);) {
@@ -57,7 +57,7 @@ std::optional<uint32_t> locked_row(const std::string& fdinfo) {
   return std::nullopt;
 }
 
-// Other files have locks too.
+// Whether the file is a claim table: other files have locks too.
 bool is_claim_table(const std::string& file) {
   const Descriptor claim_table(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   uint64_t magic = 0;
@@ -67,7 +67,7 @@ bool is_claim_table(const std::string& file) {
 
 std::optional<HeldRow> row_held_by(const std::string& process) {
   std::error_code error;
-  // One that ends meanwhile, or may not be looked at, has none.
+  // A process that ends meanwhile, or that may not be inspected, has none.
   for (std::filesystem::directory_iterator entry(process + "/fd", error), end; entry != end;
        entry.increment(error)) {
     const std::filesystem::path path = entry->path();
@@ -78,7 +78,7 @@ std::optional<HeldRow> row_held_by(const std::string& process) {
   return std::nullopt;
 }
 
-// 0 where there is none that can be seen.
+// 0 if no parent is visible.
 int parent_of(int pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(file, line);) {
@@ -143,7 +143,7 @@ OuterCap cap_of_environment(const std::string& tenant) {
       }};
 }
 
-// All of an instance that was made for the launch, or what it asked for of it.
+// The whole instance that was made for the launch, or the amount of it that the launch requested.
 OuterCap cap_of_instance(const Launch& launch, const Share& share, const std::string& claim_table) {
   const std::vector<std::string_view> words = split(launch.asked, ' ');
   Amount amount{.billionths = 1'000'000'000};
@@ -198,7 +198,7 @@ OuterCap cap_of_row(const HeldRow& held, const std::vector<Gpu>& gpus) {
           .limit = request->limit(shares)};
 }
 
-// Whether the library is loaded into this process, which is then under its cap.
+// Whether the library is loaded into this process, and so applies its cap here.
 bool library_is_here() {
   return dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD) != nullptr;
 }
@@ -207,14 +207,14 @@ bool library_is_here() {
 
 std::optional<OuterCap> find_outer_cap(const std::vector<Gpu>& gpus) {
   if (const auto held = row_of_this_tree()) return cap_of_row(*held, gpus);
-  // With a ceiling of its own a container is one tenant, whatever it is called; the environment
-  // may lower its cap.
+  // A container with its own ceiling is one tenant, whatever its name is. The environment may lower
+  // its cap.
   const bool one_tenant = in_container() && trusted_file_is_there(kCeilingFile);
   if (!one_tenant && (!library_is_here() || !look_for_cap())) return std::nullopt;
   TenantName name;
   Message error;
   if (!tenant_name(name, error)) refuse(error.c_str());
-  // The library has just named this very process: nobody is around it.
+  // The library has just generated this process's name: there is no outer tenant.
   if (name.view().starts_with(fmt::format("tree-{}-", getpid()))) return std::nullopt;
   OuterCap cap = cap_of_environment(name.c_str());
   cap.may_be_lowered = one_tenant;

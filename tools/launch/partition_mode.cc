@@ -1,4 +1,4 @@
-// Chooses by mode; see partition_mode.h.
+// Chooses GPUs by mode; see partition_mode.h.
 #include "tools/launch/partition_mode.h"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// --partition of a launch: GPUs of boards in this mode alone.
+// A launch's --partition: only GPUs of boards in this mode.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@ namespace fracgpu::tools {
 inline constexpr const char* kPartitionHelp =
     "Only GPUs of AMD boards in this compute mode: spx, dpx, tpx, qpx or cpx";
 
-// Those of `usable`, places in `gpus`, that are in the mode; all where none is named. Throws
-// std::runtime_error with one line for a word that is no mode, and where no GPU is in it.
+// The members of `usable`, which are places in `gpus`, that are in the mode; all of them if no mode
+// is given. Throws std::runtime_error with one line if the word is not a mode, or if no GPU is in
+// it.
 std::vector<size_t> in_partition_mode(const std::string& mode, const std::vector<Gpu>& gpus,
                                       const std::vector<size_t>& usable);
 

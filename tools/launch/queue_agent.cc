@@ -21,7 +21,7 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr int kLook_ms = 50;  // at the claim table, while a command waits
+constexpr int kLook_ms = 50;  // between checks of the claim table, while a command waits
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void QueueAgent::enter_next() {
   }
 }
 
-// Starts what has been served. True if anything was.
+// Starts the commands that have been served. True if it started any.
 bool QueueAgent::start_served() {
   bool any = false;
   for (Queue& queue : queues_) {
@@ -82,7 +82,7 @@ bool QueueAgent::start_served() {
       tell(next.job, fmt::format("cannot be started: {}", strerror(errno)));
       continue;
     }
-    setpgid(pid, pid);  // as the child does; whoever is first
+    setpgid(pid, pid);  // the child does the same; either may be first
     std::string where;
     for (const Gpu& gpu : queue.request.granted(shares)) {
       where += fmt::format("{}GPU {}", where.empty() ? "" : ", ", gpu.number());
@@ -99,11 +99,12 @@ bool QueueAgent::start_served() {
   return any;
 }
 
-// In the child: its own process group, so that the terminal's Ctrl-C reaches the agent alone.
+// Runs in the child, in its own process group, so that the terminal's Ctrl-C reaches only the
+// agent.
 void QueueAgent::be_member(Queue& queue, Queue::Waiting waiting, const std::vector<Share>& shares) {
   try {
     setpgid(0, 0);
-    for (Queue& each : queues_) each.waiting.reset();  // others' places are not kept here
+    for (Queue& each : queues_) each.waiting.reset();  // do not keep others' places
     source_.close();
     signals_ = Descriptor();
     const Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -1,7 +1,7 @@
-// The agent behind `fracgpu queue`. Of each queue the next command waits in the claim table, the
-// first queue with the highest priority; the table decides, as it does for everybody else. What has
-// been served is run by a child that stands for `fracgpu run`, so that it keeps its share whatever
-// becomes of the agent.
+// The agent of `fracgpu queue`. The next command of each queue waits in the claim table. The first
+// queue has the highest priority. The table decides, as for all other launches. A child runs each
+// served command as `fracgpu run` would, so that the command keeps its share even if the agent
+// ends.
 #pragma once
 
 #include <signal.h>
@@ -21,7 +21,7 @@
 
 namespace fracgpu::tools {
 
-// What the commands of one queue ask for, and those that have not been started.
+// The request of one queue's commands, and the commands that have not been started.
 struct Queue {
   std::string name;
   Request request;
@@ -38,7 +38,7 @@ struct Queue {
 class QueueAgent {
  public:
   QueueAgent(std::vector<Queue> queues, const std::vector<Gpu>& gpus, JobSource source, bool json);
-  // Runs until all is done; whether all succeeded.
+  // Runs until all commands are done. Returns whether all succeeded.
   bool run();
 
  private:

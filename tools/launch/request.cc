@@ -26,7 +26,7 @@ namespace {
 
 using claim_table_layout::kEighths;
 
-constexpr size_t kMaxLimitItems = 32;  // that the library reads
+constexpr size_t kMaxLimitItems = 32;  // the most that the library reads
 
 [[noreturn]] void refuse(const std::string& line) {
   throw std::runtime_error(line);
@@ -38,7 +38,7 @@ std::string number_text(uint64_t whole, uint64_t billionths) {
   return text;
 }
 
-// One way to write each amount.
+// Writes each amount in exactly one way.
 std::string amount_text(const Amount& amount) {
   constexpr uint64_t kBillion = 1'000'000'000;
   if (amount.billionths != 0) {
@@ -153,7 +153,7 @@ Request::Request(const RequestText& text, const std::vector<Gpu>& gpus,
   for (const MigGpu& gpu : divided_) asked_ += " " + gpu.key;
 }
 
-// Refuses what the options name and may not be had.
+// Refuses GPUs that the options name and that may not be used.
 void Request::check_usable(const char* option, size_t place) const {
   if (!hidden_[place].empty()) {
     refuse(fmt::format("{} names {}, but {}", option, all_[place].label(), hidden_[place]));
@@ -287,14 +287,14 @@ std::vector<size_t> Request::divided_places() const {
   return places;
 }
 
-// Whether an instance is to be made, and of what size. Without being told to only root makes some,
-// and not in a container, whose instances somebody has chosen for it. `whole`: whole GPUs are asked
-// for.
+// Decides whether to make an instance, and of what size. Without an explicit request, only root
+// makes one, and only outside of containers, because a container's instances were chosen for it.
+// `whole`: whole GPUs are requested.
 void Request::choose_instances(bool whole) {
   if (mig_ == Mig::existing) {
     std::erase_if(usable_, [&](size_t place) { return !all_[place].instance; });
     if (general_) {
-      // As a claim: others could have been given the same one.
+      // It becomes a claim: otherwise several launches could get the same instance.
       std::erase_if(usable_, [&](size_t place) {
         return general_->billionths == 0 && all_[place].physical < general_->bytes;
       });
@@ -335,7 +335,7 @@ void Request::choose_instances(bool whole) {
                  "name of a profile");
   }
   if (claims_ || any) {
-    // Programs can use instances only.
+    // Programs can use only instances of these GPUs.
     std::erase_if(usable_, [&](size_t place) { return all_[place].divided || told; });
   }
   if (any) {
@@ -355,7 +355,7 @@ void Request::choose_instances(bool whole) {
   }
 }
 
-// Refuses what no GPU can ever give.
+// Refuses a request that no GPU can ever serve.
 void Request::want_instance(MigWish wish) {
   const bool possible = std::any_of(divided_.begin(), divided_.end(), [&](const MigGpu& gpu) {
     const auto profile = profile_for(gpu, wish);
@@ -517,7 +517,8 @@ std::string Request::limit(const std::vector<Share>& shares) const {
   if (gpus.size() >= kMaxLimitItems) {
     refuse(fmt::format("caps can differ on {} GPUs at most", kMaxLimitItems - 1));
   }
-  // On all others next to nothing, should the program undo the choice of visible devices.
+  // Caps all other GPUs at next to nothing, in case the program undoes the choice of visible
+  // devices.
   std::string text = all ? "" : "512b,";
   for (size_t i = 0; i < gpus.size(); ++i) text += gpus[i].key + "=" + caps[i] + ",";
   text.pop_back();

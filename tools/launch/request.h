@@ -1,5 +1,5 @@
-// What a user asks of `fracgpu run` and `fracgpu queue`: amounts of memory to be capped to, or
-// shares of GPUs to be claimed, and the GPUs that may serve it.
+// A user's request to `fracgpu run` or `fracgpu queue`: caps in amounts of memory, or claims of GPU
+// shares, and the GPUs that may serve it.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@ namespace fracgpu::tools {
 
 class Command;
 
-inline constexpr int kHighestPriority = 1'000'000;  // and its negative the lowest
+inline constexpr int kHighestPriority = 1'000'000;  // the lowest is its negative
 
-// As written; empty where it was not.
+// The options as written; empty if not given.
 struct RequestText {
   std::string memory, fraction, count, gpus;
   std::string mig{};        // how MIG is used
@@ -25,49 +25,51 @@ struct RequestText {
 
 void add_request_options(Command command, RequestText& text);
 
-// One of four kinds: caps without a claim, a claim that may go to any of several GPUs, a claim on
-// certain GPUs, or a MIG instance of its own, which a claim on any may be served by as well.
+// One of four kinds: caps without a claim; a claim on any of several GPUs; a claim on certain GPUs;
+// or a MIG instance of its own. An instance may also serve a claim on any of several GPUs.
 class Request {
  public:
-  // Throws std::runtime_error with one line for what is not understood or names no GPU here.
+  // Throws std::runtime_error with one line if the text is not understood or names no GPU here.
   // Chooses among the GPUs that the environment shows.
   Request(const RequestText& text, const std::vector<Gpu>& gpus);
-  // The same among those for which `hidden` has no reason; see hidden_by_environment.
+  // The same among the GPUs without a reason in `hidden`; see hidden_by_environment.
   Request(const RequestText& text, const std::vector<Gpu>& gpus, std::vector<std::string> hidden);
 
-  // Throws where neither it nor the environment says how much it may have.
+  // Throws if neither the request nor the environment specifies an amount.
   void check_capped() const;
 
-  // The same in one form, to tell whether two launches ask for the same.
+  // The request in one canonical form, to compare two launches.
   const std::string& asked() const { return asked_; }
 
-  // What of it goes into the claim table.
+  // The part of the request that goes into the claim table.
   ClaimRequest claim_request() const;
 
-  // What a claim gets if these GPUs are all it can have, and they are free; none where they are too
-  // few. Empty for caps without a claim.
+  // The shares that a claim gets if it can have only these GPUs and they are free. None if there
+  // are too few. Empty for caps without a claim.
   std::optional<std::vector<Share>> shares_of(const std::vector<Gpu>& gpus) const;
 
-  // Whether it may be served by an instance that is made for it.
+  // Whether an instance that is made for it may serve it.
   bool may_be_instance() const { return wish_.kind != MigWish::Kind::none; }
   std::string label_of(const Share& share) const;  // of its GPU
-  // "2g.20gb at slice 4" for what the claim table promised.
+  // The promised instance, as in "2g.20gb at slice 4".
   std::string instance_text(const Share& share) const;
-  // Of a GPU in MIG mode, what is taken by instances that none of these launches has.
+  // For a GPU in MIG mode: the number of memory slices in instances that belong to none of these
+  // launches.
   uint32_t slices_of_others(const std::string& gpu, const std::vector<Launch>& launches) const;
-  // What a claim table needs to serve it: the driver's word, where GPUs are in MIG mode.
+  // The driver's information that a claim table needs to serve the request, if GPUs are in MIG
+  // mode.
   MigView view() const;
-  // The most that it may use of that instance; none where that is all of it.
+  // The most that the launch may use of the instance; none for all of it.
   std::optional<uint64_t> instance_cap() const;
 
   // The GPUs that could serve it.
   std::vector<Gpu> candidates() const;
   // The GPUs that the launch gets, given what the claim table granted.
   std::vector<Gpu> granted(const std::vector<Share>& shares) const;
-  // Whether it sees these only.
+  // Whether the launch sees only these GPUs.
   bool hides_others() const { return claims_ || restricted_; }
 
-  // The cap on a GPU that the launch gets; none where the environment alone says.
+  // The cap on a GPU that the launch gets; none if only the environment sets it.
   std::optional<Amount> cap_on(const Gpu& gpu, const std::vector<Share>& shares) const;
 
   // FRACGPU_MEMORY_LIMIT for it; empty to leave the variable as it is.
@@ -87,18 +89,18 @@ class Request {
   void read_count(const std::string& text);
 
   std::vector<Gpu> all_;
-  std::vector<std::string> hidden_;  // why, by place; empty: visible
+  std::vector<std::string> hidden_;  // the reason, by place; empty: visible
   std::vector<size_t> usable_;       // places in `all_`
   bool restricted_ = false;          // GPUs were named
   bool claims_ = false;
-  uint32_t each_ = 0, count_ = 0;               // a claim on any
-  std::vector<uint8_t> exact_;                  // a claim on certain ones; by place
-  std::optional<Amount> general_;               // a cap on all that are not named
+  uint32_t each_ = 0, count_ = 0;               // a claim on any GPU
+  std::vector<uint8_t> exact_;                  // a claim on certain GPUs; by place
+  std::optional<Amount> general_;               // a cap on all GPUs that are not named
   std::vector<std::optional<Amount>> amounts_;  // caps; by place
   Mig mig_ = Mig::automatic;
-  std::string profile_;          // that --mig names
+  std::string profile_;          // named by --mig
   MigWish wish_;                 // an instance, or none
-  std::vector<MigGpu> divided_;  // that may serve it
+  std::vector<MigGpu> divided_;  // the divided GPUs that may serve it
   std::string asked_;
 };
 
