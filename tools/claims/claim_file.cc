@@ -42,8 +42,8 @@ claim_table_layout::Header good_header() {
   return header;
 }
 
-// With a number out of the way of those that programs expect to get. A lock goes with the open
-// file, whatever its numbers.
+// Returns a descriptor with a high number, out of the way of the numbers that programs expect to
+// get. A lock belongs to the open file, whatever its numbers are.
 Descriptor moved_up(Descriptor fd) {
   for (const int lowest : {1000, 100}) {
     if (const int up = fcntl(fd.get(), F_DUPFD_CLOEXEC, lowest); up >= 0) return Descriptor(up);
@@ -76,7 +76,7 @@ ClaimFile::Lock::Lock(const ClaimFile& file, int64_t byte, uint64_t timeout_ms)
 }
 
 bool ClaimFile::exists() {
-  // A link to nowhere is something too.
+  // A dangling symbolic link also counts as existing.
   struct stat status;
   return lstat(claim_table_path().c_str(), &status) == 0;
 }
@@ -129,7 +129,7 @@ bool ClaimFile::lock_row_alone(int fd, uint32_t row) {
 
 bool ClaimFile::is_row_locked(const Lock& lock, uint32_t row) {
   struct flock life = byte_lock(F_WRLCK, claim_table_layout::claim_lock(row));
-  // A probe that fails proves nothing, and a live launch must not lose its share.
+  // A failed probe proves nothing, and a live launch must not lose its share.
   return fcntl(lock.fd(), F_OFD_GETLK, &life) != 0 || life.l_type != F_UNLCK;
 }
 
@@ -150,7 +150,7 @@ void ClaimFile::look(int fd, void* field, size_t size) const {
 }
 
 void ClaimFile::write(const Lock& lock, const void* field, size_t size) const {
-  const HeldSignals held;  // above RLIMIT_FSIZE a write would end the command
+  const HeldSignals held;  // otherwise a write above RLIMIT_FSIZE would end the command
   for (size_t at = 0; at < size;) {
     const ssize_t written = pwrite(lock.fd(), static_cast<const char*>(field) + at, size - at,
                                    offset_of(field) + static_cast<off_t>(at));

@@ -1,4 +1,4 @@
-// Decides who gets which share; see claim_table.h. Its file is that of claim_file.h.
+// Decides which launch gets which share; see claim_table.h. claim_file.h handles the file.
 #include "tools/claims/claim_table.h"
 
 #include <fcntl.h>
@@ -23,13 +23,14 @@ using claim_table_layout::kMaxGpus;
 using claim_table_layout::MigGrant;
 using claim_table_layout::MigPhase;
 using claim_table_layout::State;
-// Instances take seconds to make, and a GPU may have seven to be made one after the other.
+// Instances take seconds to make, and up to seven may be made on a GPU one after the other.
 constexpr uint64_t kInstances_ms = 300'000;
 constexpr uint64_t kMib = 1 << 20;
-// How often somebody who waits looks for launches that were killed.
+// How often a waiting launch checks for killed launches.
 constexpr uint64_t kLookInterval_ms = 200;
-// How often it says that it still waits, and how long that is believed. A machine so busy that a
-// waiter does not run for that long costs it a turn, no more.
+// How often a waiting launch confirms that it still waits, and how long a confirmation counts. If a
+// machine is so busy that a waiting launch does not run for that long, the launch only loses a
+// turn.
 constexpr uint64_t kSayInterval_ms = 1000;
 constexpr uint64_t kBelieved_ms = 3000;
 
@@ -46,7 +47,7 @@ void copy_text(char* to, size_t size, const std::string& text) {
   text.copy(to, size - 1);
 }
 
-// Texts that do not fit are told apart by a number in place of their end.
+// Texts that do not fit get a hash in place of their end, so that they stay distinguishable.
 std::string shortened(const std::string& text, size_t size) {
   if (text.size() < size) return text;
   return text.substr(0, size - 24) + fmt::format("...{:016x}", std::hash<std::string>()(text));
@@ -59,7 +60,7 @@ MigWish wish_of(const claim_table_layout::Claim& claim) {
   return wish;
 }
 
-// The row's lock is gone, or it never had one.
+// Ends a row without a lock.
 void bury(claim_table_layout::Claim& claim) {
   claim.state = claim.mig.phase == MigPhase::none ? State::free : State::abandoned;
 }
@@ -124,7 +125,7 @@ Shares ClaimTable::free_eighths() const {
   return free;
 }
 
-// kMaxGpus where it has none.
+// kMaxGpus if the GPU has no row.
 uint32_t ClaimTable::row_of(const std::string& key) const {
   for (uint32_t gpu = 0; gpu < kMaxGpus; ++gpu) {
     if (strncmp(table_.gpus[gpu].key, key.c_str(), layout::kNameBytes) == 0) return gpu;
@@ -136,7 +137,7 @@ std::vector<DividedGpu> ClaimTable::divided_gpus() const {
   std::vector<DividedGpu> gpus;
   for (const MigGpu& each : mig_gpus_) {
     const uint32_t row = row_of(each.key);
-    if (row == kMaxGpus) continue;  // nobody asks for it
+    if (row == kMaxGpus) continue;  // no launch requests it
     SliceMask promised = 0;
     for (uint32_t i = 0; i < table_.counters.claims_in_use; ++i) {
       const Row& claim = table_.claims[i];
@@ -151,7 +152,7 @@ std::vector<DividedGpu> ClaimTable::divided_gpus() const {
   return gpus;
 }
 
-// Who of those that wait can be served now, and with what.
+// The waiting launches that can be served now, and their shares.
 std::vector<ClaimTable::Served> ClaimTable::plan() const {
   const std::vector<uint32_t> rows = waiting_in_order(false);
   std::vector<PlacementRequest> requests;
@@ -193,7 +194,8 @@ void ClaimTable::serve_waiting(const Lock& lock) {
   file_.write(lock, &table_.counters, sizeof table_.counters);
 }
 
-// The row of a GPU, or a free one, or one that nobody has or awaits and that is not among `taken`.
+// The row of the GPU. If it has none, a free row, or a row that no launch holds or awaits and that
+// is not in `taken`.
 uint32_t ClaimTable::gpu_row(const std::string& key, uint64_t taken) {
   uint64_t needed = taken;
   for (uint32_t row = 0; row < table_.counters.claims_in_use; ++row) {
@@ -274,7 +276,7 @@ Claim ClaimTable::enter(const ClaimRequest& wanted) {
         "same, or take another name",
         wanted.tenant, clean(entry.asked, sizeof entry.asked), asked));
   }
-  // The lock first: a row counts only with it.
+  // The lock comes first: a row counts only with its lock.
   file_.lock_row(mine.life.get(), mine.row);
   if (joins) return mine;
 
@@ -305,7 +307,7 @@ bool ClaimTable::preview(const ClaimRequest& wanted, std::vector<Share>& shares)
   drop_dead(lock);
   auto& in_use = table_.counters.claims_in_use;
   if (in_use == kMaxClaims) return false;
-  // Beside the rows that exist, and never written.
+  // A row after the existing ones. It is never written.
   const uint32_t row = in_use;
   Row& entry = table_.claims[row];
   entry = Row{};
@@ -324,7 +326,7 @@ bool ClaimTable::preview(const ClaimRequest& wanted, std::vector<Share>& shares)
 }
 
 bool ClaimTable::served(const Claim& claim, std::vector<Share>& shares) {
-  // Whether something has changed is seen without the lock, and what it is only with it.
+  // Reads without the lock whether something changed, and with the lock what changed.
   Row& row = table_.claims[claim.row];
   file_.look(claim.life.get(), &table_.counters, sizeof table_.counters);
   file_.look(claim.life.get(), &row, sizeof row);
@@ -429,7 +431,7 @@ void ClaimTable::leave(Claim claim) {
   look_at_driver();
   const Lock lock(file_);
   file_.load(lock);
-  // Its tenant may have processes elsewhere, which this share was not for.
+  // Only the lock counts here: the tenant may have processes elsewhere that do not use this share.
   Row& row = table_.claims[claim.row];
   if (row.state != State::free && !ClaimFile::is_row_locked(lock, claim.row)) {
     bury(row);

@@ -1,13 +1,13 @@
-// The machine's claim table: which launch has how much of which GPU, and who waits. See
+// The machine's claim table: which launch holds how much of which GPU, and which launches wait. See
 // fracgpu/claim_table_layout.h for the file.
 //
-// Everything is decided under the table's lock from the rows alone, so a launch that is killed at
-// any instruction leaves at worst a row whose lock is gone, and the next who looks gives its share
-// away. What keeps a row is a read lock on its byte, held by one open file description that
-// `fracgpu run` shares with the whole launch tree by inheritance: it ends with the last of them,
-// whatever becomes of `run`. `run` itself stays until its last descendant is gone, so that programs
-// that close every descriptor lose nothing. Should `run` be killed as well, the tenant's slots in
-// its ledger still count.
+// All decisions are made under the table's lock from the rows alone. So a launch that is killed at
+// any instruction leaves at worst a row without a lock, and the next process that reads the table
+// gives its share away. A read lock on its byte keeps a row. One open file description holds that
+// lock, which `fracgpu run` shares with the whole launch tree by inheritance. The lock ends with
+// the last process of the tree, even if `run` ends before. `run` itself stays until its last
+// descendant is gone, so programs that close every descriptor lose nothing. If `run` is killed as
+// well, the tenant's slots in its ledger still count.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@
 
 namespace fracgpu::tools {
 
-// What a launch asks for.
+// A launch's request.
 struct ClaimRequest {
   std::string tenant;
   std::string command;
-  std::string asked;  // caps and GPUs, in one form
+  std::string asked;  // caps and GPUs, in one canonical form
   int priority = 0;
   std::vector<std::string> gpus;  // keys
   uint32_t each = 0;              // eighths
-  uint32_t count = 0;             // on so many of `gpus`; 0: `exact` says how much on each
+  uint32_t count = 0;             // on so many of `gpus`; 0: `exact` has the amount for each
   std::vector<uint8_t> exact;
-  // Or an instance instead, on one of these GPUs in MIG mode.
+  // Alternatively an instance, on one of these GPUs in MIG mode.
   MigWish mig{};
   std::vector<std::string> mig_gpus{};
 };
@@ -55,7 +55,7 @@ struct Claim {
   uint32_t row = 0;
 };
 
-// A launch as others see it.
+// A launch as other processes see it.
 struct Launch {
   bool waiting = false;
   uint32_t pid = 0;
@@ -64,13 +64,13 @@ struct Launch {
   uint64_t since_unix_s = 0;
   std::string tenant, command, asked;
   std::vector<Share> shares;
-  std::vector<std::string> awaited;  // of one that waits: keys of the GPUs that could serve it
+  std::vector<std::string> awaited;  // if it waits: keys of the GPUs that could serve it
 };
 
 // The GPUs in MIG mode as their driver shows them now.
 using MigView = std::function<std::vector<MigGpu>()>;
 
-// An instance whose launch has ended, kept from others while this lives.
+// An instance whose launch has ended. While this lives, no other process takes it.
 struct Orphan {
   Descriptor life;
   uint32_t row = 0;
@@ -80,13 +80,13 @@ struct Orphan {
 
 class ClaimTable {
  public:
-  // Opens the machine's claim table, making it when there is none; FRACGPU_BOOK names another one.
-  // Without a view of the driver's nobody is given an instance by this object, and those who want
-  // one go on waiting for somebody who has.
-  // Throws std::runtime_error, as everything here does, when it cannot be had or trusted.
+  // Opens the machine's claim table, and makes it if there is none. FRACGPU_BOOK names another
+  // table. Without a view of the driver, this object gives no launch an instance, and launches that
+  // want one wait for a process with a view. Throws std::runtime_error if the table cannot be
+  // opened or trusted, as all functions here do.
   ClaimTable() = default;
   explicit ClaimTable(MigView view) : view_(std::move(view)) {}
-  // Another one, which is there.
+  // Opens another table, which must exist.
   explicit ClaimTable(const std::string& path) : file_(path) {}
 
   const std::string& path() const { return file_.path(); }
@@ -94,45 +94,48 @@ class ClaimTable {
   // Whether there is a claim table at all.
   static bool exists() { return ClaimFile::exists(); }
 
-  // Enters a launch, and serves it at once where it fits and nobody before it waits for the same.
-  // One of a tenant that is there already and asks for the same joins its claim; one that asks
-  // for something else is refused.
+  // Enters a launch. Serves it at once if it fits and no earlier launch waits for the same GPUs. A
+  // launch with the tenant and the request of an existing claim joins that claim. A launch of that
+  // tenant with another request is refused.
   Claim enter(const ClaimRequest& wanted);
 
-  // Whether the launch has been served, and with what. Serves all who wait now and then, because
-  // nobody tells when a launch was killed. To be called at least once a second by who waits: who
-  // does not is passed over until it does again.
+  // Whether the launch has been served, and with what. Also serves all waiting launches now and
+  // then, because no event reports a killed launch. A waiting launch must call this at least once a
+  // second. Otherwise it is passed over until it calls again.
   bool served(const Claim& claim, std::vector<Share>& shares);
 
-  // Gives up the place, or gives back the share of a launch that has ended, unless another launch
-  // of the tenant has joined it. A MIG instance stays an orphan until it is destroyed.
+  // Gives up the place in the queue, or gives back the share of an ended launch, unless another
+  // launch of the tenant has joined the claim. A MIG instance stays as an orphan until it is
+  // destroyed.
   void leave(Claim claim);
 
-  // Held while instances of this GPU are made or destroyed. Waits for minutes.
+  // Hold this while making or destroying instances of this GPU. Waits up to minutes.
   ClaimFile::Lock lock_instances(uint32_t gpu) const;
-  // The instance that a launch was promised or has, as others of its tenant may have made it.
+  // The instance that the launch was promised or has. Another launch of its tenant may have made
+  // it.
   claim_table_layout::MigGrant instance_of(const Claim& claim);
-  // Notes that it was made.
+  // Records that the instance was made.
   void note_made(const Claim& claim, uint32_t instance);
-  // Where it cannot be made there: the launch waits again.
+  // Makes the launch wait again, if its instance cannot be made at the promised place.
   void wait_again(const Claim& claim);
 
-  // One after the other the instances of launches that have ended, until there is none that nobody
-  // else is looking after.
+  // Returns the instances of ended launches, one in each call. None if no instance is left that no
+  // other process handles.
   std::optional<Orphan> take_orphan();
-  // It is gone; its place may serve others.
+  // Drops the orphan's row: the instance is gone, and its place may serve others.
   void drop(Orphan orphan);
 
-  // What enter() would give now, without entering. False where it would have to wait.
+  // The result of enter() now, without entering. False if the launch would have to wait.
   bool preview(const ClaimRequest& wanted, std::vector<Share>& shares);
 
-  // Drops the rows of the dead and serves those who wait. The number of rows dropped.
+  // Drops dead rows and serves waiting launches. Returns the number of rows dropped.
   int tidy();
 
-  // The launch that has this row, if it has been served.
+  // The launch in this row, if it has been served.
   std::optional<Launch> launch_in(uint32_t row);
 
-  // The living, those that have something first, then by the order in which they are served.
+  // All live launches: first those that hold a share, then the waiting ones in the order of
+  // service.
   std::vector<Launch> launches();
 
  private:

@@ -26,8 +26,8 @@ bool serves(const MigGpu& gpu, const MigProfile& profile, const MigWish& wish) {
       return profile.is_plain() && profile.memory >= wish.amount;
     case MigWish::Kind::share: {
       const auto share = static_cast<uint32_t>(wish.amount);
-      // A GPU has 7 compute slices beside 8 of memory: half of it is 3 of them, so that two halves
-      // fit.
+      // A GPU has 7 compute slices but 8 memory slices. Half a GPU means 3 compute slices, so that
+      // two halves fit.
       const uint32_t compute = (share * compute_slices(gpu) + kEighths / 2 - 1) / kEighths;
       return profile.is_plain() && profile.slices * kEighths >= share * gpu.slices &&
              profile.compute >= compute;
@@ -36,10 +36,10 @@ bool serves(const MigGpu& gpu, const MigProfile& profile, const MigWish& wish) {
   return false;
 }
 
-// How many instances of a profile could be made at once beside what is occupied.
+// The number of instances of a profile that could be made at once beside the occupied slices.
 uint32_t most_of(const MigProfile& profile, SliceMask occupied) {
-  // Places of one profile overlap, if at all, with the next one, so that taking each that is free
-  // from the left is best.
+  // Places of one profile overlap at most with the next place, so taking each free place from the
+  // left is optimal.
   uint32_t count = 0;
   for (const uint8_t start : profile.starts) {
     if ((occupied & profile.mask(start)) != 0) continue;
@@ -49,7 +49,7 @@ uint32_t most_of(const MigProfile& profile, SliceMask occupied) {
   return count;
 }
 
-// What others lose of each plain profile, the largest first.
+// The number of instances that others lose for each plain profile, the largest profile first.
 std::vector<uint32_t> loss(const MigGpu& gpu, const std::vector<const MigProfile*>& largest_first,
                            SliceMask taken) {
   std::vector<uint32_t> lost;

@@ -1,4 +1,4 @@
-// Packs tight; see placement.h.
+// Packs launches tightly; see placement.h.
 #include "tools/claims/placement.h"
 
 #include <algorithm>
@@ -53,8 +53,7 @@ uint64_t earmark(const PlacementRequest& request, const Shares& free) {
 
 namespace {
 
-// Keeps to what a request wants of GPUs in MIG mode: those that it may have, with their places in
-// `free`.
+// The GPUs in MIG mode that a request may use, with their places in `free`.
 struct Choice {
   std::vector<size_t> places;
   std::vector<MigGpu> gpus;
@@ -72,7 +71,7 @@ struct Choice {
   }
 };
 
-// Takes what the request gets out of `free`, or what is kept for it.
+// Takes the request's share out of `free`. If it must wait, takes what is kept for it.
 std::optional<Placed> serve_one(const PlacementRequest& request, Free& free) {
   const bool instance_only = request.allowed == 0 && request.mig.kind != MigWish::Kind::none;
   if (!instance_only) {

@@ -1,5 +1,5 @@
-// Where a launch goes: which GPUs, given what is free. Pure arithmetic on eighths of GPUs, which
-// are known here by their rows in the claim table, and on places for MIG instances.
+// Chooses the GPUs of a launch among the free ones. This is pure arithmetic on eighths of GPUs,
+// which are identified by their rows in the claim table, and on places for MIG instances.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace fracgpu::tools {
 
 using Shares = std::array<uint8_t, claim_table_layout::kMaxGpus>;
 
-// What a launch wants: `each` eighths on `count` of the `allowed` GPUs, or, with `count` 0, exactly
-// `exact`; or else an instance on one of the `mig_allowed` GPUs.
+// A launch's request: `each` eighths on `count` of the `allowed` GPUs or, with `count` 0, exactly
+// `exact`. Alternatively an instance on one of the `mig_allowed` GPUs.
 struct PlacementRequest {
   uint64_t allowed = 0;
   uint32_t each = 0;
@@ -29,7 +29,7 @@ struct PlacementRequest {
 struct DividedGpu {
   uint32_t row = 0;
   MigGpu gpu{};
-  SliceMask fixed = 0;  // occupied by instances of which no launch is known: they do not drain
+  SliceMask fixed = 0;  // occupied by instances without a known launch: they do not drain
 };
 
 struct Free {
@@ -37,7 +37,7 @@ struct Free {
   std::vector<DividedGpu> divided{};
 };
 
-// What a launch gets: eighths, or an instance.
+// A launch's result: eighths, or an instance.
 struct InstancePlace {
   uint32_t row = 0;  // of the GPU
   MigProfile profile{};
@@ -48,17 +48,19 @@ struct Placed {
   std::optional<InstancePlace> instance{};
 };
 
-// The eighths for the request on the fullest GPUs that still have room for it; of equals the first.
+// The eighths for the request, on the fullest GPUs that still have room. Among equal GPUs, the
+// first wins.
 std::optional<Shares> place(const PlacementRequest& request, const Shares& free);
 
-// The GPUs that who must wait should have as soon as they drain: those it can use that are the
-// emptiest. A bit for each.
+// The GPUs that a waiting request should get as soon as they drain: the emptiest ones that it can
+// use. A bit for each.
 uint64_t earmark(const PlacementRequest& request, const Shares& free);
 
-// Serves the requests in this order. One that does not fit keeps its earmarked GPUs from those
-// behind it, which may have the others: so the small ones fill what is left and never starve a big
-// one. Its GPUs only drain meanwhile, and it moves to others only when they are emptier still. One
-// that may have an instance instead takes eighths where there are some, and waits for these.
+// Serves the requests in this order. A request that does not fit keeps its earmarked GPUs from
+// later requests, which may use the others. So small requests fill what is left and never starve a
+// big one. The earmarked GPUs only drain meanwhile. The request moves to others only if those are
+// even emptier. A request that may have an instance instead takes eighths if there are any, and
+// waits for eighths.
 std::vector<std::optional<Placed>> serve(const std::vector<PlacementRequest>& requests, Free free);
 
 }  // namespace fracgpu::tools
