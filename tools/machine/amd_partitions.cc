@@ -1,10 +1,10 @@
-// Reads the modes of partitioning; see amd_partitions.h.
+// Reads the partition modes; see amd_partitions.h.
 //
-//   /sys/class/drm/renderD<n>/device/   of the GPU's first device alone (amdgpu_gfx.c,
+//   /sys/class/drm/renderD<n>/device/   only of the GPU's first device (amdgpu_gfx.c,
 //   amdgpu_gmc.c)
 //     current_compute_partition         SPX
-//     available_compute_partition       SPX, DPX, …: those that go with the memory mode of now
-//     compute_partition_config/supported_xcp_configs   all that the chip has; newer kernels
+//     available_compute_partition       SPX, DPX, …: those that fit the current memory mode
+//     compute_partition_config/supported_xcp_configs   all modes of the chip; newer kernels
 //     current_memory_partition          NPS1
 //     available_memory_partition        NPS1, NPS4
 #include "tools/machine/amd_partitions.h"
@@ -157,7 +157,7 @@ std::vector<KfdUser> kfd_users(const Board& board) {
     if (error != std::errc() || *end != '\0') continue;
     bool known = false;
     for (const Gpu& partition : board.partitions) {
-      // There only for a device that the process has open.
+      // The file exists only for a device that the process has open.
       const std::string id = partition.key.substr(partition.key.find('-') + 1);
       const std::string path = fmt::format("{}/proc/{}/vram_{}", kfd::kRoot, user.pid, id);
       if (access(path.c_str(), F_OK) != 0) continue;

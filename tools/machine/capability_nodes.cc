@@ -9,7 +9,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// What a file tells: lines as "DeviceFileMinor: 12". Adds nothing where there is no such file.
+// Parses a file with lines such as "DeviceFileMinor: 12". Adds nothing if there is no such file.
 void add_node(std::string file, CapabilityNodes& nodes) {
   std::ifstream lines(file);
   std::string name;

@@ -1,4 +1,4 @@
-// Asks NVML and KFD; see driver_processes.h.
+// Queries NVML and KFD; see driver_processes.h.
 #include "tools/machine/driver_processes.h"
 
 #include <dirent.h>
@@ -24,15 +24,15 @@ nvml::ListMeaning meaning_here() {
   return meaning_of_lists(known ? version_in(text) : DriverVersion());
 }
 
-// The process that a listed number stands for; the number itself where that cannot be known.
+// The process that a listed number stands for; the number itself if the process is not known.
 uint32_t owner_of(uint32_t pid, const nvml::ListMeaning& meaning) {
   if (!meaning.threads) return pid;
   const uint32_t owner = process_of_thread(pid);
   return owner != 0 ? owner : pid;
 }
 
-// Adds NVML's list of this name, which may also have programs that another one has: `sums` keeps
-// the larger number. False when NVML does not tell.
+// Adds NVML's list of this name. Another list may contain the same programs, so `sums` keeps the
+// larger number. False if NVML does not return the list.
 template <typename Info>
 bool add_list(const char* name, nvml::nvmlDevice_t device, const nvml::ListMeaning& meaning,
               DriverList& sums) {

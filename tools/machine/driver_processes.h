@@ -1,4 +1,4 @@
-// Who holds memory of a GPU by its driver's own list, whether or not a ledger knows them.
+// The processes that hold memory of a GPU by its driver's list, whether or not a ledger knows them.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace fracgpu::tools {
 struct DriverProcess {
   uint32_t pid = 0;               // as this process sees it
   ProcessName name{};             // as a ledger may have it
-  std::optional<uint64_t> bytes;  // none: the driver does not tell how much
+  std::optional<uint64_t> bytes;  // none: the driver does not report the amount
 };
 
-// Who holds how much (none: the driver does not tell), by PIDs as the driver has them, which may be
-// those of the host. None where it tells nobody.
+// The bytes of each process (none: the driver does not report them), by the driver's PIDs, which
+// may be the host's. None if the driver returns no list.
 using DriverList = std::map<uint32_t, std::optional<uint64_t>>;
 std::optional<DriverList> driver_list(const Gpu& gpu);
 
-// None where the driver tells nobody, or tells PIDs that mean nothing here.
+// None if the driver returns no list, or if its PIDs mean nothing here.
 std::optional<std::vector<DriverProcess>> driver_processes(const Gpu& gpu);
 
 }  // namespace fracgpu::tools

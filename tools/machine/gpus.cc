@@ -1,4 +1,4 @@
-// Lists GPUs and finds those that a user named; see gpus.h.
+// Lists GPUs and finds those that a user names; see gpus.h.
 #include "tools/machine/gpus.h"
 
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ template <typename Value>
 using Getter = nvmlReturn_t(nvmlDevice_t, Value*);
 using TextGetter = nvmlReturn_t(nvmlDevice_t, char*, unsigned);
 
-// Empty where NVML does not tell.
+// Empty if NVML does not report it.
 std::string text_of(const char* function, nvmlDevice_t device) {
   const auto ask = NvmlLibrary::get().find<TextGetter>(function);
   char text[kUuidBytes] = "";
@@ -36,8 +36,8 @@ std::optional<uint32_t> number_of(const char* function, nvmlDevice_t device) {
   return number;
 }
 
-// A device as programs can have it; what is not told stays empty. None where it may not be looked
-// at, as in a container: it may not be used either.
+// A device as programs can use it. Fields that NVML does not report stay empty. None if it may not
+// be inspected, as in a container: then it may not be used either.
 std::optional<Gpu> nvidia_gpu(nvmlDevice_t device, int index) {
   const NvmlLibrary& library = NvmlLibrary::get();
   static const auto memory_of =
@@ -55,7 +55,7 @@ std::optional<Gpu> nvidia_gpu(nvmlDevice_t device, int index) {
     gpu.physical = memory.total;
     gpu.used = memory.used;
   }
-  // What the driver keeps for itself is none that programs can have.
+  // Programs cannot get the driver's reserve.
   nvmlMemory_v2_t split = {};
   split.version = kMemoryV2;
   if (split_memory_of != nullptr && split_memory_of(device, &split) == kSuccess &&
@@ -65,7 +65,7 @@ std::optional<Gpu> nvidia_gpu(nvmlDevice_t device, int index) {
   return gpu;
 }
 
-// NVML gives an instance's profile behind its GPU's name: "NVIDIA A100-PCIE-40GB MIG 1g.5gb".
+// NVML appends an instance's profile to its GPU's name: "NVIDIA A100-PCIE-40GB MIG 1g.5gb".
 std::string profile_in(const std::string& model) {
   constexpr std::string_view kMark = " MIG ";
   const size_t mark = model.rfind(kMark);
@@ -129,7 +129,7 @@ std::vector<Gpu> list_nvidia() {
 std::vector<Gpu> list_amd() {
   const kfd::GpuList all;
   std::multiset<uint64_t> unique_ids;
-  std::vector<uint32_t> nodes;  // of those that the runtime can use, which numbers them so
+  std::vector<uint32_t> nodes;  // of the GPUs that the runtime can use, in its numbering
   for (const kfd::Gpu& gpu : all) {
     unique_ids.insert(gpu.unique_id);
     if (gpu.has_render_node()) nodes.push_back(gpu.node);
@@ -137,7 +137,7 @@ std::vector<Gpu> list_amd() {
   std::sort(nodes.begin(), nodes.end());
   std::vector<Gpu> gpus;
   for (const kfd::Gpu& gpu : all) {
-    // Partitions share the board's UUID on some kernels; the runtime takes a number as well.
+    // Partitions share the board's UUID on some kernels. The runtime also accepts a number.
     const bool telling = gpu.unique_id != 0 && unique_ids.count(gpu.unique_id) == 1;
     const auto number = std::lower_bound(nodes.begin(), nodes.end(), gpu.node) - nodes.begin();
     gpus.push_back({.vendor = Gpu::Vendor::amd,
@@ -155,7 +155,7 @@ std::vector<Gpu> list_amd() {
   return gpus;
 }
 
-// What there is, for who named what there is not.
+// Lists the GPUs for the error message about one that does not exist.
 std::string offer(const std::vector<Gpu>& gpus) {
   std::string list;
   for (size_t i = 0; i < gpus.size() && i < 4; ++i) {

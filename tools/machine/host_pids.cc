@@ -1,4 +1,4 @@
-// Joins /proc's processes with what they are inside; see host_pids.h.
+// Maps /proc's processes to their PIDs inside their namespaces; see host_pids.h.
 #include "tools/machine/host_pids.h"
 
 #include <charconv>

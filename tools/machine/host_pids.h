@@ -1,5 +1,5 @@
-// Host PIDs of processes that run in PID namespaces of their own: they cannot learn them from
-// inside, but whoever sees the host's /proc can.
+// Host PIDs of processes in other PID namespaces. Those processes cannot learn their host PIDs, but
+// a process that sees the host's /proc can.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace fracgpu::tools {
 
 class HostPids {
  public:
-  // The host PID of the process that sees itself as `pid` in the namespace with this inode and was
-  // started then (clock ticks after boot); 0 where it cannot be known: it is gone, this process
-  // does not see the host's PIDs, or it may not look at that process.
+  // The host PID of the process with PID `pid` in the namespace with this inode and with this start
+  // time (clock ticks after boot). 0 if it cannot be determined: the process is gone, this process
+  // does not see the host's PIDs, or it may not inspect that process.
   uint32_t find(uint64_t pid_namespace, uint32_t pid, uint64_t start_time);
 
  private:

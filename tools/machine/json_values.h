@@ -1,4 +1,4 @@
-// What several subcommands say as JSON. Fields may be added, never renamed.
+// JSON values that several subcommands print. Fields may be added, never renamed.
 #pragma once
 
 #include "tools/cli/json.h"

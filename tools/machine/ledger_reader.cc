@@ -1,7 +1,7 @@
-// Reads parts of a ledger and makes plain values of them; see ledger_reader.h.
+// Reads parts of a ledger into plain values; see ledger_reader.h.
 //
-// The file is read and not mapped: a mapping would be SIGBUS if somebody cut the file meanwhile.
-// Numbers may move while they are read, so a sum can be of slightly different moments.
+// The file is read and not mapped: a mapping would raise SIGBUS if another process cut the file
+// meanwhile. Numbers may change while they are read, so a sum can mix slightly different moments.
 #include "tools/machine/ledger_reader.h"
 
 #include <errno.h>
@@ -39,9 +39,9 @@ uint64_t to_bytes(uint64_t units) {
   return units > UINT64_MAX / layout::kUnit ? UINT64_MAX : units * layout::kUnit;
 }
 
-// Of one ledger after another what is wanted of it, each part at its place; the rest is what others
-// had there. A whole one is 8 MiB, mostly without memory, and a machine may have thousands. Reading
-// gives a part none that has none.
+// Holds the parts of one ledger after another, each part at its place. The rest is left over from
+// earlier ledgers. A whole ledger is 8 MiB, mostly without memory, and a machine may have thousands
+// of them. Reading allocates no memory for parts that have none.
 class LedgerParts {
  public:
   LedgerParts()
@@ -56,7 +56,8 @@ class LedgerParts {
 
   const layout::Ledger& ledger() const { return *ledger_; }
 
-  // The head, with what was refused, and the devices of a ledger of this version; else throws.
+  // Reads the head, with the refusal counts, and the devices. Throws if it is not a ledger of this
+  // version.
   void read_head(const Descriptor& file, const std::string& path) {
     struct stat status;
     if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -81,8 +82,8 @@ class LedgerParts {
     }
   }
 
-  // What the claimed slots have, from the first to the last: those lie near each other. And how it
-  // was refused, if anything was.
+  // Reads the claimed slots, from the first to the last: they lie near each other. Also reads the
+  // refusals, if there were any.
   void read_rest(const Descriptor& file, const std::string& path) {
     uint32_t first = layout::kMaxSlots, last = 0;
     layout::for_each_live(*ledger_, [&](uint32_t slot) {
@@ -108,7 +109,7 @@ class LedgerParts {
   bool any_refused() const { return any_refused_; }
 
  private:
-  // Few of many: they are appended without a gap.
+  // Reads a few of many at a time: devices are appended without a gap.
   bool read_devices(const Descriptor& file) {
     constexpr uint32_t kAtOnce = 8;
     for (uint32_t row = 0; row < layout::kMaxDevices; row += kAtOnce) {
@@ -116,7 +117,7 @@ class LedgerParts {
       if (!read_part(file, next, kAtOnce)) return false;
       if (layout::is_used(next[kAtOnce - 1])) continue;
       const uint32_t rest = layout::kMaxDevices - row - kAtOnce;
-      memset(static_cast<void*>(next + kAtOnce), 0, rest * sizeof *next);  // an earlier ledger's
+      memset(static_cast<void*>(next + kAtOnce), 0, rest * sizeof *next);  // from an earlier ledger
       return true;
     }
     return true;
@@ -145,7 +146,7 @@ class LedgerParts {
   bool any_refused_ = false;
 };
 
-// The slots that are claimed, by whom, and whether those are alive. Amounts are left at 0.
+// The claimed slots, their owners, and whether those are alive. Amounts stay 0.
 std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd) {
   std::map<uint32_t, ProcessUse> owners;
   layout::for_each_live(ledger, [&](uint32_t number) {
@@ -166,9 +167,9 @@ std::map<uint32_t, ProcessUse> read_owners(const layout::Ledger& ledger, int fd)
   return owners;
 }
 
-// Tells the ledger the host PID of the slot's owner, who could not know it, so that whoever reads
-// it later need not see the host's /proc. Nothing is told where the ledger may not be written or
-// slots are changing hands: the next reader will.
+// Writes the host PID of the slot's owner into the ledger, because the owner cannot know it. Later
+// readers then need not see the host's /proc. Does nothing if the ledger is not writable or slots
+// are changing owners: the next reader tries again.
 void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot& seen,
                    uint32_t host_pid) {
   const Descriptor file = open_ledger(path, O_RDWR);
@@ -227,7 +228,7 @@ RefusalCounts read_counts(const std::atomic<uint64_t> (&counts)[layout::kReasons
 
 std::optional<RefusalUse> read_refusal(const layout::RefusalPlace& place, HostPids& host_pids) {
   layout::RefusalRecord record;
-  // The check does not keep out who wants to lie, only what was not written to its end.
+  // The check detects only unfinished records, not forged ones.
   if (!layout::read_refusal(place, record)) return std::nullopt;
   RefusalUse use;
   use.number = record.number;
@@ -263,7 +264,7 @@ std::vector<RefusalUse> read_refusals(const layout::Ledger& ledger, HostPids& ho
   for (const layout::RefusalPlace& place : ledger.refused) {
     if (auto use = read_refusal(place, host_pids)) all.push_back(std::move(*use));
   }
-  // By number, since a clock may be set back.
+  // Sorted by number, because a clock may be set back.
   std::stable_sort(all.begin(), all.end(),
                    [](const RefusalUse& a, const RefusalUse& b) { return a.number > b.number; });
   return all;
@@ -288,7 +289,7 @@ bool DeviceUse::lives() const {
 
 namespace {
 
-// A ledger that is being made, on a file system without unnamed files: TENANT.RANDOM.new, see
+// A ledger in the making, on a file system without unnamed files: TENANT.RANDOM.new, see
 // shared_file.h.
 bool is_unfinished(std::string_view name) {
   constexpr std::string_view kEnd = ".new";
@@ -330,7 +331,7 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     const char* const why = errno == ELOOP ? "a symbolic link is in its place" : strerror(errno);
     throw std::runtime_error(fmt::format("cannot open {}: {}", tenant.path, why));
   }
-  // Used again and again: the memory for one is all that many need.
+  // Reused for all ledgers: memory for one is enough.
   static thread_local LedgerParts parts;
   parts.read_head(file, tenant.path);
   parts.read_rest(file, tenant.path);

@@ -1,4 +1,4 @@
-// Puts together what ledgers, claim table and drivers say; see machine_state.h.
+// Combines ledgers, claim table and drivers; see machine_state.h.
 #include "tools/machine/machine_state.h"
 
 #include <sys/stat.h>
@@ -18,7 +18,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// The only tenant that this process may be shown, if it is in a container.
+// The only tenant that this process may see, if it is in a container.
 std::optional<std::string> own_tenant_in_container() {
   TenantName name;
   Message error;
@@ -66,7 +66,7 @@ class MachineReader {
       try {
         state_.tenants.push_back(read_tenant(name, host_pids_));
       } catch (const std::runtime_error& error) {
-        // One that is not asked for may have ended since it was listed.
+        // A tenant that was not requested may have ended since it was listed.
         struct stat status;
         const bool asked_for =
             std::find(scope_.names.begin(), scope_.names.end(), name) != scope_.names.end();
@@ -116,7 +116,7 @@ class MachineReader {
       for (const Launch& launch : ClaimTable().launches()) {
         if (launch.waiting) continue;
         for (const Share& share : launch.shares) {
-          // An instance is claimed whole; until it is made its GPU stands for it.
+          // An instance is claimed whole. Until it is made, its GPU stands for it.
           const std::string* const made = instance_for(share);
           const uint32_t eighths = made != nullptr ? claim_table_layout::kEighths : share.eighths;
           GpuState& gpu = gpu_of(made != nullptr ? *made : share.key);
@@ -129,7 +129,7 @@ class MachineReader {
     }
   }
 
-  // A tenant that only claims something has no ledger yet.
+  // A tenant that only has a claim has no ledger yet.
   void complain_of_unread() {
     for (const auto& [name, why] : unread_) {
       const bool claims =
@@ -141,13 +141,13 @@ class MachineReader {
     }
   }
 
-  // Who holds memory by the driver's list: a tenant's process, alive or dead, or an outsider.
+  // Adds the processes in the driver's list: tenants' processes, alive or dead, and outsiders.
   void add_driver(const Gpu& gpu) {
     GpuState& state = gpu_of(gpu.key);
     const auto processes = driver_processes(gpu);
     if (!processes) return;
     state.driver_tells = true;
-    // Whoever is on it is on an instance, of which it is told.
+    // Each process on a divided GPU is listed with its instance.
     if (gpu.divided) return;
     uint64_t sum = 0;
     for (const DriverProcess& process : *processes) {
@@ -157,7 +157,7 @@ class MachineReader {
     if (!state.driver_used) state.driver_used = sum;
   }
 
-  // Notes it at the process of a tenant that it is. False when it is none.
+  // Records the process at the tenant's process. False if no tenant has it.
   static bool mark(GpuState& gpu, const DriverProcess& process) {
     bool found = false;
     for (TenantOnGpu& tenant : gpu.tenants) {
@@ -168,7 +168,7 @@ class MachineReader {
             (owner.pid == process.name.pid && owner.pid_namespace == process.name.pid_namespace);
         if (!same || owner.foreign_importer || is_another(process.pid, owner)) continue;
         found = true;
-        // Nothing, where a context is, cannot be.
+        // An amount of 0 is impossible for a process with a context.
         const bool is_possible = process.bytes != 0 || owner.overhead == 0;
         if (is_possible) owner.driver_used = process.bytes;
       }
@@ -176,7 +176,7 @@ class MachineReader {
     return found;
   }
 
-  // What the drivers said stands at the GPUs' tenants; the tenants themselves are told it too.
+  // Copies the drivers' amounts from the GPUs' tenants to the tenants themselves.
   void tell_tenants() {
     for (TenantUse& tenant : state_.tenants) {
       for (DeviceUse& device : tenant.devices) {
@@ -185,19 +185,20 @@ class MachineReader {
     }
   }
 
-  // What the library found is more where it shows this command the tenant's cap, and a little less
-  // where CUDA gives less than NVML tells. Much less would be another device's.
+  // Corrects the size that the driver reports by the size that the library found. The library's
+  // size is larger if it shows this command the tenant's cap. It is a little smaller if CUDA gives
+  // less than NVML reports. A much smaller size would belong to another device.
   static uint64_t better_known(uint64_t told, uint64_t found) {
     return found > told || found > told - told / 32 ? found : told;
   }
 
-  // The PID of a dead process may be another's by now.
+  // Another process may have the PID of a dead process by now.
   static bool is_another(uint32_t pid, const ProcessUse& owner) {
     const uint64_t start = owner.alive ? 0 : start_time_on_host(pid);
     return start != 0 && start != owner.start_time;
   }
 
-  // When the process was started, by the wall clock.
+  // The start time of the process, by the wall clock.
   static uint64_t since(uint32_t pid) {
     const uint64_t ticks = start_time_on_host(pid);
     timespec boot;
@@ -242,7 +243,7 @@ class MachineReader {
         return !is_shown(one.name) && !(scope_.neighbours && is_visible(one.name));
       });
     }
-    // Who asks for certain tenants wants to see their GPUs only.
+    // A request for certain tenants shows only their GPUs.
     if (scope_.names.empty()) return;
     std::erase_if(state_.gpus, [](const GpuState& gpu) { return gpu.tenants.empty(); });
   }
@@ -250,7 +251,7 @@ class MachineReader {
   const Scope& scope_;
   const std::optional<std::string> own_ = own_tenant_in_container();
   HostPids host_pids_;
-  std::map<std::string, std::string> unread_;  // ledgers that cannot be read, and why
+  std::map<std::string, std::string> unread_;  // unreadable ledgers, and the reasons
   MachineState state_;
 };
 

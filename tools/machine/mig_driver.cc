@@ -1,4 +1,4 @@
-// Asks NVML; see mig_driver.h.
+// Queries NVML; see mig_driver.h.
 #include "tools/machine/mig_driver.h"
 
 #include <fmt/core.h>
@@ -16,7 +16,7 @@ using namespace nvml;
 using claim_table_layout::MigPhase;
 using State = MigResult::State;
 
-// Kinds of profiles, which NVML counts from 0: more than any version knows.
+// Kinds of profiles, which NVML counts from 0: more than any version has.
 constexpr unsigned kProfileKinds = 32;
 constexpr unsigned kShared = 0;  // NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
 constexpr unsigned kMostPlaces = 32, kMostInstances = 16;
@@ -26,7 +26,7 @@ Function* nvml_function(const char* name) {
   return NvmlLibrary::get().find<Function>(name);
 }
 
-// What a call says where NVML has the function.
+// The result of the call; kNotSupported if NVML lacks the function.
 template <typename... Parameters, typename... Arguments>
 nvmlReturn_t call(nvmlReturn_t (*function)(Parameters...), Arguments... arguments) {
   return function == nullptr ? kNotSupported : function(arguments...);
@@ -61,7 +61,7 @@ MigResult result_of(nvmlReturn_t code, const char* what, const std::string& gpu)
   }
 }
 
-// "2g.20gb", as nvidia-smi makes names: the memory in GB, rounded up.
+// "2g.20gb", as nvidia-smi forms names: the memory in GB, rounded up.
 std::string name_of(const nvmlGpuInstanceProfileInfo_t& info) {
   return fmt::format("{}g.{}gb", info.sliceCount, (info.memorySizeMB + 1023) / 1024);
 }
@@ -82,7 +82,8 @@ std::optional<MigProfile> profile_of(nvmlDevice_t device, unsigned kind) {
                .id = full.id,
                .compute = full.sliceCount,
                .memory = full.memorySizeMB << 20};
-    // Also where media extensions set it apart from another one of its size.
+    // This name also includes media extensions, which distinguish it from another profile of its
+    // size.
     if (profile.name.starts_with("MIG ")) profile.name.erase(0, 4);
   } else if (call(plain, device, kind, &info) == kSuccess) {
     profile = {.name = name_of(info),
@@ -109,7 +110,7 @@ std::optional<MigProfile> profile_of(nvmlDevice_t device, unsigned kind) {
   return profile;
 }
 
-// Asked for once: who waits looks at the GPU again and again, and these do not change.
+// Queried once: a waiting launch checks the GPU repeatedly, and the profiles do not change.
 const std::vector<MigProfile>& profiles_of(nvmlDevice_t device, const std::string& gpu) {
   static std::map<std::string, std::vector<MigProfile>> known;
   std::vector<MigProfile>& profiles = known[gpu];
@@ -149,7 +150,7 @@ nvmlDevice_t device_of(const std::string& gpu) {
   return call(handle_of, gpu.c_str(), &device) == kSuccess ? device : nullptr;
 }
 
-// The instance at the grant's place, of its profile.
+// The instance of the grant's profile at the grant's place.
 std::optional<Instance> instance_at(nvmlDevice_t device, const MigGrant& grant) {
   for (const Instance& each : instances_of(device, grant.profile)) {
     const bool same = each.info.placement.start == grant.start &&
@@ -160,7 +161,7 @@ std::optional<Instance> instance_at(nvmlDevice_t device, const MigGrant& grant) 
   return std::nullopt;
 }
 
-// Those of one profile.
+// The compute instances of one profile.
 std::vector<nvmlComputeInstance_t> compute_instances(nvmlGpuInstance_t instance, unsigned profile) {
   const auto list =
       nvml_function<nvmlReturn_t(nvmlGpuInstance_t, unsigned, nvmlComputeInstance_t*, unsigned*)>(
@@ -183,7 +184,7 @@ std::vector<nvmlComputeInstanceProfileInfo_t> compute_profiles(nvmlGpuInstance_t
   return found;
 }
 
-// Over all of the instance, where it has none yet.
+// Makes a compute instance over the whole instance, if it has none yet.
 nvmlReturn_t add_compute_instance(nvmlGpuInstance_t instance) {
   const std::vector<nvmlComputeInstanceProfileInfo_t> profiles = compute_profiles(instance);
   for (const nvmlComputeInstanceProfileInfo_t& each : profiles) {

@@ -1,5 +1,5 @@
-// MIG through NVML: what GPUs offer and have, and making and destroying instances of them. Nothing
-// here decides; see claims/mig_placement.h. Switching the mode itself is nobody's business here.
+// MIG through NVML: lists what GPUs offer and have, and makes and destroys their instances. Nothing
+// here decides; see claims/mig_placement.h. This code does not switch the MIG mode.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace fracgpu::tools {
 
 using claim_table_layout::MigGrant;
 
-// GPUs in MIG mode. Empty where there are none, or NVML does not tell.
+// The GPUs in MIG mode. Empty if there are none, or if NVML does not report them.
 std::vector<MigGpu> mig_gpus();
 
-// How it went, as far as who asked has a choice.
+// The result, as far as callers distinguish it.
 struct MigResult {
   enum class State {
     done,
-    no_room,  // instances that somebody else made are in the way
-    in_use,   // a process has it still
+    no_room,  // another program's instances are in the way
+    in_use,   // a process still uses it
     refused,  // by the driver, for the reason in `why`
   } state = State::done;
   std::string why{};  // one line; empty: done
   uint32_t instance = 0;
 };
 
-// A GPU instance of the grant's profile at its place with one compute instance over all of it; what
-// is there of it already, from somebody who was killed half-way, is used. To be called with the
-// GPU's lock of the claim table; takes up to seconds.
+// Makes a GPU instance of the grant's profile at its place, with one compute instance over all of
+// it. If a killed process left a part of it, uses that part. The caller holds the GPU's lock of the
+// claim table. Takes up to seconds.
 MigResult make_instance(const std::string& gpu, const MigGrant& grant);
 
-// The opposite, of the instance that the grant tells: done, too, where it is not there any more,
-// or another one is in its place.
+// Destroys the instance of the grant. Also done if it no longer exists, or if another one is in its
+// place.
 MigResult destroy_instance(const std::string& gpu, const MigGrant& grant);
 
 }  // namespace fracgpu::tools

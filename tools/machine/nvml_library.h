@@ -1,5 +1,5 @@
-// NVML as this command calls it: found while it runs, initialised once, never closed, because the
-// process ends soon and a driver's library may not like it.
+// NVML for this command: loaded at run time, initialised once, never closed. The process ends soon,
+// and a driver's library may not handle closing well.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ namespace fracgpu::tools {
 
 class NvmlLibrary {
  public:
-  // The machine's. Calls nothing of it where there is none.
+  // The machine's NVML. If there is none, calls nothing of it.
   static const NvmlLibrary& get() {
     static const NvmlLibrary library;
     return library;
@@ -22,14 +22,14 @@ class NvmlLibrary {
 
   bool ready() const { return ready_; }
 
-  // Null where the library has no such function.
+  // Null if the library has no such function.
   template <typename Function>
   Function* find(const char* name) const {
     return library_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library_, name));
   }
 
-  // The same past the preloaded library, where this command runs under a cap, which that would show
-  // for the GPU.
+  // The same, but bypasses the preloaded library if this command runs under a cap. The preloaded
+  // library would show the cap instead of the GPU.
   template <typename Function>
   Function* find_uncapped(const char* name) const {
     static const auto real_dlsym = real_dl_function<void* (*)(void*, const char*)>("dlsym");
@@ -47,13 +47,13 @@ class NvmlLibrary {
   bool ready_ = false;
 };
 
-// One of a GPU's MIG devices, and its number there.
+// One of a GPU's MIG devices, and its number on that GPU.
 struct MigDevice {
   unsigned number = 0;
   nvml::nvmlDevice_t handle = nullptr;
 };
 
-// The MIG instances of a GPU, which are devices of their own; none where it is not in MIG mode.
+// The MIG instances of a GPU, which are separate devices. None if the GPU is not in MIG mode.
 // `library` finds functions as NvmlLibrary does.
 template <typename Library>
 std::optional<std::vector<MigDevice>> mig_instances(const Library& library,

@@ -1,13 +1,13 @@
 // Reads the lists of visible devices; see visible_gpus.h.
 //
-// CUDA: indices and UUIDs, of which a beginning is enough that is no other's; what stands behind
-// the first entry that names no device does not count, and an empty list shows nothing (CUDA C++
-// Programming Guide, "Device Enumeration and Properties"). One that stands there twice leaves
-// nothing. Indices follow PCI addresses only with CUDA_DEVICE_ORDER=PCI_BUS_ID; of one model, they
-// do anyway. A MIG instance is named by its whole UUID, and shown by a list that names it alone
-// (MIG user guide, "CUDA_VISIBLE_DEVICES"). ROCr: the same with indices and whole UUIDs, but one
-// that stands there twice ends the list. HIP: the same of what ROCr shows, but duplicates are
-// passed over and an empty list is none.
+// CUDA accepts indices and UUIDs. A UUID may be cut short as long as it is unique. Entries after
+// the first one that names no device do not count, and an empty list shows nothing (CUDA C++
+// Programming Guide, "Device Enumeration and Properties"). A duplicate hides all devices. Indices
+// follow PCI addresses only with CUDA_DEVICE_ORDER=PCI_BUS_ID. Among GPUs of one model, they always
+// do. A MIG instance is named by its whole UUID, and is visible if the list names only it (MIG user
+// guide, "CUDA_VISIBLE_DEVICES"). ROCr works in the same way with indices and whole UUIDs, but a
+// duplicate ends the list. HIP applies the same rules to the devices that ROCr shows, but skips
+// duplicates, and an empty list does not count.
 #include "tools/machine/visible_gpus.h"
 
 #include <fmt/core.h>
@@ -37,7 +37,7 @@ bool is_number(std::string_view text) {
          (text.size() == 1 || text[0] != '0');
 }
 
-// The one of `shown` that the entry names. `whole`: a UUID must not be cut short.
+// The member of `shown` that the entry names. `whole`: a UUID must not be cut short.
 std::optional<size_t> find(std::string_view entry, const Places& shown,
                            const std::vector<Gpu>& gpus, bool whole) {
   if (is_number(entry)) {
@@ -59,7 +59,7 @@ bool names_instance(std::string_view item) {
   return starts_ignoring_case(item, "MIG-");
 }
 
-// HIP takes an entry with a blank for none.
+// HIP reads the list only up to an entry with a blank.
 std::string_view as_hip_reads(std::string_view list) {
   const size_t blank = list.find_first_of(" \t");
   if (blank == list.npos) return list;
@@ -109,7 +109,7 @@ class Hiding {
   }
 
  private:
-  // In the order in which its runtime numbers them.
+  // In the order of the runtime's numbers.
   Places all_of(Gpu::Vendor vendor) const {
     Places places;
     for (size_t i = 0; i < gpus_.size(); ++i) {
@@ -139,7 +139,7 @@ class Hiding {
     return listed(list, all, gpus_, false, Twice::hides_all);
   }
 
-  // The instances among these, up to the first that is none.
+  // The instances among these, up to the first item that is not an instance.
   Places instances_in(const std::vector<std::string_view>& items) const {
     Places places;
     for (const std::string_view item : items) {
@@ -163,7 +163,7 @@ class Hiding {
     why_ = kHides;
   }
 
-  // With a GPU its instances are shown.
+  // A visible GPU makes its instances visible.
   bool is_in(const Places& left, size_t place) const {
     return std::any_of(left.begin(), left.end(), [&](size_t each) {
       return each == place ||

@@ -1,6 +1,6 @@
-// Which of the machine's GPUs this process's environment still shows, by the rules of the libraries
-// that obey it: CUDA_VISIBLE_DEVICES (CUDA), ROCR_VISIBLE_DEVICES (ROCr) and, of what ROCr shows,
-// HIP_VISIBLE_DEVICES or, without it, CUDA_VISIBLE_DEVICES (HIP).
+// The GPUs of the machine that this process's environment leaves visible, by the rules of the
+// libraries that read it: CUDA_VISIBLE_DEVICES (CUDA), ROCR_VISIBLE_DEVICES (ROCr) and, among the
+// devices that ROCr shows, HIP_VISIBLE_DEVICES or otherwise CUDA_VISIBLE_DEVICES (HIP).
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace fracgpu::tools {
 
-// For each of `gpus`, which must be all of the machine: empty where it is visible; else who hides
-// it and how, as "CUDA_VISIBLE_DEVICES '0,2' hides it". Where a list cannot be understood without
-// asking CUDA itself, it hides all that it might.
+// For each of `gpus`, which must be all GPUs of the machine: empty if it is visible, otherwise what
+// hides it, as in "CUDA_VISIBLE_DEVICES '0,2' hides it". A list that only CUDA itself can interpret
+// hides all GPUs that it might hide.
 std::vector<std::string> hidden_by_environment(const std::vector<Gpu>& gpus);
 
-// Whether CUDA_VISIBLE_DEVICES names MIG instances, which are used then without being asked for.
+// Whether CUDA_VISIBLE_DEVICES names MIG instances. They are then used without a request.
 bool environment_names_instances();
 
 }  // namespace fracgpu::tools
