@@ -27,7 +27,7 @@ void append(std::string& text, const char* name, const std::string& what,
 }  // namespace
 
 std::string command_words(const std::string& command) {
-  // A long one would hide the advice.
+  // A long command would hide the advice.
   constexpr size_t kShown = 40;
   return "-- " + (!command.empty() && command.size() <= kShown ? command : "CMD");
 }

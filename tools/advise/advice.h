@@ -1,4 +1,4 @@
-// What is said of one GPU, and how it is told.
+// The advice for one GPU, as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace fracgpu::tools {
 
 struct Advice {
   Need need;
-  std::optional<Spread> spread;  // of several recordings
+  std::optional<Spread> spread;  // over several recordings
   uint64_t cap = 0;
-  std::optional<Slices> slices;  // none where the GPU is not on this machine
+  std::optional<Slices> slices;  // none if the GPU is not on this machine
   std::optional<Found> found;
 };
 
-// For people; `command`: as typed, or empty where only recordings are known. `alone`: no other GPU
-// was used, so that one slice or cap is all that a command needs.
+// The advice as text. `command` is the command as typed, or empty if only recordings are known.
+// `alone`: no other GPU was used, so that one slice or cap is enough for the command.
 std::string text_of(const Advice& advice, double margin_percent, const std::string& command,
                     bool alone);
 
-// "-- ./job", as it stands at the end of a command line that is advised.
+// "-- ./job", the end of the command line in the advice.
 std::string command_words(const std::string& command);
 
-// For programs.
+// The advice as JSON.
 Json json_of(const Advice& advice);
 
 }  // namespace fracgpu::tools

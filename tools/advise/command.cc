@@ -85,7 +85,7 @@ std::vector<Need> read_needs(const std::string& path) {
   return needs_of(analysis);
 }
 
-// A recording that goes with this, unless somebody wants it.
+// A recording that is deleted with this object, unless the user keeps it.
 class TemporaryRecording {
  public:
   explicit TemporaryRecording(const std::string& keep) : path_(keep), kept_(!keep.empty()) {
@@ -115,7 +115,7 @@ FirstRun watch(const AdviseOptions& options) {
   const TemporaryRecording file(options.keep);
   timespec began, ended;
   clock_gettime(CLOCK_MONOTONIC, &began);
-  // What is printed for programs must not be mixed with what the command prints.
+  // The command's output must not mix with the JSON.
   std::vector<std::string> command = options.command;
   if (options.json) {
     find_command(command[0]);
@@ -145,11 +145,11 @@ FirstRun watch(const AdviseOptions& options) {
   return run;
 }
 
-// On all GPUs at once: caps of the same share of what is advised.
+// On all GPUs at once, with caps at the same share of the advised caps.
 void verify(const AdviseOptions& options, std::vector<Advice>& all, double seconds_bare) {
   constexpr uint64_t kMiB = 1u << 20;
   const uint64_t whole = all[0].cap;
-  // No smaller than what nobody can give back, and in at most nine runs.
+  // No smaller than the memory that cannot be given back, and in at most nine runs.
   const uint64_t least = std::min(all[0].need.unnamed, whole / 2) / kMiB * kMiB;
   const uint64_t step = std::max<uint64_t>(16 * kMiB, (whole - least) / 128 / kMiB * kMiB);
   TrialOptions trial{.command = options.command,
@@ -169,7 +169,7 @@ void verify(const AdviseOptions& options, std::vector<Advice>& all, double secon
   };
   Search search{.least = least, .most = whole, .step = step};
   Found found = find_smallest(search, run, tell);
-  // It needs more than it seemed to: up to what it took.
+  // The command needs more than it seemed to: tries up to the memory that it took.
   if (found.bytes == 0) {
     const uint64_t more = with_margin(all[0].need.taken, options.margin_percent / 100);
     if (more > whole) {

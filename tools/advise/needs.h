@@ -1,4 +1,4 @@
-// How much memory of each GPU a program needs, by recordings of it.
+// The memory that a program needs on each GPU, by recordings of it.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@ struct ProcessNeed {
   uint64_t needed = 0, taken = 0;  // bytes; its own peaks
 };
 
-// Of one GPU, in one run.
+// The needs on one GPU, in one run.
 struct Need {
   std::string key, name;   // of the GPU
   uint64_t physical = 0;   // bytes
-  uint64_t needed = 0;     // the peak of what could not have been given back
-  uint64_t needed_ns = 0;  // when
-  uint64_t taken = 0;      // the peak of all that was taken
-  uint64_t unnamed = 0;    // of that: contexts, code and the like, which no call asks for by size
+  uint64_t needed = 0;     // the peak of the memory that could not have been given back
+  uint64_t needed_ns = 0;  // the time of that peak
+  uint64_t taken = 0;      // the peak of all memory taken
+  uint64_t unnamed = 0;    // the part without an explicit request: contexts, code etc.
   uint64_t refusals = 0;
   std::vector<ProcessNeed> processes;
 };
 
 std::vector<Need> needs_of(const report::Analysis& analysis);
 
-// The margin above what was needed: a share of it, and this much at least, because a driver's pools
-// grow by 32 MiB and a context's size may differ by some. Rounded up to whole 16 MiB.
+// Adds the margin above the need: a share of it, but at least this amount, because a driver's pools
+// grow by 32 MiB and a context's size may vary a little. Rounded up to whole 16 MiB.
 inline constexpr uint64_t kLeastMargin = 64u << 20;
 uint64_t with_margin(uint64_t needed, double share);
 
-// Of many runs on one GPU.
+// The spread over many runs on one GPU.
 struct Spread {
   std::string key, name;
   uint64_t physical = 0;
   size_t runs = 0;
-  uint64_t least = 0, median = 0, most = 0;  // of what was needed
-  uint64_t p99 = 0;                          // of fewer than 100 runs the most
+  uint64_t least = 0, median = 0, most = 0;  // of the needs
+  uint64_t p99 = 0;                          // with fewer than 100 runs, the largest need
   uint64_t most_taken = 0;
 };
 std::vector<Spread> spread_of(const std::vector<std::vector<Need>>& runs);

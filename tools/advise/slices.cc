@@ -19,13 +19,13 @@ struct Profile {
   uint64_t mib;
 };
 struct Product {
-  const char* model;  // words of it, as NVML names the GPU
+  const char* model;  // words of the model, as NVML names the GPU
   std::span<const Profile> profiles;
 };
 
 // The plain profiles of "Supported MIG Profiles" in NVIDIA's MIG user guide, with the memory that
-// `nvidia-smi mig -lgip` prints of them in public reports. A GPU tells its own only when it is in
-// MIG mode already.
+// `nvidia-smi mig -lgip` prints for them in public reports. A GPU reports its own profiles only in
+// MIG mode.
 constexpr Profile kA30[] = {{"1g.6gb", 5836}, {"2g.12gb", 11672}, {"4g.24gb", 23344}};
 constexpr Profile kA100_40[] = {
     {"1g.5gb", 4864}, {"2g.10gb", 9856}, {"3g.20gb", 19968}, {"7g.40gb", 40192}};
@@ -56,7 +56,7 @@ std::span<const Profile> profiles_of(const Gpu& gpu) {
   if (has_word(gpu.model, "A100")) {
     return gpu.physical > 60 * kGiB ? std::span<const Profile>(kA100_80) : kA100_40;
   }
-  // Of H100s with 94 or 96 GiB nobody has published the sizes.
+  // There are no published sizes for H100s with 94 or 96 GiB.
   for (const Product& product : kProducts) {
     const bool other_h100 = product.profiles.data() == kH100_80 && gpu.physical > 84 * kGiB;
     if (has_word(gpu.model, product.model) && !other_h100) return product.profiles;
@@ -83,7 +83,7 @@ void choose_partition(uint64_t bytes, const Gpu& gpu, const std::vector<Gpu>& al
 
 Slices slices_for(uint64_t bytes, const Gpu& gpu, const std::vector<Gpu>& all) {
   constexpr int kEighths = claim_table_layout::kEighths;
-  // As containers/docker-bake.hcl has them.
+  // The sizes in containers/docker-bake.hcl.
   constexpr int kImages_gb[] = {2, 4, 8, 12, 24, 48};
   Slices slices;
   for (int eighths = kEighths; eighths > 0; --eighths) {

@@ -1,4 +1,4 @@
-// The slices of a GPU that are to be had: fractions that `fracgpu run` claims, MIG profiles, AMD's
+// The available slices of a GPU: fractions that `fracgpu run` claims, MIG profiles, AMD's
 // partitions, and images tagged by memory size.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace fracgpu::tools {
 
-// The smallest of each kind that holds so many bytes. Empty or 0 where none does, or the GPU has no
-// such slices.
+// The smallest slice of each kind that holds the given bytes. Empty or 0 if none does, or if the
+// GPU has no such slices.
 struct Slices {
   int eighths = 0;          // of the GPU
   std::string mig_profile;  // "2g.10gb"

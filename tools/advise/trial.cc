@@ -26,7 +26,7 @@ int shell_status(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
-// A file for what the command prints, which goes with this.
+// A file for the command's output. It is deleted with this object.
 class OutputFile {
  public:
   OutputFile() {
@@ -41,7 +41,7 @@ class OutputFile {
   Descriptor file_;
 };
 
-// timeout(1)'s, when it had to end the command.
+// Exit statuses of timeout(1) if it had to end the command.
 constexpr int kTimedOut = 124, kKilled = 137;
 
 }  // namespace
