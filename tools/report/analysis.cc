@@ -1,4 +1,4 @@
-// See analysis.h. What events do is in memory_events.cc.
+// See analysis.h. memory_events.cc applies events.
 #include "tools/report/analysis.h"
 
 #include <fmt/core.h>
@@ -33,7 +33,8 @@ bool is_chosen(const recording::ProcessInfo& process, uint32_t, const std::strin
          (process.host_pid != 0 && std::to_string(process.host_pid) == choice);
 }
 
-// Whether an entry of a table is chosen; asked once of each, since events are many.
+// Whether an entry of a table is chosen. Computed once for each entry, because there are many
+// events.
 template <typename Entry>
 class Chosen {
  public:
@@ -49,7 +50,7 @@ class Chosen {
     return known_[index];
   }
 
-  // Throws where there is none.
+  // Throws if no entry is chosen.
   void check(const std::vector<Entry>& entries, const char* what, const std::string& there) {
     for (uint32_t i = 0; i < entries.size(); ++i) {
       if ((*this)(i, entries)) return;
@@ -74,7 +75,7 @@ bool is_of_all_devices(const Event& event) {
          event.type == EventType::mark;
 }
 
-// A few of them, for a line.
+// The first few entries, for one line.
 template <typename Entry>
 std::string some(const Tables& tables, const std::vector<Entry>& entries,
                  std::string (*name)(const Tables&, uint32_t)) {

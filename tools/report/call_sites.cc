@@ -14,7 +14,7 @@
 namespace fracgpu::tools::report {
 namespace {
 
-// Memory of these kinds comes as a level, for which no single call stands.
+// Memory of these kinds is recorded as a level, which belongs to no single call.
 bool is_level(recording::MemoryKind kind) {
   using recording::MemoryKind;
   return kind == MemoryKind::chunks || kind == MemoryKind::reserved || kind == MemoryKind::graph ||
@@ -89,7 +89,7 @@ std::string SiteNames::name_of(const SitePath& path) const {
     for (const std::string& caller : path.callers) name += " < " + caller;
     return name;
   }
-  // Which callers tell this stack from others, and so how far to go.
+  // The callers that distinguish this stack from others.
   std::vector<size_t> telling;
   uint32_t node = nodes_[0].callers.at(path.place);
   for (size_t i = 0; i < path.callers.size() && telling.size() < wanted; ++i) {
@@ -98,7 +98,7 @@ std::string SiteNames::name_of(const SitePath& path) const {
   }
   size_t shown = 0, next = 0;
   const auto show = [&](size_t caller) {
-    // In place of more than one that would tell nothing.
+    // Stands for several callers that distinguish nothing.
     if (caller > next + 1) name += " < ...";
     if (caller == next + 1) name += " < " + path.callers[next];
     name += " < " + path.callers[caller];

@@ -11,7 +11,7 @@
 namespace fracgpu::tools::report {
 namespace {
 
-// Without what separates frames and lines.
+// Replaces the characters that separate frames and lines.
 std::string frame(std::string name) {
   for (char& c : name) {
     if (c == ';') c = ':';

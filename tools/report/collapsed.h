@@ -1,4 +1,4 @@
-// A report as collapsed stacks, a line each: "outer;inner BYTES". speedscope and FlameGraph draw
+// A report as collapsed stacks, one a line: "outer;inner BYTES". speedscope and FlameGraph draw
 // them.
 #pragma once
 
@@ -9,17 +9,17 @@
 
 namespace fracgpu::tools::report {
 
-// `temporary`: what was released before the process allocated anything else.
+// `temporary`: memory that was released before the process allocated anything else.
 enum class Of { peak, leaks, allocated, temporary };
 
-// Each stack begins with its process; of several GPUs, with the GPU.
-// `callers_last`: the innermost function comes first, so that flame graphs grow from those that
-// allocate to their callers.
+// Each stack begins with its process or, with several GPUs, with the GPU. `callers_last`: the
+// innermost function comes first, so that flame graphs grow from allocating functions to their
+// callers.
 std::string as_collapsed(const Analysis& analysis, recording::Symbols& symbols, Of of,
                          bool callers_last = false);
 
-// Of two recordings, as difffolded.pl has it: a stack with the bytes of the first and of the
-// second. Processes go by their names alone.
+// Compares two recordings in the format of difffolded.pl: each stack with its bytes in the first
+// and in the second recording. Processes are identified by their names only.
 std::string as_collapsed(const Analysis& before, const Analysis& after, recording::Symbols& symbols,
                          Of of, bool callers_last);
 

@@ -1,4 +1,4 @@
-// `fracgpu report`: tells what a recording of GPU memory says.
+// `fracgpu report`: shows a recording of GPU memory.
 #pragma once
 
 namespace fracgpu::tools {

@@ -1,4 +1,4 @@
-// What is different in a second recording: `fracgpu report A B`.
+// The differences of a second recording: `fracgpu report A B`.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ struct DeviceChange {
   Change taken{}, live{}, needed{}, at_end{}, refusals{};
 };
 
-// GPUs are paired by their order, and call sites by their names: two runs have neither addresses
-// nor PIDs in common.
+// GPUs are paired by their order, and call sites by their names: two runs share neither addresses
+// nor PIDs.
 struct Comparison {
   Change duration_ns{};
   std::vector<Change> totals{};  // counts, of all GPUs
   std::vector<DeviceChange> devices{};
-  // By call site, the greatest change first. Of bytes, but for the last.
+  // By call site, the greatest change first. In bytes, except the last.
   std::vector<Change> at_peak{}, left{}, allocated_bytes{}, allocations{};
 };
 

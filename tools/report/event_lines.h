@@ -9,8 +9,8 @@
 
 namespace fracgpu::tools::report {
 
-// Calls write(text) with some lines at a time. Amounts are in bytes; what does not apply to an
-// event is left out.
+// Calls write(text) with some lines at a time. Amounts are in bytes. Fields that do not apply to an
+// event are left out.
 void write_event_lines(recording::Reader& reader, recording::Symbols& symbols,
                        const std::function<void(const std::string&)>& write);
 

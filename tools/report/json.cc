@@ -210,7 +210,7 @@ class Page {
             {"advice", Json::array(advice(analysis_, refusal))}};
   }
 
-  // Only those that something names are told.
+  // Records the stack's number: only stacks with a reference are printed.
   uint32_t stack(uint32_t number) {
     stacks_.insert(number);
     return number;

@@ -1,4 +1,4 @@
-// A report for programs: all that the analysis has, as JSON.
+// A report for programs: the whole analysis as JSON.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fracgpu::tools::report {
 
-// Call stacks are lists of functions, the outermost first, and named by their number elsewhere.
+// A call stack is a list of functions, the outermost first. Other values refer to it by its number.
 std::string as_json(const Analysis& analysis, recording::Symbols& symbols);
 
 }  // namespace fracgpu::tools::report

@@ -10,10 +10,10 @@ namespace {
 using recording::kNone;
 using recording::MemoryKind;
 
-// A pool takes memory a moment before it gives it to the program.
+// A pool takes memory a moment before it hands it to the program.
 constexpr uint64_t kLasting_ns = 1'000'000;
 
-// Exact: format.h has no more processes, devices and stacks than that.
+// Exact, because format.h limits the numbers of processes, devices and stacks.
 uint64_t key_of(uint32_t process, uint32_t device, MemoryKind kind, uint32_t stack) {
   return static_cast<uint64_t>(process + 1U) << 44 | static_cast<uint64_t>(device + 1U) << 32 |
          static_cast<uint64_t>(kind) << 28 | stack;
@@ -135,14 +135,14 @@ Memory::PoolState& Memory::pool_of(UseState& use, uint64_t owner) {
   return place->second;
 }
 
-// Of how the pool has been until now.
+// Records the pool's state until now.
 void Memory::note_fragmentation(PoolState& state) {
   Pool& pool = state.pool;
   const bool lasted = now_ns_ - pool.at_end.time_ns >= kLasting_ns;
   if (lasted && state.unused() > pool.worst.unused()) pool.worst = pool.at_end;
 }
 
-// Before the change `unused` and `returnable` were what they say.
+// `unused` and `returnable` are the pool's values before the change.
 void Memory::note_pool(UseState& use, PoolState& state, uint64_t unused, uint64_t returnable) {
   Pool& pool = state.pool;
   pool.at_end = {now_ns_, state.reserved, state.live};

@@ -1,9 +1,9 @@
-// Who has what, while a recording is gone through: applies events one by one, and keeps the
-// greatest moments and what is asked of all time.
+// The state of memory while a recording is read. It applies events one by one, and keeps the
+// greatest moments and the totals over all time.
 //
-// An event costs one look-up and a few additions, since there may be a hundred million of them.
-// What memory was made of at a peak is not copied at each new peak: what changes afterwards
-// remembers what it was (AtMoment).
+// An event costs one look-up and a few additions, because there may be a hundred million of them.
+// The composition of memory is not copied at each new peak. Instead, each value remembers its
+// amount at the peak when it changes afterwards (AtMoment).
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@ class Memory {
 
   void apply(const recording::Event& event);  // (memory_events.cc)
 
-  // What is told begins here: what there is stays, and what has been is forgotten. And it ends at
-  // the last event, or here. (memory_span.cc)
+  // `begin_span` starts the reported span: existing memory stays, and the history is forgotten.
+  // `end_span` ends the span here if the last event is earlier. (memory_span.cc)
   void begin_span(uint64_t time_ns);
   void end_span(uint64_t time_ns);
 
-  // Ends the timelines, and moves all that was found out, unsorted. (memory_results.cc)
+  // Ends the timelines, and moves all results into `analysis`, unsorted. (memory_results.cc)
   void finish(Analysis& analysis);
 
  private:
@@ -36,7 +36,7 @@ class Memory {
     uint64_t taken = 0, live = 0, count = 0;  // `taken` as in Part
     bool operator==(const Amounts&) const = default;
   };
-  // One call stack of one process on one device. What each event needs comes first.
+  // One call stack of one process on one device. The fields that each event needs come first.
   struct Cell {
     uint32_t process = recording::kNone, device = recording::kNone, stack = 0;
     recording::MemoryKind kind = recording::MemoryKind::linear;
@@ -44,8 +44,8 @@ class Memory {
     Amounts now{};
     AtMoment<Amounts> of_device{}, of_use{};  // at the peak of either
     uint64_t allocations = 0, allocated_bytes = 0, releases = 0, most_live = 0;
-    uint64_t carried = 0;     // what there was when the span began
-    double lifetimes_ns = 0;  // less the time of allocation of what lives
+    uint64_t carried = 0;     // what existed at the beginning of the span
+    double lifetimes_ns = 0;  // less the allocation times of live memory
     uint64_t left_count = 0, left_bytes = 0;
     uint64_t temporary_count = 0, temporary_bytes = 0;
   };
@@ -73,7 +73,7 @@ class Memory {
     uint64_t last_address = 0;   // of its last allocation
     std::vector<uint32_t> cells{};
     std::unordered_map<uint32_t, ThreadUse> threads{};
-    ThreadUse* last_thread = nullptr;  // of the last event: most are of the same one as the next
+    ThreadUse* last_thread = nullptr;  // of the last event: the next one is mostly by the same
     std::unordered_map<LevelKey, uint64_t, LevelHash> levels{};
     std::unordered_map<uint64_t, PoolState> pools{};
   };
@@ -108,10 +108,10 @@ class Memory {
   void refuse(const recording::Event& event);
   void end_process(uint32_t process);
 
-  // Adds to, or with a negative amount takes from, a cell and what it is a part of.
+  // Adds the amounts to a cell and its totals. A negative amount subtracts.
   void change(Cell& cell, uint64_t taken, uint64_t live, uint64_t count);
   void change_taken(UseState& use, uint64_t by);
-  // `change(PoolChunks&)` does the same to the pool's chunks.
+  // `change_chunks(PoolChunks&)` changes the pool's chunks accordingly.
   template <typename ChangeChunks>
   void change_pool(UseState& use, uint64_t owner, uint64_t reserved_by, uint64_t live_by,
                    ChangeChunks change_chunks);
@@ -134,7 +134,7 @@ class Memory {
   uint64_t now_ns_ = 0;
   uint64_t from_ns_ = 0;
   std::unordered_map<uint64_t, uint32_t> cell_numbers_, use_numbers_, device_numbers_;
-  std::vector<uint32_t> last_cells_;  // by stack: most have one cell, which is found without a hash
+  std::vector<uint32_t> last_cells_;  // by stack: most have one cell, found without a hash
   std::vector<Cell> cells_;
   std::vector<UseState> uses_;
   std::vector<DeviceState> devices_;

@@ -1,4 +1,4 @@
-// What each event changes; see memory.h.
+// The effect of each event; see memory.h.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -13,7 +13,8 @@ using recording::EventType;
 using recording::kNone;
 using recording::MemoryKind;
 
-// No GPU has that, and no recording is so long; sums do not overflow, whatever a file says.
+// No GPU has that much memory, and no recording is that long. So sums do not overflow, whatever a
+// file contains.
 constexpr uint64_t kMostBytes = uint64_t{1} << 48;
 constexpr uint64_t kLatest_ns = uint64_t{1} << 62;
 
@@ -21,7 +22,7 @@ uint64_t bounded(uint64_t bytes) {
   return std::min(bytes, kMostBytes);
 }
 
-// Of an allocation from a pool the pool takes, but it is what the pool's memory is used for.
+// An allocation from a pool takes no memory itself, but it is a use of the pool's memory.
 uint64_t part_of(const Event& event) {
   return bounded(event.kind == MemoryKind::pool ? event.bytes : event.taken);
 }
@@ -151,7 +152,7 @@ void Memory::set_level(const Event& event) {
       if (static_cast<int64_t>(by) > 0) chunks.grow(by);
     });
   } else {
-    // No single call stands for it.
+    // The level belongs to no single call.
     change(cell_of(event.process, event.device, event.kind, 0), by, 0, 0);
   }
   note_peaks(uses_[number]);

@@ -1,4 +1,4 @@
-// What memory was made of at the moments that are kept, and what is told of all time; see memory.h.
+// The composition of memory at the kept moments, and the totals over all time; see memory.h.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace fracgpu::tools::report {
 namespace {
 
-// The rest is told without call stacks, so that many moments of a large program stay small.
+// Further parts lose their call stacks, so that many moments of a large program stay small.
 constexpr size_t kMostParts = 4096;
 
 void sort_parts(std::vector<Part>& parts) {
@@ -18,7 +18,7 @@ void sort_parts(std::vector<Part>& parts) {
   });
 }
 
-// The smallest parts become one for each process and kind.
+// Merges the smallest parts into one for each process and kind.
 void shorten(std::vector<Part>& parts) {
   if (parts.size() <= kMostParts) return;
   std::vector<Part> rest(parts.begin() + kMostParts, parts.end());
@@ -123,7 +123,7 @@ void Memory::finish(Analysis& analysis) {
       thread.device = each.use.device;
       analysis.threads.push_back(thread);
     }
-    // One that had ended when the span began.
+    // Skips a process that had ended before the span began.
     if (from_ns_ > 0 && each.use.taken.bytes == 0 && each.use.refusals == 0) continue;
     analysis.uses.push_back(std::move(each.use));
   }

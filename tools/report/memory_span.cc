@@ -1,4 +1,4 @@
-// A span of a recording: what there is at its beginning is found by all the events before; see
+// A span of a recording. All events before the span determine the memory at its beginning; see
 // memory.h.
 #include <algorithm>
 

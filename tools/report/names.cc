@@ -33,8 +33,9 @@ constexpr KindNames kKinds[recording::kMemoryKinds] = {
     {"unknown", "not recorded"},
 };
 
-// What lies between a program and the driver, and says nothing of why it wants memory: whole files,
-// functions, and modules of Python, which perf's names of them have behind the function.
+// Code between a program and the driver, which does not show why the program wants memory: whole
+// files, functions, and modules of Python. perf's names of Python functions have the module after
+// the function.
 constexpr std::string_view kModules[] = {
     "libfracgpu.so", "libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so",
     "libc.so",       "libm.so",    "libstdc++.so", "libgcc_s.so",    "libpthread.so",
@@ -63,7 +64,7 @@ constexpr std::string_view kPythonFiles[] = {
     ":<frozen ",
 };
 
-// `name`: as a compiler at run time called it, with the whole path of Python's file.
+// `name` is the name that a just-in-time compiler gave, with the whole path of Python's file.
 bool is_between(const Place& place, std::string_view name) {
   const auto begins = [](std::string_view text) {
     return [text](std::string_view each) { return text.starts_with(each); };
@@ -79,9 +80,9 @@ std::string last_component(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// Without parameters and what belongs to templates, which make a caller's name longer than a line.
+// Drops parameters and template arguments, which make a caller's name longer than a line.
 std::string short_name(const std::string& function) {
-  // Of Rust's traits, Python's modules and operators these signs are a part.
+  // These signs are a part of the names of Rust's traits, Python's modules and operators.
   if (function.starts_with('<') || function.find("operator") != function.npos) return function;
   std::string name;
   int depth = 0;
@@ -107,7 +108,7 @@ std::string text_of(const Place& place) {
                      place.line);
 }
 
-// What runs before a program's own first function.
+// Functions that run before a program's own first function.
 bool is_start(const std::string& function) {
   return function == "_start" || function.starts_with("__libc_start") ||
          function == "start_thread" || function.starts_with("clone");

@@ -1,4 +1,4 @@
-// What people call the things that a recording numbers.
+// Readable names for the numbers in a recording.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ std::string process_name(const recording::Tables& tables, uint32_t process);
 // How a process ended, by `bytes` of its last event: "exited", "killed by signal 9".
 std::string end_of(uint64_t how);
 
-// A word or two: "linear", "pools, used", "pools, unused".
+// For people, a word or two: "linear", "pools, used", "pools, unused".
 const char* kind_name(recording::MemoryKind kind);
 
 // For programs: "linear", "pool", "reserved".
 const char* kind_key(recording::MemoryKind kind);
 
-// The functions of a stack, the outermost first, as flame graphs want them; "(no call stack)" alone
-// where none was taken. Inlined functions are frames of their own.
+// The functions of a stack, the outermost first, as flame graphs need them; only "(no call stack)"
+// if none was taken. Inlined functions are separate frames.
 std::vector<std::string> stack_names(const recording::Tables& tables, uint32_t stack,
                                      recording::Symbols& symbols);
 
-// A stack as people look for its reason in it: without what every program has between its own
-// functions and the driver (allocators, interpreters) and below its first, the innermost first.
+// A stack in the form in which people look for the reason of an allocation. It leaves out the code
+// that every program has between its own functions and the driver (allocators, interpreters) and
+// below its first function. The innermost function comes first.
 struct SitePath {
   std::string place;                 // "make_buffer (buffers.cc:88)"
   std::string function, module;      // of the place
-  std::vector<std::string> callers;  // short names; a function that calls itself is there once
+  std::vector<std::string> callers;  // short names; a recursive function appears once
 };
 SitePath site_path(const recording::Tables& tables, uint32_t stack, recording::Symbols& symbols);
 

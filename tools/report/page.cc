@@ -5,7 +5,7 @@
 
 #include "tools/report/page_data.h"
 
-// In page_files.S.
+// Defined in page_files.S.
 extern "C" {
 extern const char page_html[], page_css[], page_values_js[], page_colors_js[], page_timeline_js[],
     page_timeline_drawing_js[], page_timeline_input_js[], page_flame_tree_js[], page_flame_js[],
@@ -15,15 +15,14 @@ extern const char page_html[], page_css[], page_values_js[], page_colors_js[], p
 namespace fracgpu::tools::report {
 namespace {
 
-// In the order in which they need each other.
+// In the order of their dependencies.
 constexpr const char* kScripts[] = {
     page_values_js,         page_colors_js,     page_timeline_js, page_timeline_drawing_js,
     page_timeline_input_js, page_flame_tree_js, page_flame_js,    page_columns_js,
     page_tables_js,         page_start_js,
 };
 
-// No name that was recorded may end the element that it stands in: within JSON, '<' has another
-// way to be written.
+// A recorded name must not end the HTML element around it. JSON can also write '<' as an escape.
 std::string without_tags(const std::string& json) {
   std::string text;
   text.reserve(json.size());

@@ -1,5 +1,5 @@
-// The report as one HTML file, for a browser without a network: the recording's data, and what
-// draws them (the files of page/, which the command carries).
+// The report as one HTML file, for a browser without a network: the recording's data, and the code
+// that draws it (the files of page/, which are built into the command).
 #pragma once
 
 #include <string>

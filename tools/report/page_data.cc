@@ -20,14 +20,14 @@ using recording::MemoryKind;
 constexpr size_t kMostPeakParts = 4000, kMostMomentParts = 300, kMostSites = 10'000;
 constexpr size_t kMostRefusalsShown = 1000;
 
-// The stack of what was too small to be listed by itself.
+// The stack number of entries that were too small for the list.
 constexpr int kSmaller = -1;
 
 int number_of(MemoryKind kind) {
   return static_cast<int>(kind);
 }
 
-// Of each part its process, kind, stack, bytes and count, one after another.
+// For each part its process, kind, stack, bytes and count, one after another.
 Json parts(const Moment& moment, size_t most, PageStacks& stacks) {
   Json list = Json::array();
   const auto add = [&](uint32_t process, MemoryKind kind, Json stack, uint64_t taken,
@@ -94,7 +94,7 @@ Json site_data(const Site& site, Json stack, const std::string& name) {
           {"lifetime_ns", site.mean_lifetime_ns}};
 }
 
-// Those with the most bytes at once, left or allocated; the rest added up.
+// The call sites with the most bytes live at once, left or allocated. The rest is added up.
 Json sites(const Analysis& analysis, PageStacks& stacks, SiteNames& names) {
   std::vector<const Site*> order;
   for (const Site& site : analysis.sites) order.push_back(&site);
@@ -244,7 +244,7 @@ Json page_data(const Analysis& analysis, recording::Symbols& symbols, const Nami
                {"pools", pools(analysis)},
                {"refusals", refusals(analysis)},
                {"marks", std::move(marks)}};
-  // After all that asked for stacks.
+  // These come after all code that adds stacks.
   data["nodes"] = stacks.nodes();
   data["frames"] = stacks.frames();
   data["texts"] = stacks.texts();

@@ -1,4 +1,4 @@
-// What a page draws, as the JSON that page/*.js reads. Long lists keep what is largest and add up
+// A page's data, as the JSON that page/*.js reads. Long lists keep the largest entries and add up
 // the rest, so that a page of any recording opens in a browser.
 #pragma once
 

@@ -18,7 +18,7 @@ constexpr char kBeginning[] = "<!doctype html>";
 
 void judge_page_file(const std::string& path) {
   struct stat status;
-  if (lstat(path.c_str(), &status) != 0) return;  // who writes it says what is wrong
+  if (lstat(path.c_str(), &status) != 0) return;  // the write will report what is wrong
   const std::string name = fracgpu::quoted(path).c_str();
   if (!S_ISREG(status.st_mode)) {
     throw std::runtime_error(

@@ -9,14 +9,14 @@ namespace {
 
 using recording::MemoryKind;
 
-// From below: what stays, what is asked for, what nobody uses.
+// From the bottom: permanent memory, requested memory, unused memory.
 constexpr MemoryKind kOrder[] = {
     MemoryKind::overhead, MemoryKind::code,     MemoryKind::linear,   MemoryKind::managed,
     MemoryKind::array,    MemoryKind::physical, MemoryKind::chunks,   MemoryKind::graph,
     MemoryKind::pool,     MemoryKind::reserved, MemoryKind::imported, MemoryKind::unknown,
 };
 
-// More cannot be told apart.
+// More colours could not be distinguished.
 constexpr size_t kMostProcesses = 9;
 
 template <typename Get>

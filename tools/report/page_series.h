@@ -1,4 +1,4 @@
-// The lines and areas of a page's timeline: a list for each, with a number for each of its points.
+// The lines and areas of a page's timeline: for each, a list with one number for each point.
 #pragma once
 
 #include "tools/cli/json.h"
@@ -6,8 +6,8 @@
 
 namespace fracgpu::tools::report {
 
-// {times, caps, live, kinds: [[kind, […]], …], by_process: [[process, […]], …]}, of which the last
-// are in the order in which they are stacked, from below. Process -1 is all small ones together.
+// {times, caps, live, kinds: [[kind, […]], …], by_process: [[process, […]], …]}. The last two are
+// in stacking order, from the bottom. Process -1 is the sum of all small ones.
 Json series(const DeviceUse& use);
 
 }  // namespace fracgpu::tools::report

@@ -1,5 +1,5 @@
-// The call stacks that a page shows, as one tree: most of them share most of their frames. The page
-// reads it in page/flame_tree.js.
+// The call stacks of a page, as one tree, because most of them share most of their frames.
+// page/flame_tree.js reads it.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ class PageStacks {
   PageStacks(const recording::Tables& tables, recording::Symbols& symbols)
       : tables_(tables), symbols_(symbols) {}
 
-  // The node of a stack's innermost function; 0 where there is none.
+  // The node of a stack's innermost function; 0 if there is none.
   uint32_t node(uint32_t stack);
 
-  // Of each node that of its caller, and its frame.
+  // For each node, its caller's node and its frame.
   Json nodes() const;
-  // Of each frame the numbers of its function's, its place's and its module's text.
+  // For each frame, the numbers of the texts of its function, place and module.
   Json frames() const;
   Json texts() const { return Json::array(texts_); }
 

@@ -13,8 +13,8 @@ namespace {
 
 using recording::MemoryKind;
 
-// A trace's processes are the GPUs and then the recorded processes: PIDs are not unique in a
-// recording of several PID namespaces.
+// The trace's processes are the GPUs, followed by the recorded processes. Their PIDs are not used,
+// because they are not unique in a recording of several PID namespaces.
 class Trace {
  public:
   explicit Trace(const Analysis& analysis) : analysis_(analysis) {}
@@ -31,7 +31,7 @@ class Trace {
  private:
   using Members = std::initializer_list<Json::Member>;
 
-  // Printed one by one: as one value they would take ten times the memory.
+  // Printed one by one: as a single value, they would take ten times the memory.
   void event(const char* phase, uint64_t track, uint64_t time_ns, const std::string& name,
              Members more) {
     Json event{{"ph", phase}, {"pid", track}, {"tid", 0}, {"name", name}};
@@ -68,7 +68,7 @@ class Trace {
         kinds.insert(i);
         counter(track, point.time_ns, kind_name(static_cast<MemoryKind>(i)), point.by_kind[i]);
       }
-      // A process that has gone has nothing, which must be said once.
+      // A process that is gone gets the value 0 once.
       std::set<uint32_t> gone = processes;
       for (const ProcessShare& each : point.by_process) {
         counter(process_track(each.process), point.time_ns, name, each.taken);

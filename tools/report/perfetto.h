@@ -1,5 +1,5 @@
-// A report as a trace for https://ui.perfetto.dev, in the JSON form that chrome://tracing has too:
-// counters of each GPU's memory, by kind and by process, with the cap; refusals are instants.
+// A report as a trace for https://ui.perfetto.dev, in the JSON format of chrome://tracing: counters
+// of each GPU's memory, by kind and by process, with the cap. Refusals are instants.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace fracgpu::tools::report {
 
 std::string as_perfetto(const Analysis& analysis);
 
-// Points of the timeline that a trace is worth.
+// Number of timeline points in a trace.
 inline constexpr size_t kTracePoints = 16'384;
 
 }  // namespace fracgpu::tools::report

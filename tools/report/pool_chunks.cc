@@ -8,7 +8,7 @@ namespace fracgpu::tools::report {
 namespace {
 
 constexpr uint64_t kPage = 2u << 20;
-// Of those in which nothing lives so many are remembered: programs have tens.
+// So many empty chunks are remembered: programs have tens.
 constexpr size_t kMost = 4096;
 
 uint64_t rounded_up(uint64_t bytes) {
@@ -24,7 +24,7 @@ PoolChunks::Chunks::iterator PoolChunks::chunk_at(uint64_t address) {
   return address - found->first < found->second.bytes ? found : chunks_.end();
 }
 
-// What was there is gone: the driver has given the addresses out again.
+// Drops the chunks in this range: the driver has reused their addresses.
 void PoolChunks::make_room(uint64_t begin, uint64_t end) {
   auto at = chunks_.lower_bound(begin);
   if (at != chunks_.begin() && std::prev(at)->first + std::prev(at)->second.bytes > begin) --at;
@@ -59,7 +59,7 @@ void PoolChunks::grow(uint64_t bytes) {
   const auto chunk = waiting_ != 0 ? chunks_.find(waiting_) : chunks_.end();
   waiting_ = 0;
   if (chunk == chunks_.end() || bytes <= chunk->second.bytes) return;
-  // Up to the next one: it cannot reach into that.
+  // Limited by the next chunk: this one cannot overlap it.
   const auto next = std::next(chunk);
   const uint64_t most = next == chunks_.end() ? bytes : std::min(bytes, next->first - chunk->first);
   if (chunk->second.users > 0) in_use_ += most - chunk->second.bytes;

@@ -1,8 +1,8 @@
-// The chunks of a CUDA pool, and which of them have something in them: only a chunk in which
-// nothing lives can be given back, however little lives in the others.
+// The chunks of a CUDA pool, and which of them contain live memory. Only a chunk without live
+// memory can be given back, even if the others contain little.
 //
-// No call tells where chunks are. A pool grows for an allocation that fits nowhere, and by a chunk
-// with that allocation at its start; so that is where the chunk is taken to be. (tests/hardware.sh
+// No call reports where chunks are. A pool grows for an allocation that fits nowhere, by a chunk
+// that starts with that allocation. So this code assumes the chunk there. (tests/hardware.sh
 // measures by how much pools grow, as sweep.pool_chunk_bytes.)
 #pragma once
 
@@ -13,13 +13,13 @@ namespace fracgpu::tools::report {
 
 class PoolChunks {
  public:
-  // In the order in which a program was seen to do it: the growth is told behind the allocation
-  // that it was for.
+  // Call these in the order of the recording: growth is recorded after the allocation that caused
+  // it.
   void allocate(uint64_t address, uint64_t bytes);
   void release(uint64_t address);
   void grow(uint64_t bytes);
 
-  // Bytes of the chunks in which something lives.
+  // Bytes of the chunks that contain live memory.
   uint64_t in_use() const { return in_use_; }
 
  private:
@@ -33,7 +33,7 @@ class PoolChunks {
 
   Chunks chunks_;
   uint64_t in_use_ = 0;
-  uint64_t waiting_ = 0;  // the first address of the chunk whose growth was not told yet; 0: none
+  uint64_t waiting_ = 0;  // first address of the chunk whose growth is still missing; 0: none
 };
 
 }  // namespace fracgpu::tools::report

@@ -69,7 +69,7 @@ class Advisor {
     }
   }
 
-  // What pools hold and nobody uses.
+  // Memory that pools hold and do not use.
   void pools() {
     if (refusal_.unused_own > 0) {
       say("trimming its own pools (cuMemPoolTrimTo, cudaMemPoolTrimTo, hipMemPoolTrimTo): they "

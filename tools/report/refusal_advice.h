@@ -1,4 +1,4 @@
-// What would have let a refused request pass, in sentences that follow from the recording.
+// What would have made a refused request succeed, in sentences derived from the recording.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fracgpu::tools::report {
 
-// The most useful first.
+// The most useful advice comes first.
 std::vector<std::string> advice(const Analysis& analysis, const Refusal& refusal);
 
 }  // namespace fracgpu::tools::report

@@ -70,7 +70,7 @@ class Page {
   }
   std::string process(uint32_t index) const { return shown(process_name(analysis_.tables, index)); }
 
-  // Of one that did not just exit.
+  // The end of a process, if it did not just exit.
   std::string end(uint32_t index) const {
     if (index >= analysis_.processes.size()) return "";
     const ProcessLife& life = analysis_.processes[index];
@@ -93,7 +93,7 @@ class Page {
   SiteNames names_;
   Style style_;
   size_t top_;
-  bool nameless_ = false;  // a function was shown for which nothing has a name
+  bool nameless_ = false;  // a function without a name was shown
   std::string out_;
 };
 
@@ -219,7 +219,7 @@ void Page::churn() {
   line("  Keeping AT ONCE would save them.");
 }
 
-// Where there are several. A thread has a line for each GPU that it used.
+// Printed if there are several threads. A thread has a line for each GPU that it used.
 void Page::threads() {
   if (analysis_.threads.size() < 2) return;
   const auto on_device = [&](uint32_t device) {

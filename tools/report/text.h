@@ -10,7 +10,7 @@
 
 namespace fracgpu::tools::report {
 
-// `top`: how many lines a table has at most.
+// `top`: the maximum number of lines in a table.
 std::string as_text(const Analysis& analysis, recording::Symbols& symbols, const Style& style,
                     const Naming& naming, size_t top);
 

@@ -1,5 +1,5 @@
-// Stretches of time, never more than so many: when there would be more, each is made twice as long.
-// Of what happened in one it keeps what the most was taken at.
+// A limited number of time stretches: when there would be more, each becomes twice as long. Each
+// stretch keeps its moment with the most memory taken.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 namespace fracgpu::tools::report {
 
-// What peaks are chosen by. A pool takes memory a moment before it gives it to the program: of the
-// moments at which as much was taken, that is meant at which the most was used.
+// The order for choosing peaks. A pool takes memory a moment before it hands it to the program. So
+// among moments with the same memory taken, the one with the most live memory wins.
 inline bool is_greater(const Sums& one, const Sums& other) {
   return one.taken > other.taken || (one.taken == other.taken && one.live > other.live);
 }
 
-// What a value was at one moment, at the price of a copy at its first change after that. Moments
-// are numbered by whoever chooses them; only the last one can be asked for.
+// The value at one moment, at the cost of one copy at its first change after that moment. The
+// caller numbers the moments. Only the last moment can be queried.
 template <typename Value>
 class AtMoment {
  public:
@@ -42,11 +42,11 @@ class Timeline {
  public:
   explicit Timeline(size_t most) : most_(std::max<size_t>(most, 2)) {}
 
-  // Where the stretch that this time lies in begins and ends.
+  // The beginning and the end of the stretch that contains this time.
   uint64_t begin_of(uint64_t time_ns) const { return time_ns / width_ns_ * width_ns_; }
   uint64_t end_of(uint64_t time_ns) const { return begin_of(time_ns) + width_ns_; }
 
-  // In order of time.
+  // Call in order of time.
   void add(Stretch stretch) {
     stretches_.push_back(std::move(stretch));
     while (stretches_.size() > most_) merge_pairs();
