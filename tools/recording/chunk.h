@@ -12,18 +12,17 @@ struct ZSTD_DCtx_s;
 
 namespace fracgpu::recording {
 
-// In the file: six numbers of 4 bytes, in this order, the last of which is a checksum of the
-// others.
+// In the file: six numbers of 4 bytes, in this order. The last one is a checksum of the others.
 struct ChunkHeader {
   ChunkType type = ChunkType::events;
-  uint32_t number = 0;   // of the chunk in its file: none is lost, repeated or exchanged unseen
-  uint32_t stored = 0;   // bytes behind the header
+  uint32_t number = 0;   // of the chunk in its file: detects lost, repeated or exchanged chunks
+  uint32_t stored = 0;   // bytes after the header
   uint32_t content = 0;  // bytes when decompressed
   uint32_t events = 0;
 };
 inline constexpr size_t kChunkHeaderBytes = 24;
 
-// Throws Damage where these bytes are no header of chunk `number`.
+// Throws Damage if these bytes are not the header of chunk `number`.
 ChunkHeader header_of(std::string_view bytes, uint32_t number);
 
 class Compressor {
@@ -33,8 +32,8 @@ class Compressor {
   Compressor(const Compressor&) = delete;
   Compressor& operator=(const Compressor&) = delete;
 
-  // Appends header and compressed content to `out`. What is alike goes into a piece of its own,
-  // which is compressed apart from the others.
+  // Appends the header and the compressed content to `out`. Put similar data into one piece: each
+  // piece is compressed separately.
   void append_chunk(ChunkType type, uint32_t number, uint32_t events,
                     const std::vector<std::string_view>& content, std::string& out);
 
@@ -50,7 +49,7 @@ class Decompressor {
   Decompressor(const Decompressor&) = delete;
   Decompressor& operator=(const Decompressor&) = delete;
 
-  // The content of a chunk, good until the next call. Throws Damage.
+  // The content of a chunk, valid until the next call. Throws Damage.
   std::string_view content(const ChunkHeader& header, std::string_view stored);
 
  private:

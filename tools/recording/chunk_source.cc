@@ -16,7 +16,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// At most so many bytes, fewer at the file's end.
+// Reads `size` bytes, fewer at the end of the file.
 size_t read_at(int fd, char* bytes, size_t size, uint64_t at) {
   size_t done = 0;
   while (done < size) {

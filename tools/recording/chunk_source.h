@@ -1,4 +1,4 @@
-// The chunks of a recording's file, one after another, each checked before it is handed on.
+// The chunks of a recording's file, one after another. Each is checked before it is returned.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fracgpu::recording {
 
-// The file ends where a chunk should be or go on; a few words.
+// The file ends where a chunk should start or continue. The text is a few words.
 class CutOff : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -19,21 +19,21 @@ class CutOff : public std::runtime_error {
 
 class ChunkSource {
  public:
-  // Throws std::runtime_error with one line where there is no recording that can be read.
+  // Throws std::runtime_error with one line if there is no readable recording.
   explicit ChunkSource(const std::string& path);
 
-  // To the first chunk.
+  // Goes back to the first chunk.
   void rewind();
   struct Chunk {
     ChunkHeader header;
-    std::string_view content;  // good until the next call
+    std::string_view content;  // valid until the next call
   };
   // Throws CutOff and Damage.
   Chunk next();
   // Whether the file ends here.
   bool at_end();
 
-  // Where the last chunk that was asked for begins.
+  // The start of the chunk that was requested last.
   uint64_t chunk_begin() const { return begin_; }
 
  private:

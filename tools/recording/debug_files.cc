@@ -21,9 +21,9 @@ bool is_hexadecimal(const std::string& text) {
   return text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-// The path of the file that debuginfod-find has brought; empty: none.
+// The path of the file that debuginfod-find downloaded; empty: none.
 std::string download(const std::string& build_id) {
-  static bool too_slow = false;  // once is enough to wait
+  static bool too_slow = false;  // only one wait per process
   const char* const servers = getenv("DEBUGINFOD_URLS");
   if (servers == nullptr || *servers == '\0' || too_slow) return "";
   int ends[2];
@@ -33,7 +33,7 @@ std::string download(const std::string& build_id) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
-    alarm(kDownloadSeconds);  // which outlives exec
+    alarm(kDownloadSeconds);  // the alarm survives exec
     execlp("debuginfod-find", "debuginfod-find", "debuginfo", build_id.c_str(), nullptr);
     _exit(127);
   }
@@ -55,7 +55,7 @@ std::string download(const std::string& build_id) {
 }  // namespace
 
 ElfFile::ElfFile(const std::string& path) {
-  // Not blocking: a FIFO by this name would wait for a writer.
+  // Does not block: a FIFO with this name would wait for a writer.
   const tools::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status;
   if (fd.get() < 0 || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
@@ -66,11 +66,12 @@ ElfFile::ElfFile(const std::string& path) {
     elf_end(std::exchange(elf_, nullptr));
     return;
   }
-  // The file is mapped; a process may have more modules than descriptors.
+  // The file is mapped, so its descriptor can be closed. A process may have more modules than
+  // descriptors.
   elf_cntl(elf_, ELF_C_FDDONE);
 }
 
-// libdw would tell it too, but for the price of decompressors that nothing else here needs.
+// libdw could report it too, but it would require decompressors that nothing else here needs.
 std::string ElfFile::build_id() const {
   for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf_, section)) != nullptr;) {
     GElf_Shdr header;

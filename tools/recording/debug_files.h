@@ -1,5 +1,5 @@
-// Finds the files that say what lies at a module's addresses: the module itself, and its debugging
-// information where that lies apart. A file is taken for a module's only when its build id is.
+// Finds the files that describe a module's addresses: the module itself, and its separate debugging
+// information, if any. A file counts as the module's only if its build id matches.
 #pragma once
 
 #include <libelf.h>
@@ -12,7 +12,7 @@
 
 namespace fracgpu::recording {
 
-// An ELF file that is open, or none.
+// An open ELF file, or none.
 class ElfFile {
  public:
   ElfFile() = default;
@@ -32,11 +32,11 @@ class ElfFile {
   Elf* elf_ = nullptr;
 };
 
-// None where it is not there, or of another build.
+// None if the file does not exist or has another build id.
 ElfFile find_module(const ModuleInfo& module, const std::vector<std::string>& roots);
 
-// The debugging information of this build: below the roots, below /usr/lib/debug, then whatever
-// debuginfod-find brings, where DEBUGINFOD_URLS is set.
+// The debugging information of this build: below the roots, below /usr/lib/debug, then from
+// debuginfod-find, if DEBUGINFOD_URLS is set.
 ElfFile find_debug_file(const std::string& build_id, const std::vector<std::string>& roots);
 
 }  // namespace fracgpu::recording

@@ -1,5 +1,5 @@
-// See debug_lines.h. libdw's own look-ups search a table in a line, or need an index that not every
-// compiler writes; so units and functions are sorted here, once, by address.
+// See debug_lines.h. libdw's own look-ups search a table linearly, or need an index that not every
+// compiler writes. So this code sorts units and functions once by address.
 #include "tools/recording/debug_lines.h"
 
 #include <dwarf.h>
@@ -9,7 +9,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// No compiler nests deeper; damaged information may, without end.
+// No compiler nests deeper, but damaged information may nest without end.
 constexpr int kDeepest = 128;
 constexpr size_t kMostInlined = 256;
 
@@ -22,7 +22,7 @@ void for_each_range(Dwarf_Die& die, Visit visit) {
   }
 }
 
-// The next one beside it. Damaged information may lead back, and round and round.
+// Goes to the next sibling. Damaged information may lead back and form a circle.
 bool go_on(Dwarf_Die& die) {
   const void* const before = die.addr;
   return dwarf_siblingof(&die, &die) == 0 && die.addr > before;
@@ -69,7 +69,7 @@ std::string file_of_call(Dwarf_Die& unit, Dwarf_Die& inlined) {
   return path == nullptr ? "" : path;
 }
 
-// The functions put into this one at the address, the outermost first.
+// The functions inlined into this one at the address, the outermost first.
 std::vector<Dwarf_Die> inlined_at(Dwarf_Die function, uint64_t address) {
   std::vector<Dwarf_Die> found;
   Dwarf_Die die = function;
@@ -129,7 +129,7 @@ void DebugLines::list_functions(Dwarf_Die& parent, int depth, std::vector<Functi
           functions.push_back({begin, end, child});
         });
         break;
-      // Rust describes functions where they are declared, C++ at the top.
+      // Rust describes functions where they are declared, C++ at the top level.
       case DW_TAG_namespace:
       case DW_TAG_module:
       case DW_TAG_structure_type:
@@ -171,7 +171,7 @@ std::vector<Place> DebugLines::at(uint64_t address) {
     for (auto each = inlined.rbegin(); each != inlined.rend(); ++each) {
       place.function = name_of(*each);
       places.push_back(place);
-      // The next one is at the line where this one was called.
+      // The next place is at the line where this function was called.
       place = {"", file_of_call(unit->root, *each), number_of(*each, DW_AT_call_line), ""};
     }
     place.function = name_of(function->die);

@@ -1,5 +1,5 @@
-// What DWARF debugging information says of an address: the function, those that the compiler has
-// put into it there, and the lines.
+// DWARF debugging information for an address: the function, the functions that the compiler inlined
+// into it there, and the lines.
 #pragma once
 
 #include <elfutils/libdw.h>
@@ -16,12 +16,12 @@ bool has_debug_lines(const ElfFile& file);
 
 class DebugLines {
  public:
-  explicit DebugLines(const ElfFile& file);  // which must stay open
+  explicit DebugLines(const ElfFile& file);  // `file` must stay open
   ~DebugLines() { dwarf_end(dwarf_); }
   DebugLines(const DebugLines&) = delete;
   DebugLines& operator=(const DebugLines&) = delete;
 
-  // The innermost first, by the names that linkers know; an empty one where there is but a line.
+  // The innermost first, by their linker names. The name is empty if only a line is known.
   std::vector<Place> at(uint64_t address);
 
  private:
@@ -29,11 +29,11 @@ class DebugLines {
     uint64_t begin = 0, end = 0;
     Dwarf_Die die{};
   };
-  // What one source file was compiled to. Its functions are listed when it is first asked for: a
-  // large library has thousands of them.
+  // The code of one source file. Its functions are listed at the first query, because a large
+  // library has thousands of units.
   struct Unit {
-    Dwarf_Die root{};     // of the lines
-    Dwarf_Die content{};  // of the functions; another one where these lie in a file apart
+    Dwarf_Die root{};     // for the lines
+    Dwarf_Die content{};  // for the functions; differs if these are in a separate file
     bool listed = false;
     std::vector<Function> functions{};
   };

@@ -1,5 +1,5 @@
-// See demangle.h. Rust's names are libiberty's to read, as in gdb: the C++ runtime would take the
-// older ones for C++ and leave their hash, and does not know the newer ones.
+// See demangle.h. libiberty reads Rust's names, as in gdb. The C++ runtime would take older Rust
+// names for C++ and keep their hash, and it does not know the newer ones.
 #include "tools/recording/demangle.h"
 
 #include <cxxabi.h>
@@ -11,7 +11,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// What is longer is not worth the minutes that a made-up name can take.
+// Longer names are not worth the minutes that a malicious one can take.
 constexpr size_t kLongest = 16384;
 
 }  // namespace
@@ -23,7 +23,7 @@ std::string demangle(const std::string& name) {
   int status = 0;
   if (!readable) readable.reset(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status));
   if (!readable || *readable == '\0') return name;
-  // What the compiler has made a copy of, for certain arguments, is still that function.
+  // A compiler's copy of a function, for certain arguments, still is that function.
   const std::string text = readable.get();
   return text.substr(0, text.find(" [clone "));
 }

@@ -1,12 +1,12 @@
-// Turns the names that linkers know into those that people wrote.
+// Turns linker names into source names.
 #pragma once
 
 #include <string>
 
 namespace fracgpu::recording {
 
-// "_ZN3foo3barEi" is "foo::bar(int)", "_RNvC4main5alloc" is "main::alloc". What is no such name, or
-// is more than any compiler makes, stays as it is.
+// "_ZN3foo3barEi" is "foo::bar(int)", "_RNvC4main5alloc" is "main::alloc". Other names stay
+// unchanged, and so do names longer than any compiler makes.
 std::string demangle(const std::string& name);
 
 }  // namespace fracgpu::recording

@@ -4,14 +4,14 @@
 namespace fracgpu::recording {
 namespace {
 
-// How a code tells the address.
+// How a code gives the address.
 enum Mode : uint64_t {
   kTold = 0,    // in the column of addresses
   kNull = 1,    // it is 0
-  kAgain = 2,   // of an allocation: that which its slot had before
-  kOfSlot = 3,  // of a release: in the column of slots, and all else with it
+  kAgain = 2,   // of an allocation: the previous address of its slot
+  kOfSlot = 3,  // of a release: in the column of slots, with all other fields
 };
-// Of a code the low byte is that of the shape, then come the mode and whether a size is told, then
+// A code's low byte is the low byte of the shape. Then come the mode, whether a size follows, and
 // the rest of the shape.
 constexpr uint64_t code_of(uint64_t shape, bool size_told, uint64_t mode) {
   return (shape >> 8) << 11 | (size_told ? 1U : 0U) << 10 | mode << 8 | (shape & 0xff);
@@ -42,7 +42,7 @@ constexpr uint64_t taken_by(Rule rule, uint64_t bytes) {
   }
 }
 
-// The shape is a new one; others are told as one above their number.
+// Stands for a new shape. Known shapes are encoded as their number plus one.
 constexpr uint64_t kNewShape = 0;
 
 uint64_t mixed(uint64_t hash, uint64_t value) {
@@ -55,7 +55,7 @@ bool same_memory(const Slots::Slot& slot, const Event& event) {
          slot.device == event.device && slot.stack == event.stack && slot.kind == event.kind;
 }
 
-// What a release has in common with its allocation is left out of its shape.
+// A release's shape omits the fields that it shares with its allocation.
 void leave_out_memory(Event& shape) {
   const Event none;
   shape.kind = none.kind;
@@ -164,7 +164,7 @@ uint32_t EventEncoder::shape_of(const Event& shape, EncodedColumns& columns, uin
   return number;
 }
 
-// Whether it is another one than that of the last event of its shape.
+// Writes the size, if it differs from that of the last event of its shape. Returns whether it does.
 bool EventEncoder::tell_size(const Event& event, Shape& shape, EncodedColumns& columns) {
   if (event.bytes == shape.bytes && event.taken == shape.taken) return false;
   shape.bytes = event.bytes;

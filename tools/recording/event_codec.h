@@ -1,4 +1,4 @@
-// Events as columns of a chunk; format.h says what is in them.
+// Events as columns of a chunk; format.h describes them.
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@
 
 namespace fracgpu::recording {
 
-// Numbers for what lives, given alike by who writes and who reads. An allocation gets the number of
-// the last one of its size that was released, since drivers tend to give the same address then.
+// Numbers for live allocations. Writer and reader assign them alike. An allocation gets the number
+// of the last released allocation of its size, because drivers tend to return the same address
+// then.
 class Slots {
  public:
   struct Slot {
@@ -28,19 +29,19 @@ class Slots {
 
   Slots() : released_(kSizeClasses, kNone) {}
 
-  // The address in it is that of the allocation before.
+  // The slot then still has the address of its previous allocation.
   uint32_t take(const Event& allocated);
-  // Of one that lives.
+  // The slot must be live.
   void release(uint32_t slot);
   Slot& operator[](uint32_t slot) { return slots_[slot]; }
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
-  // Whether `take` would forget all others first.
+  // Whether `take` would forget all other slots first.
   bool forgets(const Event& allocated) const {
     return slots_.size() == kSlots && released_[size_class_of(allocated)] == kNone;
   }
 
  private:
-  static constexpr uint32_t kSizeClasses = 1 << 14;  // of different sizes now and then the same
+  static constexpr uint32_t kSizeClasses = 1 << 14;  // different sizes sometimes share a class
   static uint32_t size_class_of(const Event& allocated);
 
   std::vector<Slot> slots_;
@@ -61,7 +62,7 @@ struct Columns {
 using EncodedColumns = Columns<Encoder, SplitEncoder>;
 using DecodedColumns = Columns<Decoder, SplitDecoder>;
 
-// What events have in common, and the size that the last one of them had.
+// The common fields of events, and the size of the last such event.
 struct Shape {
   Event event{};
   uint64_t bytes = 0, taken = 0;
@@ -98,11 +99,11 @@ class EventEncoder {
 
 class EventDecoder {
  public:
-  // The columns of a chunk, as many events of which are read next. `sizes`: what the tables hold.
+  // Starts a chunk's columns: the next events come from them. `sizes`: the sizes of the tables.
   void open(const DecodedColumns& columns, const TableSizes& sizes);
   // Throws Damage.
   void next(Event& event);
-  // Whether nothing is left in the columns.
+  // Whether all columns are fully read.
   bool at_end() const;
 
  private:

@@ -1,28 +1,26 @@
 // The file of a recording, version 1.
 //
 //   start    8 bytes `kMagic`, the version as 4 bytes
-//   chunk*   a header of 24 bytes (chunk.h), then a zstd frame with a checksum of its own
+//   chunk*   a header of 24 bytes (chunk.h), then a zstd frame with its own checksum
 //
-// All numbers of fixed size are little-endian. The first chunk holds the Header, the last one says
-// how many events there are; a recording without it was cut off, or goes on. Those between hold
-// what the tables have gained and then events, each field in a column of its own:
+// All numbers of fixed size are little-endian. The first chunk holds the Header. The last chunk
+// holds the number of events. A recording without it was cut off or is still being written. The
+// chunks between hold new table entries and then events, each field in its own column:
 //
-//   tables      new entries of Tables (table_codec.h); what events name is there before them
-//   shapes      what events have in common: all but time and address. Of the last 65,536 shapes
-//   each
-//               event names one by its number, or adds one
-//   codes       an event: its shape, and how its address is told
-//   times       nanoseconds since the event before
-//   addresses   where they are told: what the address is above the last one told
-//   slots       of a release: the number of the allocation that it ends, of those that live. It
-//   gives
-//               the address and all that an allocation and its release have in common
+//   tables      new entries of Tables (table_codec.h); they come before the events that name them
+//   shapes      the common fields of events: all except time and address. Each event names one of
+//               the last 65,536 shapes by its number, or adds one
+//   codes       an event: its shape, and how its address is given
+//   times       nanoseconds since the previous event
+//   addresses   if given: the difference from the last address given
+//   slots       of a release: the number of the live allocation that it ends. The slot gives the
+//               address and all fields that an allocation and its release share
 //
-// Columns of events are two each, but for shapes and rules: one has the low bytes of the numbers,
-// the other what is above them as varints (varint.h), in zigzag where it may be negative. Shapes
-// and slots go on from chunk to chunk (event_codec.h), so a recording is read from its beginning,
-// and what lies behind damage is lost. Chunks are small, and nothing in one is trusted before it is
-// checked.
+// Each event column is two columns, except shapes and rules. One has the low bytes of the numbers.
+// The other has the rest as varints (varint.h), zigzag-encoded if it may be negative. Shapes and
+// slots continue from chunk to chunk (event_codec.h). So a recording is read from its beginning,
+// and data after a damaged part is lost. Chunks are small, and nothing in a chunk is trusted before
+// it is checked.
 #pragma once
 
 #include <cstddef>
@@ -36,11 +34,11 @@ inline constexpr size_t kStartBytes = 12;
 
 enum class ChunkType : uint32_t { header = 1, events = 2, end = 3 };
 
-// What a chunk may hold, which is what a reader needs memory for.
+// Limits of a chunk, and so of a reader's memory.
 inline constexpr uint32_t kMostEventsInChunk = 16'384;
 inline constexpr uint32_t kMostBytesInChunk = 8 << 20;
 
-// What all tables of a recording may hold. A writer leaves out call stacks and names beyond that.
+// Limits of all tables of a recording. A writer leaves out call stacks and names beyond them.
 inline constexpr size_t kMostProcesses = (1 << 20) - 1;
 inline constexpr size_t kMostDevices = (1 << 12) - 1;
 inline constexpr size_t kMostModules = 1 << 20;
@@ -52,6 +50,6 @@ inline constexpr size_t kMostTextBytes = 128 << 20;  // in all names and texts
 inline constexpr size_t kMostBytesInText = 64 << 10;
 
 inline constexpr uint32_t kShapes = 1 << 16;
-inline constexpr uint32_t kSlots = 1 << 19;  // all are forgotten when there would be more
+inline constexpr uint32_t kSlots = 1 << 19;  // one more slot makes both sides forget all slots
 
 }  // namespace fracgpu::recording

@@ -5,7 +5,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// Names of templates may be longer than anybody reads, and damaged ones than memory.
+// Template names may be too long to read, and damaged names may exceed memory.
 constexpr size_t kLongest = 4096;
 
 void shorten(std::string& text) {
@@ -17,7 +17,7 @@ void shorten(std::string& text) {
 ModuleNames::ModuleNames(const ModuleInfo& module, const std::vector<std::string>& roots,
                          bool debug)
     : own_(find_module(module, roots)) {
-  // A recording from elsewhere may be looked at with its debug files alone.
+  // A recording from another machine may be read with its debug files alone.
   if (debug && !has_debug_lines(own_)) debug_ = find_debug_file(module.build_id, roots);
   symbols_.add(debug_);
   symbols_.add(own_);
@@ -31,8 +31,8 @@ std::vector<Place> ModuleNames::at(uint64_t address) {
   const std::string linked = symbols_.at(address), symbol = demangle(linked);
   if (places.empty() && !symbol.empty()) places.push_back({symbol, "", 0, ""});
   for (Place& each : places) each.function = demangle(each.function);
-  // Of a function that only its own file can call, the symbol alone says whose it is; and of what
-  // is written in assembly, only the line may be known.
+  // For a function that only its own file can call, only the symbol shows its scope. For assembly
+  // code, possibly only the line is known.
   if (!places.empty() && symbol.size() > places.back().function.size() && symbol != linked) {
     places.back().function = symbol;
   } else if (!places.empty() && places.back().function.empty()) {

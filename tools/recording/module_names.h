@@ -1,5 +1,5 @@
-// What one module's file on the disk, and its debugging information, say of an address. Used within
-// the child of symbolizer.h: a file that is damaged in a way that nobody foresaw ends it.
+// Names an address by a module's file on the disk and its debugging information. Used within the
+// child of symbolizer.h: unforeseen damage of a file ends that child.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ namespace fracgpu::recording {
 
 class ModuleNames {
  public:
-  // Without `debug` symbol tables alone are read.
+  // Without `debug`, only symbol tables are read.
   ModuleNames(const ModuleInfo& module, const std::vector<std::string>& roots, bool debug);
 
-  // The innermost first; none where nothing names it.
+  // The innermost first; none if nothing names the address.
   std::vector<Place> at(uint64_t address);
 
  private:

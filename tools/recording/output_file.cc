@@ -39,7 +39,7 @@ tools::Descriptor open_output(const std::string& path, bool force) {
     return made;
   }
   tools::Descriptor there = tools::open_judged(path, O_RDWR, tools::Links::followed);
-  // Two recorders would write over each other.
+  // Two recorders would overwrite each other.
   if (flock(there.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     fail("{} is being written by another fracgpu record; name another file", name.view());
   }
@@ -57,7 +57,7 @@ OutputFile::OutputFile(const std::string& path, bool force)
     : path_(path), file_(open_output(path, force)) {}
 
 void OutputFile::append(const std::string& bytes) {
-  const HeldSignals held;  // above RLIMIT_FSIZE a write would end the command
+  const HeldSignals held;  // otherwise a write above RLIMIT_FSIZE would end the command
   size_t at = 0;
   int error = 0;
   while (at < bytes.size() && error == 0) {
@@ -70,7 +70,7 @@ void OutputFile::append(const std::string& bytes) {
     }
   }
   if (error != 0) {
-    // Half a chunk would be told as damage. Where it cannot be cut off, it is.
+    // Half a chunk would be reported as damage. If it cannot be cut off, it is reported.
     [[maybe_unused]] const int cut = ftruncate(file_.get(), static_cast<off_t>(size_));
     fail("cannot write {}: {}; the recording ends there, and what is in it can be read",
          fracgpu::quoted(path_).view(), strerror(error));

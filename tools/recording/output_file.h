@@ -1,5 +1,5 @@
-// The file that a recording is written to: others may read it meanwhile, and what is in it stays
-// whole when the disk is full.
+// The file that a recording is written to. Others may read it meanwhile, and its content stays
+// intact if the disk is full.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class OutputFile {
   // See Writer. Throws std::runtime_error with one line.
   OutputFile(const std::string& path, bool force);
 
-  // All of it or, by an exception of one line, nothing.
+  // Appends all of the bytes, or none with an exception of one line.
   void append(const std::string& bytes);
 
  private:

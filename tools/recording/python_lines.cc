@@ -14,7 +14,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// A recording may name any file.
+// The checks are needed because a recording may name any file.
 std::optional<std::string> read_source(const std::string& path) {
   constexpr off_t kMost = 4 << 20;
   const tools::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -32,10 +32,10 @@ std::optional<std::string> read_source(const std::string& path) {
 
 struct Scope {
   size_t indent;
-  std::string name;  // as functions in it begin
+  std::string name;  // the prefix of functions in it
 };
 
-// The name behind the keyword, if the line begins with that.
+// The name after the keyword, if the line begins with it.
 std::string_view name_behind(std::string_view line, std::string_view keyword) {
   if (!line.starts_with(keyword)) return {};
   line.remove_prefix(keyword.size());
@@ -44,7 +44,7 @@ std::string_view name_behind(std::string_view line, std::string_view keyword) {
   return line.substr(begin, end - begin);
 }
 
-// By its lines alone: what a string of several lines says may be taken for a function.
+// Reads lines only, so a line of a multi-line string may count as a function.
 std::map<std::string, int> functions_of(std::string_view text) {
   std::map<std::string, int> functions;
   std::vector<Scope> scopes;

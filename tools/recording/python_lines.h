@@ -1,4 +1,4 @@
-// Where Python's functions begin, by their source: perf's file names them without a line.
+// The lines at which Python's functions begin, from their source: perf's names have no line.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@ namespace fracgpu::recording {
 
 class PythonLines {
  public:
-  // `roots`: folders in which files are looked for before their own path.
+  // `roots`: folders that are searched before a file's own path.
   explicit PythonLines(std::vector<std::string> roots) : roots_(std::move(roots)) {}
 
-  // Of the line with `def` of the function that is called this in this file, as Model.forward or
-  // main.<locals>.step; 0 where the file is not there or has no such function.
+  // The number of the `def` line of this function in this file. The name is as in Model.forward or
+  // main.<locals>.step. 0 if the file does not exist or has no such function.
   int line_of(const std::string& file, const std::string& function);
 
  private:

@@ -1,5 +1,5 @@
-// See reader.h. A thread of its own decodes ahead of who is given the events: the two take about
-// the same time.
+// See reader.h. A separate thread decodes ahead of the thread that visits the events: both take
+// about the same time.
 #include "tools/recording/reader.h"
 
 #include <fmt/core.h>
@@ -36,7 +36,7 @@ Header header_in(const ChunkSource::Chunk& chunk) {
   return header;
 }
 
-// A chunk's share of the recording.
+// A chunk's part of the recording.
 struct Batch {
   Tables added{{}, {}, {}, {}, {}};
   std::vector<Event> events;
@@ -115,7 +115,7 @@ class BatchSource {
   std::string damage_;
 };
 
-// Batches that a thread makes ahead: a few, so that memory stays small.
+// Batches that a thread prepares ahead: only a few, so that memory stays small.
 class ReadAhead {
  public:
   explicit ReadAhead(BatchSource& source) : source_(source), thread_([this] { fill(); }) {}
@@ -130,7 +130,7 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Gives the last batch back and takes the next one; false at the end.
+  // Gives the last batch back and takes the next one. False at the end.
   bool next(Batch& batch) {
     std::unique_lock lock(mutex_);
     spare_.push_back(std::move(batch));
@@ -151,7 +151,7 @@ class ReadAhead {
     try {
       while (make_one()) {
       }
-    } catch (...) {  // of the host: no memory, no disk
+    } catch (...) {  // errors of the host: no memory, no disk
       error = std::current_exception();
     }
     const std::lock_guard lock(mutex_);

@@ -27,7 +27,7 @@ void SymbolTable::add(const ElfFile& file) {
 }
 
 void SymbolTable::sort() {
-  // Of several names of one function, the last is taken: one that others may call.
+  // Among several names of one function, the last one counts. It is a global name, if there is one.
   std::stable_sort(symbols_.begin(), symbols_.end(), [](const Symbol& a, const Symbol& b) {
     return a.address != b.address ? a.address < b.address : a.global < b.global;
   });

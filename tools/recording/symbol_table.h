@@ -1,5 +1,5 @@
-// The functions that a file's own symbol tables name: all of them (.symtab), or in a stripped file
-// those that it exports (.dynsym).
+// The functions in a file's own symbol tables: all of them (.symtab), or in a stripped file the
+// exported ones (.dynsym).
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace fracgpu::recording {
 
 class SymbolTable {
  public:
-  // What is added must stay open.
+  // Added files must stay open.
   void add(const ElfFile& file);
   void sort();
 
-  // As the linker knows it; empty where the address is in no function.
+  // The linker's name; empty if the address is in no function.
   std::string at(uint64_t address) const;
 
  private:

@@ -1,4 +1,4 @@
-// See symbolizer.h. A message is its length and texts that end with a zero each.
+// See symbolizer.h. A message is its length, followed by texts that each end with a zero.
 #include "tools/recording/symbolizer.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kLongest = 4 << 20;  // bytes of a message
 constexpr rlim_t kMostMemory = rlim_t{4} << 30;
-// Gigabytes of debugging information take seconds to be opened, and longer to be downloaded.
+// Opening gigabytes of debugging information takes seconds, and downloading them takes longer.
 constexpr time_t kPatience_s = 30, kPatienceWithDownload_s = 150;
 
 bool send_all(int fd, const char* bytes, size_t size) {
@@ -47,7 +47,7 @@ bool send_texts(int fd, const Texts& texts) {
   return send_all(fd, message.data(), message.size());
 }
 
-// Nothing is ever sent behind a message, so what is there belongs to it.
+// Nothing is ever sent after a message, so all received bytes belong to it.
 bool receive_texts(int fd, Texts& texts) {
   std::string message;
   uint32_t size = 0;
@@ -70,7 +70,7 @@ bool receive_texts(int fd, Texts& texts) {
   return true;
 }
 
-// Answers until the other end is closed.
+// Answers queries until the other end is closed.
 void serve(int fd, const std::vector<std::string>& roots) {
   std::map<Texts, std::unique_ptr<ModuleNames>> modules;
   for (Texts asked; receive_texts(fd, asked) && asked.size() == 4;) {
@@ -133,12 +133,12 @@ bool Symbolizer::start() {
     if (getppid() != parent) _exit(1);
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-#ifndef __SANITIZE_ADDRESS__  // which reserves terabytes
+#ifndef __SANITIZE_ADDRESS__  // it reserves terabytes
     const rlimit enough = {kMostMemory, kMostMemory};
     setrlimit(RLIMIT_DATA, &enough);
 #endif
     close(ends[0]);
-    // Its end is told by the caller, where it matters to anybody.
+    // The child must print nothing. The caller reports its end if that matters.
     const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) dup2(nowhere, fd);
     try {

@@ -1,7 +1,7 @@
-// Asks a child process what lies at an address of a module.
+// Lets a child process name the addresses of a module.
 //
-// The files that say so are whatever lies on the disk by now. Where one is damaged, the libraries
-// that read it may crash or never end. That ends the child, and the file is asked for less.
+// The files on the disk may have changed or be damaged. The libraries that read a damaged file may
+// crash or never return. That ends the child, and the next child reads less of that file.
 #pragma once
 
 #include <sys/types.h>
@@ -24,16 +24,16 @@ class Symbolizer {
   Symbolizer(const Symbolizer&) = delete;
   Symbolizer& operator=(const Symbolizer&) = delete;
 
-  // The innermost first; none where nothing names the address.
+  // The innermost first; none if nothing names the address.
   std::vector<Place> look_up(const ModuleInfo& module, uint64_t address);
 
  private:
-  // What of a module the child may look at: less after each time that it did not survive.
+  // What the child may read of a module: less after each time that the child did not survive.
   enum class Trust : uint8_t { nothing, symbols, everything };
 
   bool start();
   void end();
-  // False when the child is gone.
+  // False if the child is gone.
   bool ask(const ModuleInfo& module, Trust trust, uint64_t address, std::vector<Place>& places);
 
   std::vector<std::string> roots_;

@@ -21,7 +21,7 @@ struct Symbols::State {
   explicit State(std::vector<std::string> roots)
       : python_lines(roots), symbolizer(std::move(roots)) {}
 
-  // As a compiler at run time called it. CPython's are "py::function:/path/of/file.py".
+  // A name by a just-in-time compiler. CPython's names are "py::function:/path/of/file.py".
   std::string jit_name(const std::string& name) {
     constexpr std::string_view kPython = "py::";
     const size_t colon = name.find(':', kPython.size());
@@ -49,7 +49,8 @@ struct Symbols::State {
   }
 
   PythonLines python_lines;
-  // By what a module is, and not by its number: recordings that are compared number their own.
+  // The key is the module's identity, not its number, because compared recordings have different
+  // numbers.
   Symbolizer symbolizer;
   std::unordered_map<std::string, std::unordered_map<uint64_t, std::vector<Place>>> known{};
 };

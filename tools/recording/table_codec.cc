@@ -10,7 +10,7 @@ namespace {
 
 enum Tag : uint64_t { kProcess = 1, kDevice, kModule, kText, kStack };
 
-// kNone is the most common of large numbers, and becomes 0.
+// kNone is the most common large number. It becomes 0.
 uint64_t above_none(uint32_t index) {
   return index + 1U;
 }

@@ -1,4 +1,4 @@
-// The tables' entries as a recording's file holds them, and how many there may be.
+// The encoding of table entries in a recording's file, and their limits.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace fracgpu::recording {
 
-// How much tables hold. Writer and reader count alike.
+// The sizes of tables. Writer and reader count alike.
 struct TableSizes {
   size_t processes = 0, devices = 0, modules = 0, texts = 1, stacks = 1;
   size_t frames = 0, text_bytes = 0;
 
-  // False where `Tables` may hold no more of it; it is counted otherwise.
+  // Counts the entry. False, without counting it, if `Tables` has no room for it.
   bool add(const ProcessInfo& process);
   bool add(const DeviceInfo& device);
   bool add(const ModuleInfo& module);
@@ -30,8 +30,8 @@ void encode(const ModuleInfo& module, Encoder& out);
 void encode(const std::string& text, Encoder& out);
 void encode(const Stack& stack, Encoder& out);
 
-// Appends all entries that there are. Throws Damage, also where there are too many, or where a
-// frame names what is not there.
+// Appends all entries. Throws Damage, also if there are too many, or if a frame names a missing
+// entry.
 void decode_entries(Decoder in, TableSizes& sizes, Tables& added);
 
 }  // namespace fracgpu::recording

@@ -1,5 +1,5 @@
-// Numbers and texts as the columns of a recording hold them: seven bits a byte, the lowest first;
-// and split numbers, whose lowest byte is in a column of its own.
+// Numbers and texts in the columns of a recording: seven bits a byte, the lowest first. Split
+// numbers have their lowest byte in a separate column.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fracgpu::recording {
 
-// Why bytes cannot be what a writer has written; a few words.
+// Why a writer cannot have written these bytes. The text is a few words.
 class Damage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -31,7 +31,7 @@ class Encoder {
     }
     bytes_.push_back(static_cast<char>(value));
   }
-  // One that is small when taken as negative too.
+  // A number that is also small if it is negative.
   void difference(uint64_t value) { number(zigzag(value)); }
   void byte(uint8_t value) { bytes_.push_back(static_cast<char>(value)); }
   void text(std::string_view text) {
@@ -46,7 +46,7 @@ class Encoder {
   std::string bytes_;
 };
 
-// Never reads beyond the bytes that it was given, whatever they are: throws Damage instead.
+// Never reads beyond the given bytes, whatever they contain: throws Damage instead.
 class Decoder {
  public:
   Decoder() = default;
@@ -82,7 +82,7 @@ class Decoder {
     return text;
   }
 
-  // The next bytes, for themselves.
+  // The next bytes, as a separate decoder.
   Decoder part(uint64_t size) {
     if (size > static_cast<uint64_t>(end_ - at_)) throw Damage("a column that is too short");
     const std::string_view bytes(at_, static_cast<size_t>(size));
@@ -97,8 +97,8 @@ class Decoder {
   const char* end_ = nullptr;
 };
 
-// The low bits of times and numbers are noise, which spoils the compression of all that it is mixed
-// with: apart, a recording is an eighth smaller.
+// The low bits of times and numbers are noise, which spoils the compression of data mixed with it.
+// Splitting makes a recording an eighth smaller.
 struct SplitEncoder {
   void number(uint64_t value) {
     high.number(value >> 8);

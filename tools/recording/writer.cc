@@ -16,7 +16,7 @@
 namespace fracgpu::recording {
 namespace {
 
-// A chunk is closed when it has so much, that a single entry more may not burst it.
+// A chunk is closed at this size, so that one more entry cannot exceed the limit.
 constexpr size_t kMuchInChunk = kMostBytesInChunk / 2;
 
 std::string cut(std::string_view text) {
@@ -47,7 +47,7 @@ struct Writer::State {
   Compressor compressor{};
   uint32_t chunks = 0;
   TableSizes sizes{};
-  // What is there already, by how it is encoded.
+  // Existing entries, by their encoding.
   std::unordered_map<std::string, uint32_t> texts{{"", 0}}, modules{}, stacks{};
   Encoder tables{};
   EncodedColumns columns{};
@@ -91,7 +91,7 @@ struct Writer::State {
     return true;
   }
 
-  // The index of an entry that is there once; `otherwise` where there is no room for it.
+  // The index of an entry that is stored once; `otherwise` if there is no room for it.
   template <typename Entry>
   uint32_t add_once(const Entry& entry, std::unordered_map<std::string, uint32_t>& known,
                     const size_t& count, uint32_t otherwise) {

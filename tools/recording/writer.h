@@ -1,4 +1,4 @@
-// Writes a recording; the format is in format.h.
+// Writes a recording; format.h describes the format.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 namespace fracgpu::recording {
 
 // Used by one thread. Every function throws std::runtime_error with one line (which file, why, what
-// to do) when the file cannot be written; what was written until then stays readable.
+// to do) if the file cannot be written. Data written before stays readable.
 class Writer {
  public:
-  // A file that is there and not empty is replaced only when `force` is set.
+  // Replaces a non-empty file only if `force` is set.
   Writer(const std::string& path, const Header& header, bool force = false);
-  ~Writer();  // without `finish` the file is one that was cut off
+  ~Writer();  // without `finish`, the file counts as cut off
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Each returns the index by which events name it. Texts, modules and stacks that are there
-  // already keep theirs. Where a table is full (format.h) it is kNone, and 0 for texts and stacks.
+  // Each returns the index that events use. Existing texts, modules and stacks keep their index. If
+  // a table is full (format.h), the index is kNone, or 0 for texts and stacks.
   uint32_t add_process(const ProcessInfo& process);
   uint32_t add_device(const DeviceInfo& device);
   uint32_t add_module(const ModuleInfo& module);
@@ -28,9 +28,9 @@ class Writer {
 
   void add(const Event& event);
 
-  // Makes all that was added readable to others, and safe from this process's death.
+  // Makes all added data readable to others, and safe if this process dies.
   void flush();
-  // The recording is complete.
+  // Completes the recording.
   void finish();
 
  private:
