@@ -8,8 +8,8 @@
 #include "tools/doctor/probed_library.h"
 #include "tools/doctor/vendor_probes.h"
 
-// The linker's own idea of where these are: nowhere, unless something that exports them is loaded
-// with this command, as a preloaded library is.
+// The addresses that the linker bound. They are null unless an object that exports the functions is
+// loaded with this command, such as a preloaded library.
 extern "C" {
 [[gnu::weak]] int hipDeviceTotalMem(size_t*, int);
 [[gnu::weak]] int hsa_amd_memory_pool_allocate(void*, size_t, unsigned, void**);
@@ -25,7 +25,7 @@ using Total = ProbedLibrary::Total;
 const std::vector<const char*> kHipNames = {"libamdhip64.so.7", "libamdhip64.so.6",
                                             "libamdhip64.so.5"};
 
-// The ledger's key of the one device at a bus id; empty where several share it.
+// The ledger's key of the only device at a bus id; empty if several devices share it.
 std::string amd_key_at(std::string_view bus_id) {
   BusId wanted;
   std::string found;
@@ -38,7 +38,7 @@ std::string amd_key_at(std::string_view bus_id) {
   return found;
 }
 
-// The same of KFD's number.
+// The same for KFD's number.
 std::string amd_key_of(uint64_t gpu_id) {
   kfd::Key key;
   return kfd::key_of_gpu_id(gpu_id, key) ? key.c_str() : "";
@@ -55,7 +55,7 @@ void probe_hip(ProbeTeller& teller) {
     return;
   }
   hip.add_lookups(kFunction, reinterpret_cast<void*>(&hipDeviceTotalMem));
-  if (hip.find<void>("hipGetProcAddress") != nullptr) {  // came with 6.0
+  if (hip.find<void>("hipGetProcAddress") != nullptr) {  // since 6.0
     hip.add_getter("hipGetProcAddress", kFunction, kFunction, version);
   }
   for (int i = 0; i < count; ++i) {
@@ -71,7 +71,8 @@ void probe_hip(ProbeTeller& teller) {
            [&](void* function) { return count == 0 ? Total() : total_of_number(function, 0); });
 }
 
-// HIP's own way to memory. Not called: it would make a runtime beside HIP's.
+// The library under HIP. Its functions are not called, because that would make a second runtime
+// beside HIP's.
 void probe_hsa(ProbeTeller& teller) {
   ProbedLibrary hsa(teller, {"libhsa-runtime64.so.1"});
   if (!hsa) return;
@@ -104,7 +105,7 @@ void probe_amdsmi(ProbeTeller& teller) {
     for (void* const device : devices) {
       uint64_t bytes = 0;
       if (!smi.call(kFunction, device, amdsmi::kVram, &bytes)) return;
-      unsigned char info[256] = {};  // begins with KFD's number of the device
+      unsigned char info[256] = {};  // begins with KFD's number
       const auto info_of = smi.find<int(void*, void*)>("amdsmi_get_gpu_kfd_info");
       const bool known = info_of != nullptr && info_of(device, info) == 0;
       smi.add_total(known ? amd_key_of(amdsmi::number_at<uint64_t>(info, 0)) : "", bytes);

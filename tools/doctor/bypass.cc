@@ -18,14 +18,14 @@ using State = Finding::State;
 constexpr const char* kCheck = "bypass";
 constexpr size_t kMostNamed = 8;
 
-// Of all tenants that are visible here.
+// The processes of all tenants that are visible here.
 TenantProcesses tenant_processes() {
   TenantProcesses all;
   for (const std::string& name : tenant_names()) {
     try {
       all.add(read_tenant(name));
     } catch (const std::exception&) {
-      // The check of the ledgers says why.
+      // The check of the ledgers reports the reason.
     }
   }
   return all;

@@ -1,4 +1,4 @@
-// The cap that should be in force, and what programs are shown of it; see checks.h.
+// Compares the cap that should be in force with the sizes that programs see; see checks.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using State = Finding::State;
 
 struct Tool {
   const char *probe, *name;
-  bool allocates;  // programs get their memory by it; the others only show
+  bool allocates;  // whether programs allocate through it; the others only show
 };
 constexpr Tool kTools[] = {{"cuda", "CUDA", true},        {"cuda-context", "cuMemGetInfo", true},
                            {"hip", "HIP", true},          {"hip-context", "hipMemGetInfo", true},
@@ -25,7 +25,7 @@ std::string human(uint64_t bytes) {
   return human_bytes(bytes).c_str();
 }
 
-// While the tenant is at work its ledger says the caps, whatever was configured.
+// While the tenant is at work, its ledger determines the caps, whatever is configured.
 void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   const std::vector<std::string> names = tenant_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) return;
@@ -33,7 +33,7 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   try {
     tenant = read_tenant(name);
   } catch (const std::exception&) {
-    return;  // the check of the ledgers says why
+    return;  // the check of the ledgers reports the reason
   }
   const bool at_work = std::any_of(tenant.devices.begin(), tenant.devices.end(),
                                    [](const DeviceUse& device) { return device.lives(); });
@@ -45,15 +45,15 @@ void apply_ledger(const std::string& name, std::vector<KnownGpu>& gpus) {
   }
 }
 
-constexpr uint64_t kAnySize = uint64_t{1} << 60;  // of a device whose size nothing tells
+constexpr uint64_t kAnySize = uint64_t{1} << 60;  // for a device of unknown size
 
-// Whether the cap is a percentage of such a device: what it comes to is not known.
+// Whether the cap is a percentage of a device of unknown size: the cap in bytes is then not known.
 bool is_part_of_unknown(const KnownGpu& gpu) {
   return gpu.physical == 0 && gpu.cap != UINT64_MAX && gpu.cap != gpu.least_cap;
 }
 
-// CUDA may give less of a device than its driver's tool tells, on which a percentage then rests:
-// 48,509 of 49,140 MiB of an RTX 6000 Ada, of which the tool calls a part reserved
+// CUDA may give less of a device than the driver's tool reports, and a percentage then refers to
+// less: 48,509 of 49,140 MiB on an RTX 6000 Ada, where the tool reports a part as reserved
 // (unslothai/unsloth-zoo PR 1053).
 uint64_t least_of(uint64_t physical) {
   return physical - physical / 64;
@@ -73,7 +73,7 @@ KnownGpu known(const Json& gpu, const DeviceName& name, std::string label, uint6
           .least_cap = cap_of(least_of(whole))};
 }
 
-// What each tool says of the GPU, as it should: the cap, or the whole where that is less.
+// Whether a tool shows the GPU correctly: the cap, or the whole size if that is less.
 bool shows(const KnownGpu& gpu, uint64_t total) {
   if (is_part_of_unknown(gpu)) return total > 0;
   return (total >= gpu.least_cap && total <= gpu.cap) ||
@@ -105,7 +105,8 @@ std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup) {
                           each.value("physical", uint64_t{0}), setup));
       continue;
     }
-    // Memory is taken and capped on the instances of a GPU in MIG mode, and none on the GPU itself.
+    // For a GPU in MIG mode, memory is taken and capped on its instances, and not on the GPU
+    // itself.
     name.whole.assign(key);
     for (const auto& instance : instances) {
       const std::string of_instance = instance.value("key", "");

@@ -1,5 +1,5 @@
-// The checks of `fracgpu doctor`, in the order of its page. None of them calls a vendor's library:
-// what those say comes from probes.
+// The checks of `fracgpu doctor`, in the order of its output. None of them calls a vendor's
+// library. Probes provide the vendors' answers.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,45 @@
 
 namespace fracgpu::tools {
 
-// What this process was given.
+// The configuration of this process.
 struct Setup {
-  std::string library{};      // mapped into this process; empty: not preloaded
+  std::string library{};      // whether the limits are well-formed
   bool sound = true;          // the limits are well-formed
-  bool asks_for_cap = false;  // there are limits, well-formed or not
+  bool asks_for_cap = false;  // whether there are limits, well-formed or not
   EnvironmentLimits asked{};
   Limits ceiling{};
-  std::string tenant{};  // empty where nothing names it
+  std::string tenant{};  // empty if nothing names it
 
   bool preloaded() const { return !library.empty(); }
   bool capped() const { return preloaded() && asks_for_cap; }
 };
 
-// Is the library here, made for this machine, and does the loader take it? (installation.cc)
+// Whether the library exists, fits this machine, and is accepted by the loader. (installation.cc)
 Findings check_library(const Setup& setup);
-// Is it in this process, and by which way?
+// Whether the library is in this process, and how it got there.
 Findings check_preload(const Setup& setup);
 
-// The limits and the tenant's name. Fills what it found into `setup`. (surroundings.cc)
+// The limits and the tenant's name. Stores the results in `setup`. (surroundings.cc)
 Findings check_limits(Setup& setup);
-// The host's PID and IPC namespaces.
+// Whether the PID and IPC namespaces are the host's.
 Findings check_namespaces();
-// The folder that the ledgers lie in, and each of them.
+// The ledgers' folder, and each ledger.
 Findings check_ledgers(const Setup& setup);
 
-// One device, outside of any cap.
+// One device, as seen without any cap.
 struct KnownGpu {
   std::string key, vendor, label;
   uint64_t physical = 0;  // 0: not known
-  // By the limits, or by the ledger where the tenant is at work. A percentage may come out less,
-  // down to the second.
+  // By the limits, or by the ledger if the tenant is at work. A percentage may result in less, down
+  // to `least_cap`.
   uint64_t cap = UINT64_MAX, least_cap = UINT64_MAX;
 };
 
 // The GPUs that the driver lists, with the caps that should be in force. (caps.cc)
 std::vector<KnownGpu> known_gpus(const ProbeReport& gpus, const Setup& setup);
 
-// What each vendor's library is, by its probe's name; what each lookup of its function finds; what
-// it shows of the cap.
+// The reports on the vendors' libraries, by probe name: the library, the result of each lookup of
+// its function, and the memory that it shows.
 using VendorReports = std::map<std::string, ProbeReport>;
 Findings check_driver(const ProbeReport& gpus, const VendorReports& vendors);  // drivers.cc
 Findings check_lookups(const VendorReports& vendors, const Setup& setup);
@@ -62,10 +62,10 @@ Findings check_caps(const VendorReports& vendors, const std::vector<KnownGpu>& g
 // MIG instances without the device nodes that a process needs for them. (mig_nodes.cc)
 Findings check_mig_nodes(const ProbeReport& gpus);
 
-// How GPUs are divided in hardware: MIG instances, and AMD's modes. (divisions.cc)
+// The division of GPUs in hardware: MIG instances, and AMD's modes. (divisions.cc)
 Findings check_divisions(const ProbeReport& gpus);
 
-// GPU processes that no ledger knows. (bypass.cc)
+// GPU processes that are in no ledger. (bypass.cc)
 Findings check_bypass(const ProbeReport& gpus);
 
 }  // namespace fracgpu::tools

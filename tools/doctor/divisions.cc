@@ -1,4 +1,4 @@
-// How GPUs are divided in hardware; see checks.h.
+// The division of GPUs in hardware; see checks.h.
 #include <fmt/core.h>
 
 #include "tools/doctor/checks.h"

@@ -1,4 +1,4 @@
-// `fracgpu doctor`: makes all checks and shows what they found, one page.
+// `fracgpu doctor`: runs all checks and prints their findings.
 #include "tools/doctor/doctor.h"
 
 #include <fmt/core.h>
@@ -64,7 +64,7 @@ Findings examine(const DoctorOptions& options) {
   add(check_namespaces());
   add(check_ledgers(setup));
 
-  // First by itself: what the others do must not be in its list of processes.
+  // This probe runs first and alone: the processes of other probes must not appear in its list.
   const ProbeReport gpus = run_probe("gpus", without_library(), options.deadline_s);
   std::map<std::string, std::future<ProbeReport>> asked;
   for (const std::string& name : vendor_probes(options.contexts)) {
@@ -82,7 +82,7 @@ Findings examine(const DoctorOptions& options) {
   return all;
 }
 
-// `text` in lines, all but the first behind `indent` blanks.
+// Breaks `text` into lines, all except the first indented by `indent` blanks.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   size_t column = indent;
@@ -162,7 +162,7 @@ void add_doctor_command(Command program) {
                    "Make a context on each GPU, to see what cuMemGetInfo and hipMemGetInfo say");
   const Option json = command.add_flag("--json", options->json, "For programs");
   command.add_flag("-q,--quiet", options->quiet, "Only what failed, a line each").excludes(json);
-  command.add_option("--probe", options->probe).hidden();  // how it calls itself
+  command.add_option("--probe", options->probe).hidden();  // for calling itself
   command.set_footer(kExamples);
   command.set_body([options] { return doctor(*options); });
 }

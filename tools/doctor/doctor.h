@@ -1,4 +1,4 @@
-// `fracgpu doctor`: is the cap in force here, and if not, why not?
+// `fracgpu doctor`: whether the cap is in force here, and if not, why not.
 #pragma once
 
 namespace fracgpu::tools {

@@ -1,4 +1,4 @@
-// What the vendors' libraries are, and whether every lookup of their functions finds ours; see
+// Checks the vendors' libraries, and whether every lookup of their functions finds our hook; see
 // checks.h.
 #include <fmt/core.h>
 #include <string.h>
@@ -45,12 +45,12 @@ constexpr Range kKnown[] = {{"cuda", "CUDA driver", "11.0", "13.99"},
                             {"amdsmi", "libamd_smi", "23", "27"}};
 static_assert(amdsmi::kFirstVersion == 23 && amdsmi::kLastVersion == 27);
 
-// What the driver's process lists are no good for here, if anything.
+// The limits of the driver's process lists on this machine, if any.
 std::string lists_text(const nvml::DriverVersion& driver) {
   using Pids = nvml::ListMeaning::Pids;
   constexpr const char* kEstimates = "; contexts are charged by estimate there";
   const nvml::ListMeaning meaning = nvml::meaning_of_lists(driver);
-  // On the host it is the containers that it matters to.
+  // On the host, this matters for containers.
   const nvml::Modules modules = nvml::modules_here();
   const nvml::ListMeaning inside = nvml::meaning_of_lists(driver, modules, false);
   if (inside.pids == Pids::host) {
@@ -109,7 +109,7 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
-// Whether the library may ask NVML what the driver holds for a process.
+// Whether the library may query NVML for the driver's count of a process.
 Findings check_nvml_switch(const char* check) {
   const char* const text = trusted_environment(nvml::kSwitch);
   if (text == nullptr || strcmp(text, "on") == 0) return {};
@@ -179,7 +179,7 @@ Findings check_lookups(const VendorReports& vendors, const Setup& setup) {
       const std::string name = lookup.value("lookup", "");
       function = lookup.value("function", "");
       const bool hooked = lookup.value("hooked", false);
-      // A getter may know nothing of the function; the linker must have found it.
+      // A getter may not know the function, but the linker must have found it.
       if (!hooked && (lookup.value("found", false) || name == "link")) open.push_back(name);
       if (!lookup["total"].is_null()) answers.push_back(lookup["total"].dump());
     }

@@ -15,7 +15,7 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr size_t kMostEntries = 4096;  // of any table: more is no sane file
+constexpr size_t kMostEntries = 4096;  // of any table; no valid file has more
 
 class Reader {
  public:
@@ -140,7 +140,7 @@ ElfFile read_elf(const std::string& path) {
   ElfFile file;
   const Reader reader(path);
   Elf64_Ehdr header;
-  // What both classes begin with, and the machine is in both.
+  // The common start of both classes. It includes the machine.
   struct {
     unsigned char ident[EI_NIDENT];
     uint16_t type, machine;

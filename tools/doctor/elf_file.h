@@ -1,5 +1,4 @@
-// What an executable or a library on disk is: read from its ELF headers, of which nothing is
-// trusted.
+// Describes an executable or a library on disk by its ELF headers. Nothing in them is trusted.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +11,16 @@ struct ElfFile {
   bool is_elf = false;
   bool is_64_bit = false;
   uint16_t machine = 0;       // EM_X86_64, …
-  std::string interpreter{};  // the dynamic linker it asks for; empty: static, or a library
+  std::string interpreter{};  // the dynamic linker it requests; empty: static, or a library
   std::vector<std::string> needed{};
-  std::string glibc{};  // the highest version that it needs, "2.31"; empty where it needs none
+  std::string glibc{};  // the highest version that it needs, "2.31"; empty if it needs none
 
   std::string architecture() const;  // "x86-64"
   bool wants_musl() const { return interpreter.find("ld-musl") != interpreter.npos; }
 };
 
-// All empty where the file cannot be read or is no ELF file. Of 32-bit and foreign ones only the
-// first fields are filled.
+// All fields are empty if the file cannot be read or is not an ELF file. For 32-bit and foreign
+// files, only the first fields are set.
 ElfFile read_elf(const std::string& path);
 
 // Whether version `a`, as "2.31", is above `b`.

@@ -1,4 +1,4 @@
-// What a check of `fracgpu doctor` found.
+// The result of a check of `fracgpu doctor`.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace fracgpu::tools {
 
 struct Finding {
   enum class State { ok, warn, fail } state = State::ok;
-  std::string check;     // which one, a word: fields of --json are never renamed
-  std::string text;      // what is so
-  std::string remedy{};  // what to do, where something is to be done
+  std::string check;     // its name, one word: fields of --json are never renamed
+  std::string text;      // the observation
+  std::string remedy{};  // what to do, if anything
 };
 
 using Findings = std::vector<Finding>;

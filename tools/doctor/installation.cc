@@ -1,4 +1,4 @@
-// Whether the library is installed so that the dynamic linker takes it; see checks.h.
+// Checks whether the library is installed so that the dynamic linker loads it; see checks.h.
 #include <fmt/core.h>
 #include <glob.h>
 #include <gnu/libc-version.h>
@@ -23,7 +23,7 @@ bool is_ours(std::string_view item) {
   return item.substr(item.rfind('/') + 1) == kLibrary;
 }
 
-// The item of a list of preloaded libraries that is ours; blanks and colons separate.
+// Our item in a list of preloaded libraries, which blanks and colons separate.
 std::string our_item(std::string text) {
   for (char& c : text) {
     if (c == '\t' || c == '\n' || c == ':') c = ' ';
@@ -44,7 +44,7 @@ std::string in_preload_file() {
   return our_item({std::istreambuf_iterator<char>(file), {}});
 }
 
-// The library to judge: the one in this process, the one it should have been, or the installed one.
+// The library to check: the one in this process, the configured one, or the installed one.
 std::string library_to_judge(const Setup& setup) {
   constexpr std::string_view kGone = " (deleted)";
   if (setup.preloaded()) {

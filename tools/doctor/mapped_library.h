@@ -1,4 +1,4 @@
-// The library in a process, if it is there.
+// Finds the library in a process.
 #pragma once
 
 #include <fstream>
@@ -8,8 +8,8 @@
 
 namespace fracgpu::tools {
 
-// Where the library that is mapped into a process came from, with " (deleted)" behind it when the
-// file is no longer there; empty when none is mapped. `process`: a PID, or this one.
+// The path of the library that is mapped into a process, with " (deleted)" after it if the file no
+// longer exists; empty if none is mapped. `process` is a PID, or "self" for this process.
 inline std::string mapped_library(const std::string& process = "self") {
   std::ifstream maps("/proc/" + process + "/maps");
   for (std::string line; std::getline(maps, line);) {

@@ -7,8 +7,8 @@
 #include "tools/doctor/vendor_probes.h"
 #include "tools/machine/nvml_library.h"
 
-// The linker's own idea of where these are: nowhere, unless something that exports them is loaded
-// with this command, as a preloaded library is.
+// The addresses that the linker bound. They are null unless an object that exports the functions is
+// loaded with this command, such as a preloaded library.
 extern "C" {
 [[gnu::weak]] int cuDeviceTotalMem_v2(size_t*, int);
 [[gnu::weak]] int nvmlDeviceGetMemoryInfo(void*, void*);
@@ -19,7 +19,8 @@ namespace {
 
 using Total = ProbedLibrary::Total;
 
-// The ledger's key. The second version of the call names a MIG instance, the first its GPU.
+// The ledger's key. The second version of the call returns a MIG instance's UUID, the first its
+// GPU's.
 std::string cuda_key(const ProbedLibrary& cuda, int device) {
   using Get = int(unsigned char*, int);
   const auto first = cuda.find<Get>("cuDeviceGetUuid"),
@@ -101,7 +102,7 @@ void probe_nvml(ProbeTeller& teller) {
   });
 }
 
-// What cuMemGetInfo says needs a context on each device.
+// cuMemGetInfo needs a context on each device.
 void probe_cuda_context(ProbeTeller& teller) {
   ProbedLibrary cuda(teller, {"libcuda.so.1"});
   int count = 0, device = 0;

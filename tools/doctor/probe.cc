@@ -1,4 +1,4 @@
-// Starts probes and reads what they tell; see probe.h.
+// Starts probes and reads their reports; see probe.h.
 #include "tools/doctor/probe.h"
 
 #include <errno.h>
@@ -23,10 +23,10 @@
 namespace fracgpu::tools {
 namespace {
 
-constexpr int kTold = 3;                // the descriptor on which the child tells
+constexpr int kTold = 3;                // the descriptor that the child reports on
 constexpr size_t kMostTold = 16 << 20;  // bytes: thousands of GPU processes
 constexpr size_t kMostSaid = 4096;
-constexpr uint64_t kMercy_ms = 1000;  // for a killed child to go: one in the kernel's hands may not
+constexpr uint64_t kMercy_ms = 1000;  // for a killed child to end: one in the kernel may not
 
 struct Pipe {
   Pipe() {
@@ -46,7 +46,7 @@ struct Pipe {
   setpgid(0, 0);
   const rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
-  // Neither pipe's end may lie where the other one goes.
+  // No end of one pipe may have the number that the other one is moved to.
   const int tell = fcntl(told.into.get(), F_DUPFD_CLOEXEC, 10);
   const int say = fcntl(said.into.get(), F_DUPFD_CLOEXEC, 10);
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -61,7 +61,7 @@ struct Pipe {
   _exit(127);
 }
 
-// Reads both until they end or the deadline is over, which is false.
+// Reads both pipes until they end. False if the deadline passes first.
 bool read_both(const Pipe& told, const Pipe& said, uint64_t deadline_ms, std::string& lines,
                std::string& words) {
   pollfd sources[] = {{told.from.get(), POLLIN, 0}, {said.from.get(), POLLIN, 0}};
@@ -85,7 +85,7 @@ bool read_both(const Pipe& told, const Pipe& said, uint64_t deadline_ms, std::st
   return true;
 }
 
-// False when it does not end.
+// False if the process does not end.
 bool reap(pid_t pid, uint64_t deadline_ms, int& status) {
   for (;;) {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
@@ -101,7 +101,7 @@ void take_lines(const std::string& lines, ProbeReport& report) {
     try {
       line = Json::parse(each);
     } catch (const std::runtime_error&) {
-      continue;  // the last one, of a child that was killed
+      continue;  // the last line, of a child that was killed
     }
     if (!line.is_object()) continue;
     for (size_t i = 0; i < line.keys().size(); ++i) {

@@ -1,6 +1,6 @@
-// What may hang or crash, because it calls a vendor's driver, is asked by a child with a deadline:
-// this command, started again as one of its probes. It tells what it finds line by line, so that
-// what it had told before its end is known, and what it was about to do.
+// Calls into a vendor's driver may hang or crash. So a child with a deadline makes them: this
+// command, started again as one of its probes. The child reports its results line by line. So after
+// its end, its earlier results and its last step are known.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace fracgpu::tools {
 
-// What a child told.
+// A child's report.
 struct ProbeReport {
   enum class End { done, failed, crashed, hung } end = End::failed;
   int status = 0;              // failed: its exit status; crashed: the signal
-  std::string step;            // the last thing it began
-  std::string said;            // on stderr, its first line
-  Json told = Json::object();  // its lines in one
+  std::string step;            // the last step that it began
+  std::string said;            // the first line on stderr
+  Json told = Json::object();  // its lines, merged
 
   bool done() const { return end == End::done; }
-  std::string trouble() const;  // "hung for 10 s in cuInit", "crashed (signal 11) in …"
+  std::string trouble() const;  // "hung in cuInit and was given up", "crashed in … (signal 11)"
 };
 
 // Runs the probe of this name in a changed environment.
@@ -29,14 +29,14 @@ ProbeReport run_probe(const std::string& name, const Changes& changes, int deadl
 // The names of the variables that set a limit.
 std::vector<std::string> limit_variables();
 
-// What makes a probe see the machine as it is: no library of ours, and no limit.
+// Changes that let a probe see the machine itself: without our library, and without a limit.
 Changes without_library();
 
-// The child's side.
+// The child's side of a probe.
 class ProbeTeller {
  public:
   ProbeTeller();
-  // About to do this, which may be the last thing.
+  // Reports the next step, which may be the last one.
   void step(const std::string& what);
   void tell(const std::string& field, const Json& value);
 
@@ -45,7 +45,7 @@ class ProbeTeller {
   int fd_;
 };
 
-// Does what the probe of this name does; its exit status. In probes.cc.
+// Runs the probe of this name, and returns its exit status. In probes.cc.
 int be_probe(const std::string& name);
 
 }  // namespace fracgpu::tools

@@ -1,4 +1,4 @@
-// Opens a library and looks a function of it up in every way; see probed_library.h.
+// Opens a library and looks up one of its functions in every way; see probed_library.h.
 #include "tools/doctor/probed_library.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ void ProbedLibrary::add_lookups(const char* function, void* linked) {
   add("link", function, linked);
   add("dlsym", function, dlsym(handle_, function));
   add("RTLD_DEFAULT", function, dlsym(RTLD_DEFAULT, function));
-  // Without the library nothing is found: vendors' functions have no versions, but HIP's.
+  // This finds nothing without the preloaded library: of the vendors' functions, only HIP's have
+  // versions.
   if (void* const found = dlvsym(handle_, function, "ANY_1.0")) add("dlvsym", function, found);
 }
 
@@ -42,7 +43,7 @@ void ProbedLibrary::add_getter(const char* getter, const char* function, const c
   void* found = nullptr;
   int status[4] = {};  // some versions write one number there
   const bool knows = get != nullptr && get(name, &found, version, 0, status) == 0;
-  const std::string_view name_of_getter = getter;  // without the number of its version
+  const std::string_view name_of_getter = getter;  // without its version number
   add(std::string(name_of_getter.substr(0, name_of_getter.find('_'))), function,
       knows ? found : nullptr);
 }
@@ -51,7 +52,7 @@ void ProbedLibrary::add_total(const std::string& key, uint64_t bytes) {
   totals_.push_back({{"key", key}, {"total", bytes}});
 }
 
-// By each lookup, in their order.
+// The total by each lookup, in their order.
 std::vector<ProbedLibrary::Total> ProbedLibrary::ask_all(const std::function<Total(void*)>& ask) {
   std::vector<Total> totals;
   for (const Lookup& lookup : lookups_) {
@@ -63,7 +64,7 @@ std::vector<ProbedLibrary::Total> ProbedLibrary::ask_all(const std::function<Tot
 
 void ProbedLibrary::tell(const std::string& version, const std::function<Total(void*)>& ask) {
   std::vector<Total> totals = ask_all(ask);
-  // The tenant's last process may have ended in between, and its cap in percent with it.
+  // The tenant's last process may have ended in between, and with it a cap in percent.
   if (std::adjacent_find(totals.begin(), totals.end(), [](const Total& one, const Total& other) {
         return one && other && *one != *other;
       }) != totals.end()) {

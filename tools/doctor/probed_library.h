@@ -1,6 +1,6 @@
-// A vendor's library as a probe finds it: open, with the ways to one of its functions, and what it
-// says of each device's memory. Every function is asked for the size of the memory, which needs no
-// context and takes no memory.
+// A vendor's library in a probe: the open library, the lookups of one of its functions, and the
+// memory that it reports for each device. Every function is asked for the size of the memory, which
+// needs no context and takes no memory.
 #pragma once
 
 #include <dlfcn.h>
@@ -18,10 +18,10 @@ namespace fracgpu::tools {
 
 class ProbedLibrary {
  public:
-  // What a function says of a device's memory, in bytes; none: it fails.
+  // A device's memory that a function reports, in bytes; none if it fails.
   using Total = std::optional<uint64_t>;
 
-  // Loads the first of these names that can be; tells which, or why there is none.
+  // Loads the first of these names that works. Reports its name, or why none works.
   ProbedLibrary(ProbeTeller& teller, const std::vector<const char*>& names);
   explicit operator bool() const { return handle_ != nullptr; }
 
@@ -30,7 +30,8 @@ class ProbedLibrary {
     return reinterpret_cast<Function*>(dlsym(handle_, name));
   }
 
-  // Calls a function, 0 being success; false, which is told, when it is missing or fails.
+  // Calls a function whose result 0 means success. If it is missing or fails, reports that and
+  // returns false.
   template <typename... Parameters>
   bool call(const char* name, Parameters... arguments) const {
     teller_.step(name);
@@ -42,16 +43,17 @@ class ProbedLibrary {
     return false;
   }
 
-  // The ways to the function. `linked` is where the linker bound it.
+  // Adds the lookups of the function. `linked` is the address that the linker bound.
   void add_lookups(const char* function, void* linked);
   void add(const std::string& lookup, const char* function, void* address);
-  // The way by CUDA's or HIP's getter, which have one form; it knows the function as `name`.
+  // Adds the lookup by CUDA's or HIP's getter, which have the same form. The getter knows the
+  // function as `name`.
   void add_getter(const char* getter, const char* function, const char* name, int version);
 
-  // What the library says of a device's memory.
+  // Adds the memory that the library reports for a device.
   void add_total(const std::string& key, uint64_t bytes);
 
-  // Calls what every lookup found for the first device's memory, and tells all.
+  // Calls the result of every lookup for the first device's memory, and reports everything.
   void tell(const std::string& version, const std::function<Total(void*)>& ask);
 
  private:
@@ -69,10 +71,10 @@ class ProbedLibrary {
   Json totals_ = Json::array();
 };
 
-// cuDeviceTotalMem or hipDeviceTotalMem at this address, of a device by its number.
+// Calls cuDeviceTotalMem or hipDeviceTotalMem at this address, for a device number.
 ProbedLibrary::Total total_of_number(void* address, int device);
 
-// "13.0" of 13000 (CUDA: 1000 and 10).
+// "13.0" for 13000 (CUDA: 1000 and 10).
 std::string version_text(int number, int major_unit, int minor_unit);
 
 }  // namespace fracgpu::tools

@@ -1,5 +1,5 @@
-// The probes that ask no vendor's library how a function is found: whether this library was
-// preloaded, and which GPUs there are, which driver they have and who holds memory on them.
+// The probes that look up no vendor functions: whether this library was preloaded, and the GPUs
+// with their drivers and the processes that hold memory on them.
 #include <fstream>
 
 #include "tools/doctor/mapped_library.h"
@@ -21,7 +21,7 @@ Json processes_on(const Gpu& gpu) {
   return list;
 }
 
-// The devices that a GPU in MIG mode consists of; null where it is not in MIG mode.
+// The devices of a GPU in MIG mode; null if it is not in MIG mode.
 Json instances_of(const Gpu& gpu, const std::vector<Gpu>& all) {
   if (!gpu.divided) return nullptr;
   Json list = Json::array();
@@ -43,7 +43,7 @@ int probe_gpus(ProbeTeller& teller) {
   Json gpus = Json::array();
   const std::vector<Gpu> all = list_gpus();
   for (const Gpu& gpu : all) {
-    if (gpu.instance) continue;  // told with its GPU
+    if (gpu.instance) continue;  // reported with its GPU
     teller.step("listing the processes on " + gpu.label());
     const bool amd = gpu.vendor == Gpu::Vendor::amd;
     gpus.push_back({{"vendor", amd ? "amd" : "nvidia"},

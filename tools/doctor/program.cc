@@ -1,4 +1,4 @@
-// Judges executables; see program.h.
+// Checks executables; see program.h.
 #include "tools/doctor/program.h"
 
 #include <errno.h>
@@ -23,13 +23,13 @@ namespace {
 
 using State = Finding::State;
 constexpr const char* kCheck = "program";
-constexpr int kDeepestScript = 4;  // as the kernel
+constexpr int kDeepestScript = 4;  // as in the kernel
 
 constexpr const char* kRemedyForPrivileges =
     "name the library in /etc/ld.so.preload and cap by /etc/fracgpu/limit.conf: a program with "
     "raised privileges takes nothing from the environment";
 
-// The first line of a script, without "#!"; empty where it is none.
+// The first line of a script, without "#!"; empty if the file is not a script.
 std::string interpreter_line(const std::string& path) {
   const std::string start = read_judged(path, 255, Links::followed);
   const std::string_view text = start;
@@ -37,7 +37,7 @@ std::string interpreter_line(const std::string& path) {
   return std::string(trim(text.substr(2, text.find('\n') - 2)));
 }
 
-// What "#!/usr/bin/env python3" and "#!/usr/bin/env -S python3 -u" run.
+// The program that "#!/usr/bin/env python3" and "#!/usr/bin/env -S python3 -u" run.
 std::string command_of_env(const std::vector<std::string>& words) {
   for (size_t i = 1; i < words.size(); ++i) {
     if (words[i][0] != '-' && words[i].find('=') == std::string::npos) return words[i];
@@ -53,7 +53,8 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-// Set-uid, set-gid or file capabilities: what the kernel gives the program, in words.
+// Set-uid, set-gid or file capabilities: the privileges that the kernel gives the program, in
+// words.
 std::string privileges_of(const std::string& path, const struct stat& status) {
   struct statvfs mount = {};
   if (statvfs(path.c_str(), &mount) == 0 && (mount.f_flag & ST_NOSUID) != 0) return {};
@@ -65,7 +66,7 @@ std::string privileges_of(const std::string& path, const struct stat& status) {
   return {};
 }
 
-// Nothing changes for who has those privileges already.
+// Whether the caller already has these privileges, so that nothing changes.
 bool gains_nothing(const struct stat& status) {
   const bool same_user = (status.st_mode & S_ISUID) == 0 || status.st_uid == geteuid();
   const bool same_group = (status.st_mode & S_ISGID) == 0 || status.st_gid == getegid();
@@ -147,7 +148,7 @@ Findings check_program(const std::vector<std::string>& command) {
     const std::string shown = fracgpu::quoted(path).c_str();
     const std::string line = interpreter_line(path);
     if (line.empty()) {
-      // A script without a first line is for the shell, as execvp has it.
+      // execvp runs a script without a first line by the shell.
       if (read_elf(path).is_elf || name == "/bin/sh") {
         findings.push_back(judge_executable(path, shown));
         return findings;

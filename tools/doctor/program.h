@@ -8,12 +8,12 @@
 
 namespace fracgpu::tools {
 
-// Looks at a command as it would be run: the program that its name means, and, for a script, the
-// interpreters that its first line names.
+// Checks a command as it would run: the program for its name and, for a script, the interpreters in
+// its first line.
 Findings check_program(const std::vector<std::string>& command);
 
 // Why the library is not loaded into the program of this file, or may do nothing in it, with a
-// remedy; of check "program". Ok when nothing speaks against it.
+// remedy. The check is "program". Ok if there is no such reason.
 Finding judge_executable(const std::string& path, const std::string& shown);
 
 }  // namespace fracgpu::tools

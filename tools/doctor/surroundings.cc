@@ -30,7 +30,7 @@ using State = Finding::State;
 constexpr char kFolder[] = "/dev/shm";
 constexpr uint64_t kEnough = 16 * layout::kSmallestBacked;  // for some tenants, or a large one
 
-// The host's has a well-known number (include/linux/proc_ns.h).
+// The host's namespace has a well-known number (include/linux/proc_ns.h).
 bool in_host_ipc_namespace() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/ns/ipc", error) == "ipc:[4026531839]";
@@ -73,8 +73,8 @@ Finding check_folder() {
   return {State::ok, kCheck, fmt::format("{} can be written, {}", kFolder, sizes)};
 }
 
-// Whose file this tenant's ledger is. Any of its users may have made it, and so may anybody else
-// who did so before them.
+// The owner of this tenant's ledger file. Any of its users may have made it, and so may another
+// user before them.
 Finding check_owner(const TenantUse& tenant) {
   constexpr const char* kCheck = "ledger";
   const uint32_t owner = tenant.owner_uid;

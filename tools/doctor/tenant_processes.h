@@ -1,4 +1,4 @@
-// The processes that tenants' ledgers know, to tell those that the driver knows and they do not.
+// The processes in tenants' ledgers, to find processes that only the driver knows.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class TenantProcesses {
     }
   }
 
-  // Whether the driver's PID is one of them: it is that on the host, or that in our namespace.
+  // Whether the driver's PID is a tenant's process, by its PID on the host or in our namespace.
   bool knows(uint32_t pid) const {
     return host_.count(pid) != 0 || inner_.count({here_.pid_namespace, pid}) != 0;
   }

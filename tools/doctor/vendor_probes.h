@@ -1,5 +1,5 @@
-// The probes of the vendors' libraries: does every way to a function lead to the hook, and what
-// does a program see by it?
+// The probes of the vendors' libraries: whether every way to a function leads to the hook, and what
+// a program sees through it.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace fracgpu::tools {
 
-// Their names: "cuda", "nvml", … Those that make a context take GPU memory for a moment.
+// The probes' names: "cuda", "nvml", … Probes that make a context take GPU memory for a moment.
 std::vector<std::string> vendor_probes(bool with_contexts);
 
-// What it tells: `missing` (why there is no such library), or `error` (a call that failed), or
-//   library   the one that was loaded
-//   version   what it says of itself
-//   lookups   [{lookup, hooked, total}]; `total` is what the function says of the first device
-//   totals    [{key, total}]: of every device; `key` is empty where it cannot be told apart
+// It reports `missing` (why there is no such library), or `error` (a call that failed), or
+//   library   the loaded library
+//   version   the version that it reports
+//   lookups   [{lookup, hooked, total}]; `total` is the function's result for the first device
+//   totals    [{key, total}] for every device; `key` is empty if the device is not identified
 int probe_vendor(const std::string& name, ProbeTeller& teller);
 
-// One each, in nvidia_probes.cc and amd_probes.cc.
+// One function for each probe, in nvidia_probes.cc and amd_probes.cc.
 void probe_cuda(ProbeTeller& teller);
 void probe_cuda_context(ProbeTeller& teller);
 void probe_nvml(ProbeTeller& teller);
