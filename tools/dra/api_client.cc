@@ -18,8 +18,8 @@ namespace fracgpu::tools::dra {
 namespace {
 
 constexpr long kDeadline_s = 10;
-constexpr long kWatch_s = 240;  // then the server ends it, and nothing that is dead stays unnoticed
-constexpr size_t kLargest = 64 << 20;  // a node's slices are some 100 KiB
+constexpr long kWatch_s = 240;  // after that the server ends it, so that a dead watch is noticed
+constexpr size_t kLargest = 64 << 20;  // a node's slices take some 100 KiB
 constexpr size_t kLongestRefusal = 64 << 10;
 constexpr int kAttempts = 3;
 constexpr uint64_t kFirstPause_ms = 200;
@@ -40,8 +40,8 @@ class Headers {
   std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> list_{nullptr, curl_slist_free_all};
 };
 
-// What is made of an answer's bytes as they come; nothing may be thrown through libcurl, so what is
-// thrown waits here.
+// Consumes an answer's bytes as they arrive. No exception may pass through libcurl, so an exception
+// is stored here.
 struct Answer {
   std::function<void(std::string_view)> take;
   std::exception_ptr thrown{};
@@ -64,7 +64,7 @@ void set_pem(CURL* handle, CURLoption option, const std::string& pem) {
   curl_easy_setopt(handle, option, &blob);
 }
 
-// The server says it as an object of the kind Status.
+// The reason in the server's answer, which is an object of the kind Status.
 std::string reason_in(const std::string& body) {
   try {
     if (const std::string said = Json::parse(body).value("message", ""); !said.empty()) {
@@ -101,7 +101,7 @@ class ApiClient::Exchange {
     set(CURLOPT_URL, url.c_str());
     set(CURLOPT_PROTOCOLS_STR, "https,http");
     set(CURLOPT_CUSTOMREQUEST, method);
-    set(CURLOPT_NOSIGNAL, 1L);  // there are threads
+    set(CURLOPT_NOSIGNAL, 1L);  // required with threads
     set(CURLOPT_TIMEOUT, deadline_s);
     set(CURLOPT_CONNECTTIMEOUT, kDeadline_s);
     set(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -125,7 +125,8 @@ class ApiClient::Exchange {
     set(CURLOPT_COPYPOSTFIELDS, content.c_str());
   }
 
-  // By `each` where the server agrees; else this throws what it says.
+  // Passes the answer to `each` if the server accepts the request. Otherwise throws the server's
+  // reason.
   void perform(const std::function<void(std::string_view)>& each) {
     std::string refusal;
     Answer answer{.take = [&](std::string_view bytes) {
@@ -146,7 +147,7 @@ class ApiClient::Exchange {
                                          reason_in(refusal)));
   }
 
-  // When the server has agreed, before anything else comes.
+  // Calls back when the server has accepted the request, before any other data.
   void on_headers(Answer& headers) {
     set(CURLOPT_HEADERFUNCTION, take);
     set(CURLOPT_HEADERDATA, &headers);
@@ -191,7 +192,7 @@ void ApiClient::watch(const std::string& path, const std::function<void()>& star
     if (line == "\r\n" && exchange.status() / 100 == 2) started();
   }};
   exchange.on_headers(headers);
-  std::string begun;  // a line, of which the rest is to come
+  std::string begun;  // a line whose rest is still to come
   exchange.perform([&](std::string_view bytes) {
     begun += bytes;
     if (begun.size() > kLargest) throw ApiError(0, "an event is too long");
@@ -227,7 +228,7 @@ Json ApiClient::replace(const std::string& path, const Json& object) const {
 
 Json ApiClient::apply(const std::string& path, const Json& object) const {
   return send("PATCH", path + "?fieldManager=fracgpu-dra&force=true", &object,
-              "application/apply-patch+yaml");  // of which JSON is a part
+              "application/apply-patch+yaml");  // JSON is a part of YAML
 }
 
 void ApiClient::remove(const std::string& path) const {

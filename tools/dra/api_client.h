@@ -10,33 +10,35 @@
 
 namespace fracgpu::tools::dra {
 
-// What the server says, or that it does not answer.
+// The server's error, or the fact that it does not answer.
 struct ApiError : std::runtime_error {
   ApiError(long status, const std::string& line) : std::runtime_error(line), status(status) {}
-  long status;  // of HTTP; 0: there was no answer
-  // May be different if the same is asked again: no answer, too many requests, or the server's own
-  // trouble.
+  long status;  // of HTTP; 0: no answer
+  // Whether a repeated request may succeed: no answer, too many requests, or an internal error of
+  // the server.
   bool is_passing() const { return status == 0 || status == 429 || status >= 500; }
 };
 
-// Any thread: each request is a connection of its own, and takes at most 10 s, but for a watch.
+// Any thread may use it. Each request is a separate connection and takes at most 10 s, except a
+// watch.
 class ApiClient {
  public:
   explicit ApiClient(Credentials credentials);
 
-  // What is at "/api/v1/…"; an object of the server's. All throw ApiError with one line.
+  // The object at "/api/v1/…". All functions throw ApiError with one line.
   Json get(const std::string& path) const;
-  // The same up to three times where that may help.
+  // The same with up to three attempts, if a repetition may help.
   Json get_again(const std::string& path) const;
   Json create(const std::string& path, const Json& object) const;
-  // Of the version that `object` names; else the status is 409.
+  // Replaces the version that `object` names. For another version, the status is 409.
   Json replace(const std::string& path, const Json& object) const;
   void remove(const std::string& path) const;
-  // The events of a watch of what is listed at `path`, one by one; `started` when it stands.
-  // Returns when the server ends it, which is after some minutes. What `each` throws, this throws.
+  // Calls `each` for every event of a watch of the list at `path`. Calls `started` once the watch
+  // is established. Returns when the server ends it, after some minutes. Passes on exceptions of
+  // `each`.
   void watch(const std::string& path, const std::function<void()>& started,
              const std::function<void(const Json&)>& each) const;
-  // Makes the fields that `object` has what they are there (server-side apply).
+  // Sets the fields that `object` has to its values (server-side apply).
   Json apply(const std::string& path, const Json& object) const;
 
  private:

@@ -26,7 +26,8 @@ std::string shown(std::string_view text) {
   return std::string(fracgpu::quoted(text).view());
 }
 
-// The scheduler makes the least of zero that a device gives; who wrote it meant something else.
+// The scheduler turns zero into the least amount that a device gives. A user who wrote zero meant
+// something else.
 void check_requests(const Json& object) {
   for (const Json& request : object["spec"]["devices"]["requests"].items()) {
     std::vector<Json> forms = request["firstAvailable"].items();

@@ -88,7 +88,7 @@ Json event_of(const Json& object, const Json& status, const std::string& node) {
     is_ready = is_ready && condition.value("status", "") == "True";
     const std::string message = condition.value("message", "");
     if (!is_ready) {
-      told = message;  // which is one for all of them
+      told = message;  // the same message for all devices
     } else {
       if (!told.empty()) told += "; ";
       told += device.value("device", "") + ": " + message;

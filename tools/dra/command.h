@@ -1,5 +1,5 @@
-// `fracgpu dra`: the options of the driver. What it does with them lies in a program of its own,
-// fracgpu-dra, so that this command needs no gRPC.
+// `fracgpu dra`: the options of the driver. A separate program, fracgpu-dra, runs the driver, so
+// that this command needs no gRPC.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ struct DraOptions {
 // `body` returns the exit status.
 void add_dra_command(Command program, const std::function<int(const DraOptions&)>& body);
 
-// Makes this process the driver, the program fracgpu-dra beside it, with these arguments. Throws
-// std::runtime_error with one line.
+// Replaces this process with the driver, the program fracgpu-dra beside it, with these arguments.
+// Throws std::runtime_error with one line.
 [[noreturn]] void become_dra_driver(char** arguments);
 
 }  // namespace fracgpu::tools

@@ -46,7 +46,7 @@ std::string decoded(const std::string& text, const std::string& field) {
   return bytes;
 }
 
-// What stands in the kubeconfig itself, or in the file that it names.
+// The data in the kubeconfig itself, or in the file that it names.
 std::string data_of(const Json& from, const std::string& field, const std::string& folder) {
   if (const std::string data = from.value(field + "-data", ""); !data.empty()) {
     return decoded(data, field + "-data");

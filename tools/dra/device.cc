@@ -1,4 +1,4 @@
-// Lists devices with what NVML and the kernel tell of them; see device.h.
+// Lists devices with the data of NVML and the kernel; see device.h.
 #include "tools/dra/device.h"
 
 #include <fmt/core.h>
@@ -44,7 +44,7 @@ std::string nvidia_driver_version(const NvmlLibrary& library) {
   return known ? version : "";
 }
 
-// Of a GPU in MIG mode its instances are offered, and it is not itself: programs cannot use it.
+// For a GPU in MIG mode, only its instances are offered: programs cannot use the GPU itself.
 void add_nvidia(const Gpu& gpu, std::vector<Device>& devices) {
   if (gpu.divided) return;
   devices.push_back({.name = {},
@@ -90,7 +90,7 @@ std::vector<Device> list_devices() {
   for (const Gpu& gpu : gpus) {
     gpu.vendor == Gpu::Vendor::nvidia ? add_nvidia(gpu, devices) : add_amd(gpu, gpus, devices);
   }
-  // What is of unknown size cannot be shared by it.
+  // A device of unknown size cannot be shared by size.
   std::erase_if(devices, [](const Device& device) { return device.memory < kMiB; });
   for (Device& device : devices) {
     device.name = lower(device.key);

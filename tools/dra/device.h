@@ -1,4 +1,4 @@
-// What Kubernetes is told to share: the GPUs, MIG instances and AMD partitions of this node.
+// The devices that Kubernetes shares: the GPUs, MIG instances and AMD partitions of this node.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,27 @@
 
 namespace fracgpu::tools::dra {
 
-// The driver's name, under which its devices, attributes and DeviceClasses are known.
+// The driver's name, which its devices, attributes and DeviceClasses use.
 inline constexpr char kDriver[] = "fracgpu.dev";
 
 struct Device {
   std::string name;     // in Kubernetes: the key, in lower case
   std::string key;      // in a ceiling: GPU-…, MIG-…, AMD-…
-  std::string type;     // "gpu", or "mig" and "partition" for what is a part of one
+  std::string type;     // "gpu", or "mig" and "partition" for a part of one
   std::string cdi;      // the vendor's own name for container engines
-  uint64_t memory = 0;  // bytes that claims can have, whole MiB
+  uint64_t memory = 0;  // bytes that claims can get, whole MiB
   // Attributes; empty: not known.
   std::string vendor{}, product{}, uuid{}, parent{}, bus_id{}, driver_version{}, mode{};
 
   bool operator==(const Device&) const = default;
 };
 
-// Of both vendors. Calls the drivers, which may hang; see ask_for_devices.
+// Devices of both vendors. Calls the drivers, which may hang; see ask_for_devices.
 std::vector<Device> list_devices();
 
-// The same by a child with a deadline, so that a driver that hangs or crashes harms nobody. Throws
+// The same in a child with a deadline, so that a driver that hangs or crashes does no harm. Throws
 // std::runtime_error with one line. The child is this program, started as `PROGRAM doctor --probe
-// devices`: then it must call be_devices_probe and end with its status.
+// devices`. It must then call be_devices_probe and exit with its status.
 std::vector<Device> ask_for_devices();
 int be_devices_probe();
 

@@ -14,7 +14,7 @@
 namespace fracgpu::tools::dra {
 namespace {
 
-// Kubernetes' names become part of a path of the API.
+// Kubernetes' names become part of an API path.
 void check_name(const std::string& name) {
   const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
@@ -28,7 +28,7 @@ std::string path_of(const std::string& space, const std::string& name) {
   return fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}", space, name);
 }
 
-// Kubelet seldom forgets, and each question is one for the API server.
+// Kubelet seldom loses a claim, and each check costs the API server a request.
 constexpr uint64_t kSweep_ms = 3600'000;
 
 }  // namespace
@@ -47,7 +47,7 @@ bool Driver::look() {
     devices_ = std::move(found);
     listed_ = true;
   } catch (const std::exception& error) {
-    fault = error.what();  // what was published stays
+    fault = error.what();  // published devices stay
   }
   note(listing_fault_, fault);
   const bool published = fault.empty() && keep_published();
@@ -152,7 +152,7 @@ void Driver::tell(const std::string& path, const Json& object, const std::string
         fmt::format("/api/v1/namespaces/{}/events", event["metadata"].value("namespace", "")),
         event);
   } catch (const ApiError& error) {
-    constexpr long kConflict = 409;  // it is there
+    constexpr long kConflict = 409;  // the event exists
     if (error.status != kConflict) log("warning", error.what());
   }
 }

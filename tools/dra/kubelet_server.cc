@@ -21,9 +21,9 @@ namespace {
 
 namespace wire = k8s::io::kubelet::pkg::apis::dra::v1;
 
-constexpr auto kMercy = std::chrono::seconds(2);  // kubelet asks again
+constexpr auto kMercy = std::chrono::seconds(2);  // kubelet retries
 
-// One claim's answer, with `error` set where `body` throws: nothing may be thrown into gRPC.
+// The answer for one claim, with `error` set if `body` throws: no exception may pass into gRPC.
 template <typename Answer, typename Body>
 Answer answer_of(Body body) {
   Answer answer;
@@ -75,8 +75,8 @@ class ClaimService final : public wire::DRAPlugin::Service {
   Driver& driver_;
 };
 
-// Kubelet asks again and again where this is not there, with a line in its log each time. A stream
-// that says nothing takes no thread.
+// Without this service, kubelet retries forever and logs a line each time. A silent stream takes no
+// thread.
 class HealthService final : public v1alpha1::DRAResourceHealth::CallbackService {
  public:
   grpc::ServerWriteReactor<v1alpha1::NodeWatchResourcesResponse>* NodeWatchResources(
@@ -155,8 +155,8 @@ KubeletServer::KubeletServer(Driver& driver, const std::string& kubelet)
     : servers_(std::make_unique<Servers>(driver, kubelet)) {}
 
 KubeletServer::~KubeletServer() {
-  // Kubelet forgets this driver when the first one goes, and asks the other nothing more. Its watch
-  // of our health stays until it is ended.
+  // Kubelet forgets this driver when the first server ends, and sends no more calls to the other
+  // one. Its watch of our health stays until it is ended.
   unlink(servers_->registration_path.c_str());
   const auto until = std::chrono::system_clock::now() + kMercy;
   servers_->registration_server->Shutdown(until);

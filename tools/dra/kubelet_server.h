@@ -1,5 +1,5 @@
-// The driver's two sockets for kubelet, served by gRPC: one by which it is found, and one for the
-// calls themselves.
+// The driver's two sockets for kubelet, served by gRPC: one for registration, and one for the
+// calls.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ namespace fracgpu::tools::dra {
 
 class KubeletServer {
  public:
-  // Listens below kubelet's folder, in plugins/fracgpu.dev and plugins_registry, in the place of
-  // what an earlier one left there. Throws std::runtime_error with one line.
+  // Listens below kubelet's folder, in plugins/fracgpu.dev and plugins_registry. Replaces the
+  // sockets of an earlier process. Throws std::runtime_error with one line.
   KubeletServer(Driver& driver, const std::string& kubelet);
-  // Ends calls that are under way after a moment, and takes the sockets away.
+  // Ends running calls after a moment, and removes the sockets.
   ~KubeletServer();
 
  private:

@@ -1,4 +1,4 @@
-// What the driver tells: a JSON object on a line of stderr for each thing that happened.
+// The driver's log: one JSON object per line on stderr for each event.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace fracgpu::tools::dra {
 
-// `level` is "info", "warning" or "error". `more` are fields beside, such as the claim. Any thread;
-// a line is written at once.
+// `level` is "info", "warning" or "error". `more` are further fields, such as the claim. Any thread
+// may call it. A line is written at once.
 void log(const char* level, const std::string& message, const Json& more = Json::object());
 
 }  // namespace fracgpu::tools::dra

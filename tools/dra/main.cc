@@ -1,5 +1,5 @@
-// fracgpu-dra: what `fracgpu dra` becomes. Looks at the node's devices again and again, and serves
-// kubelet meanwhile.
+// fracgpu-dra: the program that `fracgpu dra` becomes. It checks the node's devices periodically,
+// and serves kubelet.
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
@@ -26,7 +26,7 @@
 namespace fracgpu::tools::dra {
 namespace {
 
-constexpr time_t kFirstPause_s = 1;  // after what failed; doubled up to the interval
+constexpr time_t kFirstPause_s = 1;  // after a failure; doubled up to the interval
 
 int print_slices(const DraOptions& options) {
   Json all = Json::array();
@@ -40,7 +40,7 @@ int print_slices(const DraOptions& options) {
   return kOk;
 }
 
-// Signals are blocked in all threads, and waited for in this one.
+// Signals are blocked in all threads. This thread waits for them.
 constexpr int kSlicesChanged = SIGUSR1;
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
@@ -49,7 +49,7 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// The signal that came, or none.
+// The signal that arrived, or 0.
 int wait_for(const sigset_t& set, time_t seconds) {
   const timespec pause = {.tv_sec = seconds, .tv_nsec = 0};
   return std::max(sigtimedwait(&set, nullptr, &pause), 0);
@@ -97,10 +97,10 @@ int serve(const DraOptions& options) {
       next_look_ms = 0;
       pause = std::clamp<time_t>(2 * pause, kFirstPause_s, options.interval_s);
     }
-    // Claims cannot be judged before the devices are known.
+    // Claims cannot be checked before the devices are known.
     if (!kubelet && driver.knows_devices()) kubelet.emplace(driver, options.kubelet);
     int got = wait_for(all, pause);
-    // More changes may be on their way, those of this driver itself among them.
+    // More changes may be under way, including those by this driver.
     if (got == kSlicesChanged) got = wait_for(ending, kFirstPause_s);
     if (got != 0) {
       log("info", "ending", {{"signal", got}});
@@ -115,14 +115,14 @@ int serve(const DraOptions& options) {
 int main(int argc, char** argv) {
   using namespace fracgpu::tools;
   try {
-    // How it asks a child for the devices.
+    // The driver starts itself in this way to ask a child for the devices.
     if (argc > 1 && std::string_view(argv[1]) == "doctor") return dra::be_devices_probe();
     Program program("fracgpu", "The driver by which Kubernetes shares GPUs.",
                     "fracgpu " FRACGPU_VERSION);
     add_dra_command(program.command(), [](const DraOptions& options) {
       return options.dry_run ? dra::print_slices(options) : dra::serve(options);
     });
-    // Threads of the servers' may be under way: nothing of them is destroyed.
+    // Threads of the servers may still run, so nothing that they use is destroyed.
     const int status = program.run(argc, argv, kUsage);
     fflush(nullptr);
     _exit(status);

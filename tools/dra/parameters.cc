@@ -38,7 +38,7 @@ std::string level_in(const Json& value) {
   const bool known =
       value.is_string() && std::any_of(std::begin(kLevels), std::end(kLevels),
                                        [&](const char* level) { return value.text() == level; });
-  // In YAML a bare off is false.
+  // In YAML, a bare off means false.
   if (!known) refuse(fmt::format("has log: {}, which is not a level", shown(value)));
   return value.text();
 }
@@ -76,7 +76,7 @@ std::string without_subrequest(const std::string& request) {
   return request.substr(0, request.find('/'));
 }
 
-// A claim's containers have one environment, so a part of its devices cannot have another one.
+// A claim's containers have one environment, so a part of its devices cannot have a different one.
 void check_is_for_all(const Json& config, const Json& results) {
   const auto& requests = config["requests"].items();
   if (requests.empty()) return;
@@ -112,7 +112,7 @@ Environment environment_of(const Json& allocation) {
       }
     }
   }
-  of_claim.merge(of_class);  // leaves what is there
+  of_claim.merge(of_class);  // keeps existing values
   return of_claim;
 }
 

@@ -1,5 +1,5 @@
-// What a claim, or its DeviceClass, may say to this driver beside the amount: its opaque
-// configuration.
+// The opaque configuration of a claim or its DeviceClass: what it may configure in addition to the
+// amount.
 //
 //   apiVersion: fracgpu.dev/v1
 //   kind: ClaimParameters
@@ -14,8 +14,9 @@
 
 namespace fracgpu::tools::dra {
 
-// The environment that the containers of an allocated claim get by it. What the claim says comes
-// before what its class says. Throws std::runtime_error with one line, which says what is accepted.
+// The environment that the containers of an allocated claim get from it. The claim's values take
+// precedence over its class's. Throws std::runtime_error with one line that lists the accepted
+// values.
 std::map<std::string, std::string> environment_of(const Json& allocation);
 
 }  // namespace fracgpu::tools::dra

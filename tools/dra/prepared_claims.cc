@@ -41,12 +41,12 @@ void remove_file(const std::string& path) {
   }
 }
 
-// Under a name of its own until it is whole; what a process that was killed left of that goes.
+// A temporary name until the file is complete. Leftovers of a killed process are removed.
 std::string unfinished(const std::string& path) {
   return path + ".new";
 }
 
-// Engines watch their folder: what says the same already is left alone.
+// Engines watch their folder, so a file with the same text stays untouched.
 void put(const std::string& path, const std::string& text) {
   if (read_judged(path, kLargest, Links::refused) == text) return;
   remove_file(unfinished(path));
@@ -70,7 +70,7 @@ Descriptor lock(const std::string& run) {
 
 std::string tenant_of(const std::string& uid) {
   std::string tenant = std::string(kClaimTenant) + uid;
-  // It becomes a part of paths.
+  // The tenant's name becomes part of paths.
   if (!uid.empty() && is_tenant_name(tenant)) return tenant;
   throw std::runtime_error(
       fmt::format("{} is not the UID of a claim", fracgpu::quoted(uid).view()));
@@ -139,7 +139,7 @@ void PreparedClaims::unprepare(const std::string& uid) {
 }
 
 std::string PreparedClaims::label(const std::string& uid) const {
-  const Descriptor locked = lock(paths_.run);  // else it may be about to be written
+  const Descriptor locked = lock(paths_.run);  // otherwise it may be about to be written
   const std::string text =
       read_judged(fmt::format("{}/{}", folder(uid), kClaimName), kLargest, Links::refused);
   return text.substr(0, text.find('\n'));

@@ -1,16 +1,15 @@
-// What lies on the node for claims whose pods may start: the files that hold a container to its
-// part, and the device by which a container engine brings them in. Knows nothing of Kubernetes'
-// API and of gRPC.
+// The node's files for claims whose pods may start: the files that cap a container, and the device
+// through which a container engine mounts them. Nothing here depends on Kubernetes' API or gRPC.
 //
-// Of a claim there are, in the order in which they are made:
+// A claim has these files, made in this order:
 //   RUN/claims/UID/name                    the claim's own name, for people
 //   RUN/claims/UID/limit.conf, tenant      the ceiling and the tenant's name, mounted read-only
 //   /dev/shm/fracgpu-claim-UID             the ledger, mounted at the same place
-//   CDI/fracgpu.dev-claim-UID.json         the device fracgpu.dev/claim=UID, which names all that
-// and it goes in the opposite order. So a device that an engine finds has all that it mounts, at
-// whatever moment this process is killed; both directions may be gone through again and again.
+//   CDI/fracgpu.dev-claim-UID.json         the device fracgpu.dev/claim=UID, which names them all
+// They are removed in the opposite order. So a device that an engine finds always has all its
+// mounts, even if this process is killed at any moment. Both directions may be repeated.
 //
-// Every pod of a claim gets the one ledger, so all of them are one tenant under one cap.
+// Every pod of a claim gets the same ledger, so all of them are one tenant under one cap.
 #pragma once
 
 #include <string>
@@ -23,13 +22,14 @@
 namespace fracgpu::tools::dra {
 
 struct ClaimPaths {
-  cdi::NodePaths node;  // what is mounted beside: the library and its preload file
+  cdi::NodePaths node;  // also mounted: the library and its preload file
   std::string cdi = "/var/run/cdi";
   std::string run = kClaimsRun;
 };
 
-// Any thread, and several processes: a lock of the kernel's is held for as long as one prepares or
-// unprepares, and dropped when it dies. All functions throw std::runtime_error with one line.
+// Any thread and several processes may use it: a kernel lock is held during each prepare and
+// unprepare, and released if the process dies. All functions throw std::runtime_error with one
+// line.
 class PreparedClaims {
  public:
   explicit PreparedClaims(ClaimPaths paths);
@@ -37,13 +37,13 @@ class PreparedClaims {
   // Returns the device's name, "fracgpu.dev/claim=UID".
   std::string prepare(const Claim& claim);
 
-  // Also where nothing was prepared, or a part.
+  // Also works if nothing, or only a part, was prepared.
   void unprepare(const std::string& uid);
 
-  // The UIDs of those that are there, whole or in part.
+  // The UIDs of the claims with files, complete or partial.
   std::vector<std::string> uids() const;
 
-  // "namespace/name"; empty where a prepare was cut short before it was written.
+  // "namespace/name"; empty if a prepare ended before it was written.
   std::string label(const std::string& uid) const;
 
  private:

@@ -1,4 +1,4 @@
-// Keeps the node's ResourceSlices as the devices are.
+// Keeps the node's ResourceSlices in line with its devices.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ class Publisher {
  public:
   Publisher(const ApiClient& api, std::string node) : api_(api), node_(std::move(node)) {}
 
-  // Looks at what is published and changes what differs; returns whether anything did. What others
-  // change at the same moment is seen the next time. Throws ApiError.
+  // Reads the published slices and changes those that differ. Returns whether it changed any.
+  // Simultaneous changes by others are noticed the next time. Throws ApiError.
   bool publish(const std::vector<Device>& devices) const;
 
  private:

@@ -1,4 +1,4 @@
-// See quantity.h. By integers alone: nothing is rounded but the last byte.
+// See quantity.h. Uses only integers: rounding affects only the last byte.
 #include "tools/dra/quantity.h"
 
 #include <fmt/core.h>
@@ -16,7 +16,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// What the unit multiplies by, or 0 where there is no such unit.
+// The unit's factor, or 0 if there is no such unit.
 uint64_t factor_of(std::string_view unit) {
   if (unit.empty()) return 1;
   uint64_t factor = 1;
@@ -55,12 +55,12 @@ std::optional<uint64_t> bytes_of(std::string_view quantity) {
     }
     if (!is_digit(c)) break;
     any = true;
-    if (in_part && scale > kMost / 10) continue;  // finer than a byte of any unit that matters
+    if (in_part && scale > kMost / 10) continue;  // finer than a byte in every relevant unit
     digits = digits * 10 + static_cast<unsigned>(c - '0');
     if (in_part) scale *= 10;
     if (digits > uint128{kMost} * 10) return std::nullopt;
   }
-  // Thousandths and less are units, too.
+  // Thousandths and less are also units.
   const std::string_view unit = quantity.substr(at);
   if (unit == "m") scale *= 1000;
   if (unit == "u") scale *= 1000000;

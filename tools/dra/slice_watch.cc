@@ -29,8 +29,8 @@ void watch_slices(const ApiClient& api, const std::string& node,
                   const std::function<void()>& ring) {
   for (auto pause = kFirstPause;;) {
     try {
-      // It names no version to start from, so none is too old: it begins with what is there, and
-      // its start itself is a reason to look.
+      // The watch names no version to start from, so no version is too old. It begins with the
+      // existing slices, and its start itself is a reason to check them.
       api.watch(slices_query(node), ring, [&](const Json& event) {
         const std::string type = event.value("type", "");
         if (type == "ERROR") {

@@ -1,4 +1,4 @@
-// Learns at once when somebody changes or deletes this node's ResourceSlices.
+// Notices at once when another program changes or deletes this node's ResourceSlices.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 
 namespace fracgpu::tools::dra {
 
-// Where the slices of this driver and node are listed and watched.
+// The URL for listing and watching the slices of this driver and node.
 std::string slices_query(const std::string& node);
 
-// Calls `ring` whenever the slices may be others than they were when it was called last, also where
-// the watch had a gap. A server that refuses or ends the watch is asked again, ever more rarely,
-// with a line in the log; `ring` is called meanwhile as often. For a thread of its own.
+// Calls `ring` whenever the slices may have changed since the last call, also after a gap in the
+// watch. If a server refuses or ends the watch, it is retried at growing intervals, with a line in
+// the log, and `ring` is called with each retry. Needs its own thread.
 [[noreturn]] void watch_slices(const ApiClient& api, const std::string& node,
                                const std::function<void()>& ring);
 

@@ -9,11 +9,11 @@
 namespace fracgpu::tools::dra {
 namespace {
 
-// Kubernetes allows 128 devices in a slice, and fewer of those that use newer features.
+// Kubernetes allows 128 devices in a slice, and fewer if they use newer features.
 constexpr size_t kMostDevices = 64;
 constexpr size_t kLongestText = 64;  // of an attribute
 
-// Below that hardly a context fits. Amounts are rounded up to whole MiB by the scheduler.
+// A context hardly fits below this. The scheduler rounds amounts up to whole MiB.
 constexpr uint64_t kStep = uint64_t{1} << 20;
 constexpr uint64_t kLeast = 256 * kStep;
 
@@ -29,7 +29,7 @@ Json attributes_of(const Device& device) {
   add("parentUUID", device.parent);
   add("mode", device.mode);
   add("driverVersion", device.driver_version);
-  add("resource.kubernetes.io/pciBusID", device.bus_id);  // of Kubernetes' own, for other drivers
+  add("resource.kubernetes.io/pciBusID", device.bus_id);  // Kubernetes' own name, for other drivers
   return all;
 }
 
@@ -46,7 +46,7 @@ Json entry_of(const Device& device) {
           {"allowMultipleAllocations", true}};
 }
 
-// Whether everything that is wanted is there; the server may have added more.
+// Whether everything that is wanted exists. The server may have added more.
 bool says(const Json& there, const Json& wanted) {
   if (wanted.is_object()) {
     return there.is_object() &&

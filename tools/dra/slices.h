@@ -1,7 +1,7 @@
-// ResourceSlices: how the scheduler learns of this node's devices.
+// ResourceSlices, which announce this node's devices to the scheduler.
 //
-// All slices of a node are one pool. Whoever reads it waits until as many slices of the newest
-// generation are there as they say, so a change is a new generation of all of them.
+// All slices of a node are one pool. A reader of the pool waits until it has as many slices of the
+// newest generation as they announce. So each change is a new generation of all slices.
 #pragma once
 
 #include <string>
@@ -15,16 +15,16 @@ namespace fracgpu::tools::dra {
 std::vector<Json> slices_of(const std::vector<Device>& devices, const std::string& node,
                             uint64_t generation);
 
-// What makes the pool say that. Objects are whole, those to be replaced with the version that they
-// replace.
+// The changes that bring the pool to this state. Objects are complete. Each replacement carries the
+// version that it replaces.
 struct SliceChanges {
   std::vector<Json> create{}, replace{};
   std::vector<std::string> remove{};  // by name
   bool empty() const { return create.empty() && replace.empty() && remove.empty(); }
 };
 
-// `there` is what the API server lists of this node and driver, `owner` the reference to the node,
-// with which the slices go.
+// `there` is the API server's list for this node and driver. `owner` is the reference to the node:
+// when the node is removed, the slices are removed too.
 SliceChanges changes_to(const std::vector<Json>& there, const std::vector<Device>& devices,
                         const std::string& node, const Json& owner);
 
