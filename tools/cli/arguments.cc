@@ -41,13 +41,13 @@ std::vector<CLI::App*> subcommands_of(CLI::App& app) {
   return app.get_subcommands([](CLI::App*) { return true; });
 }
 
-// Takes no word behind it: a flag, also one that may have a value behind "=".
+// Whether it takes no separate value: a flag, even if it may have a value after "=".
 bool is_flag(const CLI::Option& option) {
   return option.get_items_expected_max() == 0 || option.get_expected_min() == 0;
 }
 
-// The words in it are the user's, or of whoever wrote what a script passes on: they must not steer
-// a terminal, nor fill it.
+// The words in it may come from the user or from a script. They must not control a terminal, nor
+// fill it.
 std::string plain_line(const std::string& text) {
   constexpr size_t kShown = 300;
   const std::string shown = clean(text.c_str(), std::min(text.size(), kShown));
@@ -75,9 +75,9 @@ std::string complaint_about_option(CLI::App& app, const std::string& name) {
   return app.get_name() + " has no option " + name + did_you_mean(name, names);
 }
 
-// Reads the words as CLI11 will, as far as names go, to say which is wrong: CLI11 names another one
-// where an unknown option has a value. Puts "--" before the first word of a command that is to be
-// run: what stands behind it is the command's own. Empty: no complaint.
+// Reads the words as CLI11 will, as far as names matter, to report the wrong one. CLI11 reports
+// another word if an unknown option has a value. Puts "--" before the first word of a command to
+// run: all later words belong to that command. Empty: no complaint.
 std::string prepare(CLI::App& program, const std::vector<const CLI::App*>& runners,
                     std::vector<std::string>& words) {
   CLI::App* app = &program;
@@ -94,7 +94,7 @@ std::string prepare(CLI::App& program, const std::vector<const CLI::App*>& runne
       if (!given.insert(option).second && option->get_items_expected_max() == 1) {
         return name + " is given twice";
       }
-      // A variable of a script that is not set must not be the same as no option.
+      // An unset variable of a script must not mean the same as a missing option.
       const bool in_next_word = name == word;
       if (in_next_word && i + 1 == words.size()) return name + " needs a value behind it";
       if (in_next_word ? i + 1 < words.size() && words[i + 1].empty()
@@ -260,7 +260,7 @@ int Program::run(int argc, char** argv, int usage_status) {
   try {
     const std::string complaint = prepare(*app_, runners_, words);
     if (!complaint.empty()) throw CLI::ArgumentMismatch(complaint);
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    std::reverse(words.begin(), words.end());  // the order that CLI11 expects
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app_->exit(error) == 0 ? 0 : usage_status;

@@ -1,9 +1,9 @@
 // The command line of a program with subcommands: what it accepts, its --help, and the structure
-// that its man page and completions are made from. CLI11 does the work and is seen by arguments.cc
-// alone: every file that includes it costs seconds of compiling.
+// for its man page and completions. CLI11 does the work. Only arguments.cc includes it, because
+// every file that includes it takes seconds to compile.
 //
-// A Command and an Option are handles to what their Program owns; they may be copied, and must not
-// outlive it. What an option fills in must live until Program::run has returned. No locks.
+// A Command and an Option are handles to objects that their Program owns. They may be copied, and
+// must not outlive it. An option's target must live until Program::run has returned. No locks.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ class Option;
 
 namespace fracgpu::tools {
 
-// Thrown by a body: the arguments do not go together. Its line is what Program::run says of wrong
+// A body throws this if the arguments do not fit together. Program::run prints its line as wrong
 // usage.
 struct WrongUsage : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -30,14 +30,14 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  Option hidden();  // --help, the man page and completions leave it out
+  Option hidden();  // hidden from --help, the man page and completions
   Option excludes(Option other);
   Option range(int least, int most);
   Option range(double least, double most);
   Option one_of(std::vector<std::string> words);
-  Option shows_default();  // the value that it has now, in --help
+  Option shows_default();  // shows the current value in --help
   Option separated_by(char separator);
-  Option takes_one_value();  // a list that grows by one value each time the option is given
+  Option takes_one_value();  // a list that grows by one value with each use of the option
 
  private:
   CLI::Option* option_;
@@ -45,11 +45,11 @@ class Option {
 
 // An argument as --help shows it.
 struct ArgumentText {
-  std::vector<std::string> names{};  // "--json", "-q"; of a positional one its name alone
+  std::vector<std::string> names{};  // "--json", "-q"; only the name if positional
   std::string description{};
-  bool is_flag = false;  // takes no value, or one only behind "="
+  bool is_flag = false;  // takes no value, or only one after "="
   bool required = false, repeats = false;
-  std::string placeholder{};  // of the value
+  std::string placeholder{};  // for the value
 };
 
 struct CommandText {
@@ -68,33 +68,34 @@ class Command {
   void require_subcommand();
   void set_footer(const std::string& text);
 
-  // A name without dashes is a positional argument. The value stays as it is where the argument is
+  // A name without dashes is a positional argument. The value stays unchanged if the argument is
   // not given.
   Option add_option(const std::string& name, std::string& value, const std::string& about = {});
   Option add_option(const std::string& name, std::vector<std::string>& values,
                     const std::string& about);
-  // A command with its arguments, behind "--" or not: from its first word on nothing is ours.
+  // A command with its arguments, with or without "--" before it. All words from its first word on
+  // belong to it.
   void add_command_to_run(const std::string& name, std::vector<std::string>& words,
                           const std::string& about);
   Option add_option(const std::string& name, int& value, const std::string& about);
   Option add_option(const std::string& name, double& value, const std::string& about);
   Option add_flag(const std::string& name, bool& value, const std::string& about);
-  // "--wait{forever}": the value is "forever", or what stands behind "--wait=".
+  // "--wait{forever}": the value is "forever", or the text after "--wait=".
   Option add_flag(const std::string& name, std::string& value, const std::string& about);
 
-  // As soon as one of these is read, `body` is called and the program ends with status 0.
+  // As soon as one of these is read, `body` runs and the program ends with status 0.
   Option add_final_flag(const std::string& name, std::function<void()> body,
                         const std::string& about);
-  // `complaint` says what is wrong with a value; empty: nothing.
+  // `complaint` returns what is wrong with a value; empty: nothing.
   Option add_final_option(const std::string& name,
                           std::function<void(const std::string& value)> body,
                           std::function<std::string(const std::string& value)> complaint,
                           const std::string& about);
 
-  // What the command does once its arguments are read; returns the exit status of the program.
+  // The command's action after its arguments are read. Returns the program's exit status.
   void set_body(std::function<int()> body);
 
-  // All that is there by now, but for what is hidden.
+  // Everything added so far, except hidden arguments.
   CommandText text() const;
 
  private:
@@ -109,16 +110,16 @@ class Program {
 
   Command command();
 
-  // Reads the arguments and calls the body of the subcommand that they name; its status. Wrong
-  // usage is a line on stderr, which names the word that is wrong and the nearest right one, and
-  // `usage_status`. Throws what the body throws.
+  // Reads the arguments, calls the body of the subcommand, and returns its status. For wrong usage,
+  // prints a line on stderr with the wrong word and the nearest right one, and returns
+  // `usage_status`. Passes on the body's exceptions.
   int run(int argc, char** argv, int usage_status);
 
  private:
   friend class Command;
 
   std::unique_ptr<CLI::App> app_;
-  std::vector<const CLI::App*> runners_;  // whose words behind the first are another command's
+  std::vector<const CLI::App*> runners_;  // commands whose later words belong to another command
   int status_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The exit statuses of the command, all of them. `fracgpu --help`, the man page and each
-// subcommand's help say the same.
+// All exit statuses of the command. `fracgpu --help`, the man page and each subcommand's help print
+// the same.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 namespace fracgpu::tools {
 
 inline constexpr int kOk = 0;
-inline constexpr int kFailed = 1;  // a line on stderr says why; of `doctor`: a check failed
-inline constexpr int kUsage = 2;   // wrong usage, but of `run` and `record`
+inline constexpr int kFailed = 1;  // a line on stderr has the reason; `doctor`: a check failed
+inline constexpr int kUsage = 2;   // wrong usage, except for `run` and `record`
 
-// Of `fracgpu run` and `fracgpu record`, whose status is otherwise its command's: as those of
+// For `fracgpu run` and `fracgpu record`, whose status is otherwise the command's: the statuses of
 // env(1) and of a shell.
 inline constexpr int kFull = 75;        // no room now; try again, or --wait
 inline constexpr int kRunFailed = 125;  // wrong usage, or fracgpu itself failed
-inline constexpr int kCannotRun = 126;  // the command is there and cannot be run
+inline constexpr int kCannotRun = 126;  // the command exists and cannot be run
 inline constexpr int kNoCommand = 127;  // there is no such command
 
-// As people are told.
+// The statuses as printed for users.
 struct ExitStatus {
   int status;
   const char* meaning;

@@ -1,12 +1,13 @@
-// fmt's own code for the command, compiled once. Its headers alone would compile it again in every
-// file, and the packaged libfmt is a shared library, which the command must not need on other
+// fmt's own code for the command, compiled once. With its headers alone, every file would compile
+// it again. The packaged libfmt is a shared library, which the command must not need on other
 // machines.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
 namespace detail {
 
-// What the headers declare `extern template` and every program may use (as fmt's src/format.cc).
+// The definitions that the headers declare `extern template` and every program may use (as fmt's
+// src/format.cc).
 template FMT_API auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;

@@ -1,6 +1,6 @@
-// A JSON value: built by the subcommands that speak to programs, and read from probes and container
-// engines. nlohmann-json, which json.cc alone includes, writes and parses the text; building values
-// with its templates would cost each file seconds of compiling.
+// A JSON value: subcommands build it for programs, and read it from probes and container engines.
+// Only json.cc includes nlohmann-json, which writes and parses the text. Building values with its
+// templates would cost each file seconds of compilation.
 #pragma once
 
 #include <concepts>
@@ -53,16 +53,16 @@ class Json {
   // The keys of an object, in the order of its values.
   const std::vector<std::string>& keys() const { return keys_; }
 
-  void push_back(Json item);               // to an array
-  Json& back() { return items_.back(); }   // of one that is not empty
-  Json& operator[](std::string_view key);  // of an object; null is added where there is none
-  const Json& operator[](std::string_view key) const;  // null where there is none
+  void push_back(Json item);                           // to an array
+  Json& back() { return items_.back(); }               // of one that is not empty
+  Json& operator[](std::string_view key);              // of an object; adds null if there is none
+  const Json& operator[](std::string_view key) const;  // null if there is none
   bool contains(std::string_view key) const;
 
-  // A member of an object, or this where there is none of this type.
+  // A member of an object, or `otherwise` if there is no member of this type.
   std::string value(std::string_view key, std::string_view otherwise) const;
   std::string value(std::string_view key, const char* otherwise) const {
-    return value(key, std::string_view(otherwise));  // which the compiler would make a bool of
+    return value(key, std::string_view(otherwise));  // which the compiler would convert to bool
   }
   bool value(std::string_view key, bool otherwise) const;
   template <std::integral Number>
@@ -71,32 +71,32 @@ class Json {
     return member.is_integer() ? member.as<Number>() : otherwise;
   }
 
-  // Of an integer; 0 of anything else.
+  // The value of an integer; 0 for anything else.
   template <std::integral Number>
   Number as() const {
     return static_cast<Number>(bits_);
   }
 
-  // Throw std::runtime_error with one line where there is no such member, or no text.
+  // Throw std::runtime_error with one line if there is no such member, or if it is not a text.
   const Json& at(std::string_view key) const;
   const std::string& text() const;
 
-  // Throws std::runtime_error, which says where the text is no JSON.
+  // Throws std::runtime_error, with the place of the error, if the text is not JSON.
   static Json parse(std::string_view text);
 
-  // Indented by two blanks. Throws where a text is not UTF-8.
+  // Indented by two blanks. Throws if a text is not UTF-8.
   std::string dump() const;
-  // ASCII alone, with a replacement where a text is not UTF-8; `indent` < 0: on one line.
+  // Only ASCII, with replacements if a text is not UTF-8. `indent` < 0: on one line.
   std::string dump_ascii(int indent) const;
 
  private:
   enum class Type { null, boolean, negative_too, natural, real, string, array, object };
-  struct Library;  // nlohmann-json's side of it
+  struct Library;  // the nlohmann-json side
 
   bool is_integer() const { return type_ == Type::negative_too || type_ == Type::natural; }
 
   Type type_ = Type::null;
-  uint64_t bits_ = 0;  // of a boolean or an integer, in two's complement
+  uint64_t bits_ = 0;  // a boolean or an integer, in two's complement
   double real_ = 0;
   std::string text_{};
   std::vector<Json> items_{};

@@ -33,7 +33,7 @@ const char* kind_of(mode_t mode) {
 
 int open_plain(const std::string& path, int access, Links links) {
   const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (links == Links::refused ? O_NOFOLLOW : 0);
-  // Looked at first: opening a device can do something.
+  // Checked before opening: opening a device can have effects.
   struct stat status = {};
   const bool looked = links == Links::refused ? lstat(path.c_str(), &status) == 0
                                               : stat(path.c_str(), &status) == 0;
@@ -44,7 +44,7 @@ int open_plain(const std::string& path, int access, Links links) {
   const int fd = open(path.c_str(), access | flags);
   if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fd;
   if (fd < 0) return -1;
-  close(fd);  // exchanged meanwhile
+  close(fd);  // replaced meanwhile
   errno = EINVAL;
   return -1;
 }

@@ -1,4 +1,4 @@
-// Files that somebody else may have put in the place where one is expected.
+// Files whose place another user may have filled with something else.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace fracgpu::tools {
 
 enum class Links { refused, followed };
 
-// Opens a regular file and nothing else: never waits, as for the other end of a FIFO, and touches
-// no device. `access` is O_RDONLY or O_RDWR. Throws std::runtime_error with one line that says what
-// is there instead, and whose it is.
+// Opens a regular file and nothing else: never waits, as it would for the other end of a FIFO, and
+// touches no device. `access` is O_RDONLY or O_RDWR. Throws std::runtime_error with one line that
+// describes the other file and its owner.
 Descriptor open_judged(const std::string& path, int access, Links links = Links::refused);
 
-// At most so many bytes of such a file; empty where it cannot be had.
+// Reads at most `most` bytes of such a file; empty if it cannot be opened.
 std::string read_judged(const std::string& path, size_t most, Links links);
 
 }  // namespace fracgpu::tools

@@ -1,10 +1,10 @@
-// What makes the command load on glibc 2.31 and later, though it is built on a newer one.
+// Makes the command load on glibc 2.31 and later, although it is built on a newer one.
 //
-// The command is copied into container images and onto nodes that are older than the machine it was
-// built on. Its C++ runtime is linked in; of what that and the command itself ask of a C library
-// newer than 2.31, everything is defined here: by an older version of the same function, or by the
-// system call under it. Nobody else sees these definitions. The gate gate_command_symbol_versions
-// notices what is missing.
+// The command is copied to container images and nodes that are older than its build machine. Its
+// C++ runtime is linked in. That runtime and the command need functions newer than glibc 2.31. This
+// file defines all of them, by an older version of the same function or by the system call under
+// it. The definitions are hidden from other objects. The gate gate_command_symbol_versions detects
+// missing ones.
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -24,12 +24,13 @@
 #define OLDEST "GLIBC_2.17"
 #endif
 
-// old_NAME is NAME as the first glibc for this processor had it, where others find it to this day.
+// old_NAME is NAME in the version of the first glibc for this processor, which every later glibc
+// still has.
 #define OLD(type, name, parameters)      \
   extern "C" type old_##name parameters; \
   __asm__(".symver old_" #name "," #name "@" OLDEST)
 
-// NAME is that one too: it has only moved since, from libdl or libpthread.
+// NAME is the same function. Later versions only moved it from libdl or libpthread.
 #define MOVED(type, name, parameters, arguments)                          \
   OLD(type, name, parameters);                                            \
   extern "C" __attribute__((visibility("hidden"))) type name parameters { \
@@ -50,7 +51,7 @@ void _init();
 
 namespace {
 
-// Since glibc 2.34 the C library runs a program's constructors; before, the program did it.
+// Since glibc 2.34 the C library runs a program's constructors. Before, the program ran them.
 int run_constructors(int argc, char** argv, char** environment) {
   _init();
   for (Main* each = __init_array_start; each != __init_array_end; ++each) {
@@ -96,7 +97,7 @@ int __libc_start_main(Main main, int argc, char** argv, Main, Procedure, Procedu
 // libstdc++ reads it to skip atomics in programs with one thread (glibc 2.32).
 char __libc_single_threaded = 0;
 
-// 2.33: before, these were inline calls of something else.
+// 2.33: before, these were inline calls of other functions.
 #define STATUS_CALLS(bits)                                                                         \
   int stat##bits(const char* path, struct stat##bits* status) noexcept {                           \
     return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, status, 0));                   \
@@ -156,7 +157,7 @@ MOVED(int, pthread_rwlock_rdlock, (pthread_rwlock_t * lock) noexcept, (lock))
 MOVED(int, pthread_rwlock_tryrdlock, (pthread_rwlock_t * lock) noexcept, (lock))
 MOVED(int, pthread_rwlock_wrlock, (pthread_rwlock_t * lock) noexcept, (lock))
 MOVED(int, pthread_rwlock_unlock, (pthread_rwlock_t * lock) noexcept, (lock))
-// The header says that what the second argument points to is not read, and g++ believes the
-// pointer.
+// The header declares that the memory at the second argument is not read, and g++ applies that to
+// the pointer.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 MOVED(int, pthread_setspecific, (pthread_key_t key, const void* value) noexcept, (key, value))

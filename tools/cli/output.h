@@ -1,4 +1,4 @@
-// What every subcommand prints by.
+// The output functions of every subcommand.
 #pragma once
 
 #include <stdio.h>
@@ -10,9 +10,9 @@
 
 namespace fracgpu::tools {
 
-// A line, or a line and a list below it, for stderr. Where nobody reads it, it is lost, and no
-// signal ends the command for it.
-// What could steer a terminal, and came from others, becomes '?'.
+// Prints a line, or a line with a list below it, to stderr. If the other end is closed, the text is
+// lost, and no signal ends the command. Characters that could control a terminal, and may come from
+// others, become '?'.
 inline void complain(std::string text) {
   for (char& c : text) {
     if ((c < ' ' && c != '\n') || c > '~') c = '?';
@@ -22,7 +22,7 @@ inline void complain(std::string text) {
   fprintf(stderr, "fracgpu: %s%s", text.c_str(), ended ? "" : "\n");
 }
 
-// To stdout, all of it or an exception.
+// Prints the whole text to stdout, or throws.
 inline void print(const std::string& text) {
   if (fputs(text.c_str(), stdout) == EOF || fflush(stdout) != 0) {
     throw std::runtime_error("cannot write to standard output");

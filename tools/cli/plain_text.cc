@@ -25,7 +25,7 @@ std::string command_of(uint32_t pid) {
 }
 
 std::string user_name(uint32_t uid) {
-  // Asking may mean reading files, or a server elsewhere.
+  // Cached, because a query may read files or contact a server.
   static thread_local std::map<uint32_t, std::string> known;
   const auto [place, is_new] = known.try_emplace(uid);
   if (is_new) {

@@ -1,4 +1,4 @@
-// Texts and names as a person may be shown them.
+// Texts and names in a form that is safe to print.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace fracgpu::tools {
 
-// A text of at most `size` bytes from a file that others may write. What could steer a terminal, or
-// is not ASCII, becomes '?'.
+// A text of at most `size` bytes from a file that others may write. Characters that could control a
+// terminal, or are not ASCII, become '?'.
 std::string clean(const char* text, size_t size);
 
-// What the kernel calls a process of this PID namespace; "?" where that cannot be seen.
+// The kernel's name of a process in this PID namespace; "?" if it is not visible.
 std::string command_of(uint32_t pid);
 
-// The user's name, or the number where there is none.
+// The user's name, or the number if there is no name.
 std::string user_name(uint32_t uid);
 
 }  // namespace fracgpu::tools

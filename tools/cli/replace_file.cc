@@ -23,14 +23,14 @@ namespace {
 }
 
 int write_all(int fd, const std::string& text) {
-  const HeldSignals held;  // above RLIMIT_FSIZE a write would end the command, and leave the file
+  const HeldSignals held;  // otherwise a write above RLIMIT_FSIZE would end the command
   for (size_t at = 0; at < text.size();) {
     const ssize_t size = write(fd, text.data() + at, text.size() - at);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return size == 0 ? ENOSPC : errno;
     at += static_cast<size_t>(size);
   }
-  // The readers are other users, whatever the umask.
+  // Other users read the file, whatever the umask is.
   return fchmod(fd, 0644) == 0 && fsync(fd) == 0 ? 0 : errno;
 }
 

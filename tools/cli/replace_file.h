@@ -1,15 +1,15 @@
-// Files that others read while they are written anew.
+// Files that others read while they are rewritten.
 #pragma once
 
 #include <string>
 
 namespace fracgpu::tools {
 
-// Puts a file of this text at `path` by a rename, for all to read: a reader finds the old one or
-// the new one, whole. Throws std::runtime_error with one line.
+// Puts a file with this text at `path` by a rename, readable for all. A reader finds either the old
+// or the new file, complete. Throws std::runtime_error with one line.
 void replace_file(const std::string& path, const std::string& text);
 
-// The same by a temporary of this name, which must not be there yet.
+// The same with a temporary file of this name, which must not exist yet.
 void replace_file(const std::string& path, const std::string& text, const std::string& fresh);
 
 }  // namespace fracgpu::tools

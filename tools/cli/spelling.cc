@@ -1,5 +1,4 @@
-// The distance of Damerau and Levenshtein, in the form that changes no letter twice; see
-// spelling.h.
+// The Damerau-Levenshtein distance, in the variant that changes no letter twice; see spelling.h.
 #include "tools/cli/spelling.h"
 
 #include <algorithm>
@@ -27,7 +26,7 @@ size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  // A third of the letters: "hlep" is help, but "ls" is not gc.
+  // At most a third of the letters: "hlep" is help, but "ls" is not gc.
   constexpr size_t kLettersPerChange = 3, kLongest = 40;
   std::string found;
   size_t least = std::min(word.size(), kLongest) / kLettersPerChange + 1;

@@ -1,4 +1,4 @@
-// What somebody may have meant by a word that is none.
+// Suggests the word that a misspelled word may mean.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace fracgpu::tools {
 
-// The word that is the least letters away from `word` (one is left out, added, another one, or
-// changes places with its neighbour); empty where none of them is near.
+// The word with the fewest changes from `word` (a letter missing, added, different, or swapped with
+// its neighbour); empty if none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& words);
 
 }  // namespace fracgpu::tools

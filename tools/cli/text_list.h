@@ -1,4 +1,4 @@
-// Taking texts apart.
+// Splits texts.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ inline std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// The items between the separators, without the blanks around them; one that is empty too.
+// The items between the separators, without surrounding blanks. Includes empty items.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> items;
   for (;;) {
