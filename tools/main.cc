@@ -1,5 +1,5 @@
-// The fracgpu command: reads its arguments, calls one function per subcommand, and turns what went
-// wrong into one line and an exit status.
+// The fracgpu command: reads its arguments, calls one function per subcommand, and turns errors
+// into one line and an exit status.
 #include <locale.h>
 
 #include <exception>
@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
   add_dra_command(command, [argv](const DraOptions&) -> int { become_dra_driver(argv); });
   add_manual_options(command);
 
-  // The command that run would have started has statuses of its own.
+  // The command that run starts has its own exit statuses.
   const std::string_view name = argc > 1 ? argv[1] : "";
   const bool runs = name == "run" || name == "record";
   return program.run(argc, argv, runs ? kRunFailed : kUsage);

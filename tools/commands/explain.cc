@@ -1,4 +1,4 @@
-// `fracgpu explain`; see explain.h. What it says is written in ui/explanation.h.
+// `fracgpu explain`; see explain.h. ui/explanation.h writes the text.
 #include "tools/commands/explain.h"
 
 #include <fmt/core.h>
@@ -40,7 +40,7 @@ std::string as_text(const MachineState& machine, bool named) {
   std::string text;
   size_t never = 0;
   for (const TenantUse& tenant : machine.tenants) {
-    // Of many that are not asked for by name nobody wants to read that nothing happened to them.
+    // Without named tenants, tenants that were never refused are only counted.
     if (!named && refusals_of(tenant) == 0 && tenant.refused.empty()) {
       ++never;
     } else {

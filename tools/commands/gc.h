@@ -1,4 +1,4 @@
-// `fracgpu gc`: removes what the dead left.
+// `fracgpu gc`: removes the leftovers of dead processes.
 #pragma once
 
 namespace fracgpu::tools {

@@ -1,6 +1,6 @@
-// `fracgpu limit`; see limit.h. A cap may be lowered by whoever may change it at all. Raised it may
-// be up to the ceiling, which is that of this machine and that of each image in which a process of
-// the tenant runs, and up to the share that the launch claimed.
+// `fracgpu limit`; see limit.h. Every user who may change a cap may lower it. Raising is limited by
+// the ceilings of this machine and of each image in which a process of the tenant runs, and by the
+// share that the launch claimed.
 #include "tools/commands/limit.h"
 
 #include <errno.h>
@@ -65,12 +65,12 @@ DeviceName name_of(const std::string& key, const std::vector<Gpu>& gpus) {
   return {.key = key};
 }
 
-// What the ceiling files allow on the device, and which of them says so.
+// The limits that the ceiling files set for the device, and their sources.
 class Ceilings {
  public:
   Ceilings() { add(kCeilingFile, "this machine"); }
 
-  // Of the image that the process runs in.
+  // Adds the ceiling of the image that the process runs in.
   void add(const ProcessUse& process) {
     const uint32_t pid = process.host_pid != 0 ? process.host_pid : process.pid;
     const std::string root = fmt::format("/proc/{}/root", pid);
@@ -105,7 +105,7 @@ class Ceilings {
   std::vector<std::pair<Limits, std::string>> ceilings_;
 };
 
-// Throws where a change raises a cap beyond what is allowed.
+// Throws if a change raises a cap beyond its limits.
 void check_raised(const std::string& tenant, const std::vector<Change>& changes,
                   const std::vector<Gpu>& gpus) {
   Ceilings ceilings;

@@ -1,4 +1,4 @@
-// `fracgpu queue`; see queue.h. What it starts and when is up to queue_agent.h.
+// `fracgpu queue`; see queue.h. queue_agent.h decides what to start, and when.
 #include "tools/commands/queue.h"
 
 #include <fmt/core.h>
@@ -37,7 +37,7 @@ struct QueueOptions {
   bool null_separated = false, json = false;
 };
 
-// "half=0.5" is a share, "dual=2" so many whole GPUs.
+// "half=0.5" is a share, "dual=2" a number of whole GPUs.
 Queue queue_of(const std::string& text, const QueueOptions& options, const std::vector<Gpu>& all) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
@@ -53,7 +53,7 @@ Queue queue_of(const std::string& text, const QueueOptions& options, const std::
                       .gpus = options.gpus,
                       .mig = options.mig,
                       .partition = options.partition};
-  // "1" is a share, too.
+  // "1" is also a share.
   const bool whole = size != "1" && !size.empty() && size.size() < 4 &&
                      size.find_first_not_of("0123456789") == size.npos;
   std::string& to = whole                          ? request.count
@@ -63,7 +63,7 @@ Queue queue_of(const std::string& text, const QueueOptions& options, const std::
   return {name, Request(request, all), 0};
 }
 
-// Of the command line, each name once.
+// The queues of the command line. Refuses duplicate names.
 std::vector<Queue> queues_of(const QueueOptions& options, const std::vector<Gpu>& gpus) {
   std::vector<Queue> queues;
   for (const std::string& text : options.queues) {
@@ -89,7 +89,7 @@ std::vector<std::string> names_of(const std::vector<Queue>& queues) {
   return names;
 }
 
-// Whether all succeeded.
+// Returns whether all commands succeeded.
 bool run_queues(const QueueOptions& options) {
   const std::vector<Gpu> gpus = list_gpus();
   std::vector<Queue> queues = queues_of(options, gpus);

@@ -51,7 +51,7 @@ struct RunOptions {
 
 constexpr const char* kForEver = "forever";
 
-// In milliseconds; nothing where it is no duration.
+// In milliseconds; none if the text is not a duration.
 std::optional<uint64_t> plain_duration_of(const std::string& text) {
   constexpr uint64_t kSecond = 1000;
   if (text.empty()) return {};
@@ -80,7 +80,7 @@ uint64_t duration_of(const std::string& text) {
   return *duration;
 }
 
-// "--wait 5s": the time would be taken for the command.
+// Detects "--wait 5s": the time would be taken for the command.
 void check_command(const RunOptions& options) {
   const std::vector<std::string>& command = options.command;
   if (options.wait == kForEver && !command.empty() && plain_duration_of(command[0])) {
@@ -132,7 +132,7 @@ int show_placement(const RunOptions& options, const Request& request, const Clai
   return fits ? 0 : kFull;
 }
 
-// Until it is served or the time is over; 0 when it is served.
+// Waits until the claim is served or the time is over. Returns whether it is served.
 bool wait_for(ClaimTable& table, const Claim& claim, uint64_t timeout_ms,
               std::vector<Share>& shares) {
   const uint64_t start = coarse_now_ms();

@@ -12,7 +12,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// False when something could not be shown.
+// False if something could not be shown.
 bool show(const ShowCommand& command, const ShowOptions& options) {
   const MachineState machine = look_at_machine(options.scope);
   for (const std::string& line : machine.complaints) complain(line);
@@ -31,7 +31,7 @@ bool show(const ShowCommand& command, const ShowOptions& options) {
 
 void add_show_command(Command program, const ShowCommand& command) {
   const auto options = std::make_shared<ShowOptions>();
-  // Who tells why must know who else is there.
+  // An explanation needs the other tenants on the GPUs.
   options->scope.neighbours = command.of_tenants;
   Command added = program.add_subcommand(command.name, command.about);
   add_scope_options(added, options->scope);

@@ -1,4 +1,4 @@
-// Subcommands that look at the machine once and say what they see, as text or JSON.
+// Subcommands that read the machine's state once and print it, as text or JSON.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ struct ShowCommand {
   const char* name;
   const char* about;
   const char* examples;
-  bool of_tenants;  // GPUs alone are nothing to speak of
+  bool of_tenants;  // GPUs alone are not worth showing
   std::string (*text)(const MachineState& machine, const ShowOptions& options);
 };
 
 void add_show_command(Command program, const ShowCommand& command);
 
-// TENANT… and --all, for whoever looks.
+// Adds TENANT… and --all, for commands that show tenants.
 void add_scope_options(Command command, Scope& scope);
 
 }  // namespace fracgpu::tools

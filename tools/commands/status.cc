@@ -1,4 +1,4 @@
-// The command; see status.h.
+// `fracgpu status`; see status.h.
 #include "tools/commands/status.h"
 
 #include "tools/cli/arguments.h"
@@ -20,7 +20,7 @@ another tenant, with memory of this one imported. In a container only its own te
 shows each whose ledger can be seen.
 Exit status: 0 shown; 1 nothing was found, or something could not be read; 2 wrong usage.)";
 
-// For programs: one object, amounts in bytes. Fields may be added, never renamed.
+// The status for programs: one object, amounts in bytes. Fields may be added, never renamed.
 std::string status_json(const MachineState& machine) {
   return Json{{"gpus", array_of(machine.gpus)}, {"tenants", array_of(machine.tenants)}}.dump() +
          "\n";

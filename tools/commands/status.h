@@ -1,4 +1,4 @@
-// `fracgpu status`: who holds what, once, as text or JSON.
+// `fracgpu status`: shows once which tenants and processes hold memory, as text or JSON.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace fracgpu::tools {
 
 class Command;
 
-// For people: 80 columns, a block per GPU.
+// The status for people: 80 columns, a block per GPU.
 std::string status_text(const MachineState& machine, const Style& style);
 
 void add_status_command(Command program);

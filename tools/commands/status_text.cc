@@ -1,4 +1,4 @@
-// `fracgpu status` as text: per GPU a bar of its memory, then its tenants and who uses it.
+// `fracgpu status` as text: for each GPU a bar of its memory, then its tenants and their processes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ void Page::tenant(const GpuState& gpu, const TenantOnGpu& tenant) {
   if (tenant.use && tenant.use->refusals.total() > 0) {
     facts += fmt::format(", {} refused", tenant.use->refusals.total());
   }
-  // Which facts there are is known only here, and a name may take up all of a line.
+  // The facts are known only here, and a name may take a whole line.
   line("  {}{}", painted(style_, kBold, tenant.name),
        tenant.name.size() + facts.size() > 78 ? "\n   " + facts.substr(1) : facts);
   if (!tenant.use) return line("  has used nothing here yet");

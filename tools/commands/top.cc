@@ -1,4 +1,4 @@
-// Looks, draws, waits for a key or the next look; see top.h.
+// Reads the state, draws it, and waits for a key or the next interval; see top.h.
 #include "tools/commands/top.h"
 
 #include <signal.h>
@@ -37,7 +37,7 @@ int64_t now_ms() {
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// The signal that asked for the end, or 0.
+// The signal that requested the end, or 0.
 int run_top(const TopOptions& options) {
   Terminal terminal;
   TopScreen screen(Style::of_stdout());
@@ -68,7 +68,7 @@ void add_top_command(Command program) {
   command.set_footer(kExamples);
   command.set_body([options] {
     const int signal = run_top(*options);
-    // The terminal is as it was: end as every program does that is asked to.
+    // The terminal is restored, so the process ends by the signal as other programs do.
     if (signal != 0) raise(signal);
     return kOk;
   });

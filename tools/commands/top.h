@@ -1,4 +1,4 @@
-// `fracgpu top`: who holds what, live.
+// `fracgpu top`: shows live which tenants and processes hold memory.
 #pragma once
 
 namespace fracgpu::tools {

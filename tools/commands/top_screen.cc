@@ -36,8 +36,8 @@ constexpr int kTenantBar = 10;
 constexpr const char* kGpuRow = "{:>3.3} {} {:>9} {:>9} {:>7} {:>9}";
 constexpr int kGpuColumns = 3 + 1 + 1 + 9 + 1 + 9 + 1 + 7 + 1 + 9;  // without the bar
 
-// As much of a text without colours as has room. Only bars are not ASCII; their signs are three
-// bytes long each.
+// Cuts a text without colours to `columns`. Only bars are not ASCII. Their signs take three bytes
+// each.
 std::string cut(const std::string& text, int columns) {
   size_t at = 0;
   for (int column = 0; at < text.size() && column < columns; ++column) {
@@ -149,7 +149,7 @@ std::vector<std::string> TopScreen::gpu_lines(const MachineState& machine, int m
       break;
     }
     --left;
-    // Cut without colours first, so that no column is counted for them.
+    // Cut without colours first, so that colour codes do not count as columns.
     const Style plain{.utf8 = style_.utf8};
     const std::string drawn = gpu_bar(plain, gpu, width);
     std::string line =

@@ -1,5 +1,5 @@
-// What `fracgpu top` shows: a picture of so many rows and columns, made of a look at the machine
-// and of what the user chose. Knows no terminal.
+// The picture of `fracgpu top`: a given number of rows and columns, made of a machine state and the
+// user's choices. Independent of the terminal.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ class TopScreen {
  public:
   explicit TopScreen(const Style& style) : style_(style) {}
 
-  // Lines that fit, the last of which says which keys there are.
+  // Lines that fit. The last line lists the keys.
   std::vector<std::string> picture(const MachineState& machine, int rows, int columns);
 
-  // False when the key means to quit.
+  // False if the key quits.
   bool press(int key);
 
   enum class Order { used, peak, name, gpu, since, refused };
