@@ -67,7 +67,7 @@ void check_permission(const Ledger& ledger, const std::string& tenant) {
       "tenant {} belongs to another user; only that user and root may record it", tenant));
 }
 
-// Until a signal asks for the end, or the tenant has ended.
+// Waits until a signal requests the end, or until the tenant has ended.
 void wait_for_end(const Ledger& ledger, const sigset_t& signals) {
   constexpr timespec kPause = {0, 100'000'000};
   while (ledger.any_alive()) {

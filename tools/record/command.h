@@ -1,4 +1,4 @@
-// `fracgpu record`: records what a launch tree, or a tenant that runs, does with GPU memory.
+// `fracgpu record`: records the GPU memory of a launch tree or of a running tenant.
 #pragma once
 
 namespace fracgpu::tools {

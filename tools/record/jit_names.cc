@@ -34,13 +34,13 @@ std::string JitNames::name_at(uint64_t address) {
   return function != nullptr ? function->name : "";
 }
 
-// Lines of "start size name", both in hexadecimal. Anybody may have put the file there: what is no
-// such line is passed over, and no more is read than programs write.
+// Parses lines of "start size name", with both numbers hexadecimal. Any user may have put the file
+// there. So other lines are skipped, and the read size is limited to what programs write.
 void JitNames::read_more() {
   constexpr uint64_t kMost = 64u << 20;
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   Descriptor file(open(path_.c_str(), kFlags));
-  // Of a process that has ended already its folders are not known any more: ours, then.
+  // The folders of an ended process are no longer known, so this tries our own.
   if (file.get() < 0) file = Descriptor(open(own_path_.c_str(), kFlags));
   struct stat status = {};
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;

@@ -1,4 +1,4 @@
-// Names of code that a process made at run time, by the file in which such programs say them
+// Names of code that a process compiled at run time, from the file in which such programs list them
 // (/tmp/perf-PID.map, which Linux's perf reads): CPython 3.12 and later with -X perf, node with
 // --perf-basic-prof, and others.
 #pragma once
@@ -12,10 +12,11 @@ namespace fracgpu::tools {
 class JitNames {
  public:
   JitNames() = default;
-  // `pid`: as /proc here has it; `own_pid`: as the process knows itself, and names its file.
+  // `pid`: the PID in this /proc; `own_pid`: the PID that the process itself sees, which names the
+  // file.
   JitNames(uint32_t pid, uint32_t own_pid);
 
-  // The function at an address; empty where nothing names it. Reads what is new in the file.
+  // The function at an address; empty if nothing names it. Reads new lines of the file.
   std::string name_at(uint64_t address);
 
  private:
@@ -27,7 +28,7 @@ class JitNames {
   void read_more();
 
   std::string own_path_, path_;
-  uint64_t read_ = 0;  // bytes of it
+  uint64_t read_ = 0;  // bytes of the file
   std::map<uint64_t, Function> functions_;
 };
 

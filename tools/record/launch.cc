@@ -58,7 +58,7 @@ RecordedEnd run_recorded(const RecordedLaunch& launch) {
                                outer->tenant));
   }
   const std::string tenant = outer ? outer->tenant : new_tenant();
-  // Without a cap the library counts nothing.
+  // Without a cap, the library counts nothing.
   const std::string limit = !launch.memory.empty() ? launch.memory
                             : outer                ? outer->limit.value_or("")
                             : cap_is_configured()  ? ""

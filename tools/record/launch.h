@@ -1,4 +1,4 @@
-// Runs a command and records all that it and its descendants do with GPU memory.
+// Runs a command and records the GPU memory of the command and all its descendants.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ struct RecordedEnd {
   RecordingSummary summary;
 };
 
-// Throws RunError where the command cannot be run or recorded. Inside a capped launch or container
-// it joins that tenant, whose other processes are not recorded unless they start meanwhile.
+// Throws RunError if the command cannot be run or recorded. Inside a capped launch or container, it
+// joins that tenant. The tenant's other processes are not recorded unless they start meanwhile.
 RecordedEnd run_recorded(const RecordedLaunch& launch);
 
-// "ran 'python train.py'": the words, as a shell would want them.
+// The words as a shell command: "python train.py".
 std::string command_text(const std::vector<std::string>& words);
 
-// Tells on stderr what was recorded, and how to look at it.
+// Prints to stderr what was recorded, and how to view it.
 void tell(const RecordingSummary& summary, const std::string& path);
 
 }  // namespace fracgpu::tools

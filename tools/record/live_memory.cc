@@ -7,7 +7,8 @@
 namespace fracgpu::tools {
 namespace {
 
-// Both vendors' chunks; shim/charge/linear.h and shim/tracking/block_cache.h say by what source.
+// The chunk size of both vendors; shim/charge/linear.h and shim/tracking/block_cache.h name the
+// sources.
 constexpr uint64_t kChunk = 2u << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What lives in a process, by what it told: allocations, and the chunks that small ones share.
+// The live memory of a process by its records: allocations, and the chunks that small ones share.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ struct Live {
   uint32_t device = recording::kNone, stack = 0;
   uint64_t bytes = 0, taken = 0, owner = 0;
   bool in_chunk = false;
-  uint64_t number = 0;  // the later it came, the greater
+  uint64_t number = 0;  // increases with each addition
 };
 
 class LiveMemory {
  public:
-  // What was at the key, if its release was never told.
+  // Returns the previous entry at the key, if its release is missing.
   std::optional<Live> add(uint64_t key, Live live);
   std::optional<Live> take(uint64_t key);
-  // Takes what came last of a device, until it is `bytes` or more: what lives briefly is more
-  // likely to be gone than what has lived for long.
+  // Takes the newest memory of a device until it has at least `bytes`: short-lived memory is more
+  // likely to be gone than memory that has lived for long.
   std::vector<std::pair<uint64_t, Live>> take_last(uint32_t device, uint64_t bytes);
-  // All of an owner, but for what comes from pools.
+  // Takes all memory of an owner, except memory from pools.
   std::vector<std::pair<uint64_t, Live>> take_all_of(uint64_t owner);
 
-  // Small allocations come and go in chunks of 2 MiB. How many bytes the device's chunks have.
+  // Small allocations share chunks of 2 MiB. These return the bytes of the device's chunks.
   uint64_t enter_chunk(uint32_t device, uint64_t address, uint64_t users = 1);
   uint64_t leave_chunk(uint32_t device, uint64_t address);
-  // The device of a chunk that was there before the recording, of which the address may be a part.
+  // The device of a chunk from before the recording that may contain the address.
   std::optional<uint32_t> chunk_at(uint64_t address) const;
 
  private:
@@ -42,7 +42,7 @@ class LiveMemory {
   };
   std::unordered_map<uint64_t, Live> live_;
   uint64_t added_ = 0;
-  std::map<uint32_t, Chunks> chunks_;  // by the device
+  std::map<uint32_t, Chunks> chunks_;  // by device
 };
 
 }  // namespace fracgpu::tools

@@ -9,12 +9,12 @@ using recording::Event;
 using recording::EventType;
 using recording::MemoryKind;
 
-// `by` may stand for less: numbers wrap around.
+// `by` may be negative: numbers wrap around.
 void NeededMeter::add(uint32_t device, Use& use, uint64_t by) {
   use.needed += by;
   uint64_t& now = now_[device];
   now += by;
-  // Where releases are missing, or told twice, it would be below nothing.
+  // Missing or duplicate releases would make it negative.
   if (static_cast<int64_t>(now) < 0) now = 0;
   uint64_t& peak = peaks_[device];
   peak = std::max(peak, now);

@@ -1,5 +1,6 @@
-// How much of each GPU what is recorded needs at most, while it is recorded. The same sums as those
-// of the report (tools/report/analysis.h), without all that only a report tells.
+// The most memory that the recorded processes need on each GPU, computed during the recording.
+// These are the same sums as in the report (tools/report/analysis.h), without the report's other
+// results.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@ class NeededMeter {
   struct Pool {
     uint64_t reserved = 0;
     report::PoolChunks chunks;
-    // What it could not give back.
+    // The memory that the pool could not give back.
     uint64_t needed() const { return chunks.in_use() < reserved ? chunks.in_use() : reserved; }
   };
-  // Of one process on one device.
+  // The use of one process on one device.
   struct Use {
     uint64_t needed = 0;
     std::map<std::pair<recording::MemoryKind, uint64_t>, uint64_t> levels;  // by kind and owner
@@ -37,7 +38,7 @@ class NeededMeter {
   void add(uint32_t device, Use& use, uint64_t by);
 
   std::map<std::pair<uint32_t, uint32_t>, Use> uses_;  // by process and device
-  std::map<uint32_t, uint64_t> now_, peaks_;           // by the device
+  std::map<uint32_t, uint64_t> now_, peaks_;           // by device
 };
 
 }  // namespace fracgpu::tools

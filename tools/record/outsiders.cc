@@ -24,7 +24,8 @@ std::string name_of(const layout::Slot& slot) {
                      host_pid != 0 ? host_pid : slot.pid);
 }
 
-// The head and the slots of a ledger, which may be anything. Null where it is none of this version.
+// Reads the head and the slots of a ledger, which may contain anything. Null if it is not a ledger
+// of this version.
 std::unique_ptr<layout::Ledger> read_slots(int fd) {
   constexpr size_t kSize = offsetof(layout::Ledger, cells);
   auto ledger = std::make_unique<layout::Ledger>();
@@ -72,7 +73,7 @@ void Outsiders::look_elsewhere() {
   }
 }
 
-// The root is another user's, which only root may see.
+// The root may be another user's, which only root may read.
 void Outsiders::look_at_root_of(const std::string& process) {
   const std::string path = fmt::format("/proc/{}/root{}{}", process, layout::kFilePrefix, tenant_);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

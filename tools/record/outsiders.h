@@ -1,5 +1,5 @@
-// Processes that use a GPU and that a recorder cannot record: those of another user, whom its rings
-// are not for, and those with a /dev/shm of their own, in which there are no rings.
+// Processes that use a GPU and that a recorder cannot record: processes of another user, who may
+// not write to its rings, and processes with a separate /dev/shm, which has no rings.
 #pragma once
 
 #include <sys/types.h>
@@ -18,15 +18,15 @@ namespace fracgpu::tools {
 
 class Outsiders {
  public:
-  // `told(name, why)` is called once for each.
+  // `told(name, why)` is called once for each process.
   using Told = std::function<void(const std::string& name, const std::string& why)>;
   Outsiders(std::string tenant, uid_t recorded_user, Told told);
 
-  // Among the tenant's processes in the ledger that the recorder sees; for the recorder to call
-  // often, since processes may be short.
+  // Checks the tenant's processes in the ledger that the recorder sees. Call it often, because
+  // processes may be short-lived.
   void look_in(const layout::Ledger& ledger);
-  // Among all processes of the machine, whose /dev/shm may be another one. A look at each takes
-  // long together: a few of them at a time, and all once a second.
+  // Checks all processes of the machine, whose /dev/shm may be a different one. A full check takes
+  // long, so each call checks a few processes. A full check starts at most once a second.
   void look_elsewhere();
 
  private:
@@ -38,8 +38,8 @@ class Outsiders {
   const Told told_;
   std::set<std::tuple<uint32_t, uint64_t, uint64_t>> known_;  // PID, its namespace, start time
   std::filesystem::directory_iterator next_{};                // in /proc
-  uint64_t began_ms_ = 0;                                     // to go through it
-  std::set<std::pair<dev_t, ino_t>> seen_;                    // ledgers, since then
+  uint64_t began_ms_ = 0;                                     // the start of the current pass
+  std::set<std::pair<dev_t, ino_t>> seen_;                    // ledgers seen in this pass
 };
 
 }  // namespace fracgpu::tools

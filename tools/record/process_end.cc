@@ -18,7 +18,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// Fields of /proc/PID/stat, from the third on: the second, a name, may have anything in it.
+// Fields of /proc/PID/stat, from the third on. The second field, a name, may contain anything.
 constexpr int kFlags = 9, kStartTime = 22, kExitCode = 52;
 
 std::optional<std::string> stat_of(uint32_t pid, bool& is_ours) {
@@ -47,7 +47,7 @@ uint64_t end_by(int wait_status) {
              : recording::kByExitCall;
 }
 
-// Of linux/pidfd.h, which not every machine has.
+// From linux/pidfd.h, which not every machine has.
 struct PidfdInfo {
   uint64_t mask, cgroup;
   uint32_t pids[3], ids[8];
@@ -64,7 +64,8 @@ std::optional<int> status_by_pidfd(int pidfd) {
   return info.exit_code;
 }
 
-// One that is not exiting, or that nobody has waited for yet. Others' exit codes are shown as 0.
+// For a process that is not exiting, or whose parent has not waited for it yet. The kernel shows
+// other users' exit codes as 0.
 std::optional<uint64_t> end_by_proc(uint32_t pid, uint64_t start_time) {
   constexpr uint64_t kExiting = 4;
   bool is_ours = false;
@@ -89,7 +90,7 @@ ProcessEnd::ProcessEnd(uint32_t pid, uint64_t start_time) {
 
 uint64_t ProcessEnd::how() const {
   if (pid_ == 0) return recording::kNoHandlers;
-  // In this order: it may be waited for in between.
+  // The order matters: its parent may wait for it in between.
   if (const auto end = end_by_proc(pid_, start_time_)) return *end;
   const std::optional<int> status = status_by_pidfd(pidfd_.get());
   return status ? end_by(*status) : recording::kNoHandlers;

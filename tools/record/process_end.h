@@ -1,6 +1,7 @@
-// How a process ended that has not said that it exits: by _exit, by which signal, or by exec, where
-// it is there still. The kernel tells the first two of a process whose parent has not waited for it
-// yet, and since Linux 6.15 of any of which a descriptor was opened while it was there.
+// How a process ended that did not report its exit: by _exit, by a signal, or by exec, after which
+// it still exists. The kernel reports the first two if the parent has not waited for the process
+// yet. Since Linux 6.15, it reports them for every process whose descriptor was opened while the
+// process existed.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@ namespace fracgpu::tools {
 class ProcessEnd {
  public:
   ProcessEnd() = default;
-  // `pid`: as /proc here has it; `start_time`: of the process that is meant.
+  // `pid`: the PID in this /proc; `start_time`: the start time of the process.
   ProcessEnd(uint32_t pid, uint64_t start_time);
 
-  // Of one that has ended: recording::kByExitCall, kBySignal and the number, kByExec or
+  // For a process that has ended: recording::kByExitCall, kBySignal plus the number, kByExec or
   // kNoHandlers.
   uint64_t how() const;
 

@@ -53,7 +53,7 @@ std::string ledger_path(const std::string& tenant) {
   return layout::kFilePrefix + tenant;
 }
 
-// Whose processes are recorded. A tenant that is not there yet will be ours.
+// The user whose processes are recorded. A tenant that does not exist yet will be ours.
 uid_t owner_of(const std::string& tenant) {
   struct stat status = {};
   return stat(ledger_path(tenant).c_str(), &status) == 0 ? status.st_uid : geteuid();
@@ -96,13 +96,13 @@ struct TenantRecorder::State {
   const std::string ledger;
   const uint64_t began_ns;
   const uid_t user;  // whose processes are recorded
-  // In this order: what cannot be recorded takes no older recording's place.
+  // The order matters: a recording that cannot start must not replace an older one.
   RingFile rings;
   Outsiders outsiders;
   recording::Writer writer;
   Tracker tracker;
-  LedgerFile ledger_file;                      // mapped where sums are renewed from it
-  std::map<uint32_t, uint64_t> told_by_lossy;  // records, as of the last look
+  LedgerFile ledger_file;                      // mapped while sums are renewed from it
+  std::map<uint32_t, uint64_t> told_by_lossy;  // number of records at the last check
   std::atomic<bool> stop{false}, idle{true};
   std::string failure;
   uint32_t unrecorded = 0;
@@ -115,7 +115,7 @@ bool TenantRecorder::State::is_alive(uint32_t slot) const {
   return file.get() >= 0 && LedgerFile::slot_is_alive(file.get(), slot);
 }
 
-// Maps the tenant's ledger, if it is not mapped.
+// Maps the tenant's ledger, if it is not mapped yet.
 bool TenantRecorder::State::see_ledger() {
   if (ledger_file.map() != nullptr && ledger_file.is_current()) return true;
   ledger_file.close();
@@ -152,7 +152,7 @@ void TenantRecorder::State::take_records() {
              [&](uint32_t slot) { return is_alive(slot); });
 }
 
-// What a process holds and has told is comparable where it tells nothing meanwhile.
+// A process's ledger entry is comparable with its records only if it records nothing meanwhile.
 void TenantRecorder::State::renew_lossy() {
   for (const uint32_t slot : tracker.lossy()) {
     const uint64_t told = rings.told(slot);
@@ -162,14 +162,15 @@ void TenantRecorder::State::renew_lossy() {
   }
 }
 
-// What other processes tell of this moment may come a little later: a thread is interrupted between
-// its look at the clock and its record.
+// Records of this moment may arrive a little later, because a thread can be interrupted between
+// reading the clock and writing its record.
 void TenantRecorder::State::take() {
   constexpr uint64_t kHeld_ns = 30'000'000;
-  // Before anything is taken: this may stand still at any time, and others tell meanwhile.
+  // Read before any record is taken: this thread may be interrupted at any time while others
+  // record.
   const uint64_t until = clock_ns(CLOCK_MONOTONIC) - kHeld_ns;
   take_records();
-  // Those that another process found gone had told everything before it told that.
+  // A process that another process found gone had written all its records before that report.
   if (!tracker.gone().empty()) {
     take_records();
     for (const uint32_t slot : tracker.gone()) tracker.end(slot, clock_ns(CLOCK_MONOTONIC));
@@ -213,8 +214,8 @@ void TenantRecorder::State::note_unrecorded(const std::string& name, const std::
   ++unrecorded;
 }
 
-// Where the tenant's ledger is there: caps that were changed are told, and what was needed is left
-// for `fracgpu status` and `fracgpu metrics`.
+// If the tenant's ledger exists, records changed caps in the recording, and writes the needed
+// memory to the ledger for `fracgpu status` and `fracgpu metrics`.
 void TenantRecorder::State::visit_ledger() {
   const std::map<std::string, uint64_t> needed = tracker.needed();
   LedgerFile file;
@@ -238,8 +239,8 @@ void TenantRecorder::State::visit_ledger() {
   });
 }
 
-// A ring has room for 16 ms of calls that take 1 us each. What is lost if this process is killed is
-// what it has not flushed.
+// A ring has room for 16 ms of calls that take 1 us each. If this process is killed, only the data
+// that it has not flushed is lost.
 void TenantRecorder::State::run() {
   constexpr long kPause_ms = 2;
   constexpr uint64_t kFlushInterval_ms = 60, kDeadInterval_ms = 20, kVisitInterval_ms = 1000;
@@ -276,7 +277,7 @@ void TenantRecorder::State::run() {
 
 TenantRecorder::TenantRecorder(const std::string& tenant, const RecordingOptions& options)
     : state_(std::make_unique<State>(tenant, options)) {
-  // Signals are for the thread that supervises the tree.
+  // Signals belong to the thread that supervises the tree.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);

@@ -1,4 +1,4 @@
-// Makes the file of rings and takes records out; see ring_file.h.
+// Makes the file of rings and takes records from it; see ring_file.h.
 #include "tools/record/ring_file.h"
 
 #include <errno.h>
@@ -32,8 +32,8 @@ bool is_recorded(const std::string& path) {
   return old.get() >= 0 && byte_is_locked(old.get(), ring::kRecorderLock);
 }
 
-// A file gets its name when it is complete and locked: one with a name that nobody has locked is of
-// a recorder that was killed.
+// A file gets its name only when it is complete and locked. So a named file without a lock belongs
+// to a recorder that was killed.
 constexpr std::string_view kPrefix = ring::kFilePrefix;
 const std::string kFolder(kPrefix.substr(0, kPrefix.rfind('/')));
 
@@ -81,7 +81,7 @@ RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
         fmt::format("tenant {} is being recorded already; wait for that to end", tenant));
   }
   remove_dead_rings();
-  const HeldSignals held;  // EFBIG above RLIMIT_FSIZE comes with SIGXFSZ
+  const HeldSignals held;  // a size above RLIMIT_FSIZE raises SIGXFSZ along with EFBIG
   file_ = Descriptor(open(kFolder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file_.get() < 0) fail(path_, errno);
   if (const int error = fill(file_.get(), frames, owner); error != 0) fail(path_, error);
@@ -97,7 +97,7 @@ RingFile::RingFile(const std::string& tenant, uint32_t frames, uid_t owner)
 
 RingFile::~RingFile() {
   unlink(path_.c_str());
-  // Nobody takes out any more: a ring that looks full is told nothing.
+  // No records are taken any more. Processes write nothing to a ring that looks full.
   for (const auto& [slot, missed] : missed_) {
     ring::Ring& ring = map_->rings[slot];
     ring.begin.store(ring.end.load() - ring::kRecords);
@@ -105,8 +105,8 @@ RingFile::~RingFile() {
   munmap(map_, sizeof(ring::File));
 }
 
-// Rings have memory when a process has begun to use them: holes are not to be touched, which would
-// fill them.
+// A ring has memory once a process has begun to use it. Holes must not be touched, because that
+// would fill them.
 void RingFile::find_rings() {
   constexpr auto kFirst = static_cast<off_t>(offsetof(ring::File, rings));
   off_t at = kFirst;
@@ -127,19 +127,19 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
     uint64_t at = ring.begin.load(std::memory_order_relaxed);
     const uint64_t end = ring.end.load(std::memory_order_acquire);
     const uint32_t records = ring.records.load(std::memory_order_acquire);
-    // What no process of ours writes; or it has just begun.
+    // Not written by our processes, or just begun.
     if (!ring::is_ring_size(records) || end < at || end - at > records) continue;
     const auto count_missed = [&, &slot = slot, &told = told] {
       const uint64_t now = ring.missed.load(std::memory_order_relaxed);
       if (now != told) missed(slot, now - told);
       told = now;
     };
-    count_missed();  // they are missing somewhere among what follows
+    count_missed();  // they are missing somewhere among the next records
     for (int looks = 0; at < end; ++at) {
       const ring::Place& place = ring.places[at % records];
       const bool complete = place.stamp.load(std::memory_order_acquire) == at + 1;
       if (!complete && (looks++ == 0 ? is_alive(slot) : false)) break;
-      // Once more: it may have been completed before its process died.
+      // Checked again: it may have been completed before its process died.
       if (!complete && place.stamp.load(std::memory_order_acquire) != at + 1) continue;
       const ring::Record record = place.record;
       visit(slot, record);

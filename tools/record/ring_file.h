@@ -1,5 +1,5 @@
-// The file with the rings of a tenant's processes (fracgpu/recording_ring.h), as who records has
-// it: made, locked, and taken from.
+// The recorder's side of the file with the rings of a tenant's processes
+// (fracgpu/recording_ring.h): makes it, locks it, and takes records from it.
 #pragma once
 
 #include <functional>
@@ -12,33 +12,33 @@
 
 namespace fracgpu::tools {
 
-// Removes the files of recorders that were killed; returns how many.
+// Removes the files of recorders that were killed. Returns their number.
 int remove_dead_rings();
 
 class RingFile {
  public:
-  // Makes the file for the tenant. `frames`: how many of a call stack processes shall take.
-  // `owner`: the user whose processes they are. Throws std::runtime_error with one line where it
-  // cannot be made, or somebody records the tenant already.
+  // Makes the file for the tenant. `frames`: the number of frames that processes take of a call
+  // stack. `owner`: the user who owns the processes. Throws std::runtime_error with one line if the
+  // file cannot be made, or if another recorder already records the tenant.
   RingFile(const std::string& tenant, uint32_t frames, uid_t owner);
-  ~RingFile();  // processes stop telling
+  ~RingFile();  // processes then stop recording
   RingFile(const RingFile&) = delete;
   RingFile& operator=(const RingFile&) = delete;
 
-  // Takes out all complete records of each ring, in the order in which they were claimed, and calls
-  // visit(slot, record); and missed(slot, number) where processes had to drop some since the last
-  // time. `is_alive(slot)`: what a dead process has not finished is passed over, what a living one
-  // has not is waited for.
+  // Takes all complete records of each ring, in the order in which they were claimed, and calls
+  // visit(slot, record). Calls missed(slot, number) if processes had to drop records since the last
+  // call. `is_alive(slot)`: unfinished records of a dead process are skipped, and those of a live
+  // one are awaited.
   void take(const std::function<void(uint32_t slot, const ring::Record&)>& visit,
             const std::function<void(uint32_t slot, uint64_t number)>& missed,
             const std::function<bool(uint32_t slot)>& is_alive);
 
-  // Processes for whose rings there was no room: the first of them, and how many there are.
+  // Processes whose rings had no room: the first of them, and `count`, the number of all.
   std::vector<ring::Unrecorded> unrecorded(uint32_t& count) const;
 
-  // Whether there is something in a slot's ring.
+  // Whether a slot's ring is empty.
   bool is_empty(uint32_t slot) const;
-  // How many records there were in it in all.
+  // The number of records written to it so far.
   uint64_t told(uint32_t slot) const {
     return map_->rings[slot].end.load(std::memory_order_acquire);
   }
@@ -49,7 +49,7 @@ class RingFile {
   std::string path_;
   Descriptor file_;
   ring::File* map_ = nullptr;
-  std::map<uint32_t, uint64_t> missed_;  // by the slots whose rings are there
+  std::map<uint32_t, uint64_t> missed_;  // by slots with rings
 };
 
 }  // namespace fracgpu::tools

@@ -20,10 +20,10 @@ using ring::Type;
 struct Tracker::Process {
   uint32_t number = 0;  // in the recording
   ring::ProcessText told;
-  bool leaves = false;  // has said so
+  bool leaves = false;  // has reported that it exits
   bool lossy = false;   // some of its events were dropped
-  // Since the recording began. Its last event, when it was seen alive last, and when others say
-  // that it was gone.
+  // All times are since the recording began: its start, its last event, the last time it was seen
+  // alive, and the time at which others reported it gone.
   uint64_t began_ns = 0, last_ns = 0, alive_ns = 0, gone_ns = UINT64_MAX;
   LiveMemory memory;
   std::map<uint32_t, uint64_t> taken, unknown;  // by the device's number in the recording
@@ -31,15 +31,15 @@ struct Tracker::Process {
   ProcessEnd end;
   // By the process's own numbers.
   std::unordered_map<uint32_t, uint32_t> devices, modules, stacks, apis;
-  // A text of which some parts have come; its parts follow each other.
+  // The parts of an incomplete text. Parts arrive one after another.
   std::string text;
-  // What levels are, by their kinds and owners.
+  // The current levels, by kind and owner.
   struct Level {
     uint32_t device = recording::kNone;
     uint64_t taken = 0;
   };
   std::map<std::pair<MemoryKind, uint64_t>, Level> levels;
-  // What its threads have released last, in case that the driver refuses.
+  // Each thread's last release, in case the driver refuses it.
   std::unordered_map<uint32_t, std::pair<uint64_t, Live>> last_released;
 
   bool is_later_program_of(const Process& other) const {
@@ -55,7 +55,8 @@ uint32_t find_or(const std::unordered_map<uint32_t, uint32_t>& map, uint32_t key
   return found != map.end() ? found->second : other;
 }
 
-// What shares chunks with others of its kind. (Small arrays do, too, which the overhead has.)
+// Whether the memory shares chunks with others of its kind. (Small arrays do so too, but the
+// overhead includes them.)
 bool is_in_chunk(const Record& record) {
   return record.taken == 0 &&
          (record.kind == ring::Kind::linear || record.kind == ring::Kind::managed);
@@ -125,7 +126,7 @@ Event with(Event event, EventType type, const Live& live) {
 
 }  // namespace
 
-// Emits it where it has changed.
+// Emits the level if it changed.
 void Tracker::set_level(Process& process, Event event) {
   auto& [device, taken] = process.levels[{event.kind, event.owner}];
   if (event.device == recording::kNone) event.device = device;
@@ -140,7 +141,7 @@ void Tracker::set_level(Process& process, Event event) {
   emit(event);
 }
 
-// A device's chunks are one level, whose owner is the device.
+// A device's chunks are one level. Its owner is the device.
 void Tracker::set_chunks(Process& process, Event event, uint32_t device, uint64_t bytes) {
   event.kind = MemoryKind::chunks;
   event.device = device;
@@ -154,7 +155,7 @@ void Tracker::release(Process& process, uint64_t key, const Record& record) {
   const std::optional<Live> live = process.memory.take(key);
   process.last_released.erase(record.thread);
   if (!live) {
-    // A small one from before the recording.
+    // A small allocation from before the recording.
     if (const auto device = process.memory.chunk_at(key))
       set_chunks(process, event, *device, process.memory.leave_chunk(*device, key));
     return;
@@ -170,11 +171,11 @@ void Tracker::add(uint32_t slot, const Record& record) {
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
   Process& process = *found->second;
-  // In the order in which it has told them.
+  // Keeps the order in which the process reported its events.
   process.last_ns = std::max(process.last_ns, since_beginning(record.time_ns));
   Event event = event_of(process, record);
   const auto enter = [&](uint64_t key, const Live& live) {
-    // Its release was dropped, or it came by a call that nobody knows.
+    // Its release was dropped, or a call that is not hooked released it.
     if (const auto stale = process.memory.add(key, live)) {
       emit(process, with(event, EventType::released, *stale));
       if (stale->in_chunk) process.memory.leave_chunk(stale->device, key);
@@ -209,7 +210,7 @@ void Tracker::add(uint32_t slot, const Record& record) {
       event.held = record.address;
       event.cap = record.owner;
       event.address = event.owner = 0;
-      // Somebody may have changed it a moment ago.
+      // Another program may have changed the cap a moment ago.
       if (event.reason == recording::RefusalReason::cap && event.device != recording::kNone)
         change_cap(event.device, event.cap, event.time_ns);
       emit(event);
@@ -260,7 +261,7 @@ void Tracker::missed(uint32_t slot, uint64_t number) {
   emit(event);
 }
 
-// One that exits says so, and is gone a moment later.
+// A process that exits reports that, and is gone a moment later.
 void Tracker::end(uint32_t slot, uint64_t now_ns) {
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
@@ -270,7 +271,7 @@ void Tracker::end(uint32_t slot, uint64_t now_ns) {
   Event event;
   event.type = EventType::ended;
   event.process = process.number;
-  // What its PID became may be over too by now.
+  // The program that its PID became may have ended by now, too.
   const bool goes_on = std::any_of(processes_.begin(), processes_.end(), [&](const auto& other) {
     return other.second->is_later_program_of(process);
   });
@@ -312,7 +313,7 @@ void Tracker::lower(Process& process, uint32_t device, uint64_t excess, uint64_t
   }
 }
 
-// Of what is about to be added the releases may have been dropped.
+// The releases of earlier allocations may have been dropped.
 void Tracker::keep_within_peak(uint32_t slot, Process& process, const Event& event) {
   const uint64_t taken = process.taken[event.device] + event.taken;
   if (event.device == recording::kNone || !held_by_) return;
@@ -392,7 +393,7 @@ void Tracker::write(uint64_t until_ns) {
   std::stable_sort(batch_.begin(), batch_.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
   uint64_t until = since_beginning(until_ns);
-  // One that exits ends, in the recording, when it was seen alive last.
+  // In the recording, a process that exits ends at the time it was last seen alive.
   for (const auto& [slot, process] : processes_) {
     if (process->leaves && until_ns != UINT64_MAX) until = std::min(until, process->alive_ns);
   }
@@ -416,7 +417,7 @@ std::map<std::string, uint64_t> Tracker::needed() const {
 
 void Tracker::add_text(uint32_t slot, const Record& record) {
   const auto found = processes_.find(slot);
-  // The text of a new process comes to whoever had the slot before it; or to nobody yet.
+  // The text of a new process is kept at the slot's previous process, or at no process yet.
   std::string& text = found != processes_.end() ? found->second->text : (first_texts_[slot]);
   if (record.thread == 0) text.clear();
   const size_t size = std::min<size_t>(record.api, ring::kMostText);

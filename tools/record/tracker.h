@@ -1,11 +1,11 @@
-// Makes events of a recording out of what processes tell: it knows what lives where, so that a
-// release says what it releases, and what chunks and handles take by being shared.
+// Turns the records of processes into events of a recording. It tracks live memory, so that a
+// release contains the data of its allocation, and computes what chunks and shared handles take.
 //
-// Sums never are more than what was held. So a process has ended before others were given what it
-// had, whenever its end is noticed; and where events of a process were dropped, the ledger says
-// what it has.
+// Sums never exceed the memory that was held. So a process's end comes before its memory is given
+// to others, whenever the end is noticed. If events of a process were dropped, the ledger provides
+// its sums.
 //
-// Records come from other processes and may be anything: what makes no sense is passed over.
+// Records come from other processes and may contain anything: senseless records are skipped.
 #pragma once
 
 #include <functional>
@@ -24,45 +24,46 @@ namespace fracgpu::tools {
 
 class Tracker {
  public:
-  // `began_ns`: CLOCK_MONOTONIC when the recording began. `name_of`: a device's name for people.
+  // `began_ns`: CLOCK_MONOTONIC at the start of the recording. `name_of`: a device's name for
+  // people.
   Tracker(recording::Writer& writer, uint64_t began_ns,
           std::function<std::string(const std::string& key)> name_of);
   ~Tracker();
 
   void add(uint32_t slot, const ring::Record& record);
   void missed(uint32_t slot, uint64_t number);
-  // The process of the slot is gone; or was seen alive.
+  // `end`: the process of the slot is gone. `set_alive`: it was seen alive.
   void end(uint32_t slot, uint64_t now_ns);
   void set_alive(uint32_t slot, uint64_t now_ns);
-  // Slots whose processes have not ended, and of these those that another process says are gone:
-  // they may have told more, which is to be added before they are ended.
+  // `living`: slots whose processes have not ended. `gone`: those among them that another process
+  // reported gone. They may have written more records, which must be added before their end.
   std::vector<uint32_t> living() const;
   std::vector<uint32_t> gone() const;
 
-  // What the ledger says of a process on a device, in bytes.
+  // The ledger's amounts for a process on a device, in bytes.
   struct Held {
     uint64_t now = 0, most = 0;
   };
   using HeldBy = std::function<std::optional<Held>(uint32_t slot, const ring::ProcessText& process,
                                                    const std::string& device_key)>;
-  // By what is told when events of a process were dropped.
+  // Sets the source of sums for processes with dropped events.
   void set_ledger(HeldBy held) { held_by_ = std::move(held); }
-  // Slots of such processes. What one is known to have becomes what the ledger says that it has;
-  // `quiet`: it has told nothing for a while, so that it may also be more than is known.
+  // `lossy`: the slots of such processes. `renew`: sets the known sums of a process to the
+  // ledger's. `quiet`: the process has recorded nothing for a while, so its sums may also rise.
   std::vector<uint32_t> lossy() const;
   void renew(uint32_t slot, uint64_t now_ns, bool quiet);
 
-  // Writes what was added since the last time, by time; what is later than `until_ns` stays, since
-  // other processes may yet tell what precedes it.
+  // Writes the events added since the last call, sorted by time. Events later than `until_ns` stay,
+  // because other processes may still report earlier ones.
   void write(uint64_t until_ns = UINT64_MAX);
 
-  // Something that the report says as it is.
+  // Adds a remark that the report prints unchanged.
   void add_remark(const std::string& text, uint64_t now_ns);
 
-  // The device's cap is `cap` bytes now: an event where it has changed.
+  // The device's cap is now `cap` bytes. Adds an event if it changed.
   void set_cap(const std::string& device_key, uint64_t cap, uint64_t now_ns);
 
-  // The most that was needed of each device so far, in bytes, by its key.
+  // The most memory needed on each device so far, in bytes, by device key.
   std::map<std::string, uint64_t> needed() const;
 
   uint64_t events() const { return events_; }
@@ -93,8 +94,8 @@ class Tracker {
   recording::Writer& writer_;
   const uint64_t began_ns_;
   const std::function<std::string(const std::string&)> name_of_;
-  std::map<uint32_t, std::unique_ptr<Process>> processes_;  // by the slot
-  std::map<uint32_t, std::string> first_texts_;  // parts of texts, where a slot has no process yet
+  std::map<uint32_t, std::unique_ptr<Process>> processes_;  // by slot
+  std::map<uint32_t, std::string> first_texts_;  // parts of texts, while a slot has no process yet
   std::map<std::string, uint32_t> modules_, devices_;
   std::map<uint32_t, uint64_t> caps_;                 // by the device's number
   std::unordered_map<std::string, uint32_t> stacks_;  // by their frames, as bytes
