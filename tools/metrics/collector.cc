@@ -17,14 +17,14 @@ namespace fracgpu::tools {
 namespace {
 
 // NVML starts in 10 to 300 ms on eight GPUs, and has been seen to hang (go-nvml#152). Prometheus
-// gives up a scrape after 10 s, of which the ledgers need the rest.
+// gives up a scrape after 10 s; the ledgers need the rest of that time.
 constexpr int kDriverDeadline_s = 5;
 constexpr uint64_t kLeaveDriverAlone_ms = 60'000;
 
 constexpr auto kGauge = Family::Type::gauge;
 constexpr auto kCounter = Family::Type::counter;
 
-// Every metric, in the order in which they are told.
+// Every metric, in the order of the page.
 struct Families {
   Family build{"fracgpu_build_info", kGauge,
                "Always 1; the version of the command that told this."};
@@ -182,7 +182,8 @@ void add_tenant(const TenantUse& tenant, bool with_processes, Families& families
   add_refusals(tenant.refusals_elsewhere, {{"tenant", tenant.name}, {"gpu", "unknown"}}, families);
 }
 
-// The instance that a launch has, which it has whole; empty where the driver does not show it.
+// The key of the MIG instance that a launch holds, always whole; empty if the driver does not show
+// the instance.
 std::string instance_for(const Share& share, const Json& gpus) {
   for (const Json& gpu : gpus) {
     if (gpu.value("key", "") != share.key) continue;
@@ -261,7 +262,7 @@ std::string Collector::collect() {
   Families families;
   families.build.add({{"version", FRACGPU_VERSION}}, uint64_t{1});
 
-  // The driver's list first: who joins a tenant meanwhile is in the ledgers.
+  // The driver's list comes first: a process that joins a tenant meanwhile is in the ledgers.
   Json gpus = Json::array();
   bool driver_up = false;
   if (coarse_now_ms() >= ask_driver_again_ms_) {

@@ -1,4 +1,4 @@
-// Collects everything that `fracgpu metrics` tells, anew each time.
+// Collects everything that `fracgpu metrics` reports, anew each time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Collector {
 
  private:
   bool with_processes_;
-  uint64_t ask_driver_again_ms_ = 0;  // one that hung is left alone for a while
+  uint64_t ask_driver_again_ms_ = 0;  // a driver that failed is left alone for a while
 };
 
 }  // namespace fracgpu::tools

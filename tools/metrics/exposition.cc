@@ -6,7 +6,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// As a label's value must be written. What is no ASCII was made '?' when it was read.
+// Escapes a label's value. Characters outside ASCII became '?' when they were read.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -1,7 +1,7 @@
 // Prometheus' text format: families of samples and how they are written.
 //
-// Written here and not by prometheus-cpp: Debian has that as shared libraries only, and the command
-// is one file that must start on every host and in every container, wherever it is copied.
+// Written here instead of using prometheus-cpp: Debian has that as shared libraries only, and the
+// command is one file that must start on every host and in every container, wherever it is copied.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ namespace fracgpu::tools {
 
 using Labels = std::vector<std::pair<const char*, std::string>>;
 
-// All samples of one metric. One without samples is written too, so that it can be known.
+// All samples of one metric. A family without samples is written too, so that readers see that the
+// metric exists.
 class Family {
  public:
   enum class Type { gauge, counter };
   Family(const char* name, Type type, const char* help) : name_(name), type_(type), help_(help) {}
 
-  // Of several with the same labels the first counts: Prometheus takes nothing at all from a page
-  // that has one twice, and what others wrote into a ledger may be anything.
+  // If several samples have the same labels, the first one counts: Prometheus rejects a whole page
+  // that has one twice, and other programs may write anything into a ledger.
   void add(const Labels& labels, uint64_t value);
   void add(const Labels& labels, double value);
 

@@ -20,8 +20,8 @@
 namespace fracgpu::tools {
 namespace {
 
-// A scraper has one or two. When there are more, the oldest must go: who only connects and waits
-// shall not keep out who asks.
+// A scraper has one or two connections. If there are more than this, the oldest must go: a client
+// that only connects and waits must not keep out one that asks.
 constexpr size_t kMostConnections = 256;
 constexpr size_t kLongestRequest = 16 * 1024;
 
@@ -31,7 +31,7 @@ struct Connection {
   Descriptor socket;
   uint64_t until_ms = 0;
   std::string request{}, head{};
-  Body body{};  // the same for all who asked for it at once
+  Body body{};  // shared by all connections that ask for it at once
   size_t sent = 0;
   bool answered() const { return !head.empty(); }
 };
@@ -43,7 +43,8 @@ void answer(Connection& connection, const char* status, Body body, const char* t
   connection.body = std::move(body);
 }
 
-// Makes a page once for all who ask for it in one round: many of them cost no more than one.
+// Makes a page once for all clients that ask for it in one round: many requests cost no more than
+// one.
 class Round {
  public:
   explicit Round(const HttpServer::Pages& pages) : pages_(pages) {}
@@ -113,7 +114,7 @@ class Round {
   std::map<std::string, Made> made_;
 };
 
-// Reads what has come; false when the connection is over.
+// Reads the bytes that have come; false when the connection is over.
 bool read_request(Connection& connection, Round& round) {
   char bytes[4096];
   const ssize_t size = recv(connection.socket.get(), bytes, sizeof bytes, 0);
@@ -128,7 +129,7 @@ bool read_request(Connection& connection, Round& round) {
   return true;
 }
 
-// Sends as much as it can without waiting; false when the connection is over.
+// Sends as many bytes as it can without waiting; false when the connection is over.
 bool send_answer(Connection& connection) {
   for (;;) {
     const bool in_head = connection.sent < connection.head.size();
@@ -140,13 +141,14 @@ bool send_answer(Connection& connection) {
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     connection.sent += static_cast<size_t>(size);
   }
-  // What the other side still sends would otherwise reset the connection before it has read.
+  // Bytes that the client still sends would otherwise reset the connection before it has read the
+  // answer.
   shutdown(connection.socket.get(), SHUT_WR);
   return false;
 }
 
-// Accepts who waits. The oldest give way, but none that came in the same round: what those have
-// sent is looked at before they can be asked to go.
+// Accepts the waiting connections. The oldest connections make room for them, except those that
+// came in the same round: the server reads their requests before it may drop them.
 void accept_all(int listener, uint64_t deadline_ms, std::deque<Connection>& connections) {
   for (size_t taken = 0; taken < kMostConnections; ++taken) {
     Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -217,7 +219,8 @@ void HttpServer::serve(const Pages& pages) {
     const uint64_t now = coarse_now_ms();
     std::deque<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
-      // What has come is looked at first: it may have waited for the page of another connection.
+      // The request is read before the deadline counts: it may have waited for the page of another
+      // connection.
       Connection& each = connections[i];
       const bool ready = sources[i + 1].revents != 0;
       bool goes_on = !ready || each.answered() || read_request(each, round);
@@ -225,7 +228,7 @@ void HttpServer::serve(const Pages& pages) {
       if (goes_on && now < each.until_ms) kept.push_back(std::move(each));
     }
     connections = std::move(kept);
-    // What the page took is nobody's fault.
+    // The time that pages took does not count against any client.
     const uint64_t took = coarse_now_ms() - now;
     for (Connection& each : connections) each.until_ms += took;
     if (sources[0].revents != 0) accept_all(listener_.get(), deadline_ms_, connections);
