@@ -74,7 +74,7 @@ void generate(const GenerateOptions& options) {
   check_path(options.output, "--output");
   cdi::check_trusted(paths.library);
   cdi::check_trusted(paths.command);
-  // The specs come last: an engine that reads one finds all that it names.
+  // The specs come last: an engine that reads one finds all files that it names.
   cdi::install_file(cdi::preload_path(paths), cdi::preload_text());
   for (const Class& each : classes) {
     for (const std::string& device : each.devices) {

@@ -1,5 +1,5 @@
-// See image.h. Of an image only the names and bytes of its C libraries are looked at; nothing of it
-// is run, and its links lead nowhere else, because this process moves into it.
+// See image.h. The check reads only names and bytes of an image's C libraries and runs nothing of
+// the image. The image's links cannot lead elsewhere, because this process moves into the image.
 #include "tools/cdi/image.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 namespace fracgpu::tools::cdi {
 namespace {
 
-// glibc 2.31, which the library may need, added no version of its own: this one tells both.
+// glibc 2.31, which the library may need, added no version of its own: this one stands for both.
 constexpr char kOldestVersion[] = "GLIBC_2.30";
 
 // More than any C library or configuration has.
@@ -81,7 +81,7 @@ void check_image(const std::string& state) {
   }
   const std::vector<std::string> libraries = c_libraries();
   if (libraries.empty()) {
-    if (matches("/lib/ld-musl-*.so.1").empty()) return;  // nothing that a loader would load
+    if (matches("/lib/ld-musl-*.so.1").empty()) return;  // no loader that would load it
     throw std::runtime_error(
         "this image's C library is musl (Alpine Linux, for one), whose programs the cap would not "
         "hold: musl does not read /etc/ld.so.preload; use an image with glibc, or leave the "

@@ -15,7 +15,7 @@ namespace fracgpu::tools::cdi {
 namespace {
 
 constexpr char kVendor[] = "fracgpu.dev";
-// The first that allows a device's name to start with a digit.
+// The first version that allows a device's name to start with a digit.
 constexpr char kVersion[] = "0.5.0";
 constexpr char kLibraryInside[] = "/usr/lib/libfracgpu.so";
 constexpr char kPreloadInside[] = "/etc/ld.so.preload";
@@ -28,7 +28,7 @@ Amount amount_of(const std::string& device) {
   return amount;
 }
 
-// Engines want letters or digits at both ends.
+// Container engines require a letter or a digit at both ends.
 void check_tenant(const std::string& name) {
   const auto is_end = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -41,7 +41,7 @@ void check_tenant(const std::string& name) {
                   fracgpu::quoted(name).view(), kVendor));
 }
 
-// For programs that look for the size; the cap itself is in the ceiling.
+// For programs that look for the size; the ceiling holds the cap itself.
 Json environment_of(const std::string& device) {
   const uint64_t bytes = amount_of(device).bytes;
   if (bytes == 0 || bytes % kGiB != 0) return nullptr;
@@ -129,8 +129,8 @@ Json mount(const std::string& from, const std::string& to, Access access) {
 }
 
 Json spec_of(const std::string& class_name, const NodePaths& paths, const Json& devices) {
-  // In the engine's namespaces: the root of a container with users of its own may not read what the
-  // engine says of the image.
+  // The hook runs in the engine's namespaces: the root of a container with users of its own may not
+  // read the engine's description of the image.
   const Json hook = {{"hookName", "createRuntime"},
                      {"path", paths.command},
                      {"args", Json::array({"fracgpu", "cdi", "check-image"})}};

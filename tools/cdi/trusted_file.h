@@ -1,4 +1,4 @@
-// Files that containers are given: changed by root alone, and never half written.
+// Files that containers get: only root can change them, and they are never half written.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@ namespace fracgpu::tools::cdi {
 // Throws unless `path` is a regular file that only root can change.
 void check_trusted(const std::string& path);
 
-// Puts a file of this text at `path` by rename, for all to read, with the folders it needs. Throws.
+// Writes a file with this text to `path` by rename, readable for all, and makes the folders that it
+// needs. Throws.
 void install_file(const std::string& path, const std::string& text);
 
 }  // namespace fracgpu::tools::cdi
