@@ -1,5 +1,5 @@
-// What would have helped; see explanation.h. Every sentence follows from numbers that are known:
-// from the refusal's record, or from how things stand now, and says which.
+// Suggests what would have helped; see explanation.h. Every sentence follows from known numbers,
+// from the refusal's record or from the present state, and says from which.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class Advisor {
     lines_.push_back(fmt::format(pattern, std::forward<Args>(args)...));
   }
 
-  // It does not matter any more how things stood then.
+  // The present state decides, whatever the state was at the refusal.
   bool fits_now() const {
     return lives_ && now_->cap && refusal_.needed && now_->used <= *now_->cap &&
            *refusal_.needed <= *now_->cap - now_->used;
@@ -91,7 +91,8 @@ class Advisor {
     }
   }
 
-  // Of the GPU, for the command: its number, unless another vendor's has the same.
+  // The GPU's shortest name for the command: its number, unless a GPU of another vendor has the
+  // same.
   std::string shortest_name() const {
     const auto same = [this](const GpuState& gpu) { return gpu.index == gpu_->index; };
     const bool alone = gpu_ != nullptr && gpu_->index &&
@@ -101,7 +102,8 @@ class Advisor {
 
   uint64_t now_used() const { return now_ == nullptr ? 0 : now_->used; }
 
-  // Another process that held enough by itself, or the most.
+  // Names the process that held the most, if it is another one, and whether it held enough by
+  // itself.
   void others(uint64_t cap, uint64_t needed) {
     if (held_the_most_itself(refusal_) || refusal_.largest == 0) return;
     const bool enough =
@@ -179,7 +181,7 @@ class Advisor {
 }  // namespace
 
 bool held_the_most_itself(const RefusalUse& refusal) {
-  // Its host PID may have been found out only afterwards.
+  // The host PID of the process may have become known only after the refusal.
   return refusal.largest_pid == refusal.host_pid || refusal.largest_pid == refusal.pid;
 }
 

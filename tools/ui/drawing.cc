@@ -37,7 +37,7 @@ std::string repeated(const char* sign, int times) {
   return text;
 }
 
-// Columns of a share of the whole: at least one of what is there at all.
+// The columns for a share of the whole: at least one if the share is above 0.
 int columns_of(double share, int columns) {
   const int filled = static_cast<int>(std::min(share, 1.0) * columns);
   return share > 0 ? std::max(filled, 1) : 0;

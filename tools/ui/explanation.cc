@@ -1,4 +1,4 @@
-// Tells the last refusal of a tenant and how things stand now; see explanation.h.
+// Explains the last refusal of a tenant and the present state; see explanation.h.
 #include "tools/ui/explanation.h"
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@ constexpr size_t kWidth = 80;
 constexpr size_t kHoldersShown = 8;
 constexpr size_t kEarlierShown = 10;
 
-// Words in lines of 80 columns, those behind the first indented.
+// Wraps words into lines of 80 columns: `first` begins the first line, `next` every other line.
 std::string wrapped(const std::string& text, const std::string& first, const std::string& next) {
   std::string out, line = first;
   bool empty = true;
@@ -53,7 +53,8 @@ std::string holder_row(const std::string& pid, const std::string& user, const st
                      tenant, used, since);
 }
 
-// Who holds memory of the GPU now: this tenant's processes, other tenants, and who is under no cap.
+// The processes that hold memory of the GPU now: this tenant's, other tenants', and those under no
+// cap.
 std::string holders(const MachineState& machine, const std::string& tenant, const GpuState& gpu) {
   struct Row {
     uint64_t used;
@@ -63,7 +64,7 @@ std::string holders(const MachineState& machine, const std::string& tenant, cons
   for (const TenantOnGpu& each : gpu.tenants) {
     if (!each.use) continue;
     for (const ProcessUse& process : each.use->processes) {
-      // What the dead had counts no more, unless others still have it or the driver says so.
+      // A dead process's memory counts only if others still have it or the driver says so.
       const bool holds = process.alive || process.orphaned || process.driver_used.value_or(0) != 0;
       if (process.used == 0 || !holds) continue;
       rows.push_back(
@@ -108,7 +109,7 @@ std::string earlier(const TenantUse& tenant) {
   return text;
 }
 
-// What was asked for, and what that takes where it says more to a person.
+// The requested amount, and the memory that it takes if that reads differently.
 std::string asked_text(const RefusalUse& one) {
   if (!one.asked) return "memory";
   const std::string asked = bytes(*one.asked), needed = bytes(*one.needed);
@@ -191,7 +192,7 @@ std::string explanation(const MachineState& machine, const TenantUse& tenant) {
 
 void complain_of_refusals(const std::string& tenant) {
   const MachineState machine = look_at_machine({.names = {tenant}, .neighbours = true});
-  // One that used no GPU has no ledger, and nothing to complain of.
+  // A tenant that used no GPU has no ledger and thus no refusals.
   for (const TenantUse& one : machine.tenants) {
     if (!one.refused.empty()) complain(explanation(machine, one));
   }

@@ -1,6 +1,6 @@
-// Why a tenant was refused memory, and what would have helped, in words. Everything said follows
-// from what was read: from the refusals' records, and from how the machine stood when it was looked
-// at.
+// Explains in words why a tenant was refused memory, and what would have helped. Every sentence
+// follows from data that was read: from the refusals' records, and from the machine's state when it
+// was read.
 #pragma once
 
 #include <string>
@@ -10,24 +10,24 @@
 
 namespace fracgpu::tools {
 
-// What would have made room for what was refused, or would now: a sentence each, the most useful
-// first. (advice.cc)
+// What would have made room for the refused request, or would make it now: one sentence each, the
+// most useful first. (advice.cc)
 std::vector<std::string> advice(const MachineState& machine, const TenantUse& tenant,
                                 const RefusalUse& refusal);
 
-// Whether the asking process was the one that held the most. (advice.cc)
+// Whether the asking process itself held the most. (advice.cc)
 bool held_the_most_itself(const RefusalUse& refusal);
 
-// Who asked for what, and why not: one paragraph, unwrapped.
+// Which process asked for what, and why it was refused: one paragraph, unwrapped.
 std::string story(const MachineState& machine, const RefusalUse& refusal);
 
-// On all devices, and on those that could not be told.
+// The number of refusals on all devices, with those whose device is unknown.
 uint64_t refusals_of(const TenantUse& tenant);
 
-// Of one tenant, in paragraphs of 80 columns.
+// The explanation for one tenant, in paragraphs of 80 columns.
 std::string explanation(const MachineState& machine, const TenantUse& tenant);
 
-// The same on stderr, of a tenant that was refused anything. Looks at the machine itself.
+// Prints the same to stderr if the tenant was refused anything. Reads the machine's state itself.
 void complain_of_refusals(const std::string& tenant);
 
 }  // namespace fracgpu::tools

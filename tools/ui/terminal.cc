@@ -1,5 +1,5 @@
-// See terminal.h. Signals are read from a descriptor, so that nothing happens in their handlers and
-// no write that a stopped terminal holds up keeps one waiting.
+// See terminal.h. Signals are read from a descriptor: their handlers do nothing, and a write that a
+// stopped terminal holds up does not delay a signal.
 #include "tools/ui/terminal.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ constexpr std::pair<std::string_view, int> kSequences[] = {
     {"\033[1~", kHome},   {"\033[F", kEnd},       {"\033OF", kEnd},  {"\033[4~", kEnd},
 };
 
-// How long a terminal that takes nothing is waited for at the end.
+// How long the end waits for a terminal that takes no output.
 constexpr int kLeaving_ms = 1000;
 
 // Alternate screen, no cursor, no wrapping; and back.
@@ -47,7 +47,7 @@ bool is_readable(int fd, int timeout_ms) {
   return poll(&one, 1, timeout_ms) > 0;
 }
 
-// Of a sequence that begins with an escape: how many bytes it has, or 0 when it is not complete.
+// The size in bytes of a sequence that begins with an escape; 0 if the sequence is not complete.
 size_t sequence_size(std::string_view typed) {
   if (typed.size() < 2) return 0;
   if (typed[1] == 'O') return typed.size() < 3 ? 0 : 3;
@@ -94,8 +94,8 @@ void Terminal::enter() {
 }
 
 void Terminal::leave() {
-  // Whatever was not shown yet of the last picture is not worth waiting for, and whoever has
-  // stopped the output (Ctrl-S) wants to see it go on now.
+  // The rest of the last picture is not worth waiting for. A user who has stopped the output
+  // (Ctrl-S) wants to see it go on now.
   tcflush(tty_.get(), TCOFLUSH);
   tcflow(tty_.get(), TCOON);
   send(kLeave, kLeaving_ms);
@@ -136,7 +136,7 @@ void Terminal::draw(const std::vector<std::string>& lines) {
   send(picture + "\033[J", -1);
 }
 
-// The next key of what was typed, or 0 when it is none that is known.
+// Takes the next key from the typed bytes; 0 if the key is unknown.
 int Terminal::take_key() {
   size_t size = 1;
   int key = static_cast<unsigned char>(typed_[0]);

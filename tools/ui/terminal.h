@@ -1,5 +1,5 @@
-// The terminal as a full-screen program has it: the alternate screen, keys as they are pressed, and
-// everything as it was when the program ends, by whatever signal that can be caught.
+// The terminal for a full-screen program: the alternate screen, keys as they are pressed, and the
+// old state again when the program ends, by whatever signal that can be caught.
 #pragma once
 
 #include <signal.h>
@@ -12,12 +12,12 @@
 
 namespace fracgpu::tools {
 
-// What is no character.
+// Keys that are no characters.
 enum Key : int { kUp = 256, kDown, kPageUp, kPageDown, kHome, kEnd };
 
 class Terminal {
  public:
-  // Throws std::runtime_error where standard input and output are no terminal.
+  // Throws std::runtime_error if standard input or output is no terminal.
   Terminal();
   ~Terminal();
   Terminal(const Terminal&) = delete;
@@ -35,18 +35,19 @@ class Terminal {
     enum class Kind { nothing, key, resized, gone, signal } kind = Kind::nothing;
     int number = 0;  // of the key or the signal that asks to end
   };
-  // What happens next, or `nothing` after this time. Stops and goes on by itself on Ctrl-Z, and
-  // says `resized` then.
+  // Waits for the next event; returns `nothing` after this time. On Ctrl-Z the process stops and
+  // goes on by itself, and then this returns `resized`.
   Event wait(int timeout_ms);
 
  private:
   void enter();
   void leave();
-  // False when not all of it was taken: a signal came, or the time is over (-1: it never is).
+  // False if not all bytes were taken: the terminal is gone, a signal came, or the time is over
+  // (-1: no limit).
   bool send(const std::string& bytes, int timeout_ms);
   int take_key();
 
-  // Of its own, not blocking: the one that the shell has stays as it is.
+  // A descriptor of its own, not blocking: the shell's stays as it is.
   Descriptor tty_;
   Descriptor signals_;
   sigset_t old_mask_ = {};
