@@ -1,8 +1,8 @@
 // `fracgpu partition`; see command.h.
 //
-// A board is changed only while this command has claimed all of its partitions, so that no launch
-// is given one meanwhile. The claim ends with this process however that ends, and the modes
-// themselves are the driver's: nothing of a change is written down anywhere else.
+// This command claims all partitions of a board before it changes the board, so that no launch gets
+// one meanwhile. The claim ends with this process, however that ends. The driver keeps the modes;
+// no part of a change is recorded anywhere else.
 #include "tools/partition/command.h"
 
 #include <fmt/core.h>
@@ -95,7 +95,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// The board that is meant by a number, or by a name of the whole or of a part.
+// The board with this number, or with a whole or a part of this name.
 Board choose_board(const std::string& text, const std::vector<Gpu>& gpus) {
   const std::vector<Board> boards = amd_boards(gpus);
   if (boards.empty()) refuse("this machine shows no GPU of AMD's, and others are not divided so");
@@ -141,7 +141,7 @@ bool concerns(const Launch& launch, const Board& board) {
   });
 }
 
-// All partitions of these boards, for as long as it lives.
+// A claim on all partitions of these boards, for as long as the object lives.
 class Hold {
  public:
   explicit Hold(const std::vector<Board>& boards) {
@@ -174,7 +174,8 @@ class Hold {
   Hold& operator=(const Hold&) = delete;
 
  private:
-  // Of the first board that others have or await a part of.
+  // Describes other launches that hold or await a part, for the first board that has such; else
+  // empty.
   std::string others_on(const std::vector<Board>& boards, const std::string& own) {
     const std::vector<Launch> launches = table_.launches();
     for (const Board& board : boards) {
@@ -201,7 +202,7 @@ Board read_again(const Board& board) {
   refuse(fmt::format("{} is not there any more; look with amd-smi list", board.label()));
 }
 
-// Changes what differs, and gives the board as it is then.
+// Changes the modes that differ, and returns the board as it is afterwards.
 Board change(Board board, const PartitionWish& wish) {
   if (wish.reloads(board)) {
     SmiSetter().set_memory(board, wish.memory);

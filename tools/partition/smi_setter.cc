@@ -75,12 +75,12 @@ SmiSetter::SmiSetter() {
 }
 
 SmiSetter::~SmiSetter() {
-  // It stays mapped: a driver's library may not like to go.
+  // The library stays mapped: unloading a driver's library may do harm.
   call("amdsmi_shut_down");
 }
 
-// Of the GPU's first partition, which alone can change the modes. KFD's number stands first in what
-// amdsmi_get_gpu_kfd_info fills.
+// The handle of the GPU's first partition, which alone can change the modes.
+// amdsmi_get_gpu_kfd_info writes KFD's number first.
 void* SmiSetter::handle_of(const Board& board) const {
   uint32_t socket_count = 0;
   call("amdsmi_get_socket_handles", &socket_count, static_cast<void**>(nullptr));
@@ -100,8 +100,8 @@ void* SmiSetter::handle_of(const Board& board) const {
   refuse(fmt::format("libamd_smi does not show {}", board.label()));
 }
 
-// Compute modes are set by the index of a profile, which the library tells of each GPU; the older
-// call by the mode's own number is to go (AMD SMI's changelog), and its numbers have changed.
+// A compute mode is set by the index of a profile; the library lists the profiles of each GPU. The
+// older call by the mode's own number is to go (AMD SMI's changelog), and its numbers have changed.
 uint32_t SmiSetter::profile_of(void* device, const Board& board, const std::string& mode) const {
   using namespace smi_layout;
   std::vector<unsigned char> config(2 * (kFirstProfile + kMostProfiles * kProfileBytes));
@@ -113,7 +113,7 @@ uint32_t SmiSetter::profile_of(void* device, const Board& board, const std::stri
     const size_t at = kFirstProfile + i * kProfileBytes;
     const uint32_t type = number(at + kMode);
     if (type >= std::size(kModes) || mode != kModes[type]) continue;
-    // Another layout than is known would not have the right number there.
+    // A layout other than the known one would not have the right number there.
     if (number(at + kPartitions) == board.partitions_in(mode)) return number(at + kIndex);
   }
   refuse(fmt::format("this libamd_smi tells of no profile for {} of {}", mode, board.label()));

@@ -1,6 +1,6 @@
-// Changes modes of partitioning through libamd_smi, which must be of ROCm 6.4 or later: before, it
-// has no profiles, and its modes have other numbers. It is opened for each change anew, since every
-// change makes its handles invalid.
+// Changes modes of partitioning through libamd_smi, which must be of ROCm 6.4 or later: earlier
+// ones have no profiles and other numbers for the modes. The library is opened anew for each
+// change, because every change makes its handles invalid.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace fracgpu::tools {
 
 class SmiSetter {
  public:
-  // Throws std::runtime_error with one line, as all here does.
+  // Throws std::runtime_error with one line, as all functions here do.
   SmiSetter();
   ~SmiSetter();
   SmiSetter(const SmiSetter&) = delete;
   SmiSetter& operator=(const SmiSetter&) = delete;
 
   void set_compute(const Board& board, const std::string& mode);
-  // Asks for the memory mode, and has the kernel driver reloaded where the library still does.
-  // ROCm 6.4 reloads it by itself, 7 by a call of its own, and 10 leaves that to modprobe.
+  // Sets the memory mode, and has the library reload the kernel driver if the library still does
+  // that. ROCm 6.4 reloads it by itself, 7 by a call of its own, and 10 leaves that to modprobe.
   void set_memory(const Board& board, const std::string& mode);
 
  private:

@@ -1,7 +1,7 @@
-// Judges wishes; see wish.h.
+// Checks wishes; see wish.h.
 //
-// Which modes go together is AMD's: every compute mode goes with NPS1. Of the others, DPX goes with
-// NPS2; TPX, QPX and CPX go with NPS4, and on chips without NPS4 with NPS2 (AMD SMI's
+// AMD defines which modes go together: every compute mode goes with NPS1. Of the others, DPX goes
+// with NPS2; TPX, QPX and CPX go with NPS4, and on chips without NPS4 with NPS2 (AMD SMI's
 // documentation, "GPU partitioning"; the kernel's __aqua_vanjaram_get_px_mode_info). The driver has
 // the last word.
 #include "tools/partition/wish.h"
@@ -57,7 +57,7 @@ std::string any_of_text(const std::vector<std::string>& words) {
 std::string compute_then(const Board& board, const PartitionWish& wish) {
   if (!wish.compute.empty()) return wish.compute;
   if (!wish.reloads(board)) return board.modes.compute;
-  // __aqua_vanjaram_get_auto_mode; of NPS8 no chip is known.
+  // As __aqua_vanjaram_get_auto_mode chooses; no chip with NPS8 is known.
   return wish.memory == "NPS1" ? "SPX" : wish.memory == "NPS2" ? "DPX" : "CPX";
 }
 

@@ -1,4 +1,4 @@
-// What a board shall be, and whether it can be: the modes that its chip has, and that go together.
+// The modes that a board shall have, and whether its chip has them and they go together.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace fracgpu::tools {
 
 struct PartitionWish {
-  std::string compute, memory;  // empty: as it comes
+  std::string compute, memory;  // empty: not asked for
 
   bool reloads(const Board& board) const { return !memory.empty() && memory != board.modes.memory; }
   bool is_met_by(const Board& board) const {
@@ -17,12 +17,12 @@ struct PartitionWish {
   }
 };
 
-// Of what was written, in capitals. Throws std::runtime_error with one line for what the board
-// cannot be.
+// The wish for these modes, put into capitals. Throws std::runtime_error with one line if the board
+// cannot have them.
 PartitionWish wish_for(const Board& board, const std::string& compute, const std::string& memory);
 
-// The compute mode that the board will have: the one that is wanted, or the one that the driver
-// takes with the memory mode.
+// The compute mode that the board will have: the wanted one, or the one that the driver takes with
+// a new memory mode, or else the present one.
 std::string compute_then(const Board& board, const PartitionWish& wish);
 
 // "SPX, DPX or CPX".
