@@ -1,4 +1,4 @@
-// The command line in plain values: what the man page and the completions are made from, so that
+// The command line in plain values. The man page and the completions are made from them, so that
 // they always say what --help says.
 #pragma once
 
@@ -10,19 +10,19 @@
 
 namespace fracgpu::tools {
 
-// What may stand for an argument, for a shell to offer.
+// What a shell may offer for an argument.
 enum class Kind { none, words, machine, tenant, file, command };
 
 struct Argument : ArgumentText {
   Kind kind = Kind::none;  // of the value
-  // Of kind words: separated by blanks. Of kind machine: for what offers.h has them.
+  // For kind words: separated by blanks. For kind machine: the name that offers.h takes.
   std::string words{};
   bool is_list = false;  // several, with commas
 
   bool is_option() const { return names[0][0] == '-'; }
 };
 
-// A command inside of another follows it, as "cdi generate".
+// A subcommand of another one follows that one; both names are in its name, as "cdi generate".
 struct Subcommand {
   std::string name, description, footer;
   std::vector<Argument> arguments;

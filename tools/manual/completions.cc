@@ -1,6 +1,6 @@
-// Writes completion scripts for bash, zsh and fish. The three know the same: subcommands, options,
-// what an option's value may be, the tenants that have a ledger, and the command behind --. What
-// GPUs there are, and how they can be divided, they ask this command for each time.
+// Writes completion scripts for bash, zsh and fish. All three offer the same: subcommands, options,
+// the values of options, the tenants that have a ledger, and the command behind --. They ask this
+// command each time which GPUs there are, and how those can be divided.
 #include <fmt/core.h>
 
 #include "tools/manual/command_line.h"
@@ -8,7 +8,7 @@
 namespace fracgpu::tools {
 namespace {
 
-// Names of tenants are offered only where they are such: anybody may put a file there.
+// Only valid names of tenants are offered: any user may put a file there.
 constexpr const char* kTenantPattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]*$";
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
@@ -36,7 +36,8 @@ std::string option_names(const std::vector<Argument>& arguments) {
   return names;
 }
 
-// What bash offers for a value: a blank where nothing can be, so that nothing else is.
+// What bash offers for a value. The leading blank keeps bash from offering anything else if there
+// is no value.
 std::string bash_offer(const Argument& argument) {
   switch (argument.kind) {
     case Kind::words:
@@ -55,7 +56,7 @@ std::string bash_offer(const Argument& argument) {
   return "return";
 }
 
-// A flag has a value behind "=" alone.
+// A flag takes a value behind "=" only.
 std::string bash_cases(const std::string& command, const std::vector<Argument>& arguments) {
   std::string out;
   for (const Argument& argument : arguments) {
@@ -72,7 +73,7 @@ std::string bash_cases(const std::string& command, const std::vector<Argument>& 
   return out;
 }
 
-// The names of the options that take the next word, each behind `before`.
+// The names of the options that take the next word, each after `before`.
 std::string names_with_values(const std::vector<Argument>& arguments, const std::string& before,
                               const char* separator) {
   std::string out;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kReleased = "2026-11-21";
 
-// One paragraph a line, without what an --help says already.
+// Each row is one paragraph, without what --help says already.
 constexpr const char* kEnvironment[][2] = {
     {"FRACGPU_MEMORY_LIMIT",
      "The cap: 8GiB, 50%, or by device 0=8GiB,GPU-<uuid>=50%. Set by run and queue."},
@@ -50,7 +50,7 @@ std::string escaped(std::string_view text) {
     } else if (c == '-') {
       out += "\\-";
     } else {
-      // A control line begins so.
+      // These characters would begin a control line.
       if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) out += "\\&";
       out += c;
     }
@@ -65,7 +65,7 @@ std::string italic(std::string_view text) {
   return "\\fI" + escaped(text) + "\\fR";
 }
 
-// Filled, or line by line where the text is indented: examples.
+// Filled text, or line by line if the text is indented: examples.
 std::string paragraphs(const std::string& text) {
   std::string out;
   bool filled = true;

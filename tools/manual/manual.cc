@@ -1,4 +1,5 @@
-// Takes the structure of the command line and prints what is made of it; see manual.h.
+// Reads the structure of the command line and prints the man page, the completions or their offers;
+// see manual.h.
 #include "tools/manual/manual.h"
 
 #include "tools/cli/output.h"
@@ -8,8 +9,8 @@
 namespace fracgpu::tools {
 namespace {
 
-// Values that a shell can offer, by the names of options and positional arguments, behind that of
-// their subcommand where another one's means something else.
+// Values that a shell can offer, by the names of options and positional arguments. The subcommand's
+// name comes first if the same name means something else in another subcommand.
 struct Value {
   const char* name;
   Kind kind;
@@ -101,7 +102,7 @@ void add_manual_options(Command program) {
       .add_final_option(
           "--offer", [](const std::string& what) { print(offers_for(what)); },
           [](const std::string&) { return ""; }, "")
-      .hidden();  // the completions' own
+      .hidden();  // for the completions
 }
 
 }  // namespace fracgpu::tools

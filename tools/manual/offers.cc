@@ -17,15 +17,15 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Chosen: longer than a driver takes that works, and not so long that a shell seems dead.
+// Chosen: longer than a working driver takes, and not so long that a shell seems dead.
 constexpr unsigned kPatience_s = 5;
 
 void add(Words& words, const std::string& word) {
   if (!word.empty() && std::ranges::find(words, word) == words.end()) words.push_back(word);
 }
 
-// Short names first, which a person types, but for numbers that GPUs of two vendors have. Launches
-// may name those alone that the environment shows.
+// Short names come first, because people type those; numbers that GPUs of two vendors share are
+// left out. For a launch, only the GPUs that the environment shows are offered.
 void add_names(Words& words, bool of_launch) {
   const std::vector<Gpu> gpus = list_gpus();
   const Words hidden = of_launch ? hidden_by_environment(gpus) : Words(gpus.size());
