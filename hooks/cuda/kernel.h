@@ -26,7 +26,7 @@ bool kernel_calls_are_watched(Process& process);
 // hooks, as in a launch, each request is charged. An inner KernelCall replaces the outer one.
 class KernelCall {
  public:
-  // What charges the memory that RM gives.
+  // Where the memory that RM gives is charged.
   enum class Charge {
     at_once,      // the request, until RM gets the memory back
     as_overhead,  // the caller, as overhead that a reading measures

@@ -51,9 +51,9 @@ CUresult end_capture(const Stream& stream, Call call) {
 template <typename Ask>
 bool wait_by(Ask ask) {
   // A stream may itself wait for something that the program does later, so the wait may be in vain.
-  // Allocations that need a shorter wait are not refused. A pause is the most that an allocation
-  // can be delayed: behind kernels of 5 ms, 20 rounds take 237 queries and 0.23 s; with pauses of
-  // 10 us 1,600 queries and the same time; with 5 ms 188 queries and 0.26 s.
+  // Allocations that need a shorter wait are not refused. A pause delays an allocation by its own
+  // length at most. Behind kernels of 5 ms, 20 rounds take 237 queries and 0.23 s; with pauses of
+  // 10 us, they take 1,600 queries and the same time; with pauses of 5 ms, 188 queries and 0.26 s.
   constexpr uint64_t kMost_ms = 10'000;
   constexpr long kLongestPause_ns = 1'000'000;
   const uint64_t end = coarse_now_ms() + kMost_ms;

@@ -23,7 +23,8 @@ class NoMoreMemory {
 
   // Whether KFD's memory is watched, and the thread holds no NoMoreMemory.
   static bool is_possible();
-  // Whether the runtime has given back memory meanwhile.
+  // Whether the thread has given back memory to KFD since it made its NoMoreMemory, which still
+  // lives.
   static bool has_freed();
 };
 

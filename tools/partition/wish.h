@@ -1,4 +1,4 @@
-// The modes that a board shall have, and whether its chip has them and they go together.
+// The modes that a board should have, and whether its chip has them and they go together.
 #pragma once
 
 #include <string>

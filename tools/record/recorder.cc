@@ -53,7 +53,8 @@ std::string ledger_path(const std::string& tenant) {
   return layout::kFilePrefix + tenant;
 }
 
-// The user whose processes are recorded. A tenant that does not exist yet will be ours.
+// The user whose processes are recorded. A tenant that does not exist yet will belong to this
+// command's user.
 uid_t owner_of(const std::string& tenant) {
   struct stat status = {};
   return stat(ledger_path(tenant).c_str(), &status) == 0 ? status.st_uid : geteuid();

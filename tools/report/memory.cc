@@ -186,7 +186,7 @@ void Memory::go_on_to(DeviceState& device, uint64_t time_ns) {
     if (time_ns < stretch.end_ns) return;
     const uint64_t ended_ns = stretch.end_ns;
     if (ended_ns > 0) (this->*end)(device);
-    // What it was at the end of the last stretch, it has stayed until now.
+    // The value at the end of the last stretch has lasted until now.
     see(device, stretch, ended_ns);
     if (ended_ns > 0 && timeline.begin_of(time_ns) > ended_ns) {
       (this->*end)(device);

@@ -47,7 +47,7 @@ uint32_t known_version() {
 }
 
 bool key_of(amdsmi_processor_handle handle, kfd::Key& key) {
-  unsigned char info[256] = {};  // the struct has 64 bytes, of which the first are KFD's number
+  unsigned char info[256] = {};  // the struct has 64 bytes; the first are KFD's number
   if (real::amdsmi_get_gpu_kfd_info(handle, info) == kSuccess &&
       kfd::key_of_gpu_id(number_at<uint64_t>(info, 0), key)) {
     return true;

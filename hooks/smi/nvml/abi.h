@@ -106,7 +106,7 @@ struct nvmlComputeInstanceProfileInfo_t {
 inline constexpr unsigned kMemoryV2 = 0x02000028;      // version of nvmlMemory_v2_t
 inline constexpr unsigned kDetailListV1 = 0x01000018;  // version of nvmlProcessDetailList_v1_t
 inline constexpr unsigned kProfileV2 = 0x02000098;     // version of nvmlGpuInstanceProfileInfo_v2_t
-inline constexpr unsigned kNoInstance = ~0u;           // an instance id where there is no MIG
+inline constexpr unsigned kNoInstance = ~0u;           // an instance id without MIG
 
 inline constexpr unsigned kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
