@@ -44,6 +44,8 @@ tests="$tests debian-archive-keyring debootstrap buildah podman runc musl rpm"
 tests="$tests openssl zstd iproute2"
 # A browser, for the page of a report.
 tests="$tests chromium"
+# What runs the tests that are written in Python.
+tests="$tests python3-pytest"
 # What looks at every access to memory.
 tests="$tests valgrind"
 

@@ -1,9 +1,11 @@
-"""advise_test.py BUILD: `fracgpu advise`, end to end on simulated machines. Its numbers are proved by running under them."""
+"""`fracgpu advise`, end to end on simulated machines. Its numbers are proved by running under them."""
 import json
 import os
 import re
 
-from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, Machine, Skipped, main, one_line
+import pytest
+
+from machine import BUILD, CLIENT, HIP_PROGRAM, Machine, one_line
 
 MIB = 1 << 20
 RANDOM = f"{BUILD}/tests/clients/random_calls"
@@ -37,31 +39,31 @@ PROGRAMS = [
 ]
 
 
-def test_what_is_advised_is_enough_and_not_much_more():
-    with Machine("a100-40gb") as m:
-        for commands, least in PROGRAMS:
-            command = strict("init", "ctxcreate", *commands)
-            gpu, = advice(m, "--", *command)[0]
-            context = gpu["unnamed_bytes"]
-            assert least + context <= gpu["needed_bytes"] <= least + context + 40 * MIB, (commands, gpu)
-            assert gpu["needed_bytes"] < gpu["cap_bytes"] <= gpu["needed_bytes"] * 1.05 + 96 * MIB, gpu
-            status, _, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *command)
-            assert status == 0, (commands, gpu, err)
-            # And with less than is needed it fails, so that this program can tell.
-            less = (least + context) // MIB - 16
-            assert m.fracgpu("run", "--memory", f"{less}MiB", "--", *command)[0] == 9, (commands, gpu)
+def test_what_is_advised_is_enough_and_not_much_more(machine):
+    m = machine("a100-40gb")
+    for commands, least in PROGRAMS:
+        command = strict("init", "ctxcreate", *commands)
+        gpu, = advice(m, "--", *command)[0]
+        context = gpu["unnamed_bytes"]
+        assert least + context <= gpu["needed_bytes"] <= least + context + 40 * MIB, (commands, gpu)
+        assert gpu["needed_bytes"] < gpu["cap_bytes"] <= gpu["needed_bytes"] * 1.05 + 96 * MIB, gpu
+        status, _, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *command)
+        assert status == 0, (commands, gpu, err)
+        # And with less than is needed it fails, so that this program can tell.
+        less = (least + context) // MIB - 16
+        assert m.fracgpu("run", "--memory", f"{less}MiB", "--", *command)[0] == 9, (commands, gpu)
 
 
-def test_random_programs_run_without_a_refusal_under_what_is_advised():
-    with Machine("a100-40gb") as m:
-        for family in ("linear", "vmm", "managed", "graphs"):
-            words = [RANDOM, "11", "1", "2", "100", "150", family]
-            command = ["sh", "-c", f"yes go | {' '.join(words)} | tee /dev/stderr | grep -v 'refused=0' | grep -q quiet && exit 9;"
-                       " exit 0"]
-            gpu, = advice(m, "--", *command, extra={"RANDOM_CALLS_ALONE": "1"})[0]
-            status, _, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *command,
-                                       extra={"RANDOM_CALLS_ALONE": "1"})
-            assert status == 0, (family, gpu, err)
+def test_random_programs_run_without_a_refusal_under_what_is_advised(machine):
+    m = machine("a100-40gb")
+    for family in ("linear", "vmm", "managed", "graphs"):
+        words = [RANDOM, "11", "1", "2", "100", "150", family]
+        command = ["sh", "-c", f"yes go | {' '.join(words)} | tee /dev/stderr | grep -v 'refused=0' | grep -q quiet && exit 9;"
+                   " exit 0"]
+        gpu, = advice(m, "--", *command, extra={"RANDOM_CALLS_ALONE": "1"})[0]
+        status, _, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *command,
+                                   extra={"RANDOM_CALLS_ALONE": "1"})
+        assert status == 0, (family, gpu, err)
 
 
 def test_slices_are_the_next_that_hold_it():
@@ -72,7 +74,7 @@ def test_slices_are_the_next_that_hold_it():
                 command = [HIP_PROGRAM, *f"init malloc {size}".split()]
             gpus, err = advice(m, "--", *command)
             if not gpus:
-                raise Skipped(err)
+                pytest.skip(err)
             gpu, = gpus
             return gpu["fraction"], gpu["mig_profile"], gpu["partition"], gpu["image_gb"]
     assert slices("a100-40gb", "300MiB") == (0.125, "1g.5gb", None, 2)
@@ -82,82 +84,78 @@ def test_slices_are_the_next_that_hold_it():
     assert slices("h100-80gb", "30GiB") == (0.5, "3g.40gb", None, 48)
 
 
-def test_verify_finds_the_smallest_that_passes():
-    with Machine("a100-40gb") as m:
-        command = strict("init", "ctxcreate", "alloc 300MiB", "pooled 200MiB", "freeall")
-        out, err = advise(m, "--verify", "--json", "--", *command)
-        gpu, = json.loads(out)["gpus"]
-        found = gpu["verified"]
-        assert found["passed"] and found["runs"] == err.count(" in ") > 2, (found, err)
-        needed = gpu["unnamed_bytes"] + 500 * MIB
-        assert needed <= found["bytes"] <= needed + 40 * MIB, (found, needed)
-        assert m.fracgpu("run", "--memory", f"{found['bytes'] // MIB}MiB", "--", *command)[0] == 0
-        # What --success judges is what was printed.
-        careless = [CLIENT, "init", "ctxcreate", "alloc", "300MiB"]
-        judged = json.loads(advise(m, "--verify", "--success", "! grep -q 'rc=2' \"$FRACGPU_OUTPUT\"", "--json", "--",
-                                   *careless)[0])["gpus"][0]["verified"]
-        unjudged = json.loads(advise(m, "--verify", "--json", "--", *careless)[0])["gpus"][0]["verified"]
-        assert unjudged["bytes"] < 300 * MIB + gpu["unnamed_bytes"] <= judged["bytes"], (unjudged, judged)
-        out, _ = advise(m, "--verify", "--", *careless)
-        assert "Verified in" in out and "it passes with" in out, out
+def test_verify_finds_the_smallest_that_passes(machine):
+    m = machine("a100-40gb")
+    command = strict("init", "ctxcreate", "alloc 300MiB", "pooled 200MiB", "freeall")
+    out, err = advise(m, "--verify", "--json", "--", *command)
+    gpu, = json.loads(out)["gpus"]
+    found = gpu["verified"]
+    assert found["passed"] and found["runs"] == err.count(" in ") > 2, (found, err)
+    needed = gpu["unnamed_bytes"] + 500 * MIB
+    assert needed <= found["bytes"] <= needed + 40 * MIB, (found, needed)
+    assert m.fracgpu("run", "--memory", f"{found['bytes'] // MIB}MiB", "--", *command)[0] == 0
+    # What --success judges is what was printed.
+    careless = [CLIENT, "init", "ctxcreate", "alloc", "300MiB"]
+    judged = json.loads(advise(m, "--verify", "--success", "! grep -q 'rc=2' \"$FRACGPU_OUTPUT\"", "--json", "--",
+                               *careless)[0])["gpus"][0]["verified"]
+    unjudged = json.loads(advise(m, "--verify", "--json", "--", *careless)[0])["gpus"][0]["verified"]
+    assert unjudged["bytes"] < 300 * MIB + gpu["unnamed_bytes"] <= judged["bytes"], (unjudged, judged)
+    out, _ = advise(m, "--verify", "--", *careless)
+    assert "Verified in" in out and "it passes with" in out, out
 
 
-def test_two_gpus_and_two_processes():
-    with Machine("2xa100-40gb") as m:
-        one = f"{CLIENT} init device 0 ctxcreate alloc 100MiB"
-        other = f"{CLIENT} init device 1 ctxcreate alloc 200MiB"
-        gpus, _ = advice(m, "--", "sh", "-c", f"{one}; {other}; {one}")
-        assert len(gpus) == 2 and [len(gpu["processes"]) for gpu in gpus] in ([2, 1], [1, 2]), gpus
-        sizes = sorted(gpu["needed_bytes"] - gpu["unnamed_bytes"] for gpu in gpus)
-        assert sizes == [100 * MIB, 200 * MIB], gpus
-        # Each command that is printed holds for the program, and not for one of its GPUs.
-        command = strict("init device 0 ctxcreate alloc 100MiB device 1 ctxcreate alloc 3GiB")
-        lines = re.findall(r"fracgpu (run .*) -- CMD$", advise(m, "--", *command)[0], re.M)
-        assert lines
-        for line in lines:
-            assert m.fracgpu(*line.split(), "--", *command)[0] == 0, line
+def test_two_gpus_and_two_processes(machine):
+    m = machine("2xa100-40gb")
+    one = f"{CLIENT} init device 0 ctxcreate alloc 100MiB"
+    other = f"{CLIENT} init device 1 ctxcreate alloc 200MiB"
+    gpus, _ = advice(m, "--", "sh", "-c", f"{one}; {other}; {one}")
+    assert len(gpus) == 2 and [len(gpu["processes"]) for gpu in gpus] in ([2, 1], [1, 2]), gpus
+    sizes = sorted(gpu["needed_bytes"] - gpu["unnamed_bytes"] for gpu in gpus)
+    assert sizes == [100 * MIB, 200 * MIB], gpus
+    # Each command that is printed holds for the program, and not for one of its GPUs.
+    command = strict("init device 0 ctxcreate alloc 100MiB device 1 ctxcreate alloc 3GiB")
+    lines = re.findall(r"fracgpu (run .*) -- CMD$", advise(m, "--", *command)[0], re.M)
+    assert lines
+    for line in lines:
+        assert m.fracgpu(*line.split(), "--", *command)[0] == 0, line
 
 
-def test_recordings_of_many_runs():
-    with Machine("a100-40gb") as m:
-        files = []
-        for i in range(5):
-            files.append(f"{m.folder}/{i}.fgr")
-            status, _, err = m.fracgpu("record", "--frames", "0", "--output", files[-1], "--", CLIENT, "init", "ctxcreate",
-                                       "alloc", f"{(i + 1) * 100}MiB")
-            assert status == 0, err
-        gpu, = advice(m, "--from", *files)[0]
-        runs, context = gpu["runs"], gpu["unnamed_bytes"]
-        assert (runs["count"], runs["least_bytes"], runs["median_bytes"], runs["p99_bytes"], runs["most_bytes"]) == (
-            5, 100 * MIB + context, 300 * MIB + context, 500 * MIB + context, 500 * MIB + context), gpu
-        assert "runs" in advise(m, "--from", *files)[0]
-        assert one_line(advise(m, "--from", files[0], "/etc/passwd", status=1)[1])
+def test_recordings_of_many_runs(machine):
+    m = machine("a100-40gb")
+    files = []
+    for i in range(5):
+        files.append(f"{m.folder}/{i}.fgr")
+        status, _, err = m.fracgpu("record", "--frames", "0", "--output", files[-1], "--", CLIENT, "init", "ctxcreate",
+                                   "alloc", f"{(i + 1) * 100}MiB")
+        assert status == 0, err
+    gpu, = advice(m, "--from", *files)[0]
+    runs, context = gpu["runs"], gpu["unnamed_bytes"]
+    assert (runs["count"], runs["least_bytes"], runs["median_bytes"], runs["p99_bytes"], runs["most_bytes"]) == (
+        5, 100 * MIB + context, 300 * MIB + context, 500 * MIB + context, 500 * MIB + context), gpu
+    assert "runs" in advise(m, "--from", *files)[0]
+    assert one_line(advise(m, "--from", files[0], "/etc/passwd", status=1)[1])
 
 
-def test_real_hip():
-    with Machine("mi210") as m:
-        words = [HIP_PROGRAM, *"init malloc 200MiB".split()]
-        out, err = advise(m, "--json", "--", *words)
-        gpu, = json.loads(out)["gpus"]
-        if "malloc" not in err:
-            raise Skipped("no HIP runtime here")
-        status, out, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *words)
-        assert status == 0 and "malloc" in out and gpu["needed_bytes"] >= 200 * MIB, (gpu, out, err)
+def test_real_hip(machine):
+    m = machine("mi210")
+    words = [HIP_PROGRAM, *"init malloc 200MiB".split()]
+    out, err = advise(m, "--json", "--", *words)
+    gpu, = json.loads(out)["gpus"]
+    if "malloc" not in err:
+        pytest.skip("no HIP runtime here")
+    status, out, err = m.fracgpu("run", "--memory", f"{gpu['cap_bytes'] // MIB}MiB", "--", *words)
+    assert status == 0 and "malloc" in out and gpu["needed_bytes"] >= 200 * MIB, (gpu, out, err)
 
 
-def test_bad_usage_is_one_line():
-    with Machine("a100-40gb") as m:
-        for words, status in (([], 2), (["--from", "/no/such/file"], 1), (["--", "false"], 1), (["--", "true"], 1),
-                              (["--from"], 2), (["--margin", "-1", "--", "true"], 2), (["--success", "x", "--", "true"], 2),
-                              (["--keep", "x", "--from", "/etc/passwd"], 2), (["--", "no-such-command"], 1),
-                              (["--verify", "--from", "/etc/passwd"], 2)):
-            out, err = advise(m, *words, status=status)
-            assert out == "" and one_line(err), (words, err)
-        kept = f"{m.folder}/kept.fgr"
-        advise(m, "--keep", kept, "--", CLIENT, "init", "ctxcreate")
-        assert os.path.getsize(kept) > 0
-        assert not [name for name in os.listdir("/tmp") if name.startswith("fracgpu-advise-")]
-
-
-if __name__ == "__main__":
-    main()
+def test_bad_usage_is_one_line(machine):
+    m = machine("a100-40gb")
+    for words, status in (([], 2), (["--from", "/no/such/file"], 1), (["--", "false"], 1), (["--", "true"], 1),
+                          (["--from"], 2), (["--margin", "-1", "--", "true"], 2), (["--success", "x", "--", "true"], 2),
+                          (["--keep", "x", "--from", "/etc/passwd"], 2), (["--", "no-such-command"], 1),
+                          (["--verify", "--from", "/etc/passwd"], 2)):
+        out, err = advise(m, *words, status=status)
+        assert out == "" and one_line(err), (words, err)
+    kept = f"{m.folder}/kept.fgr"
+    advise(m, "--keep", kept, "--", CLIENT, "init", "ctxcreate")
+    assert os.path.getsize(kept) > 0
+    assert not [name for name in os.listdir("/tmp") if name.startswith("fracgpu-advise-")]

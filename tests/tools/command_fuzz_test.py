@@ -1,4 +1,4 @@
-"""command_fuzz_test.py BUILD: random command lines of every subcommand, some of them hostile, on a simulated machine.
+"""Random command lines of every subcommand, some of them hostile, on a simulated machine.
 
 Whatever it is given, the command ends soon and by no signal, with a status that its manual names and, if it was used
 wrongly, one line that holds nothing that steers a terminal; and nothing stays behind. FRACGPU_SEED repeats a run,
@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 
-from machine import COMMAND, KFD, Machine, main
+import pytest
+
+from machine import COMMAND, KFD
 
 INSIDE = "FRACGPU_FUZZ_SANDBOX"
 # Of those that may be hidden, the first one that hides nothing which the test is made of.
@@ -137,37 +139,45 @@ def judge(path, words, status, out, err, where):
         assert "fracgpu: " in shown, f"failed and did not say why: {where}"
 
 
-def test_random_command_lines():
+@pytest.fixture(autouse=True)
+def sandbox(run_again):
+    """Runs the test where it can write to no file of the machine, if a mount namespace can be made."""
+    unshare = ["unshare", "--mount", "sh", "-c"]
+    if INSIDE not in os.environ and subprocess.run([*unshare, SANDBOX], capture_output=True, check=False).returncode == 0:
+        run_again(*unshare, SANDBOX + ' && exec "$@"', "sh", env={**os.environ, INSIDE: "1", "TMPDIR": SCRATCH})
+
+
+def test_random_command_lines(machine):
     seed = int(os.environ.get("FRACGPU_SEED", random.randrange(2**32)))
     print("seed", seed, flush=True)
     chance = random.Random(seed)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     lines = grammar()
     failures = []
-    with Machine("2xa100-40gb") as m:
-        m.environment["LD_PRELOAD"] = KFD  # no GPU of the machine itself
-        alive = m.client("alive", "4GiB", "init retain alloc 1GiB wait")
-        GOOD[GOOD.index(b"alive")] = m.tenant("alive").encode()
-        with open(f"{m.folder}/jobs", "w", encoding="ascii") as file:
-            file.write("true\nq: true\nfalse\n")
-        m.fracgpu("run", "--memory", "1GiB", "true")
-        before = listing("/dev/shm")
-        for number in range(20_000 if os.environ.get("FRACGPU_CAMPAIGN") else 400):
-            path, words = command_line(chance, lines)
-            if not is_safe(words) or any(b"\0" in word for word in words):
-                continue
-            status, out, err = run_one(m, words, words)
-            where = f"seed {seed}, line {number}: {[w[:60] for w in words]}: {status} {out[-200:]} {err[-300:]}"
-            try:
-                judge(path, words, status, out, err, where)
-                assert listing("/dev/shm") == before, f"left in /dev/shm: {set(listing('/dev/shm')) ^ set(before)}: {where}"
-                assert not [name for name in listing(m.folder) if name.endswith(".new")], f"left half written: {where}"
-                left = [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) not in (os.getpid(), alive.pid) and parent(pid) == os.getpid()]
-                assert not left, f"left running {left}: {where}"
-            except AssertionError as failure:
-                failures.append(str(failure))
-                before = listing("/dev/shm")
-        alive.communicate("\n", timeout=60)
+    m = machine("2xa100-40gb")
+    m.environment["LD_PRELOAD"] = KFD  # no GPU of the machine itself
+    alive = m.client("alive", "4GiB", "init retain alloc 1GiB wait")
+    GOOD[GOOD.index(b"alive")] = m.tenant("alive").encode()
+    with open(f"{m.folder}/jobs", "w", encoding="ascii") as file:
+        file.write("true\nq: true\nfalse\n")
+    m.fracgpu("run", "--memory", "1GiB", "true")
+    before = listing("/dev/shm")
+    for number in range(20_000 if os.environ.get("FRACGPU_CAMPAIGN") else 400):
+        path, words = command_line(chance, lines)
+        if not is_safe(words) or any(b"\0" in word for word in words):
+            continue
+        status, out, err = run_one(m, words, words)
+        where = f"seed {seed}, line {number}: {[w[:60] for w in words]}: {status} {out[-200:]} {err[-300:]}"
+        try:
+            judge(path, words, status, out, err, where)
+            assert listing("/dev/shm") == before, f"left in /dev/shm: {set(listing('/dev/shm')) ^ set(before)}: {where}"
+            assert not [name for name in listing(m.folder) if name.endswith(".new")], f"left half written: {where}"
+            left = [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) not in (os.getpid(), alive.pid) and parent(pid) == os.getpid()]
+            assert not left, f"left running {left}: {where}"
+        except AssertionError as failure:
+            failures.append(str(failure))
+            before = listing("/dev/shm")
+    alive.communicate("\n", timeout=60)
     assert not failures, "\n".join([f"{len(failures)} of them:", *failures[:12]])
 
 
@@ -177,10 +187,3 @@ def parent(pid):
             return int(file.read().rsplit(")", 1)[1].split()[1])
     except OSError:
         return 0
-
-
-if INSIDE not in os.environ and subprocess.run(["unshare", "--mount", "sh", "-c", SANDBOX], capture_output=True, check=False).returncode == 0:
-    os.environ[INSIDE] = "1"
-    os.environ["TMPDIR"] = SCRATCH
-    os.execvp("unshare", ["unshare", "--mount", "sh", "-c", SANDBOX + ' && exec "$@"', "sh", sys.executable, *sys.argv])
-main()

@@ -1,9 +1,13 @@
-"""dra_slices_test.py BUILD: what the driver for Kubernetes would publish of machines of both vendors."""
+"""What the driver for Kubernetes would publish of machines of both vendors."""
 import json
 import os
-import sys
 
-from machine import BUILD, Machine, main
+import pytest
+
+from machine import BUILD, Machine
+
+pytestmark = pytest.mark.skipif(not os.path.exists(f"{BUILD}/fracgpu-dra"),
+                                reason="fracgpu-dra is not built: containers/packages.sh node")
 
 
 def devices(profile):
@@ -55,9 +59,3 @@ def test_without_a_gpu_nothing_is_offered():
     with Machine("tiny") as machine:
         status, out, err = machine.fracgpu("dra", "--node-name", "n", "--dry-run", extra={"LD_LIBRARY_PATH": "/nowhere"})
         assert (status, err) == (0, "") and json.loads(out)["items"] == [], f"{status} {out} {err}"
-
-
-if not os.path.exists(f"{BUILD}/fracgpu-dra"):
-    print("skipped: fracgpu-dra is not built here (containers/packages.sh node)")
-    sys.exit(77)
-main()

@@ -1,4 +1,4 @@
-"""dra_watch_test.py BUILD: the driver for Kubernetes keeps what it publishes and only the claims that there are, before an
+"""The driver for Kubernetes keeps what it publishes and only the claims that there are, before an
 API server that misbehaves.
 
 The server is a stand-in: a real one does not end its watches when a test wants it. On a real one
@@ -10,13 +10,15 @@ import os
 import queue
 import shutil
 import subprocess
-import sys
 import threading
 import urllib.parse
 
-from machine import BUILD, COMMAND, LIBRARY, Machine, main, wait_until
+import pytest
+
+from machine import BUILD, COMMAND, LIBRARY, Machine, wait_until
 
 DRIVER = f"{BUILD}/fracgpu-dra"
+pytestmark = pytest.mark.skipif(not os.path.exists(DRIVER), reason="fracgpu-dra is not built: containers/packages.sh node")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/"
 
@@ -188,9 +190,3 @@ def test_claims_that_kubelet_forgot_are_removed():
         assert "etcd is away" in driver.said()
         api.claims["unknown"] = api.claims["gone"]
         wait_until(lambda: not os.path.exists(f"{here}/4"), "it goes on asking")
-
-
-if not os.path.exists(DRIVER):
-    print("skipped: fracgpu-dra is not built here (containers/packages.sh node)")
-    sys.exit(77)
-main()

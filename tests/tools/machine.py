@@ -1,6 +1,7 @@
 """A simulated machine for tests of the fracgpu command: a node, a claim table and tenants of its own."""
 import fcntl
 import os
+import re
 import shutil
 import signal
 import struct
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
-BUILD = os.path.abspath(sys.argv[1])
+# tests/conftest.py sets the variable; other programs have the build folder as their first argument.
+BUILD = os.path.abspath(os.environ.get("TEST_BUILD") or sys.argv[1])
 COMMAND = f"{BUILD}/fracgpu"
 FETCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fetch.sh")
 LIBRARY = f"{BUILD}/libfracgpu.so"
@@ -118,12 +121,11 @@ def wait_until(condition, what, seconds=60):
         time.sleep(0.01)
 
 
+Skipped = unittest.SkipTest
+
+
 def one_line(err):
     return err.startswith("fracgpu: ") and err.count("\n") == 1
-
-
-class Skipped(Exception):
-    """Raised by a test that cannot be tried on this machine, with the reason."""
 
 
 def part(name):
@@ -134,8 +136,16 @@ def part(name):
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run([FETCH, name, where], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Skipped(done.stderr.strip())
+        raise unittest.SkipTest(done.stderr.strip())
     return where
+
+
+def install(prefix):
+    """Installs the build under this folder."""
+    with open(f"{BUILD}/CMakeCache.txt", encoding="utf-8") as cache:
+        cmake = re.search(r"^CMAKE_COMMAND:INTERNAL=(.*)$", cache.read(), re.M)[1]
+    done = subprocess.run([cmake, "--install", BUILD, "--prefix", prefix], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def campaign(why):

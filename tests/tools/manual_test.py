@@ -1,4 +1,4 @@
-"""manual_test.py BUILD CMAKE: the man page, the completions, what --help says, and what is installed."""
+"""The man page, the completions, what --help says, and what is installed."""
 import json
 import os
 import pty
@@ -6,10 +6,11 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 
-from machine import BUILD, CLIENT, COMMAND, GIB, Machine, main, one_line
+import pytest
+
+from machine import BUILD, CLIENT, COMMAND, GIB, Machine, install, one_line
 
 
 def run(*command, **more):
@@ -80,7 +81,7 @@ def test_the_man_page_says_what_help_says():
             done = run("mandoc", "-T", "lint", "-W", "warning", page.name)
             assert done.returncode == 0, done.stdout
         else:
-            print("skipped: there is no mandoc here")
+            pytest.skip("mandoc is not installed: only groff has read the page")
 
 
 def top_level(told):
@@ -194,8 +195,6 @@ def test_the_machine_is_asked():
             assert fish(f"fracgpu run --gpus 0:1,{shown[:12]}") == {f"0:1,{shown}"}
             assert fish("fracgpu queue --mig 7") == {"7g.80gb"}
             assert fish("fracgpu partition 1 --memory N") == {"NPS1", "NPS2", "NPS4"}
-        else:
-            print("skipped: there is no fish here")
     with Machine("a100-40gb") as m:
         assert bash("run", "--mig", "") == {"auto", "never", "only", "existing"} and bash("run", "--partition", "") == set()
     assert bash_offers(["fracgpu", "run", "--gpus", ""], env={"PATH": "/usr/bin:/bin"}) == set(), "not installed"
@@ -225,58 +224,59 @@ class Typist:
         os.close(self.terminal)
 
 
-def test_a_person_completes():
-    setup = {"bash": ("--norc --noprofile -i", f"source {BUILD}/tools/manual/fracgpu"),
-             "zsh": ("-f -i", f"fpath=({BUILD}/tools/manual $fpath); autoload -Uz compinit; compinit -u -D")}
-    with Machine("2xh100-80gb-mig") as m:
-        shown = [gpu["key"] for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if gpu["mig_parent"]][5]
-        for shell, (flags, prepare) in setup.items():
-            if not shutil.which(shell):
-                print(f"skipped: there is no {shell} here")
-                continue
-            person = Typist(shell, *flags.split(), **with_command(m))
-            person.types(f"{prepare}\n")
-            for keys, told in (("fracgpu gc --j\tno-such-tenant-at-all", '"claims_dropped"'),
-                               ("fracgpu run --gpus 1:1\t--memory 1GiB --dry-run", f"GPU 1:1 \\({shown}\\)"),
-                               (f"fracgpu run --gpus=0:1,{shown[:12]}\t--memory 1GiB --dry-run",
-                                f"GPU 0:1 [^\n]*\n+GPU 1:1 \\({shown}\\)")):
-                person.types(f"{keys}\necho end$((1+1))\n")
-                person.reads_until("end2")
-                assert re.search(told, person.seen.replace("\r", "")), (shell, person.seen)
-                person.seen = ""
-            person.leaves()
+def needs(program):
+    return pytest.mark.skipif(not shutil.which(program), reason=f"{program} is not installed")
 
 
-def test_zsh_and_fish():
+@pytest.mark.parametrize("shell, flags, prepare", [
+    pytest.param("bash", "--norc --noprofile -i", f"source {BUILD}/tools/manual/fracgpu", marks=needs("bash")),
+    pytest.param("zsh", "-f -i", f"fpath=({BUILD}/tools/manual $fpath); autoload -Uz compinit; compinit -u -D", marks=needs("zsh"))])
+def test_a_person_completes(machine, shell, flags, prepare):
+    m = machine("2xh100-80gb-mig")
+    shown = [gpu["key"] for gpu in json.loads(m.fracgpu("status", "--json")[1])["gpus"] if gpu["mig_parent"]][5]
+    person = Typist(shell, *flags.split(), **with_command(m))
+    person.types(f"{prepare}\n")
+    for keys, told in (("fracgpu gc --j\tno-such-tenant-at-all", '"claims_dropped"'),
+                       ("fracgpu run --gpus 1:1\t--memory 1GiB --dry-run", f"GPU 1:1 \\({shown}\\)"),
+                       (f"fracgpu run --gpus=0:1,{shown[:12]}\t--memory 1GiB --dry-run",
+                        f"GPU 0:1 [^\n]*\n+GPU 1:1 \\({shown}\\)")):
+        person.types(f"{keys}\necho end$((1+1))\n")
+        person.reads_until("end2")
+        assert re.search(told, person.seen.replace("\r", "")), (shell, person.seen)
+        person.seen = ""
+    person.leaves()
+
+
+@needs("zsh")
+def test_zsh():
     folder = f"{BUILD}/tools/manual"
-    if shutil.which("zsh"):
-        done = run("zsh", "-f", "-n", f"{folder}/_fracgpu")
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        # compinit finds it by its first line.
-        done = run("zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D; echo $_comps[fracgpu]")
-        assert done.stdout == "_fracgpu\n", done
-    else:
-        print("skipped: there is no zsh here")
-    if shutil.which("fish"):
-        assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
+    done = run("zsh", "-f", "-n", f"{folder}/_fracgpu")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    # compinit finds it by its first line.
+    done = run("zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D; echo $_comps[fracgpu]")
+    assert done.stdout == "_fracgpu\n", done
 
-        def offers(line):
-            done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
-            assert (done.returncode, done.stderr) == (0, ""), done.stderr
-            return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
-        told = helps()
-        assert offers("fracgpu ") == top_level(told)
-        assert offers("fracgpu cdi ") == {"generate", "check-image"}
-        for name, text in told.items():
-            words = f"fracgpu {name} --" if name else "fracgpu --"
-            assert offers(words) == {option for option in options(text) if option.startswith("--")}, name
-        assert offers("fracgpu run --fraction 0.12") == {"0.125"}
-        assert "true" in offers("fracgpu run --memory 1GiB -- tru")
-        assert "true" in offers("fracgpu run --memory 1GiB tru")
-        assert "--memory" not in offers("fracgpu run --memory 1GiB cat --mem")
-        assert "--wait=30s" in offers("fracgpu run --wait=")
-    else:
-        print("skipped: there is no fish here")
+
+@needs("fish")
+def test_fish():
+    folder = f"{BUILD}/tools/manual"
+    assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
+
+    def offers(line):
+        done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
+    told = helps()
+    assert offers("fracgpu ") == top_level(told)
+    assert offers("fracgpu cdi ") == {"generate", "check-image"}
+    for name, text in told.items():
+        words = f"fracgpu {name} --" if name else "fracgpu --"
+        assert offers(words) == {option for option in options(text) if option.startswith("--")}, name
+    assert offers("fracgpu run --fraction 0.12") == {"0.125"}
+    assert "true" in offers("fracgpu run --memory 1GiB -- tru")
+    assert "true" in offers("fracgpu run --memory 1GiB tru")
+    assert "--memory" not in offers("fracgpu run --memory 1GiB cat --mem")
+    assert "--wait=30s" in offers("fracgpu run --wait=")
 
 
 def test_wrong_usage():
@@ -288,21 +288,17 @@ def test_wrong_usage():
     assert done.returncode == 1 and one_line(done.stderr), done
 
 
-def test_what_is_installed_works():
-    with Machine("a100-40gb") as m:
-        done = run(sys.argv[2], "--install", BUILD, "--prefix", f"{m.folder}/usr")
-        assert done.returncode == 0, done.stdout + done.stderr
-        installed = {os.path.relpath(os.path.join(folder, name), m.folder)
-                     for folder, _, names in os.walk(f"{m.folder}/usr") for name in names}
-        library = [name for name in installed if name.endswith("/libfracgpu.so")]
-        assert len(library) == 1 and library[0].startswith("usr/lib"), installed
-        for name in ("usr/bin/fracgpu", "usr/share/man/man1/fracgpu.1",
-                     "usr/share/bash-completion/completions/fracgpu", "usr/share/zsh/site-functions/_fracgpu",
-                     "usr/share/fish/vendor_completions.d/fracgpu.fish", "usr/share/fracgpu/dashboard.json"):
-            assert name in installed, f"{name} is not installed: {installed}"
-        done = run(f"{m.folder}/usr/bin/fracgpu", "run", "--memory", "1GiB", "--", CLIENT, "init", "retain", "total",
-                   env=m.environment)
-        assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done
-
-
-main()
+def test_what_is_installed_works(machine):
+    m = machine("a100-40gb")
+    install(f"{m.folder}/usr")
+    installed = {os.path.relpath(os.path.join(folder, name), m.folder)
+                 for folder, _, names in os.walk(f"{m.folder}/usr") for name in names}
+    library = [name for name in installed if name.endswith("/libfracgpu.so")]
+    assert len(library) == 1 and library[0].startswith("usr/lib"), installed
+    for name in ("usr/bin/fracgpu", "usr/share/man/man1/fracgpu.1",
+                 "usr/share/bash-completion/completions/fracgpu", "usr/share/zsh/site-functions/_fracgpu",
+                 "usr/share/fish/vendor_completions.d/fracgpu.fish", "usr/share/fracgpu/dashboard.json"):
+        assert name in installed, f"{name} is not installed: {installed}"
+    done = run(f"{m.folder}/usr/bin/fracgpu", "run", "--memory", "1GiB", "--", CLIENT, "init", "retain", "total",
+               env=m.environment)
+    assert done.returncode == 0 and f"bytes={GIB}" in done.stdout, done

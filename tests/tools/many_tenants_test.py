@@ -1,11 +1,11 @@
-"""many_tenants_test.py BUILD: what a look at a machine with very many tenants reads, counted and not timed."""
+"""What a look at a machine with very many tenants reads, counted and not timed."""
 import os
 import resource
 import subprocess
 import urllib.request
 
-from machine import COMMAND, Machine, main
-from made_ledger import COUNTS_AT, DEVICE_AT, MIB, ledger, live_in, record, with_records, write_ledger
+from machine import COMMAND, Machine
+from made_ledger import COUNTS_AT, DEVICE_AT, MIB, ledger, live_in, write_ledger
 
 TENANTS = 1000
 # Of a ledger with three processes on one device that was never refused: its head, and a few lines of each table.
@@ -69,24 +69,21 @@ def test_a_look_reads_what_it_shows():
             assert calls - few_calls < TENANTS * READS_PER_LEDGER, (arguments, calls)
 
 
-def test_the_metrics_of_2000_ledgers_take_less_than_64_mib():
+def test_the_metrics_of_2000_ledgers_take_less_than_64_mib(machine):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
-    with Machine("8xa100-40gb") as m:
-        peaks = []
-        for count in (10, 2000):
-            with Crowd(m, count):
-                server = m.start("metrics", "--listen", "127.0.0.1:0")
-                url = server.stderr.readline().split()[-1]
-                for _ in range(3):
-                    with urllib.request.urlopen(url, timeout=60) as answer:
-                        assert answer.status == 200 and b"crowd0007" in answer.read()
-                peaks.append(peak_kib(server.pid))
-                server.kill()
-                server.wait()
-        print("peaks", peaks, "KiB", flush=True)
-        # What is told of a tenant is a few KiB of text; its ledger is 64 KiB or more.
-        assert peaks[1] < 64 << 10, peaks
-
-
-main()
+    m = machine("8xa100-40gb")
+    peaks = []
+    for count in (10, 2000):
+        with Crowd(m, count):
+            server = m.start("metrics", "--listen", "127.0.0.1:0")
+            url = server.stderr.readline().split()[-1]
+            for _ in range(3):
+                with urllib.request.urlopen(url, timeout=60) as answer:
+                    assert answer.status == 200 and b"crowd0007" in answer.read()
+            peaks.append(peak_kib(server.pid))
+            server.kill()
+            server.wait()
+    print("peaks", peaks, "KiB", flush=True)
+    # What is told of a tenant is a few KiB of text; its ledger is 64 KiB or more.
+    assert peaks[1] < 64 << 10, peaks

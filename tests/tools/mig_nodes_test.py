@@ -1,4 +1,4 @@
-"""mig_nodes_test.py BUILD: the device nodes of MIG instances (/dev/nvidia-caps) on simulated GPUs.
+"""The device nodes of MIG instances (/dev/nvidia-caps) on simulated GPUs.
 
 The kernel's part is the simulated NVML's, below a folder that libsimkfd shows under the real names; nvidia-modprobe is
 played by a script here. What the nodes are called is computed here from NVIDIA's table of minor numbers.
@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 
-from machine import BUILD, KFD, main, one_line
+from machine import BUILD, KFD, one_line
 from mig_machine import MigMachine
 
 CAPABILITIES = "/proc/driver/nvidia/capabilities"
@@ -193,6 +193,3 @@ def test_instances_from_the_start():
         assert len(of_gpu_instances) == len(m.instances()) == 4, m.files()
         said = m.said_by_doctor()
         assert len(said) == len(m.files()) - 4 and {state for state, *_ in said} == {"warn"}, said
-
-
-main()

@@ -1,24 +1,20 @@
-"""page_test.py BUILD [PICTURES]: the page of `fracgpu report --html` in a real browser.
+"""The page of `fracgpu report --html` in a real browser.
 
-What it must show is what the program that wrote the recording has added up itself. With PICTURES, a
-folder, pictures of the page are left there.
+What it must show is what the program that wrote the recording has added up itself. If the variable PICTURES names a
+folder, the tests save pictures of the page there.
 """
 import os
-import re
-import shutil
 import subprocess
-import sys
 import tempfile
 
-sys.dont_write_bytecode = True
-import browser
+import pytest
 
-BUILD = os.path.abspath(sys.argv[1])
-PICTURES = sys.argv[2] if len(sys.argv) > 2 else None
+import browser
+from machine import BUILD
+
+PICTURES = os.environ.get("PICTURES")
 PROGRAM = browser.find()
-if PROGRAM is None:
-    print("skipped: the Debian package chromium is not there", file=sys.stderr)
-    sys.exit(77)
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the Debian package chromium is not installed")
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&amp;\"'"
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -81,8 +77,25 @@ class Page:
         assert foreign == [], foreign
 
 
-def judge_summary(page, sums):
-    peak, left, refused = sums[0]
+@pytest.fixture(scope="module")
+def chrome():
+    with tempfile.TemporaryDirectory(prefix="fracgpu-page-") as folder:
+        page = Page(folder)
+        page.path, page.sums = page.make("sample")
+        yield page
+        page.browser.close()
+
+
+@pytest.fixture
+def page(chrome):
+    """Shows the sample, and nothing but the test's page is asked for."""
+    chrome.browser.open(chrome.path)
+    yield chrome
+    chrome.judge_silence()
+
+
+def test_summary(page):
+    peak, left, refused = page.sums[0]
     assert page.card("Peak") == gib(peak), (page.card("Peak"), peak)
     assert page.card("Left at the end") == gib(left), (page.card("Left at the end"), left)
     assert page.card("Refused") == str(refused), page.card("Refused")
@@ -96,13 +109,13 @@ def judge_summary(page, sums):
     # The other GPU.
     page.browser.eval("(() => { const box = document.getElementById('device'); box.value = '1';"
                       " box.dispatchEvent(new Event('change')); })()")
-    assert page.card("Peak") == gib(sums[1][0]), (page.card("Peak"), sums)
+    assert page.card("Peak") == gib(page.sums[1][0]), (page.card("Peak"), page.sums)
     assert page.card("Refused") == "0"
     page.browser.eval("(() => { const box = document.getElementById('device'); box.value = '0';"
                       " box.dispatchEvent(new Event('change')); })()")
 
 
-def judge_hostile_names(page):
+def test_hostile_names(page):
     assert page.browser.eval("document.images.length") == 0
     assert page.browser.eval("document.scripts.length") == 2
     sites = page.column("Call site")
@@ -112,7 +125,7 @@ def judge_hostile_names(page):
     page.click('[data-table="Call sites"]')
 
 
-def judge_timeline(page):
+def test_timeline(page):
     chrome = page.browser
     at_first = page.drawn()
     said = page.text("#moment")
@@ -155,11 +168,11 @@ def judge_timeline(page):
     chrome.mouse("mouseMoved", 2, 2)
 
 
-def judge_flame(page, sums):
+def test_flame(page):
     chrome = page.browser
-    assert gib(sums[0][0]) in page.text("#flame-about"), page.text("#flame-about")
+    assert gib(page.sums[0][0]) in page.text("#flame-about"), page.text("#flame-about")
     page.click('[data-of="left"]')
-    assert gib(sums[0][1]) in page.text("#flame-about"), page.text("#flame-about")
+    assert gib(page.sums[0][1]) in page.text("#flame-about"), page.text("#flame-about")
     page.click('[data-of="allocated"]')
     assert page.card("Allocated in all") in page.text("#flame-about"), page.text("#flame-about")
     page.click('[data-of="peak"]')
@@ -182,7 +195,7 @@ def judge_flame(page, sums):
     assert chrome.eval("document.querySelectorAll('.frame').length") == before
 
 
-def judge_tables(page):
+def test_tables(page):
     chrome = page.browser
     amounts = [number(each) for each in page.column("Most at once")]
     assert amounts == sorted(amounts, reverse=True) and len(set(amounts)) > 3, amounts
@@ -213,7 +226,7 @@ def judge_tables(page):
     page.click('[data-table="Call sites"]')
 
 
-def judge_fingers(page):
+def try_fingers(page):
     """Two that part zoom, one moves along, a tap chooses."""
     left, top, width, _ = page.box("#timeline")
     middle, y = left + width / 2, top + 60
@@ -242,16 +255,16 @@ def judge_fingers(page):
     page.click("#zoom-all")
 
 
-def judge_looks(page, path):
+def test_looks(page):
     """Nothing is wider than the window, whatever its size; the theme is the reader's."""
     for name, width, height, dark, mobile in (("light", 1280, 800, False, False), ("dark", 1280, 800, True, False),
                                               ("small", 390, 844, False, True)):
-        page.browser.open(path, width, height, dark, mobile)
+        page.browser.open(page.path, width, height, dark, mobile)
         assert page.browser.eval("document.documentElement.scrollWidth") <= width, name
         assert page.browser.eval("document.documentElement.dataset.theme") == ("dark" if dark else "light")
         if PICTURES:
             page.browser.picture(os.path.join(PICTURES, name + ".png"))
-    judge_fingers(page)
+    try_fingers(page)
     page.click("#theme")
     assert page.browser.eval("document.documentElement.dataset.theme") == "dark"
     # What names nothing for those who hear a page.
@@ -261,22 +274,22 @@ def judge_looks(page, path):
     assert unnamed == [], unnamed
 
 
-def judge_refused_places(page, path):
+def test_refused_places(page):
     """A page is written over a page, and over nothing else."""
-    recording = path.replace(".html", ".recording")
+    recording = page.path.replace(".html", ".recording")
     before = open(recording, "rb").read()
     os.mkfifo(os.path.join(page.folder, "fifo"))
-    os.symlink(path, os.path.join(page.folder, "link"))
+    os.symlink(page.path, os.path.join(page.folder, "link"))
     for place in (recording, page.folder, "/dev/null", os.path.join(page.folder, "fifo"), os.path.join(page.folder, "link"),
                   os.path.join(page.folder, "absent/page.html")):
         report = subprocess.run([f"{BUILD}/fracgpu", "report", recording, "--html", place], capture_output=True, text=True,
                                 check=False)
         assert report.returncode == 1 and report.stderr.count("\n") == 1 and not report.stdout, (place, report)
     assert open(recording, "rb").read() == before
-    subprocess.run([f"{BUILD}/fracgpu", "report", recording, "--html", path], check=True, capture_output=True)
+    subprocess.run([f"{BUILD}/fracgpu", "report", recording, "--html", page.path], check=True, capture_output=True)
 
 
-def judge_others(page):
+def test_others(page):
     path, _ = page.make("cut", change=lambda file: file.truncate(9000))
     page.browser.open(path)
     assert "precedes" in page.text("#warnings"), page.text("#warnings")
@@ -288,30 +301,3 @@ def judge_others(page):
     assert page.card("Peak") == gib(sums[0][0])
     assert page.browser.eval("document.querySelectorAll('tbody tr').length") < 300
     page.click("#zoom-in")
-
-
-def main():
-    folder = tempfile.mkdtemp(prefix="fracgpu-page-")
-    page = None
-    try:
-        page = Page(folder)
-        path, sums = page.make("sample")
-        page.browser.open(path)
-        page.judge_silence()
-        judge_summary(page, sums)
-        judge_hostile_names(page)
-        judge_timeline(page)
-        judge_flame(page, sums)
-        judge_tables(page)
-        judge_looks(page, path)
-        judge_refused_places(page, path)
-        judge_others(page)
-        page.judge_silence()
-        print("ok")
-    finally:
-        if page is not None:
-            page.browser.close()
-        shutil.rmtree(folder)
-
-
-main()

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from machine import BUILD, COMMAND, HSA_PROGRAM, KFD, LIBRARY, Machine, Skipped, main, one_line, part, wait_until
+import pytest
+
+from machine import BUILD, COMMAND, HSA_PROGRAM, KFD, LIBRARY, Machine, one_line, part, wait_until
 
 SIMNODE = f"{BUILD}/tests/sim/simnode"
 HOLDS = ("sh", "-c", "echo ready; read x")
@@ -64,7 +65,7 @@ def start_client(m, words, hidden=None, preload=True, **variables):
     return child
 
 
-def test_shows_what_there_is():
+def test_shows_what_there_is(machine):
     with Machine("a100-40gb+mi300x+mi355x-cpx-nps2+mi210") as m:
         first, second, third = gpus(m)
         assert (first["gpu"], first["compute"], first["memory"], first["partitions"], first["indices"]) == \
@@ -83,32 +84,32 @@ def test_shows_what_there_is():
             assert gpus(m, name) == [second], name
         # Without libamd_smi it is shown all the same.
         assert gpus(m, extra=with_library(m, None)) == [first, second, third]
-    with Machine("a100-40gb") as m:
-        assert m.fracgpu("partition")[:2] == (0, "this machine shows no GPU of AMD's (/sys/class/kfd)\n")
-        assert "no GPU of AMD's" in refused(m, "0", "--compute", "CPX")
+    m = machine("a100-40gb")
+    assert m.fracgpu("partition")[:2] == (0, "this machine shows no GPU of AMD's (/sys/class/kfd)\n")
+    assert "no GPU of AMD's" in refused(m, "0", "--compute", "CPX")
 
 
-def test_divides_and_unites():
-    with Machine("2xmi300x") as m:
-        status, out, err = m.fracgpu("partition", "1", "--compute", "cpx")
-        assert status == 0 and "CPX/NPS1, 8 GPUs of 24.0 GiB (index 1-8)" in out, (out, err)
-        assert [d["partition"] for d in devices(m)].count(0) == 2 and len(devices(m)) == 9
-        assert {d["total"] for d in devices(m)} == {196592 << 20, 24574 << 20}
-        told = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
-        assert [(g["board"], g["mode"]) for g in told] == [(0, "SPX/NPS1")] + [(1, "CPX/NPS1")] * 8, told
-        assert m.fracgpu("status")[1].count("CPX/NPS1") == 8
-        before = devices(m)
-        status, out, _ = m.fracgpu("partition", "1", "--compute", "CPX")
-        assert status == 0 and "CPX/NPS1 already" in out and devices(m) == before
-        status, out, _ = m.fracgpu("partition", "0000:24:00.0", "--compute", "QPX", "--dry-run")
-        assert status == 0 and "would go from CPX/NPS1 to QPX/NPS1: 4 GPUs of 48.0 GiB" in out, out
-        told = json.loads(m.fracgpu("partition", "1", "--compute", "QPX", "--dry-run", "--json")[1])
-        assert told == {"gpu": 1, "from": "CPX/NPS1", "to": "QPX/NPS1", "partitions": 4,
-                        "partition_bytes": 49148 << 20, "reloads_driver": False}, told
-        assert devices(m) == before
-        for mode, count in (("DPX", 2), ("QPX", 4), ("SPX", 1)):
-            assert gpus(m, "1", "--compute", mode)[0]["partitions"] == count
-        assert m.claims() == []
+def test_divides_and_unites(machine):
+    m = machine("2xmi300x")
+    status, out, err = m.fracgpu("partition", "1", "--compute", "cpx")
+    assert status == 0 and "CPX/NPS1, 8 GPUs of 24.0 GiB (index 1-8)" in out, (out, err)
+    assert [d["partition"] for d in devices(m)].count(0) == 2 and len(devices(m)) == 9
+    assert {d["total"] for d in devices(m)} == {196592 << 20, 24574 << 20}
+    told = json.loads(m.fracgpu("status", "--json")[1])["gpus"]
+    assert [(g["board"], g["mode"]) for g in told] == [(0, "SPX/NPS1")] + [(1, "CPX/NPS1")] * 8, told
+    assert m.fracgpu("status")[1].count("CPX/NPS1") == 8
+    before = devices(m)
+    status, out, _ = m.fracgpu("partition", "1", "--compute", "CPX")
+    assert status == 0 and "CPX/NPS1 already" in out and devices(m) == before
+    status, out, _ = m.fracgpu("partition", "0000:24:00.0", "--compute", "QPX", "--dry-run")
+    assert status == 0 and "would go from CPX/NPS1 to QPX/NPS1: 4 GPUs of 48.0 GiB" in out, out
+    told = json.loads(m.fracgpu("partition", "1", "--compute", "QPX", "--dry-run", "--json")[1])
+    assert told == {"gpu": 1, "from": "CPX/NPS1", "to": "QPX/NPS1", "partitions": 4,
+                    "partition_bytes": 49148 << 20, "reloads_driver": False}, told
+    assert devices(m) == before
+    for mode, count in (("DPX", 2), ("QPX", 4), ("SPX", 1)):
+        assert gpus(m, "1", "--compute", mode)[0]["partitions"] == count
+    assert m.claims() == []
 
 
 def test_memory_modes_by_each_generation_of_the_library():
@@ -134,103 +135,103 @@ def test_memory_modes_by_each_generation_of_the_library():
             assert "SPX does not go with NPS4" in err and "it goes with NPS1: add --memory" in err, err
 
 
-def test_what_cannot_be():
-    with Machine("a100-40gb+mi300x+mi355x+mi210") as m:
-        for arguments, words in (
-                (("0", "--compute", "TPX"), ("no compute mode 'TPX'", "SPX, DPX, QPX or CPX")),
-                (("0", "--compute", "fast\x1b[2J"), ("no compute mode", "SPX, DPX, QPX or CPX")),
-                (("1", "--memory", "NPS4", "--yes"), ("no memory mode 'NPS4'", "NPS1 or NPS2")),
-                (("0", "--compute", "CPX", "--memory", "NPS2"), ("CPX does not go with NPS2", "NPS1 or NPS4")),
-                (("0", "--compute", "DPX", "--memory", "NPS4"), ("DPX does not go with NPS4", "NPS1 or NPS2")),
-                (("2", "--compute", "CPX"), ("cannot be divided",)),
-                (("3", "--compute", "CPX"), ("no GPU 3 of AMD's here", "0 to 2")),
-                (("99999999999", "--compute", "CPX"), ("there is no GPU",)),
-                (("nonsense", "--compute", "CPX"), ("accepted:",)),
-                ((m.uuids()[0], "--compute", "CPX"), ("is not AMD's",)),
-                (("--compute", "CPX"), ("which GPU?",))):
-            err = refused(m, *arguments)
-            assert all(word in err for word in words) and "\x1b" not in err, (arguments, err)
-        assert m.fracgpu("partition", "0", "--compute")[0] == 2
-        assert m.fracgpu("partition", "0", "1")[0] == 2
-        wish = ("0", "--compute", "CPX")
-        assert "no libamd_smi.so here" in refused(m, *wish, extra=with_library(m, None))
-        for version in (0, 24):
-            assert "too old" in refused(m, *wish, extra=with_library(m, version)), version
-        for status, word in ((30, "is busy"), (10, "only root"), (55, "does not give"), (2, "does not give"),
-                             (12, "answers 12")):
-            err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": f"amdsmi_set_gpu_accelerator_partition_profile:1={status}"})
-            assert word in err, err
-        # A profile that is not what is known of it: none is set.
-        err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "amdsmi_get_gpu_accelerator_partition_profile_config:1=2"})
-        assert "does not give" in err, err
-        assert "cannot be initialised" in refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "rsmi_init:1=8"})
-        assert modes(m) == ["SPX/NPS1", "SPX/NPS1", "None/None"] and m.claims() == []
+def test_what_cannot_be(machine):
+    m = machine("a100-40gb+mi300x+mi355x+mi210")
+    for arguments, words in (
+            (("0", "--compute", "TPX"), ("no compute mode 'TPX'", "SPX, DPX, QPX or CPX")),
+            (("0", "--compute", "fast\x1b[2J"), ("no compute mode", "SPX, DPX, QPX or CPX")),
+            (("1", "--memory", "NPS4", "--yes"), ("no memory mode 'NPS4'", "NPS1 or NPS2")),
+            (("0", "--compute", "CPX", "--memory", "NPS2"), ("CPX does not go with NPS2", "NPS1 or NPS4")),
+            (("0", "--compute", "DPX", "--memory", "NPS4"), ("DPX does not go with NPS4", "NPS1 or NPS2")),
+            (("2", "--compute", "CPX"), ("cannot be divided",)),
+            (("3", "--compute", "CPX"), ("no GPU 3 of AMD's here", "0 to 2")),
+            (("99999999999", "--compute", "CPX"), ("there is no GPU",)),
+            (("nonsense", "--compute", "CPX"), ("accepted:",)),
+            ((m.uuids()[0], "--compute", "CPX"), ("is not AMD's",)),
+            (("--compute", "CPX"), ("which GPU?",))):
+        err = refused(m, *arguments)
+        assert all(word in err for word in words) and "\x1b" not in err, (arguments, err)
+    assert m.fracgpu("partition", "0", "--compute")[0] == 2
+    assert m.fracgpu("partition", "0", "1")[0] == 2
+    wish = ("0", "--compute", "CPX")
+    assert "no libamd_smi.so here" in refused(m, *wish, extra=with_library(m, None))
+    for version in (0, 24):
+        assert "too old" in refused(m, *wish, extra=with_library(m, version)), version
+    for status, word in ((30, "is busy"), (10, "only root"), (55, "does not give"), (2, "does not give"),
+                         (12, "answers 12")):
+        err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": f"amdsmi_set_gpu_accelerator_partition_profile:1={status}"})
+        assert word in err, err
+    # A profile that is not what is known of it: none is set.
+    err = refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "amdsmi_get_gpu_accelerator_partition_profile_config:1=2"})
+    assert "does not give" in err, err
+    assert "cannot be initialised" in refused(m, *wish, extra={"FRACGPU_SIM_FAIL": "rsmi_init:1=8"})
+    assert modes(m) == ["SPX/NPS1", "SPX/NPS1", "None/None"] and m.claims() == []
 
 
-def test_only_root_may():
-    with Machine("mi300x") as m:
-        if os.geteuid() != 0 or subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", COMMAND, "--version"],
-                                               check=False, capture_output=True).returncode != 0:
-            raise Skipped("root is needed to become somebody else")
-        done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", COMMAND, "partition", "0", "--compute", "CPX"],
-                              env=m.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and one_line(done.stderr) and "only root may divide a GPU" in done.stderr, done
-        assert modes(m) == ["SPX/NPS1"]
+def test_only_root_may(machine):
+    m = machine("mi300x")
+    if os.geteuid() != 0 or subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", COMMAND, "--version"],
+                                           check=False, capture_output=True).returncode != 0:
+        pytest.skip("root is needed to become somebody else")
+    done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", COMMAND, "partition", "0", "--compute", "CPX"],
+                          env=m.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and one_line(done.stderr) and "only root may divide a GPU" in done.stderr, done
+    assert modes(m) == ["SPX/NPS1"]
 
 
-def test_a_gpu_in_use_is_left_alone():
-    with Machine("2xmi300x") as m:
-        user = start_client(m, "init alloc 64MiB wait", preload=False)
-        err = refused(m, "0", "--compute", "CPX")
-        assert "is in use by" in err and f"PID {user.pid} (hsa_program" in err, err
-        # The runtime opens every GPU, whether it uses it or not.
-        assert f"PID {user.pid}" in refused(m, "1", "--compute", "CPX")
-        user.kill()
-        user.wait()
-        # In a container it has one alone.
-        user = start_client(m, "init alloc 64MiB wait", preload=False, hidden="0")
-        assert gpus(m, "0", "--compute", "CPX")[0]["partitions"] == 8
-        assert f"PID {user.pid}" in refused(m, "1", "--compute", "CPX")
-        assert f"PID {user.pid}" in refused(m, "0", "--memory", "NPS4", "--yes", extra=with_library(m, 26))
-        assert modes(m) == ["CPX/NPS1", "SPX/NPS1"]
-        out, _ = user.communicate("alloc 64MiB\n", timeout=60)
-        assert "alloc rc=0" in out, "what it has stays"
+def test_a_gpu_in_use_is_left_alone(machine):
+    m = machine("2xmi300x")
+    user = start_client(m, "init alloc 64MiB wait", preload=False)
+    err = refused(m, "0", "--compute", "CPX")
+    assert "is in use by" in err and f"PID {user.pid} (hsa_program" in err, err
+    # The runtime opens every GPU, whether it uses it or not.
+    assert f"PID {user.pid}" in refused(m, "1", "--compute", "CPX")
+    user.kill()
+    user.wait()
+    # In a container it has one alone.
+    user = start_client(m, "init alloc 64MiB wait", preload=False, hidden="0")
+    assert gpus(m, "0", "--compute", "CPX")[0]["partitions"] == 8
+    assert f"PID {user.pid}" in refused(m, "1", "--compute", "CPX")
+    assert f"PID {user.pid}" in refused(m, "0", "--memory", "NPS4", "--yes", extra=with_library(m, 26))
+    assert modes(m) == ["CPX/NPS1", "SPX/NPS1"]
+    out, _ = user.communicate("alloc 64MiB\n", timeout=60)
+    assert "alloc rc=0" in out, "what it has stays"
 
 
-def test_what_is_open_of_another_gpu_stays():
+def test_what_is_open_of_another_gpu_stays(machine):
     """The library counts by fdinfo of a render node, which another GPU's new modes do not touch."""
-    with Machine("2xmi300x") as m:
-        code = ("import os\nfd = os.open('/dev/dri/renderD136', os.O_RDONLY)\n"
-                "def look():\n print(os.readlink(f'/proc/self/fd/{fd}'), end=' ')\n"
-                " print(open(f'/proc/self/fdinfo/{fd}').read().count('drm-pdev:\\t0000:24:00.0'), flush=True)\n"
-                "look()\ninput()\nlook()")
-        child = subprocess.Popen([sys.executable, "-c", code], env=m.environment, text=True, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE)
-        m.children.append(child)
-        assert child.stdout.readline() == "/dev/dri/renderD136 1\n"
-        gpus(m, "0", "--compute", "CPX")
-        assert child.communicate("\n", timeout=60)[0] == "/dev/dri/renderD136 1\n"
+    m = machine("2xmi300x")
+    code = ("import os\nfd = os.open('/dev/dri/renderD136', os.O_RDONLY)\n"
+            "def look():\n print(os.readlink(f'/proc/self/fd/{fd}'), end=' ')\n"
+            " print(open(f'/proc/self/fdinfo/{fd}').read().count('drm-pdev:\\t0000:24:00.0'), flush=True)\n"
+            "look()\ninput()\nlook()")
+    child = subprocess.Popen([sys.executable, "-c", code], env=m.environment, text=True, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    m.children.append(child)
+    assert child.stdout.readline() == "/dev/dri/renderD136 1\n"
+    gpus(m, "0", "--compute", "CPX")
+    assert child.communicate("\n", timeout=60)[0] == "/dev/dri/renderD136 1\n"
 
 
-def test_a_claimed_gpu_is_left_alone():
-    with Machine("2xmi300x") as m:
-        run = m.start("run", "--fraction", "1=0.25", "--tenant", m.tenant("one"), "--", *HOLDS)
-        assert run.stdout.readline() == "ready\n"
-        err = refused(m, "1", "--compute", "CPX")
-        assert f"taken: tenant {m.tenant('one')} (PID {run.pid}, sh) has claimed it" in err, err
-        waiting = m.start("run", "--fraction", "0=1,1=1", "--wait", "--tenant", m.tenant("two"), "--", "true")
-        assert waiting.stderr.readline().startswith("fracgpu: waiting for room")
-        err = refused(m, "0", "--compute", "CPX")
-        assert f"tenant {m.tenant('two')} (PID {waiting.pid}, true) waits for it" in err, err
-        assert "GPU 0" in refused(m, "0", "--memory", "NPS4", "--yes") and modes(m) == ["SPX/NPS1"] * 2
-        run.communicate("\n", timeout=60)
-        assert waiting.wait(60) == 0
-        assert gpus(m, "0", "--compute", "CPX")[0]["partitions"] == 8 and m.claims() == []
-        # A part of it is enough.
-        run = m.start("run", "--fraction", "5=0.125", "--tenant", m.tenant("three"), "--", *HOLDS)
-        assert run.stdout.readline() == "ready\n"
-        assert m.tenant("three") in refused(m, "0", "--compute", "SPX")
-        run.communicate("\n", timeout=60)
+def test_a_claimed_gpu_is_left_alone(machine):
+    m = machine("2xmi300x")
+    run = m.start("run", "--fraction", "1=0.25", "--tenant", m.tenant("one"), "--", *HOLDS)
+    assert run.stdout.readline() == "ready\n"
+    err = refused(m, "1", "--compute", "CPX")
+    assert f"taken: tenant {m.tenant('one')} (PID {run.pid}, sh) has claimed it" in err, err
+    waiting = m.start("run", "--fraction", "0=1,1=1", "--wait", "--tenant", m.tenant("two"), "--", "true")
+    assert waiting.stderr.readline().startswith("fracgpu: waiting for room")
+    err = refused(m, "0", "--compute", "CPX")
+    assert f"tenant {m.tenant('two')} (PID {waiting.pid}, true) waits for it" in err, err
+    assert "GPU 0" in refused(m, "0", "--memory", "NPS4", "--yes") and modes(m) == ["SPX/NPS1"] * 2
+    run.communicate("\n", timeout=60)
+    assert waiting.wait(60) == 0
+    assert gpus(m, "0", "--compute", "CPX")[0]["partitions"] == 8 and m.claims() == []
+    # A part of it is enough.
+    run = m.start("run", "--fraction", "5=0.125", "--tenant", m.tenant("three"), "--", *HOLDS)
+    assert run.stdout.readline() == "ready\n"
+    assert m.tenant("three") in refused(m, "0", "--compute", "SPX")
+    run.communicate("\n", timeout=60)
 
 
 def in_sleep(pid):
@@ -238,32 +239,32 @@ def in_sleep(pid):
         return file.read().split()[0] in ("35", "230", "115", "101")  # nanosleep and clock_nanosleep
 
 
-def test_a_kill_leaves_the_old_mode_or_the_new():
-    with Machine("2xmi300x") as m:
-        library = with_library(m, 26)
-        for step, arguments, then in (
-                ("before a change of partitions", ("0", "--compute", "CPX"), ["SPX/NPS1", "SPX/NPS1"]),
-                ("a change of partitions", ("0", "--compute", "CPX"), ["CPX/NPS1", "SPX/NPS1"]),
-                ("before a change of partitions", ("1", "--memory", "NPS4", "--yes"), ["CPX/NPS1", "SPX/NPS1"]),
-                ("a change of partitions", ("1", "--memory", "NPS4", "--yes"), ["CPX/NPS4", "CPX/NPS4"]),
-                ("end of nothing", ("1", "--compute", "QPX"), ["CPX/NPS4", "QPX/NPS4"])):
-            child = m.start("partition", *arguments, extra={**library, "FRACGPU_SIM_DELAY_US": f"{step}=600000000"})
-            if step.startswith("end"):
-                child.wait(60)
-            else:
-                wait_until(lambda pid=child.pid: in_sleep(pid), f"it comes to {step}")
-                child.send_signal(signal.SIGKILL)
-                child.wait()
-            assert modes(m) == then, (step, arguments, modes(m))
-            assert m.claims() == [], "its claim went with it"
-            ids = {d["node"]: d["gpu_id"] for d in devices(m)}
-            for node, gpu_id in ids.items():
-                with open(f"{m.node}.sys/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", encoding="ascii") as file:
-                    assert int(file.read()) == gpu_id, (step, node)
-            assert not os.path.exists(f"{m.node}.sys/sys/class/kfd/kfd/topology/nodes/{len(ids) + 1}")
+def test_a_kill_leaves_the_old_mode_or_the_new(machine):
+    m = machine("2xmi300x")
+    library = with_library(m, 26)
+    for step, arguments, then in (
+            ("before a change of partitions", ("0", "--compute", "CPX"), ["SPX/NPS1", "SPX/NPS1"]),
+            ("a change of partitions", ("0", "--compute", "CPX"), ["CPX/NPS1", "SPX/NPS1"]),
+            ("before a change of partitions", ("1", "--memory", "NPS4", "--yes"), ["CPX/NPS1", "SPX/NPS1"]),
+            ("a change of partitions", ("1", "--memory", "NPS4", "--yes"), ["CPX/NPS4", "CPX/NPS4"]),
+            ("end of nothing", ("1", "--compute", "QPX"), ["CPX/NPS4", "QPX/NPS4"])):
+        child = m.start("partition", *arguments, extra={**library, "FRACGPU_SIM_DELAY_US": f"{step}=600000000"})
+        if step.startswith("end"):
+            child.wait(60)
+        else:
+            wait_until(lambda pid=child.pid: in_sleep(pid), f"it comes to {step}")
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        assert modes(m) == then, (step, arguments, modes(m))
+        assert m.claims() == [], "its claim went with it"
+        ids = {d["node"]: d["gpu_id"] for d in devices(m)}
+        for node, gpu_id in ids.items():
+            with open(f"{m.node}.sys/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", encoding="ascii") as file:
+                assert int(file.read()) == gpu_id, (step, node)
+        assert not os.path.exists(f"{m.node}.sys/sys/class/kfd/kfd/topology/nodes/{len(ids) + 1}")
 
 
-def test_launches_choose_by_mode():
+def test_launches_choose_by_mode(machine):
     with Machine("3xmi300x") as m:
         status, _, err = m.fracgpu("run", "--partition", "cpx", "--count", "1", "--", "true")
         assert status == 125 and one_line(err) and "there are SPX: GPU 0, 1, 2" in err, err
@@ -288,9 +289,9 @@ def test_launches_choose_by_mode():
         assert status == 0 and {line for line in out.splitlines() if line.startswith("on ")} <= {"on 9", "on 10"}, (out, err)
         status, _, err = m.fracgpu("queue", "--queue", "one=1", "--partition", "qpx", f"{m.folder}/jobs")
         assert status == 1 and one_line(err) and "no GPU is in the mode" in err, err
-    with Machine("a100-40gb") as m:
-        status, _, err = m.fracgpu("run", "--partition", "cpx", "--fraction", "1", "--", "true")
-        assert status == 125 and one_line(err) and "no GPU to choose from tells a mode" in err, err
+    m = machine("a100-40gb")
+    status, _, err = m.fracgpu("run", "--partition", "cpx", "--fraction", "1", "--", "true")
+    assert status == 125 and one_line(err) and "no GPU to choose from tells a mode" in err, err
 
 
 def amd_smi(m, version, library, place):
@@ -319,63 +320,59 @@ def amd_smi(m, version, library, place):
     return run
 
 
-def test_amd_smi_says_the_same():
-    with Machine("mi300x+mi355x") as m:
-        gpus(m, "1", "--compute", "CPX")
-        run = amd_smi(m, "amd-smi-10.1", "libamd_smi.so.27", "")
-        rows = [line.split() for line in run("partition", "--current").splitlines() if line[:1].isdigit()]
-        assert rows[0][:4] == ["0", "NPS1", "SPX", "0"] and rows[1][:4] == ["1", "NPS1", "CPX", "3"], rows
-        assert len(rows) == 9, rows
-        rows = [line.split() for line in run("partition", "--memory").splitlines() if line[:1].isdigit()]
-        assert rows[0] == ["0", "NPS1,NPS2,NPS4", "NPS1"] and rows[1] == ["1", "NPS1,NPS2", "NPS1"], rows
-        told = run("partition", "--accelerator")
-        assert "CPX*" in told and "SPX*" in told and told.count("XCC") >= 8, told
-        told = run("static", "--partition", "--gpu", "1")
-        assert "ACCELERATOR_PARTITION: CPX" in told and "MEMORY_PARTITION: NPS1" in told, told
-        # What its library sets, the command sees; the tool itself sets nothing on a virtual machine.
-        code = ("import amdsmi as a;a.amdsmi_init()\n"
-                "gpu = a.amdsmi_get_processor_handles()[1]\n"
-                "all = a.amdsmi_get_gpu_accelerator_partition_profile_config(gpu)['profiles']\n"
-                "dpx = next(p for p in all if p['profile_type'] == 'DPX')\n"
-                "assert dpx['memory_caps'] == ['NPS1', 'NPS2'] and dpx['num_partitions'] == 2, dpx\n"
-                "a.amdsmi_set_gpu_accelerator_partition_profile(gpu, dpx['profile_index'])")
-        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False,
-                              env={**m.environment, "PYTHONPATH": f"{m.folder}/amd-smi-10.1/usr/share/amd_smi"})
-        assert done.returncode == 0, done.stderr
-        assert modes(m) == ["SPX/NPS1", "DPX/NPS1"]
+def test_amd_smi_says_the_same(machine):
+    m = machine("mi300x+mi355x")
+    gpus(m, "1", "--compute", "CPX")
+    run = amd_smi(m, "amd-smi-10.1", "libamd_smi.so.27", "")
+    rows = [line.split() for line in run("partition", "--current").splitlines() if line[:1].isdigit()]
+    assert rows[0][:4] == ["0", "NPS1", "SPX", "0"] and rows[1][:4] == ["1", "NPS1", "CPX", "3"], rows
+    assert len(rows) == 9, rows
+    rows = [line.split() for line in run("partition", "--memory").splitlines() if line[:1].isdigit()]
+    assert rows[0] == ["0", "NPS1,NPS2,NPS4", "NPS1"] and rows[1] == ["1", "NPS1,NPS2", "NPS1"], rows
+    told = run("partition", "--accelerator")
+    assert "CPX*" in told and "SPX*" in told and told.count("XCC") >= 8, told
+    told = run("static", "--partition", "--gpu", "1")
+    assert "ACCELERATOR_PARTITION: CPX" in told and "MEMORY_PARTITION: NPS1" in told, told
+    # What its library sets, the command sees; the tool itself sets nothing on a virtual machine.
+    code = ("import amdsmi as a;a.amdsmi_init()\n"
+            "gpu = a.amdsmi_get_processor_handles()[1]\n"
+            "all = a.amdsmi_get_gpu_accelerator_partition_profile_config(gpu)['profiles']\n"
+            "dpx = next(p for p in all if p['profile_type'] == 'DPX')\n"
+            "assert dpx['memory_caps'] == ['NPS1', 'NPS2'] and dpx['num_partitions'] == 2, dpx\n"
+            "a.amdsmi_set_gpu_accelerator_partition_profile(gpu, dpx['profile_index'])")
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False,
+                          env={**m.environment, "PYTHONPATH": f"{m.folder}/amd-smi-10.1/usr/share/amd_smi"})
+    assert done.returncode == 0, done.stderr
+    assert modes(m) == ["SPX/NPS1", "DPX/NPS1"]
 
 
-def test_amd_smi_of_rocm_6_says_the_same():
-    with Machine("mi300x") as m:
-        gpus(m, "0", "--compute", "QPX")
-        run = amd_smi(m, "amd-smi-6.1.2", "libamd_smi.so.0", "usr/lib/x86_64-linux-gnu/libamd_smi.so")
-        told = run("static", "--partition", "--gpu", "2")
-        assert "COMPUTE_PARTITION: QPX" in told and "MEMORY_PARTITION: NPS1" in told, told
+def test_amd_smi_of_rocm_6_says_the_same(machine):
+    m = machine("mi300x")
+    gpus(m, "0", "--compute", "QPX")
+    run = amd_smi(m, "amd-smi-6.1.2", "libamd_smi.so.0", "usr/lib/x86_64-linux-gnu/libamd_smi.so")
+    told = run("static", "--partition", "--gpu", "2")
+    assert "COMPUTE_PARTITION: QPX" in told and "MEMORY_PARTITION: NPS1" in told, told
 
 
-def test_sixty_four_partitions_each_with_its_capped_process():
-    with Machine("8xmi300x") as m:
-        for board in range(8):
-            assert gpus(m, str(board), "--compute", "CPX")[0]["partitions"] == 8
-        assert len(devices(m)) == 64
-        children = []
-        for i in range(64):
-            # The cap of 256 MiB holds the first and refuses the second.
-            children.append(m.start("run", "--partition", "cpx", "--memory", f"{i}=256MiB", "--tenant",
-                                    m.tenant(f"t{i}"), "--", HSA_PROGRAM, "init", "alloc", "128MiB", "alloc", "256MiB",
-                                    "wait"))
-        for child in children:
-            lines = [child.stdout.readline() for _ in range(4)]
-            assert lines[1] == "alloc rc=0\n" and lines[2] != "alloc rc=0\n" and lines[3] == "ready\n", lines
-        assert all((128 << 20) <= d["used"] <= (256 << 20) for d in devices(m)), devices(m)
-        err = refused(m, "3", "--compute", "SPX")
-        assert "is in use by" in err and "and 60 more" in err, err
-        for child in children:
-            child.communicate("\n", timeout=60)
-        for board in range(8):
-            assert gpus(m, str(board), "--compute", "SPX")[0]["partitions"] == 1
-        assert modes(m) == ["SPX/NPS1"] * 8
-
-
-if __name__ == "__main__":
-    main()
+def test_sixty_four_partitions_each_with_its_capped_process(machine):
+    m = machine("8xmi300x")
+    for board in range(8):
+        assert gpus(m, str(board), "--compute", "CPX")[0]["partitions"] == 8
+    assert len(devices(m)) == 64
+    children = []
+    for i in range(64):
+        # The cap of 256 MiB holds the first and refuses the second.
+        children.append(m.start("run", "--partition", "cpx", "--memory", f"{i}=256MiB", "--tenant",
+                                m.tenant(f"t{i}"), "--", HSA_PROGRAM, "init", "alloc", "128MiB", "alloc", "256MiB",
+                                "wait"))
+    for child in children:
+        lines = [child.stdout.readline() for _ in range(4)]
+        assert lines[1] == "alloc rc=0\n" and lines[2] != "alloc rc=0\n" and lines[3] == "ready\n", lines
+    assert all((128 << 20) <= d["used"] <= (256 << 20) for d in devices(m)), devices(m)
+    err = refused(m, "3", "--compute", "SPX")
+    assert "is in use by" in err and "and 60 more" in err, err
+    for child in children:
+        child.communicate("\n", timeout=60)
+    for board in range(8):
+        assert gpus(m, str(board), "--compute", "SPX")[0]["partitions"] == 1
+    assert modes(m) == ["SPX/NPS1"] * 8

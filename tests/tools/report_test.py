@@ -1,16 +1,14 @@
-#!/usr/bin/env python3
-"""report_test.py BUILD: fracgpu report, on recordings that write_recording makes. What they hold is known here by
+"""fracgpu report, on recordings that write_recording makes. What they hold is known here by
 itself: nothing of the command's own arithmetic is used."""
 import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
-BUILD = sys.argv.pop(1)
-FRACGPU = f"{BUILD}/fracgpu"
+from machine import BUILD, COMMAND
+
 WRITER = f"{BUILD}/tests/tools/write_recording"
 MIB = 1 << 20
 
@@ -18,7 +16,7 @@ MIB = 1 << 20
 def report(*words, locale="C.UTF-8", **more):
     environment = dict(os.environ, LC_ALL=locale, TZ="UTC")
     environment.pop("DEBUGINFOD_URLS", None)
-    return subprocess.run([FRACGPU, "report", *words], env=environment, capture_output=True, text=True, timeout=60,
+    return subprocess.run([COMMAND, "report", *words], env=environment, capture_output=True, text=True, timeout=60,
                           check=False, **more)
 
 
@@ -232,7 +230,7 @@ class Report(unittest.TestCase):
         self.assertIn("FILE", self.refused(status=2))
         self.assertIn("--top", self.refused(self.story, "--top", "0", status=2))
         with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([FRACGPU, "report", self.story], stdout=full, stderr=subprocess.PIPE, text=True,
+            done = subprocess.run([COMMAND, "report", self.story], stdout=full, stderr=subprocess.PIPE, text=True,
                                   check=False)
         self.assertEqual((done.returncode, done.stderr), (1, "fracgpu: cannot write to standard output\n"))
 
@@ -325,7 +323,3 @@ class Report(unittest.TestCase):
         self.assertTrue(re.search(r"Examples:", text) and re.search(r"Exit status:", text))
         for word in ["text", "json", "collapsed", "perfetto", "--device", "--process", "--top", "OTHER"]:
             self.assertIn(word, text)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,14 +1,15 @@
-"""serving_test.py BUILD CMAKE: what the systemd unit and the Kubernetes DaemonSet start as a service of metrics is started
+"""What the systemd unit and the Kubernetes DaemonSet start as a service of metrics is started
 as they say it, but for the port, and asked."""
 import os
 import re
 import shlex
 import string
 import subprocess
-import sys
 import urllib.request
 
-from machine import BUILD, COMMAND, Machine, Skipped, main
+import pytest
+
+from machine import COMMAND, install
 
 NODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../containers/kubernetes/base/node.yaml")
 
@@ -35,25 +36,20 @@ def serves(machine, command, environment, address):
     assert server.wait(60) == -15, "systemd and Kubernetes end it by SIGTERM"
 
 
-def test_the_unit_that_is_installed():
-    with Machine("a100-40gb") as m:
-        done = subprocess.run([sys.argv[2], "--install", BUILD, "--prefix", f"{m.folder}/usr"], capture_output=True,
-                              text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        with open(f"{m.folder}/usr/lib/systemd/system/fracgpu-metrics.service", encoding="ascii") as file:
-            unit = re.findall(r"^(\w+)=(.*)$", file.read(), re.M)
-        start = [value for name, value in unit if name == "ExecStart"]
-        variables = dict(shlex.split(value)[0].split("=", 1) for name, value in unit if name == "Environment")
-        assert len(start) == 1 and start[0].startswith("/usr/bin/fracgpu "), unit
-        command = [string.Template(word).substitute(variables) for word in shlex.split(start[0])]
-        serves(m, [m.folder + command[0], *command[1:]], variables, "127.0.0.1")
+def test_the_unit_that_is_installed(machine):
+    m = machine("a100-40gb")
+    install(f"{m.folder}/usr")
+    with open(f"{m.folder}/usr/lib/systemd/system/fracgpu-metrics.service", encoding="ascii") as file:
+        unit = re.findall(r"^(\w+)=(.*)$", file.read(), re.M)
+    start = [value for name, value in unit if name == "ExecStart"]
+    variables = dict(shlex.split(value)[0].split("=", 1) for name, value in unit if name == "Environment")
+    assert len(start) == 1 and start[0].startswith("/usr/bin/fracgpu "), unit
+    command = [string.Template(word).substitute(variables) for word in shlex.split(start[0])]
+    serves(m, [m.folder + command[0], *command[1:]], variables, "127.0.0.1")
 
 
-def test_the_daemon_set():
-    try:
-        import yaml
-    except ImportError as error:
-        raise Skipped("the Debian package python3-yaml is not there") from error
+def test_the_daemon_set(machine):
+    yaml = pytest.importorskip("yaml", reason="the Debian package python3-yaml is not installed")
     with open(NODE, encoding="ascii") as file:
         sets = [each for each in yaml.safe_load_all(file) if each["kind"] == "DaemonSet"]
     assert len(sets) == 1, sets
@@ -65,9 +61,6 @@ def test_the_daemon_set():
     port = containers[0]["ports"][0]["containerPort"]
     assert f"0.0.0.0:{port}" in command and template["metadata"]["annotations"]["prometheus.io/port"] == str(port)
     assert command[0] == "fracgpu", command
-    with Machine("a100-40gb") as m:
-        serves(m, [COMMAND, *command[1:]], {each["name"]: each["value"] for each in containers[0].get("env", [])},
-               "0.0.0.0")
-
-
-main()
+    m = machine("a100-40gb")
+    serves(m, [COMMAND, *command[1:]], {each["name"]: each["value"] for each in containers[0].get("env", [])},
+           "0.0.0.0")

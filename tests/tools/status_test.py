@@ -1,16 +1,26 @@
-"""status_test.py FRACGPU: `fracgpu status` on ledgers made here by the published layout, whole and scribbled over."""
+"""`fracgpu status` on ledgers made here by the published layout, whole and scribbled over."""
 import json
 import os
 import random
 import re
 import struct
 import subprocess
-import sys
 
+import pytest
+
+from machine import COMMAND
 from made_ledger import (ALLOCATIONS_IN_CELL, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
                          live_in, record, with_records, write_ledger)
 
 PREFIX = f"status-test-{os.getpid()}-"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def removes_ledgers():
+    yield
+    for entry in os.scandir("/dev/shm"):
+        if entry.name.startswith("fracgpu-" + PREFIX):
+            os.rmdir(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
 
 
 def path(name):
@@ -23,7 +33,7 @@ def write(name, data):
 
 def status(*arguments, command="status"):
     # Also where these tests themselves run in a container.
-    done = subprocess.run([sys.argv[1], command, *arguments], capture_output=True, timeout=60,
+    done = subprocess.run([COMMAND, command, *arguments], capture_output=True, timeout=60,
                           env={"LC_ALL": "C", "TZ": "UTC", "FRACGPU_BOOK": path("no-book")})
     assert done.returncode in (0, 1, 2), f"{command} {arguments} ended with {done.returncode}: {done.stderr}"
     return done.returncode, done.stdout.decode(), done.stderr.decode()
@@ -190,17 +200,3 @@ def test_scribbled_ledgers():
                 code, out, _ = status(PREFIX + "wild", *form, command=command)
                 assert code == 0 and re.fullmatch(r"[\n -~]*", out), f"seed {seed}"
             json.loads(out)
-
-
-try:
-    test_a_good_ledger()
-    test_a_flipped_bit()
-    test_records_of_refusals()
-    test_stories_by_reason()
-    test_torn_and_hostile_records()
-    test_what_is_no_ledger()
-    test_scribbled_ledgers()
-finally:
-    for entry in os.scandir("/dev/shm"):
-        if entry.name.startswith("fracgpu-" + PREFIX):
-            os.rmdir(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)

@@ -1,4 +1,4 @@
-"""storm_test.py BUILD: many `fracgpu run --wait` at once on eight simulated GPUs, some of them killed at random moments.
+"""Many `fracgpu run --wait` at once on eight simulated GPUs, some of them killed at random moments.
 
 The judge are the commands themselves (witness.cc), which report what they were given and count who is there with them:
 never more than a whole GPU. In the end no claim is left, and everybody who was not killed has been served.
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from machine import BUILD, COMMAND, Machine, main
+from machine import BUILD, COMMAND
 
 CAMPAIGN = "FRACGPU_CAMPAIGN" in os.environ
 LAUNCHES, AT_ONCE = (1000, 1000) if CAMPAIGN else (200, 100)
@@ -86,47 +86,44 @@ class Storm:
             self.killed.add(number)
 
 
-def test_storm():
+def test_storm(machine):
     seed = int(os.environ.get("FRACGPU_SEED", random.randrange(2**32)))
     print("seed", seed, flush=True)
-    with Machine("8xa100-40gb") as m:
-        storm = Storm(m, random.Random(seed))
-        daemons, launched = set(), 0
-        end = time.monotonic() + PATIENCE_S
-        try:
-            # How many are killed among so many launches is chance, and depends on the machine.
-            while launched < LAUNCHES or min(storm.kills.values()) < KILLS or storm.running:
-                assert time.monotonic() < end, f"{len(storm.running)} were never served: seed {seed}"
-                while len(storm.running) < AT_ONCE and (launched < LAUNCHES or min(storm.kills.values()) < KILLS):
-                    if storm.launch(launched):
-                        daemons.add(launched)
-                    launched += 1
-                storm.reap()
-                if storm.running and storm.chance.random() < 0.1:
-                    storm.kill_a_run(daemons)
-                if storm.chance.random() < 0.2:
-                    storm.kill_a_command()
-                time.sleep(0.005)
-            violations = f"{m.folder}/violations"
-            assert not os.path.exists(violations), open(violations, encoding="ascii").read()
-            # Those that outlived their run end by themselves.
-            for number in storm.killed:
-                report = f"{m.folder}/at-{number}"
-                while os.path.exists(report) and is_there(report):
-                    assert time.monotonic() < end
-                    time.sleep(0.01)
-        finally:
-            for run in storm.running.values():
-                run.kill()
-                run.wait()
-        claims = m.claims()
-        assert claims == [], f"{claims}: seed {seed}"
-        left = [entry.name for entry in os.scandir("/dev/shm") if entry.name.startswith(f"fracgpu-{m.name}")]
-        assert not left, left
-        everything = ",".join(f"{i}=1" for i in range(8))
-        assert m.fracgpu("run", "--fraction", everything, "--", "true")[0] == 0
-        served = sum(entry.name.startswith("at-") for entry in os.scandir(m.folder))
-        print(f"{launched} launches, {served} served, killed: {storm.kills}")
-
-
-main()
+    m = machine("8xa100-40gb")
+    storm = Storm(m, random.Random(seed))
+    daemons, launched = set(), 0
+    end = time.monotonic() + PATIENCE_S
+    try:
+        # How many are killed among so many launches is chance, and depends on the machine.
+        while launched < LAUNCHES or min(storm.kills.values()) < KILLS or storm.running:
+            assert time.monotonic() < end, f"{len(storm.running)} were never served: seed {seed}"
+            while len(storm.running) < AT_ONCE and (launched < LAUNCHES or min(storm.kills.values()) < KILLS):
+                if storm.launch(launched):
+                    daemons.add(launched)
+                launched += 1
+            storm.reap()
+            if storm.running and storm.chance.random() < 0.1:
+                storm.kill_a_run(daemons)
+            if storm.chance.random() < 0.2:
+                storm.kill_a_command()
+            time.sleep(0.005)
+        violations = f"{m.folder}/violations"
+        assert not os.path.exists(violations), open(violations, encoding="ascii").read()
+        # Those that outlived their run end by themselves.
+        for number in storm.killed:
+            report = f"{m.folder}/at-{number}"
+            while os.path.exists(report) and is_there(report):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+    finally:
+        for run in storm.running.values():
+            run.kill()
+            run.wait()
+    claims = m.claims()
+    assert claims == [], f"{claims}: seed {seed}"
+    left = [entry.name for entry in os.scandir("/dev/shm") if entry.name.startswith(f"fracgpu-{m.name}")]
+    assert not left, left
+    everything = ",".join(f"{i}=1" for i in range(8))
+    assert m.fracgpu("run", "--fraction", everything, "--", "true")[0] == 0
+    served = sum(entry.name.startswith("at-") for entry in os.scandir(m.folder))
+    print(f"{launched} launches, {served} served, killed: {storm.kills}")
