@@ -17,8 +17,9 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import unittest
 
-from rig import BUILD, SOURCE, Skipped, finished, part, wait_until
+from rig import BUILD, SOURCE, finished, part, wait_until
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -34,8 +35,8 @@ def programs():
             return place
     archives = sorted(glob.glob(f"{folder}/kubernetes*.tar.*"))
     if not archives:
-        raise Skipped(f"no kube-apiserver and no kubernetes*.tar.* in {folder}" if given else
-                      "no kube-apiserver: set FRACGPU_KUBERNETES to a folder with it or with a release's server archive")
+        raise unittest.SkipTest(f"no kube-apiserver and no kubernetes*.tar.* in {folder}" if given else
+                                "no kube-apiserver: set FRACGPU_KUBERNETES to a folder with it or a release's server archive")
     where = f"{BUILD}/parts/{os.path.basename(archives[-1]).partition('.tar')[0]}"
     os.makedirs(where, exist_ok=True)
     with open(f"{where}.lock", "w", encoding="ascii") as lock:
@@ -46,7 +47,7 @@ def programs():
             _, _, err = finished(["tar", "-C", fresh, "-xf", archives[-1], "--wildcards", *wanted])
             if not glob.glob(f"{fresh}/**/kube-apiserver", recursive=True):
                 shutil.rmtree(fresh)
-                raise Skipped(f"{os.path.basename(archives[-1])} holds no kube-apiserver: {err.strip().splitlines()[0]}")
+                raise unittest.SkipTest(f"no kube-apiserver in {os.path.basename(archives[-1])}: {err.strip().splitlines()[0]}")
             os.rename(fresh, f"{where}/unpacked")
     return os.path.dirname(glob.glob(f"{where}/unpacked/**/kube-apiserver", recursive=True)[0])
 
@@ -69,7 +70,7 @@ class ApiServer:
         self.programs = programs()
         self.etcd, self.kubectl_program = f"{part('etcd-3.5')}/usr/bin/etcd", f"{part('kubectl-1.36')}/usr/bin/kubectl"
         if shutil.which("openssl") is None:
-            raise Skipped("openssl is not on this machine")
+            raise unittest.SkipTest("openssl is not on this machine")
         self.folder = tempfile.mkdtemp()
         self.children = []
         atexit.register(self.end)
@@ -222,7 +223,7 @@ class ApiServer:
     def run(self, name, *arguments):
         """Starts another program of the release with the administrator's rights; skips where it is not there."""
         if not os.access(f"{self.programs}/{name}", os.X_OK):
-            raise Skipped(f"no {name} beside kube-apiserver")
+            raise unittest.SkipTest(f"no {name} beside kube-apiserver")
         return self.child(name, f"{self.programs}/{name}", "--kubeconfig", self.kubeconfig(), *arguments)
 
     def loop(self, name, *arguments):

@@ -1,4 +1,4 @@
-"""cdi_test.py BUILD: caps as CDI devices, on images that know nothing of them."""
+"""Caps as CDI devices, on images that know nothing of them."""
 import json
 import os
 import re
@@ -7,8 +7,11 @@ import stat
 import subprocess
 import tempfile
 
-from rig import (BUILD, CLIENT, COMMAND, GIB, LIBRARY, PODMAN, RUN, Host, Skipped, debian, finished, image_of, main,
-                 needs, part)
+import pytest
+
+from rig import BUILD, COMMAND, GIB, LIBRARY, PODMAN, RUN, Host, debian, finished, image_of, part
+
+pytestmark = pytest.mark.usefixtures("containers")
 
 
 class Node:
@@ -135,7 +138,7 @@ def refused(node, host, image, reason):
 def test_images_that_cannot_be_capped_are_refused():
     musl = "/lib/ld-musl-x86_64.so.1"
     if not os.path.exists(musl):
-        raise Skipped("the package musl is not on this machine")
+        pytest.skip("the package musl is not on this machine")
     # A program of musl's loader.
     program = f"{BUILD}/containers/musl"
     source = (b'static long call(long n, long a, const void *b, long c) { long r; __asm__ volatile("syscall" : "=a"(r) :'
@@ -232,8 +235,3 @@ def test_wrong_usage():
         for arguments in (["cdi"], ["cdi", "generate", "--bogus"], ["cdi", "remove"]):
             status, out, err = finished([node.command, *arguments])
             assert status == 2 and out == "" and one_line(err), f"{arguments}: {status} {out} {err}"
-
-
-needs()
-assert os.path.exists(CLIENT)
-main()

@@ -1,4 +1,4 @@
-"""chart_test.py BUILD: the Helm chart makes what kustomize makes, and what its values say.
+"""The Helm chart makes what kustomize makes, and what its values say.
 
 The templates are rendered by what Helm is made of (render_chart.go); Helm itself is no package of Debian.
 """
@@ -9,7 +9,7 @@ import re
 import subprocess
 
 from api_server import ApiServer
-from rig import BUILD, SOURCE, finished, main, part
+from rig import BUILD, SOURCE, finished, part
 
 KUBERNETES = f"{SOURCE}/containers/kubernetes"
 CHART = f"{KUBERNETES}/chart"
@@ -118,6 +118,3 @@ def test_helm_refuses_values_that_nobody_knows():
     for name, value in values.items():
         said = schema["properties"][name]
         assert value in said["enum"] if "enum" in said else said["type"] == kinds[type(value)], name
-
-
-main()

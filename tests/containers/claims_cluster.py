@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 
-from kubelet import APP, Node, apart
+from kubelet import APP, Node
 from rig import BUILD, Machine, blocks, output, wait_until
 
 PYTORCH = "docker.io/pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
@@ -24,7 +24,7 @@ PATIENCE_S = 240  # a restart is put off by kubelet for up to a minute
 class Cluster(Node):
     """With simulated GPUs: two of 40 GiB, one in MIG mode, one of AMD's in eight partitions; and whatever the page installs."""
 
-    def __init__(self, folder):
+    def __init__(self):
         self.machine = Machine("2xa100-40gb+h100-80gb-mig+mi300x-cpx-nps4")
         self.uuid = self.machine.uuids()[0]
         status, out, err = self.machine.fracgpu("dra", "--node-name", "node", "--dry-run")
@@ -40,7 +40,7 @@ class Cluster(Node):
         self.vendor_devices("amd", {str(i): [f"LD_PRELOAD={KFD}", "FRACGPU_SIM_HIDDEN=" + ",".join(
             str(other) for other in parts if other != part)] for i, part in enumerate(parts)})
         self.names = set()
-        super().__init__(folder)
+        super().__init__()
         output(["ctr", "-n", "k8s.io", "images", "tag", APP, PYTORCH])
         self.follow()
 
@@ -210,7 +210,7 @@ class Cluster(Node):
 
 @functools.lru_cache
 def cluster():
-    return Cluster(apart())
+    return Cluster()
 
 
 def left():

@@ -1,17 +1,19 @@
-"""claims_test.py BUILD: the driver for claims, as pods and an administrator meet it. FRACGPU_CAMPAIGN adds what takes minutes."""
+"""The driver for claims, as pods and an administrator meet it."""
 import glob
 import json
 import os
 import re
 import signal
-import sys
 import urllib.request
 
-import claims_campaign
-from api_server import KUBERNETES, Skipped
-from claims_cluster import APP, CLIENT, PATIENCE_S, RESTRICTED, TEAM, cluster, nothing_is_left
-from rig import BUILD, DRIVER, GIB, main, needs, tests_of, wait_until
+import pytest
 
+from api_server import KUBERNETES
+from claims_cluster import APP, CLIENT, PATIENCE_S, RESTRICTED, TEAM, cluster, nothing_is_left
+from rig import BUILD, DRIVER, GIB, wait_until
+
+pytestmark = [pytest.mark.usefixtures("claims"),
+              pytest.mark.skipif(not os.path.exists(DRIVER), reason="fracgpu-dra is not built: containers/packages.sh node")]
 PARAMETERS = {"apiVersion": "fracgpu.dev/v1", "kind": "ClaimParameters"}
 
 
@@ -174,7 +176,7 @@ def test_a_container_that_is_added_has_no_gpu():
 
 def test_a_partition_of_amd():
     if not os.path.exists(f"{BUILD}/sim/libhsa-runtime64.so.1"):
-        raise Skipped("AMD's runtime is not simulated in this build")
+        pytest.skip("AMD's runtime is not simulated in this build")
     each = cluster()
     each.claim("amd", amd="4Gi")
     each.pod("amd", "/hsa_program init alloc 3000MiB alloc 2000MiB alloc 900MiB 2>/dev/null; cat /etc/fracgpu/limit.conf", claim="amd")
@@ -326,15 +328,3 @@ def test_an_extended_resource_is_a_whole_gpu():
     assert each.total("plain") > 39 * GIB
     each.delete("plain")
     nothing_is_left()
-
-
-needs()
-if not os.path.exists(DRIVER):
-    print("skipped: fracgpu-dra is not built here (containers/packages.sh node)")
-    sys.exit(77)
-try:
-    cluster()
-except Skipped as why:
-    print("skipped:", why)
-    sys.exit(77)
-main([*tests_of(sys.modules["__main__"]), *tests_of(claims_campaign)])

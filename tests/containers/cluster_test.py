@@ -1,12 +1,16 @@
-"""cluster_test.py BUILD: what Kubernetes would run on a node, run by podman: the installation and a labelled pod."""
+"""What Kubernetes would run on a node, run by podman: the installation and a labelled pod."""
 import functools
 import json
 import os
 import shutil
 import tempfile
 
+import pytest
+
 from api_server import ApiServer, pod
-from rig import GIB, PODMAN, RUN, SOURCE, Host, binaries, build, debian, main, needs, output
+from rig import GIB, PODMAN, RUN, SOURCE, Host, binaries, build, debian, output
+
+pytestmark = pytest.mark.usefixtures("containers")
 
 
 @functools.lru_cache
@@ -98,7 +102,3 @@ def test_fraction_and_host_namespaces():
         status, out, err = host.fracgpu("status", tenant, "--json")
         assert status == 0 and json.loads(out)["tenants"][0]["devices"][0]["cap_bytes"] == 10 * GIB, f"{out} {err}"
         assert host.used()[0][1] <= 10 * GIB
-
-
-needs()
-main()

@@ -1,12 +1,14 @@
-"""dockerfile_test.py BUILD: the matrix of images, and every other Dockerfile, over Debian instead of what it names."""
+"""The matrix of images, and every other Dockerfile, over Debian instead of what it names."""
 import glob
 import json
 import os
 import re
 
-from rig import (GIB, PODMAN, RUN, SOURCE, Host, Skipped, binaries, build, debian, finished, image_of, main, needs,
-                 part)
+import pytest
 
+from rig import GIB, PODMAN, RUN, SOURCE, binaries, build, debian, finished, image_of, part
+
+pytestmark = pytest.mark.usefixtures("containers")
 CONTAINERS = f"{SOURCE}/containers"
 
 
@@ -15,7 +17,7 @@ def baked():
     tool = f"{part('docker-buildx')}/usr/libexec/docker/cli-plugins/docker-buildx"
     status, out, err = finished([tool, "bake", "-f", f"{CONTAINERS}/docker-bake.hcl", "--print"], cwd=SOURCE)
     if "GLIBC_" in err:
-        raise Skipped("docker-buildx does not run on this machine")
+        pytest.skip("docker-buildx does not run on this machine")
     assert status == 0, err
     return json.loads(out)["target"]
 
@@ -56,7 +58,7 @@ def library():
     return made("localhost/fracgpu:library", f"{CONTAINERS}/Dockerfile", "--target=library", *binaries())
 
 
-def test_examples_cap():
+def test_examples_cap(host):
     library()
     inherited = made("localhost/fracgpu:u22-cu12.3-8gb", f"{CONTAINERS}/Dockerfile", *binaries(), BASE=debian(),
                      MEMORY_GB=8)
@@ -64,16 +66,15 @@ def test_examples_cap():
     names = {os.path.basename(each).removesuffix(".Dockerfile") for each in examples}
     assert names == {"inherit"} | {f"{what}-{on}" for what in ("pytorch", "tensorflow", "jax", "vllm")
                                    for on in ("cuda", "rocm")}, names
-    with Host("a100-40gb") as host:
-        for example in examples:
-            inherits = example.endswith("inherit.Dockerfile")
-            image = made("localhost/example:1", example, BASE=inherited if inherits else debian())
-            status, out, err = host.container(image, "init", "retain", "meminfo", options=["--entrypoint", "/client"])
-            assert status == 0 and f"total={(6 if inherits else 8) * GIB}" in out, f"{example}: {out} {err}"
-            # Without the change of base it is one of the vendors' images.
-            with open(example, encoding="ascii") as file:
-                base = re.search(r"^ARG BASE=(\S+)$", file.read(), re.MULTILINE).group(1)
-            assert ("rocm" in base) == example.endswith("-rocm.Dockerfile"), base
+    for example in examples:
+        inherits = example.endswith("inherit.Dockerfile")
+        image = made("localhost/example:1", example, BASE=inherited if inherits else debian())
+        status, out, err = host.container(image, "init", "retain", "meminfo", options=["--entrypoint", "/client"])
+        assert status == 0 and f"total={(6 if inherits else 8) * GIB}" in out, f"{example}: {out} {err}"
+        # Without the change of base it is one of the vendors' images.
+        with open(example, encoding="ascii") as file:
+            base = re.search(r"^ARG BASE=(\S+)$", file.read(), re.MULTILINE).group(1)
+        assert ("rocm" in base) == example.endswith("-rocm.Dockerfile"), base
 
 
 def test_moved_cuda():
@@ -82,7 +83,3 @@ def test_moved_cuda():
     status, out, err = finished([*PODMAN, "run", "--rm", *RUN, image, "sh", "-c",
                                  "nvcc; echo $NVIDIA_DRIVER_CAPABILITIES; cat /etc/ld.so.conf.d/cuda.conf"])
     assert status == 0 and out.startswith("here\ncompute,utility\n/usr/local/nvidia/lib\n"), f"{out} {err}"
-
-
-needs()
-main()

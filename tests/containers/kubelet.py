@@ -1,8 +1,8 @@
 """A real node for tests: kubelet and containerd on an API server of its own, apart from this machine.
 
-The program that calls `apart` runs again in namespaces of its own for mounts, network and processes, in which /etc and
-/var/lib are copies, and /run and /dev/shm empty. So kubelet's settings of the kernel, the networks of pods and whatever is installed on the
-node are gone with the test, however it ends. What is left are control groups, which the caller removes.
+The tests that call `apart` run again in namespaces of their own for mounts, network and processes, in which /etc and /var/lib
+are copies, and /run and /dev/shm empty. So kubelet's settings of the kernel, the networks of pods and whatever is installed on
+the node are gone with the test, however it ends. What is left are control groups, which the caller removes.
 """
 import glob
 import json
@@ -10,10 +10,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
+import unittest
 
-from api_server import LIBC, PR_SET_PDEATHSIG, ApiServer, Skipped, programs
+from api_server import LIBC, PR_SET_PDEATHSIG, ApiServer, programs
 from rig import BUILD, CLIENT, HSA, PODMAN, SOURCE, STORAGE, binaries, build, debian, finished, output, part, wait_until
 
 MARK = "FRACGPU_TEST_NODE"
@@ -22,13 +22,13 @@ SETTINGS = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_
 APP, NODE_IMAGE, PAUSE = "docker.io/library/app:1", "docker.io/library/fracgpu:node", "docker.io/library/pause:1"
 
 
-def apart():
-    """Runs this program again apart from the machine and ends with it; there, returns the folder of the node."""
+def apart(run_again):
+    """Runs the tests again apart from the machine, where it does nothing."""
     if os.environ.get(MARK):
-        return os.environ[MARK]
+        return
     for name in ("kubelet", "kube-scheduler", "kube-controller-manager"):
         if not os.access(f"{programs()}/{name}", os.X_OK):
-            raise Skipped(f"no {name} beside kube-apiserver")
+            raise unittest.SkipTest(f"no {name} beside kube-apiserver")
     for name in ("etcd-3.5", "kubectl-1.36", "containerd-2"):
         part(name)  # there is no network inside
     folder = tempfile.mkdtemp(dir=STORAGE)
@@ -41,16 +41,14 @@ def apart():
                                f"{folder}/{name.replace('/', '-')} /proc/sys/{name}" for name, value in SETTINGS.items())
         script = (f"{layers} && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /dev/shm && {settings} && "
                   'ip link set lo up && mount --make-rshared / && exec "$@"')
-        child = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
-                                "--propagation", "private", "sh", "-c", script, "sh", sys.executable, *sys.argv],
-                               env={**os.environ, MARK: folder, "TMPDIR": folder}, check=False,
-                               preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+        run_again("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
+                  "sh", "-c", script, "sh", env={**os.environ, MARK: folder, "TMPDIR": folder},
+                  preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
     finally:
         for group in glob.glob(f"/sys/fs/cgroup/{os.path.basename(folder)}") + glob.glob(
                 f"/sys/fs/cgroup/*/{os.path.basename(folder)}"):
             subprocess.run(["find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)
         shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(child.returncode)
 
 
 def images(folder):
@@ -86,7 +84,8 @@ class Node(ApiServer):
 
     address, wanted_port = "0.0.0.0", 443
 
-    def __init__(self, folder):
+    def __init__(self):
+        folder = os.environ[MARK]
         output(["ip", "address", "add", "10.0.0.1/32", "dev", "lo"])
         super().__init__()
         self.node = folder

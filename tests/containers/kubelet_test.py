@@ -1,21 +1,27 @@
-"""kubelet_test.py BUILD: labelled pods on a real kubelet and containerd, over a simulated GPU."""
+"""Labelled pods on a real kubelet and containerd, over a simulated GPU."""
 import functools
 import json
 import re
-import sys
 
-from api_server import Skipped, pod
-from kubelet import APP, Node, apart
-from rig import BUILD, GIB, Machine, main, needs, output, wait_until
+import pytest
+
+from api_server import pod
+from kubelet import APP, Node
+from rig import BUILD, GIB, Machine, output, wait_until
 
 GPU = {"name": "gpu", "mountPath": "/node"}
 
 
 @functools.lru_cache
 def cluster():
-    node = Node(FOLDER)
+    node = Node()
     node.apply("base")
     return node
+
+
+@pytest.fixture(autouse=True, scope="module")
+def starts_cluster(node):
+    cluster()
 
 
 def start(machine, name, labels, *commands, volumes=(), mounts=()):
@@ -77,13 +83,3 @@ def test_a_volume_over_the_whole_folder_does_not_hide_the_cap():
         start(machine, "etc", {"fracgpu.dev/memory": "8Gi"}, "/client init retain meminfo",
               volumes=[{"name": "e", "emptyDir": {}}], mounts=[{"name": "e", "mountPath": "/etc"}])
         assert total("etc") == 8 * GIB
-
-
-needs()
-try:
-    FOLDER = apart()
-    cluster()
-except Skipped as why:
-    print("skipped:", why)
-    sys.exit(77)
-main()

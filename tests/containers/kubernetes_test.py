@@ -1,4 +1,4 @@
-"""kubernetes_test.py BUILD: the policies, overlays and examples, judged by a real API server."""
+"""The policies, overlays and examples, judged by a real API server."""
 import base64
 import copy
 import functools
@@ -8,14 +8,14 @@ import json
 import os
 import re
 import ssl
-import sys
 import threading
 
-import yaml
+import pytest
 
 from api_server import KUBERNETES, ApiServer, pod, programs
-from rig import GIB, Machine, Skipped, finished, main, wait_until
+from rig import GIB, Machine, finished, wait_until
 
+yaml = pytest.importorskip("yaml", reason="the Debian package python3-yaml is not installed")
 LIMIT, TENANT = "FRACGPU_MEMORY_LIMIT", "FRACGPU_TENANT"
 MEMORY, FRACTION, CLEARML = "fracgpu.dev/memory", "fracgpu.dev/fraction", "clearml-injector/fraction"
 MOUNTS = [("/usr/lib/libfracgpu.so", "fracgpu-library", True), ("/etc/ld.so.preload", "fracgpu-preload", True)]
@@ -37,6 +37,11 @@ def cluster():
     print("Kubernetes", server.version, flush=True)
     server.apply("base")
     return server
+
+
+@pytest.fixture(autouse=True, scope="module")
+def starts_cluster():
+    cluster()
 
 
 def kai(annotations, labels=None, **spec):
@@ -522,11 +527,3 @@ def test_a_cluster_that_cannot_mutate_refuses():
                               (pod(resources={"limits": {"nvidia.com/gpu": 1}}), "asks for a GPU that others share")):
             wait_until(lambda one=given, said=reason: said in str(server.make(one)[1]), reason)
         assert server.make(pod())[0] == 201
-
-
-try:
-    cluster()
-except Skipped as why:
-    print("skipped:", why)
-    sys.exit(77)
-main()

@@ -1,12 +1,15 @@
-"""package_test.py BUILD: the packages install on clean systems, work there and go again."""
+"""The packages install on clean systems, work there and go again."""
 import glob
 import os
 import shutil
 import subprocess
 import tempfile
 
-from rig import BUILD, GIB, RELEASES, Host, Skipped, debian, finished, main, needs, output
+import pytest
 
+from rig import BUILD, GIB, RELEASES, Host, debian, finished, output
+
+pytestmark = pytest.mark.usefixtures("containers")
 # As ls lists them.
 FILES = ["/usr/bin/fracgpu", "/usr/lib/libfracgpu.so", "/usr/lib/systemd/system/fracgpu-gc.service",
          "/usr/lib/systemd/system/fracgpu-gc.timer", "/usr/lib/systemd/system/fracgpu-metrics.service",
@@ -51,7 +54,7 @@ def test_deb_on_clean_debians():
 
 def test_rpm():
     if shutil.which("rpmbuild") is None:
-        raise Skipped("rpmbuild is not on this machine")
+        pytest.skip("rpmbuild is not on this machine")
     with tempfile.TemporaryDirectory() as folder:
         package = packed("RPM", folder)
         listed = output(["rpm", "-qpl", package]).split()
@@ -77,7 +80,7 @@ def test_rpm():
 
 def test_units():
     if shutil.which("systemd-analyze") is None:
-        return
+        pytest.skip("systemd-analyze is not on this machine")
     with tempfile.TemporaryDirectory() as folder:
         units = []
         for unit in sorted(glob.glob(f"{os.path.dirname(os.path.abspath(__file__))}/../../containers/package/*.[st]*")):
@@ -92,7 +95,3 @@ def test_units():
             done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
             said = [line for line in done.stderr.splitlines() if "fracgpu" in line]
             assert not said, said
-
-
-needs()
-main()

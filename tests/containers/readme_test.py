@@ -1,4 +1,4 @@
-"""readme_test.py BUILD: containers/README.md, followed word by word.
+"""Follows containers/README.md word by word.
 
 docker and srun are played by scripts: docker by buildah and podman over Debian, with the simulated GPU for --gpus all or
 NVIDIA's device and the real nvidia-smi; srun by the task prolog. kubectl is the real one, for a real API server.
@@ -9,8 +9,12 @@ import shlex
 import shutil
 import tempfile
 
+import pytest
+
 from api_server import ApiServer
-from rig import BUD, BUILD, LIBRARY, PODMAN, RUN, SOURCE, Host, binaries, blocks, debian, finished, main, needs, part
+from rig import BUD, BUILD, LIBRARY, PODMAN, RUN, SOURCE, Host, binaries, blocks, debian, finished, part
+
+pytestmark = pytest.mark.usefixtures("containers")
 
 
 class Desk:
@@ -112,7 +116,3 @@ said=$(/etc/slurm/task_prolog.sh); eval "$said"
 """)
         status, out, err = desk.follow(block)
         assert status == 0 and re.search(r"MiB / +10240MiB", out), f"{status} {out} {err}"
-
-
-needs()
-main()

@@ -4,7 +4,6 @@ Everything lies in a storage of its own in the build folder, and nothing needs a
 Debian have been fetched. Where the machine cannot do it, the test is skipped and says why.
 """
 import atexit
-import fcntl
 import functools
 import hashlib
 import io
@@ -15,9 +14,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
-from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, Skipped, campaign, main, tests_of, wait_until  # pylint: disable=unused-import
+from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY, Machine, part, wait_until  # pylint: disable=unused-import
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 STORAGE = f"{BUILD}/containers"
@@ -52,27 +52,14 @@ def output(command, **more):
 
 
 def needs():
-    """Ends the program where what containers need is not there."""
-    missing = [tool for tool in ("podman", "buildah", "runc") if shutil.which(tool) is None]
-    if missing or os.getuid() != 0:
-        print("skipped:", f"not on this machine: {missing}" if missing else "only root can make these containers")
-        sys.exit(77)
+    """Skips the test if this machine cannot make containers."""
+    if missing := [tool for tool in ("podman", "buildah", "runc") if shutil.which(tool) is None]:
+        raise unittest.SkipTest(f"not installed: {missing}")
+    if os.getuid() != 0:
+        raise unittest.SkipTest("only root can make these containers")
     if RELEASE is None:
-        print("skipped: no Debian whose images are known has a C library as new as", os.confstr("CS_GNU_LIBC_VERSION"))
-        sys.exit(77)
+        raise unittest.SkipTest(f"no known Debian image has a C library as new as {os.confstr('CS_GNU_LIBC_VERSION')}")
     os.makedirs(STORAGE, exist_ok=True)
-
-
-def part(name):
-    """The folder of a part that tests/fetch.sh fetches; skips where it cannot be had."""
-    where = f"{BUILD}/parts/{name}"
-    os.makedirs(where, exist_ok=True)
-    with open(f"{where}.lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run([f"{SOURCE}/tests/fetch.sh", name, where], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Skipped(done.stderr.strip())
-    return where
 
 
 def imported(image, archive, source=None):

@@ -1,11 +1,9 @@
-"""slurm_test.py BUILD: the task prolog, given the environment that Slurm gives it, and what its words do."""
+"""The task prolog, given the environment that Slurm gives it, and what its words do."""
 import os
 import shutil
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
-from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, KFD, LIBRARY, Machine, main  # pylint: disable=wrong-import-position
+from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, KFD, LIBRARY, Machine
 
 SLURM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "containers", "slurm")
 
@@ -113,6 +111,3 @@ def test_what_cannot_be_capped_is_refused():
             status, task, err = cluster.prolog(**variables)
             assert status == 1 and "FRACGPU_TENANT" not in task, f"{variables}: {status}"
             assert err.startswith("fracgpu: ") and err.count("\n") == 1 and reason in err, f"{variables}: {err}"
-
-
-main()

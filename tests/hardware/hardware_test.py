@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""hardware_test.py BUILD: the acceptance run on a simulated node, and above all that it cannot be deceived.
+"""The acceptance run on a simulated node, and above all that it cannot be deceived.
 
 A driver that behaves otherwise than is assumed, a library that does not cap, and a report that was changed must each be
 found out. What a report says is compared with the simulated node and with its profile, never with the library.
@@ -8,14 +7,14 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-from machine import Skipped, main, wait_until  # noqa: E402
+import pytest
 
-BUILD = pathlib.Path(sys.argv[1]).resolve()
+import machine
+
+BUILD = pathlib.Path(machine.BUILD)
 TREE = pathlib.Path(__file__).resolve().parents[2]
 RUN = TREE / "tests" / "hardware.sh"
 JUDGE = BUILD / "tests" / "hardware" / "hardware_judge"
@@ -176,7 +175,7 @@ def test_bad_arguments_are_one_line():
 
 def test_without_a_gpu_it_says_so():
     if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd"):
-        raise Skipped("this machine has a GPU")
+        pytest.skip("this machine has a GPU")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([RUN, "--build", BUILD, "--output", folder], env=PLAIN, text=True, capture_output=True,
                               timeout=60)
@@ -317,16 +316,13 @@ def test_an_interrupted_run_ends_at_once():
     with tempfile.TemporaryDirectory() as folder:
         with subprocess.Popen([RUN, "--build", BUILD, "--output", folder, "--simulated", "tiny"], env={**PLAIN, **hanging},
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
-            wait_until(probes_alive, "a probe runs")
+            machine.wait_until(probes_alive, "a probe runs")
             started.terminate()
             assert started.wait(timeout=60) == 2
         assert not os.listdir(folder)
 
 
 def test_nothing_is_left_behind():
-    wait_until(lambda: not probes_alive(), "all probes have ended, also those of a step that hung")
+    machine.wait_until(lambda: not probes_alive(), "all probes have ended, also those of a step that hung")
     left = [name for name in os.listdir("/dev/shm") if "acceptance" in name]
     assert not left, left
-
-
-main()

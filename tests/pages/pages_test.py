@@ -1,18 +1,15 @@
-"""pages_test.py BUILD: every page's links and paths lead somewhere, and every command that a page shows works."""
+"""Every page's links and paths lead somewhere, and every command that a page shows works."""
 import os
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.abspath(f"{HERE}/../..")
-sys.path.insert(0, f"{HERE}/../tools")
-from machine import COMMAND, Machine, main  # pylint: disable=wrong-import-position
-from follow import Follower  # pylint: disable=wrong-import-position
-from page import FOLDERS, Page, pages_of  # pylint: disable=wrong-import-position
+import pytest
 
+from follow import Follower
+from machine import COMMAND
+from page import FOLDERS, Page, pages_of
+
+SOURCE = os.path.abspath(f"{os.path.dirname(os.path.abspath(__file__))}/../..")
 PROFILE = "a100-40gb+a100-40gb+h100-80gb-mig-empty"
 # Each is one fault, which must be found and be the only one.
 FAULTS = [
@@ -45,13 +42,11 @@ FAULTS = [
 ]
 
 
-def with_follower(use):
-    with Machine(PROFILE) as machine:
-        follower = Follower(SOURCE, machine)
-        try:
-            use(follower)
-        finally:
-            follower.close()
+@pytest.fixture
+def follower(machine):
+    follower = Follower(SOURCE, machine(PROFILE))
+    yield follower
+    follower.close()
 
 
 def faults_of(page, pages, follower):
@@ -63,34 +58,25 @@ def faults_of(page, pages, follower):
             yield fault
 
 
-def test_every_page_is_right():
-    def use(follower):
-        pages = pages_of(SOURCE)
-        faults = [fault for page in pages.values() for fault in faults_of(page, pages, follower)]
-        assert not faults, "\n".join(["", *faults])
-        assert follower.run_count > 20, f"only {follower.run_count} commands were run"
-        print(f"{len(pages)} pages; {follower.run_count} commands run; not run:")
-        for text, why in sorted(set(follower.not_run)):
-            print(f"  {text}: {why}")
-    with_follower(use)
+def test_every_page_is_right(follower):
+    pages = pages_of(SOURCE)
+    faults = [fault for page in pages.values() for fault in faults_of(page, pages, follower)]
+    assert not faults, "\n".join(["", *faults])
+    assert follower.run_count > 20, f"only {follower.run_count} commands were run"
+    print(f"{len(pages)} pages; {follower.run_count} commands run; not run:")
+    for text, why in sorted(set(follower.not_run)):
+        print(f"  {text}: {why}")
 
 
-def test_every_fault_is_found():
-    def use(follower):
-        folder = tempfile.mkdtemp()
-        try:
-            for entry in os.scandir(SOURCE):
-                if entry.name in FOLDERS:
-                    os.symlink(entry.path, f"{folder}/{entry.name}")
-            for text, expected in FAULTS:
-                with open(f"{folder}/PAGE.md", "w", encoding="utf-8") as file:
-                    file.write(f"# Page\n\n{text}\n")
-                page = Page(folder, "PAGE.md")
-                faults = list(faults_of(page, {page.path: page}, follower))
-                assert len(faults) == 1 and expected in faults[0], f"{text!r} should be {expected!r}: {faults}"
-        finally:
-            shutil.rmtree(folder)
-    with_follower(use)
+def test_every_fault_is_found(follower, tmp_path):
+    for entry in os.scandir(SOURCE):
+        if entry.name in FOLDERS:
+            os.symlink(entry.path, tmp_path / entry.name)
+    for text, expected in FAULTS:
+        (tmp_path / "PAGE.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+        page = Page(str(tmp_path), "PAGE.md")
+        faults = list(faults_of(page, {page.path: page}, follower))
+        assert len(faults) == 1 and expected in faults[0], f"{text!r} should be {expected!r}: {faults}"
 
 
 def test_each_folder_has_its_page():
@@ -113,7 +99,3 @@ def test_readme_names_every_command_and_variable():
                         missing += [variable for variable in re.findall(r'"(FRACGPU_[A-Z_]+)"', file.read())
                                     if f"| `{variable}` |" not in readme]
     assert not missing, sorted(set(missing))
-
-
-if __name__ == "__main__":
-    main()

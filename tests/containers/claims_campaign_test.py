@@ -1,18 +1,22 @@
-"""Tests of claims that take minutes each: claims_test.py runs them where FRACGPU_CAMPAIGN is set."""
+"""Tests of claims that take minutes each. They run after claims_test.py, on its cluster."""
 import glob
 import os
 import re
 import signal
 
+import pytest
+
 from api_server import KUBERNETES
 from claims_cluster import CLIENT, PATIENCE_S, TEAM, cluster, nothing_is_left
-from rig import GIB, campaign, wait_until
+from rig import DRIVER, GIB, wait_until
 
+pytestmark = [pytest.mark.usefixtures("claims"),
+              pytest.mark.skipif(not os.path.exists(DRIVER), reason="fracgpu-dra is not built: containers/packages.sh node")]
 BACK_OFF = "kubelet comes back to a pod that failed after a minute and a half"
 LIMIT, LEDGER, DEVICE = "/run/fracgpu/claims/*/limit.conf", "/dev/shm/fracgpu-claim-*", "/var/run/cdi/fracgpu.dev-claim-*.json"
 
 
-@campaign("a node's start takes two minutes")
+@pytest.mark.campaign("a node's start takes two minutes")
 def test_a_node_that_starts_anew_prepares_its_claims_again():
     each = cluster()
     each.pod("survives", f"{CLIENT}; exec sleep 601", template="t4", restart="Always")
@@ -36,7 +40,7 @@ def test_a_node_that_starts_anew_prepares_its_claims_again():
     nothing_is_left()
 
 
-@campaign(BACK_OFF)
+@pytest.mark.campaign(BACK_OFF)
 def test_without_the_driver_no_pod_starts_and_none_is_uncapped():
     each = cluster()
     each.pod("ends", f"{CLIENT}; exec sleep 600", template="t4")
@@ -69,7 +73,7 @@ def kill_the_driver_when(each, happened):
     each.wait_for_driver()
 
 
-@campaign(BACK_OFF)
+@pytest.mark.campaign(BACK_OFF)
 def test_the_driver_may_be_killed_at_any_step():
     """At every system call of it tools/dra_test.cc does; here are kubelet's and the engine's part."""
     each = cluster()
@@ -88,7 +92,7 @@ def test_the_driver_may_be_killed_at_any_step():
     nothing_is_left()
 
 
-@campaign("it takes eight minutes")
+@pytest.mark.campaign("it takes eight minutes")
 def test_200_claims_in_a_row_leave_nothing():
     each = cluster()
 
@@ -113,7 +117,7 @@ def test_200_claims_in_a_row_leave_nothing():
     assert states[-1][2] < states[0][2] + (8 << 10), states
 
 
-@campaign("kubelet waits half a minute before it takes away what a driver published that is gone")
+@pytest.mark.campaign("kubelet waits half a minute before it takes away what a driver published that is gone")
 def test_uninstalled_it_leaves_nothing():
     """The last one: there is no driver afterwards."""
     each = cluster()
