@@ -1,4 +1,4 @@
-"""added_function_test.py BUILD_JSON DIRECTORY: adds a made-up function to the CUDA driver by following "Adding a
+"""Adds a made-up function to the CUDA driver by following "Adding a
 function" in hooks/README.md to the letter, and finds it hooked.
 
 Every code block of the page is in the file that it names. Each is copied under another name, behind the original, in a
@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+from machine import BUILD
 
 REAL, MADE_UP = "cuMemAllocManaged", "cuMemAllocMadeUp"
 
@@ -53,15 +55,10 @@ int main(void) {
 """
 
 
-def check(right, what):
-    if not right:
-        sys.exit(f"FAILED: {what}")
-
-
 def run(*command, **options):
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
     said = result.stdout[-4000:]
-    check(result.returncode == 0, f"{' '.join(command[:4])}... ended with {result.returncode}:\n{said}")
+    assert result.returncode == 0, f"{' '.join(command[:4])}... ended with {result.returncode}:\n{said}"
     return result.stdout
 
 
@@ -75,7 +72,7 @@ def follow(walk, source, copy):
         place = os.path.join(copy if REAL in code else source, path)
         with open(place, encoding="utf-8") as file:
             original = file.read()
-        check(code in original, f"the page shows what is not in {path}:\n{code}")
+        assert code in original, f"the page shows what is not in {path}:\n{code}"
         if REAL in code:
             gap = "\n" if code.endswith("}\n") else ""
             with open(place, "w", encoding="utf-8") as file:
@@ -84,29 +81,29 @@ def follow(walk, source, copy):
     return changed
 
 
-def main(build_json, directory):
-    with open(build_json, encoding="utf-8") as described:
+def test_added_function(tmp_path, monkeypatch):
+    with open(f"{BUILD}/tests/abi/added_function.json", encoding="utf-8") as described:
         build = json.load(described)
     source = build["source"]
-    shutil.rmtree(directory, ignore_errors=True)
+    directory = str(tmp_path)
     os.makedirs(os.path.join(directory, "objects"))
     for folder in ("hooks", "tests/sim/cuda", "tests/abi"):
         shutil.copytree(os.path.join(source, folder), os.path.join(directory, folder))
     with open(os.path.join(source, "hooks/README.md"), encoding="utf-8") as page:
         walk = page.read().partition("## Adding a function\n")[2].partition("\n## ")[0]
     changed = follow(walk, source, directory)
-    check(changed == ["hooks/cuda/functions.inc", "hooks/cuda/memory.cc", "tests/sim/cuda/symbols.inc",
-                      "tests/sim/cuda/memory.cc"], f"the page changes {changed}")
+    assert changed == ["hooks/cuda/functions.inc", "hooks/cuda/memory.cc", "tests/sim/cuda/symbols.inc",
+                       "tests/sim/cuda/memory.cc"], f"the page changes {changed}"
 
     # What the page says to run.
-    os.chdir(directory)
+    monkeypatch.chdir(directory)
     commands = re.findall(r"```sh\n(.*?)```", walk, re.S)
-    check(commands, "the page shows no command")
+    assert commands, "the page shows no command"
     for command in commands:
         run("sh", "-c", command.replace("python3 ", f"{sys.executable} -B "))
     with open("hooks/cuda/COVERAGE.md", encoding="utf-8") as coverage:
-        check(f"| `{MADE_UP}` | 6.0 | hooked, linear memory: [memory.cc](memory.cc) |" in coverage.read(),
-              "COVERAGE.md does not have the new function")
+        assert f"| `{MADE_UP}` | 6.0 | hooked, linear memory: [memory.cc](memory.cc) |" in coverage.read(), \
+           "COVERAGE.md does not have the new function"
     run(sys.executable, "-B", "hooks/function_table.py", "exports-map", "hooks", "exports.map")
 
     # The folder of the copy comes first on the include path, so that what is in it hides the original.
@@ -114,8 +111,8 @@ def main(build_json, directory):
     simulated = re.compile(r"sim_cuda\.dir/(?:\./)?cuda/(memory|symbols)\.cc")
     library = [file for file in build["library"] if not ours.search(file)]
     driver = [file for file in build["driver"] if not simulated.search(file)]
-    check(len(library) < len(build["library"]) and len(driver) == len(build["driver"]) - 2,
-          "the objects have other names than this test expects")
+    assert len(library) < len(build["library"]) and len(driver) == len(build["driver"]) - 2, \
+           "the objects have other names than this test expects"
     compile_one = [*build["compiler"], "-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-c"]
     jobs = []
     for file in sorted(os.listdir("hooks/cuda")) + ["../vendors.cc"]:
@@ -138,7 +135,7 @@ def main(build_json, directory):
         program.write(PROGRAM)
     run(*build["c_compiler"], "-O1", "program.c", "libcuda.so.1", "-ldl", "-o", "program")
 
-    check(f" T {MADE_UP}\n" in run("nm", "-D", "--defined-only", "libfracgpu.so"), f"{MADE_UP} is not exported")
+    assert f" T {MADE_UP}\n" in run("nm", "-D", "--defined-only", "libfracgpu.so"), f"{MADE_UP} is not exported"
     print(run(sys.executable, "-B", "tests/abi/simulated.py", "hooks", ".", "tests/sim").splitlines()[0])
 
     node = os.path.join(directory, "node")
@@ -155,12 +152,8 @@ def main(build_json, directory):
         if os.path.exists(build["ledger_prefix"] + tenant):
             os.remove(build["ledger_prefix"] + tenant)
     # Alone the driver has room for the first large one; under the cap there is none for any.
-    check("PLT 0 0\n" in bare, f"the simulated driver does not answer:\n{bare}")
+    assert "PLT 0 0\n" in bare, f"the simulated driver does not answer:\n{bare}"
     for way in ("PLT", "dlsym", "RTLD_DEFAULT", "cuGetProcAddress"):
-        check(f"{way} 0 2\n" in capped, f"through {way} it is not hooked:\n{capped}")
-    check(f"{MADE_UP} refused" in capped, f"the refusal does not name it:\n{capped}")
+        assert f"{way} 0 2\n" in capped, f"through {way} it is not hooked:\n{capped}"
+    assert f"{MADE_UP} refused" in capped, f"the refusal does not name it:\n{capped}"
     print(f"{MADE_UP} is exported, and hooked through the PLT, dlsym and cuGetProcAddress")
-
-
-if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""function_table_test.py: a row that is not understood is refused with its place, its fault and what is accepted."""
+"""A row that is not understood is refused with its place, its fault and what is accepted."""
 import os
 import sys
 import tempfile
@@ -66,7 +66,3 @@ class FunctionTable(unittest.TestCase):
     def test_only_what_is_intercepted_is_exported(self):
         self.write("cuda", GOOD, "FRACGPU_CALLED(device, 1, b, ())")
         self.assertEqual(function_table.exported_names(self.hooks.name), ["cuMemAlloc_v2", "dlopen", "dlsym", "dlvsym"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The judge of layers, judged: made-up trees that break each of its rules once, and one that breaks none."""
 import pathlib
 import tempfile
@@ -87,7 +86,3 @@ class Layering(unittest.TestCase):
     def test_environment_is_read_in_one_place(self):
         for read in ('getenv("X")', 'secure_getenv("X")', 'std::getenv("X")', "*environ"):
             self.expect_one({"hooks/cuda/hook.cc": f"const char* v = {read};\n"}, "hooks/cuda/hook.cc:1")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""sweep_test.py BUILD: programs that use no GPU are the same with the library as without it, with a cap and without one:
+"""Programs that use no GPU are the same with the library as without it, with a cap and without one:
 what they print, what they complain of, and how they end.
 
 Every program in the PATH that answers --version or --help is asked, and the list in lives.py is gone through. In CI that is
@@ -13,14 +12,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
-from lives import LIVES, MAKE, SOURCES
+import pytest
 
-BUILD = os.path.abspath(sys.argv[1])
-LIBRARY = f"{BUILD}/libfracgpu.so"
+from lives import LIVES, MAKE, SOURCES
+from machine import LIBRARY
+
 SECONDS = 40
 TIMEOUT_S = 20 if "FRACGPU_CAMPAIGN" in os.environ else 5
 CONFIGURATIONS = {"without a cap": {"LD_PRELOAD": LIBRARY},
@@ -125,22 +124,20 @@ def is_here(need, made):
     return shutil.which(need) is not None
 
 
-def enter_namespaces():
-    """Starts this script again where it can do no harm, or ends it."""
+@pytest.fixture
+def namespaces(run_again):
+    """Runs the test again where it can do no harm."""
     if os.environ.get("FRACGPU_SWEEP_INSIDE"):
         return
     script = ("mount --make-rprivate / && mount -t tmpfs none /dev/shm && mkdir /dev/shm/tmp && "
               "mount -o bind,remount,ro / && exec \"$@\"")
     unshare = ["unshare", "-m", "-p", "-n", "-i", "-f", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]
     if subprocess.run(unshare + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        print("skipped: no namespaces can be made here")
-        sys.exit(77)
-    environment = {**os.environ, "FRACGPU_SWEEP_INSIDE": "1", "TMPDIR": "/dev/shm/tmp"}
-    sys.exit(subprocess.run(unshare + [sys.executable, *sys.argv], env=environment, check=False).returncode)
+        pytest.skip("namespaces cannot be made here")
+    run_again(*unshare, env={**os.environ, "FRACGPU_SWEEP_INSIDE": "1", "TMPDIR": "/dev/shm/tmp"})
 
 
-def main():
-    enter_namespaces()
+def test_programs_are_the_same(namespaces):
     campaign = "FRACGPU_CAMPAIGN" in os.environ
     seed = os.environ.get("FRACGPU_SEED", "1")
     end = time.monotonic() + SECONDS
@@ -165,17 +162,8 @@ def main():
         for kind, some in enumerate((lives, asked)):
             for future in [pool.submit(one, kind, *each) for each in some]:
                 future.result()
-    for text in wrong:
-        print(f"DIFFERENT: {text}")
-    print(f"{len(lives)} lives: {counts[0]} comparisons; {len(asked)} questions, seed {seed}: {counts[1]} comparisons; "
-          f"{len(wrong)} differences")
+    print(f"{len(lives)} lives: {counts[0]} comparisons; {len(asked)} questions, seed {seed}: {counts[1]} comparisons")
+    assert not wrong, "\n".join(wrong)
     left = [name for name in os.listdir("/dev/shm") if name.startswith("fracgpu")]
-    if left:
-        print(f"LEFT in /dev/shm: {left}")
-    if counts[0] == 0:
-        print("FAILED: nothing was compared")
-    return 1 if wrong or left or counts[0] == 0 else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    assert not left, f"left in /dev/shm: {left}"
+    assert counts[0] > 0, "nothing was compared"

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from machine import BUILD, CLIENT, COMMAND, GIB, LIBRARY
@@ -29,7 +30,6 @@ NOT_RUN = [
     (r"containers/packages\.sh\b", "installs packages"),
     (r"tests/fetch\.sh\b", "fetches packages"),
     (r"(python3 )?tests/kernel/", "needs the vendors' drivers, which are fetched; the tests with the label kernel"),
-    (r"(python3 )?tests/programs/", "needs NVIDIA's driver, which is fetched; the tests with the label programs"),
     (r"python3 tests/abi/\w+\.py --write\b", "writes a page of this tree; a test in tests/abi compares it"),
     (r"(python3 )?tests/containers/start_cost\.py\b", "measures, for minutes"),
     (r"(python3 )?tests/soak/soak\.py\b", "runs for an hour; the test soak runs it for seconds"),
@@ -121,6 +121,8 @@ class Follower:
             usage = subprocess.run([f"{self.root}/{program}", "?"], capture_output=True, text=True, check=False).stderr
             unknown = [word for word in rest[1:] if word not in usage.strip().rpartition(" ")[2].split("|")]
             return f"{unknown} is not understood" if unknown else ""
+        if rest[:3] == ["python3", "-m", "pytest"]:
+            return self._pytest(rest[3:], variables)
         if program == "python3" or program.endswith(".py"):
             return self._python(rest[program == "python3":], listed)
         return "" if listed else None
@@ -245,6 +247,13 @@ class Follower:
             listed += subprocess.run([each, "--gtest_list_tests", *arguments], capture_output=True, text=True,
                                      check=False, env={**os.environ, **variables}).stdout
         return "" if re.search(r"^  \S", listed, re.M) else "no test matches"
+
+    def _pytest(self, arguments, variables):
+        """Only collects the tests."""
+        self.run_count += 1
+        done = subprocess.run([sys.executable, "-B", "-m", "pytest", "--collect-only", "-q", f"--build={BUILD}", *arguments],
+                              capture_output=True, text=True, check=False, cwd=self.root, env={**os.environ, **variables})
+        return "" if done.returncode in (0, 77) else f"no test matches: {done.stdout[-300:]}{done.stderr}"
 
     def _script(self, program, arguments):
         usage = subprocess.run([f"{self.root}/{program}", "--help"], capture_output=True, text=True, check=False).stdout

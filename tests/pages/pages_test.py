@@ -30,6 +30,7 @@ FAULTS = [
     ("    FRACGPU_CAMPAIGN=1 build/release/tests/fault/ledger_steps --gtest_filter='Gone*'", "no test matches"),
     ("    build/release/tests/fault/gone --gtest_filter='*'", "is not built"),
     ("    build/release/bench/contention --gone 1", "exit status 2"),
+    ("    python3 -m pytest tests/tools/run_test.py -k gone", "no test matches"),
     ("    cmake --preset gone", "no preset gone"),
     ("    cmake --build --preset release --target gone", "no target gone"),
     ("    tests/run.sh --gone", "not known here"),

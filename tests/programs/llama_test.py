@@ -1,12 +1,10 @@
-"""llama_test.py BUILD: llama.cpp under caps and on cards of these sizes, on NVIDIA's own driver 550: a campaign."""
-import os
+"""llama.cpp under caps and on cards of these sizes, on NVIDIA's own driver 550: a campaign."""
 import re
-import sys
 
 import gguf
 import part
 
-BUILD = part.rig.Build(os.path.abspath(sys.argv[1]), "550")
+BUILD = part.rig.Build(release="550")
 LLAMA = part.Part(BUILD, "llama-cpp", ["llama", "ggml/backends0"])
 MODEL = f"{BUILD.folder}/parts/zeros.gguf"  # 637 MiB
 # From a size at which not even a context fits to one at which all runs.
@@ -18,6 +16,12 @@ def printed(result):
     lines = [line for line in (result.stdout + result.stderr).splitlines()
              if not line.startswith(("fracgpu", "llama_perf", "|"))]
     return [re.sub(r"0x[0-9a-f]+|took .* ms", "", line) for line in lines]
+
+
+def setUpModule():
+    BUILD.needs()
+    LLAMA.require(megabytes=351)
+    gguf.make(MODEL, layers=16)
 
 
 class Llama(part.Comparison):
@@ -32,9 +36,3 @@ class Llama(part.Comparison):
 
 for python_mib in SIZES_MIB:
     setattr(Llama, f"test_{python_mib}_MiB", lambda self, mib=python_mib: self.judge(mib))
-
-
-if __name__ == "__main__":
-    LLAMA.require(megabytes=351)
-    gguf.make(MODEL, layers=16)
-    part.rig.run_tests(BUILD)

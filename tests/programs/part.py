@@ -23,12 +23,11 @@ class Part:
         self.paths = [*map(os.path.abspath, build.driver), *(os.path.join(self.libraries, folder) for folder in folders)]
 
     def require(self, megabytes):
-        """Fetches it as a campaign. Otherwise, ends the test program as skipped if it is missing."""
+        """Fetches it as a campaign. Otherwise, skips the test if it is missing."""
         if "FRACGPU_CAMPAIGN" in os.environ:
             subprocess.run([f"{HERE}/../fetch.sh", self.name, self.root], check=False)
         if not os.path.exists(f"{self.root}/.fetched-{self.name}"):
-            print(f"{self.name} is missing: skipped. FRACGPU_CAMPAIGN=1 fetches it ({megabytes} MB)")
-            sys.exit(77)
+            raise rig.unittest.SkipTest(f"{self.name} is missing. FRACGPU_CAMPAIGN=1 fetches it ({megabytes} MB)")
 
     def command(self, program, *arguments):
         """Runs `program`, a pattern, with the part's own loader and C library."""

@@ -1,4 +1,4 @@
-"""programs_test.py BUILD: real programs under a cap, on NVIDIA's own driver, against a bare card of the cap's size.
+"""Real programs under a cap, on NVIDIA's own driver, against a bare card of the cap's size.
 
 The exit status and the results of the program's own tests must be equal, and RM's count must not exceed the cap.
 FRACGPU_CAMPAIGN runs every size.
@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kernel", "nvidia"))
 import rig  # noqa: E402 # pylint: disable=wrong-import-position
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
 PART = f"{BUILD.folder}/parts/python-gpu-bookworm/usr/lib"
 NVTOP = f"{BUILD.folder}/parts/nvtop-3.2"
 PYTHON = ["/usr/bin/python3.11", "-B"]  # Debian bookworm's, for which the part is
@@ -50,6 +50,12 @@ def run(gpu, command, cap=None):
                    FRACGPU_LOG="off")  # the library's messages would break the program's lines
 
 
+def setUpModule():
+    BUILD.needs()
+    if not os.path.exists(PYTHON[0]) or not os.path.exists(f"{PART}/python3/dist-packages/numba"):
+        raise unittest.SkipTest("no Python of Debian bookworm with Numba (fetch.sh python-gpu-bookworm)")
+
+
 class Programs(unittest.TestCase):
     def judge(self, client, mib):
         def end(card_mib, cap):
@@ -73,6 +79,10 @@ class Programs(unittest.TestCase):
 def add_client(name, client):
     for mib in client.sizes_mib:
         setattr(Programs, f"test_{name}_{mib}_MiB", lambda self, mib=mib: self.judge(client, mib))
+
+
+for client_name, third_party in CLIENTS.items():
+    add_client(client_name, third_party)
 
 
 SHOWN = """
@@ -124,12 +134,3 @@ class Monitors(unittest.TestCase):
             memory, processes = shown(None)
             self.assertEqual(processes, {pid: used[pid] for pid in (capped.pid, free.pid)})
             self.assertEqual(memory[0], CARD_MIB * MIB)
-
-
-if __name__ == "__main__":
-    for python_name, python_client in CLIENTS.items():
-        add_client(python_name, python_client)
-    if not os.path.exists(PYTHON[0]) or not os.path.exists(f"{PART}/python3/dist-packages/numba"):
-        print("no Python of Debian bookworm with Numba (fetch.sh python-gpu-bookworm): skipped")
-        sys.exit(77)
-    rig.run_tests(BUILD)

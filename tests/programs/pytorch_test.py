@@ -1,12 +1,11 @@
-"""pytorch_test.py BUILD: PyTorch 2.6 under a cap and on a card of that size, on NVIDIA's own driver 550: a campaign."""
+"""PyTorch 2.6 under a cap and on a card of that size, on NVIDIA's own driver 550: a campaign."""
 import glob
 import os
 import subprocess
-import sys
 
 import part
 
-BUILD = part.rig.Build(sys.argv[1], "550")
+BUILD = part.rig.Build(release="550")
 STUB = os.path.abspath(f"{BUILD.folder}/parts/cudnn-stub")
 PYTORCH = part.Part(BUILD, "pytorch-2.6", [STUB])
 SIZES_MIB = (1024, 2048, 4096)
@@ -32,6 +31,11 @@ def make_stub():
                    input="".join(f"int {name}(void) {{ return 1001; }}\n" for name in names), text=True, check=True)
 
 
+def setUpModule():
+    BUILD.needs()
+    PYTORCH.require(megabytes=1400)
+
+
 class PyTorch(part.Comparison):
     @classmethod
     def setUpClass(cls):
@@ -50,8 +54,3 @@ for python_name in WAYS:
     for python_mib in SIZES_MIB:
         setattr(PyTorch, f"test_{python_name}_{python_mib}_MiB",
                 lambda self, name=python_name, mib=python_mib: self.judge(name, mib))
-
-
-if __name__ == "__main__":
-    PYTORCH.require(megabytes=1400)
-    part.rig.run_tests(BUILD)

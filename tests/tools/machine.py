@@ -3,7 +3,6 @@ import fcntl
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -121,9 +120,6 @@ def wait_until(condition, what, seconds=60):
         time.sleep(0.01)
 
 
-Skipped = unittest.SkipTest
-
-
 def one_line(err):
     return err.startswith("fracgpu: ") and err.count("\n") == 1
 
@@ -146,42 +142,3 @@ def install(prefix):
         cmake = re.search(r"^CMAKE_COMMAND:INTERNAL=(.*)$", cache.read(), re.M)[1]
     done = subprocess.run([cmake, "--install", BUILD, "--prefix", prefix], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def campaign(why):
-    """Marks a test that costs too much for every day, and why; FRACGPU_CAMPAIGN runs it."""
-    def marked(test):
-        test.campaign = why
-        return test
-    return marked
-
-
-def tests_of(module):
-    """All of them, in the order in which they stand there: a list kept by hand would forget one."""
-    return [test for name, test in vars(module).items() if name.startswith("test_")]
-
-
-def main(tests=None):
-    """Runs the tests, or all of the program, and names those that failed; exit status 77 if none did, but some could not be
-    tried."""
-    tests = tests or tests_of(sys.modules["__main__"])
-    # Started by nohup or behind an &, a test would hand its children signals that are ignored.
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    failed, skipped = [], False
-    for test in tests:
-        if hasattr(test, "campaign") and not os.environ.get("FRACGPU_CAMPAIGN"):
-            print("not run:", test.__name__, f"{test.campaign}; FRACGPU_CAMPAIGN=1 runs it", flush=True)
-            continue
-        began = time.monotonic()
-        try:
-            test()
-            print("ok", test.__name__, f"{time.monotonic() - began:.1f} s", flush=True)
-        except Skipped as reason:
-            print("skipped:", test.__name__, reason, flush=True)
-            skipped = True
-        except Exception:  # whatever it is, the others are run
-            import traceback
-            traceback.print_exc()
-            failed.append(test.__name__)
-    sys.exit(f"FAILED: {failed}" if failed else 77 if skipped else 0)

@@ -1,48 +1,30 @@
-"""kernel_test.py BUILD STACK: AMD's own runtimes of one release, on the simulated kernel driver.
+"""AMD's own runtimes of one release, which AMD_RELEASE names, on the simulated kernel driver.
 
 First without the library, which judges the judge; then under caps. KFD's own count decides: its peak is never above the cap,
 and what a bare card of the cap's size gives is granted.
 """
 import json
+import os
 import random
 import signal
 import sys
 
-from rig import BUILD, GIB, HERE, MIB, STACKS, Hang, Machine, Program, Skipped, Stack, campaign, field, main
+import pytest
 
-RELEASE = sys.argv[2]
+from rig import BUILD, GIB, HERE, MIB, STACKS, Hang, Machine, Program, Stack, field
+
+RELEASE = os.environ.get("AMD_RELEASE", "6.4.3")
 STACK = STACKS[RELEASE]
 CARD = 8192  # MiB
-ALL = ("5.2.3", "6.4.3")
-
-# Known defects, with what was measured. A test in this list that passes is a failure, so that the list shrinks; one whose
-# figure begins with AT_TIMES depends on timing and may pass.
-AT_TIMES = "at times: "
-EXPECTED_TO_FAIL = {
-    (test, release): figure for release in ALL for test, figure in {
-        "test_the_ledger_is_what_kfd_counts_at_rest": AT_TIMES + "2 to 4 MiB more in the ledger",
-    }.items()
-}
-
-TESTS = []
 
 
-def test(*stacks):
-    """Marks a test, of all releases or of those that are named."""
-    def marked(function):
-        if RELEASE in (stacks or ALL):
-            TESTS.append(function)
-        return function
-    return marked
+@pytest.fixture(autouse=True, scope="module")
+def needs_stack():
+    STACK.command("")
 
 
-def for_each(prefix, cases, function):
-    """A test of each case, which is named by its key and calls `function` with its value."""
-    for name, case in cases.items():
-        def run(case=case):
-            function(case)
-        run.__name__ = f"{prefix}_{name}".replace(" ", "_")
-        test()(run)
+def only(release):
+    return pytest.mark.skipif(RELEASE != release, reason=f"for release {release}")
 
 
 def hip(machine, words, cap=None, **more):
@@ -90,7 +72,6 @@ def nothing_is_left(machine):
 
 # The judge: without the library.
 
-@test()
 def test_agents_are_listed():
     with Machine(CARD, cards=2) as machine:
         outcome = hsa(machine, "agents").finish()
@@ -101,7 +82,6 @@ def test_agents_are_listed():
         same("ioctls that are not simulated", machine.counts()["unknown_ioctls"], 0)
 
 
-@test()
 def test_allocations_are_counted_and_freed():
     with Machine(CARD) as machine:
         program = hip(machine, "malloc 100MiB wait freeall wait")
@@ -116,7 +96,6 @@ def test_allocations_are_counted_and_freed():
         nothing_is_left(machine)
 
 
-@test()
 def test_a_full_card_refuses():
     with Machine(1024) as machine:
         fills = hip(machine, "fill 1MiB freeall fill 1MiB").finish().of("fill")
@@ -125,7 +104,6 @@ def test_a_full_card_refuses():
         at_most("peak", machine.peak(), 1024 * MIB - 8 * MIB)
 
 
-@test()
 def test_streams_copy_and_wait():
     with Machine(CARD) as machine:
         calls = ["malloc 1048576", "roundtrip 0 1048576", "stream-create", "stream-event 1", "stream-malloc 1 4194304",
@@ -137,7 +115,6 @@ def test_streams_copy_and_wait():
         same("bytes that came back", outcome.lines[2], "0 1")
 
 
-@test()
 def test_modules_take_their_memory():
     with Machine(CARD) as machine:
         before = hip(machine, "malloc 1MiB wait")
@@ -152,7 +129,7 @@ def test_modules_take_their_memory():
         assert loaded - vram(machine, with_module) > 63 * MIB
 
 
-@test("6.4.3")
+@only("6.4.3")
 def test_virtual_memory():
     with Machine(CARD) as machine:
         program = hip(machine, "vmm 64MiB wait freeall wait")
@@ -164,7 +141,6 @@ def test_virtual_memory():
         same("freed", at_64 - machine.used(), 64 * MIB)
 
 
-@test()
 def test_an_importer_keeps_what_its_exporter_frees():
     with Machine(CARD) as machine:
         exporter = hip(machine, "malloc 64MiB export 0 wait freeall wait")
@@ -183,7 +159,6 @@ def test_an_importer_keeps_what_its_exporter_frees():
         same("after both have let go", of_neither(), 0)
 
 
-@test()
 def test_two_processes_share_a_card():
     with Machine(1024) as machine:
         first = hip(machine, "malloc 600MiB wait")
@@ -191,7 +166,6 @@ def test_two_processes_share_a_card():
         same("second", results(hip(machine, "malloc 600MiB malloc 300MiB").finish().lines), [0, 2, 0])
 
 
-@test()
 def test_the_memory_of_the_killed_is_free():
     with Machine(1024) as machine:
         for signal_number in (signal.SIGKILL, signal.SIGKILL):
@@ -202,7 +176,6 @@ def test_the_memory_of_the_killed_is_free():
             nothing_is_left(machine)
 
 
-@test()
 def test_kills_at_any_moment_leave_true_books():
     randomly = random.Random(39)
     with Machine(CARD) as machine:
@@ -215,7 +188,7 @@ def test_kills_at_any_moment_leave_true_books():
         same("the next", results(hip(machine, "malloc 8000MiB").finish().lines), [0, 0])
 
 
-@test("5.2.3")
+@only("5.2.3")
 def test_hostile_ioctls():
     with Machine(1024) as machine:
         for seed in range(3):
@@ -228,7 +201,6 @@ def test_hostile_ioctls():
         same("a program after them", results(hip(machine, "malloc 900MiB").finish().lines), [0, 0])
 
 
-@test()
 def test_what_hangs_is_ended_and_named():
     with Machine(CARD) as machine:
         program = hip(machine, "malloc 1MiB wait")
@@ -242,7 +214,7 @@ def test_what_hangs_is_ended_and_named():
         nothing_is_left(machine)
 
 
-@test("5.2.3")
+@only("5.2.3")
 def test_a_half_dead_kernel_ends_its_programs():
     with Machine(CARD) as machine:
         program = hip(machine, "malloc 1MiB wait malloc 64MiB")
@@ -273,20 +245,17 @@ def fill(way, card, cap=None):
         return field(outcome.of("fillwith")[-1], "count"), machine.peak()
 
 
-def fill_within(way):
+# Release 5.2 has no fine-grained memory on this card.
+@pytest.mark.parametrize("way", [
+    "malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "async 1MiB", "async 24MiB",
+    *(("flags 3MiB", "vmm 2MiB", "vmm 24MiB") if STACK.at_least_six else ())])
+def test_fill_with(way):
     bare, _ = fill(way, BARE)
     granted, peak = fill(way, CARD, cap=f"{CAP}MiB")
     at_most(f"peak of {way}", peak, LARGE)
     assert granted >= bare, f"{way}: {granted} granted, and {bare} by a card of that size"
 
 
-# Release 5.2 has no fine-grained memory on this card.
-for_each("test_fill_with", {way: way for way in (
-    "malloc 1MiB", "malloc 3MiB", "malloc 100KiB", "malloc 64MiB", "async 1MiB", "async 24MiB",
-    *(("flags 3MiB", "vmm 2MiB", "vmm 24MiB") if STACK.at_least_six else ()))}, fill_within)
-
-
-@test()
 def test_fill_with_a_mix():
     # The frees leave holes in the middle of blocks.
     randomly = random.Random(1)
@@ -304,7 +273,6 @@ def test_fill_with_a_mix():
     assert granted[1] >= granted[0], f"{granted[1] / MIB:.1f} MiB granted, and {granted[0] / MIB:.1f} by a card of that size"
 
 
-@test()
 def test_fill_with_managed_memory():
     # It is the host's until a kernel touches it, so that a bare card gives more; the cap counts it.
     with Machine(CARD) as machine:
@@ -314,7 +282,6 @@ def test_fill_with_managed_memory():
 
 
 # A prefetch is not refused. What it moves is charged, and is not given to others.
-@test()
 def test_prefetched_memory_is_charged():
     with Machine(CARD) as machine:
         program = hsa(machine, "prefetch 200MiB prefetch 200MiB wait alloc 1MiB alloc 90MiB alloc 30MiB wait", cap=f"{CAP}MiB")
@@ -326,7 +293,6 @@ def test_prefetched_memory_is_charged():
         at_most("peak", machine.peak(), LARGE)
 
 
-@test()
 def test_fill_after_an_import():
     with Machine(CARD) as machine:
         exporter = hip(machine, "malloc 200MiB export 0 wait", cap=f"{CAP}MiB")
@@ -337,7 +303,6 @@ def test_fill_after_an_import():
         assert field(lines[-1], "count") >= 300, lines
 
 
-@test()
 def test_two_processes_of_a_tenant_fill():
     with Machine(CARD) as machine:
         both = [hip(machine, "fill 1MiB wait", cap=f"{CAP}MiB") for _ in range(2)]
@@ -346,7 +311,6 @@ def test_two_processes_of_a_tenant_fill():
         assert granted >= CAP - 16, granted
 
 
-@test()
 def test_the_cap_is_free_after_a_kill():
     with Machine(CARD) as machine:
         for _ in range(3):
@@ -359,24 +323,21 @@ def test_the_cap_is_free_after_a_kill():
 
 # What the runtime takes for itself. The comments say what ROCr does; see its public source, and README.md.
 
-def stays_within(case):
-    start, words = case
+# ROCr makes a queue for its own copies when the first code is made ready, or by the first fill: with a save area and,
+# since 6, 140 MiB of scratch.
+FULL = " ".join(["alloc 20MiB"] * 26 + ["alloc 1MiB"] * 20)
+
+
+@pytest.mark.parametrize("start, words", [
+    pytest.param(hsa, f"{FULL} fillmemory 0", id="the runtimes own queue"),
+    pytest.param(hsa, f"{FULL} code 1MiB", id="the first code"),
+    pytest.param(hip, "fill 1MiB free 0 free 1 free 2 free 3 module 1MiB", id="the first module")])
+def test_a_full_cap_holds_with(start, words):
     with Machine(CARD) as machine:
         start(machine, words, cap=f"{CAP}MiB").finish()
         at_most("peak", machine.peak(), LARGE)
 
 
-# ROCr makes a queue for its own copies when the first code is made ready, or by the first fill: with a save area and,
-# since 6, 140 MiB of scratch.
-FULL = " ".join(["alloc 20MiB"] * 26 + ["alloc 1MiB"] * 20)
-for_each("test_a_full_cap_holds_with", {
-    "the runtimes own queue": (hsa, f"{FULL} fillmemory 0"),
-    "the first code": (hsa, f"{FULL} code 1MiB"),
-    "the first module": (hip, "fill 1MiB free 0 free 1 free 2 free 3 module 1MiB"),
-}, stays_within)
-
-
-@test()
 def test_the_runtimes_own_queue_beside_another_process():
     with Machine(CARD) as machine:
         first = hsa(machine, "alloc 4MiB wait fillmemory 0 wait", cap="1GiB")
@@ -388,7 +349,6 @@ def test_the_runtimes_own_queue_beside_another_process():
         at_most("peak of both", machine.peak(), GIB)
 
 
-@test()
 def test_a_refused_queue_leaves_nothing():
     with Machine(CARD) as machine:
         program = hsa(machine, "alloc 400MiB alloc 40MiB wait queue wait", cap=f"{CAP}MiB")
@@ -402,7 +362,6 @@ def test_a_refused_queue_leaves_nothing():
 
 
 # libhsakmt unmaps the save area of a queue that KFD refuses, or that has ended.
-@test()
 def test_a_save_area_is_given_back_when_it_is_unmapped():
     for calls, refused in (("queue wait destroy 1 wait", ""), ("queue wait", "AMDKFD_IOC_CREATE_QUEUE")):
         with Machine(CARD) as machine:
@@ -414,7 +373,6 @@ def test_a_save_area_is_given_back_when_it_is_unmapped():
 
 
 # A filter of system calls may keep the library from standing between the runtime and KFD.
-@test()
 def test_queues_stay_within_the_cap_where_the_kernel_driver_cannot_be_watched():
     extra = {"SIMULATED_KFD_REFUSES": "mprotect"}
     with Machine(CARD) as machine:
@@ -425,8 +383,17 @@ def test_queues_stay_within_the_cap_where_the_kernel_driver_cannot_be_watched():
         same("results", results(hsa(machine, "alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish().lines), [0] * 4)
 
 
-def answers_as_a_card(case):
-    start, words = case
+# Where a card has no room KFD leaves a queue's save area in the host's memory. ROCr reserves scratch by what the kernel says is
+# available, which is the card's. It keeps an empty block of 2 MiB, and gives it back when it finds no other memory.
+@pytest.mark.parametrize("start, words", [
+    pytest.param(hsa, "alloc 380MiB queue", id="a queue"),
+    pytest.param(hsa, "alloc 400MiB alloc 60MiB queue", id="a queue with little room"),
+    pytest.param(hsa, "alloc 400MiB alloc 80MiB alloc 20MiB queue", id="a queue without room"),
+    pytest.param(hip, "malloc 300MiB stream module 1MiB async 4MiB", id="a stream"),
+    pytest.param(hip, "malloc 300MiB malloc 160MiB stream module 1MiB async 4MiB", id="a stream with little room"),
+    *(pytest.param(hip, f"fill 1MiB free 0 free 1 {way}", id=f"a kept block: {way}") for way in (
+        "malloc 2MiB", "malloc 1900KiB", "hsa 0 2MiB", "async 1MiB", "array 700 700", "inpool 1 1MiB", "module 1MiB"))])
+def test_as_on_a_card_of_that_size(start, words):
     answers = []
     for card, cap in ((BARE, None), (CARD, f"{CAP}MiB")):
         with Machine(card) as machine:
@@ -436,29 +403,13 @@ def answers_as_a_card(case):
     same("answers under a cap, and on a card of that size", answers[1], answers[0])
 
 
-# Where a card has no room KFD leaves a queue's save area in the host's memory. ROCr reserves scratch by what the kernel says is
-# available, which is the card's.
-for_each("test_as_on_a_card_of_that_size", {
-    "a queue": (hsa, "alloc 380MiB queue"),
-    "a queue with little room": (hsa, "alloc 400MiB alloc 60MiB queue"),
-    "a queue without room": (hsa, "alloc 400MiB alloc 80MiB alloc 20MiB queue"),
-    "a stream": (hip, "malloc 300MiB stream module 1MiB async 4MiB"),
-    "a stream with little room": (hip, "malloc 300MiB malloc 160MiB stream module 1MiB async 4MiB"),
-}, answers_as_a_card)
-
-# ROCr keeps an empty block of 2 MiB, and gives it back when it finds no other memory.
-for_each("test_a_kept_block_serves", {way: (hip, f"fill 1MiB free 0 free 1 {way}") for way in (
-    "malloc 2MiB", "malloc 1900KiB", "hsa 0 2MiB", "async 1MiB", "array 700 700", "inpool 1 1MiB", "module 1MiB")}, answers_as_a_card)
-
-
-@test("6.4.3")
+@only("6.4.3")
 def test_what_is_available_is_what_the_cap_has_left():
     with Machine(CARD) as machine:
         outcome = hip(machine, "malloc 100MiB available 1", cap=f"{CAP}MiB").finish()
         at_most("available", field(outcome.of("available")[-1], "bytes"), LARGE - 100 * MIB)
 
 
-@test()
 def test_dynamic_scratch_stays_within_the_cap():
     with Machine(CARD) as machine:
         program = hsa(machine, "queue dispatch 0 16384 wait alloc 1MiB wait", cap="1GiB")
@@ -469,7 +420,6 @@ def test_dynamic_scratch_stays_within_the_cap():
         same("the ledger, after the next call", ledger(machine), machine.used())
 
 
-@test()
 def test_memory_of_an_import_is_counted_when_its_exporter_frees_first():
     with Machine(CARD) as machine:
         exporter = hip(machine, "malloc 256MiB export 0 wait free 0 fill 1MiB wait", cap=f"{CAP}MiB")
@@ -483,7 +433,13 @@ def test_memory_of_an_import_is_counted_when_its_exporter_frees_first():
 
 # The exporter frees first and then does nothing. Once the importer lets go too, KFD frees the memory, and it must be granted
 # to others.
-def memory_after_an_import(let_go):
+def close(importer):
+    importer.go_on()
+    importer.until_ready()
+
+
+@pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
+def test_memory_is_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
         exporter = hip(machine, "malloc 256MiB export 0 wait free 0 wait", cap=f"{CAP}MiB")
         handle = exporter.until_ready()[-1].split("handle=")[1]
@@ -499,17 +455,9 @@ def memory_after_an_import(let_go):
         same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
 
 
-def close(importer):
-    importer.go_on()
-    importer.until_ready()
-
-
-for_each("test_memory_is_free_after_its_importer", {"is killed": Program.kill, "has closed it": close}, memory_after_an_import)
-
-
 # It makes a workspace of 32 MiB, and loads its code when it is first used.
-@test("6.4.3")
-@campaign("it fetches 280 MB")
+@only("6.4.3")
+@pytest.mark.campaign("it fetches 280 MB")
 def test_rocblas_runs_as_on_a_card_of_that_size():
     stack = Stack(RELEASE, beside="rocblas-6.4.4")
     for fill in ("0", "256", "819", "964"):
@@ -523,7 +471,6 @@ def test_rocblas_runs_as_on_a_card_of_that_size():
         same(f"answers under a cap after {fill} MiB", answers[1], answers[0])
 
 
-@test()
 def test_the_message_of_a_refusal_counts_what_was_granted():
     # A part of a card that HIP 6 gives to no single allocation.
     with Machine(CARD) as machine:
@@ -532,7 +479,6 @@ def test_the_message_of_a_refusal_counts_what_was_granted():
             assert "in use 500" not in outcome.errors, outcome.errors
 
 
-@test()
 def test_an_application_sees_a_card_of_the_caps_size():
     with Machine(CARD) as machine:
         outcome = hip(machine, "total 0 malloc 100MiB meminfo hsainfo 0", cap=f"{CAP}MiB").finish()
@@ -572,22 +518,19 @@ def random_calls(families, seed):
 SURPLUS = {}
 
 
-def randomly_called(families):
+@pytest.mark.parametrize("families", FAMILIES)
+def test_random_calls_of(families):
     outcomes = [random_calls(families, seed) for seed in (1, 11)]
     assert any(refused > 0 for refused, _ in outcomes), "the cap was never reached"
     SURPLUS[families] = max(surplus for _, surplus in outcomes)
 
 
-for_each("test_random_calls_of", {families: families for families in FAMILIES}, randomly_called)
-
-
-@test()
+@pytest.mark.xfail(raises=AssertionError, strict=False, reason="known defect: at times 2 to 4 MiB more in the ledger")
 def test_the_ledger_is_what_kfd_counts_at_rest():
     same("bytes that it has beside", {families: bytes_ for families, bytes_ in SURPLUS.items() if bytes_ != 0}, {})
 
 
 # What pools keep depends on when streams are done.
-@test()
 def test_a_wide_cap_changes_nothing():
     for families in ("linear", "arrays"):
         answers = []
@@ -602,7 +545,6 @@ def test_a_wide_cap_changes_nothing():
         same(f"calls of {families}", [answer[1:] for answer in answers[3:]], [answer[1:] for answer in answers[:3]])
 
 
-@test()
 def test_kills_at_a_full_cap():
     randomly = random.Random(40)
     with Machine(CARD) as machine:
@@ -620,31 +562,3 @@ def test_kills_at_a_full_cap():
         at_most("peak", machine.peak(), LARGE)
         nothing_is_left(machine)
         assert field(hip(machine, "fill 1MiB", cap=f"{CAP}MiB").finish().of("fill")[0], "count") >= CAP - 8
-
-
-def as_expected(function):
-    """Runs a test; one that is expected to fail must do so, and by an assertion."""
-    figure = EXPECTED_TO_FAIL.get((function.__name__, RELEASE))
-
-    def run():
-        try:
-            function()
-        except AssertionError as reason:
-            if figure is None:
-                raise
-            print(f"fails as known: {function.__name__}: {figure}; now: {reason}", flush=True)
-            return
-        if figure is not None and not figure.startswith(AT_TIMES):
-            raise AssertionError(f"{function.__name__} holds now: take it out of EXPECTED_TO_FAIL")
-    run.__name__ = f"{function.__name__}[{RELEASE}]"
-    return campaign(function.campaign)(run) if hasattr(function, "campaign") else run
-
-
-if __name__ == "__main__":
-    try:
-        STACK.command("")
-    except Skipped as why:
-        print("skipped:", why)
-        sys.exit(77)
-    wanted = sys.argv[3:]
-    main([as_expected(function) for function in TESTS if not wanted or any(name in function.__name__ for name in wanted)])

@@ -17,10 +17,11 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools"))
-from machine import BUILD, LIBRARY, Skipped, campaign, main, part, wait_until  # pylint: disable=unused-import,wrong-import-position
+from machine import BUILD, LIBRARY, part, wait_until  # pylint: disable=unused-import,wrong-import-position
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -46,7 +47,7 @@ class Stack:
         """What starts a program on it, and the environment that it needs."""
         if not self.at_least_six:
             if not glob.glob("/usr/lib/*-linux-gnu/libamdhip64.so.5.2.*"):
-                raise Skipped("libamdhip64-5 of release 5.2 is not installed (containers/packages.sh tests, on Debian 12)")
+                raise unittest.SkipTest("libamdhip64-5 of release 5.2 is not installed (containers/packages.sh tests, on Debian 12)")
             return [program], {}
         where = part(f"hip-{self.release}")
         libraries = [found for folder in (where, *([part(self.beside)] if self.beside else []))
@@ -168,7 +169,7 @@ class Machine:
         line = self._kernel.stdout.readline() if told else ""
         if not line.startswith("ready "):
             self._kernel.kill()
-            raise Skipped(f"no simulated machine: {self._kernel.communicate()[1].strip() or 'it does not start'}")
+            raise unittest.SkipTest(f"no simulated machine: {self._kernel.communicate()[1].strip() or 'it does not start'}")
         self.name = line.split()[1]
 
     def __enter__(self):

@@ -5,6 +5,7 @@ tests/clients (hip_program, hsa_program, hip_client) or a path. Without --cap no
 """
 import argparse
 import sys
+import unittest
 
 import rig
 
@@ -38,5 +39,5 @@ def run(asked):
 if __name__ == "__main__":
     try:
         sys.exit(run(options()))
-    except rig.Skipped as why:
+    except unittest.SkipTest as why:
         sys.exit(f"skipped: {why}")

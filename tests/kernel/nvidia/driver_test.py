@@ -1,4 +1,4 @@
-"""driver_test.py BUILD [TEST...]: NVIDIA's own libraries on the simulated kernel driver, without fracgpu."""
+"""NVIDIA's own libraries on the simulated kernel driver, without fracgpu."""
 import os
 import signal
 import sys
@@ -6,7 +6,8 @@ import unittest
 
 import rig
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
+setUpModule = BUILD.needs
 MIB = rig.MIB
 CONTEXT = 384 * MIB  # what libcuda 535 and 550 take of this chip
 HOSTILE = [sys.executable, "-B", os.path.join(rig.HERE, "hostile.py")]
@@ -174,7 +175,3 @@ class Driver(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-2000:])
         self.assertEqual(self.gpu.accounting()["used"], 0)
         self.assertEqual(self.gpu.client("init", "alloc:1024")[-1]["rc"], 0, "it works as before")
-
-
-if __name__ == "__main__":
-    rig.run_tests(BUILD)

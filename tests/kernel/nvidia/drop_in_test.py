@@ -1,16 +1,16 @@
-"""drop_in_test.py BUILD [TEST...]: the library in the place of HAMi-core's, and under NVIDIA's own variables.
+"""The library in the place of HAMi-core's, and under NVIDIA's own variables.
 
 The variables are those that HAMi's device plugin and NVIDIA's container toolkit give a container. Checked with NVIDIA's own
 driver and nvidia-smi, and with RM's count.
 """
 import os
 import shutil
-import sys
 import unittest
 
 import rig
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
+setUpModule = BUILD.needs
 MIB = rig.MIB
 
 
@@ -83,7 +83,3 @@ class DropIn(unittest.TestCase):
             self.assertEqual(len(refused), 1, run.stderr)
             self.assertNotIn('"rc": 0', run.stdout)
         self.assertEqual(self.gpu.accounting()["peak"], 0)
-
-
-if __name__ == "__main__":
-    rig.run_tests(BUILD)

@@ -1,14 +1,14 @@
-"""fill_test.py BUILD [TEST...]: each way to memory is filled under a cap of 2 GiB on NVIDIA's own driver.
+"""Each way to memory is filled under a cap of 2 GiB on NVIDIA's own driver.
 
 Two oracles: RM's own count never passes the cap by a byte, and at least as much is granted as the driver alone grants on
 a card that has no more than the cap.
 """
-import sys
 import unittest
 
 import rig
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
+setUpModule = BUILD.needs
 MIB = rig.MIB
 CAP_MIB, CARD_MIB = rig.CAP_MIB, rig.CARD_MIB
 
@@ -273,6 +273,4 @@ class LocalMemory(unittest.TestCase):
             self.assertEqual(result.stderr.count("\n"), 1)
 
 
-if __name__ == "__main__":
-    rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
-    rig.run_tests(BUILD)
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))

@@ -1,15 +1,14 @@
-"""opencl_test.py BUILD [TEST...]: NVIDIA's own OpenCL under a cap of 2 GiB, by a loader and without one.
+"""NVIDIA's own OpenCL under a cap of 2 GiB, by a loader and without one.
 
 Two oracles: RM's own count never passes the cap by a byte, and at least as much is granted as the driver alone grants on
 a card that has no more than the cap.
 """
 import os
-import sys
 import unittest
 
 import rig
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
 MIB = rig.MIB
 CAP_MIB, CARD_MIB = rig.CAP_MIB, rig.CARD_MIB
 
@@ -46,6 +45,12 @@ FILLS = {
     "queues": ["context", "queues:300", "buffers:1024"],
     "queues at a full cap": ["context", "buffers:1024", "queues:100"],
 }
+
+
+def setUpModule():
+    BUILD.needs()
+    if not os.path.exists(BUILD.opencl):
+        raise unittest.SkipTest(f"{BUILD.opencl} is not there")
 
 
 class Fill(rig.Comparison):
@@ -171,9 +176,4 @@ class Others(unittest.TestCase):
         self.assertEqual(bare, capped)
 
 
-if __name__ == "__main__":
-    if not os.path.exists(BUILD.opencl):
-        print(f"{BUILD.opencl} is not there: skipped")
-        sys.exit(77)
-    rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.opencl("loader", *commands, cap=cap))
-    rig.run_tests(BUILD)
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.opencl("loader", *commands, cap=cap))

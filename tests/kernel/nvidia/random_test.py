@@ -1,4 +1,4 @@
-"""random_test.py BUILD: random calls of all families at a full cap, on NVIDIA's own driver.
+"""Random calls of all families at a full cap, on NVIDIA's own driver.
 
 RM's own count never passes the cap by a byte, also beside processes that are killed. When all stand still, the library
 reports no less in use than RM counts, and hardly more. FRACGPU_SEED chooses the calls; FRACGPU_CAMPAIGN makes more of them, with another seed each time.
@@ -10,7 +10,8 @@ import unittest
 
 import rig
 
-BUILD = rig.Build(sys.argv[1])
+BUILD = rig.Build()
+setUpModule = BUILD.needs
 SEED = int(os.environ.get("FRACGPU_SEED", time.time_ns() % 1000000 if "FRACGPU_CAMPAIGN" in os.environ else 7777))
 CALLS = 20000 if "FRACGPU_CAMPAIGN" in os.environ else 1500
 MIB = rig.MIB
@@ -70,7 +71,3 @@ class Random(unittest.TestCase):
 
     def test_eight_processes(self):
         self.judge(8, 4800)  # as of eight
-
-
-if __name__ == "__main__":
-    rig.run_tests(BUILD)

@@ -22,10 +22,12 @@ RELEASES = {"535": "535.261.03", "550": "550.163.01"}
 class Build:
     """The built tree: the library, the simulator that the fixture built, and the driver that it fetched.
 
-    `release` of the driver: by default that of the environment variable NVIDIA_RELEASE, or 535.
+    `folder`: by default pytest's --build. `release` of the driver: by default that of the environment variable
+    NVIDIA_RELEASE, or 535.
     """
 
-    def __init__(self, folder, release=None):
+    def __init__(self, folder=None, release=None):
+        folder = folder or os.environ["TEST_BUILD"]
         self.release = release or os.environ.get("NVIDIA_RELEASE", "535")
         self.folder = folder
         self.library = f"{folder}/libfracgpu.so"
@@ -42,6 +44,11 @@ class Build:
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""
         return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
+
+    def needs(self):
+        """Skips the test if that is missing."""
+        if missing := self.missing():
+            raise unittest.SkipTest(f"{missing} is not there")
 
 
 def granted(answer):
@@ -80,15 +87,6 @@ def add_fills(case, fills, run):
         def judge(self, commands=commands):
             self.compare(lambda gpu, cap: run(gpu, commands, cap))
         setattr(case, "test_" + name.replace(" ", "_"), judge)
-
-
-def run_tests(build):
-    """Those of the program, whose first argument was the built tree. Ends with status 77 if that has no simulator or driver."""
-    if missing := build.missing():
-        print(f"{missing} is not there: skipped")
-        sys.exit(77)
-    del sys.argv[1]
-    unittest.main(verbosity=2)
 
 
 class Child:
