@@ -167,7 +167,8 @@ SitePath site_path(const Tables& tables, uint32_t stack, Symbols& symbols) {
     at.module = place.module;
   };
   for (const recording::Frame& frame : tables.stacks[stack]) {
-    const std::string_view given = frame.name < tables.texts.size() ? tables.texts[frame.name] : "";
+    std::string_view given;
+    if (frame.name < tables.texts.size()) given = tables.texts[frame.name];
     for (const Place& place : symbols.places(tables, frame)) {
       if (innermost.place.empty()) begin(innermost, place);
       const std::string name = short_name(place.function);
