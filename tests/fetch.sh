@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, opencl, pocl-3.1, python-gpu-bookworm, pytorch-2.6, llama-cpp, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-550, nvidia-driver-535, nvidia-kernel-headers-535, opencl, pocl-3.1, python-gpu-bookworm, pytorch-2.6, llama-cpp, llama-cpp-hip, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
@@ -81,6 +81,7 @@ case $part in
     proof=usr/lib/python3/dist-packages/torch/__init__.py
     ;;
   llama-cpp) suite=sid component='main contrib non-free' base=sid packages='llama.cpp-tools libggml0-backend-cuda' proof=usr/bin/llama-bench ;;
+  llama-cpp-hip) suite=sid component=main base=sid packages='llama.cpp-tools libggml0-backend-hip' proof=usr/bin/llama-bench ;;
   promtool-2.42) suite=bookworm component=main packages=prometheus proof=usr/bin/promtool ;;
   glibc-2.31) suite=bullseye component=main packages=libc6 proof=lib/x86_64-linux-gnu/libc.so.6 ;;
   musl-1.2.3) suite=bookworm component=main packages=musl proof='lib/x86_64-linux-musl/libc.so' ;;
