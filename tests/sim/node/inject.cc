@@ -132,9 +132,13 @@ int obey(const std::string& function) {
   return result;
 }
 
+[[gnu::constructor]] void begin() {
+  injecting.store(!orders().empty() || counts() != nullptr, std::memory_order_relaxed);
+}
+
 }  // namespace
 
-bool injecting = !orders().empty() || counts() != nullptr;
+constinit std::atomic<bool> injecting{false};
 
 int inject(const char* function) {
   if (counts() != nullptr) counts()->add(function);

@@ -7,17 +7,20 @@
 // counts calls (calls.h). Without any of these, a call costs two predictable branches.
 #pragma once
 
+#include <atomic>
+
 namespace sim {
 
-// Set once, when the library is loaded.
-extern bool injecting;
+// Set once, when the library is loaded. Atomic for TSan: the loader orders that before all calls,
+// by a lock that TSan does not see.
+extern std::atomic<bool> injecting;
 
 // Counts the call; the result to return, or 0 to go on.
 int inject(const char* function);
 void inject_end(const char* function);
 
 inline int ordered(const char* function) {
-  if (injecting) [[unlikely]]
+  if (injecting.load(std::memory_order_relaxed)) [[unlikely]]
     return inject(function);
   return 0;
 }
@@ -27,7 +30,7 @@ class CallEnd {
  public:
   explicit CallEnd(const char* function) : function_(function) {}
   ~CallEnd() {
-    if (injecting) [[unlikely]]
+    if (injecting.load(std::memory_order_relaxed)) [[unlikely]]
       inject_end(function_);
   }
   CallEnd(const CallEnd&) = delete;
