@@ -42,7 +42,8 @@ struct Free {
   uint32_t status;  // written
 };
 
-// NVOS64_PARAMETERS; NVOS21_PARAMETERS is the same up to `parameters`.
+// NVOS64_PARAMETERS. Before 535 it has no `parameters_size` and `pad`; libcuda 470 was checked.
+// NVOS21_PARAMETERS is the same up to `parameters`.
 struct Allocate {
   uint32_t client;
   uint32_t parent;
@@ -58,7 +59,8 @@ struct Allocate {
 constexpr uint32_t kIsSerialized = 1 << 0;  // NVOS64_FLAGS_FINN_SERIALIZED
 // The offset of the status, by the size of the structure.
 constexpr size_t status_offset(size_t size) {
-  return size == sizeof(Allocate) ? 40 : size == 32 ? 28 : 0;
+  constexpr size_t kBefore535 = 40, kNvos21 = 32;
+  return size == sizeof(Allocate) ? 40 : size == kBefore535 ? 36 : size == kNvos21 ? 28 : 0;
 }
 // NV_MEMORY_ALLOCATION_PARAMS, as far as needed.
 struct MemoryParameters {

@@ -16,7 +16,7 @@ OPENCL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opencl_client.py")]
 CAP_MIB = 2048
 CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
 
-RELEASES = {"535": "535.261.03", "550": "550.163.01"}
+RELEASES = {"470": "470.256.02", "535": "535.261.03", "550": "550.163.01"}
 
 
 class Build:
@@ -34,11 +34,13 @@ class Build:
         self.simulator = f"{folder}/kernel/nvidia/librmsim.so"
         self.rmsim = f"{folder}/kernel/nvidia/rmsim"
         driver = f"{folder}/parts/nvidia-driver-{self.release}/usr/lib"
-        self.driver = [f"{driver}/x86_64-linux-gnu/nvidia/current", f"{driver}/x86_64-linux-gnu"]
-        self.smi = f"{driver}/nvidia/current/nvidia-smi"
+        place = "nvidia/tesla-470" if self.release == "470" else "nvidia/current"
+        self.driver = [f"{driver}/x86_64-linux-gnu/{place}", f"{driver}/x86_64-linux-gnu"]
+        self.smi = f"{driver}/{place}/nvidia-smi"
         self.opencl = f"{folder}/parts/opencl/usr"
         self.pocl = f"{folder}/parts/pocl-3.1/usr/lib/x86_64-linux-gnu"
         self.version = RELEASES[self.release]
+        self.context_mib = 383 if self.release == "470" else 384  # what libcuda takes of this chip
         self.runtime = f"{folder}/parts/nvidia-driver-535/usr/lib/x86_64-linux-gnu/libcudart.so.11.0"  # for any driver
 
     def missing(self):

@@ -1,6 +1,6 @@
 // RM's controls: questions about the client, the device, memory, the GPU and channels. The answers
-// are those of an AD102 as on a GeForce RTX 4090; they decide what libcuda makes of it, such as the
-// size of a context.
+// are those of an AD102 as on a GeForce RTX 4090 (kernel.h: Chip); they decide what libcuda makes
+// of it, such as the size of a context.
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,12 +34,16 @@ constexpr uint32_t kTpcMasks[kGpcs] = {0x3f, 0x3f, 0x3f, 0x3f, 0x3f, 0x3f,
                                        0x3f, 0x3f, 0x3f, 0x1f, 0x1f};
 constexpr uint32_t kCopyEngines = 5,
                    kGraphicsCopyEngines = 2;  // the first share a runlist with graphics
-constexpr uint32_t kSmVersion = 0x809;        // as RM writes 8.9
 constexpr uint32_t kL2Bytes = 72 << 20, kBar1Bytes = 256 << 20, kBusWidth = 384;
 constexpr uint64_t kBar1Size = 32ull << 30;
 constexpr uint8_t kUuid[16] = {0x51, 0x1e, 0x8b, 0x52, 0x09, 0x3a, 0x4c, 0x1f,
                                0x9a, 0x77, 0x20, 0x11, 0xc0, 0xde, 0x00, 0x01};
 constexpr char kUuidText[] = "GPU-511e8b52-093a-4c1f-9a77-2011c0de0001";
+
+constexpr Chip kAd102 = {
+    0x2684, 0x190, 2, 0x809, ADA_COMPUTE_A, 0xc997, "NVIDIA GeForce RTX 4090", "AD102-A"};
+constexpr Chip kGa102 = {
+    0x2204, 0x170, 2, 0x806, AMPERE_COMPUTE_B, 0xc797, "NVIDIA GeForce RTX 3090", "GA102-A"};
 
 uint64_t now() {
   timespec time{};
@@ -95,7 +99,7 @@ uint32_t fb_info(uint32_t index) {
 uint32_t gpu_info(uint32_t index) {
   switch (index) {
     case NV2080_CTRL_GPU_INFO_INDEX_GPU_SM_VERSION:
-      return kSmVersion;
+      return chip().sm_version;
     case NV2080_CTRL_GPU_INFO_INDEX_SYSMEM_ACCESS:
     case NV2080_CTRL_GPU_INFO_INDEX_PER_RUNLIST_CHANNEL_RAM:
     case NV2080_CTRL_GPU_INFO_INDEX_GPU_PROFILING_CAPABILITY:
@@ -156,7 +160,7 @@ uint32_t gr_info(uint32_t index) {
     case NV2080_CTRL_GR_INFO_INDEX_SM_REG_BANK_REG_COUNT:
       return 16384;
     case NV2080_CTRL_GR_INFO_INDEX_SM_VERSION:
-      return kSmVersion;
+      return chip().sm_version;
     case NV2080_CTRL_GR_INFO_INDEX_MAX_WARPS_PER_SM:
       return 48;
     case NV2080_CTRL_GR_INFO_INDEX_MAX_THREADS_PER_WARP:
@@ -206,16 +210,15 @@ uint32_t gr_info(uint32_t index) {
 // What it can do; libcuda takes those it knows. Without public names: classes that only have to be
 // listed.
 std::vector<uint32_t> classes() {
-  constexpr uint32_t kAda3d = 0xc997, kFermi2d = 0x902d, kInlineToMemory = 0xa140,
-                     kMmuFaultBuffer = 0xc863;
+  constexpr uint32_t kFermi2d = 0x902d, kInlineToMemory = 0xa140, kMmuFaultBuffer = 0xc863;
   constexpr uint32_t kFbSegment = 0xc1, kAmpereUsermode = 0xc561, kThirdPartyP2p = 0x503c,
                      kMaster = 0x90e6;
   return {AMPERE_CHANNEL_GPFIFO_A,
-          ADA_COMPUTE_A,
+          chip().compute_class,
           AMPERE_DMA_COPY_B,
           kAmpereUsermode,
           TURING_USERMODE_A,
-          kAda3d,
+          chip().graphics_class,
           kFermi2d,
           kInlineToMemory,
           KEPLER_CHANNEL_GROUP_A,
@@ -378,6 +381,13 @@ void refuse(Controls& controls, std::initializer_list<uint32_t> commands) {
   }
 }
 
+// A table at the program's address, of which no bit is set.
+constexpr auto no_capabilities = [](const Call&, auto& p) -> NV_STATUS {
+  const std::vector<char> table(std::min<uint32_t>(p.capsTblSize, 4096));
+  return copy_to_user(user_pointer(p.capsTbl), table.data(), table.size()) ? NV_OK
+                                                                           : NV_ERR_INVALID_POINTER;
+};
+
 void add_client_controls(Controls& t) {
   on<NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_PARAMS>(
       t, NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, [](const Call&, auto& p) {
@@ -539,6 +549,11 @@ void add_device_controls(Controls& t) {
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_GPU_COHERENT_MAPPING_SUPPORTED);
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_EXPLICIT_CACHE_FLUSH_REQD);
       });
+  // 470 asks so for what later releases ask for by V2.
+  on<NV0080_CTRL_FB_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FB_GET_CAPS, no_capabilities);
+  on<NV0080_CTRL_HOST_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_HOST_GET_CAPS, no_capabilities);
+  on<NV0080_CTRL_FIFO_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FIFO_GET_CAPS, no_capabilities);
+  on<NV2080_CTRL_CE_GET_CAPS_PARAMS>(t, NV2080_CTRL_CMD_CE_GET_CAPS, no_capabilities);
   on<NV0080_CTRL_DMA_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_DMA_GET_CAPS, [](const Call&, auto& p) {
     memset(p.capsTbl, 0, sizeof p.capsTbl);
     CAPABILITY(p.capsTbl, NV0080_CTRL_DMA_CAPS_SHADER_ACCESS_SUPPORTED);
@@ -619,6 +634,63 @@ void add_memory_controls(Controls& t) {
   accept(t, {NV0041_CTRL_CMD_SURFACE_FLUSH_GPU_CACHE});
 }
 
+// NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS of 470.
+struct SmOrder470 {
+  struct {
+    NvU16 gpcId, localTpcId, localSmId, globalTpcId;
+  } globalSmId[NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER_MAX_SM_COUNT];
+  NvU16 numSm, numTpc;
+  NV_DECLARE_ALIGNED(NV2080_CTRL_GR_ROUTE_INFO grRouteInfo, 8);
+};
+
+// NV2080_CTRL_GPU_GET_PID_INFO_PARAMS of 470.
+struct ProcessInfos470 {
+  NvU32 pidInfoListCount;
+  struct {
+    NvU32 pid, index, result;
+    struct {
+      struct {
+        alignas(8) NvU64 memPrivate;
+        NvU64 memSharedOwned, memSharedDuped;
+      } vidMemUsage;
+    } data;
+    NV2080_CTRL_SMC_SUBSCRIPTION_INFO smcSubscription;
+  } pidInfoList[NV2080_CTRL_GPU_GET_PID_INFO_MAX_COUNT];
+};
+
+template <class Infos>
+NV_STATUS describe_processes(Infos& infos) {
+  if (infos.pidInfoListCount > std::size(infos.pidInfoList)) return NV_ERR_INVALID_ARGUMENT;
+  for (uint32_t i = 0; i < infos.pidInfoListCount; ++i) {
+    auto& info = infos.pidInfoList[i];
+    memset(&info.data, 0, sizeof info.data);
+    info.result = NV_OK;
+    if (info.index == NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE)
+      info.data.vidMemUsage.memPrivate = accounting.used_by(static_cast<int>(info.pid));
+  }
+  return NV_OK;
+}
+
+template <class Order>
+void order_sms(Order& order) {
+  uint16_t sm_count = 0, tpc_count = 0;
+  for (uint32_t gpc = 0; gpc < kGpcs; ++gpc) {
+    for (uint32_t tpc = 0; tpc < kTpcsPerGpc; ++tpc) {
+      if ((kTpcMasks[gpc] >> tpc & 1) == 0) continue;
+      for (uint32_t sm = 0; sm < kSmsPerTpc; ++sm) {
+        auto& id = order.globalSmId[sm_count++];
+        id.gpcId = static_cast<uint16_t>(gpc);
+        id.localTpcId = static_cast<uint16_t>(tpc);
+        id.localSmId = static_cast<uint16_t>(sm);
+        id.globalTpcId = tpc_count;
+      }
+      ++tpc_count;
+    }
+  }
+  order.numSm = sm_count;
+  order.numTpc = tpc_count;
+}
+
 void add_gpu_controls(Controls& t) {
   on<NV2080_CTRL_GPU_GET_INFO_V2_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_INFO_V2, [](const Call&, auto& p) {
@@ -645,6 +717,9 @@ void add_gpu_controls(Controls& t) {
           p.busInfoList[i].data = bus_info(p.busInfoList[i].index);
         return NV_OK;
       });
+  on<NV2080_CTRL_GPU_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_INFO, [](const Call&, auto& p) {
+    return fill_list<NV2080_CTRL_GPU_INFO>(p.gpuInfoList, p.gpuInfoListSize, gpu_info);
+  });
   on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_INFO, [](const Call&, auto& p) {
     return fill_list<NV2080_CTRL_BUS_INFO>(p.busInfoList, p.busInfoListSize, bus_info);
   });
@@ -653,10 +728,10 @@ void add_gpu_controls(Controls& t) {
   });
   on<NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_NAME_STRING,
-      [](const Call&, auto& p) { write_text(p.gpuNameString.ascii, "NVIDIA GeForce RTX 4090"); });
+      [](const Call&, auto& p) { write_text(p.gpuNameString.ascii, chip().name); });
   on<NV2080_CTRL_GPU_GET_SHORT_NAME_STRING_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING,
-      [](const Call&, auto& p) { write_text(p.gpuShortNameString, "AD102-A"); });
+      [](const Call&, auto& p) { write_text(p.gpuShortNameString, chip().short_name); });
   on<NV2080_CTRL_GPU_GET_GID_INFO_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_GID_INFO, [](const Call&, auto& p) {
         p.length =
@@ -664,21 +739,20 @@ void add_gpu_controls(Controls& t) {
       });
   on<NV2080_CTRL_GPU_GET_ID_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_ID,
                                     [](const Call&, auto& p) { p.gpuId = kGpuId; });
-  on<NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS>(
-      t, NV2080_CTRL_CMD_MC_GET_ARCH_INFO, [](const Call&, auto& p) {
-        constexpr uint32_t kAd100 = 0x190, kAd102 = 2;  // the headers end with GA100
-        p.architecture = kAd100;
-        p.implementation = kAd102;
-        p.revision = 0xa1;
-        p.subRevision = 0;
-      });
+  on<NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS>(t, NV2080_CTRL_CMD_MC_GET_ARCH_INFO,
+                                          [](const Call&, auto& p) {
+                                            p.architecture = chip().architecture;
+                                            p.implementation = chip().implementation;
+                                            p.revision = 0xa1;
+                                            p.subRevision = 0;
+                                          });
   on<NV2080_CTRL_BUS_GET_PCI_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_PCI_INFO,
                                           [](const Call&, auto& p) {
                                             constexpr uint32_t kSubsystem = 0x16f3;
-                                            p.pciDeviceId = kPciDevice << 16 | kPciVendor;
+                                            p.pciDeviceId = chip().pci_device << 16 | kPciVendor;
                                             p.pciSubSystemId = kSubsystem << 16 | kPciVendor;
                                             p.pciRevisionId = 0xa1;
-                                            p.pciExtDeviceId = kPciDevice;
+                                            p.pciExtDeviceId = chip().pci_device;
                                           });
   on<NV2080_CTRL_BUS_GET_PCI_BAR_INFO_PARAMS>(
       t, NV2080_CTRL_CMD_BUS_GET_PCI_BAR_INFO, [](const Call&, auto& p) {
@@ -700,23 +774,13 @@ void add_gpu_controls(Controls& t) {
       t, NV2080_CTRL_CMD_GR_GET_TPC_MASK,
       [](const Call&, auto& p) { p.tpcMask = p.gpcId < kGpcs ? kTpcMasks[p.gpcId] : 0; });
   on<NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS>(
-      t, NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, [](const Call&, auto& p) {
-        uint16_t sm_count = 0, tpc_count = 0;
-        for (uint32_t gpc = 0; gpc < kGpcs; ++gpc) {
-          for (uint32_t tpc = 0; tpc < kTpcsPerGpc; ++tpc) {
-            if ((kTpcMasks[gpc] >> tpc & 1) == 0) continue;
-            for (uint32_t sm = 0; sm < kSmsPerTpc; ++sm) {
-              auto& id = p.globalSmId[sm_count++];
-              id.gpcId = id.virtualGpcId = static_cast<uint16_t>(gpc);
-              id.localTpcId = id.migratableTpcId = static_cast<uint16_t>(tpc);
-              id.localSmId = static_cast<uint16_t>(sm);
-              id.globalTpcId = tpc_count;
-            }
-            ++tpc_count;
-          }
+      t, NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, [](const Call& call, auto& p) {
+        if (call.size == sizeof(SmOrder470)) return order_sms(reinterpret_cast<SmOrder470&>(p));
+        order_sms(p);
+        for (auto& id : p.globalSmId) {
+          id.virtualGpcId = id.gpcId;
+          id.migratableTpcId = id.localTpcId;
         }
-        p.numSm = sm_count;
-        p.numTpc = tpc_count;
       });
   on<NV2080_CTRL_GR_GET_SM_ISSUE_RATE_MODIFIER_PARAMS>(
       t, NV2080_CTRL_CMD_GR_GET_SM_ISSUE_RATE_MODIFIER, [](const Call&, auto& p) {
@@ -755,11 +819,12 @@ void add_gpu_controls(Controls& t) {
       [](const Call&, auto& p) { return write_list(p.engineList, p.engineCount, engines()); });
   on<NV2080_CTRL_GPU_GET_ENGINE_CLASSLIST_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_ENGINE_CLASSLIST, [](const Call&, auto& p) {
-        return write_list(
-            p.classList, p.numClasses,
-            p.engineType == NV2080_ENGINE_TYPE_GRAPHICS ? std::vector<uint32_t>{ADA_COMPUTE_A}
-            : NV2080_ENGINE_TYPE_IS_COPY(p.engineType)  ? std::vector<uint32_t>{AMPERE_DMA_COPY_B}
-                                                        : std::vector<uint32_t>{});
+        return write_list(p.classList, p.numClasses,
+                          p.engineType == NV2080_ENGINE_TYPE_GRAPHICS
+                              ? std::vector<uint32_t>{chip().compute_class}
+                          : NV2080_ENGINE_TYPE_IS_COPY(p.engineType)
+                              ? std::vector<uint32_t>{AMPERE_DMA_COPY_B}
+                              : std::vector<uint32_t>{});
       });
   on<NV2080_CTRL_GSP_GET_FEATURES_PARAMS>(t, NV2080_CTRL_CMD_GSP_GET_FEATURES,
                                           [](const Call&, auto& p) {
@@ -786,17 +851,10 @@ void add_gpu_controls(Controls& t) {
     }
   });
   on<NV2080_CTRL_GPU_GET_PID_INFO_PARAMS>(
-      t, NV2080_CTRL_CMD_GPU_GET_PID_INFO, [](const Call&, auto& p) {
-        if (p.pidInfoListCount > std::size(p.pidInfoList)) return NV_ERR_INVALID_ARGUMENT;
-        for (uint32_t i = 0; i < p.pidInfoListCount; ++i) {
-          auto& info = p.pidInfoList[i];
-          memset(&info.data, 0, sizeof info.data);
-          info.result = NV_OK;
-          if (info.index == NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE) {
-            info.data.vidMemUsage.memPrivate = accounting.used_by(static_cast<int>(info.pid));
-          }
-        }
-        return NV_OK;
+      t, NV2080_CTRL_CMD_GPU_GET_PID_INFO, [](const Call& call, auto& p) {
+        return call.size == sizeof(ProcessInfos470)
+                   ? describe_processes(reinterpret_cast<ProcessInfos470&>(p))
+                   : describe_processes(p);
       });
   on<NV2080_CTRL_TIMER_GET_TIME_PARAMS>(t, NV2080_CTRL_CMD_TIMER_GET_TIME,
                                         [](const Call&, auto& p) { p.time_nsec = now(); });
@@ -884,6 +942,16 @@ void add_channel_controls(Controls& t) {
 void add_unnamed_controls(Controls& t) {
   accept(t, {0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
   accept(t, {0x00000289, 0x00801909, 0x20810108, 0x20810110});  // of 550
+  accept(t, {0x20800159, 0x20800161});                          // of 470
+}
+
+// Those of 470 end earlier: they have fewer units, indices or letters.
+void shorten_controls(Controls& t) {
+  t[NV2080_CTRL_CMD_GPU_QUERY_ECC_STATUS].size = 904;
+  t[NV2080_CTRL_CMD_FB_GET_INFO_V2].size = 412;
+  t[NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING].size = 64;
+  t[NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER].size = sizeof(SmOrder470);
+  t[NV2080_CTRL_CMD_GPU_GET_PID_INFO].size = sizeof(ProcessInfos470);
 }
 
 // Which clocks there are, and how fast each is. Without an answer CUDA's runtime does not start. No
@@ -904,6 +972,9 @@ void add_refused_controls(Controls& t) {
              NV2080_CTRL_CMD_GPU_QUERY_INFOROM_ECC_SUPPORT,
              NV2080_CTRL_CMD_GET_GPU_FABRIC_PROBE_INFO, 0x20802068, 0x2080852e, 0x20808513,
              0x2080a068, 0x2080a097, 0x2080a612, 0x2080a618, 0x2080a637});
+  // Of 470.
+  refuse(t, {NV0073_CTRL_CMD_SYSTEM_GET_ACTIVE, NV208F_CTRL_CMD_GPU_VERIFY_INFOROM, 0x20800512,
+             0x2080052e, 0x2080052f, 0x20801009, 0x20802612, 0x20802618, 0x20802637});
 }
 
 const Controls& controls() {
@@ -917,12 +988,17 @@ const Controls& controls() {
     add_unnamed_controls(*t);
     add_clock_controls(*t);
     add_refused_controls(*t);
+    shorten_controls(*t);
     return t;
   }();
   return table;
 }
 
 }  // namespace
+
+const Chip& chip() {
+  return atoi(accounting.driver()) == 470 ? kGa102 : kAd102;
+}
 
 NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 user,
                      uint32_t size) {
@@ -938,7 +1014,8 @@ NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 u
     trace("  wrong size: %zu expected", entry->second.size);
     return NV_ERR_INVALID_PARAM_STRUCT;
   }
-  std::vector<uint64_t> parameters((size + 7) / 8 + 1);  // aligned as any of them wants it
+  // Aligned as any of them wants it, and with room for the parameters of a later release.
+  std::vector<uint64_t> parameters((size + 7) / 8 + 128);
   if (!copy_from_user(parameters.data(), user_pointer(user), size)) return NV_ERR_INVALID_POINTER;
   const NV_STATUS status = entry->second.answer(Call{client, object, size}, parameters.data());
   if (status != NV_OK) trace("  status %x", status);

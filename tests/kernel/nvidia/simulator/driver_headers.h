@@ -58,6 +58,7 @@
 #include "ctrl/ctrl2080/ctrl2080perf.h"
 #include "ctrl/ctrl2080/ctrl2080rc.h"
 #include "ctrl/ctrl2080/ctrl2080tmr.h"
+#include "ctrl/ctrl208f/ctrl208fgpu.h"
 #include "ctrl/ctrl503c.h"
 #include "ctrl/ctrl83de/ctrl83debase.h"
 #include "ctrl/ctrl83de/ctrl83dedebug.h"

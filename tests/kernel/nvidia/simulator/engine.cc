@@ -454,6 +454,7 @@ bool run_method(Channel& channel, uint32_t subchannel, uint32_t method, uint32_t
       if (method == NVC7B5_LAUNCH_DMA) launch_dma(registers, data);
       break;
     case ADA_COMPUTE_A:
+    case AMPERE_COMPUTE_B:
       compute_method(channel, registers, method, data);
       break;
     default:

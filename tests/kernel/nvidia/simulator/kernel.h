@@ -61,10 +61,17 @@ void attach(char** environment);
 void add_event_descriptor(int fd);
 void remove_event_descriptor(int fd);
 
-// The chip, as far as more than the controls need to know it: an AD102 as on a GeForce RTX 4090.
 constexpr uint32_t kGpuId = 0x100;  // bus 1, slot 0
 constexpr uint32_t kPciBus = 1;
-constexpr uint32_t kPciVendor = 0x10de, kPciDevice = 0x2684;
+constexpr uint32_t kPciVendor = 0x10de;
+
+// The chip that the driver's release knows: an AD102, and for 470 a GA102. The rest of an AD102 is
+// the same for both.
+struct Chip {
+  uint32_t pci_device, architecture, implementation, sm_version, compute_class, graphics_class;
+  const char *name, *short_name;
+};
+const Chip& chip();
 
 // libcuda's own kernels: see driver_kernels.cc.
 void note_allocation(const MemoryPtr& memory, uint64_t asked);

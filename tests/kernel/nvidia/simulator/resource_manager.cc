@@ -19,6 +19,14 @@ std::map<int, Descriptor>& descriptors = *new std::map<int, Descriptor>;
 
 namespace {
 
+// NVOS64_PARAMETERS as it was before 535 (gVisor's nvproxy has both).
+struct AllocateBefore535 {
+  NvHandle hRoot, hObjectParent, hObjectNew;
+  NvU32 hClass;
+  NvP64 pAllocParms, pRightsRequested;
+  NvU32 flags, status;
+};
+
 constexpr uint64_t kSmallPage = 4096, kBigPage = 64 << 10, kHugePage = 2 << 20;
 
 // Escapes that the headers of 535 do not name.
@@ -168,6 +176,7 @@ NV_STATUS make_object(Object& object, void* user) {
     case KEPLER_CHANNEL_GROUP_A:
     case AMPERE_DMA_COPY_B:
     case ADA_COMPUTE_A:
+    case AMPERE_COMPUTE_B:
     case NV_CONFIDENTIAL_COMPUTE:
       return NV_OK;
     case NV04_DISPLAY_COMMON:  // it has no display, is no vGPU, and is not diagnosed
@@ -363,7 +372,7 @@ int card_info(void* argument, uint32_t size) {
   card.valid = 1;
   card.pci_info.bus = kPciBus;
   card.pci_info.vendor_id = kPciVendor;
-  card.pci_info.device_id = kPciDevice;
+  card.pci_info.device_id = chip().pci_device;
   card.gpu_id = kGpuId;
   card.interrupt_line = 16;
   card.reg_address = 0xd0000000;
@@ -449,6 +458,12 @@ int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
     case NV_ESC_RM_ALLOC:
       if (size == sizeof(NVOS21_PARAMETERS)) {
         return answer<NVOS21_PARAMETERS>(argument, size, [&](auto& p) {
+          p.status =
+              allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
+        });
+      }
+      if (size == sizeof(AllocateBefore535)) {
+        return answer<AllocateBefore535>(argument, size, [&](auto& p) {
           p.status =
               allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
         });

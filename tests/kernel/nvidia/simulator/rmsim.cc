@@ -49,11 +49,13 @@ bool write_proc(const std::string& folder, const std::string& driver) {
              "RegistryDwords: \"\"\nRegistryDwordsPerDevice: \"\"\nRmMsg: \"\"\nTemporaryFilePath: "
              "\"\"\nExcludedGpus: \"\"\n") &&
          write(gpu + "/information",
-               "Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 16\nGPU UUID: \t "
-               "GPU-511e8b52-093a-4c1f-9a77-2011c0de0001\n"
-               "Video BIOS: \t 95.02.18.80.86\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: "
-               "\t 0x7fffffffffff\n"
-               "Bus Location: \t 0000:01:00.0\nDevice Minor: \t 0\nGPU Firmware: \t " +
+               "Model: \t\t NVIDIA GeForce RTX " +
+                   std::string(driver.starts_with("470.") ? "3090" : "4090") +
+                   "\nIRQ:   \t\t 16\nGPU UUID: \t GPU-511e8b52-093a-4c1f-9a77-2011c0de0001\n"
+                   "Video BIOS: \t 95.02.18.80.86\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA "
+                   "Mask: "
+                   "\t 0x7fffffffffff\n"
+                   "Bus Location: \t 0000:01:00.0\nDevice Minor: \t 0\nGPU Firmware: \t " +
                    driver + "\nGPU Excluded:\t No\n") &&
          write(proc + "/devices",
                "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n136 pts\n195 "
