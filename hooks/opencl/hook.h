@@ -35,7 +35,7 @@ void drop_block(Process& process, DeferredMemory::Block* block);
 void drop_block_later(Process& process, DeferredMemory::Block* block);
 
 // How long a refusal waits for the ICD's own thread, which frees released objects.
-inline constexpr uint64_t kLongestFree_ms = 100;
+inline constexpr uint64_t kLongestFree_ms = 1000;
 
 // Gives back the charge of contexts that have ended.
 void settle_ended_contexts(Process& process);
