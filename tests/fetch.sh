@@ -55,7 +55,7 @@ case $part in
     suite=trixie component=non-free proof='usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.550.*'
     packages='libcuda1 libnvidia-ml1 nvidia-smi libnvidia-ptxjitcompiler1'
     ;;
-  # Its libcuda1 has another name; Debian keeps it for old cards.
+  # Debian packages this release under names of its own, for old cards.
   nvidia-driver-470)
     suite=bookworm component=non-free proof='usr/lib/x86_64-linux-gnu/nvidia/tesla-470/libcuda.so.470.*'
     packages='libnvidia-tesla-470-cuda1 libnvidia-tesla-470-ml1 nvidia-tesla-470-smi libnvidia-tesla-470-ptxjitcompiler1'

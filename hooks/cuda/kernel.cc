@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <utility>
 
 #include "hooks/cuda/hook.h"
@@ -42,8 +43,10 @@ struct Free {
   uint32_t status;  // written
 };
 
-// NVOS64_PARAMETERS. Before 535 it has no `parameters_size` and `pad`; libcuda 470 was checked.
-// NVOS21_PARAMETERS is the same up to `parameters`.
+// NVOS64_PARAMETERS. NVOS21_PARAMETERS is the same up to `parameters`. Before 535,
+// NVOS64_PARAMETERS has no `parameters_size` and `pad` (gVisor's nvproxy). No driver has confirmed
+// that for memory: libcuda 470 and 535 request memory by NVOS32_PARAMETERS, and 550 by the newer
+// form.
 struct Allocate {
   uint32_t client;
   uint32_t parent;
@@ -60,7 +63,16 @@ constexpr uint32_t kIsSerialized = 1 << 0;  // NVOS64_FLAGS_FINN_SERIALIZED
 // The offset of the status, by the size of the structure.
 constexpr size_t status_offset(size_t size) {
   constexpr size_t kBefore535 = 40, kNvos21 = 32;
-  return size == sizeof(Allocate) ? 40 : size == kBefore535 ? 36 : size == kNvos21 ? 28 : 0;
+  switch (size) {
+    case sizeof(Allocate):
+      return offsetof(Allocate, status);
+    case kBefore535:
+      return 36;
+    case kNvos21:
+      return 28;
+    default:
+      return 0;
+  }
 }
 // NV_MEMORY_ALLOCATION_PARAMS, as far as needed.
 struct MemoryParameters {

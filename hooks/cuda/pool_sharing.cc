@@ -28,7 +28,8 @@ void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExport
   PhysicalTable& physical = process.physical;
   // A second import of the same memory returns the same address, and one free ends both.
   if (physical.is_referenced(pointer)) return;
-  if (const uint64_t kept = physical.memory_of(export_key(data)); kept != 0)
+  const uint64_t exported = export_key(data);
+  if (const uint64_t kept = physical.memory_of(exported); kept != 0)
     return physical.add_reference(pointer, kept);
   CUdevice device = 0;
   size_t mapped = 0, bytes = 0;
@@ -42,7 +43,7 @@ void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExport
   call.imported(pointer, device_index, units);
   // The simulated libcuda gives the memory back.
   if (kernel_calls_are_watched(device_index))
-    physical.add_reference(export_key(data), physical.memory_of(pointer));
+    physical.add_reference(exported, physical.memory_of(pointer));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""pytorch_client.py WAY: uses GPU memory as a PyTorch program of that way does, and prints one line of JSON about each step.
+"""pytorch_client.py WAY: uses GPU memory in one of the ways below, and prints one line of JSON about each step.
 
 Kernels do not compute on the simulated kernel driver, so no step looks at a tensor's values.
 """
@@ -90,7 +90,7 @@ def training():
 
 
 def server():
-    """As an inference server sizes its cache: a run that shows the peak, then 90 % of what is free at once (vLLM)."""
+    """Sizes a cache as vLLM does: a run shows the peak, then one allocation takes 90 % of the free memory."""
     net = model().cuda()
     with torch.no_grad():
         net(torch.empty(4096, 1024, device="cuda"))
@@ -108,7 +108,7 @@ def graphs():
     net, batch = model().cuda(), torch.empty(2048, 1024, device="cuda")
     kept = []
     with torch.no_grad():
-        net(batch)  # a capture must not be what makes cuBLAS
+        net(batch)  # creates cuBLAS's handle, which cannot be created during a capture
         try:
             while True:
                 graph = torch.cuda.CUDAGraph()

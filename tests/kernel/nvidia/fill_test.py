@@ -10,7 +10,7 @@ import rig
 BUILD = rig.Build()
 setUpModule = BUILD.needs
 MIB = rig.MIB
-NO_POOLS = "libcuda 470 imports no pool on the simulated kernel driver"
+NO_POOLS = "on the simulated kernel driver, imports of pools fail with libcuda 470, or allocations after them"
 CAP_MIB, CARD_MIB, CONTEXT_MIB = rig.CAP_MIB, rig.CARD_MIB, BUILD.context_mib
 
 # The commands of client.py by which one process fills.

@@ -381,7 +381,7 @@ void refuse(Controls& controls, std::initializer_list<uint32_t> commands) {
   }
 }
 
-// A table at the program's address, of which no bit is set.
+// Answers with a table of zeros at the program's address. What a GPU answers was not measured.
 constexpr auto no_capabilities = [](const Call&, auto& p) -> NV_STATUS {
   const std::vector<char> table(std::min<uint32_t>(p.capsTblSize, 4096));
   return copy_to_user(user_pointer(p.capsTbl), table.data(), table.size()) ? NV_OK
@@ -549,7 +549,7 @@ void add_device_controls(Controls& t) {
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_GPU_COHERENT_MAPPING_SUPPORTED);
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_EXPLICIT_CACHE_FLUSH_REQD);
       });
-  // 470 asks so for what later releases ask for by V2.
+  // Driver 470 sends these; later releases send V2.
   on<NV0080_CTRL_FB_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FB_GET_CAPS, no_capabilities);
   on<NV0080_CTRL_HOST_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_HOST_GET_CAPS, no_capabilities);
   on<NV0080_CTRL_FIFO_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FIFO_GET_CAPS, no_capabilities);
@@ -634,7 +634,8 @@ void add_memory_controls(Controls& t) {
   accept(t, {NV0041_CTRL_CMD_SURFACE_FLUSH_GPU_CACHE});
 }
 
-// NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS of 470.
+// NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS of 470. The size is that of libcuda 470.256.02's
+// request; the fields are inferred from 535's.
 struct SmOrder470 {
   struct {
     NvU16 gpcId, localTpcId, localSmId, globalTpcId;
@@ -643,7 +644,8 @@ struct SmOrder470 {
   NV_DECLARE_ALIGNED(NV2080_CTRL_GR_ROUTE_INFO grRouteInfo, 8);
 };
 
-// NV2080_CTRL_GPU_GET_PID_INFO_PARAMS of 470.
+// NV2080_CTRL_GPU_GET_PID_INFO_PARAMS of 470. The size is that of NVML 470.256.02's request; the
+// fields are inferred from 535's, and nvidia-smi 470 then shows the right use.
 struct ProcessInfos470 {
   NvU32 pidInfoListCount;
   struct {
@@ -945,7 +947,7 @@ void add_unnamed_controls(Controls& t) {
   accept(t, {0x20800159, 0x20800161});                          // of 470
 }
 
-// Those of 470 end earlier: they have fewer units, indices or letters.
+// The parameters of 470 are shorter, by libcuda's and NVML's requests.
 void shorten_controls(Controls& t) {
   t[NV2080_CTRL_CMD_GPU_QUERY_ECC_STATUS].size = 904;
   t[NV2080_CTRL_CMD_FB_GET_INFO_V2].size = 412;

@@ -365,6 +365,21 @@ int answer(void* argument, uint32_t size, Answer&& fill) {
   return copy_to_user(argument, &parameters, sizeof parameters) ? 0 : EFAULT;
 }
 
+// One of the structures by which drivers of several releases request an object.
+int allocate_by(int fd, void* argument, uint32_t size) {
+  const auto allocate = [fd](auto& p) {
+    p.status = allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
+  };
+  switch (size) {
+    case sizeof(NVOS21_PARAMETERS):
+      return answer<NVOS21_PARAMETERS>(argument, size, allocate);
+    case sizeof(AllocateBefore535):
+      return answer<AllocateBefore535>(argument, size, allocate);
+    default:
+      return answer<NVOS64_PARAMETERS>(argument, size, allocate);
+  }
+}
+
 int card_info(void* argument, uint32_t size) {
   std::vector<nv_ioctl_card_info_t> cards(size / sizeof(nv_ioctl_card_info_t));
   if (cards.empty()) return EINVAL;
@@ -456,22 +471,7 @@ int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
                                                            : EFAULT;
     }
     case NV_ESC_RM_ALLOC:
-      if (size == sizeof(NVOS21_PARAMETERS)) {
-        return answer<NVOS21_PARAMETERS>(argument, size, [&](auto& p) {
-          p.status =
-              allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
-        });
-      }
-      if (size == sizeof(AllocateBefore535)) {
-        return answer<AllocateBefore535>(argument, size, [&](auto& p) {
-          p.status =
-              allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
-        });
-      }
-      return answer<NVOS64_PARAMETERS>(argument, size, [&](auto& p) {
-        p.status =
-            allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
-      });
+      return allocate_by(fd, argument, size);
     case NV_ESC_RM_FREE:
       return answer<NVOS00_PARAMETERS>(argument, size, [](auto& p) {
         trace("RM_FREE client %x, object %x", p.hRoot, p.hObjectOld);
