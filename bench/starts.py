@@ -36,8 +36,9 @@ def own_shm():
         libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, None)
 
 
-def fixed_addresses():
-    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)  # in vain in some containers, which adds noise
+def fix_addresses():
+    """Of all programs started from here on. Some containers do not permit it, which adds noise."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
 
 
 def under_valgrind(command, environment, tool):
@@ -47,9 +48,10 @@ def under_valgrind(command, environment, tool):
 
 
 def page_faults(command, environment):
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=fixed_addresses)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = status
+    """A fork of Python would count the pages that Python then writes to: posix_spawn shares them until the exec."""
+    process = os.posix_spawn(command[0], command, environment,
+                             file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
+    _, status, usage = os.wait4(process, 0)
     if status != 0:
         sys.exit(f"{command} failed")
     return usage.ru_minflt
@@ -90,6 +92,7 @@ def main():
     build = parser.parse_args().build.resolve()
     above = []
     own_shm()
+    fix_addresses()
     with tempfile.TemporaryDirectory(prefix="fracgpu-starts-", dir="/dev/shm") as scratch:
         node = pathlib.Path(scratch) / "node"
         subprocess.run([build / "tests/sim/simnode", "create", node, "--profile", "a100-80gb"], check=True)
