@@ -209,8 +209,10 @@ class KernelMemory {
   void given_back(const DriverBuffers::Entry& buffer) {
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
-    const bool is_held = call_ != nullptr && call_->device_index_ == device_index_ &&
-                         call_->charge_ == KernelCall::Charge::as_overhead;
+    const bool is_here = call_ != nullptr && call_->device_index_ == device_index_;
+    const bool is_held = is_here && call_->charge_ == KernelCall::Charge::as_overhead;
+    // A hook without a KernelCall accounts for all that its call has changed.
+    const bool is_seen_here_alone = is_here || !HookScope::any();
     if (call_ != nullptr) call_->has_changed_ = true;
     if (is_held) {
       // The driver frees a context's local memory before it takes the new one.
@@ -218,7 +220,7 @@ class KernelMemory {
       if (!buffer.is_charged && !told) return;
       call_->excess_ += buffer.units;
       add_unasked(-units);
-    } else if (buffer.is_charged || (told && !HookScope::any())) {
+    } else if (buffer.is_charged || (told && is_seen_here_alone)) {
       add_unasked(-units);
       process_.ledger.release(device_index_, buffer.units);
     }

@@ -110,6 +110,14 @@ MODULE = """.version 7.0
   mov.u64 %to, data; st.global.u32 [%to], %value; ret;
 }}
 """
+PRINTS = """.extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 values);
+.visible .entry prints() {
+  .reg .b64 %to; mov.u64 %to, data;
+  { .param .b64 format, values; .param .b32 result; st.param.b64 [format], %to; st.param.b64 [values], %to;
+    call.uni (result), vprintf, (format, values); }
+  ret;
+}
+"""
 
 
 def device():
@@ -136,13 +144,13 @@ def fill(take):
     raise Failed("never refused")
 
 
-def source(bytes_, local):
-    return MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3).encode() + b"\0"
+def source(bytes_, local, more=""):
+    return (MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3) + more).encode() + b"\0"
 
 
-def compiled(bytes_, local=4):
+def compiled(bytes_, local=4, more=""):
     """As an image of the GPU's own code, so that loading it compiles nothing."""
-    state, image, size, ptx = c_void_p(), c_void_p(), c_size_t(), source(bytes_, local)
+    state, image, size, ptx = c_void_p(), c_void_p(), c_size_t(), source(bytes_, local, more)
     call("cuLinkCreate_v2", 0, None, None, byref(state))
     call("cuLinkAddData_v2", state, PTX, ptx, c_size_t(len(ptx)), b"test", 0, None, None)
     call("cuLinkComplete", state, byref(image), byref(size))
@@ -625,8 +633,14 @@ class Commands:
 
     def library(self, kib):
         """Code of a library, which `get_module` loads."""
+        return self.load_library(compressed(compiled(int(kib) * KIB)))
+
+    def printing_library(self):
+        """The same with a kernel that prints: the driver takes the context's local memory again, larger, when it loads the code."""
+        return self.load_library(compiled(4, more=PRINTS))
+
+    def load_library(self, image):
         self.library = c_void_p()
-        image = compressed(compiled(int(kib) * KIB))
         return {"rc": ask("cuLibraryLoadData", byref(self.library), image, None, None, 0, None, None, 0)}
 
     def get_module(self):
@@ -734,14 +748,34 @@ class Commands:
         call("cuStreamSynchronize", None)
         return {"refused": mix.refused, "imports": mix.imports, "imported": mix.imported_bytes, "alive": len(mix.alive)}
 
-    def graph_launch(self):
-        """Of the kernel of `local`."""
-        one, graph, node, executable = (c_uint * 3)(1, 1, 1), c_void_p(), c_void_p(), c_void_p()
+    def graph_launch(self, kib=0):
+        """Of the kernel of `local`, between an allocation and its end if there is a size."""
+        self.launched = c_void_p()
+        rc = ask("cuGraphInstantiateWithFlags", byref(self.launched), self.graph(int(kib) * KIB), c_ulonglong(0))
+        return {"rc": rc or ask("cuGraphLaunch", self.launched, None), "end": ask("cuCtxSynchronize")}
+
+    def graph_update(self):
+        """Puts the kernel of the last `local` into the graph of `graph_launch`, and launches it."""
+        outcome = (c_ulonglong * 8)()
+        if hasattr(CUDA, "cuGraphExecUpdate_v2"):
+            rc = ask("cuGraphExecUpdate_v2", self.launched, self.graph(), outcome)
+        else:
+            rc = ask("cuGraphExecUpdate", self.launched, self.graph(), outcome, byref(outcome, 8))
+        return {"rc": rc or ask("cuGraphLaunch", self.launched, None), "end": ask("cuCtxSynchronize")}
+
+    def graph(self, bytes_=0):
+        one, graph, node = (c_uint * 3)(1, 1, 1), c_void_p(), c_void_p()
         parameters = KernelNode(function=self.function, grid=one, block=one)
         call("cuGraphCreate", byref(graph), 0)
-        call("cuGraphAddKernelNode", byref(node), graph, None, c_size_t(0), byref(parameters))
-        rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
-        return {"rc": rc or ask("cuGraphLaunch", executable, None), "end": ask("cuCtxSynchronize")}
+        if bytes_ == 0:
+            call("cuGraphAddKernelNode", byref(node), graph, None, c_size_t(0), byref(parameters))
+            return graph
+        memory, first, last = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0)),
+                                             bytes=bytes_), c_void_p(), c_void_p()
+        call("cuGraphAddMemAllocNode", byref(first), graph, None, c_size_t(0), byref(memory))
+        call("cuGraphAddKernelNode", byref(node), graph, byref(first), c_size_t(1), byref(parameters))
+        call("cuGraphAddMemFreeNode", byref(last), graph, byref(node), c_size_t(1), c_ulonglong(memory.address))
+        return graph
 
 
 class Board:
