@@ -83,8 +83,8 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, Make make) {
   const GraphNeeds needs = needs_of(process, graph);
   const uint64_t bytes = needs.instantiated_bytes();
   Context context;
-  const bool is_charged =
-      bytes != 0 && current_context(process, context) && context.device_index >= 0;
+  const bool is_charged = current_context(process, context) && context.device_index >= 0 &&
+                          (bytes != 0 || kernel_calls_are_watched(context.device_index));
   const CUresult result = is_charged ? make_in(process, context, exec, bytes, make) : make();
   if (result == kSuccess) learn(process, *exec, needs);
   return result;
@@ -102,8 +102,14 @@ bool allocates(Process& process, CUgraphExec exec) {
 template <typename Call>
 CUresult update(CUgraphExec exec, CUgraph graph, Call call) {
   Hook hook;
-  const CUresult result = call();
-  if (result != kSuccess || !hook.active()) return result;
+  if (!hook.active()) return call();
+  Context context;
+  const bool is_watched =
+      current_context(hook.process(), context) && kernel_calls_are_watched(context.device_index);
+  const CUresult result =
+      is_watched ? take_as_needed(hook.process(), context.device_index, "cuGraphExecUpdate", call)
+                 : call();
+  if (result != kSuccess) return result;
   if (allocates(hook.process(), exec)) learn(hook.process(), exec, needs_of(hook.process(), graph));
   return result;
 }

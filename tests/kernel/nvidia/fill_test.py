@@ -51,6 +51,10 @@ FILLS = {
     "local memory at a full cap": ["local:16384", "fill:1024", "launch", "fill:1024"],
     "local memory of a graph's kernel": ["local:16384", "fill:1024", "graph_launch"],
     "local memory of a graph's kernel beside graphs that allocate": ["local:16384", "graphs:20480", "graph_launch"],
+    "local memory of a kernel in a graph that allocates": ["local:16384", "alloc:1024000", "graph_launch:102400"],
+    "local memory of a graph's new kernel": ["local:4", "graph_launch", "local:2048", "alloc:1536000", "graph_update", "fill:1024"],
+    "local memory that fits, of a graph's new kernel": ["local:4", "graph_launch", "local:2048", "alloc:1024000", "graph_update",
+                                                       "fill:1024"],
     "local memory where a pool has given memory back": ["alloc:1126400", "pool_idle:524288", "local:2048", "launch"],
     "a library whose image does not tell its size": ["library:61440", "alloc:1650000", "get_module", "fill:1024"],
     "a library that prints": ["printing_library", "alloc:1642496", "get_module", "fill:1024"],
@@ -282,4 +286,3 @@ class LocalMemory(unittest.TestCase):
 rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
 if BUILD.release == "470":
     del Fill.test_a_library_whose_image_does_not_tell_its_size, Fill.test_a_library_that_prints  # they came with CUDA 12.0
-    Fill.test_graph_nodes = unittest.expectedFailure(Fill.test_graph_nodes)  # 3 MiB above the cap: hooks/NOT_COVERED.md
