@@ -1,5 +1,6 @@
 // The built-in vendors. Another vendor needs a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
+#include "hooks/cuda/graphics.h"
 #include "hooks/cuda/recorded.h"
 #include "hooks/hip/runtime.h"
 #include "hooks/hsa/kernel.h"
@@ -55,6 +56,8 @@ constinit const VendorBackend nvidia = {
     .usage_of_self = nvml::bytes_of_self,
     .usage_of = nvml::bytes_of,
     .counts_managed = false,
+    .brings_others = cuda::brings_graphics,
+    .others_loaded = cuda::watch_graphics,
     .hands_on_freed_exports = true,
     .usage_of_all = nvml::used_bytes,
     .index_of = nvml::index_of,

@@ -6,6 +6,7 @@
 // the call fails with the ordinary error.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/process/process.h"
@@ -63,5 +64,44 @@ class KernelCall {
   Refusal refusal_;
   KernelCall* const outer_;
 };
+
+// The requests of one of NVIDIA's user-space libraries to RM.
+class RmRequests {
+ public:
+  // `api`: as a refusal names them.
+  constexpr explicit RmRequests(const char* api) : api_(api) {}
+
+  // Who is charged for memory: nobody if the device's index is negative, except that with
+  // Process::kFault the request is refused.
+  struct Asked {
+    int device_index = Process::kNotCapped;
+    KernelCall* call = nullptr;
+  };
+  // `parent`: the key of the object to which the memory will belong. `process` may be null.
+  virtual Asked asked(Process* process, uint64_t parent) = 0;
+  // The call that accounts for memory that RM gets back, or null.
+  virtual KernelCall* call_for(int) { return nullptr; }
+
+  // Whether memory that this process has given back unseen may make room, which a reading of the
+  // driver-reported usage shows. It costs milliseconds.
+  virtual bool may_read_usage(const Process&) const { return true; }
+
+  // Stands for the library's ioctl: accounts for the memory that RM gives and gets back.
+  int watch(int fd, unsigned long request, void* argument);
+  // The library's own ioctl.
+  int ask(int fd, unsigned long request, void* argument);
+
+  const char* api() const { return api_; }
+  std::atomic<void*> next_ioctl{nullptr};
+
+ protected:
+  ~RmRequests() = default;
+
+ private:
+  const char* const api_;
+};
+
+// Accounts for memory that RM got back without a request of its own, with its parent.
+void give_back_rm_memory(Process& process, const DriverBuffers::Entry& buffer);
 
 }  // namespace fracgpu::cuda

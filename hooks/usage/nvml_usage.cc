@@ -94,6 +94,16 @@ void read_mps_list(nvmlDevice_t device, const Visit& visit) {
   }
 }
 
+// Processes that only draw have a separate list as well. It has the same amounts.
+template <typename Visit>
+void read_graphics_list(nvmlDevice_t device, const Visit& visit) {
+  if (real::nvmlDeviceGetGraphicsRunningProcesses_v2.exists()) {
+    read_list<nvmlProcessInfo_v2_t>(real::nvmlDeviceGetGraphicsRunningProcesses_v2, device, visit);
+  } else {
+    read_list<nvmlProcessInfo_v1_t>(real::nvmlDeviceGetGraphicsRunningProcesses, device, visit);
+  }
+}
+
 // A device without its own frame buffer, such as GB10, lists the sum of what a process has of the
 // machine's memory, including pinned host memory. NVML is asked once for each handle. A device has
 // one handle and a MIG instance another.
@@ -193,6 +203,7 @@ bool bytes_of_self(const char* uuid, uint64_t& bytes) {
   };
   if (!read_list(device, add)) return false;
   if (!own.any()) read_mps_list(device, add);
+  if (!own.any()) read_graphics_list(device, add);
   if (!is_told) return false;
   if (own.any()) listed_pid.store(self, std::memory_order_relaxed);
   if (meaning.threads && listed_pid.load(std::memory_order_relaxed) != self) return false;
@@ -220,6 +231,7 @@ bool bytes_of(uint32_t host_pid, const char* uuid, uint64_t& bytes) {
   };
   const bool known = read_list(device, look);
   if (!is_listed) read_mps_list(device, look);
+  if (!is_listed) read_graphics_list(device, look);
   // A process listed without an amount still holds memory. An entry without a living owner may also
   // belong to this process, which may have opened the driver from a thread.
   if (bytes == 0 && ((is_listed && !is_told) || (nobodys && may_still_be_listed(host_pid)))) {

@@ -100,6 +100,28 @@ void* hook_for(void* handle, const char* name, const void* caller, bool& missing
   return nullptr;
 }
 
+// Set for good when a library is opened that some vendor wants to know of (`brings_others`).
+constinit std::atomic<bool> others_are_expected{false};
+
+// Libraries can make requests only after a look-up in them, or in one that has loaded them.
+[[gnu::cold]] void look_for_others() {
+  static constinit std::atomic<uint64_t> looked_among{0};
+  const uint64_t loaded = elf::objects_loaded();
+  if (looked_among.load(std::memory_order_acquire) == loaded) return;
+  for (const VendorBackend* const vendor : vendor_backends) vendor->others_loaded();
+  looked_among.store(loaded, std::memory_order_release);
+}
+void note_look_up() {
+  if (others_are_expected.load(std::memory_order_relaxed)) look_for_others();
+}
+void note_opening(const char* file) {
+  if (file == nullptr || others_are_expected.load(std::memory_order_relaxed)) return;
+  for (const VendorBackend* const vendor : vendor_backends) {
+    if (vendor->brings_others(file) && cap_is_configured())
+      others_are_expected.store(true, std::memory_order_relaxed);
+  }
+}
+
 // Returned in two registers, as dlsym_interposer.S expects.
 struct Answer {
   void* hook;  // null: jump to `real`
@@ -118,6 +140,7 @@ extern "C" {
                                                           const void* caller) {
   static std::atomic<void*> real{nullptr};
   bool missing = false;
+  note_look_up();
   void* const hook = hook_for(handle, name, caller, missing);
   return {hook, missing ? nullptr : cached(real, "dlsym")};
 }
@@ -126,6 +149,7 @@ extern "C" {
                                                            const void* caller) {
   static std::atomic<void*> real{nullptr};
   bool missing = false;
+  note_look_up();
   void* const hook = hook_for(handle, name, caller, missing);
   return {hook, missing ? nullptr : cached(real, "dlvsym")};
 }
@@ -136,6 +160,7 @@ extern "C" {
 [[gnu::visibility("hidden")]] OpenAnswer fracgpu_answer_dlopen(const char* file, int flags,
                                                                const void* caller) {
   static std::atomic<void*> real{nullptr};
+  note_opening(file);
   if ((flags & RTLD_DEEPBIND) != 0 && cap_is_configured() && would_bind_past_us(file, caller)) {
     flags &= ~RTLD_DEEPBIND;
   }

@@ -161,7 +161,7 @@ class Process {
   }
   static constexpr int kSlotsOfVendor = 128;
   static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor,
-                       kOpenclSlots = 2 * kSlotsOfVendor;
+                       kOpenclSlots = 2 * kSlotsOfVendor, kRmSlots = 3 * kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
   // The device index of CUDA's only device in this process, kNotCapped if CUDA has several, or
@@ -187,7 +187,8 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;  // the same for NVIDIA's driver
+  DriverBuffers rm_memory;   // the same for NVIDIA's driver
+  DriverBuffers rm_devices;  // its device objects in graphics libraries, without memory
   DeferredMemory deferred_memory;
   ModuleTable modules;             // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
@@ -269,7 +270,7 @@ class Process {
   bool told_unknown_selector_ = false;
   // Whether the device has its `blocks` and `overhead`. Any thread may read it.
   std::atomic<bool> is_registered_[layout::kMaxDevices] = {};
-  std::atomic<int> device_indices_[3 * kSlotsOfVendor];
+  std::atomic<int> device_indices_[4 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
   std::atomic<uint64_t> recording_{0};  // the last one requested; see Ledger::recording
 };

@@ -16,6 +16,7 @@ class DriverBuffers {
     uint64_t units = 0;
     int device_index = -1;
     bool is_charged = true;  // has a charge of its own, to be given back with it
+    uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
   };
 
   // If the host is out of memory, it is not entered. A reading of the driver-reported usage then
@@ -36,8 +37,29 @@ class DriverBuffers {
     return taken;
   }
 
+  // The entry with this key, or an empty one.
+  Entry find(uint64_t key) const {
+    Locked<SpinLock> lock(lock_);
+    const Entry* const known = entries_.find(key);
+    return known != nullptr ? *known : Entry{};
+  }
+
+  // Removes one for which `condition(entry)` holds; returns an empty entry if there is none. Costs
+  // as much as there are entries.
+  template <typename Condition>
+  Entry take_if(Condition condition) {
+    Locked<SpinLock> lock(lock_);
+    Entry taken;
+    entries_.erase_if([&](const Entry& each) {
+      if (taken.key != 0 || !condition(each)) return false;
+      taken = each;
+      return true;
+    });
+    return taken;
+  }
+
  private:
-  SpinLock lock_;
+  mutable SpinLock lock_;
   HashTable<Entry, 16> entries_;
 };
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "shim/config/device_name.h"
 #include "shim/vendor/vendor_library.h"
@@ -58,6 +59,12 @@ struct VendorBackend {
   // Whether `usage_of_self` is more than 0 for a process that has a context. KFD counts none of
   // what the runtime starts with: 0 is a valid answer there.
   bool counts_contexts = true;
+
+  // Further libraries of the vendor, none of whose functions is hooked: whether a file that is
+  // opened by dlopen may be one or load one; and what to do when more objects were loaded after
+  // that. The second is called at a look-up of any name, before the look-up.
+  bool (*brings_others)(std::string_view file) = [](std::string_view) { return false; };
+  void (*others_loaded)() = [] {};
 
   // Whether the driver counts memory that its exporter has freed for a process that has it open, as
   // NVIDIA's resource manager does (memDestructCommon in mem.c of the open modules 595.45.04). KFD

@@ -1,0 +1,239 @@
+// Stands between NVIDIA's graphics libraries and the C library's ioctl; see graphics.h.
+//
+// The libraries hold their own locks during these calls. So this code takes no lock under which
+// this library calls a driver, except when a device is first seen.
+#include "hooks/cuda/graphics.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "hooks/cuda/kernel.h"
+#include "hooks/cuda/rm.h"
+#include "shim/base/import_slot.h"
+#include "shim/base/real_dlfcn.h"
+#include "shim/base/text.h"
+#include "shim/process/process.h"
+#include "shim/vendor/backend.h"
+
+namespace fracgpu::cuda {
+namespace {
+
+class OfGraphics : public RmRequests {
+ public:
+  constexpr OfGraphics() : RmRequests("graphics driver allocation") {}
+
+  Asked asked(Process* process, uint64_t parent) override {
+    return {process != nullptr ? device_of(*process, parent) : Process::kNotCapped};
+  }
+
+  // OpenGL goes on in host memory when it is refused, and is refused often.
+  bool may_read_usage(const Process& process) const override { return !process.pools.empty(); }
+
+  // The ledger's index for one of RM's device or subdevice objects; kNotCapped if it is not known.
+  static int device_of(const Process& process, uint64_t object) {
+    const DriverBuffers::Entry known = process.rm_devices.find(object);
+    return known.key != 0 ? known.device_index : Process::kNotCapped;
+  }
+};
+constinit OfGraphics of_graphics;
+
+// One of RM's controls of the client. False if RM refuses it.
+template <typename Parameters>
+bool ask_client(int fd, uint32_t client, Parameters& parameters) {
+  rm::Control control{.client = client,
+                      .object = client,
+                      .command = Parameters::kCommand,
+                      .flags = 0,
+                      .parameters = reinterpret_cast<uint64_t>(&parameters),
+                      .parameters_size = sizeof parameters,
+                      .status = 0};
+  constexpr unsigned long kRequest = rm::request_of(rm::kControl, sizeof control);
+  return of_graphics.ask(fd, kRequest, &control) == 0 && control.status == 0;
+}
+
+// "GPU-" and the UUID of the GPU with this number among RM's devices; empty if RM does not tell.
+Text<64> key_of_instance(int fd, uint32_t client, uint32_t instance) {
+  rm::AttachedGpus gpus{};
+  if (!ask_client(fd, client, gpus)) return {};
+  for (const uint32_t id : gpus.ids) {
+    rm::GpuInfo info{};
+    info.id = id;
+    if (id == rm::AttachedGpus::kNone || !ask_client(fd, client, info)) continue;
+    if (info.device_instance != instance) continue;
+    rm::GpuUuid uuid{};
+    uuid.id = id;
+    if (!ask_client(fd, client, uuid)) return {};
+    return Text<64>(std::string_view(uuid.text, strnlen(uuid.text, sizeof uuid.text)));
+  }
+  return {};
+}
+
+// The ledger's index of the GPU with this number.
+int index_of_instance(Process& process, int fd, uint32_t client, uint32_t instance) {
+  if (instance >= Process::kSlotsOfVendor) return Process::kFault;
+  const int slot = Process::kRmSlots + static_cast<int>(instance);
+  if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
+    return known;
+  const Text<64> key = key_of_instance(fd, client, instance);
+  backend_of(key.c_str()).start();  // the process may have no other library of this vendor
+  return process.index_of_device(slot, key.c_str(), 0);
+}
+
+int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
+  const size_t status = rm::status_offset(rm::size_of(request));
+  if (status == 0) return of_graphics.ask(fd, request, &wanted);
+  const bool is_device = wanted.object_class == rm::kDevice && wanted.parameters != 0;
+  if (!is_device && wanted.object_class != rm::kSubdevice)
+    return of_graphics.watch(fd, request, &wanted);
+  const int result = of_graphics.ask(fd, request, &wanted);
+  uint32_t error = 0;
+  memcpy(&error, reinterpret_cast<const char*>(&wanted) + status, sizeof error);
+  Process* const process = Process::self();
+  if (result != 0 || error != 0 || process == nullptr) return result;
+  // NV0080_ALLOC_PARAMETERS begins with the device's number.
+  const int device_index =
+      is_device ? index_of_instance(*process, fd, wanted.client,
+                                    *reinterpret_cast<const uint32_t*>(wanted.parameters))
+                : OfGraphics::device_of(*process, rm::key_of(wanted.client, wanted.parent));
+  process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
+                             .device_index = device_index,
+                             .parent = wanted.parent});
+  return result;
+}
+
+// RM frees all that belongs to a device or a client together with it.
+int free_object(int fd, unsigned long request, rm::Free& unwanted) {
+  Process* const process = Process::known();
+  const uint64_t key = rm::key_of(unwanted.client, unwanted.object);
+  const bool is_client = unwanted.object == unwanted.client;
+  const bool has_children =
+      process != nullptr && (is_client || process->rm_devices.find(key).key != 0);
+  const int result = of_graphics.watch(fd, request, &unwanted);
+  if (!has_children || result != 0 || unwanted.status != 0) return result;
+  const auto goes = [&](const DriverBuffers::Entry& each) {
+    return rm::client_of(each.key) == unwanted.client &&
+           (is_client || each.key == key || each.parent == unwanted.object);
+  };
+  for (;;) {
+    const DriverBuffers::Entry buffer = process->rm_memory.take_if(goes);
+    if (buffer.key == 0) break;
+    give_back_rm_memory(*process, buffer);
+  }
+  while (process->rm_devices.take_if(goes).key != 0) continue;
+  return result;
+}
+
+// In bytes; no less than 0 left.
+uint64_t cap_of(const Process& process, int device_index) {
+  return process.ledger.cap(device_index) * layout::kUnit;
+}
+uint64_t left_of(const Process& process, int device_index) {
+  const uint64_t cap = process.ledger.cap(device_index), held = process.ledger.held(device_index);
+  return (cap - std::min(cap, held)) * layout::kUnit;
+}
+
+// Lowers the sizes in RM's answer to the cap and to what is left of it.
+void show_cap(const Process& process, int device_index, rm::FbEntry* entries, uint32_t count) {
+  const uint64_t size = cap_of(process, device_index) >> 10;
+  const uint64_t left = left_of(process, device_index) >> 10;
+  for (uint32_t i = 0; i < count; ++i) {
+    rm::FbEntry& entry = entries[i];
+    const uint64_t most = rm::is_size(entry.index)   ? size
+                          : rm::is_free(entry.index) ? left
+                                                     : entry.kib;
+    entry.kib = static_cast<uint32_t>(std::min<uint64_t>(entry.kib, most));
+  }
+}
+
+int control(int fd, unsigned long request, rm::Control& asked) {
+  const int result = of_graphics.ask(fd, request, &asked);
+  Process* const process = Process::known();
+  if (process == nullptr || result != 0 || asked.status != 0 || asked.parameters == 0)
+    return result;
+  const int device_index = OfGraphics::device_of(*process, rm::key_of(asked.client, asked.object));
+  if (device_index < 0) return result;
+  if (asked.command == rm::kFbInfo && asked.parameters_size >= sizeof(rm::FbInfo)) {
+    const auto& list = *reinterpret_cast<const rm::FbInfo*>(asked.parameters);
+    if (list.entries != 0)
+      show_cap(*process, device_index, reinterpret_cast<rm::FbEntry*>(list.entries), list.count);
+  } else if (asked.command == rm::kFbInfo2 && asked.parameters_size >= sizeof(rm::FbInfo2)) {
+    auto& list = *reinterpret_cast<rm::FbInfo2*>(asked.parameters);
+    const size_t room = (asked.parameters_size - sizeof list) / sizeof list.entries[0];
+    show_cap(*process, device_index, list.entries,
+             static_cast<uint32_t>(std::min<size_t>(list.count, room)));
+  }
+  return result;
+}
+
+// The answer is the last address of the device's memory.
+int ask_size(int fd, unsigned long request, rm::AllocateMemory& asked) {
+  const int result = of_graphics.ask(fd, request, &asked);
+  const Process* const process = Process::known();
+  if (process == nullptr || result != 0 || asked.status != 0 ||
+      asked.object_class != rm::kDeviceMemory) {
+    return result;
+  }
+  const int device_index = OfGraphics::device_of(*process, rm::key_of(asked.client, asked.parent));
+  if (device_index >= 0)
+    asked.limit = std::min(asked.limit, std::max<uint64_t>(cap_of(*process, device_index), 1) - 1);
+  return result;
+}
+
+int watched_ioctl(int fd, unsigned long request, void* argument) {
+  if (!rm::is_rms(request) || argument == nullptr) return of_graphics.ask(fd, request, argument);
+  const size_t size = rm::size_of(request);
+  switch (request & 0xff) {
+    case rm::kAllocate:
+      return allocate(fd, request, *static_cast<rm::Allocate*>(argument));
+    case rm::kFree:
+      if (size != sizeof(rm::Free)) break;
+      return free_object(fd, request, *static_cast<rm::Free*>(argument));
+    case rm::kControl:
+      if (size != sizeof(rm::Control)) break;
+      return control(fd, request, *static_cast<rm::Control*>(argument));
+    case rm::kAllocateMemory:
+      if (size < sizeof(rm::AllocateMemory)) break;
+      return ask_size(fd, request, *static_cast<rm::AllocateMemory*>(argument));
+    default:
+      break;
+  }
+  return of_graphics.watch(fd, request, argument);
+}
+
+std::string_view name_of(std::string_view file) {
+  return file.substr(file.rfind('/') + 1);
+}
+
+}  // namespace
+
+bool brings_graphics(std::string_view file) {
+  const std::string_view name = name_of(file);
+  // NVML takes no memory. OpenCL has hooks of its own.
+  return name.find("nvidia") != name.npos && !name.starts_with("libnvidia-ml.") &&
+         !name.starts_with("libnvidia-opencl.");
+}
+
+void watch_graphics() {
+  const auto open = real_dl_function<decltype(&::dlopen)>("dlopen");
+  const auto close = real_dl_function<decltype(&::dlclose)>("dlclose");
+  if (open == nullptr || close == nullptr) return;
+  // Imports are not replaced under the dynamic linker's lock.
+  std::array<elf::Loaded, 32> found;
+  size_t count = 0;
+  elf::find_object([&](const elf::Loaded& object) {
+    if (brings_graphics(object.soname) && count < found.size()) found[count++] = object;
+    return false;
+  });
+  for (size_t i = 0; i < count; ++i) {
+    void* const handle = open(found[i].path, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) continue;  // unloaded meanwhile
+    elf::replace_import(found[i], "ioctl", reinterpret_cast<void*>(&watched_ioctl),
+                        of_graphics.next_ioctl);
+    close(handle);
+  }
+}
+
+}  // namespace fracgpu::cuda
