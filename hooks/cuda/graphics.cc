@@ -32,10 +32,10 @@ class OfGraphics : public RmRequests {
   // OpenGL goes on in host memory when it is refused, and is refused often.
   bool may_read_usage(const Process& process) const override { return !process.pools.empty(); }
 
-  // The ledger's index for one of RM's device or subdevice objects; kNotCapped if it is not known.
+  // The ledger's index for one of RM's device or subdevice objects; kFault if it is not known.
   static int device_of(const Process& process, uint64_t object) {
     const DriverBuffers::Entry known = process.rm_devices.find(object);
-    return known.key != 0 ? known.device_index : Process::kNotCapped;
+    return known.key != 0 ? known.device_index : Process::kFault;
   }
 };
 constinit OfGraphics of_graphics;
@@ -111,19 +111,23 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   const bool is_client = unwanted.object == unwanted.client;
   const bool has_children =
       process != nullptr && (is_client || process->rm_devices.find(key).key != 0);
+  // RM may give the handles to another thread at once: what is entered later stays.
+  const uint64_t memory_before = has_children ? process->rm_memory.entered() : 0;
+  const uint64_t devices_before = has_children ? process->rm_devices.entered() : 0;
   const int result = of_graphics.watch(fd, request, &unwanted);
   if (!has_children || result != 0 || unwanted.status != 0) return result;
-  const auto goes = [&](const DriverBuffers::Entry& each) {
-    return rm::client_of(each.key) == unwanted.client &&
-           (is_client || each.key == key || each.parent == unwanted.object);
+  const auto take_from = [&](DriverBuffers& table, uint64_t before) {
+    return table.take_if([&](const DriverBuffers::Entry& each) {
+      return each.number < before && rm::client_of(each.key) == unwanted.client &&
+             (is_client || each.key == key || each.parent == unwanted.object);
+    });
   };
+  while (take_from(process->rm_devices, devices_before).key != 0) continue;
   for (;;) {
-    const DriverBuffers::Entry buffer = process->rm_memory.take_if(goes);
-    if (buffer.key == 0) break;
+    const DriverBuffers::Entry buffer = take_from(process->rm_memory, memory_before);
+    if (buffer.key == 0) return result;
     give_back_rm_memory(*process, buffer);
   }
-  while (process->rm_devices.take_if(goes).key != 0) continue;
-  return result;
 }
 
 // In bytes; no less than 0 left.

@@ -17,6 +17,7 @@ class DriverBuffers {
     int device_index = -1;
     bool is_charged = true;  // has a charge of its own, to be given back with it
     uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
+    uint64_t number = 0;     // set by `enter`: how many had been entered before
   };
 
   // If the host is out of memory, it is not entered. A reading of the driver-reported usage then
@@ -24,7 +25,16 @@ class DriverBuffers {
   void enter(const Entry& buffer) {
     Locked<SpinLock> lock(lock_);
     if (Entry* const known = entries_.find(buffer.key); known != nullptr) entries_.erase(known);
-    if (Entry* const entry = entries_.insert(buffer.key); entry != nullptr) *entry = buffer;
+    Entry* const entry = entries_.insert(buffer.key);
+    if (entry == nullptr) return;
+    *entry = buffer;
+    entry->number = entered_++;
+  }
+
+  // How many were ever entered. Later ones have this number or a higher one.
+  uint64_t entered() const {
+    Locked<SpinLock> lock(lock_);
+    return entered_;
   }
 
   // Removes it; returns an empty entry if it is not known.
@@ -61,6 +71,7 @@ class DriverBuffers {
  private:
   mutable SpinLock lock_;
   HashTable<Entry, 16> entries_;
+  uint64_t entered_ = 0;
 };
 
 }  // namespace fracgpu
