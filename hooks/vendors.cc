@@ -1,12 +1,11 @@
 // The built-in vendors. Another vendor needs a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
-#include "hooks/cuda/graphics.h"
+#include "hooks/cuda/other_libraries.h"
 #include "hooks/cuda/recorded.h"
 #include "hooks/hip/runtime.h"
 #include "hooks/hsa/kernel.h"
 #include "hooks/hsa/recorded.h"
 #include "hooks/hsa/runtime.h"
-#include "hooks/opencl/icd.h"
 #include "hooks/smi/amdsmi/library.h"
 #include "hooks/smi/nvml/library.h"
 #include "hooks/smi/rocmsmi/library.h"
@@ -45,8 +44,7 @@ constinit const VendorBackend amd = {
     .describe = kfd::describe,
 };
 
-constinit VendorLibrary* const nvidia_libraries[] = {&cuda::driver_library, &opencl::icd_library,
-                                                     &nvml::library};
+constinit VendorLibrary* const nvidia_libraries[] = {&cuda::driver_library, &nvml::library};
 constinit const VendorBackend nvidia = {
     .name = "NVIDIA",
     .libraries = nvidia_libraries,
@@ -56,8 +54,8 @@ constinit const VendorBackend nvidia = {
     .usage_of_self = nvml::bytes_of_self,
     .usage_of = nvml::bytes_of,
     .counts_managed = false,
-    .brings_others = cuda::brings_graphics,
-    .others_loaded = cuda::watch_graphics,
+    .brings_others = cuda::may_be_other_library,
+    .others_loaded = cuda::watch_other_libraries,
     .hands_on_freed_exports = true,
     .usage_of_all = nvml::used_bytes,
     .index_of = nvml::index_of,

@@ -1,4 +1,4 @@
-// The key of an NVIDIA device in the ledger, from the UUID that CUDA or OpenCL reports.
+// The key of an NVIDIA device in the ledger, from the UUID that CUDA reports.
 #pragma once
 
 #include "shim/base/text.h"

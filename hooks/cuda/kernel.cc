@@ -1,7 +1,7 @@
 // Stands between libcuda and the C library's ioctl; see kernel.h.
 //
-// Only the imports of libcuda and of the graphics libraries (graphics.cc) are changed, so no other
-// code of the process calls these functions.
+// Only the imports of libcuda and of NVIDIA's other libraries (other_libraries.cc) are changed, so
+// no other code of the process calls these functions.
 //
 // libcuda holds its own locks during these calls. So this code must not wait for
 // `Process::cold_paths`, or for another lock under which this library calls libcuda. It reserves

@@ -6,7 +6,7 @@
 
 namespace fracgpu::cuda {
 
-// Whether local memory is reserved before a launch, for CUDA and for OpenCL.
+// Whether local memory is reserved before a launch.
 inline constinit Switch reserve_local("FRACGPU_RESERVE_LOCAL", "it counts as not set");
 
 // Whether launches in the context need preparation before they happen.

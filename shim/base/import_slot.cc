@@ -108,4 +108,9 @@ bool replace_import(const Loaded& object, const char* name, void* with,
   return true;
 }
 
+bool calls_another(const Loaded& object, const char* name, const void* with) {
+  const Slot* const slot = Relocations(object).find(name);
+  return slot != nullptr && slot->load(std::memory_order_relaxed) != with;
+}
+
 }  // namespace fracgpu::elf

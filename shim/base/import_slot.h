@@ -15,4 +15,7 @@ namespace fracgpu::elf {
 // nothing changed, if the object imports no such function or already calls `with`.
 bool replace_import(const Loaded& object, const char* name, void* with, std::atomic<void*>& before);
 
+// Whether the object imports the function and calls another one than `with` under the name.
+bool calls_another(const Loaded& object, const char* name, const void* with);
+
 }  // namespace fracgpu::elf

@@ -9,7 +9,7 @@
 //
 // Managed memory is charged in full, and NVIDIA's driver counts none of it. Other drivers count as
 // much of it as is on the device. With any of it, their readings give two bounds for the overhead
-// instead of one number. So do readings beside memory that is taken at its first use.
+// instead of one number.
 #include "shim/charge/overhead_reading.h"
 
 #include <algorithm>
@@ -66,9 +66,8 @@ namespace {
 // What calls were charged for.
 struct AskedFor {
   uint64_t units = 0;
-  uint64_t managed = 0;   // of `units`
-  uint64_t deferred = 0;  // of `units`: the most that the driver takes later (DeferredMemory)
-  uint64_t changes = 0;   // changes whenever any of it comes or goes
+  uint64_t managed = 0;                              // of `units`
+  uint64_t changes = 0;                              // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
   // Without the empty blocks, which the runtime may have released.
@@ -91,9 +90,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(device_index, pooled, pool_changes);
   process.physical.sum(device_index, physical, physical_changes);
-  const DeferredMemory::Sum deferred = process.deferred_memory.sum(device_index);
-  asked.units = view.units(device_index) + pooled + physical + deferred.units;
-  asked.deferred = deferred.deferred;
+  asked.units = view.units(device_index) + pooled + physical;
   asked.managed = view.managed(device_index);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks kept = asked.kept[pool] =
@@ -101,7 +98,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
     asked.units += kept.blocks * BlockCache::kBlockUnits;
     asked.changes += kept.changes;
   }
-  asked.changes += view.changes() + pool_changes + physical_changes + deferred.changes;
+  asked.changes += view.changes() + pool_changes + physical_changes;
   return overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) + own +
@@ -147,7 +144,7 @@ void take_over_unasked(const OverheadLock& lock, int device_index) {
 // unknown.
 bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
-  return total + asked.managed + asked.deferred >= asked.in_use() &&
+  return total + asked.managed >= asked.in_use() &&
          (physical == 0 || total <= units_for(physical)) &&
          (total > 0 || !process.contexts.any_on(device_index) ||
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
@@ -190,7 +187,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     const uint64_t handed_on = left_by_exporters(process, device_index);
     const uint64_t least =
         total - std::min(total, handed_on) + (backend.counts_managed ? 0 : after.managed);
-    const uint64_t most = total + after.managed + after.deferred;
+    const uint64_t most = total + after.managed;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (most < thought && !forget_empty_blocks(lock, device_index, thought - most, after)) continue;
@@ -221,7 +218,7 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
       at_rest(process, device_index, own, before) && backend_of(key).usage_of_all(key, bytes) &&
       at_rest(process, device_index, own, after) && before.changes == after.changes;
   if (!stood_still) return kNotTold;
-  const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed + after.deferred);
+  const uint64_t asked = after.in_use() - std::min(after.in_use(), after.managed);
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
 }
 

@@ -75,9 +75,8 @@ void Reservation::refused_by_driver() const {
 void publish_allocation_count(Process& process, int device_index) {
   // If two threads publish at once, the later number must stay.
   Locked<SpinLock> lock(process.counting);
-  process.ledger.set_allocations(device_index, process.allocations.count(device_index) +
-                                                   process.physical.count(device_index) +
-                                                   process.deferred_memory.blocks());
+  process.ledger.set_allocations(
+      device_index, process.allocations.count(device_index) + process.physical.count(device_index));
 }
 
 }  // namespace fracgpu

@@ -84,7 +84,6 @@ void* hook_for(void* handle, const char* name, const void* caller, bool& missing
         missing = missing || (own != nullptr && is_ours_alone(handle, name, own));
         continue;
       }
-      if (!library->is_asked(handle, name)) continue;
       missing = false;
       // A vendor's library that looks up its own name wants the library behind it: WSL2's libcuda
       // only loads the driver proper, and the hook would lead it back to itself (HAMi-core PR 326).

@@ -25,7 +25,6 @@
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/code_sizes.h"
 #include "shim/tracking/context_table.h"
-#include "shim/tracking/deferred_memory.h"
 #include "shim/tracking/driver_buffers.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
@@ -97,8 +96,7 @@ struct Overhead {
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Whether the last reading reported nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
-  std::atomic<uint32_t> contexts_ended{0};  // of OpenCL, not checked yet
-  std::atomic<uint64_t> stale_s{0};         // memory info reads again from this coarse_now_s() on
+  std::atomic<uint64_t> stale_s{0};  // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t exported = 0;      // of `units`: freed exports that may still be this process's
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, not confirmed yet
@@ -160,8 +158,7 @@ class Process {
     device_indices_[slot].store(kUnknownDevice, std::memory_order_release);
   }
   static constexpr int kSlotsOfVendor = 128;
-  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor,
-                       kOpenclSlots = 2 * kSlotsOfVendor, kRmSlots = 3 * kSlotsOfVendor;
+  static constexpr int kNvidiaSlots = 0, kAmdSlots = kSlotsOfVendor, kRmSlots = 2 * kSlotsOfVendor;
   static constexpr int kUnknownDevice = -3;
 
   // The device index of CUDA's only device in this process, kNotCapped if CUDA has several, or
@@ -188,9 +185,8 @@ class Process {
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
   DriverBuffers rm_memory;   // the same for NVIDIA's driver
-  DriverBuffers rm_devices;  // its device objects in graphics libraries, without memory
-  DeferredMemory deferred_memory;
-  ModuleTable modules;             // used with `cold_paths` held
+  DriverBuffers rm_devices;  // its device objects of libraries other than libcuda, without memory
+  ModuleTable modules;       // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
   LazyArray<std::array<BlockCache, BlockCache::kPools>, layout::kMaxDevices> blocks;
@@ -270,7 +266,7 @@ class Process {
   bool told_unknown_selector_ = false;
   // Whether the device has its `blocks` and `overhead`. Any thread may read it.
   std::atomic<bool> is_registered_[layout::kMaxDevices] = {};
-  std::atomic<int> device_indices_[4 * kSlotsOfVendor];
+  std::atomic<int> device_indices_[3 * kSlotsOfVendor];
   std::atomic<uint64_t> next_reap_ms_{0};
   std::atomic<uint64_t> recording_{0};  // the last one requested; see Ledger::recording
 };

@@ -112,14 +112,8 @@ int VendorLibrary::number_of(const char* name) const {
 }
 
 void* VendorLibrary::export_for_name(const char* name) const {
-  const int number = kind_of_names_ == Names::shared ? -1 : number_of(name);
+  const int number = number_of(name);
   return number < 0 ? nullptr : functions_.hook_of(static_cast<size_t>(number));
-}
-
-// RTLD_NEXT counts as RTLD_DEFAULT: no program defines a name of a driver.
-bool VendorLibrary::ends_here(void* handle, const char* name) const {
-  const auto look_up = real_dl_function<decltype(&::dlsym)>("dlsym");
-  return look_up != nullptr && contains(look_up(handle == RTLD_NEXT ? RTLD_DEFAULT : handle, name));
 }
 
 void* VendorLibrary::hook_for_name(const char* name) {

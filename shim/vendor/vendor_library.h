@@ -74,18 +74,9 @@ class VendorLibrary {
   // library does.
   using Refusal = int (*)();
 
-  // `shared`: other libraries export the same names, which we do not. Only look-ups that end in
-  // this library are answered with hooks.
-  enum class Names : bool { own, shared };
-
   constexpr VendorLibrary(std::string_view prefix, const Sonames& sonames,
-                          const FunctionTable& functions, Refusal refusal = nullptr,
-                          Names kind_of_names = Names::own)
-      : prefix_(prefix),
-        sonames_(sonames),
-        functions_(functions),
-        refusal_(refusal),
-        kind_of_names_(kind_of_names) {}
+                          const FunctionTable& functions, Refusal refusal = nullptr)
+      : prefix_(prefix), sonames_(sonames), functions_(functions), refusal_(refusal) {}
 
   // Fills the slots once the real library is in the process, and pins it there: a slot must not
   // outlive the code that it points to. Cheap if done before. False while the library is not
@@ -102,11 +93,6 @@ class VendorLibrary {
 
   // The hook for a name, if the loaded library really has the name; otherwise null.
   void* hook_for_name(const char* name);
-
-  // Whether a look-up of the name by this handle is answered with the hook.
-  bool is_asked(void* handle, const char* name) const {
-    return kind_of_names_ == Names::own || ends_here(handle, name);
-  }
 
   // The hook that we export under the name, whether or not the library is loaded; otherwise null.
   void* export_for_name(const char* name) const;
@@ -139,7 +125,6 @@ class VendorLibrary {
 
  private:
   [[gnu::cold]] bool resolve_now();
-  [[gnu::cold]] bool ends_here(void* handle, const char* name) const;
   int number_of(const char* name) const;  // -1: not in the table
   elf::Loaded find_library() const;
   bool is_named(std::string_view soname) const;
@@ -150,7 +135,6 @@ class VendorLibrary {
   Sonames sonames_;
   const FunctionTable& functions_;
   Refusal refusal_;
-  Names kind_of_names_;
   std::atomic<bool> resolved_{false};
   std::atomic<uint64_t> absent_among_{UINT64_MAX};  // elf::objects_loaded() when it was absent
   std::atomic<bool> stands_before_another_{false};

@@ -20,7 +20,7 @@ import sys
 LIBRARY = [
     ["shim/interpose"],
     ["hooks"],
-    ["hooks/hip", "hooks/opencl"],
+    ["hooks/hip"],
     ["hooks/hsa", "hooks/cuda"],
     ["hooks/smi/amdsmi", "hooks/smi/rocmsmi"],
     ["hooks/smi"],

@@ -188,16 +188,15 @@ class Commands:
             return rc or self.use(memory, size), size
         return self.fill(take)
 
-    def unused(self, *sizes):
-        """Buffers that are created and not used."""
-        at = 0
-
-        def take():
-            nonlocal at
-            size = int(sizes[at % len(sizes)]) * KIB
-            at += 1
-            return self.create(size)[0], size
-        return self.fill(take)
+    def unused(self, mib, *sizes):
+        """Buffers of these sizes that are created and not used, more than `mib` in all."""
+        created = count = 0
+        while created <= int(mib) * KIB * KIB:
+            size = int(sizes[count % len(sizes)]) * KIB
+            if (rc := self.create(size)[0]) != 0:
+                return {"rc": rc, "created": created}
+            created, count = created + size, count + 1
+        return {"rc": 0, "created": created}
 
     def take(self, kib):
         rc, memory = self.create(int(kib) * KIB)
@@ -213,13 +212,14 @@ class Commands:
         return {"offsets": [table[i] - table[0] for i in POSITIONS.values() if table[i]]}
 
     def shuffle(self, seed=1):
-        """Uses all that was created, in another order."""
-        shuffled = list(self.kept)
+        """Uses what was created, in another order, until it is refused."""
+        shuffled, used = list(self.kept), 0
         random.Random(int(seed)).shuffle(shuffled)
         for memory, _, size in shuffled:
             if (rc := self.use(memory, size)) != 0:
-                return {"rc": rc}
-        return {"rc": 0}
+                return {"rc": rc, "granted": used}
+            used += size
+        return {"rc": 0, "granted": used}
 
     def host(self, flags, kib):
         return self.buffers(kib, flags={"use": USE_HOST, "alloc": ALLOC_HOST, "copy": COPY_HOST}[flags])
@@ -348,8 +348,10 @@ class Commands:
                 self.call("clReleaseMemObject", kept[0])
             elif kind < 0.4 and unused:
                 memory, _, size = unused.pop(chance.randrange(len(unused)))
-                if (rc := self.use(memory, size)) != 0:
+                rc = self.use(memory, size)
+                if rc not in (0, -4):
                     return {"rc": rc}
+                refused += rc == -4
             else:
                 size = chance.choice([4, 100, 700, 1000, 1025, 1500, 2048, 3000, 8000, 40000]) * KIB
                 rc, memory = self.create(size)

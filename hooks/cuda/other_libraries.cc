@@ -1,8 +1,8 @@
-// Stands between NVIDIA's graphics libraries and the C library's ioctl; see graphics.h.
+// Stands between NVIDIA's libraries and the C library's ioctl; see other_libraries.h.
 //
 // The libraries hold their own locks during these calls. So this code takes no lock under which
 // this library calls a driver, except when a device is first seen.
-#include "hooks/cuda/graphics.h"
+#include "hooks/cuda/other_libraries.h"
 
 #include <dlfcn.h>
 
@@ -14,6 +14,7 @@
 #include "hooks/cuda/rm.h"
 #include "shim/base/import_slot.h"
 #include "shim/base/real_dlfcn.h"
+#include "shim/base/report.h"
 #include "shim/base/text.h"
 #include "shim/process/process.h"
 #include "shim/vendor/backend.h"
@@ -21,9 +22,9 @@
 namespace fracgpu::cuda {
 namespace {
 
-class OfGraphics : public RmRequests {
+class OfOthers : public RmRequests {
  public:
-  constexpr OfGraphics() : RmRequests("graphics driver allocation") {}
+  constexpr OfOthers() : RmRequests("NVIDIA driver allocation") {}
 
   Asked asked(Process* process, uint64_t parent) override {
     return {process != nullptr ? device_of(*process, parent) : Process::kNotCapped};
@@ -38,7 +39,7 @@ class OfGraphics : public RmRequests {
     return known.key != 0 ? known.device_index : Process::kFault;
   }
 };
-constinit OfGraphics of_graphics;
+constinit OfOthers of_others;
 
 // One of RM's controls of the client. False if RM refuses it.
 template <typename Parameters>
@@ -51,7 +52,7 @@ bool ask_client(int fd, uint32_t client, Parameters& parameters) {
                       .parameters_size = sizeof parameters,
                       .status = 0};
   constexpr unsigned long kRequest = rm::request_of(rm::kControl, sizeof control);
-  return of_graphics.ask(fd, kRequest, &control) == 0 && control.status == 0;
+  return of_others.ask(fd, kRequest, &control) == 0 && control.status == 0;
 }
 
 // "GPU-" and the UUID of the GPU with this number among RM's devices; empty if RM does not tell.
@@ -84,11 +85,11 @@ int index_of_instance(Process& process, int fd, uint32_t client, uint32_t instan
 
 int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const size_t status = rm::status_offset(rm::size_of(request));
-  if (status == 0) return of_graphics.ask(fd, request, &wanted);
+  if (status == 0) return of_others.ask(fd, request, &wanted);
   const bool is_device = wanted.object_class == rm::kDevice && wanted.parameters != 0;
   if (!is_device && wanted.object_class != rm::kSubdevice)
-    return of_graphics.watch(fd, request, &wanted);
-  const int result = of_graphics.ask(fd, request, &wanted);
+    return of_others.watch(fd, request, &wanted);
+  const int result = of_others.ask(fd, request, &wanted);
   uint32_t error = 0;
   memcpy(&error, reinterpret_cast<const char*>(&wanted) + status, sizeof error);
   Process* const process = Process::self();
@@ -97,7 +98,7 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const int device_index =
       is_device ? index_of_instance(*process, fd, wanted.client,
                                     *reinterpret_cast<const uint32_t*>(wanted.parameters))
-                : OfGraphics::device_of(*process, rm::key_of(wanted.client, wanted.parent));
+                : OfOthers::device_of(*process, rm::key_of(wanted.client, wanted.parent));
   process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
                              .device_index = device_index,
                              .parent = wanted.parent});
@@ -114,7 +115,7 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   // RM may give the handles to another thread at once: what is entered later stays.
   const uint64_t memory_before = has_children ? process->rm_memory.entered() : 0;
   const uint64_t devices_before = has_children ? process->rm_devices.entered() : 0;
-  const int result = of_graphics.watch(fd, request, &unwanted);
+  const int result = of_others.watch(fd, request, &unwanted);
   if (!has_children || result != 0 || unwanted.status != 0) return result;
   const auto take_from = [&](DriverBuffers& table, uint64_t before) {
     return table.take_if([&](const DriverBuffers::Entry& each) {
@@ -153,11 +154,11 @@ void show_cap(const Process& process, int device_index, rm::FbEntry* entries, ui
 }
 
 int control(int fd, unsigned long request, rm::Control& asked) {
-  const int result = of_graphics.ask(fd, request, &asked);
+  const int result = of_others.ask(fd, request, &asked);
   Process* const process = Process::known();
   if (process == nullptr || result != 0 || asked.status != 0 || asked.parameters == 0)
     return result;
-  const int device_index = OfGraphics::device_of(*process, rm::key_of(asked.client, asked.object));
+  const int device_index = OfOthers::device_of(*process, rm::key_of(asked.client, asked.object));
   if (device_index < 0) return result;
   if (asked.command == rm::kFbInfo && asked.parameters_size >= sizeof(rm::FbInfo)) {
     const auto& list = *reinterpret_cast<const rm::FbInfo*>(asked.parameters);
@@ -174,20 +175,20 @@ int control(int fd, unsigned long request, rm::Control& asked) {
 
 // The answer is the last address of the device's memory.
 int ask_size(int fd, unsigned long request, rm::AllocateMemory& asked) {
-  const int result = of_graphics.ask(fd, request, &asked);
+  const int result = of_others.ask(fd, request, &asked);
   const Process* const process = Process::known();
   if (process == nullptr || result != 0 || asked.status != 0 ||
       asked.object_class != rm::kDeviceMemory) {
     return result;
   }
-  const int device_index = OfGraphics::device_of(*process, rm::key_of(asked.client, asked.parent));
+  const int device_index = OfOthers::device_of(*process, rm::key_of(asked.client, asked.parent));
   if (device_index >= 0)
     asked.limit = std::min(asked.limit, std::max<uint64_t>(cap_of(*process, device_index), 1) - 1);
   return result;
 }
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
-  if (!rm::is_rms(request) || argument == nullptr) return of_graphics.ask(fd, request, argument);
+  if (!rm::is_rms(request) || argument == nullptr) return of_others.ask(fd, request, argument);
   const size_t size = rm::size_of(request);
   switch (request & 0xff) {
     case rm::kAllocate:
@@ -204,7 +205,7 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
     default:
       break;
   }
-  return of_graphics.watch(fd, request, argument);
+  return of_others.watch(fd, request, argument);
 }
 
 std::string_view name_of(std::string_view file) {
@@ -213,14 +214,12 @@ std::string_view name_of(std::string_view file) {
 
 }  // namespace
 
-bool brings_graphics(std::string_view file) {
+bool may_be_other_library(std::string_view file) {
   const std::string_view name = name_of(file);
-  // NVML takes no memory. OpenCL has hooks of its own.
-  return name.find("nvidia") != name.npos && !name.starts_with("libnvidia-ml.") &&
-         !name.starts_with("libnvidia-opencl.");
+  return name.find("nvidia") != name.npos && !name.starts_with("libnvidia-ml.");  // that takes none
 }
 
-void watch_graphics() {
+void watch_other_libraries() {
   const auto open = real_dl_function<decltype(&::dlopen)>("dlopen");
   const auto close = real_dl_function<decltype(&::dlclose)>("dlclose");
   if (open == nullptr || close == nullptr) return;
@@ -228,14 +227,19 @@ void watch_graphics() {
   std::array<elf::Loaded, 32> found;
   size_t count = 0;
   elf::find_object([&](const elf::Loaded& object) {
-    if (brings_graphics(object.soname) && count < found.size()) found[count++] = object;
+    if (may_be_other_library(object.soname) && count < found.size()) found[count++] = object;
     return false;
   });
   for (size_t i = 0; i < count; ++i) {
     void* const handle = open(found[i].path, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) continue;  // unloaded meanwhile
-    elf::replace_import(found[i], "ioctl", reinterpret_cast<void*>(&watched_ioctl),
-                        of_graphics.next_ioctl);
+    auto* const ours = reinterpret_cast<void*>(&watched_ioctl);
+    if (!elf::replace_import(found[i], "ioctl", ours, of_others.next_ioctl) &&
+        elf::calls_another(found[i], "ioctl", ours)) {
+      report(Level::warn,
+             "{}: its requests to the kernel driver cannot be watched; they have no cap",
+             found[i].soname);
+    }
     close(handle);
   }
 }
