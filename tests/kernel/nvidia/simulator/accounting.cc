@@ -135,6 +135,7 @@ void Accounting::join_as_new_process() {
     Process& process = state_->processes[i];
     if (process.alive && process.pid == pid && process.start_time == started) {
       for (int r = 0; r < state_->record_count; ++r) drop(r, i);
+      process.compute_objects = process.graphics_objects = 0;
     }
   }
 }
@@ -333,6 +334,13 @@ void Accounting::reset_peaks() {
   reap();
   state_->peak = state_->used;
   for (Process& process : state_->processes) process.peak = process.used;
+}
+
+void Accounting::count_objects(int compute, int graphics) {
+  const Locked locked(*this);
+  Process& process = state_->processes[slot_of_this_process()];
+  process.compute_objects += static_cast<uint32_t>(compute);
+  process.graphics_objects += static_cast<uint32_t>(graphics);
 }
 
 uint32_t Accounting::new_client() {

@@ -28,6 +28,8 @@ struct Process {
   bool alive;
   uint64_t start_time;  // in ticks since boot, so that a pid that is used again is another process
   uint64_t used, peak;
+  // What it has of each engine's class now. RM lists processes by that.
+  uint32_t compute_objects = 0, graphics_objects = 0;
 };
 
 // One piece of memory, at `offset` of the memory file. It lives until no process holds it.
@@ -82,6 +84,7 @@ class Accounting {
   };
   Summary summary();
   void reset_peaks();
+  void count_objects(int compute, int graphics);  // that this process made, or freed where negative
 
   // What this process takes and gives back. -1: no memory.
   int allocate(Kind kind, uint64_t size, uint64_t alignment);

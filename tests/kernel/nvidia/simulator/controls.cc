@@ -40,10 +40,10 @@ constexpr uint8_t kUuid[16] = {0x51, 0x1e, 0x8b, 0x52, 0x09, 0x3a, 0x4c, 0x1f,
                                0x9a, 0x77, 0x20, 0x11, 0xc0, 0xde, 0x00, 0x01};
 constexpr char kUuidText[] = "GPU-511e8b52-093a-4c1f-9a77-2011c0de0001";
 
-constexpr Chip kAd102 = {
-    0x2684, 0x190, 2, 0x809, ADA_COMPUTE_A, 0xc997, "NVIDIA GeForce RTX 4090", "AD102-A"};
+constexpr Chip kAd102 = {0x2684,   0x190, 2, 0x809, ADA_COMPUTE_A, ADA_A, "NVIDIA GeForce RTX 4090",
+                         "AD102-A"};
 constexpr Chip kGa102 = {
-    0x2204, 0x170, 2, 0x806, AMPERE_COMPUTE_B, 0xc797, "NVIDIA GeForce RTX 3090", "GA102-A"};
+    0x2204, 0x170, 2, 0x806, AMPERE_COMPUTE_B, AMPERE_B, "NVIDIA GeForce RTX 3090", "GA102-A"};
 
 uint64_t now() {
   timespec time{};
@@ -113,7 +113,7 @@ uint32_t gpu_info(uint32_t index) {
 
 uint32_t bus_info(uint32_t index) {
   constexpr uint32_t kPciExpress = 3, kLinkCaps = 0x00453d04, kLinkStatus = 0x11040000,
-                     kGen4 = 0x33, kCoherent = 7;
+                     kGen4 = 0x33, kCoherent = 7, kGartMib = 128 << 10;  // the last is chosen
   switch (index) {
     case NV2080_CTRL_BUS_INFO_INDEX_TYPE:
     case NV2080_CTRL_BUS_INFO_INDEX_INTERFACE_TYPE:
@@ -123,6 +123,8 @@ uint32_t bus_info(uint32_t index) {
       return 16;
     case NV2080_CTRL_BUS_INFO_INDEX_CAPS:
       return 1;
+    case NV2080_CTRL_BUS_INFO_INDEX_GPU_GART_SIZE:
+      return kGartMib;
     case NV2080_CTRL_BUS_INFO_INDEX_PCIE_GPU_LINK_CAPS:
     case NV2080_CTRL_BUS_INFO_INDEX_PCIE_ROOT_LINK_CAPS:
       return kLinkCaps;
@@ -210,7 +212,7 @@ uint32_t gr_info(uint32_t index) {
 // What it can do; libcuda takes those it knows. Without public names: classes that only have to be
 // listed.
 std::vector<uint32_t> classes() {
-  constexpr uint32_t kFermi2d = 0x902d, kInlineToMemory = 0xa140, kMmuFaultBuffer = 0xc863;
+  constexpr uint32_t kMmuFaultBuffer = 0xc863;
   constexpr uint32_t kFbSegment = 0xc1, kAmpereUsermode = 0xc561, kThirdPartyP2p = 0x503c,
                      kMaster = 0x90e6;
   return {AMPERE_CHANNEL_GPFIFO_A,
@@ -218,9 +220,11 @@ std::vector<uint32_t> classes() {
           AMPERE_DMA_COPY_B,
           kAmpereUsermode,
           TURING_USERMODE_A,
+          VOLTA_USERMODE_A,
           chip().graphics_class,
-          kFermi2d,
-          kInlineToMemory,
+          FERMI_TWOD_A,
+          KEPLER_INLINE_TO_MEMORY_B,
+          GF100_ZBC_CLEAR,
           KEPLER_CHANNEL_GROUP_A,
           FERMI_CONTEXT_SHARE_A,
           FERMI_VASPACE_A,
@@ -271,6 +275,18 @@ void copy_engine_capabilities(uint8_t (&table)[kSize], uint32_t engine) {
   if (engine >= kGraphicsCopyEngines) return;
   CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_GRCE);
   CAPABILITY(table, NV2080_CTRL_CE_CAPS_CE_SHARED);
+}
+
+void memory_capabilities(uint8_t (&table)[NV0080_CTRL_FB_CAPS_TBL_SIZE]) {
+  memset(table, 0, sizeof table);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_SUPPORT_RENDER_TO_SYSMEM);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_BLOCKLINEAR);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_SUPPORT_CACHED_SYSMEM);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_SUPPORT_SYSMEM_COMPRESSION);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_BLOCKLINEAR_GOBS_512);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_ASYNC_CE_L2_BYPASS_SET);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_GENERIC_PAGE_KIND);
+  CAPABILITY(table, NV0080_CTRL_FB_CAPS_VIDMEM_ALLOCS_ARE_CLEARED);
 }
 
 template <class Parameters>
@@ -532,25 +548,23 @@ void add_device_controls(Controls& t) {
                                                 p.numClasses = static_cast<uint32_t>(list.size());
                                               });
   on<NV0080_CTRL_FB_GET_CAPS_V2_PARAMS>(
-      t, NV0080_CTRL_CMD_FB_GET_CAPS_V2, [](const Call&, auto& p) {
-        memset(p.capsTbl, 0, sizeof p.capsTbl);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_RENDER_TO_SYSMEM);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_BLOCKLINEAR);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_CACHED_SYSMEM);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_SUPPORT_SYSMEM_COMPRESSION);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_BLOCKLINEAR_GOBS_512);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_ASYNC_CE_L2_BYPASS_SET);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_GENERIC_PAGE_KIND);
-        CAPABILITY(p.capsTbl, NV0080_CTRL_FB_CAPS_VIDMEM_ALLOCS_ARE_CLEARED);
-      });
+      t, NV0080_CTRL_CMD_FB_GET_CAPS_V2,
+      [](const Call&, auto& p) { memory_capabilities(p.capsTbl); });
   on<NV0080_CTRL_HOST_GET_CAPS_V2_PARAMS>(
       t, NV0080_CTRL_CMD_HOST_GET_CAPS_V2, [](const Call&, auto& p) {
         memset(p.capsTbl, 0, sizeof p.capsTbl);
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_GPU_COHERENT_MAPPING_SUPPORTED);
         CAPABILITY(p.capsTbl, NV0080_CTRL_HOST_CAPS_EXPLICIT_CACHE_FLUSH_REQD);
       });
-  // Driver 470 sends these; later releases send V2.
-  on<NV0080_CTRL_FB_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FB_GET_CAPS, no_capabilities);
+  // Driver 470 and Vulkan send these; others send V2.
+  on<NV0080_CTRL_FB_GET_CAPS_PARAMS>(
+      t, NV0080_CTRL_CMD_FB_GET_CAPS, [](const Call&, auto& p) -> NV_STATUS {
+        uint8_t table[NV0080_CTRL_FB_CAPS_TBL_SIZE];
+        memory_capabilities(table);
+        if (p.capsTblSize != sizeof table) return NV_ERR_INVALID_ARGUMENT;
+        return copy_to_user(user_pointer(p.capsTbl), table, sizeof table) ? NV_OK
+                                                                          : NV_ERR_INVALID_POINTER;
+      });
   on<NV0080_CTRL_HOST_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_HOST_GET_CAPS, no_capabilities);
   on<NV0080_CTRL_FIFO_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_FIFO_GET_CAPS, no_capabilities);
   on<NV2080_CTRL_CE_GET_CAPS_PARAMS>(t, NV2080_CTRL_CMD_CE_GET_CAPS, no_capabilities);
@@ -600,6 +614,129 @@ void add_device_controls(Controls& t) {
                    ? NV_OK
                    : NV_ERR_INVALID_POINTER;
       });
+}
+
+// ---- What only Vulkan asks
+
+// Zero-bandwidth clears: colours, depths and stencils to which the chip clears without writing. On
+// a GPU all processes share one table; here each has its own. Nothing is ever taken out.
+using ZbcEntry = NV9096_CTRL_GET_ZBC_CLEAR_TABLE_ENTRY_PARAMS;
+constexpr uint32_t kFirstZbcIndex = 1, kLastZbcIndex = 15;  // chosen; 0 stands for no entry
+ZbcEntry zbc_table[NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_COUNT][kLastZbcIndex + 1];
+
+template <class Parameters>
+NV_STATUS add_zbc(NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE type, const Parameters& p,
+                  void (*write)(ZbcEntry&, const Parameters&)) {
+  ZbcEntry entry{};
+  write(entry, p);
+  entry.bIndexValid = 1;
+  for (uint32_t i = kFirstZbcIndex; i <= kLastZbcIndex; ++i) {
+    ZbcEntry& place = zbc_table[type][i];
+    if (!place.bIndexValid) place = entry;
+    if (memcmp(&place, &entry, sizeof entry) == 0) return NV_OK;
+  }
+  return NV_ERR_INSUFFICIENT_RESOURCES;
+}
+
+void add_graphics_controls(Controls& t) {
+  on<NV9096_CTRL_GET_ZBC_CLEAR_TABLE_SIZE_PARAMS>(t, NV9096_CTRL_CMD_GET_ZBC_CLEAR_TABLE_SIZE,
+                                                  [](const Call&, auto& p) {
+                                                    p.indexStart = kFirstZbcIndex;
+                                                    p.indexEnd = kLastZbcIndex;
+                                                  });
+  on<ZbcEntry>(t, NV9096_CTRL_CMD_GET_ZBC_CLEAR_TABLE_ENTRY, [](const Call&, auto& p) {
+    if (p.tableType <= NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_INVALID ||
+        p.tableType >= NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_COUNT || p.index > kLastZbcIndex)
+      return NV_ERR_INVALID_ARGUMENT;
+    const ZbcEntry& entry = zbc_table[p.tableType][p.index];
+    p.value = entry.value;
+    p.format = entry.format;
+    p.bIndexValid = entry.bIndexValid;
+    return NV_OK;
+  });
+  on<NV9096_CTRL_SET_ZBC_COLOR_CLEAR_PARAMS>(
+      t, NV9096_CTRL_CMD_SET_ZBC_COLOR_CLEAR, [](const Call&, auto& p) {
+        using Color = NV9096_CTRL_SET_ZBC_COLOR_CLEAR_PARAMS;
+        return add_zbc<Color>(
+            NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_COLOR, p,
+            [](ZbcEntry& entry, const Color& color) {  // whose format no entry has
+              std::copy_n(color.colorFB, std::size(color.colorFB), entry.value.colorFB);
+              std::copy_n(color.colorDS, std::size(color.colorDS), entry.value.colorDS);
+            });
+      });
+  on<NV9096_CTRL_SET_ZBC_DEPTH_CLEAR_PARAMS>(
+      t, NV9096_CTRL_CMD_SET_ZBC_DEPTH_CLEAR, [](const Call&, auto& p) {
+        using Depth = NV9096_CTRL_SET_ZBC_DEPTH_CLEAR_PARAMS;
+        return add_zbc<Depth>(NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_DEPTH, p,
+                              [](ZbcEntry& entry, const Depth& depth) {
+                                entry.value.depth = depth.depth;
+                                entry.format = depth.format;
+                              });
+      });
+  on<NV9096_CTRL_SET_ZBC_STENCIL_CLEAR_PARAMS>(
+      t, NV9096_CTRL_CMD_SET_ZBC_STENCIL_CLEAR, [](const Call&, auto& p) {
+        using Stencil = NV9096_CTRL_SET_ZBC_STENCIL_CLEAR_PARAMS;
+        return add_zbc<Stencil>(NV9096_CTRL_ZBC_CLEAR_TABLE_TYPE_STENCIL, p,
+                                [](ZbcEntry& entry, const Stencil& stencil) {
+                                  entry.value.stencil = stencil.stencil;
+                                  entry.format = stencil.format;
+                                });
+      });
+  // The header says what is typical; the sizes are chosen.
+  on<NV2080_CTRL_GR_GET_ZCULL_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_GR_GET_ZCULL_INFO, [](const Call&, auto& p) {
+        p.widthAlignPixels = p.subregionWidthAlignPixels = 16 * kTpcs;
+        p.heightAlignPixels = 32;
+        p.subregionHeightAlignPixels = 64;
+        p.pixelSquaresByAliquots = kGpcs * 4 * 16 * 16;
+        p.aliquotTotal = kGpcs * 4096;
+        p.zcullRegionByteMultiplier = 4 * kTpcs;
+        p.zcullRegionHeaderSize = kGpcs * 32;
+        p.zcullSubregionHeaderSize = kGpcs * 192;
+        p.subregionCount = 16;
+      });
+  // Buffers of a context, for those who allocate them themselves; chosen.
+  on<NV0080_CTRL_FIFO_GET_ENGINE_CONTEXT_PROPERTIES_PARAMS>(
+      t, NV0080_CTRL_CMD_FIFO_GET_ENGINE_CONTEXT_PROPERTIES, [](const Call&, auto& p) {
+        p.alignment = 4096;
+        p.size = 1 << 20;
+      });
+  // RM names the other engines of the same runlist and run queue. Each queue of graphics has one
+  // copy engine.
+  on<NV2080_CTRL_GPU_GET_ENGINE_PARTNERLIST_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_ENGINE_PARTNERLIST, [](const Call&, auto& p) {
+        p.numPartners = 0;
+        if (p.engineType == NV2080_ENGINE_TYPE_GRAPHICS && p.runqueue < kGraphicsCopyEngines) {
+          p.partnerList[p.numPartners++] = NV2080_ENGINE_TYPE_COPY(p.runqueue);
+        } else if (NV2080_ENGINE_TYPE_IS_COPY(p.engineType) &&
+                   p.engineType - NV2080_ENGINE_TYPE_COPY0 < kGraphicsCopyEngines) {
+          p.partnerList[p.numPartners++] = NV2080_ENGINE_TYPE_GRAPHICS;
+        }
+      });
+  on<NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO, [](const Call&, auto& p) {
+        p = {};
+        p.numFBRegions = 1;
+        p.fbRegion[0].limit = accounting.total() - 1;
+        p.fbRegion[0].performance = 100;  // chosen: there is no other to compare it with
+        p.fbRegion[0].supportCompressed = p.fbRegion[0].supportISO = 1;
+      });
+  on<NV2080_CTRL_FB_GET_GPU_CACHE_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_FB_GET_GPU_CACHE_INFO, [](const Call&, auto& p) {
+        p.powerState = NV2080_CTRL_FB_GET_GPU_CACHE_INFO_POWER_STATE_ENABLED;
+        p.writeMode = NV2080_CTRL_FB_GET_GPU_CACHE_INFO_WRITE_MODE_WRITEBACK;
+        p.bypassMode = NV2080_CTRL_FB_GET_GPU_CACHE_INFO_BYPASS_MODE_DISABLED;
+        p.rcmState = NV2080_CTRL_FB_GET_GPU_CACHE_INFO_RCM_STATE_FULL;
+      });
+  on<NV0000_CTRL_GSYNC_GET_ATTACHED_IDS_PARAMS>(
+      t, NV0000_CTRL_CMD_GSYNC_GET_ATTACHED_IDS, [](const Call&, auto& p) {
+        std::fill(std::begin(p.gsyncIds), std::end(p.gsyncIds), NV0000_CTRL_GSYNC_INVALID_ID);
+      });
+  on<NV0080_CTRL_GR_GET_INFO_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_INFO, [](const Call&, auto& p) {
+    return fill_list<NV0080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
+  });
+  on<NV0080_CTRL_GR_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_CAPS, no_capabilities);
+  accept(t, {NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND});
 }
 
 void add_memory_controls(Controls& t) {
@@ -843,12 +980,13 @@ void add_gpu_controls(Controls& t) {
                                                 p.grRouteInfo = route;
                                               });
   on<NV2080_CTRL_GPU_GET_PIDS_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_PIDS, [](const Call&, auto& p) {
-    constexpr uint32_t kComputeClass = 0xc0;  // the last byte of every compute class
     p.pidTblCount = 0;
     if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
-    if (p.id != NV20_SUBDEVICE_0 && (p.id & 0xff) != kComputeClass) return;
     for (const Process& process : accounting.processes()) {
-      if (process.used != 0 && p.pidTblCount < std::size(p.pidTbl))
+      const bool asked = p.id == chip().compute_class    ? process.compute_objects != 0
+                         : p.id == chip().graphics_class ? process.graphics_objects != 0
+                                                         : p.id == NV20_SUBDEVICE_0 && process.used;
+      if (asked && p.pidTblCount < std::size(p.pidTbl))
         p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
     }
   });
@@ -942,7 +1080,7 @@ void add_channel_controls(Controls& t) {
 // Commands without a public name or layout, that the libraries send and whose success is all they
 // look at.
 void add_unnamed_controls(Controls& t) {
-  accept(t, {0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
+  accept(t, {0x20810107, 0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
   accept(t, {0x00000289, 0x00801909, 0x20810108, 0x20810110});  // of 550
   accept(t, {0x20800159, 0x20800161});                          // of 470
 }
@@ -984,6 +1122,7 @@ const Controls& controls() {
     auto* t = new Controls;
     add_client_controls(*t);
     add_device_controls(*t);
+    add_graphics_controls(*t);
     add_memory_controls(*t);
     add_gpu_controls(*t);
     add_channel_controls(*t);

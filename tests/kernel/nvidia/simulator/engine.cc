@@ -393,6 +393,19 @@ void report_semaphore(Registers& compute, uint32_t data) {
   }
 }
 
+// Four words: the time, information and a status, of which 0 says that it is done.
+void write_notification(Registers& compute, uint32_t type) {
+  const uint64_t address = address_in(compute, NVC7C0_SET_NOTIFY_A, NVC7C0_SET_NOTIFY_B, kUpper8);
+  char* bytes = gpu_bytes(address, 16);
+  if (bytes == nullptr) return;
+  trace("  notify %llx", static_cast<unsigned long long>(address));
+  *reinterpret_cast<volatile uint64_t*>(bytes) = now();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  *reinterpret_cast<volatile uint64_t*>(bytes + 8) = 0;
+  if (type == NVC7C0_NOTIFY_TYPE_WRITE_THEN_AWAKEN) notify_events();
+}
+
+// Graphics and inline-to-memory have the same methods for what is done here.
 void compute_method(Channel& channel, Registers& compute, uint32_t method, uint32_t data) {
   constexpr uint32_t kInlineQmdWords = 64;
   const uint32_t first = NVC7C0_LOAD_INLINE_QMD_DATA(0),
@@ -412,6 +425,9 @@ void compute_method(Channel& channel, Registers& compute, uint32_t method, uint3
       break;
     case NVC7C0_LOAD_INLINE_DATA:
       load_inline_data(channel, compute, data);
+      break;
+    case NVC7C0_NOTIFY:
+      write_notification(compute, data);
       break;
     case NVC7C0_SET_REPORT_SEMAPHORE_D:
       report_semaphore(compute, data);
@@ -455,6 +471,9 @@ bool run_method(Channel& channel, uint32_t subchannel, uint32_t method, uint32_t
       break;
     case ADA_COMPUTE_A:
     case AMPERE_COMPUTE_B:
+    case ADA_A:
+    case AMPERE_B:
+    case KEPLER_INLINE_TO_MEMORY_B:
       compute_method(channel, registers, method, data);
       break;
     default:

@@ -28,6 +28,7 @@ struct Object {
   MemoryPtr memory;
   Channel* channel = nullptr;
   bool shared = false;
+  uint64_t gpu_address = 0;  // of an allocation of addresses without memory
 };
 
 extern std::recursive_mutex& kernel_lock;

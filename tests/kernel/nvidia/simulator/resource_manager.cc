@@ -28,6 +28,7 @@ struct AllocateBefore535 {
 };
 
 constexpr uint64_t kSmallPage = 4096, kBigPage = 64 << 10, kHugePage = 2 << 20;
+constexpr uint64_t kRegisterBytes = 16 << 20;
 
 // Escapes that the headers of 535 do not name.
 constexpr uint32_t kEscapeNumaInfo = NV_IOCTL_BASE + 15;
@@ -50,7 +51,7 @@ bool is_power_of_two(uint64_t value) {
 
 // Addresses without memory, for those who map into them.
 NV_STATUS allocate_addresses(Object& object, NV_MEMORY_ALLOCATION_PARAMS& p) {
-  static uint64_t next = 0x10000000000;
+  static uint64_t next = 0x4000000000;  // push buffers have addresses of 40 bits
   const uint64_t size = round_up(p.size, kSmallPage);
   if ((p.flags & NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE) == 0) {
     p.offset =
@@ -59,6 +60,7 @@ NV_STATUS allocate_addresses(Object& object, NV_MEMORY_ALLOCATION_PARAMS& p) {
     next = p.offset + round_up(size, kHugePage);
   }
   object.memory = std::make_shared<Memory>(Kind::kVirtual, size, nullptr);
+  object.gpu_address = p.offset;
   p.size = size;
   p.limit = p.offset + size - 1;
   return NV_OK;
@@ -162,6 +164,7 @@ NV_STATUS make_object(Object& object, void* user) {
       object.memory = allocate_memory(Kind::kSystem, kDoorbells, kSmallPage);
       return NV_OK;
     case TURING_USERMODE_A:
+    case VOLTA_USERMODE_A:
       object.memory = allocate_memory(Kind::kRegisters, kDoorbells, kDoorbells);
       return NV_OK;
     case AMPERE_CHANNEL_GPFIFO_A:
@@ -175,11 +178,20 @@ NV_STATUS make_object(Object& object, void* user) {
     case FERMI_VASPACE_A:
     case KEPLER_CHANNEL_GROUP_A:
     case AMPERE_DMA_COPY_B:
-    case ADA_COMPUTE_A:
-    case AMPERE_COMPUTE_B:
+    case FERMI_TWOD_A:
+    case KEPLER_INLINE_TO_MEMORY_B:
+    case ADA_A:
+    case AMPERE_B:
+    case GF100_ZBC_CLEAR:
+    case NV01_EVENT:
     case NV_CONFIDENTIAL_COMPUTE:
       return NV_OK;
+    case ADA_COMPUTE_A:
+    case AMPERE_COMPUTE_B:  // its registers can be mapped
+      object.memory = allocate_memory(Kind::kRegisters, kSmallPage, kSmallPage);
+      return NV_OK;
     case NV04_DISPLAY_COMMON:  // it has no display, is no vGPU, and is not diagnosed
+    case NV30_GSYNC:
     case kGridDisplayless:
     case NV20_SUBDEVICE_DIAG:
       return NV_ERR_NOT_SUPPORTED;
@@ -282,6 +294,15 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
         std::make_shared<Memory>(Kind::kUser, size, static_cast<char*>(user_pointer(p.pMemory)));
     return NV_OK;
   }
+  if (p.hClass == NV01_MEMORY_LOCAL_PRIVILEGED) {  // the registers, which read as 0
+    object->memory = allocate_memory(Kind::kRegisters, kRegisterBytes, kSmallPage);
+    return NV_OK;
+  }
+  if (p.hClass == NV01_MEMORY_LOCAL_USER) {  // all memory of the GPU, which takes none
+    object->memory = std::make_shared<Memory>(Kind::kVirtual, 0, nullptr);
+    p.limit = accounting.total() - 1;
+    return NV_OK;
+  }
   if (p.hClass != NV01_MEMORY_SYSTEM) {
     report_unknown("class", p.hClass, "RM_ALLOC_MEMORY", 0);
     free_object(p.hRoot, p.hObjectNew);
@@ -294,6 +315,19 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
     descriptor->second.mapping = object->memory;
     descriptor->second.mapping_offset = 0;
   }
+  return NV_OK;
+}
+
+// Its client is named as its parent; its parent is the memory's.
+NV_STATUS allocate_context_dma(NVOS39_PARAMETERS& p) {
+  const uint32_t client = p.hObjectParent;
+  const Object* memory = find_object(client, p.hMemory);
+  if (memory == nullptr) return NV_ERR_INVALID_OBJECT;
+  if (p.hClass != NV01_CONTEXT_DMA) {
+    report_unknown("class", p.hClass, "RM_ALLOC_CONTEXT_DMA2", 0);
+    return NV_ERR_INVALID_CLASS;
+  }
+  add_object(client, memory->parent, p.hObjectNew, p.hClass);
   return NV_OK;
 }
 
@@ -317,7 +351,13 @@ NV_STATUS map_for_gpu(NVOS46_PARAMETERS& p) {
     return NV_ERR_INVALID_OBJECT_HANDLE;
   if (p.offset > object->memory->size || p.length > object->memory->size - p.offset)
     return NV_ERR_INVALID_LIMIT;
-  if (p.dmaOffset == 0) {
+  const Object* target = find_object(p.hClient, p.hDma);
+  const bool fixed = DRF_VAL(OS46, _FLAGS, _DMA_OFFSET_FIXED, p.flags) != 0;
+  if (target != nullptr && target->gpu_address != 0 && !fixed) {
+    if (p.dmaOffset > target->memory->size || p.length > target->memory->size - p.dmaOffset)
+      return NV_ERR_INVALID_OFFSET;
+    p.dmaOffset += target->gpu_address;  // it is relative
+  } else if (p.dmaOffset == 0) {
     p.dmaOffset = next;
     next += round_up(p.length, kHugePage);
   }
@@ -391,10 +431,15 @@ int card_info(void* argument, uint32_t size) {
   card.gpu_id = kGpuId;
   card.interrupt_line = 16;
   card.reg_address = 0xd0000000;
-  card.reg_size = 16 << 20;
+  card.reg_size = kRegisterBytes;
   card.fb_address = 0x2000000000;
   card.fb_size = 32ull << 30;
   return copy_to_user(argument, cards.data(), cards.size() * sizeof cards[0]) ? 0 : EFAULT;
+}
+
+void count_engine_object(uint32_t object_class, int by) {
+  if (object_class == chip().compute_class) accounting.count_objects(by, 0);
+  if (object_class == chip().graphics_class) accounting.count_objects(0, by);
 }
 
 }  // namespace
@@ -413,6 +458,7 @@ Object* add_object(uint32_t client, uint32_t parent, uint32_t& handle, uint32_t 
   free_object(client, handle);
   Object& object = objects[{client, handle}];
   object = Object{client, handle, parent, object_class, nullptr};
+  count_engine_object(object_class, 1);
   return &object;
 }
 
@@ -428,7 +474,9 @@ void free_object(uint32_t client, uint32_t handle) {
   objects.erase(entry);
   for (const uint32_t child : children) free_object(client, child);
   if (object.channel != nullptr) engine::remove(object.channel);
+  if (object.gpu_address != 0) page_tables::unmap(object.gpu_address, object.memory->size);
   if (object.shared) accounting.unshare(client, handle);
+  count_engine_object(object.object_class, -1);
 }
 
 int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
@@ -503,6 +551,11 @@ int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {
       });
     case NV_ESC_RM_DUP_OBJECT:
       return answer<NVOS55_PARAMETERS>(argument, size, [](auto& p) { p.status = duplicate(p); });
+    case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
+      return answer<NVOS39_PARAMETERS>(argument, size,
+                                       [](auto& p) { p.status = allocate_context_dma(p); });
+    case NV_ESC_RM_IDLE_CHANNELS:
+      return answer<NVOS30_PARAMETERS>(argument, size, [](auto& p) { p.status = NV_OK; });
     case NV_ESC_RM_SHARE:
       return answer<NVOS57_PARAMETERS>(argument, size,
                                        [](auto& p) { p.status = allow_duplicates(p); });
