@@ -12,6 +12,7 @@ MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 OPENCL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opencl_client.py")]
+VULKAN_CLIENT = [sys.executable, "-B", os.path.join(HERE, "vulkan_client.py")]
 
 CAP_MIB = 2048
 CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
@@ -38,6 +39,7 @@ class Build:
         self.driver = [f"{driver}/x86_64-linux-gnu/{place}", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/{place}/nvidia-smi"
         self.opencl = f"{folder}/parts/opencl/usr"
+        self.vulkan = f"{folder}/parts/vulkan-535/usr"
         self.pocl = f"{folder}/parts/pocl-3.1/usr/lib/x86_64-linux-gnu"
         self.version = RELEASES[self.release]
         self.context_mib = 383 if self.release == "470" else 384  # what libcuda takes of this chip
@@ -174,17 +176,17 @@ class Gpu:
 
     def client(self, *commands, cap=None, **more):
         """What the scripted client answered, a dictionary a command."""
-        result = self.run([*CLIENT, *map(str, commands)], cap, **more)
+        return self.answers(CLIENT, commands, cap, more)
+
+    def answers(self, client, commands, cap, more):
+        result = self.run([*client, *map(str, commands)], cap, **more)
         if result.returncode != 0:
             raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def opencl(self, way, *commands, cap=None, **more):
         """The same of the scripted OpenCL program."""
-        result = self.run([*OPENCL_CLIENT, way, *map(str, commands)], cap, **self.opencl_environment(), **more)
-        if result.returncode != 0:
-            raise AssertionError(f"{commands}: status {result.returncode}\n{result.stdout}{result.stderr}")
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return self.answers([*OPENCL_CLIENT, way], commands, cap, {**self.opencl_environment(), **more})
 
     def start_opencl(self, *commands, cap=None):
         child = Child([*OPENCL_CLIENT, "loader", *map(str, commands)], self.environment(cap, **self.opencl_environment()))
@@ -201,6 +203,26 @@ class Gpu:
         opencl = f"{self.build.opencl}/lib/x86_64-linux-gnu"
         return {"OCL_ICD_VENDORS": self.folder,
                 "LD_LIBRARY_PATH": ":".join([*self.build.driver, opencl, f"{opencl}/nvidia/current", self.build.pocl])}
+
+    def vulkan(self, *commands, cap=None, **more):
+        """The same of the scripted Vulkan program."""
+        return self.answers(VULKAN_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
+
+    def start_vulkan(self, *commands, cap=None, **more):
+        child = Child([*VULKAN_CLIENT, *map(str, commands)], self.environment(cap, **self.vulkan_environment(), **more))
+        self.children.append(child)
+        return child
+
+    def vulkan_environment(self):
+        """So that the loader of Vulkan finds NVIDIA's library alone, and so does that of EGL, which NVIDIA's Vulkan uses."""
+        libraries = {"vulkan.json": "libGLX_nvidia.so.0", "egl.json": "libEGL_nvidia.so.0"}
+        for name, library in libraries.items():
+            with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
+                json.dump({"file_format_version": "1.0.0", "ICD": {"library_path": library, "api_version": "1.3.242"}}, file)
+        vulkan = f"{self.build.vulkan}/lib/x86_64-linux-gnu"
+        return {"VK_DRIVER_FILES": f"{self.folder}/vulkan.json", "VK_ICD_FILENAMES": f"{self.folder}/vulkan.json",
+                "__EGL_VENDOR_LIBRARY_FILENAMES": f"{self.folder}/egl.json",
+                "LD_LIBRARY_PATH": ":".join([f"{vulkan}/nvidia/current", vulkan, *self.build.driver])}
 
     def accounting(self):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)

@@ -1,0 +1,184 @@
+"""NVIDIA's own Vulkan, alone and under a cap of 2 GiB.
+
+Under the cap there are two oracles: RM's own count never passes the cap by a byte, and at least as much is granted as the
+driver alone grants on a card that has no more than the cap.
+"""
+import os
+import unittest
+
+import rig
+
+BUILD = rig.Build()
+MIB = rig.MIB
+CAP_MIB, CARD_MIB = rig.CAP_MIB, rig.CARD_MIB
+REFUSED = -2  # VK_ERROR_OUT_OF_DEVICE_MEMORY
+LEFT_MIB = 4  # of a full card: at most, of pieces of 3 MiB
+
+# The commands of vulkan_client.py by which one process fills.
+FILLS = {
+    "memory of 1 MiB": ["device", "memory:1024"],
+    "memory of 3 MiB": ["device", "memory:3072"],
+    "memory of 100 KiB": ["device", "allocate:1843200", "memory:100"],
+    "memory of 1025 KiB": ["device", "memory:1025"],
+    "one large piece": ["device", "allocate:1572864", "memory:1024"],
+    "a piece that does not fit": ["device", "allocate:1048576", "allocate:1048576", "memory:1024"],
+    "visible memory": ["device", "visible:3072"],
+    "small visible memory": ["device", "allocate:1843200", "visible:100"],
+    "both kinds of memory": ["device", "allocate:1048576", "visible:3072", "memory:1024"],
+    "buffers": ["device", "buffers:1000"],
+    "small buffers": ["device", "allocate:1843200", "buffers:100"],
+    "images": ["device", "images:1000:1000"],
+    "small images": ["device", "allocate:1843200", "images:100:100"],
+    "flat images": ["device", "images:4000:77"],
+    "what is released": ["device", "buffers:3000", "release", "memory:1024"],
+    "what is freed": ["device", "allocate:1048576", "memory:1024", "free:0", "visible:2048"],
+    "beside host memory": ["device", "host:1024", "memory:1024"],
+    "a device that went": ["device", "memory:1024", "end_device", "device", "memory:1024"],
+    "several devices": ["device", "devices:3", "memory:1024"],
+    "CUDA after Vulkan": ["device", "allocate:512000", "cuda:1024"],
+    "Vulkan after CUDA": ["device", "cuda:819200", "memory:1024"],
+    "memory that CUDA imported": ["device", "export:307200", "memory:1024"],
+    "memory that Vulkan imported": ["device", "import:307200", "memory:1024"],
+}
+
+
+def setUpModule():
+    BUILD.needs()
+    if not os.path.exists(BUILD.vulkan):
+        raise unittest.SkipTest(f"{BUILD.vulkan} is not there")
+
+
+class Driver(unittest.TestCase):
+    """Without fracgpu."""
+
+    def setUp(self):
+        self.gpu = rig.Gpu(BUILD, CAP_MIB)
+        self.addCleanup(self.gpu.__exit__)
+
+    def tearDown(self):
+        for child in self.gpu.children:
+            child.end()
+        self.assertEqual(self.gpu.unknown(), "", "the driver asked what the simulator does not know")
+        self.assertEqual(self.gpu.accounting()["used"], 0, "all processes have ended")
+
+    def used(self):
+        return self.gpu.accounting()["used"]
+
+    def test_vulkaninfo(self):
+        shown = self.gpu.run([f"{BUILD.vulkan}/bin/vulkaninfo", "--summary"], **self.gpu.vulkan_environment())
+        self.assertEqual(shown.returncode, 0, shown.stdout + shown.stderr)
+        self.assertRegex(shown.stdout, r"deviceName +=.* GeForce RTX 4090\n")
+        self.assertRegex(shown.stdout, r"driverInfo +=.* 535\.261\.03\n")
+
+    def test_the_device_is_that_of_nvml(self):
+        device = self.gpu.vulkan("device")[0]
+        query = self.gpu.run([BUILD.smi, "--query-gpu=name,uuid", "--format=csv,noheader"])
+        self.assertEqual(query.stdout.strip(), f"{device['name']}, GPU-{device['uuid']}")
+        self.assertEqual(device["heaps"][0], CAP_MIB)
+
+    def test_it_fills_the_card(self):
+        for fill in ("memory:1024", "memory:100", "visible:3072", "buffers:1000", "images:500:500"):
+            with self.subTest(fill):
+                self.gpu.reset()
+                answer = self.gpu.vulkan("device", fill)[-1]
+                accounting = self.gpu.accounting()
+                self.assertEqual(answer["rc"], REFUSED)
+                self.assertLessEqual(answer["granted"], accounting["peak"])
+                self.assertLessEqual(accounting["peak"], CAP_MIB * MIB)
+                self.assertGreater(accounting["peak"], (CAP_MIB - LEFT_MIB) * MIB)
+                self.assertEqual(accounting["used"], 0)
+
+    def test_what_was_freed_is_taken_again(self):
+        answers = self.gpu.vulkan("device", "memory:1024", "release", "memory:1024", "release", "buffers:1000", "release",
+                                  "visible:1024", "free:0", "allocate:1024", "allocate:1024")
+        first, again, buffers, visible = (answers[i] for i in (1, 3, 5, 7))
+        self.assertEqual([answer["count"] for answer in (again, buffers, visible)], [first["count"]] * 3)
+        self.assertEqual([answer["rc"] for answer in answers[-2:]], [0, REFUSED])
+
+    def test_host_memory_takes_nothing(self):
+        child = self.gpu.start_vulkan("device", "wait", "host:1024", "wait")
+        child.until("ready")
+        before = self.used()
+        child.go_on()
+        self.assertEqual(child.until("host")["granted"], 256 * MIB)
+        self.assertEqual(self.used(), before)
+
+    def test_a_device_gives_back_what_it_had(self):
+        child = self.gpu.start_vulkan("device", "wait", "buffers:3000", "wait", "end_device", "device", "wait")
+        child.until("ready")
+        before = self.used()
+        for grows in (True, False):
+            child.go_on()
+            child.until("ready")
+            self.assertEqual(self.used() > before + MIB, grows)
+
+    def test_the_budget_is_what_is_left(self):
+        before, after = (answer for answer in self.gpu.vulkan("device", "budget", "allocate:1048576", "budget")
+                         if answer["command"] == "budget")
+        self.assertEqual(after["usage"][0] - before["usage"][0], 1024)
+        self.assertEqual(before["heaps"][0], CAP_MIB)
+        self.assertLess(before["budget"][0], CAP_MIB)
+
+    def test_memory_that_both_apis_use_is_counted_once(self):
+        for command in ("export:102400", "import:102400"):
+            with self.subTest(command):
+                child = self.gpu.start_vulkan("device", "cuda:4194304", "wait", command, "wait")
+                child.until("ready")
+                before = self.used()
+                child.go_on()
+                self.assertEqual(child.until(command)["rc"], 0)
+                self.assertLess(self.used() - before, 104 * MIB)
+                self.assertGreaterEqual(self.used() - before, 100 * MIB)
+                child.end()
+
+    def test_smi_lists_graphics_and_compute(self):
+        """By the classes of a process's objects, as RM does: Vulkan has those of compute as well."""
+        kinds = {"C[+]G": self.gpu.start_vulkan("device", "wait"), "C": self.gpu.start("init", "wait")}
+        for child in kinds.values():
+            child.until("ready")
+        shown = self.gpu.run([BUILD.smi]).stdout
+        for kind, child in kinds.items():
+            self.assertRegex(shown, rf" {child.pid} +{kind} ")
+
+
+class Fill(rig.Comparison):
+    """With a method for each of FILLS, and for what takes more than one process."""
+
+    build = BUILD
+
+    def test_a_race(self):
+        """Of two processes, after both have their devices. Both together get what there is."""
+        def scene(gpu, cap):
+            racers = [gpu.start_vulkan("device", "wait", "memory:1024", "wait", cap=cap) for _ in range(2)]
+            for racer in racers:
+                racer.until("ready")
+            for racer in racers:
+                racer.go_on()
+            return [{"command": "both", "granted": sum(racer.until("memory")["granted"] for racer in racers)}]
+        self.compare(scene)
+
+    def test_beside_cuda(self):
+        def scene(gpu, cap):
+            other = gpu.start("init", "alloc:512000", "wait", cap=cap)
+            other.until("ready")
+            return gpu.vulkan("device", "memory:1024", cap=cap)
+        self.compare(scene)
+
+    def test_cuda_beside_it(self):
+        def scene(gpu, cap):
+            other = gpu.start_vulkan("device", "allocate:512000", "wait", cap=cap)
+            other.until("ready")
+            return gpu.client("init", "fill:1024", cap=cap)
+        self.compare(scene)
+
+    def test_after_a_kill(self):
+        """What a killed process held is free for the next."""
+        def scene(gpu, cap):
+            first = gpu.start_vulkan("device", "memory:3072", "wait", cap=cap)
+            first.until("ready")
+            first.end()
+            return gpu.vulkan("device", "memory:1024", cap=cap)
+        self.compare(scene)
+
+
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.vulkan(*commands, cap=cap))
