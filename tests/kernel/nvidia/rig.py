@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
 OPENCL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opencl_client.py")]
 VULKAN_CLIENT = [sys.executable, "-B", os.path.join(HERE, "vulkan_client.py")]
+OPENGL_CLIENT = [sys.executable, "-B", os.path.join(HERE, "opengl_client.py")]
 
 CAP_MIB = 2048
 CARD_MIB = 8192  # of the tests with a cap: what passes it is seen, and an end is reached where nothing is refused
@@ -119,6 +120,12 @@ class Child:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
+    def finish(self):
+        """Waits until it waits, or has ended with what was refused."""
+        while line := self.process.stdout.readline():
+            if json.loads(line).get("command") == "ready":
+                break
+
     def end(self):
         """Kills it, if need be, as nobody can hinder."""
         self.process.kill()
@@ -210,6 +217,15 @@ class Gpu:
 
     def start_vulkan(self, *commands, cap=None, **more):
         child = Child([*VULKAN_CLIENT, *map(str, commands)], self.environment(cap, **self.vulkan_environment(), **more))
+        self.children.append(child)
+        return child
+
+    def opengl(self, *commands, cap=None, **more):
+        """The same of the scripted OpenGL program."""
+        return self.answers(OPENGL_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
+
+    def start_opengl(self, *commands, cap=None, **more):
+        child = Child([*OPENGL_CLIENT, *map(str, commands)], self.environment(cap, **self.vulkan_environment(), **more))
         self.children.append(child)
         return child
 

@@ -4,6 +4,7 @@ Under the cap there are two oracles: RM's own count never passes the cap by a by
 driver alone grants on a card that has no more than the cap.
 """
 import os
+import random
 import unittest
 
 import rig
@@ -179,6 +180,67 @@ class Fill(rig.Comparison):
             first.end()
             return gpu.vulkan("device", "memory:1024", cap=cap)
         self.compare(scene)
+
+
+class Shown(unittest.TestCase):
+    """Programs and tools see a GPU of the cap's size."""
+
+    def test_heaps_and_budget(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            device, before, _, after = gpu.vulkan("device", "budget", "allocate:1048576", "budget", cap=f"{CAP_MIB}MiB")
+            self.assertEqual((device["heaps"][0], before["heaps"][0]), (CAP_MIB, CAP_MIB))
+            self.assertEqual(after["usage"][0] - before["usage"][0], 1024)
+            self.assertLess(before["budget"][0], CAP_MIB)
+
+    def test_vulkaninfo(self):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            shown = gpu.run([f"{BUILD.vulkan}/bin/vulkaninfo"], f"{CAP_MIB}MiB", **gpu.vulkan_environment())
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertRegex(shown.stdout, r"memoryHeaps\[0\]:\s+size += 2147483648 ")
+
+    def test_smi(self):
+        with rig.Gpu(BUILD) as gpu:
+            child = gpu.start_vulkan("device", "allocate:1048576", "wait", cap=f"{CAP_MIB}MiB")
+            child.until("ready")
+            query = gpu.run([BUILD.smi, "--query-gpu=memory.total,memory.used", "--format=csv,noheader"], f"{CAP_MIB}MiB")
+            used = gpu.accounting()["used"] // MIB
+            self.assertEqual(query.stdout.strip(), f"2048 MiB, {used} MiB", query.stderr)
+
+    def test_a_limit_that_names_another_gpu(self):
+        """Without a device that it can know, the library refuses all memory."""
+        with rig.Gpu(BUILD) as gpu:
+            refused = gpu.run([*rig.VULKAN_CLIENT, "device"], "GPU-00000000-1111-2222-3333-444444444444=1GiB",
+                              **gpu.vulkan_environment())
+            self.assertNotIn('"rc": 0', refused.stdout)
+            self.assertRegex(refused.stderr, "fracgpu.*the limit names device GPU-00000000-.*, which this machine does not have")
+            self.assertEqual(gpu.accounting()["peak"], 0)
+
+
+class Storm(unittest.TestCase):
+    """Programs of all of NVIDIA's APIs at one full cap, killed and started again."""
+
+    def test_kills(self):
+        programs = [lambda gpu, cap: gpu.start_vulkan("device", "memory:3000", "wait", cap=cap),
+                    lambda gpu, cap: gpu.start("init", "fill:1025", "wait", cap=cap),
+                    lambda gpu, cap: gpu.start_opengl("buffers:7:60", "wait", cap=cap)]
+        if os.path.exists(BUILD.opencl):
+            programs.append(lambda gpu, cap: gpu.start_opencl("context", "buffers:1024", "wait", cap=cap))
+        chance, cap = random.Random(1), f"{CAP_MIB}MiB"
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            running = [start(gpu, cap) for start in programs]
+            for i in range(24):
+                victim = chance.randrange(len(running))
+                if chance.random() < 0.5:
+                    running[victim].finish()  # else in the middle of what it does
+                running[victim].end()
+                running[victim] = programs[(victim + i) % len(programs)](gpu, cap)
+                self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+            for child in running:
+                child.end()
+            self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+            self.assertEqual(gpu.accounting()["used"], 0)
+            gpu.reset()
+            self.assertGreater(gpu.vulkan("device", "memory:1024", cap=cap)[-1]["granted"], (CAP_MIB - 20) * MIB)
 
 
 rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.vulkan(*commands, cap=cap))
