@@ -155,9 +155,12 @@ void show_cap(const Process& process, int device_index, rm::FbEntry* entries, ui
 
 int control(int fd, unsigned long request, rm::Control& asked) {
   const int result = of_others.ask(fd, request, &asked);
-  Process* const process = Process::known();
-  if (process == nullptr || result != 0 || asked.status != 0 || asked.parameters == 0)
+  const bool tells_sizes = asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2;
+  const Process* const process = Process::known();
+  if (!tells_sizes || result != 0 || asked.status != 0 || asked.parameters == 0 ||
+      process == nullptr) {
     return result;
+  }
   const int device_index = OfOthers::device_of(*process, rm::key_of(asked.client, asked.object));
   if (device_index < 0) return result;
   if (asked.command == rm::kFbInfo && asked.parameters_size >= sizeof(rm::FbInfo)) {
