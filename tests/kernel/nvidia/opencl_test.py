@@ -51,8 +51,8 @@ FILLS = {
 
 def setUpModule():
     BUILD.needs()
-    if not os.path.exists(BUILD.opencl):
-        raise unittest.SkipTest(f"{BUILD.opencl} is not there")
+    if missing := BUILD.missing_for(BUILD.opencl):
+        raise unittest.SkipTest(f"{missing} is not there")
 
 
 class Fill(rig.Comparison):

@@ -1,5 +1,4 @@
 """NVIDIA's own OpenGL, by EGL, under a cap as on a card of that size: RM's peak and all that the program sees are equal."""
-import os
 import unittest
 
 import rig
@@ -17,8 +16,8 @@ SCENES = {
 
 def setUpModule():
     BUILD.needs()
-    if not os.path.exists(BUILD.vulkan):
-        raise unittest.SkipTest(f"{BUILD.vulkan} is not there")
+    if missing := BUILD.missing_for(BUILD.vulkan):
+        raise unittest.SkipTest(f"{missing} is not there")
 
 
 class AsOnACard(unittest.TestCase):

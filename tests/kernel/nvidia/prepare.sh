@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 for part in nvidia-driver-535 nvidia-kernel-headers-535; do
   "$here/../../fetch.sh" "$part" "$build/parts/$part"
 done
-for part in nvidia-driver-470 nvidia-driver-550 opencl pocl-3.1 vulkan-535; do
+for part in nvidia-driver-470 nvidia-driver-550 nvidia-graphics-550 opencl pocl-3.1 vulkan-535; do
   "$here/../../fetch.sh" "$part" "$build/parts/$part" || true  # its tests are skipped
 done
 output=$build/kernel/nvidia

@@ -40,7 +40,11 @@ class Build:
         self.driver = [f"{driver}/x86_64-linux-gnu/{place}", f"{driver}/x86_64-linux-gnu"]
         self.smi = f"{driver}/{place}/nvidia-smi"
         self.opencl = f"{folder}/parts/opencl/usr"
-        self.vulkan = f"{folder}/parts/vulkan-535/usr"
+        self.vulkan = f"{folder}/parts/vulkan-535/usr"  # with the loaders for any release
+        self.graphics = None  # beside the driver: 550's libraries for OpenCL, Vulkan and OpenGL
+        if self.release == "550":
+            self.graphics = f"{folder}/parts/nvidia-graphics-550/usr/lib/x86_64-linux-gnu"
+            self.driver = [f"{self.graphics}/nvidia/current", self.graphics, *self.driver]
         self.pocl = f"{folder}/parts/pocl-3.1/usr/lib/x86_64-linux-gnu"
         self.version = RELEASES[self.release]
         self.context_mib = 383 if self.release == "470" else 384  # what libcuda takes of this chip
@@ -49,6 +53,10 @@ class Build:
     def missing(self):
         """What the fixture could not build or fetch, or nothing."""
         return next((path for path in (self.simulator, self.rmsim, self.smi) if not os.path.exists(path)), None)
+
+    def missing_for(self, *parts):
+        """What the tests of the APIs beside CUDA need of these parts and cannot have, or nothing."""
+        return next((part for part in (*parts, self.graphics) if part and not os.path.exists(part)), None)
 
     def needs(self):
         """Skips the test if that is missing."""
@@ -238,7 +246,7 @@ class Gpu:
         vulkan = f"{self.build.vulkan}/lib/x86_64-linux-gnu"
         return {"VK_DRIVER_FILES": f"{self.folder}/vulkan.json", "VK_ICD_FILENAMES": f"{self.folder}/vulkan.json",
                 "__EGL_VENDOR_LIBRARY_FILENAMES": f"{self.folder}/egl.json",
-                "LD_LIBRARY_PATH": ":".join([f"{vulkan}/nvidia/current", vulkan, *self.build.driver])}
+                "LD_LIBRARY_PATH": ":".join([*self.build.driver, f"{vulkan}/nvidia/current", vulkan])}
 
     def accounting(self):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)

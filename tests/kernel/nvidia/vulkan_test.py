@@ -41,12 +41,16 @@ FILLS = {
     "memory that CUDA imported": ["device", "export:307200", "memory:1024"],
     "memory that Vulkan imported": ["device", "import:307200", "memory:1024"],
 }
+# 550 offers no device-local memory that the host sees, on the simulated GPU.
+HAS_VISIBLE = BUILD.release < "550"
+if not HAS_VISIBLE:
+    FILLS = {name: commands for name, commands in FILLS.items() if not any(word.startswith("visible") for word in commands)}
 
 
 def setUpModule():
     BUILD.needs()
-    if not os.path.exists(BUILD.vulkan):
-        raise unittest.SkipTest(f"{BUILD.vulkan} is not there")
+    if missing := BUILD.missing_for(BUILD.vulkan):
+        raise unittest.SkipTest(f"{missing} is not there")
 
 
 class Driver(unittest.TestCase):
@@ -69,7 +73,7 @@ class Driver(unittest.TestCase):
         shown = self.gpu.run([f"{BUILD.vulkan}/bin/vulkaninfo", "--summary"], **self.gpu.vulkan_environment())
         self.assertEqual(shown.returncode, 0, shown.stdout + shown.stderr)
         self.assertRegex(shown.stdout, r"deviceName +=.* GeForce RTX 4090\n")
-        self.assertRegex(shown.stdout, r"driverInfo +=.* 535\.261\.03\n")
+        self.assertRegex(shown.stdout, rf"driverInfo +=.* {BUILD.version}\n")
 
     def test_the_device_is_that_of_nvml(self):
         device = self.gpu.vulkan("device")[0]
@@ -78,7 +82,8 @@ class Driver(unittest.TestCase):
         self.assertEqual(device["heaps"][0], CAP_MIB)
 
     def test_it_fills_the_card(self):
-        for fill in ("memory:1024", "memory:100", "visible:3072", "buffers:1000", "images:500:500"):
+        visible = ["visible:3072"] if HAS_VISIBLE else []
+        for fill in ("memory:1024", "memory:100", *visible, "buffers:1000", "images:500:500"):
             with self.subTest(fill):
                 self.gpu.reset()
                 answer = self.gpu.vulkan("device", fill)[-1]
@@ -91,9 +96,9 @@ class Driver(unittest.TestCase):
 
     def test_what_was_freed_is_taken_again(self):
         answers = self.gpu.vulkan("device", "memory:1024", "release", "memory:1024", "release", "buffers:1000", "release",
-                                  "visible:1024", "free:0", "allocate:1024", "allocate:1024")
-        first, again, buffers, visible = (answers[i] for i in (1, 3, 5, 7))
-        self.assertEqual([answer["count"] for answer in (again, buffers, visible)], [first["count"]] * 3)
+                                  "memory:1024", "free:0", "allocate:1024", "allocate:1024")
+        first, again, buffers, last = (answers[i] for i in (1, 3, 5, 7))
+        self.assertEqual([answer["count"] for answer in (again, buffers, last)], [first["count"]] * 3)
         self.assertEqual([answer["rc"] for answer in answers[-2:]], [0, REFUSED])
 
     def test_host_memory_takes_nothing(self):
@@ -203,8 +208,8 @@ class Shown(unittest.TestCase):
             child = gpu.start_vulkan("device", "allocate:1048576", "wait", cap=f"{CAP_MIB}MiB")
             child.until("ready")
             query = gpu.run([BUILD.smi, "--query-gpu=memory.total,memory.used", "--format=csv,noheader"], f"{CAP_MIB}MiB")
-            used = gpu.accounting()["used"] // MIB
-            self.assertEqual(query.stdout.strip(), f"2048 MiB, {used} MiB", query.stderr)
+            used = gpu.accounting()["used"] // MIB  # 550 rounds up
+            self.assertIn(query.stdout.strip(), [f"2048 MiB, {mib} MiB" for mib in (used, used + 1)], query.stderr)
 
     def test_a_limit_that_names_another_gpu(self):
         """Without a device that it can know, the library refuses all memory."""
