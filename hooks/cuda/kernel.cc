@@ -263,32 +263,35 @@ int allocate_object(RmRequests& requests, void* argument, size_t size, Ask ask) 
   return allocate_by(requests, wanted, memory.size, memory.attributes, status, ask);
 }
 
+// RM frees the object with this key if `ask()` succeeds and leaves 0 in `status`.
 template <typename Ask>
-int allocate_on_heap(RmRequests& requests, rm::HeapControl& wanted, Ask ask) {
-  if (wanted.function != rm::kAllocateSize || (wanted.attributes & rm::kLocation) != 0 ||
-      (wanted.flags & rm::kAddressesAlone) != 0) {
-    return ask();
-  }
-  return allocate_by(requests, wanted, wanted.size, wanted.attributes, wanted.status, ask);
-}
-
-template <typename Ask>
-int release(RmRequests& requests, rm::Free& unwanted, Ask ask) {
+int release(RmRequests& requests, uint64_t key, const uint32_t& status, Ask ask) {
   Process* const process = Process::known();
   // This must precede the call: RM may give the handle to another thread at once.
   const DriverBuffers::Entry buffer =
-      process != nullptr ? process->rm_memory.take(rm::key_of(unwanted.client, unwanted.object))
-                         : DriverBuffers::Entry{};
+      process != nullptr ? process->rm_memory.take(key) : DriverBuffers::Entry{};
   if (buffer.key == 0) return ask();
   const InFlightScope in_flight(*process);
   const int result = ask();
-  if (result == 0 && unwanted.status == 0) {
+  if (result == 0 && status == 0) {
     KernelMemory(*process, buffer.device_index, requests.call_for(buffer.device_index))
         .given_back(buffer);
   } else {
     process->rm_memory.enter(buffer);
   }
   return result;
+}
+
+template <typename Ask>
+int control_heap(RmRequests& requests, rm::HeapControl& wanted, Ask ask) {
+  if (wanted.function == rm::kFreeMemory)
+    return release(requests, rm::key_of(wanted.client, wanted.object), wanted.status, ask);
+  const bool takes_memory = wanted.function == rm::kAllocateSize &&
+                            (wanted.attributes & rm::kLocation) == 0 &&
+                            (wanted.flags & rm::kAddressesAlone) == 0;
+  return takes_memory
+             ? allocate_by(requests, wanted, wanted.size, wanted.attributes, wanted.status, ask)
+             : ask();
 }
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
@@ -310,11 +313,13 @@ int RmRequests::watch(int fd, unsigned long request, void* argument) {
       return allocate_object(*this, argument, size, ask_rm);
     case rm::kHeapControl:
       return size >= sizeof(rm::HeapControl)
-                 ? allocate_on_heap(*this, *static_cast<rm::HeapControl*>(argument), ask_rm)
+                 ? control_heap(*this, *static_cast<rm::HeapControl*>(argument), ask_rm)
                  : ask_rm();
-    case rm::kFree:
-      return size == sizeof(rm::Free) ? release(*this, *static_cast<rm::Free*>(argument), ask_rm)
-                                      : ask_rm();
+    case rm::kFree: {
+      if (size != sizeof(rm::Free)) return ask_rm();
+      const auto& unwanted = *static_cast<const rm::Free*>(argument);
+      return release(*this, rm::key_of(unwanted.client, unwanted.object), unwanted.status, ask_rm);
+    }
     default:
       return ask_rm();
   }

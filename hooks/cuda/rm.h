@@ -18,9 +18,9 @@ inline constexpr uint32_t kNoMemory = 0x51;  // NV_ERR_NO_MEMORY
 
 // NV01_DEVICE_0, NV20_SUBDEVICE_0, NV01_MEMORY_LOCAL_USER
 inline constexpr uint32_t kDevice = 0x80, kSubdevice = 0x2080, kDeviceMemory = 0x40;
-inline constexpr uint32_t kAllocateSize = 2;          // NVOS32_FUNCTION_ALLOC_SIZE
-inline constexpr uint32_t kAddressesAlone = 0x80000;  // NVOS32_ALLOC_FLAGS_VIRTUAL
-inline constexpr uint32_t kLocation = 0x3 << 25;      // NVOS32_ATTR_LOCATION; 0: in device memory
+inline constexpr uint32_t kAllocateSize = 2, kFreeMemory = 3;  // NVOS32_FUNCTION_ALLOC_SIZE, _FREE
+inline constexpr uint32_t kAddressesAlone = 0x80000;           // NVOS32_ALLOC_FLAGS_VIRTUAL
+inline constexpr uint32_t kLocation = 0x3 << 25;  // NVOS32_ATTR_LOCATION; 0: in device memory
 
 // The request of an ioctl that reads and writes its argument.
 constexpr unsigned long request_of(uint8_t escape, size_t bytes) {
@@ -92,7 +92,8 @@ struct MemoryParameters {
   uint64_t size;
 };
 
-// NVOS32_PARAMETERS with NVOS32_FUNCTION_ALLOC_SIZE, as far as needed.
+// NVOS32_PARAMETERS with NVOS32_FUNCTION_ALLOC_SIZE, as far as needed. With NVOS32_FUNCTION_FREE,
+// it is the same up to `object`.
 struct HeapControl {
   uint32_t client;
   uint32_t parent;
