@@ -71,9 +71,9 @@ case $part in
     component=contrib packages=nvidia-open-gpu-kernel-modules source=yes
     proof="NVIDIA-kernel-module-source-${part##*-}.*/src/common/sdk/nvidia/inc/nvos.h"
     ;;
-  # A loader of OpenCL, what shows its devices, Khronos' headers, and NVIDIA's compiler; and an implementation for the CPU.
+  # A loader of OpenCL, what shows its devices, and NVIDIA's compiler; and an implementation for the CPU.
   opencl)
-    suite=bookworm component='main non-free' packages='ocl-icd-libopencl1 opencl-c-headers clinfo libnvidia-nvvm4'
+    suite=bookworm component='main non-free' packages='ocl-icd-libopencl1 clinfo libnvidia-nvvm4'
     proof=usr/lib/x86_64-linux-gnu/libOpenCL.so.1
     ;;
   # Without the compiler, and with those of the libraries it needs that few machines have.

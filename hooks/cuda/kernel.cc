@@ -29,8 +29,8 @@ namespace {
 using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local KernelCall* current_call = nullptr;
-// libcuda retries several times. Only the first refusal is reported.
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
+// Whose request was refused last. Libraries retry several times, and only the first is reported.
+[[gnu::tls_model("initial-exec")]] constinit thread_local const RmRequests* refused_last = nullptr;
 
 // The parents of libcuda's memory, which are RM's device objects. A KernelCall names the device, so
 // a parent's device is learned inside one. Entries are read without a lock and never removed.
@@ -104,8 +104,9 @@ class KernelMemory {
         charge_by_usage(process_, device_index_, units_)) {
       return true;
     }
-    if (!was_refused) report_refusal(process_, device_index_, {requests.api(), bytes}, refusal);
-    was_refused = true;
+    if (refused_last != &requests)
+      report_refusal(process_, device_index_, {requests.api(), bytes}, refusal);
+    refused_last = &requests;
     return false;
   }
 
@@ -134,7 +135,7 @@ class KernelMemory {
     } else {
       process_.rm_memory.enter(buffer);
     }
-    was_refused = false;
+    refused_last = nullptr;
   }
 
   // Accounts for `buffer`, which RM got back.

@@ -68,11 +68,11 @@ class KernelCall {
 // The requests of one of NVIDIA's user-space libraries to RM.
 class RmRequests {
  public:
-  // `api`: as a refusal names them.
+  // `api`: what a refusal calls them.
   constexpr explicit RmRequests(const char* api) : api_(api) {}
 
-  // Who is charged for memory: nobody if the device's index is negative, except that with
-  // Process::kFault the request is refused.
+  // Who is charged for memory. If the device's index is Process::kFault, the request is refused. If
+  // it is negative otherwise, nobody is charged.
   struct Asked {
     int device_index = Process::kNotCapped;
     KernelCall* call = nullptr;

@@ -8,16 +8,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/rm.h"
+#include "hooks/usage/nvml_usage.h"
 #include "shim/base/import_slot.h"
 #include "shim/base/real_dlfcn.h"
 #include "shim/base/report.h"
+#include "shim/base/sleep_lock.h"
 #include "shim/base/text.h"
+#include "shim/charge/in_flight.h"
 #include "shim/process/process.h"
-#include "shim/vendor/backend.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -30,7 +33,8 @@ class OfOthers : public RmRequests {
     return {process != nullptr ? device_of(*process, parent) : Process::kNotCapped};
   }
 
-  // OpenGL goes on in host memory when it is refused, and is refused often.
+  // Only pools give memory back unseen. Without them a reading would find nothing, and OpenGL,
+  // which goes on in host memory, is refused often.
   bool may_read_usage(const Process& process) const override { return !process.pools.empty(); }
 
   // The ledger's index for one of RM's device or subdevice objects; kFault if it is not known.
@@ -56,14 +60,14 @@ bool ask_client(int fd, uint32_t client, Parameters& parameters) {
 }
 
 // "GPU-" and the UUID of the GPU with this number among RM's devices; empty if RM does not tell.
-Text<64> key_of_instance(int fd, uint32_t client, uint32_t instance) {
+Text<64> key_of_device(int fd, uint32_t client, uint32_t number) {
   rm::AttachedGpus gpus{};
   if (!ask_client(fd, client, gpus)) return {};
   for (const uint32_t id : gpus.ids) {
     rm::GpuInfo info{};
     info.id = id;
     if (id == rm::AttachedGpus::kNone || !ask_client(fd, client, info)) continue;
-    if (info.device_instance != instance) continue;
+    if (info.device_instance != number) continue;
     rm::GpuUuid uuid{};
     uuid.id = id;
     if (!ask_client(fd, client, uuid)) return {};
@@ -73,31 +77,33 @@ Text<64> key_of_instance(int fd, uint32_t client, uint32_t instance) {
 }
 
 // The ledger's index of the GPU with this number.
-int index_of_instance(Process& process, int fd, uint32_t client, uint32_t instance) {
-  if (instance >= Process::kSlotsOfVendor) return Process::kFault;
-  const int slot = Process::kRmSlots + static_cast<int>(instance);
+int index_of_device(Process& process, int fd, uint32_t client, uint32_t number) {
+  if (number >= Process::kSlotsOfVendor) return Process::kFault;
+  const int slot = Process::kRmSlots + static_cast<int>(number);
   if (const int known = process.cached_device_index(slot); known != Process::kUnknownDevice)
     return known;
-  const Text<64> key = key_of_instance(fd, client, instance);
-  backend_of(key.c_str()).start();  // the process may have no other library of this vendor
+  const Text<64> key = key_of_device(fd, client, number);
   return process.index_of_device(slot, key.c_str(), 0);
 }
 
 int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
-  const size_t status = rm::status_offset(rm::size_of(request));
+  const size_t size = rm::size_of(request), status = rm::status_offset(size);
   if (status == 0) return of_others.ask(fd, request, &wanted);
-  const bool is_device = wanted.object_class == rm::kDevice && wanted.parameters != 0;
+  const bool is_serialized = size == sizeof wanted && (wanted.flags & rm::kIsSerialized) != 0;
+  const bool is_device =
+      wanted.object_class == rm::kDevice && wanted.parameters != 0 && !is_serialized;
   if (!is_device && wanted.object_class != rm::kSubdevice)
     return of_others.watch(fd, request, &wanted);
   const int result = of_others.ask(fd, request, &wanted);
   uint32_t error = 0;
   memcpy(&error, reinterpret_cast<const char*>(&wanted) + status, sizeof error);
+  if (result != 0 || error != 0) return result;
   Process* const process = Process::self();
-  if (result != 0 || error != 0 || process == nullptr) return result;
+  if (process == nullptr) return result;
   // NV0080_ALLOC_PARAMETERS begins with the device's number.
   const int device_index =
-      is_device ? index_of_instance(*process, fd, wanted.client,
-                                    *reinterpret_cast<const uint32_t*>(wanted.parameters))
+      is_device ? index_of_device(*process, fd, wanted.client,
+                                  *reinterpret_cast<const uint32_t*>(wanted.parameters))
                 : OfOthers::device_of(*process, rm::key_of(wanted.client, wanted.parent));
   process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
                              .device_index = device_index,
@@ -112,23 +118,36 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   const bool is_client = unwanted.object == unwanted.client;
   const bool has_children =
       process != nullptr && (is_client || process->rm_devices.find(key).key != 0);
-  // RM may give the handles to another thread at once: what is entered later stays.
-  const uint64_t memory_before = has_children ? process->rm_memory.entered() : 0;
-  const uint64_t devices_before = has_children ? process->rm_devices.entered() : 0;
+  if (!has_children) return of_others.watch(fd, request, &unwanted);
+  // RM may give the handles to another thread at once, so only entries older than this call go.
+  const uint64_t memory_before = process->rm_memory.entered();
+  const uint64_t devices_before = process->rm_devices.entered();
+  const InFlightScope in_flight(*process);
   const int result = of_others.watch(fd, request, &unwanted);
-  if (!has_children || result != 0 || unwanted.status != 0) return result;
-  const auto take_from = [&](DriverBuffers& table, uint64_t before) {
-    return table.take_if([&](const DriverBuffers::Entry& each) {
-      return each.number < before && rm::client_of(each.key) == unwanted.client &&
-             (is_client || each.key == key || each.parent == unwanted.object);
-    });
+  if (result != 0 || unwanted.status != 0) return result;
+  const auto goes = [&](const DriverBuffers::Entry& each, uint64_t before, uint32_t parent) {
+    return each.number < before && rm::client_of(each.key) == unwanted.client &&
+           (is_client || each.key == rm::key_of(unwanted.client, parent) || each.parent == parent);
   };
-  while (take_from(process->rm_devices, devices_before).key != 0) continue;
+  const auto give_back_of = [&](uint32_t parent) {
+    for (;;) {
+      const DriverBuffers::Entry buffer = process->rm_memory.take_if(
+          [&](const DriverBuffers::Entry& each) { return goes(each, memory_before, parent); });
+      if (buffer.key == 0) return;
+      give_back_rm_memory(*process, buffer);
+    }
+  };
+  // A device's subdevices go with it, and their memory.
   for (;;) {
-    const DriverBuffers::Entry buffer = take_from(process->rm_memory, memory_before);
-    if (buffer.key == 0) return result;
-    give_back_rm_memory(*process, buffer);
+    const DriverBuffers::Entry gone =
+        process->rm_devices.take_if([&](const DriverBuffers::Entry& each) {
+          return goes(each, devices_before, unwanted.object);
+        });
+    if (gone.key == 0) break;
+    give_back_of(static_cast<uint32_t>(gone.key));
   }
+  give_back_of(unwanted.object);
+  return result;
 }
 
 // In bytes; no less than 0 left.
@@ -155,7 +174,8 @@ void show_cap(const Process& process, int device_index, rm::FbEntry* entries, ui
 
 int control(int fd, unsigned long request, rm::Control& asked) {
   const int result = of_others.ask(fd, request, &asked);
-  const bool tells_sizes = asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2;
+  const bool tells_sizes = (asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2) &&
+                           (asked.flags & rm::kControlIsSerialized) == 0;
   const Process* const process = Process::known();
   if (!tells_sizes || result != 0 || asked.status != 0 || asked.parameters == 0 ||
       process == nullptr) {
@@ -211,6 +231,18 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
   return of_others.watch(fd, request, argument);
 }
 
+// True if the library's requests are watched from now on.
+bool watch(const elf::Loaded& library) {
+  static constinit std::atomic<bool> has_warned{false};
+  auto* const ours = reinterpret_cast<void*>(&watched_ioctl);
+  if (elf::replace_import(library, "ioctl", ours, of_others.next_ioctl)) return true;
+  if (elf::calls_another(library, "ioctl", ours) && !has_warned.exchange(true)) {
+    report(Level::warn, "{}: its requests to the kernel driver cannot be watched; they have no cap",
+           library.soname);
+  }
+  return false;
+}
+
 std::string_view name_of(std::string_view file) {
   return file.substr(file.rfind('/') + 1);
 }
@@ -219,7 +251,8 @@ std::string_view name_of(std::string_view file) {
 
 bool may_be_other_library(std::string_view file) {
   const std::string_view name = name_of(file);
-  return name.find("nvidia") != name.npos && !name.starts_with("libnvidia-ml.");  // that takes none
+  const bool is_nvml = name.starts_with("libnvidia-ml.");  // it takes no memory
+  return name.find("nvidia") != name.npos && !is_nvml;
 }
 
 void watch_other_libraries() {
@@ -228,23 +261,28 @@ void watch_other_libraries() {
   if (open == nullptr || close == nullptr) return;
   // Imports are not replaced under the dynamic linker's lock.
   std::array<elf::Loaded, 32> found;
+  std::array<void*, 32> handles{};
   size_t count = 0;
   elf::find_object([&](const elf::Loaded& object) {
     if (may_be_other_library(object.soname) && count < found.size()) found[count++] = object;
     return false;
   });
-  for (size_t i = 0; i < count; ++i) {
-    void* const handle = open(found[i].path, RTLD_LAZY | RTLD_NOLOAD);
-    if (handle == nullptr) continue;  // unloaded meanwhile
-    auto* const ours = reinterpret_cast<void*>(&watched_ioctl);
-    if (!elf::replace_import(found[i], "ioctl", ours, of_others.next_ioctl) &&
-        elf::calls_another(found[i], "ioctl", ours)) {
-      report(Level::warn,
-             "{}: its requests to the kernel driver cannot be watched; they have no cap",
-             found[i].soname);
+  for (size_t i = 0; i < count; ++i) handles[i] = open(found[i].path, RTLD_LAZY | RTLD_NOLOAD);
+  bool any = false;
+  {
+    static constinit SleepLock replacing;  // two threads would change a page's protection in turn
+    const Locked<SleepLock> lock(replacing);
+    for (size_t i = 0; i < count; ++i) {
+      if (handles[i] != nullptr) any |= watch(found[i]);  // else unloaded meanwhile
     }
-    close(handle);
   }
+  for (size_t i = 0; i < count; ++i) {
+    if (handles[i] != nullptr) close(handles[i]);
+  }
+  // Here rather than at the first device, which is made under a driver's locks. NVML looks names up
+  // itself, which leads here again.
+  static constinit std::atomic<bool> has_started{false};
+  if (any && !has_started.exchange(true)) nvml::start();
 }
 
 }  // namespace fracgpu::cuda

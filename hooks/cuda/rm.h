@@ -68,7 +68,8 @@ struct Allocate {
   uint32_t status;  // written
   uint32_t pad;
 };
-inline constexpr uint32_t kIsSerialized = 1 << 0;  // NVOS64_FLAGS_FINN_SERIALIZED
+// NVOS64_FLAGS_FINN_SERIALIZED and NVOS54_FLAGS_FINN_SERIALIZED: the parameters have another form.
+inline constexpr uint32_t kIsSerialized = 1 << 0, kControlIsSerialized = 1 << 2;
 // The offset of the status, by the size of the structure; 0: not known.
 constexpr size_t status_offset(size_t size) {
   constexpr size_t kBefore535 = 40, kNvos21 = 32;

@@ -102,7 +102,7 @@ void* hook_for(void* handle, const char* name, const void* caller, bool& missing
 // Set for good when a library is opened that some vendor wants to know of (`brings_others`).
 constinit std::atomic<bool> others_are_expected{false};
 
-// Libraries can make requests only after a look-up in them, or in one that has loaded them.
+// Libraries are assumed to make no requests before a look-up in them, or in one that loaded them.
 [[gnu::cold]] void look_for_others() {
   static constinit std::atomic<uint64_t> looked_among{0};
   const uint64_t loaded = elf::objects_loaded();

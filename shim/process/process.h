@@ -185,7 +185,7 @@ class Process {
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
   DriverBuffers rm_memory;   // the same for NVIDIA's driver
-  DriverBuffers rm_devices;  // its device objects of libraries other than libcuda, without memory
+  DriverBuffers rm_devices;  // device objects that NVIDIA's other libraries made, without memory
   ModuleTable modules;       // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.

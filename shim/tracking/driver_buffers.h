@@ -1,5 +1,5 @@
-// Memory that a runtime got from its kernel driver for itself, which is charged as overhead. By the
-// driver's handle, until it is given back.
+// What a runtime got from its kernel driver for itself, by the driver's handle, until it is given
+// back: memory that is charged as overhead, or objects without memory.
 #pragma once
 
 #include <cstdint>

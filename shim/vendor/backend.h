@@ -60,9 +60,10 @@ struct VendorBackend {
   // what the runtime starts with: 0 is a valid answer there.
   bool counts_contexts = true;
 
-  // Further libraries of the vendor, none of whose functions is hooked: whether a file that is
-  // opened by dlopen may be one or load one; and what to do when more objects were loaded after
-  // that. The second is called at a look-up of any name, before the look-up.
+  // For libraries of the vendor none of whose functions is hooked. `brings_others`: whether a file
+  // that is opened by dlopen may be one or load one; asked until one was, if a cap is configured.
+  // `others_loaded`: more objects were loaded after that. It is called at a look-up of any name,
+  // before the look-up, perhaps by several threads at once.
   bool (*brings_others)(std::string_view file) = [](std::string_view) { return false; };
   void (*others_loaded)() = [] {};
 

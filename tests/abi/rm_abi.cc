@@ -36,6 +36,7 @@ SAME(rm::kAddressesAlone, NVOS32_ALLOC_FLAGS_VIRTUAL);
 SAME(rm::kLocation, (~0u >> (31 - (1 ? NVOS32_ATTR_LOCATION))) & (~0u << (0 ? NVOS32_ATTR_LOCATION)));
 SAME(0, NVOS32_ATTR_LOCATION_VIDMEM);
 SAME(rm::kIsSerialized, NVOS64_FLAGS_FINN_SERIALIZED);
+SAME(rm::kControlIsSerialized, NVOS54_FLAGS_FINN_SERIALIZED);
 
 SAME(sizeof(rm::Free), sizeof(NVOS00_PARAMETERS));
 SAME_FIELD(rm::Free, client, NVOS00_PARAMETERS, hRoot);

@@ -616,7 +616,7 @@ void add_device_controls(Controls& t) {
       });
 }
 
-// ---- What only Vulkan asks
+// ---- What only Vulkan and OpenGL ask
 
 // Zero-bandwidth clears: colours, depths and stencils to which the chip clears without writing. On
 // a GPU all processes share one table; here each has its own. Nothing is ever taken out.
