@@ -22,7 +22,8 @@ constexpr const char* kEnvironment[][2] = {
     {"FRACGPU_NVML", "off: NVML is neither loaded nor asked, and what it would tell is estimated."},
     {"FRACGPU_RESERVE_LOCAL",
      "Whether room for a CUDA kernel's local memory is kept as soon as a program gets the function "
-     "(on), or is taken by the launch, which is refused if it does not fit (off). Not set: off, but "
+     "(on), or is taken by the launch, which is refused if it does not fit (off). Not set: off, "
+     "but "
      "on if code is loaded lazily by a libcuda whose requests cannot be seen."},
     {"FRACGPU_BOOK", "The claim table, instead of /dev/shm/fracgpu.book."},
     {"LD_PRELOAD", "Names the library, libfracgpu.so. Set by run and queue."},
