@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "hooks/cuda/device_key.h"
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/limits.h"
 #include "hooks/cuda/streams.h"
@@ -15,6 +14,27 @@
 
 namespace fracgpu::cuda {
 namespace {
+
+Text<64> key_from(const char* kind, const CUuuid& uuid) {
+  Text<64> key(kind);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(&uuid);
+  for (size_t i = 0; i < sizeof uuid; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) key.append("-");
+    key.append("{:02x}", bytes[i]);
+  }
+  return key;
+}
+
+bool exists(const Text<64>& key) {
+  Selector selector;
+  return selector.parse(key.view()) && device_may_exist(selector);
+}
+
+// With `is_instance`, the UUID is known to belong to a MIG instance. Otherwise NVML is asked.
+Text<64> key_of_uuid(const CUuuid& uuid, bool is_instance) {
+  const Text<64> gpu = key_from("GPU-", uuid), instance = key_from("MIG-", uuid);
+  return is_instance || (!exists(gpu) && exists(instance)) ? instance : gpu;
+}
 
 // The driver's key of a device, as nvidia-smi prints it: "GPU-" or "MIG-" and the UUID. The second
 // version of the call returns the MIG instance's UUID. The first version is older than MIG and
@@ -28,7 +48,7 @@ CUresult find_key(CUdevice device, Text<64>& key) {
   const bool differ = second && real::cuDeviceGetUuid(&of_gpu, device) == kSuccess &&
                       memcmp(&uuid, &of_gpu, sizeof uuid) != 0;
   // If the first version ever returns instances too, NVML still knows what the UUID names.
-  key = key_of_uuid(&uuid, differ);
+  key = key_of_uuid(uuid, differ);
   return kSuccess;
 }
 

@@ -18,7 +18,6 @@
 #include "hooks/cuda/rm.h"
 #include "shim/base/import_slot.h"
 #include "shim/charge/in_flight.h"
-#include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/overhead_reading.h"
 #include "shim/charge/refusal.h"
@@ -29,7 +28,8 @@ namespace {
 using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local KernelCall* current_call = nullptr;
-// Whose request was refused last. Libraries retry several times, and only the first is reported.
+// The requests that were refused last. Libraries retry several times, and only the first refusal is
+// reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local const RmRequests* refused_last = nullptr;
 
 // The parents of libcuda's memory, which are RM's device objects. A KernelCall names the device, so
@@ -84,7 +84,7 @@ bool is_told(const Process& process, int device_index) {
 
 class KernelMemory {
  public:
-  // `call`: the one of libcuda that charges, or null.
+  // `call`: the KernelCall for this device, or null.
   KernelMemory(Process& process, int device_index, KernelCall* call)
       : process_(process), device_index_(device_index), call_(call) {}
 
@@ -142,10 +142,9 @@ class KernelMemory {
   void given_back(const DriverBuffers::Entry& buffer) {
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
-    const bool is_here = call_ != nullptr && call_->device_index_ == device_index_;
-    const bool is_held = is_here && call_->charge_ == KernelCall::Charge::as_overhead;
+    const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;
     // A hook without a KernelCall accounts for all that its call has changed.
-    const bool is_seen_here_alone = is_here || !HookScope::any();
+    const bool is_seen_here_alone = call_ != nullptr || !HookScope::any();
     if (call_ != nullptr) call_->has_changed_ = true;
     if (is_held) {
       // The driver frees a context's local memory before it takes the new one.
@@ -160,7 +159,7 @@ class KernelMemory {
   }
 
  private:
-  // What was reserved becomes what RM has taken.
+  // Adjusts the reservation to the units that RM has taken.
   void settle(uint64_t units) {
     if (units > units_) process_.ledger.charge_taken(device_index_, units - units_);
     if (units < units_) {
@@ -188,11 +187,11 @@ class KernelMemory {
 namespace {
 
 // libcuda's requests. A KernelCall charges, or names the device.
-class OfLibcuda : public RmRequests {
+class LibcudaRequests : public RmRequests {
  public:
-  constexpr OfLibcuda() : RmRequests("CUDA driver allocation") {}
+  constexpr LibcudaRequests() : RmRequests("CUDA driver allocation") {}
 
-  Asked asked(Process* process, uint64_t parent) override {
+  Payer payer_of(Process* process, uint64_t parent) override {
     KernelCall* const call = current_call;
     const int device_index = process == nullptr ? Process::kNotCapped
                              : call != nullptr  ? parents.learn(parent, call->device_index())
@@ -205,7 +204,7 @@ class OfLibcuda : public RmRequests {
     return call != nullptr && call->device_index() == device_index ? call : nullptr;
   }
 };
-constinit OfLibcuda of_libcuda;
+constinit LibcudaRequests libcuda_requests;
 
 // Handles a request for device memory. `ask()` returns whether RM granted it; `key()` is then the
 // new object's key, and `taken()` what RM took in bytes. False if the cap had no room.
@@ -213,17 +212,17 @@ template <typename Ask, typename Key, typename Taken>
 bool allocate(RmRequests& requests, uint64_t parent, uint64_t bytes, Ask ask, Key key,
               Taken taken) {
   Process* const process = Process::known();
-  const RmRequests::Asked asked = requests.asked(process, parent);
-  if (asked.device_index == Process::kFault && process != nullptr) {
+  const RmRequests::Payer payer = requests.payer_of(process, parent);
+  if (payer.device_index == Process::kFault && process != nullptr) {
     report_fault(*process, requests.api());
     return false;
   }
-  if (asked.device_index < 0) {
+  if (payer.device_index < 0) {
     // RM gives out a handle again only if its former object ended with its parent.
     if (ask() && process != nullptr) process->rm_memory.take(key());
     return true;
   }
-  KernelMemory memory(*process, asked.device_index, asked.call);
+  KernelMemory memory(*process, payer.device_index, payer.call);
   if (!memory.reserve(bytes, requests)) return false;
   const InFlightScope in_flight(*process);
   if (ask()) {
@@ -296,7 +295,7 @@ int control_heap(RmRequests& requests, rm::HeapControl& wanted, Ask ask) {
 }
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
-  return of_libcuda.watch(fd, request, argument);
+  return libcuda_requests.watch(fd, request, argument);
 }
 
 }  // namespace
@@ -331,7 +330,7 @@ void give_back_rm_memory(Process& process, const DriverBuffers::Entry& buffer) {
 }
 
 void watch_kernel_calls() {
-  if (of_libcuda.next_ioctl.load(std::memory_order_acquire) != nullptr ||
+  if (libcuda_requests.next_ioctl.load(std::memory_order_acquire) != nullptr ||
       !driver_library.resolve()) {
     return;
   }
@@ -339,7 +338,7 @@ void watch_kernel_calls() {
       [](const elf::Loaded& object) { return driver_library.contains(object.dynamic); });
   if (driver.dynamic == nullptr) return;
   elf::replace_import(driver, "ioctl", reinterpret_cast<void*>(&watched_ioctl),
-                      of_libcuda.next_ioctl);
+                      libcuda_requests.next_ioctl);
 }
 
 bool kernel_calls_are_watched(int device_index) {

@@ -68,17 +68,17 @@ class KernelCall {
 // The requests of one of NVIDIA's user-space libraries to RM.
 class RmRequests {
  public:
-  // `api`: what a refusal calls them.
+  // `api`: their name in refusals.
   constexpr explicit RmRequests(const char* api) : api_(api) {}
 
-  // Who is charged for memory. If the device's index is Process::kFault, the request is refused. If
-  // it is negative otherwise, nobody is charged.
-  struct Asked {
+  // The device that is charged for memory, and the call that charges it. With Process::kFault the
+  // request is refused. With another negative index nothing is charged.
+  struct Payer {
     int device_index = Process::kNotCapped;
     KernelCall* call = nullptr;
   };
   // `parent`: the key of the object to which the memory will belong. `process` may be null.
-  virtual Asked asked(Process* process, uint64_t parent) = 0;
+  virtual Payer payer_of(Process* process, uint64_t parent) = 0;
   // The call that accounts for memory that RM gets back, or null.
   virtual KernelCall* call_for(int) { return nullptr; }
 

@@ -25,11 +25,11 @@
 namespace fracgpu::cuda {
 namespace {
 
-class OfOthers : public RmRequests {
+class OtherRequests : public RmRequests {
  public:
-  constexpr OfOthers() : RmRequests("NVIDIA driver allocation") {}
+  constexpr OtherRequests() : RmRequests("NVIDIA driver allocation") {}
 
-  Asked asked(Process* process, uint64_t parent) override {
+  Payer payer_of(Process* process, uint64_t parent) override {
     return {process != nullptr ? device_of(*process, parent) : Process::kNotCapped};
   }
 
@@ -43,7 +43,7 @@ class OfOthers : public RmRequests {
     return known.key != 0 ? known.device_index : Process::kFault;
   }
 };
-constinit OfOthers of_others;
+constinit OtherRequests other_requests;
 
 // One of RM's controls of the client. False if RM refuses it.
 template <typename Parameters>
@@ -56,10 +56,11 @@ bool ask_client(int fd, uint32_t client, Parameters& parameters) {
                       .parameters_size = sizeof parameters,
                       .status = 0};
   constexpr unsigned long kRequest = rm::request_of(rm::kControl, sizeof control);
-  return of_others.ask(fd, kRequest, &control) == 0 && control.status == 0;
+  return other_requests.ask(fd, kRequest, &control) == 0 && control.status == 0;
 }
 
-// "GPU-" and the UUID of the GPU with this number among RM's devices; empty if RM does not tell.
+// "GPU-" and the UUID of the GPU with this number among RM's devices; empty if RM does not report
+// it.
 Text<64> key_of_device(int fd, uint32_t client, uint32_t number) {
   rm::AttachedGpus gpus{};
   if (!ask_client(fd, client, gpus)) return {};
@@ -88,13 +89,13 @@ int index_of_device(Process& process, int fd, uint32_t client, uint32_t number) 
 
 int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const size_t size = rm::size_of(request), status = rm::status_offset(size);
-  if (status == 0) return of_others.ask(fd, request, &wanted);
+  if (status == 0) return other_requests.ask(fd, request, &wanted);
   const bool is_serialized = size == sizeof wanted && (wanted.flags & rm::kIsSerialized) != 0;
   const bool is_device =
       wanted.object_class == rm::kDevice && wanted.parameters != 0 && !is_serialized;
   if (!is_device && wanted.object_class != rm::kSubdevice)
-    return of_others.watch(fd, request, &wanted);
-  const int result = of_others.ask(fd, request, &wanted);
+    return other_requests.watch(fd, request, &wanted);
+  const int result = other_requests.ask(fd, request, &wanted);
   uint32_t error = 0;
   memcpy(&error, reinterpret_cast<const char*>(&wanted) + status, sizeof error);
   if (result != 0 || error != 0) return result;
@@ -104,7 +105,7 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const int device_index =
       is_device ? index_of_device(*process, fd, wanted.client,
                                   *reinterpret_cast<const uint32_t*>(wanted.parameters))
-                : OfOthers::device_of(*process, rm::key_of(wanted.client, wanted.parent));
+                : OtherRequests::device_of(*process, rm::key_of(wanted.client, wanted.parent));
   process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
                              .device_index = device_index,
                              .parent = wanted.parent});
@@ -118,21 +119,21 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   const bool is_client = unwanted.object == unwanted.client;
   const bool has_children =
       process != nullptr && (is_client || process->rm_devices.find(key).key != 0);
-  if (!has_children) return of_others.watch(fd, request, &unwanted);
+  if (!has_children) return other_requests.watch(fd, request, &unwanted);
   // RM may give the handles to another thread at once, so only entries older than this call go.
   const uint64_t memory_before = process->rm_memory.entered();
   const uint64_t devices_before = process->rm_devices.entered();
   const InFlightScope in_flight(*process);
-  const int result = of_others.watch(fd, request, &unwanted);
+  const int result = other_requests.watch(fd, request, &unwanted);
   if (result != 0 || unwanted.status != 0) return result;
-  const auto goes = [&](const DriverBuffers::Entry& each, uint64_t before, uint32_t parent) {
+  const auto is_gone = [&](const DriverBuffers::Entry& each, uint64_t before, uint32_t parent) {
     return each.number < before && rm::client_of(each.key) == unwanted.client &&
            (is_client || each.key == rm::key_of(unwanted.client, parent) || each.parent == parent);
   };
   const auto give_back_of = [&](uint32_t parent) {
     for (;;) {
       const DriverBuffers::Entry buffer = process->rm_memory.take_if(
-          [&](const DriverBuffers::Entry& each) { return goes(each, memory_before, parent); });
+          [&](const DriverBuffers::Entry& each) { return is_gone(each, memory_before, parent); });
       if (buffer.key == 0) return;
       give_back_rm_memory(*process, buffer);
     }
@@ -141,7 +142,7 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   for (;;) {
     const DriverBuffers::Entry gone =
         process->rm_devices.take_if([&](const DriverBuffers::Entry& each) {
-          return goes(each, devices_before, unwanted.object);
+          return is_gone(each, devices_before, unwanted.object);
         });
     if (gone.key == 0) break;
     give_back_of(static_cast<uint32_t>(gone.key));
@@ -150,19 +151,14 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   return result;
 }
 
-// In bytes; no less than 0 left.
-uint64_t cap_of(const Process& process, int device_index) {
+uint64_t cap_bytes(const Process& process, int device_index) {
   return process.ledger.cap(device_index) * layout::kUnit;
 }
-uint64_t left_of(const Process& process, int device_index) {
-  const uint64_t cap = process.ledger.cap(device_index), held = process.ledger.held(device_index);
-  return (cap - std::min(cap, held)) * layout::kUnit;
-}
 
-// Lowers the sizes in RM's answer to the cap and to what is left of it.
-void show_cap(const Process& process, int device_index, rm::FbEntry* entries, uint32_t count) {
-  const uint64_t size = cap_of(process, device_index) >> 10;
-  const uint64_t left = left_of(process, device_index) >> 10;
+// Lowers the sizes in RM's answer to the cap, and free memory to the rest of the cap.
+void show_cap(Process& process, int device_index, rm::FbEntry* entries, uint32_t count) {
+  const uint64_t cap = cap_bytes(process, device_index), size = cap >> 10;
+  const uint64_t left = (cap - std::min(cap, process.tenant_held(device_index))) >> 10;
   for (uint32_t i = 0; i < count; ++i) {
     rm::FbEntry& entry = entries[i];
     const uint64_t most = rm::is_size(entry.index)   ? size
@@ -173,15 +169,16 @@ void show_cap(const Process& process, int device_index, rm::FbEntry* entries, ui
 }
 
 int control(int fd, unsigned long request, rm::Control& asked) {
-  const int result = of_others.ask(fd, request, &asked);
-  const bool tells_sizes = (asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2) &&
-                           (asked.flags & rm::kControlIsSerialized) == 0;
-  const Process* const process = Process::known();
-  if (!tells_sizes || result != 0 || asked.status != 0 || asked.parameters == 0 ||
+  const int result = other_requests.ask(fd, request, &asked);
+  const bool reports_sizes = (asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2) &&
+                             (asked.flags & rm::kControlIsSerialized) == 0;
+  Process* const process = Process::known();
+  if (!reports_sizes || result != 0 || asked.status != 0 || asked.parameters == 0 ||
       process == nullptr) {
     return result;
   }
-  const int device_index = OfOthers::device_of(*process, rm::key_of(asked.client, asked.object));
+  const int device_index =
+      OtherRequests::device_of(*process, rm::key_of(asked.client, asked.object));
   if (device_index < 0) return result;
   if (asked.command == rm::kFbInfo && asked.parameters_size >= sizeof(rm::FbInfo)) {
     const auto& list = *reinterpret_cast<const rm::FbInfo*>(asked.parameters);
@@ -198,20 +195,22 @@ int control(int fd, unsigned long request, rm::Control& asked) {
 
 // The answer is the last address of the device's memory.
 int ask_size(int fd, unsigned long request, rm::AllocateMemory& asked) {
-  const int result = of_others.ask(fd, request, &asked);
+  const int result = other_requests.ask(fd, request, &asked);
   const Process* const process = Process::known();
   if (process == nullptr || result != 0 || asked.status != 0 ||
       asked.object_class != rm::kDeviceMemory) {
     return result;
   }
-  const int device_index = OfOthers::device_of(*process, rm::key_of(asked.client, asked.parent));
+  const int device_index =
+      OtherRequests::device_of(*process, rm::key_of(asked.client, asked.parent));
   if (device_index >= 0)
-    asked.limit = std::min(asked.limit, std::max<uint64_t>(cap_of(*process, device_index), 1) - 1);
+    asked.limit =
+        std::min(asked.limit, std::max<uint64_t>(cap_bytes(*process, device_index), 1) - 1);
   return result;
 }
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
-  if (!rm::is_rms(request) || argument == nullptr) return of_others.ask(fd, request, argument);
+  if (!rm::is_rms(request) || argument == nullptr) return other_requests.ask(fd, request, argument);
   const size_t size = rm::size_of(request);
   switch (request & 0xff) {
     case rm::kAllocate:
@@ -228,14 +227,14 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
     default:
       break;
   }
-  return of_others.watch(fd, request, argument);
+  return other_requests.watch(fd, request, argument);
 }
 
 // True if the library's requests are watched from now on.
 bool watch(const elf::Loaded& library) {
   static constinit std::atomic<bool> has_warned{false};
   auto* const ours = reinterpret_cast<void*>(&watched_ioctl);
-  if (elf::replace_import(library, "ioctl", ours, of_others.next_ioctl)) return true;
+  if (elf::replace_import(library, "ioctl", ours, other_requests.next_ioctl)) return true;
   if (elf::calls_another(library, "ioctl", ours) && !has_warned.exchange(true)) {
     report(Level::warn, "{}: its requests to the kernel driver cannot be watched; they have no cap",
            library.soname);

@@ -35,8 +35,8 @@ constexpr size_t size_of(unsigned long request) {
 }
 
 // In bytes: what RM takes for so much device memory. NVOS32_ATTR_PAGE_SIZE asks for pages of 4 KiB
-// (1), 64 KiB (2) or 2 MiB (3), or leaves them to RM (0), which takes 2 MiB if they fill one. RM's
-// answer has the size that it has taken.
+// (1), 64 KiB (2) or 2 MiB (3). 0 leaves the size to RM. For 0 this follows the simulated RM: pages
+// of 2 MiB for memory of at least 2 MiB. RM's answer contains the size that it has taken.
 constexpr uint64_t size_in_pages(uint64_t bytes, uint32_t attributes) {
   constexpr uint64_t kSmall = 4 << 10, kBig = 64 << 10, kHuge = 2 << 20;
   const uint64_t pages[] = {bytes >= kHuge ? kHuge : kBig, kSmall, kBig, kHuge};
