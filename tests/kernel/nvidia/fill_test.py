@@ -68,12 +68,8 @@ class Fill(rig.Comparison):
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""
-        def scene(gpu, cap):
-            first = gpu.start("init", "fill:3072", "wait", cap=cap)
-            first.until("ready")
-            first.end()
-            return gpu.client("init", "fill:1024", cap=cap)
-        self.compare(scene)
+        self.compare_beside(rig.Gpu.start, ["init", "fill:3072"], lambda gpu, cap: gpu.client("init", "fill:1024", cap=cap),
+                            is_killed=True)
 
     def test_local_memory_that_is_reserved(self):
         """The function is refused, and no launch; what it would have taken is there for others."""
@@ -98,15 +94,7 @@ class Fill(rig.Comparison):
                 self.compare(scene)
 
     def test_a_race(self):
-        """Of two processes, after both have their contexts. Both together get what there is."""
-        def scene(gpu, cap):
-            racers = [gpu.start("init", "wait", "fill:1024", "wait", cap=cap) for _ in range(2)]
-            for racer in racers:
-                racer.until("ready")
-            for racer in racers:
-                racer.go_on()
-            return [{"command": "both", "granted": sum(racer.until("fill")["granted"] for racer in racers)}]
-        self.compare(scene)
+        self.compare_race(rig.Gpu.start, "init", "fill:1024")
 
     def test_ipc(self):
         """An importer has its own context and fills what is left; what it opened is counted once."""

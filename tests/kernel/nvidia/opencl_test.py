@@ -65,22 +65,11 @@ class Fill(rig.Comparison):
         self.compare(lambda gpu, cap: gpu.opencl("icd", "context", "nv:3072", cap=cap))
 
     def test_a_race(self):
-        """Of two processes, after both have their contexts. Both together get what there is."""
-        def scene(gpu, cap):
-            racers = [gpu.start_opencl("context", "wait", "buffers:1024", "wait", cap=cap) for _ in range(2)]
-            for racer in racers:
-                racer.until("ready")
-            for racer in racers:
-                racer.go_on()
-            return [{"command": "both", "granted": sum(racer.until("buffers")["granted"] for racer in racers)}]
-        self.compare(scene)
+        self.compare_race(rig.Gpu.start_opencl, "context", "buffers:1024")
 
     def test_beside_cuda(self):
-        def scene(gpu, cap):
-            other = gpu.start("init", "alloc:512000", "wait", cap=cap)
-            other.until("ready")
-            return gpu.opencl("loader", "context", "buffers:1024", cap=cap)
-        self.compare(scene)
+        self.compare_beside(rig.Gpu.start, ["init", "alloc:512000"],
+                            lambda gpu, cap: gpu.opencl("loader", "context", "buffers:1024", cap=cap))
 
 
 class Churn(unittest.TestCase):

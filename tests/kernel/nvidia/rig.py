@@ -93,6 +93,27 @@ class Comparison(unittest.TestCase):
         for here, there in zip(capped, bare):
             self.assertGreaterEqual(granted(here) + lacks, granted(there), f"{here}: less than from a card of that size")
 
+    def compare_race(self, start, first, fill):
+        """Two processes fill, after each has done what comes `first`. Both together get what there is. `start`: of Gpu."""
+        def scene(gpu, cap):
+            racers = [start(gpu, first, "wait", fill, "wait", cap=cap) for _ in range(2)]
+            for racer in racers:
+                racer.until("ready")
+            for racer in racers:
+                racer.go_on()
+            return [{"command": "both", "granted": sum(racer.until(fill)["granted"] for racer in racers)}]
+        self.compare(scene)
+
+    def compare_beside(self, start, commands, run, is_killed=False):
+        """`run(gpu, cap)` beside a process that has done the commands and waits, or after that was killed. `start`: of Gpu."""
+        def scene(gpu, cap):
+            other = start(gpu, *commands, "wait", cap=cap)
+            other.until("ready")
+            if is_killed:
+                other.end()
+            return run(gpu, cap)
+        self.compare(scene)
+
 
 def add_fills(case, fills, run):
     """A method of the Comparison for each of `fills`; `run(gpu, commands, cap)` returns the answers that count."""
@@ -129,7 +150,7 @@ class Child:
         self.process.stdin.flush()
 
     def finish(self):
-        """Waits until it waits, or has ended with what was refused."""
+        """Reads its answers until it waits for a line or has ended."""
         while line := self.process.stdout.readline():
             if json.loads(line).get("command") == "ready":
                 break
@@ -180,7 +201,10 @@ class Gpu:
 
     def start(self, *commands, cap=None, **more):
         """The scripted client, beside the test."""
-        child = Child([*CLIENT, *map(str, commands)], self.environment(cap, **more))
+        return self.begin(CLIENT, commands, cap, more)
+
+    def begin(self, client, commands, cap, more):
+        child = Child([*client, *map(str, commands)], self.environment(cap, **more))
         self.children.append(child)
         return child
 
@@ -204,9 +228,7 @@ class Gpu:
         return self.answers([*OPENCL_CLIENT, way], commands, cap, {**self.opencl_environment(), **more})
 
     def start_opencl(self, *commands, cap=None):
-        child = Child([*OPENCL_CLIENT, "loader", *map(str, commands)], self.environment(cap, **self.opencl_environment()))
-        self.children.append(child)
-        return child
+        return self.begin([*OPENCL_CLIENT, "loader"], commands, cap, self.opencl_environment())
 
     def opencl_environment(self):
         """So that a loader is found, and the loader finds NVIDIA's library and pocl's, if that could be fetched."""
@@ -224,18 +246,14 @@ class Gpu:
         return self.answers(VULKAN_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
 
     def start_vulkan(self, *commands, cap=None, **more):
-        child = Child([*VULKAN_CLIENT, *map(str, commands)], self.environment(cap, **self.vulkan_environment(), **more))
-        self.children.append(child)
-        return child
+        return self.begin(VULKAN_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
 
     def opengl(self, *commands, cap=None, **more):
         """The same of the scripted OpenGL program."""
         return self.answers(OPENGL_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
 
     def start_opengl(self, *commands, cap=None, **more):
-        child = Child([*OPENGL_CLIENT, *map(str, commands)], self.environment(cap, **self.vulkan_environment(), **more))
-        self.children.append(child)
-        return child
+        return self.begin(OPENGL_CLIENT, commands, cap, {**self.vulkan_environment(), **more})
 
     def vulkan_environment(self):
         """So that the loader of Vulkan finds NVIDIA's library alone, and so does that of EGL, which NVIDIA's Vulkan uses."""

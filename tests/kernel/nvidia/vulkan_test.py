@@ -153,38 +153,19 @@ class Fill(rig.Comparison):
     build = BUILD
 
     def test_a_race(self):
-        """Of two processes, after both have their devices. Both together get what there is."""
-        def scene(gpu, cap):
-            racers = [gpu.start_vulkan("device", "wait", "memory:1024", "wait", cap=cap) for _ in range(2)]
-            for racer in racers:
-                racer.until("ready")
-            for racer in racers:
-                racer.go_on()
-            return [{"command": "both", "granted": sum(racer.until("memory")["granted"] for racer in racers)}]
-        self.compare(scene)
+        self.compare_race(rig.Gpu.start_vulkan, "device", "memory:1024")
 
     def test_beside_cuda(self):
-        def scene(gpu, cap):
-            other = gpu.start("init", "alloc:512000", "wait", cap=cap)
-            other.until("ready")
-            return gpu.vulkan("device", "memory:1024", cap=cap)
-        self.compare(scene)
+        self.compare_beside(rig.Gpu.start, ["init", "alloc:512000"], lambda gpu, cap: gpu.vulkan("device", "memory:1024", cap=cap))
 
     def test_cuda_beside_it(self):
-        def scene(gpu, cap):
-            other = gpu.start_vulkan("device", "allocate:512000", "wait", cap=cap)
-            other.until("ready")
-            return gpu.client("init", "fill:1024", cap=cap)
-        self.compare(scene)
+        self.compare_beside(rig.Gpu.start_vulkan, ["device", "allocate:512000"],
+                            lambda gpu, cap: gpu.client("init", "fill:1024", cap=cap))
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""
-        def scene(gpu, cap):
-            first = gpu.start_vulkan("device", "memory:3072", "wait", cap=cap)
-            first.until("ready")
-            first.end()
-            return gpu.vulkan("device", "memory:1024", cap=cap)
-        self.compare(scene)
+        self.compare_beside(rig.Gpu.start_vulkan, ["device", "memory:3072"],
+                            lambda gpu, cap: gpu.vulkan("device", "memory:1024", cap=cap), is_killed=True)
 
 
 class Shown(unittest.TestCase):
