@@ -18,9 +18,11 @@
 #include "hooks/cuda/rm.h"
 #include "shim/base/import_slot.h"
 #include "shim/charge/in_flight.h"
+#include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/overhead_reading.h"
 #include "shim/charge/refusal.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::cuda {
 namespace {
@@ -94,8 +96,11 @@ class KernelMemory {
     stocked_ = call_ != nullptr ? std::min(call_->left_, units_) : 0;
     Refusal own;
     Refusal& refusal = call_ != nullptr ? call_->refusal_ : own;
-    if (units_ == stocked_ || process_.ledger.reserve(device_index_, units_ - stocked_, refusal))
-      return true;
+    const auto fits = [&] {
+      return process_.ledger.reserve(device_index_, units_ - stocked_, refusal);
+    };
+    if (units_ == stocked_ || fits()) return true;
+    if (refusal.fault.empty() && give_back_closed_exports(process_) && fits()) return true;
     if (call_ != nullptr) {
       call_->refused_ = units_ - stocked_;
       return false;
@@ -140,6 +145,10 @@ class KernelMemory {
 
   // Accounts for `buffer`, which RM got back.
   void given_back(const DriverBuffers::Entry& buffer) {
+    if (buffer.is_import) {
+      PhysicalTable& physical = process_.physical;
+      return give_back(process_, physical.drop_reference(physical.give_up_reference(buffer.key)));
+    }
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;
@@ -154,11 +163,25 @@ class KernelMemory {
       add_unasked(-units);
     } else if (buffer.is_charged || (told && is_seen_here_alone)) {
       add_unasked(-units);
-      process_.ledger.release(device_index_, buffer.units);
+      release(buffer);
     }
   }
 
  private:
+  // What descriptors or importers hold stays charged. No reading is made under the libraries'
+  // locks.
+  void release(const DriverBuffers::Entry& buffer) {
+    if (!buffer.is_exported) {
+      process_.ledger.release(device_index_, buffer.units);
+      return;
+    }
+    const uint64_t token = export_token(buffer);
+    OpenExports& exports = process_.open_exports;
+    if (exports.keep(token, device_index_, buffer.units)) return;
+    exports.keep_until_freed(token, device_index_, buffer.units);
+    give_back_closed_exports(process_);
+  }
+
   // Adjusts the reservation to the units that RM has taken.
   void settle(uint64_t units) {
     if (units > units_) process_.ledger.charge_taken(device_index_, units - units_);
@@ -294,6 +317,32 @@ int control_heap(RmRequests& requests, rm::HeapControl& wanted, Ask ask) {
              : ask();
 }
 
+// Imported memory is charged to its exporter, or to the exporter's tenant while this process has
+// it.
+template <typename Ask>
+int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
+  Process* const process = Process::known();
+  if (process == nullptr) return ask();
+  auto& wanted = *reinterpret_cast<rm::ImportFromFd*>(asked.parameters);
+  const auto index_of = [&](uint32_t object) {
+    return requests.payer_of(process, rm::key_of(asked.client, object)).device_index;
+  };
+  int device_index = index_of(wanted.imported.parent);
+  if (device_index < 0) device_index = index_of(wanted.imported.device);
+  if (device_index < 0) return ask();
+  ImportCall call(*process, wanted.fd);
+  const int result = ask();
+  if (result != 0 || asked.status != 0) return result;
+  const uint64_t key = rm::key_of(asked.client, wanted.imported.object);
+  call.imported(key, device_index, 0);
+  process->rm_memory.enter({.key = key,
+                            .device_index = device_index,
+                            .is_charged = false,
+                            .is_import = true,
+                            .parent = wanted.imported.parent});
+  return result;
+}
+
 int watched_ioctl(int fd, unsigned long request, void* argument) {
   return libcuda_requests.watch(fd, request, argument);
 }
@@ -315,6 +364,11 @@ int RmRequests::watch(int fd, unsigned long request, void* argument) {
       return size >= sizeof(rm::HeapControl)
                  ? control_heap(*this, *static_cast<rm::HeapControl*>(argument), ask_rm)
                  : ask_rm();
+    case rm::kControl: {
+      auto& asked = *static_cast<rm::Control*>(argument);
+      const bool imports = size == sizeof asked && rm::is<rm::ImportFromFd>(asked);
+      return imports ? import_object(*this, asked, ask_rm) : ask_rm();
+    }
     case rm::kFree: {
       if (size != sizeof(rm::Free)) return ask_rm();
       const auto& unwanted = *static_cast<const rm::Free*>(argument);

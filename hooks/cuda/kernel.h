@@ -101,6 +101,11 @@ class RmRequests {
   const char* const api_;
 };
 
+// The token of such memory in OpenExports.
+inline uint64_t export_token(const DriverBuffers::Entry& buffer) {
+  return OpenExports::token_of(OpenExports::Of::driver_memory, buffer.number);
+}
+
 // Accounts for memory that RM got back without a request of its own, with its parent.
 void give_back_rm_memory(Process& process, const DriverBuffers::Entry& buffer);
 

@@ -20,6 +20,7 @@
 #include "shim/base/sleep_lock.h"
 #include "shim/base/text.h"
 #include "shim/charge/in_flight.h"
+#include "shim/charge/vmm_calls.h"
 #include "shim/process/process.h"
 
 namespace fracgpu::cuda {
@@ -151,6 +152,17 @@ int free_object(int fd, unsigned long request, rm::Free& unwanted) {
   return result;
 }
 
+// The object's memory goes to other processes by the descriptor.
+void note_export(Process& process, uint32_t client, const rm::ExportToFd& asked) {
+  const DriverBuffers::Entry buffer =
+      process.rm_memory.find(rm::key_of(client, asked.exported.object));
+  if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
+  note_descriptor(process, asked.fd, buffer.units, export_token(buffer));
+  process.ledger.add_exported(buffer.device_index, buffer.units);
+  if (!process.rm_memory.mark_exported(buffer))
+    process.ledger.drop_exported(buffer.device_index, buffer.units);
+}
+
 uint64_t cap_bytes(const Process& process, int device_index) {
   return process.ledger.cap(device_index) * layout::kUnit;
 }
@@ -169,7 +181,12 @@ void show_cap(Process& process, int device_index, rm::FbEntry* entries, uint32_t
 }
 
 int control(int fd, unsigned long request, rm::Control& asked) {
-  const int result = other_requests.ask(fd, request, &asked);
+  const int result = other_requests.watch(fd, request, &asked);
+  if (rm::is<rm::ExportToFd>(asked) && result == 0 && asked.status == 0) {
+    if (Process* const process = Process::known(); process != nullptr)
+      note_export(*process, asked.client, *reinterpret_cast<rm::ExportToFd*>(asked.parameters));
+    return result;
+  }
   const bool reports_sizes = (asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2) &&
                              (asked.flags & rm::kControlIsSerialized) == 0;
   Process* const process = Process::known();

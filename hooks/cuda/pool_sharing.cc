@@ -53,7 +53,11 @@ CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, in
   Hook hook;
   const CUresult result =
       real::cuMemPoolExportToShareableHandle(os_handle, pool, handle_type, flags);
-  if (result == kSuccess && hook.active()) note_exported_pool(hook.process(), key_of(pool));
+  if (result == kSuccess && hook.active()) {
+    const bool is_descriptor = handle_type == kPosixDescriptor;
+    note_exported_pool(hook.process(), key_of(pool),
+                       is_descriptor ? *static_cast<const int*>(os_handle) : -1);
+  }
   return result;
 }
 

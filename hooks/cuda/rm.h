@@ -177,6 +177,30 @@ constexpr bool is_free(uint32_t index) {
   return index == 0x12 || index == 0x16;
 }
 
+// NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD and _IMPORT_OBJECT_FROM_FD, asked of the client.
+struct ExportedObject {
+  uint32_t type;
+  uint32_t device, parent, object;  // `object` is written by an import if 0
+};
+struct ExportToFd {
+  static constexpr uint32_t kCommand = 0x3d05;
+  ExportedObject exported;
+  int32_t fd;
+  uint32_t flags;
+};
+struct ImportFromFd {
+  static constexpr uint32_t kCommand = 0x3d06;
+  int32_t fd;
+  ExportedObject imported;
+};
+
+// Whether the request is the control that has these parameters.
+template <typename Parameters>
+bool is(const Control& asked) {
+  return asked.command == Parameters::kCommand && asked.parameters != 0 &&
+         asked.parameters_size >= sizeof(Parameters) && (asked.flags & kControlIsSerialized) == 0;
+}
+
 // Handles are unique in a client.
 constexpr uint64_t key_of(uint32_t client, uint32_t object) {
   return uint64_t{client} << 32 | object;

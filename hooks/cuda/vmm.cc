@@ -179,7 +179,7 @@ CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHan
   if (result == kSuccess && hook.active() && note_exported(hook.process(), handle, charge)) {
     if (handle_type == kFabric) note_handle(hook.process(), os_handle, sizeof(CUmemFabricHandle));
     if (handle_type == kPosixDescriptor) {
-      note_descriptor(hook.process(), *static_cast<const int*>(os_handle), charge.units);
+      note_descriptor(hook.process(), *static_cast<const int*>(os_handle), charge);
     }
   }
   return result;

@@ -18,8 +18,8 @@ namespace {
 // Whether other allocations may still use the block that exported memory lies in.
 enum class Block { shared_on, alone };
 
-// Returns the units that are exported with the memory; 0 if the memory is not this process's.
-uint64_t enter_exported(Process& process, const void* pointer, Block block) {
+// Returns the entry that is exported with the memory; an empty one if it is not this process's.
+Allocation enter_exported(Process& process, const void* pointer, Block block) {
   Allocation entry;
   note_exported_allocation(process, reinterpret_cast<uint64_t>(pointer), entry);
   hsa_amd_pointer_info_t info{};
@@ -32,7 +32,7 @@ uint64_t enter_exported(Process& process, const void* pointer, Block block) {
   // The runtime suballocates nothing more from that block, and returns it when it is empty.
   if ((entry.key & 1) != 0 && block == Block::alone && process.allocations.mark_apart(entry.key))
     process.blocks[entry.device_index][entry.pool].discarded();
-  return entry.units;
+  return entry;
 }
 
 // A handle that stands for a descriptor begins with the address and the exporter's PID, in the
@@ -59,8 +59,11 @@ hsa_status_t export_descriptor(const void* pointer, const int* dmabuf, Make make
   Hook hook;
   const hsa_status_t result = make();
   if (result == kSuccess && hook.active() && dmabuf != nullptr) {
-    const uint64_t units = enter_exported(hook.process(), pointer, Block::shared_on);
-    if (units > 0) note_descriptor(hook.process(), *dmabuf, units);
+    const Allocation entry = enter_exported(hook.process(), pointer, Block::shared_on);
+    if (entry.units > 0) {
+      note_descriptor(hook.process(), *dmabuf, entry.units,
+                      OpenExports::token_of(OpenExports::Of::allocation, entry.key));
+    }
   }
   return result;
 }

@@ -94,7 +94,7 @@ hsa_status_t hsa_amd_vmem_export_shareable_handle(int* dmabuf, hsa_amd_vmem_allo
   const hsa_status_t result = real::hsa_amd_vmem_export_shareable_handle(dmabuf, handle, flags);
   PhysicalTable::Freed charge;
   if (result == kSuccess && hook.active() && note_exported(hook.process(), handle.handle, charge)) {
-    note_descriptor(hook.process(), *dmabuf, charge.units);
+    note_descriptor(hook.process(), *dmabuf, charge);
   }
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 namespace fracgpu {
 namespace {
@@ -24,9 +25,9 @@ bool any_standard_stream_is_closed() {
   return false;
 }
 
-}  // namespace
-
-int open_own_at(int folder, const char* path, int flags, mode_t mode) {
+// Moves the descriptor that `open()` makes.
+template <typename Open>
+int open_moved(Open open) {
   const int error = errno;
   // Closed standard streams get a placeholder, so that the next descriptor is behind them. Reading
   // or writing through a placeholder fails as if the stream were still closed.
@@ -38,7 +39,7 @@ int open_own_at(int folder, const char* path, int flags, mode_t mode) {
     if (closed) placeholders[count++] = fd;
     if (fd >= kStandardStreams) close_own(fd);
   }
-  auto fd = static_cast<int>(syscall(SYS_openat, folder, path, flags | O_CLOEXEC, mode));
+  auto fd = static_cast<int>(open());
   if (fd >= 0 && fd < kFirstOwn) {
     const int moved = fcntl(fd, F_DUPFD_CLOEXEC, kFirstOwn);
     if (moved >= 0 || fd < kStandardStreams) close_own(fd);
@@ -47,6 +48,16 @@ int open_own_at(int folder, const char* path, int flags, mode_t mode) {
   while (count > 0) close_own(placeholders[--count]);
   if (fd >= 0) errno = error;
   return fd;
+}
+
+}  // namespace
+
+int open_own_at(int folder, const char* path, int flags, mode_t mode) {
+  return open_moved([&] { return syscall(SYS_openat, folder, path, flags | O_CLOEXEC, mode); });
+}
+
+int open_own_epoll() {
+  return open_moved([] { return syscall(SYS_epoll_create1, EPOLL_CLOEXEC); });
 }
 
 bool no_descriptor_is_free() {

@@ -23,6 +23,9 @@ inline int open_own(const char* path, int flags, mode_t mode = 0) {
   return open_own_at(AT_FDCWD, path, flags, mode);
 }
 
+// An epoll instance. -1 with errno.
+int open_own_epoll();
+
 // Whether no descriptor can be had now, because the process or the system has reached its limit.
 bool no_descriptor_is_free();
 

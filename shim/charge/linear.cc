@@ -31,7 +31,7 @@ void give_back_displaced(Process& process, const Allocation& entry) {
   if (entry.key == 0) [[likely]]
     return;
   discard_block(process, entry);
-  give_back(process, entry.device_index, entry.units, entry.exported);
+  give_back(process, entry, entry.units);
 }
 
 // For the lines after a refusal, if they are enabled.
@@ -41,9 +41,19 @@ void note_call_site(Process& process, const Allocation& allocation) {
 
 }  // namespace
 
-void give_back(Process& process, int device_index, uint64_t units, bool exported) {
-  if (exported) return give_back_exported(process, device_index, units);
+void give_back(Process& process, int device_index, uint64_t units) {
   if (process.ledger.release(device_index, units)) publish_allocation_count(process, device_index);
+}
+
+void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token) {
+  if (token == 0 || !process.open_exports.keep(token, device_index, units))
+    give_back_exported(process, device_index, units);
+}
+
+void give_back(Process& process, const Allocation& entry, uint64_t units) {
+  if (!entry.exported) return give_back(process, entry.device_index, units);
+  give_back_exported(process, entry.device_index, units,
+                     OpenExports::token_of(OpenExports::Of::allocation, entry.key));
 }
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
@@ -52,7 +62,12 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
     process.recorder.add(
         {.type = ring::Type::released, .address = ring::physical_key(freed.memory)});
   }
-  if (freed.units > 0) give_back(process, freed.device_index, freed.units, freed.exported);
+  if (freed.units > 0 && freed.exported) {
+    give_back_exported(process, freed.device_index, freed.units,
+                       OpenExports::token_of(OpenExports::Of::physical, freed.memory));
+  } else if (freed.units > 0) {
+    give_back(process, freed.device_index, freed.units);
+  }
   if (freed.exporter != 0) {
     process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
   }
@@ -126,7 +141,7 @@ void HoleScope::end() {
   in_flight_.reset();
   process_.small_allocations.open();
   if (gone_.exported) {
-    give_back(process_, gone_.device_index, gone_.units, true);
+    give_back(process_, gone_, gone_.units);
   } else if (gone_.key != 0) {
     defer_to_reported_usage(process_, gone_.device_index, gone_.units);
   }
@@ -246,7 +261,7 @@ void Release::done() {
     if (taken_.lingers && !taken_.exported) {
       defer_to_reported_usage(process_, taken_.device_index, units);
     } else {
-      give_back(process_, taken_.device_index, units, taken_.exported);
+      give_back(process_, taken_, units);
     }
   }
   if (found_ && units == 0 && !in_chunk()) {
@@ -261,11 +276,11 @@ void Release::done_in_block() {
   if (units == 0) return;
   if (!block || taken_.exported) {
     discard_block(process_, taken_);
-    give_back(process_, taken_.device_index, units, taken_.exported);
+    give_back(process_, taken_, units);
     return;
   }
   if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
-    give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits, false);
+    give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits);
   }
 }
 
@@ -306,7 +321,8 @@ void release_context(Process& process, const Context& context) {
     if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
   });
   for (int device_index = 0; device_index < static_cast<int>(layout::kMaxDevices); ++device_index) {
-    if (exported[device_index] > 0) give_back(process, device_index, exported[device_index], true);
+    if (exported[device_index] > 0)
+      give_back_exported(process, device_index, exported[device_index]);
   }
   process.physical.drop_context(
       context.id, [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });

@@ -9,10 +9,16 @@
 
 namespace fracgpu {
 
-// Gives back `units` charged for memory that this process has freed. If it was `exported`, as much
-// as importers may hold stays charged to the tenant, which may take `Process::cold_paths`; see
-// give_back_exported.
-void give_back(Process& process, int device_index, uint64_t units, bool exported);
+// Gives back `units` charged for memory that this process has freed.
+void give_back(Process& process, int device_index, uint64_t units);
+
+// The same for memory that was exported, with its token in OpenExports, or 0 if descriptors do not
+// hold it. As much as they or importers may hold stays charged, which may take
+// `Process::cold_paths`; see give_back_exported.
+void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token);
+
+// The same for an entry of Process::allocations.
+void give_back(Process& process, const Allocation& entry, uint64_t units);
 
 // The same for memory whose last use is gone, with all that was bound to it.
 void give_back(Process& process, const PhysicalTable::Freed& freed);

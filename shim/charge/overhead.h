@@ -200,6 +200,11 @@ bool settle_overhead(Process& process, int device_index);
 // The same after a library was unloaded, whose memory the driver may keep for other code.
 void settle_unloaded_library(Process& process, int device_index);
 
+// Gives back what only descriptors held that are closed by now; see OpenExports. True if there was
+// any. The form without the lock leaves what this process itself may have imported to a reading.
+bool give_back_closed_exports(Process& process);
+void give_back_closed_exports(const OverheadLock& lock);
+
 // Gives back `units` of freed exports. As much as importers may still hold stays charged to the
 // tenant. Takes `cold_paths` if this process may hold some itself, by an import of its own export.
 void give_back_exported(Process& process, int device_index, uint64_t units);

@@ -9,7 +9,8 @@
 //
 // Managed memory is charged in full, and NVIDIA's driver counts none of it. Other drivers count as
 // much of it as is on the device. With any of it, their readings give two bounds for the overhead
-// instead of one number.
+// instead of one number. Freed memory that descriptors hold is counted for no process, unless this
+// process may have imported it.
 #include "shim/charge/overhead_reading.h"
 
 #include <algorithm>
@@ -67,6 +68,7 @@ namespace {
 struct AskedFor {
   uint64_t units = 0;
   uint64_t managed = 0;                              // of `units`
+  uint64_t freed = 0;                                // of `units`: held by descriptors
   uint64_t changes = 0;                              // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
@@ -86,11 +88,13 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   const Overhead& overhead = process.overhead[device_index];
   if (process.in_flight != 0) return false;
   asked.changes = process.in_flight_ended;
+  uint64_t freed_changes = 0;
+  process.open_exports.sum(device_index, asked.freed, freed_changes);
   LiveMap::LockedView view(process.allocations);
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(device_index, pooled, pool_changes);
   process.physical.sum(device_index, physical, physical_changes);
-  asked.units = view.units(device_index) + pooled + physical;
+  asked.units = view.units(device_index) + pooled + physical + asked.freed;
   asked.managed = view.managed(device_index);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks kept = asked.kept[pool] =
@@ -98,7 +102,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
     asked.units += kept.blocks * BlockCache::kBlockUnits;
     asked.changes += kept.changes;
   }
-  asked.changes += view.changes() + pool_changes + physical_changes;
+  asked.changes += view.changes() + pool_changes + physical_changes + freed_changes;
   return overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) + own +
@@ -139,12 +143,12 @@ void take_over_unasked(const OverheadLock& lock, int device_index) {
   overhead.unconfirmed = std::min(overhead.unconfirmed, overhead.units.load());
 }
 
-// Whether the driver may count `total` units for this process: no less than what it gave to calls,
-// more than 0 if there is a context, and no more than the device has. An impossible count is
-// unknown.
+// Whether the driver may count `total` units for this process: no less than what it gave to calls
+// and has not lost, more than 0 if there is a context, and no more than the device has. An
+// impossible count is unknown.
 bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
-  return total + asked.managed >= asked.in_use() &&
+  return total + asked.managed + asked.freed >= asked.in_use() &&
          (physical == 0 || total <= units_for(physical)) &&
          (total > 0 || !process.contexts.any_on(device_index) ||
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
@@ -175,6 +179,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     uint64_t bytes = 0;
     AskedFor before, after;
     settle_pools(lock, device_index);
+    give_back_closed_exports(lock);
     take_over_unasked(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
     if (!backend.usage_of_self(key, bytes)) return Reading::unknown;
@@ -185,9 +190,11 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
     const uint64_t total = units_for(bytes);
     const uint64_t handed_on = left_by_exporters(process, device_index);
-    const uint64_t least =
-        total - std::min(total, handed_on) + (backend.counts_managed ? 0 : after.managed);
-    const uint64_t most = total + after.managed;
+    const bool may_count_freed = process.imports.imported_of_self(device_index) > 0;
+    const uint64_t least = total - std::min(total, handed_on) +
+                           (backend.counts_managed ? 0 : after.managed) +
+                           (may_count_freed ? 0 : after.freed);
+    const uint64_t most = total + after.managed + after.freed;
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (most < thought && !forget_empty_blocks(lock, device_index, thought - most, after)) continue;

@@ -53,6 +53,25 @@ void give_back_exported(Process& process, int device_index, uint64_t units) {
     defer_exported(process, device_index, units);
 }
 
+bool give_back_closed_exports(Process& process) {
+  bool any = false;
+  process.open_exports.free_closed([&](int device_index, uint64_t units) {
+    const bool is_free = process.imports.imported_of_self(device_index) == 0 &&
+                         process.ledger.free_exported(device_index, units);
+    any |= is_free;
+    return is_free;
+  });
+  return any;
+}
+
+void give_back_closed_exports(const OverheadLock& lock) {
+  give_back_closed_exports(lock.process());
+  lock.process().open_exports.free_closed([&](int device_index, uint64_t units) {
+    defer_exported(lock, device_index, units);
+    return true;
+  });
+}
+
 void release_overhead(Process& process, int device_index, uint64_t units) {
   const OverheadLock lock(process);
   const uint64_t before = process.overhead[device_index].units.load(std::memory_order_relaxed);

@@ -24,7 +24,12 @@ void for_each_pool(Process& process, int device_index, Visit visit) {
   }
 }
 
+uint64_t token_of(uint64_t pool) {
+  return OpenExports::token_of(OpenExports::Of::pool, pool);
+}
+
 struct Settlement {
+  uint64_t key = 0;
   bool foreseen = true;   // it has not grown by more than was reserved
   uint64_t grown = 0;     // units
   uint64_t reserved = 0;  // units
@@ -40,7 +45,8 @@ struct Settlement {
 Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge,
                   const Pool* in_use = nullptr) {
   uint64_t in_hand = reservation != nullptr ? reservation->take() : 0;
-  Settlement result{.device_index = reservation != nullptr ? reservation->device_index() : 0};
+  Settlement result{.key = key,
+                    .device_index = reservation != nullptr ? reservation->device_index() : 0};
   Pool begun;
   for (bool used = in_use != nullptr, settled = false;
        !settled && (used || process.pools.begin_use(key, begun)); used = false) {
@@ -86,15 +92,24 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
   return result;
 }
 
+Process& process_of(Process& process) {
+  return process;
+}
+Process& process_of(const OverheadLock& lock) {
+  return lock.process();
+}
+
 // `Caller`: a Process, or the OverheadLock that the caller holds.
 template <typename Caller>
 void leave_to_reading(Caller& caller, const Settlement& settlement) {
   const int device_index = settlement.device_index;
+  Process& process = process_of(caller);
   if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
   if (settlement.released == 0) return;
-  // libcuda 535.261.03 keeps what an exported pool has released; 550.163.01 keeps it until the pool
-  // is destroyed.
-  defer_exported(caller, device_index, settlement.released);
+  // libcuda 535.261.03 never closes its own copy of the pool's descriptor; 550.163.01 closes it
+  // with the pool.
+  if (!process.open_exports.keep(token_of(settlement.key), device_index, settlement.released))
+    defer_exported(caller, device_index, settlement.released);
 }
 
 bool settle_pool(Process& process, const Settlement& settlement) {
@@ -122,7 +137,8 @@ bool trim(Process& process, int device_index, SettleOne settle_one) {
 
 }  // namespace
 
-void note_exported_pool(Process& process, uint64_t key) {
+void note_exported_pool(Process& process, uint64_t key, int fd) {
+  if (fd >= 0) process.open_exports.watch(fd, token_of(key));
   Pool pool;
   if (process.pools.mark_exported(key, pool))
     process.ledger.add_exported(pool.device_index, pool.units);
@@ -243,6 +259,9 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
   // Even an unused pool may keep memory until work under way on it is done.
+  const bool is_kept =
+      pool.exported && process.open_exports.keep(token_of(pool.key), pool.device_index, pool.units);
+  if (is_kept) return;
   if (pool.exported) {
     defer_exported(process, pool.device_index, pool.units);
   } else {

@@ -96,8 +96,9 @@ class PoolUse {
   bool used_ = false, refused_ = false, entered_ = false;
 };
 
-// Other processes may import the pool from now on. One call per pool is enough.
-void note_exported_pool(Process& process, uint64_t key);
+// Other processes may import the pool from now on, by the descriptor `fd`, or by a handle if that
+// is negative.
+void note_exported_pool(Process& process, uint64_t key, int fd);
 
 // The pool is destroyed, and its driver can no longer be asked about it. `in_use`: allocations of
 // it still live. Takes `cold_paths`.

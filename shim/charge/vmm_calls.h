@@ -79,12 +79,19 @@ auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call
   return result;
 }
 
-// Memory of this process was exported as a descriptor, or as a handle of plain bytes.
-inline void note_descriptor(Process& process, int fd, uint64_t units) {
+// Memory of this process was exported as a descriptor, or as a handle of plain bytes. `token`: the
+// memory's in OpenExports.
+inline void note_descriptor(Process& process, int fd, uint64_t units, uint64_t token) {
   const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
   mark_descriptor(fd, {.tenant = tenant,
                        .exporter = process.ledger.mark_of_self(),
                        .units = static_cast<uint32_t>(units)});
+  process.open_exports.watch(fd, token);
+}
+// The same for a memory handle's memory.
+inline void note_descriptor(Process& process, int fd, const PhysicalTable::Freed& charge) {
+  note_descriptor(process, fd, charge.units,
+                  OpenExports::token_of(OpenExports::Of::physical, charge.memory));
 }
 inline void note_handle(Process& process, const void* handle, size_t size) {
   if (!process.has_joined()) return;

@@ -21,6 +21,7 @@
 #include "shim/process/first_fault.h"
 #include "shim/recording/recorder.h"
 #include "shim/sharing/imports.h"
+#include "shim/sharing/open_exports.h"
 #include "shim/tracking/block_cache.h"
 #include "shim/tracking/call_sites.h"
 #include "shim/tracking/code_sizes.h"
@@ -180,6 +181,7 @@ class Process {
   GraphTable graphs;
   PhysicalTable physical;
   Imports imports;
+  OpenExports open_exports;
   ContextTable contexts;
   LibraryTable libraries;
   CodeSizes code_sizes;

@@ -35,11 +35,7 @@ void mark_descriptor(int fd, const DescriptorMark& mark) {
   fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-bool read_mark(int fd, DescriptorMark& mark) {
-  Text<32> path;
-  path.format("/proc/self/fdinfo/{}", fd);
-  char text[4096];
-  if (read_small_file(path.c_str(), text, sizeof text) < 0) return false;
+bool mark_in(const char* text, DescriptorMark& mark) {
   // "lock:	1: OFDLCK ADVISORY  READ -1 00:06:3 FIRST LAST"
   for (const char* at = text; (at = strstr(at, "OFDLCK")) != nullptr;) {
     const char* end = strchrnul(at, '\n');
@@ -53,6 +49,13 @@ bool read_mark(int fd, DescriptorMark& mark) {
     return true;
   }
   return false;
+}
+
+bool read_mark(int fd, DescriptorMark& mark) {
+  Text<32> path;
+  path.format("/proc/self/fdinfo/{}", fd);
+  char text[4096];
+  return read_small_file(path.c_str(), text, sizeof text) >= 0 && mark_in(text, mark);
 }
 
 }  // namespace fracgpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "shim/base/hash_table.h"
 #include "shim/base/spin_lock.h"
@@ -16,6 +17,8 @@ class DriverBuffers {
     uint64_t units = 0;
     int device_index = -1;
     bool is_charged = true;  // has a charge of its own, to be given back with it
+    bool is_exported = false;
+    bool is_import = false;  // memory of another process, by its key in Process::physical
     uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
     uint64_t number = 0;     // set by `enter`: how many had been entered before
   };
@@ -52,6 +55,14 @@ class DriverBuffers {
     Locked<SpinLock> lock(lock_);
     const Entry* const known = entries_.find(key);
     return known != nullptr ? *known : Entry{};
+  }
+
+  // Marks the entry as exported, if it still has the same number. True the first time.
+  bool mark_exported(const Entry& entry) {
+    Locked<SpinLock> lock(lock_);
+    Entry* const known = entries_.find(entry.key);
+    if (known == nullptr || known->number != entry.number) return false;
+    return !std::exchange(known->is_exported, true);
   }
 
   // Removes one for which `condition(entry)` holds; returns an empty entry if there is none. Costs

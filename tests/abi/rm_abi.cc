@@ -6,6 +6,7 @@
 #include "class/cl0080.h"
 #include "class/cl2080.h"
 #include "ctrl/ctrl0000/ctrl0000gpu.h"
+#include "ctrl/ctrl0000/ctrl0000unix.h"
 #include "ctrl/ctrl2080/ctrl2080fb.h"
 #include "hooks/cuda/rm.h"
 #include "nv-ioctl-numbers.h"
@@ -130,3 +131,16 @@ static_assert(rm::is_size(NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE) &&
               rm::is_size(NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE));
 static_assert(rm::is_free(NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE) &&
               rm::is_free(NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB));
+
+using ExportParameters = NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS;
+using ImportParameters = NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS;
+SAME(rm::ExportToFd::kCommand, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD);
+SAME(sizeof(rm::ExportToFd), sizeof(ExportParameters));
+SAME_FIELD(rm::ExportToFd, exported.object, ExportParameters, object.data.rmObject.hObject);
+SAME_FIELD(rm::ExportToFd, fd, ExportParameters, fd);
+SAME(rm::ImportFromFd::kCommand, NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD);
+SAME(sizeof(rm::ImportFromFd), sizeof(ImportParameters));
+SAME_FIELD(rm::ImportFromFd, fd, ImportParameters, fd);
+SAME_FIELD(rm::ImportFromFd, imported.device, ImportParameters, object.data.rmObject.hDevice);
+SAME_FIELD(rm::ImportFromFd, imported.parent, ImportParameters, object.data.rmObject.hParent);
+SAME_FIELD(rm::ImportFromFd, imported.object, ImportParameters, object.data.rmObject.hObject);

@@ -14,6 +14,8 @@ import struct
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
+from descriptor import descriptor_of
+
 CUDA = ctypes.CDLL("libcuda.so.1")
 KIB, MIB = 1 << 10, 1 << 20
 OUT_OF_MEMORY, ALREADY_MAPPED = 2, 208
@@ -36,6 +38,12 @@ def call(name, *arguments):
 
 class Structure(ctypes.Structure):
     """That starts as zeros and is made by keywords, as all in ctypes."""
+
+
+class ExternalMemory(Structure):
+    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
+    _fields_ = [("type", c_int), ("fd", c_ulonglong), ("name", c_void_p), ("size", c_ulonglong), ("flags", c_uint),
+                ("reserved", c_uint * 16)]
 
 
 class Location(Structure):
@@ -96,7 +104,6 @@ class Handle(Structure):
 
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
 FLOATS, SPARSE, MAP = 0x20, 0x40, 1
-PIDFD_GETFD = 438  # the system call
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -247,23 +254,12 @@ def end_pool(pool, address):
     call("cuMemPoolDestroy", pool)
 
 
-def descriptor_of(pid, fd):
-    """A copy of another process's."""
-    process = os.pidfd_open(pid)
-    try:
-        copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, fd, 0)
-        if copy < 0:
-            raise OSError(ctypes.get_errno(), "pidfd_getfd")
-        return copy
-    finally:
-        os.close(process)
-
-
 class Commands:
     """Each method is a command."""
 
     def __init__(self):
         self.kept = []
+        self.descriptors = []
         self.function = None
 
     def init(self):
@@ -402,7 +398,7 @@ class Commands:
     def pool_end(self):
         """Frees the memory and destroys the pool, of either."""
         end_pool(*self.pool)
-        return {}
+        return {"rc": 0}
 
     def write(self, index, value):
         return {"rc": ask("cuMemsetD32_v2", self.kept[int(index)], c_uint(int(value)), c_size_t(256))}
@@ -411,6 +407,33 @@ class Commands:
         word = c_uint()
         rc = ask("cuMemcpyDtoH_v2", byref(word), self.kept[int(index)], c_size_t(4))
         return {"rc": rc, "value": word.value}
+
+    def share(self, kib):
+        """Memory that only a descriptor holds: it is exported, and freed here."""
+        rc, handle, fd = export_physical(int(kib) * KIB)
+        if rc == 0:
+            call("cuMemRelease", handle)
+            self.descriptors.append(fd)
+        return {"rc": rc, "pid": os.getpid(), "fd": fd}
+
+    def hold(self, pid, fd):
+        """A descriptor of another process."""
+        self.descriptors.append(descriptor_of(int(pid), int(fd)))
+        return {"rc": 0}
+
+    def let_go(self):
+        """Of all such descriptors."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+        return {"rc": 0}
+
+    def open_external(self, pid, fd, kib):
+        """Memory of another process, of whichever API, by a descriptor there. The driver closes its copy."""
+        self.external, given = c_void_p(), ExternalMemory(type=1, fd=descriptor_of(int(pid), int(fd)), size=int(kib) * KIB)
+        return {"rc": ask("cuImportExternalMemory", byref(self.external), byref(given))}
+
+    def close_external(self):
+        return {"rc": ask("cuDestroyExternalMemory", self.external)}
 
     def send_physical(self, kib, path):
         """Memory of cuMemCreate, mapped and sent as a descriptor."""

@@ -11,6 +11,8 @@ import sys
 import uuid
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
+from descriptor import descriptor_of
+
 VULKAN = ctypes.CDLL("libvulkan.so.1")
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 200000  # calls of one fill: the end of a driver that never refuses
@@ -149,6 +151,7 @@ class Commands:
     def __init__(self):
         self.instance, self.gpu, self.current, self.more = None, c_void_p(), None, []
         self.kept = []  # (memory, function that destroys what is in it, that) each
+        self.descriptors = []
         self.programs_cuda = None
 
     # ---- Devices
@@ -291,6 +294,50 @@ class Commands:
             self.free(-1)
         return {"rc": 0}
 
+    # ---- Memory that crosses processes
+
+    def function_of_device(self, name):
+        get = VULKAN.vkGetDeviceProcAddr
+        get.restype = c_void_p
+        return ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)(get(self.current, name))
+
+    def take_exported(self, size):
+        """The result, memory of the device, and the descriptor by which others import it."""
+        rc, memory = self.take(size, self.type_with(DEVICE_LOCAL, HOST_VISIBLE), ExportInfo(handle_types=OPAQUE_FD))
+        if rc != 0:
+            return rc, memory, -1
+        fd, info = c_int(), FdInfo(memory=memory, handle_type=OPAQUE_FD)
+        get = self.function_of_device(b"vkGetMemoryFdKHR")
+        if (rc := get(self.current, ctypes.addressof(info), ctypes.addressof(fd))) != 0:
+            raise Failed(f"vkGetMemoryFdKHR: {rc}")
+        return 0, memory, fd.value
+
+    def share(self, kib):
+        """Memory that only a descriptor holds: it is exported, and freed here."""
+        rc, memory, fd = self.take_exported(int(kib) * KIB)
+        if rc == 0:
+            ask("vkFreeMemory", self.current, memory, None)
+            self.descriptors.append(fd)
+        return {"rc": rc, "pid": os.getpid(), "fd": fd}
+
+    def let_go(self):
+        """Of all such descriptors."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+        return {"rc": 0}
+
+    def open(self, pid, fd, kib):
+        """Memory of another process, by a descriptor there."""
+        return self.import_fd(descriptor_of(int(pid), int(fd)), int(kib) * KIB)
+
+    def import_fd(self, fd, size):
+        """The driver closes the descriptor."""
+        given = ImportInfo(handle_type=OPAQUE_FD, fd=fd)
+        rc, memory = self.take(size, self.type_with(DEVICE_LOCAL, HOST_VISIBLE), given)
+        if rc == 0:
+            self.kept.append((memory, None, None))
+        return {"rc": rc}
+
     # ---- CUDA in the same process
 
     def its_cuda(self):
@@ -305,22 +352,14 @@ class Commands:
             return {"granted": 0, "count": 0, "rc": cuda.rc}
         return fill(lambda: (cuda.ask("cuMemAlloc_v2", byref(c_ulonglong()), c_size_t(size)), size))
 
-    def function_of_device(self, name):
-        get = VULKAN.vkGetDeviceProcAddr
-        get.restype = c_void_p
-        return ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)(get(self.current, name))
-
     def export(self, kib):
         """Memory of the device that CUDA imports and maps."""
-        cuda, size, fd, handle, address = self.its_cuda(), int(kib) * KIB, c_int(), c_void_p(), c_ulonglong()
-        rc, memory = self.take(size, self.type_with(DEVICE_LOCAL, HOST_VISIBLE), ExportInfo(handle_types=OPAQUE_FD))
+        cuda, size, handle, address = self.its_cuda(), int(kib) * KIB, c_void_p(), c_ulonglong()
+        rc, memory, fd = self.take_exported(size)
         if rc != 0:
             return {"rc": rc}
         self.kept.append((memory, None, None))
-        get, info = self.function_of_device(b"vkGetMemoryFdKHR"), FdInfo(memory=memory, handle_type=OPAQUE_FD)
-        if (rc := get(self.current, ctypes.addressof(info), ctypes.addressof(fd))) != 0:
-            raise Failed(f"vkGetMemoryFdKHR: {rc}")
-        cuda.call("cuImportExternalMemory", byref(handle), byref(CudaHandle(type=OPAQUE_FD, fd=fd.value, size=size)))
+        cuda.call("cuImportExternalMemory", byref(handle), byref(CudaHandle(type=OPAQUE_FD, fd=fd, size=size)))
         cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), handle, byref(CudaBuffer(size=size)))
         return {"rc": 0}
 
@@ -331,11 +370,7 @@ class Commands:
         if (rc := cuda.ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0))) != 0:
             return {"rc": rc}
         cuda.call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
-        given = ImportInfo(handle_type=OPAQUE_FD, fd=fd.value)
-        rc, memory = self.take(size, self.type_with(DEVICE_LOCAL, HOST_VISIBLE), given)
-        if rc == 0:
-            self.kept.append((memory, None, None))
-        return {"rc": rc}
+        return self.import_fd(fd.value, size)
 
     def wait(self):
         print(json.dumps({"command": "ready"}), flush=True)

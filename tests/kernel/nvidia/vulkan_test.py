@@ -40,6 +40,8 @@ FILLS = {
     "Vulkan after CUDA": ["device", "cuda:819200", "memory:1024"],
     "memory that CUDA imported": ["device", "export:307200", "memory:1024"],
     "memory that Vulkan imported": ["device", "import:307200", "memory:1024"],
+    "memory that only a descriptor holds": ["device", "share:512000", "share:307200", "memory:1024"],
+    "memory that a descriptor held": ["device", "share:512000", "memory:1024", "let_go", "free:0", "memory:1024"],
 }
 # 550 offers no device-local memory that the host sees, on the simulated GPU.
 HAS_VISIBLE = BUILD.release < "550"
@@ -161,6 +163,37 @@ class Fill(rig.Comparison):
     def test_cuda_beside_it(self):
         self.compare_beside(rig.Gpu.start_vulkan, ["device", "allocate:512000"],
                             lambda gpu, cap: gpu.client("init", "fill:1024", cap=cap))
+
+    def compare_import(self, start, first, fill, start_importer, way, close=None):
+        """Memory that its exporter has freed, and that another process has imported: before and after that ends, or
+        closes it. What is left must suffice for the estimate of a CUDA context."""
+        def scene(gpu, cap):
+            owner = start(gpu, first, "share:1024000", "wait", "let_go", fill, "wait", cap=cap)
+            shared = owner.until("share")
+            importer = start_importer(gpu, *way(shared["pid"], shared["fd"]), "wait", *([close, "wait"] if close else []), cap=cap)
+            importer.until("ready")
+            owner.until("ready")
+            owner.go_on()
+            answers = [owner.until(fill)]
+            if close:
+                importer.go_on()
+                importer.until("ready")
+            else:
+                importer.end()
+            return answers + gpu.client("init", "fill:1024", cap=cap)
+        self.compare(scene)
+
+    def test_memory_that_another_process_imports(self):
+        self.compare_import(rig.Gpu.start_vulkan, "device", "memory:1024", rig.Gpu.start_vulkan,
+                            lambda pid, fd: ("device", f"open:{pid}:{fd}:1024000"))
+
+    def test_memory_that_cuda_imports(self):
+        self.compare_import(rig.Gpu.start_vulkan, "device", "memory:1024", rig.Gpu.start,
+                            lambda pid, fd: ("init", f"open_external:{pid}:{fd}:1024000"), "close_external")
+
+    def test_memory_of_cuda_that_another_process_imports(self):
+        self.compare_import(rig.Gpu.start, "init", "fill:1024", rig.Gpu.start_vulkan,
+                            lambda pid, fd: ("device", f"open:{pid}:{fd}:1024000"))
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""

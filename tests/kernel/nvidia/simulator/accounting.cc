@@ -1,7 +1,9 @@
 #include "accounting.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -85,7 +87,8 @@ class Accounting::Locked {
 bool Accounting::create(const std::string& folder, uint64_t total, const std::string& driver) {
   const int fd = open_file(folder + "/accounting", O_RDWR | O_CREAT | O_EXCL);
   const int memory = open_file(folder + "/memory", O_RDWR | O_CREAT | O_EXCL);
-  if (fd < 0 || memory < 0 || ftruncate(fd, sizeof(State)) != 0 ||
+  const int exports = open_file(folder + "/exports", O_RDWR | O_CREAT | O_EXCL);
+  if (fd < 0 || memory < 0 || exports < 0 || ftruncate(fd, sizeof(State)) != 0 ||
       ftruncate(memory, static_cast<off_t>(kWindow)) != 0) {
     fprintf(stderr, "rmsim: cannot make a state in %s: %s\n", folder.c_str(), strerror(errno));
     return false;
@@ -109,7 +112,9 @@ bool Accounting::create(const std::string& folder, uint64_t total, const std::st
 bool Accounting::open(const std::string& folder) {
   const int fd = open_file(folder + "/accounting", O_RDWR);
   memory_file_ = open_file(folder + "/memory", O_RDWR);
-  if (fd < 0 || memory_file_ < 0) {
+  exports_file_ = open_file(folder + "/exports", O_RDWR);
+  struct stat status;
+  if (fd < 0 || memory_file_ < 0 || exports_file_ < 0 || syscall(SYS_fstat, fd, &status) != 0) {
     fprintf(stderr, "rmsim: no state in %s: %s\n", folder.c_str(), strerror(errno));
     return false;
   }
@@ -122,6 +127,7 @@ bool Accounting::open(const std::string& folder) {
     return false;
   }
   state_ = static_cast<State*>(mapped);
+  machine_ = static_cast<uint32_t>(status.st_ino);
   return true;
 }
 
@@ -174,9 +180,22 @@ void remove_heir(Record& record, int slot) {
   std::fill(end, std::end(record.heirs), uint8_t{0});
 }
 
+// An export's duplicate comes right behind its source too.
 uint32_t next_owner(const Record& record) {
+  if (record.exports != 0) return kNobody;
   if (record.heirs[0] != 0) return record.heirs[0] - 1u;
   return static_cast<uint32_t>(__builtin_ctzll(record.holders));
+}
+
+// The lock that shows whether an export's descriptor is open. All eventfds have one inode, so the
+// lock's place says which machine and export it is.
+struct flock lock_of(uint32_t machine, uint32_t number, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = int64_t{1} << 61 | int64_t{machine} << 24 | number;
+  lock.l_len = 1;
+  return lock;
 }
 
 }  // namespace
@@ -185,32 +204,66 @@ void Accounting::drop(int index, int slot) {
   Record& record = state_->records[index];
   const uint64_t bit = 1ull << slot;
   if ((record.holders & bit) == 0) return;
-  const uint64_t left = record.holders & ~bit;
-  const bool counted = record.kind == Kind::kVideo;
-  if (left != 0) {
-    record.holders = left;
-    remove_heir(record, slot);
-    if (record.owner == static_cast<uint32_t>(slot)) {
-      record.owner = next_owner(record);
-      remove_heir(record, static_cast<int>(record.owner));
-      if (counted) {
-        Process& heir = state_->processes[record.owner];
-        state_->processes[slot].used -= record.size;
-        heir.used += record.size;
-        heir.peak = std::max(heir.peak, heir.used);
-      }
-    }
-    return;
+  record.holders &= ~bit;
+  remove_heir(record, slot);
+  if (record.is_free()) {
+    free_record(index);
+  } else if (record.owner == static_cast<uint32_t>(slot)) {
+    hand_on(record);
   }
-  if (counted) {
+}
+
+void Accounting::drop_export(int index) {
+  Record& record = state_->records[index];
+  if (--record.exports != 0) return;
+  if (record.is_free()) {
+    free_record(index);
+  } else if (record.owner == kNobody) {
+    hand_on(record);
+  }
+}
+
+// From now on the memory is counted for the next in the list.
+void Accounting::hand_on(Record& record) {
+  const uint32_t before = record.owner;
+  record.owner = next_owner(record);
+  if (record.owner != kNobody) remove_heir(record, static_cast<int>(record.owner));
+  if (record.kind != Kind::kVideo) return;
+  if (before != kNobody) state_->processes[before].used -= record.size;
+  if (record.owner == kNobody) return;
+  Process& heir = state_->processes[record.owner];
+  heir.used += record.size;
+  heir.peak = std::max(heir.peak, heir.used);
+}
+
+void Accounting::free_record(int index) {
+  Record& record = state_->records[index];
+  if (record.kind == Kind::kVideo) {
     state_->used -= record.size;
-    state_->processes[record.owner].used -= record.size;
+    if (record.owner != kNobody) state_->processes[record.owner].used -= record.size;
   }
   fallocate(memory_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(record.offset), static_cast<off_t>(record.size));
-  record.holders = 0;
   record.next_free = state_->first_free;
   state_->first_free = index;
+}
+
+// Memory of exports whose last descriptor is closed.
+void Accounting::reap_exports() {
+  if (std::all_of(std::begin(state_->held), std::end(state_->held),
+                  [](const Held& each) { return each.number == 0; })) {
+    return;
+  }
+  const int probe = static_cast<int>(syscall(SYS_eventfd2, 0, EFD_CLOEXEC));
+  for (Held& each : state_->held) {
+    if (each.number == 0) continue;
+    struct flock lock = lock_of(machine_, each.number, F_WRLCK);
+    if (syscall(SYS_fcntl, probe, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) continue;
+    const int record = each.record;
+    each = {};
+    drop_export(record);
+  }
+  syscall(SYS_close, probe);
 }
 
 void Accounting::reap() {
@@ -223,6 +276,7 @@ void Accounting::reap() {
     }
     process.alive = false;  // last: if this process dies meanwhile, another one goes on
   }
+  reap_exports();
 }
 
 // A process died in the middle of a change: all sums and the list of free records are made anew
@@ -231,14 +285,18 @@ void Accounting::recount() {
   state_->used = 0;
   for (Process& process : state_->processes) process.used = 0;
   state_->first_free = -1;
+  for (int i = 0; i < state_->record_count; ++i) state_->records[i].exports = 0;
+  for (const Held& each : state_->held) {
+    if (each.number != 0) ++state_->records[each.record].exports;
+  }
   for (int i = 0; i < state_->record_count; ++i) {
     Record& record = state_->records[i];
-    if (record.holders == 0) {
+    if (record.is_free()) {
       record.next_free = state_->first_free;
       state_->first_free = i;
     } else if (record.kind == Kind::kVideo) {
       state_->used += record.size;
-      state_->processes[record.owner].used += record.size;
+      if (record.owner != kNobody) state_->processes[record.owner].used += record.size;
     }
   }
   state_->peak = std::max(state_->peak, state_->used);
@@ -287,7 +345,7 @@ bool Accounting::hold(int index, uint32_t generation) {
   const Locked locked(*this);
   if (index < 0 || index >= state_->record_count) return false;
   Record& record = state_->records[index];
-  if (record.holders == 0 || record.generation != generation) return false;
+  if (record.is_free() || record.generation != generation) return false;
   const int slot = slot_of_this_process();
   if ((record.holders >> slot & 1) == 0) add_heir(record, slot);
   record.holders |= 1ull << slot;
@@ -341,6 +399,36 @@ void Accounting::count_objects(int compute, int graphics) {
   Process& process = state_->processes[slot_of_this_process()];
   process.compute_objects += static_cast<uint32_t>(compute);
   process.graphics_objects += static_cast<uint32_t>(graphics);
+}
+
+uint32_t Accounting::new_export(int fd) {
+  const Locked locked(*this);
+  const uint32_t number = ++state_->exports;
+  struct flock lock = lock_of(machine_, number, F_RDLCK);
+  if (syscall(SYS_fcntl, fd, F_OFD_SETLK, &lock) != 0) give_up("an export cannot be locked");
+  return number;
+}
+
+bool Accounting::hold_by_export(uint32_t number, int index) {
+  const Locked locked(*this);
+  reap_exports();
+  for (Held& each : state_->held) {
+    if (each.number != 0) continue;
+    each = {number, index};
+    ++state_->records[index].exports;
+    return true;
+  }
+  return false;
+}
+
+bool Accounting::read_export(uint32_t number, void* data, size_t size) const {
+  return syscall(SYS_pread64, exports_file_, data, size, uint64_t{number} * size) ==
+         static_cast<ssize_t>(size);
+}
+
+bool Accounting::write_export(uint32_t number, const void* data, size_t size) {
+  return syscall(SYS_pwrite64, exports_file_, data, size, uint64_t{number} * size) ==
+         static_cast<ssize_t>(size);
 }
 
 uint32_t Accounting::new_client() {

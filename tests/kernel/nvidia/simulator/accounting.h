@@ -22,6 +22,8 @@ enum class Kind : uint8_t {
 constexpr int kProcesses = 64;  // at once in one state; one bit each in Record::holders
 constexpr int kRecords = 1 << 18;
 constexpr int kShared = 4096;
+constexpr int kHeld = 4096;
+constexpr uint32_t kNobody = kProcesses;  // RM's own client holds exports
 
 struct Process {
   int pid;  // 0: never used
@@ -32,11 +34,13 @@ struct Process {
   uint32_t compute_objects = 0, graphics_objects = 0;
 };
 
-// One piece of memory, at `offset` of the memory file. It lives until no process holds it.
+// One piece of memory, at `offset` of the memory file. It lives until no process and no export
+// holds it.
 struct Record {
   uint64_t offset, size;
-  uint64_t holders;  // a bit for each process; 0: the record is free
-  uint32_t owner;    // the process it is counted for
+  uint64_t holders;  // a bit for each process
+  uint32_t exports;  // that hold it
+  uint32_t owner;    // the process it is counted for, or kNobody
   // Who is next when the owner frees it, as a slot + 1 each, 0 behind the last. RM keeps a list: a
   // duplicate comes right behind its source, so the last importer is next (mem.c of the open
   // modules 595.45.04: memCopyConstruct, memDestructCommon). Who finds no place comes last.
@@ -44,6 +48,14 @@ struct Record {
   uint32_t generation;  // so that a record that is used again is not taken for the old one
   Kind kind;
   int next_free;
+
+  bool is_free() const { return holders == 0 && exports == 0; }
+};
+
+// Memory that an export holds, with the export's number. 0: unused.
+struct Held {
+  uint32_t number;
+  int record;
 };
 
 // An object that its client allows other clients to duplicate (NV_ESC_RM_SHARE).
@@ -58,10 +70,11 @@ struct State {
   char driver[32];
   uint64_t total, used, peak;
   uint64_t next_offset;
-  uint32_t next_client;
+  uint32_t next_client, exports;  // how many were made
   int first_free, record_count;
   Process processes[kProcesses];
   SharedObject shared[kShared];
+  Held held[kHeld];
   pthread_mutex_t lock;
   Record records[kRecords];
 };
@@ -93,6 +106,12 @@ class Accounting {
   Record record(int index) const { return state_->records[index]; }
   int memory_file() const { return memory_file_; }
 
+  // An export, which the descriptor is to carry: its number.
+  uint32_t new_export(int fd);
+  bool hold_by_export(uint32_t number, int record);
+  bool read_export(uint32_t number, void* data, size_t size) const;
+  bool write_export(uint32_t number, const void* data, size_t size);
+
   uint32_t new_client();
   bool share(const SharedObject& object);
   void unshare(uint32_t client, uint32_t handle);
@@ -107,11 +126,16 @@ class Accounting {
   class Locked;
   int slot_of_this_process();
   void reap();
+  void reap_exports();
   void drop(int record, int slot);
+  void drop_export(int record);
+  void hand_on(Record& record);
+  void free_record(int index);
   void recount();
 
   State* state_ = nullptr;
-  int memory_file_ = -1;
+  int memory_file_ = -1, exports_file_ = -1;
+  uint32_t machine_ = 0;  // a number that no other machine on this host has
   int slot_ = -1;
 };
 

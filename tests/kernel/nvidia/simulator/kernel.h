@@ -19,8 +19,7 @@ struct Descriptor {
   Device device;
   MemoryPtr mapping;  // what the next mmap maps: NV_ESC_RM_MAP_MEMORY names the descriptor
   uint64_t mapping_offset = 0;
-  std::vector<MemoryPtr> exported;  // kept until the descriptor is closed
-  std::vector<uint32_t> clients;    // freed when it is closed
+  std::vector<uint32_t> clients;  // freed when it is closed
 };
 
 struct Object {

@@ -75,7 +75,6 @@ void after_fork_in_child() {
        descriptors) {  // they stay open, but what was made with them is the parent's
     auto* kept = new Descriptor(descriptor);
     descriptor.clients.clear();
-    descriptor.exported.clear();
     descriptor.mapping = nullptr;
     static_cast<void>(kept);  // never freed: that would give back what the parent holds
   }
@@ -118,15 +117,12 @@ int fail(int error) {
   return -1;
 }
 
-// Events come on /dev/nvidia0, so that descriptor can be polled; exports travel in /dev/nvidiactl,
-// so that one carries data from process to process.
+// A device's descriptor can be polled, as the modules' can.
 int open_device(const DeviceFile& file, int flags) {
-  const int fd = file.device == Device::kControl
-                     ? memfd_create("nvidiactl", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0)
-                     : eventfd(0, EFD_NONBLOCK | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0));
+  const int fd = eventfd(0, EFD_NONBLOCK | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0));
   if (fd < 0) return fd;
   const Lock lock(kernel_lock);
-  descriptors[fd] = Descriptor{file.device, nullptr, 0, {}, {}};
+  descriptors[fd] = Descriptor{file.device, nullptr, 0, {}};
   trace("open %s: %d", file.path, fd);
   return fd;
 }

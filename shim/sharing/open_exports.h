@@ -1,0 +1,87 @@
+// Descriptors by which this process has exported memory, and freed memory that they still hold.
+//
+// The driver keeps exported memory until the last descriptor of the export is closed, in whichever
+// process that is. Once the exporter has freed it, the driver counts it for no process. So it stays
+// charged to this process until then.
+//
+// An epoll instance watches the exports' open file descriptions. It keeps none of them open, and
+// /proc/self/fdinfo lists each that is open anywhere. Without /proc, memory counts as free when it
+// is freed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fracgpu/ledger_layout.h"
+#include "shim/base/hash_table.h"
+#include "shim/base/sleep_lock.h"
+#include "shim/base/spin_lock.h"
+
+namespace fracgpu {
+
+// Any thread may call any function. Amounts are units.
+class OpenExports {
+ public:
+  // What an export is of. Tokens of different kinds never meet.
+  enum class Of : uint64_t { physical, allocation, pool, driver_memory };
+  // `key`: the number of physical memory, the key of an allocation, the address of a pool, or the
+  // number of memory that a driver's library has requested. Less than 2^62.
+  static constexpr uint64_t token_of(Of kind, uint64_t key) {
+    return static_cast<uint64_t>(kind) << 62 | key;
+  }
+
+  // Memory with this token was exported by `fd`.
+  void watch(int fd, uint64_t token);
+
+  // Memory with this token was freed: keeps `units` of it while a descriptor holds it. False, with
+  // nothing kept, if none is open.
+  bool keep(uint64_t token, int device_index, uint64_t units);
+  // The same, but also keeps what no descriptor holds, until the next `free_closed`.
+  void keep_until_freed(uint64_t token, int device_index, uint64_t units);
+
+  // Calls free(device_index, units) for kept memory that no descriptor holds any more. It is kept
+  // on if that returns false.
+  template <typename Free>
+  void free_closed(Free free);
+
+  // Whether anything is kept.
+  bool any() const { return kept_count_.load(std::memory_order_relaxed) != 0; }
+  // The units that are kept on a device. `changes` differs from an earlier value if any came or
+  // went.
+  void sum(int device_index, uint64_t& units, uint64_t& changes);
+
+ private:
+  struct Kept {
+    uint64_t key;  // the token
+    uint64_t units;
+    int device_index;
+    bool is_open;
+  };
+
+  // Calls visit(token) for each open export. False if that cannot be found out now.
+  template <typename Visit>
+  bool visit_open(Visit visit) const;
+  bool enter(uint64_t token, int device_index, uint64_t units);
+  void find_closed();
+
+  SleepLock lock_;  // held while the descriptions are listed
+  int epoll_ = -1;
+  HashTable<Kept, 8> kept_;
+  std::atomic<uint32_t> kept_count_{0};
+  uint64_t changes_ = 0;
+};
+
+template <typename Free>
+void OpenExports::free_closed(Free free) {
+  if (!any()) return;
+  const Locked<SleepLock> lock(lock_);
+  find_closed();
+  kept_.erase_if([&](const Kept& each) {
+    if (each.is_open || !free(each.device_index, each.units)) return false;
+    kept_count_.fetch_sub(1, std::memory_order_relaxed);
+    ++changes_;
+    return true;
+  });
+}
+
+}  // namespace fracgpu
