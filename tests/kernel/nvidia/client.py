@@ -408,7 +408,7 @@ class Commands:
         rc = ask("cuMemcpyDtoH_v2", byref(word), self.kept[int(index)], c_size_t(4))
         return {"rc": rc, "value": word.value}
 
-    def share(self, kib):
+    def abandon(self, kib):
         """Memory that only a descriptor holds: it is exported, and freed here."""
         rc, handle, fd = export_physical(int(kib) * KIB)
         if rc == 0:

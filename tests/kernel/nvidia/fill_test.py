@@ -56,8 +56,8 @@ FILLS = {
     "local memory that fits, of a graph's new kernel": ["local:4", "graph_launch", "local:2048", "alloc:1024000", "graph_update",
                                                        "fill:1024"],
     "local memory where a pool has given memory back": ["alloc:1126400", "pool_idle:524288", "local:2048", "launch"],
-    "memory that only a descriptor holds": ["share:512000", "share:307200", "fill:1024"],
-    "memory that a descriptor held": ["share:512000", "fill:1024", "let_go", "fill:1024"],
+    "memory that only a descriptor holds": ["abandon:512000", "abandon:307200", "fill:1024"],
+    "memory that a descriptor held": ["abandon:512000", "fill:1024", "let_go", "fill:1024"],
     "a pool that only a descriptor holds": ["pool_export:512000", "pool_end", "fill:1024"],
     "a library whose image does not tell its size": ["library:61440", "alloc:1650000", "get_module", "fill:1024"],
     "a library that prints": ["printing_library", "alloc:1642496", "get_module", "fill:1024"],
@@ -145,8 +145,8 @@ class Fill(rig.Comparison):
     def test_memory_that_another_process_holds_by_a_descriptor(self):
         """The exporter has freed the memory and closed its own descriptor."""
         def scene(gpu, cap):
-            owner = gpu.start("init", "share:512000", "wait", "let_go", "fill:1024", "wait", "fill:1024", "wait", cap=cap)
-            shared = owner.until("share")
+            owner = gpu.start("init", "abandon:512000", "wait", "let_go", "fill:1024", "wait", "fill:1024", "wait", cap=cap)
+            shared = owner.until("abandon")
             holder = gpu.start(f"hold:{shared['pid']}:{shared['fd']}", "wait", cap=cap)
             holder.until("ready")
             owner.until("ready")

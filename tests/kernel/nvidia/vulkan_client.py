@@ -312,7 +312,7 @@ class Commands:
             raise Failed(f"vkGetMemoryFdKHR: {rc}")
         return 0, memory, fd.value
 
-    def share(self, kib):
+    def abandon(self, kib):
         """Memory that only a descriptor holds: it is exported, and freed here."""
         rc, memory, fd = self.take_exported(int(kib) * KIB)
         if rc == 0:

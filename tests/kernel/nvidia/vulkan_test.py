@@ -40,8 +40,8 @@ FILLS = {
     "Vulkan after CUDA": ["device", "cuda:819200", "memory:1024"],
     "memory that CUDA imported": ["device", "export:307200", "memory:1024"],
     "memory that Vulkan imported": ["device", "import:307200", "memory:1024"],
-    "memory that only a descriptor holds": ["device", "share:512000", "share:307200", "memory:1024"],
-    "memory that a descriptor held": ["device", "share:512000", "memory:1024", "let_go", "free:0", "memory:1024"],
+    "memory that only a descriptor holds": ["device", "abandon:512000", "abandon:307200", "memory:1024"],
+    "memory that a descriptor held": ["device", "abandon:512000", "memory:1024", "let_go", "free:0", "memory:1024"],
 }
 # 550 offers no device-local memory that the host sees, on the simulated GPU.
 HAS_VISIBLE = BUILD.release < "550"
@@ -168,8 +168,8 @@ class Fill(rig.Comparison):
         """Memory that its exporter has freed, and that another process has imported: before and after that ends, or
         closes it. What is left must suffice for the estimate of a CUDA context."""
         def scene(gpu, cap):
-            owner = start(gpu, first, "share:1024000", "wait", "let_go", fill, "wait", cap=cap)
-            shared = owner.until("share")
+            owner = start(gpu, first, "abandon:1024000", "wait", "let_go", fill, "wait", cap=cap)
+            shared = owner.until("abandon")
             importer = start_importer(gpu, *way(shared["pid"], shared["fd"]), "wait", *([close, "wait"] if close else []), cap=cap)
             importer.until("ready")
             owner.until("ready")
