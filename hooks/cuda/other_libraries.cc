@@ -92,8 +92,7 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const size_t size = rm::size_of(request), status = rm::status_offset(size);
   if (status == 0) return other_requests.ask(fd, request, &wanted);
   const bool is_serialized = size == sizeof wanted && (wanted.flags & rm::kIsSerialized) != 0;
-  const bool is_device =
-      wanted.object_class == rm::kDevice && wanted.parameters != 0 && !is_serialized;
+  const bool is_device = wanted.object_class == rm::kDevice && !is_serialized;
   if (!is_device && wanted.object_class != rm::kSubdevice)
     return other_requests.watch(fd, request, &wanted);
   const int result = other_requests.ask(fd, request, &wanted);
@@ -102,10 +101,11 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   if (result != 0 || error != 0) return result;
   Process* const process = Process::self();
   if (process == nullptr) return result;
-  // NV0080_ALLOC_PARAMETERS begins with the device's number.
+  // NV0080_ALLOC_PARAMETERS begins with the device's number. Without them RM takes its first
+  // device.
+  const auto* const number = reinterpret_cast<const uint32_t*>(wanted.parameters);
   const int device_index =
-      is_device ? index_of_device(*process, fd, wanted.client,
-                                  *reinterpret_cast<const uint32_t*>(wanted.parameters))
+      is_device ? index_of_device(*process, fd, wanted.client, number != nullptr ? *number : 0)
                 : OtherRequests::device_of(*process, rm::key_of(wanted.client, wanted.parent));
   process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
                              .device_index = device_index,
