@@ -113,8 +113,10 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   return result;
 }
 
-// RM frees all that belongs to a device or a client together with it.
-int free_object(int fd, unsigned long request, rm::Free& unwanted) {
+// RM frees all that belongs to a device or a client together with it. `unwanted`: a rm::Free, or a
+// rm::HeapControl, which can free any object too.
+template <typename Unwanted>
+int free_object(int fd, unsigned long request, Unwanted& unwanted) {
   Process* const process = Process::known();
   const uint64_t key = rm::key_of(unwanted.client, unwanted.object);
   const bool is_client = unwanted.object == unwanted.client;
@@ -235,6 +237,11 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
     case rm::kFree:
       if (size != sizeof(rm::Free)) break;
       return free_object(fd, request, *static_cast<rm::Free*>(argument));
+    case rm::kHeapControl: {
+      auto& wanted = *static_cast<rm::HeapControl*>(argument);
+      if (size < sizeof wanted || wanted.function != rm::kFreeMemory) break;
+      return free_object(fd, request, wanted);
+    }
     case rm::kControl:
       if (size != sizeof(rm::Control)) break;
       return control(fd, request, *static_cast<rm::Control*>(argument));
