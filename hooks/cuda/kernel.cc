@@ -135,11 +135,8 @@ class KernelMemory {
                                       .device_index = device_index_,
                                       .is_charged = at_once,
                                       .parent = parent};
-    if (call_ != nullptr && call_->charge_ == KernelCall::Charge::as_asked) {
-      process_.rm_memory.take(key);
-    } else {
-      process_.rm_memory.enter(buffer);
-    }
+    const bool as_asked = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_asked;
+    if (!as_asked) process_.rm_memory.enter(buffer);
     refused_last = nullptr;
   }
 
@@ -241,14 +238,14 @@ bool allocate(RmRequests& requests, uint64_t parent, uint64_t bytes, Ask ask, Ke
     return false;
   }
   if (payer.device_index < 0) {
-    // RM gives out a handle again only if its former object ended with its parent.
-    if (ask() && process != nullptr) process->rm_memory.take(key());
+    if (ask() && process != nullptr) requests.given_out(*process, key());
     return true;
   }
   KernelMemory memory(*process, payer.device_index, payer.call);
   if (!memory.reserve(bytes, requests)) return false;
   const InFlightScope in_flight(*process);
   if (ask()) {
+    requests.given_out(*process, key());
     memory.taken(key(), static_cast<uint32_t>(parent), taken());
   } else {
     memory.refused_by_driver();

@@ -82,6 +82,10 @@ class RmRequests {
   // The call that accounts for memory that RM gets back, or null.
   virtual KernelCall* call_for(int) { return nullptr; }
 
+  // RM has given out this key. RM gives out a handle again only if its former object ended with its
+  // parent.
+  virtual void given_out(Process& process, uint64_t key) { process.rm_memory.take(key); }
+
   // Whether memory that this process has given back unseen may make room, which a reading of the
   // driver-reported usage shows. It costs milliseconds.
   virtual bool may_read_usage(const Process&) const { return true; }

@@ -34,6 +34,12 @@ class OtherRequests : public RmRequests {
     return {process != nullptr ? device_of(*process, parent) : Process::kNotCapped};
   }
 
+  // The thread that frees the parent of the former object may not have come to it yet.
+  void given_out(Process& process, uint64_t key) override {
+    const DriverBuffers::Entry former = process.rm_memory.take(key);
+    if (former.key != 0) give_back_rm_memory(process, former);
+  }
+
   // Only pools give memory back unseen. Without them a reading would find nothing, and OpenGL,
   // which goes on in host memory, is refused often.
   bool may_read_usage(const Process& process) const override { return !process.pools.empty(); }
@@ -88,6 +94,16 @@ int index_of_device(Process& process, int fd, uint32_t client, uint32_t number) 
   return process.index_of_device(slot, key.c_str(), 0);
 }
 
+// Gives back the charges of memory that RM has freed with its parent.
+template <typename Condition>
+void give_back_if(Process& process, Condition is_gone) {
+  for (;;) {
+    const DriverBuffers::Entry buffer = process.rm_memory.take_if(is_gone);
+    if (buffer.key == 0) return;
+    give_back_rm_memory(process, buffer);
+  }
+}
+
 int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const size_t size = rm::size_of(request), status = rm::status_offset(size);
   if (status == 0) return other_requests.ask(fd, request, &wanted);
@@ -107,9 +123,16 @@ int allocate(int fd, unsigned long request, rm::Allocate& wanted) {
   const int device_index =
       is_device ? index_of_device(*process, fd, wanted.client, number != nullptr ? *number : 0)
                 : OtherRequests::device_of(*process, rm::key_of(wanted.client, wanted.parent));
-  process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
-                             .device_index = device_index,
-                             .parent = wanted.parent});
+  const DriverBuffers::Entry former =
+      process->rm_devices.enter({.key = rm::key_of(wanted.client, wanted.object),
+                                 .device_index = device_index,
+                                 .parent = wanted.parent});
+  // It ended with its parent. The thread that frees that finds its memory no more.
+  if (former.key != 0) {
+    give_back_if(*process, [&](const DriverBuffers::Entry& each) {
+      return rm::client_of(each.key) == wanted.client && each.parent == wanted.object;
+    });
+  }
   return result;
 }
 
@@ -129,23 +152,21 @@ int free_object(int fd, unsigned long request, Unwanted& unwanted) {
   const InFlightScope in_flight(*process);
   const int result = other_requests.watch(fd, request, &unwanted);
   if (result != 0 || unwanted.status != 0) return result;
-  const auto is_gone = [&](const DriverBuffers::Entry& each, uint64_t before, uint32_t parent) {
+  const auto is_child = [&](const DriverBuffers::Entry& each, uint64_t before, uint32_t parent) {
     return each.number < before && rm::client_of(each.key) == unwanted.client &&
-           (is_client || each.key == rm::key_of(unwanted.client, parent) || each.parent == parent);
+           (is_client || each.parent == parent);
   };
   const auto give_back_of = [&](uint32_t parent) {
-    for (;;) {
-      const DriverBuffers::Entry buffer = process->rm_memory.take_if(
-          [&](const DriverBuffers::Entry& each) { return is_gone(each, memory_before, parent); });
-      if (buffer.key == 0) return;
-      give_back_rm_memory(*process, buffer);
-    }
+    give_back_if(*process, [&](const DriverBuffers::Entry& each) {
+      return is_child(each, memory_before, parent);
+    });
   };
   // A device's subdevices go with it, and their memory.
   for (;;) {
     const DriverBuffers::Entry gone =
         process->rm_devices.take_if([&](const DriverBuffers::Entry& each) {
-          return is_gone(each, devices_before, unwanted.object);
+          const bool is_itself = each.key == key && each.number < devices_before;
+          return is_itself || is_child(each, devices_before, unwanted.object);
         });
     if (gone.key == 0) break;
     give_back_of(static_cast<uint32_t>(gone.key));

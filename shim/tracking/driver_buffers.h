@@ -24,14 +24,20 @@ class DriverBuffers {
   };
 
   // If the host is out of memory, it is not entered. A reading of the driver-reported usage then
-  // corrects the charge once it is gone.
-  void enter(const Entry& buffer) {
+  // corrects the charge once it is gone. Returns the entry that had its key before, or an empty
+  // one.
+  Entry enter(const Entry& buffer) {
     Locked<SpinLock> lock(lock_);
-    if (Entry* const known = entries_.find(buffer.key); known != nullptr) entries_.erase(known);
+    Entry former;
+    if (Entry* const known = entries_.find(buffer.key); known != nullptr) {
+      former = *known;
+      entries_.erase(known);
+    }
     Entry* const entry = entries_.insert(buffer.key);
-    if (entry == nullptr) return;
+    if (entry == nullptr) return former;
     *entry = buffer;
     entry->number = entered_++;
+    return former;
   }
 
   // How many were ever entered. Later ones have this number or a higher one.
