@@ -56,6 +56,11 @@ void own_command(char* to, size_t size) {
   to[size - 1] = '\0';
 }
 
+Counter& counter_of(ProcessDevice& device, Kind kind) {
+  const bool is_context = kind == Kind::kContext || kind == Kind::kModule;
+  return is_context ? device.context_bytes : device.allocation_bytes;
+}
+
 }  // namespace
 
 std::unique_ptr<Account> Account::open(std::string* error, Vendor vendor) {
@@ -208,10 +213,11 @@ bool Account::try_reserve(int dev, uint64_t bytes, Kind kind, bool* higher) {
       return false;
     }
   } while (!device.used.compare_exchange_weak(used, used + bytes));
-  assert(bytes % (device.vendor == Vendor::kAmd ? kGrain : kPage) == 0);
+  const bool is_in_grains = device.vendor == Vendor::kAmd || kind == Kind::kRequest;
+  assert(bytes % (is_in_grains ? kGrain : kPage) == 0);
   // The row has one writer, this process under its own lock: plain stores of atomics are enough.
   ProcessDevice& mine = row_->device[dev];
-  Counter& counter = kind == Kind::kAllocation ? mine.allocation_bytes : mine.context_bytes;
+  Counter& counter = counter_of(mine, kind);
   counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   if (kind == Kind::kContext) {
     mine.contexts.store(mine.contexts.load(std::memory_order_relaxed) + 1,
@@ -244,7 +250,7 @@ void Account::release(int dev, uint64_t bytes, Kind kind) {
   begin();
   descend(tenant_->device[dev], bytes);
   ProcessDevice& mine = row_->device[dev];
-  Counter& counter = kind == Kind::kAllocation ? mine.allocation_bytes : mine.context_bytes;
+  Counter& counter = counter_of(mine, kind);
   counter.store(counter.load(std::memory_order_relaxed) - bytes, std::memory_order_relaxed);
   if (kind == Kind::kContext) {
     mine.contexts.store(mine.contexts.load(std::memory_order_relaxed) - 1,

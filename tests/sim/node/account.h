@@ -12,8 +12,9 @@
 
 namespace sim {
 
-// kModule: what a context takes later on; counted with it, but not as one more context.
-enum class Kind { kAllocation, kContext, kModule };
+// kModule: what a context takes later on; counted with it, but not as one more context. kRequest:
+// an allocation in RM's smaller pages, which NVIDIA's libraries beside libcuda request.
+enum class Kind { kAllocation, kContext, kModule, kRequest };
 
 // Physical memory as one process has it: its own alone, or shared through an object of the node.
 // What it is used for (pages, chunks, handles, pools, arrays) is the driver's business.
