@@ -13,13 +13,16 @@ namespace {
 constexpr int kCapMib = 512;
 const int kMoves = sanitized() ? 300 : 1200;  // of a thread in a phase
 
+const Environment kFailing = {{"RANDOM_REQUESTS_FAILING", "5"},
+                              {"UBSAN_OPTIONS", "halt_on_error=1"}};
+
 class RequestsProperty : public PropertyRig {
  protected:
   RequestsProperty() : PropertyRig("tiny", 16, TEST_RANDOM_REQUESTS, kCapMib) {}
 };
 
 TEST_P(RequestsProperty, LedgerEqualsTheNodeWheneverAllStandStill) {
-  run_phases(2, 3, kMoves, {{"RANDOM_REQUESTS_FAILING", "5"}});
+  run_phases(2, 3, kMoves, kFailing);
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, RequestsProperty,
@@ -30,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Family, RequestsProperty,
 using RequestsHostile = RequestsProperty;
 
 TEST_P(RequestsHostile, LedgerEqualsTheNodeWheneverAllStandStill) {
-  run_phases(2, 1, 2 * kMoves, {{"RANDOM_REQUESTS_FAILING", "5"}});
+  run_phases(2, 1, 2 * kMoves, kFailing);
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, RequestsHostile, testing::Values(Mix{"Chaos", "chaos", 64}),
@@ -40,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Family, RequestsHostile, testing::Values(Mix{"Chaos", "
 using RequestsAlone = RequestsProperty;
 
 TEST_P(RequestsAlone, NothingIsRefusedThatFits) {
-  run_phases(1, 1, 3 * kMoves, {{"RANDOM_CALLS_ALONE", "1"}, {"RANDOM_REQUESTS_FAILING", "5"}});
+  run_phases(1, 1, 3 * kMoves, kFailing + Environment{{"RANDOM_CALLS_ALONE", "1"}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, RequestsAlone,
@@ -54,7 +57,7 @@ class RequestsBesideCuda : public PropertyRig {
 };
 
 TEST_P(RequestsBesideCuda, LedgerEqualsTheNodeWheneverAllStandStill) {
-  run_phases(2, 2, kMoves, {{"RANDOM_REQUESTS_CUDA", "1"}, {"RANDOM_REQUESTS_FAILING", "5"}});
+  run_phases(2, 2, kMoves, kFailing + Environment{{"RANDOM_REQUESTS_CUDA", "1"}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, RequestsBesideCuda,
@@ -93,7 +96,7 @@ class RequestsStorm : public Rig {
 // What is charged then is not judged.
 TEST_F(RequestsStorm, RacesForHandlesEndNoProcess) {
   const Outcome outcome = [&] {
-    auto program = start(1, 4, 10 * kMoves, 64, {"chaos"}, {{"RANDOM_REQUESTS_FAILING", "5"}});
+    auto program = start(1, 4, 10 * kMoves, 64, {"chaos"}, kFailing);
     for (int i = 0; i < 3; ++i) program->go_on();
     return program->finish();
   }();
@@ -109,7 +112,7 @@ TEST_F(RequestsStorm, ProcessesThatAreKilledLeaveNothingBehind) {
   const auto start_one = [&] {
     const bool is_hostile = random() % 3 == 0;
     auto program = start(random(), is_hostile ? 1 : 2, 100'000'000, 64,
-                         {is_hostile ? "chaos" : "own"}, {{"RANDOM_REQUESTS_FAILING", "2"}});
+                         {is_hostile ? "chaos" : "own"}, kFailing);
     EXPECT_TRUE(program->read_line().starts_with("up "));
     program->go_on();
     return program;

@@ -199,14 +199,10 @@ void make_hostile_request(std::mt19937_64& random, uint32_t client, uint32_t dev
                                           36, 40, 41, 44,  47,  48,  49,  56,  64,  72,  88,
                                           95, 96, 97, 104, 176, 183, 184, 185, 200, 4096};
       const size_t size = kSizes[below(std::size(kSizes))];
-      const auto block = std::make_unique<uint32_t[]>(size / 4 + 1);
+      const auto block = std::make_unique<char[]>(size);
       const uint32_t words[] = {client, device, static_cast<uint32_t>(below(64)), kLocalMemory};
       memcpy(block.get(), words, std::min(size, sizeof words));
-      // Exactly `size` bytes at the end of a page.
-      const GuardedPage page;
-      if (size > 4096) return;
-      memcpy(page.last(size), block.get(), size);
-      request_of_stub(request(escape, size), page.last(size));
+      request_of_stub(request(escape, size), block.get());
       return;
     }
     case 2: {
@@ -263,8 +259,8 @@ void make_hostile_request(std::mt19937_64& random, uint32_t client, uint32_t dev
       return;
     default: {  // controls whose parameters are shorter than they must be
       const size_t size = below(sizeof(FbInfo));
-      const GuardedPage page;
-      control(client, subdevice, below(2) == 0 ? kGetFbInfo : kGetFbInfoV2, page.last(size), size);
+      const auto block = std::make_unique<char[]>(size);
+      control(client, subdevice, below(2) == 0 ? kGetFbInfo : kGetFbInfoV2, block.get(), size);
       return;
     }
   }
