@@ -433,7 +433,10 @@ const Api api = {
     .out_of_memory = [](int result) { return result == static_cast<int>(rm::kNoMemory); },
     .ask_too_much =
         [] {
-          if (!has_cuda()) return;  // what RM holds is charged at once
+          // A refusal makes the library look for dead children too.
+          uint32_t object = 0;
+          rm::make_memory(observer.client, observer.device, object, {.size = uint64_t{1} << 50});
+          if (!has_cuda()) return;
           unsigned long long address = 0;
           cuda("cuCtxSetCurrent", cuda_context);
           cuda("cuMemAlloc_v2", &address, size_t{1} << 50);
