@@ -331,6 +331,7 @@ int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
   const int result = ask();
   if (result != 0 || asked.status != 0) return result;
   const uint64_t key = rm::key_of(asked.client, wanted.imported.object);
+  requests.given_out(*process, key);
   call.imported(key, device_index, 0);
   process->rm_memory.enter({.key = key,
                             .device_index = device_index,

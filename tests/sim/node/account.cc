@@ -213,7 +213,8 @@ bool Account::try_reserve(int dev, uint64_t bytes, Kind kind, bool* higher) {
       return false;
     }
   } while (!device.used.compare_exchange_weak(used, used + bytes));
-  const bool is_in_grains = device.vendor == Vendor::kAmd || kind == Kind::kRequest;
+  [[maybe_unused]] const bool is_in_grains =
+      device.vendor == Vendor::kAmd || kind == Kind::kRequest;
   assert(bytes % (is_in_grains ? kGrain : kPage) == 0);
   // The row has one writer, this process under its own lock: plain stores of atomics are enough.
   ProcessDevice& mine = row_->device[dev];
