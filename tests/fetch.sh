@@ -7,7 +7,7 @@ set -u
 
 usage() {
   echo "usage: $0 PART DEST, where PART is nvidia-smi-535, nvidia-smi-550, nvml-headers, cuda-headers-11.8," \
-    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-470, nvidia-driver-550, nvidia-driver-535, nvidia-graphics-550, nvidia-kernel-headers-535, nvidia-kernel-headers-550, nvidia-kernel-headers-555, opencl, pocl-3.1, vulkan-535, python-gpu-bookworm, pytorch-2.6, llama-cpp, llama-cpp-hip, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
+    "cuda-headers-12.4, libcuda1-535, libcuda1-550, nvidia-driver-470, nvidia-driver-550, nvidia-driver-535, nvidia-graphics-550, nvidia-kernel-headers-535, nvidia-kernel-headers-550, nvidia-kernel-headers-555, opencl, pocl-3.1, vulkan-535, mesa-22.3, mesa-25.0, python-gpu-bookworm, pytorch-2.6, llama-cpp, llama-cpp-hip, hip-5.7.1, hip-6.4.3, hip-7.2.4, rocblas-6.4.4, hip-headers-5.7," \
     "hip-headers-6.4, hip-headers-7.2, amd-smi-6.1.2, amd-smi-10.1, rocm-smi-5.2.3, rocm-smi-6.4.1, rocm-smi-7.2.4, librocm-smi64-5.2.3," \
     "amd-smi-headers-6.1, amd-smi-headers-10.1, rocm-smi-headers-5.2, rocm-smi-headers-6.4, rocm-smi-headers-7.2," \
     "nvtop-3.0, nvtop-3.2, promtool-2.42, etcd-3.5, sprig-3.2, kubectl-1.36, containerd-2, glibc-2.31, musl-1.2.3, musl-1.2.5, docker-buildx, debian-11, debian-12, debian-13 or ubuntu-24.04" >&2
@@ -86,6 +86,13 @@ case $part in
     suite=bookworm component='main contrib non-free' proof='usr/lib/x86_64-linux-gnu/nvidia/current/libGLX_nvidia.so.535.*'
     packages='libglx-nvidia0 libegl-nvidia0 libnvidia-glcore libnvidia-eglcore libnvidia-glvkspirv libvulkan1 vulkan-tools'
     packages="$packages libegl1 libglvnd0 libx11-6 libxext6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0 libwayland-client0 libffi8"
+    ;;
+  # Mesa's drivers for AMD's GPUs (Vulkan, OpenGL, VA-API), the loaders, and what shows their devices.
+  mesa-22.3 | mesa-25.0)
+    suite=bookworm
+    [ "$part" = mesa-22.3 ] || suite=trixie
+    component=main base=$suite proof=usr/lib/x86_64-linux-gnu/libvulkan_radeon.so
+    packages='mesa-vulkan-drivers libvulkan1 vulkan-tools libegl1 libegl-mesa0 libgl1-mesa-dri mesa-va-drivers libva-drm2'
     ;;
   # Python programs for Debian's own interpreter, with the libraries that few machines have.
   python-gpu-bookworm)

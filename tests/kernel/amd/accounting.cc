@@ -247,15 +247,21 @@ int add_process(Accounting& accounting, int pid) {
   process = Process{};
   process.start_time = start_time_of(pid);
   process.pid = pid;
-  const std::string folder = process_folder(pid);
+  return found;
+}
+
+void list_process(Accounting& accounting, uint32_t number) {
+  Process& process = accounting.process[number];
+  if (process.uses_kfd) return;
+  process.uses_kfd = true;
+  const std::string folder = process_folder(process.pid);
   mkdir(folder.c_str(), 0755);
   mkdir((folder + "/queues").c_str(), 0755);
-  write_number(folder + "/pasid", 32768 + static_cast<uint64_t>(found));
+  write_number(folder + "/pasid", 32768 + uint64_t{number});
   for (uint32_t c = 0; c < accounting.cards; ++c) {
     show_process(accounting, process, c);
     write_number(folder + "/sdma_" + std::to_string(accounting.card[c].gpu_id), 0);
   }
-  return found;
 }
 
 void remove_process(Accounting& accounting, uint32_t process) {
@@ -342,7 +348,19 @@ int add_buffer(Accounting& accounting, uint32_t card, uint64_t size, uint32_t fl
   return static_cast<int>(at);
 }
 
-int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool counted, bool gem) {
+void move_to_card(Accounting& accounting, uint32_t buffer) {
+  Buffer& b = accounting.buffer[buffer];
+  if (!has_room(accounting, b.card, b.size)) return;
+  Card& card = accounting.card[b.card];
+  b.domain = Domain::kVram;
+  accounting.host_used -= b.size;
+  card.used += b.size;
+  card.used_aligned += round_up(b.size, kLargePage);
+  note_peak(card);
+}
+
+int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool counted,
+               uint32_t file) {
   uint32_t at = accounting.first_free_handle;
   if (at != 0) {
     accounting.first_free_handle = accounting.handle[at].next_free;
@@ -355,7 +373,7 @@ int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool c
   }
   Buffer& b = accounting.buffer[buffer];
   counted = counted && b.domain == Domain::kVram;
-  accounting.handle[at] = {process, buffer, 0, true, counted, gem};
+  accounting.handle[at] = {process, buffer, 0, file, true, counted};
   ++b.handles;
   if (counted) count_for_process(accounting, process, b.card, static_cast<int64_t>(b.size));
   return static_cast<int>(at);
@@ -370,6 +388,14 @@ void remove_handle(Accounting& accounting, uint32_t handle) {
   if (h.counted) count_for_process(accounting, h.process, b.card, -static_cast<int64_t>(b.size));
   --b.handles;
   release_if_unused(accounting, h.buffer);
+}
+
+void remove_handles_of_file(Accounting& accounting, uint32_t process, uint32_t file) {
+  for (uint32_t i = 1; i < accounting.handles_end; ++i) {
+    const Handle& handle = accounting.handle[i];
+    if (handle.used && handle.process == process && handle.file == file)
+      remove_handle(accounting, i);
+  }
 }
 
 int export_buffer(Accounting& accounting, uint32_t buffer) {

@@ -48,7 +48,8 @@ struct Card {
 };
 
 struct Process {
-  int32_t pid;  // 0: free
+  int32_t pid;    // 0: free
+  bool uses_kfd;  // otherwise only render nodes: KFD does not list it
   uint64_t start_time;
   uint64_t vram[kMaxCards];      // what /sys/class/kfd/kfd/proc/PID/vram_ID shows
   uint64_t migrated[kMaxCards];  // the part of it that is ranges of shared virtual memory
@@ -80,15 +81,16 @@ struct Handle {
   uint32_t process;
   uint32_t buffer;
   uint32_t next_free;
+  uint32_t file;  // the opening of a render node that a GEM handle belongs to; 0: KFD's
   bool used;
   bool counted;  // its bytes count in Process::vram
-  bool gem;
 };
 
 struct Accounting {
   uint32_t cards;
   uint32_t unknown_ioctls;
   uint32_t last_serial;
+  uint32_t last_file;
   uint64_t host_used;
   uint32_t orphans;  // buffers that only descriptors hold
   // Entries from here on were never used. Free entries before it are linked (index + 1 for
@@ -128,6 +130,8 @@ class Lock {
 // Processes, by number. Functions return a number or -errno.
 int find_process(const Accounting& accounting, int pid);
 int add_process(Accounting& accounting, int pid);
+// The process has opened /dev/kfd.
+void list_process(Accounting& accounting, uint32_t process);
 void remove_process(Accounting& accounting, uint32_t process);
 // Frees the memory of dead processes and of closed descriptors.
 void reap(Accounting& accounting);
@@ -136,8 +140,12 @@ uint64_t start_time_of(int pid);
 
 // Buffers and handles, by number. Handle 0 is invalid.
 int add_buffer(Accounting& accounting, uint32_t card, uint64_t size, uint32_t flags, Domain domain);
-int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool counted, bool gem);
+// Moves a buffer from host memory, if the card has room.
+void move_to_card(Accounting& accounting, uint32_t buffer);
+int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool counted,
+               uint32_t file = 0);
 void remove_handle(Accounting& accounting, uint32_t handle);
+void remove_handles_of_file(Accounting& accounting, uint32_t process, uint32_t file);
 // A dma-buf descriptor, which keeps the buffer alive, and the reverse.
 int export_buffer(Accounting& accounting, uint32_t buffer);
 int buffer_of_descriptor(const Accounting& accounting, int fd);

@@ -1,12 +1,13 @@
 // Render node ioctls, by libdrm's headers.
-#include <amdgpu_drm.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "ioctl.h"
+#include "newer_amdgpu_drm.h"
 #include "user_memory.h"
 
 namespace kfd {
@@ -86,7 +87,7 @@ long descriptor_to_handle(Caller& caller, drm_prime_handle& args) {
     }
   }
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
-                                static_cast<uint32_t>(buffer), false, true);
+                                static_cast<uint32_t>(buffer), false, caller.file);
   if (handle < 0) return handle;
   args.handle = static_cast<uint32_t>(handle);
   return 0;
@@ -103,7 +104,7 @@ long gem_create(Caller& caller, drm_amdgpu_gem_create& args) {
                                 vram ? Domain::kVram : Domain::kHost);
   if (buffer < 0) return buffer;
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
-                                static_cast<uint32_t>(buffer), false, true);
+                                static_cast<uint32_t>(buffer), false, caller.file);
   if (handle < 0) return handle;
   args.out.handle = static_cast<uint32_t>(handle);
   return 0;
@@ -138,8 +139,14 @@ long gem_op(Caller& caller, drm_amdgpu_gem_op& args) {
   const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -ENOENT;
-  if (args.op != AMDGPU_GEM_OP_GET_GEM_CREATE_INFO) return -EINVAL;
   const Buffer& buffer = buffer_of(caller, handle);
+  if (args.op == AMDGPU_GEM_OP_SET_PLACEMENT) {
+    // The real kernel moves it when it is used next.
+    const bool moves = (args.value & AMDGPU_GEM_DOMAIN_VRAM) != 0 && buffer.domain == Domain::kHost;
+    if (moves) move_to_card(caller.accounting, caller.accounting.handle[handle].buffer);
+    return 0;
+  }
+  if (args.op != AMDGPU_GEM_OP_GET_GEM_CREATE_INFO) return -EINVAL;
   drm_amdgpu_gem_create_in info{};
   info.bo_size = buffer.size;
   info.alignment = kPage;
@@ -149,50 +156,117 @@ long gem_op(Caller& caller, drm_amdgpu_gem_op& args) {
 
 long gem_map(Caller& caller, drm_amdgpu_gem_va& args) {
   const Lock lock(&caller.accounting);
-  return args.operation == AMDGPU_VA_OP_CLEAR || handle_of_caller(caller, args.handle, true) != 0
-             ? 0
-             : -ENOENT;
+  const bool has_buffer =
+      args.operation != AMDGPU_VA_OP_CLEAR && (args.flags & AMDGPU_VM_PAGE_PRT) == 0;
+  return !has_buffer || handle_of_caller(caller, args.handle, true) != 0 ? 0 : -ENOENT;
 }
 
 long virtual_memory(Caller&, drm_amdgpu_vm&) {
   return 0;
 }
 
+// Contexts hold nothing, and no device ever hangs.
 long context(Caller&, drm_amdgpu_ctx& args) {
+  const uint32_t operation = args.in.op;
   std::memset(&args, 0, sizeof args);
-  args.out.alloc.ctx_id = 1;
-  return 0;
+  switch (operation) {
+    case AMDGPU_CTX_OP_ALLOC_CTX:
+      args.out.alloc.ctx_id = 1;
+      return 0;
+    case AMDGPU_CTX_OP_FREE_CTX:
+    case AMDGPU_CTX_OP_QUERY_STATE:
+    case AMDGPU_CTX_OP_QUERY_STATE2:
+    case AMDGPU_CTX_OP_GET_STABLE_PSTATE:
+    case AMDGPU_CTX_OP_SET_STABLE_PSTATE:
+      return 0;
+    default:
+      return -EINVAL;
+  }
 }
 
-// Properties of the card, an MI200. None of them affects how much memory anything takes.
+// Properties of the cards. None of them affects how much memory the kernel takes.
 
-drm_amdgpu_info_device device_facts(const Card& card) {
-  drm_amdgpu_info_device facts{};
+constexpr uint32_t kNavi31 = 0x744c;
+
+NewerDevice device_facts(const Card& card) {
+  NewerDevice newer{};
+  drm_amdgpu_info_device& facts = newer.older;
   facts.device_id = card.device_id;
   facts.pci_rev = card.pci_revision;
   facts.chip_rev = 1;
-  facts.external_rev = 0x3d;
-  facts.family = AMDGPU_FAMILY_AI;
-  facts.num_shader_engines = 8;
-  facts.num_shader_arrays_per_engine = 1;
-  facts.gpu_counter_freq = 100'000;
-  facts.max_engine_clock = 1'700'000;
-  facts.max_memory_clock = 1'600'000;
-  facts.cu_active_number = 104;
   facts.num_rb_pipes = 16;
+  facts.gpu_counter_freq = 100'000;
   facts.virtual_address_offset = 0x200000;
   facts.virtual_address_max = 1ull << 47;
   facts.virtual_address_alignment = kPage;
   facts.pte_fragment_size = kLargePage;
   facts.gart_page_size = kPage;
+  facts.num_tcc_blocks = 32;
+  facts.high_va_offset = 0xffff800000000000;
+  facts.high_va_max = 0xffffffffffe00000;
+  if (card.device_id == kNavi31) {
+    facts.external_rev = 1;
+    facts.family = kFamilyGc11;
+    facts.num_shader_engines = 6;
+    facts.num_shader_arrays_per_engine = 2;
+    facts.max_engine_clock = 2'304'000;
+    facts.max_memory_clock = 1'249'000;
+    facts.cu_active_number = 96;
+    // Engines 4 and 5 follow in the columns behind those of 0 and 1.
+    for (uint32_t engine = 0; engine < facts.num_shader_engines; ++engine) {
+      for (uint32_t array = 0; array < facts.num_shader_arrays_per_engine; ++array)
+        facts.cu_bitmap[engine % 4][array + engine / 4 * 2] = 0xff;
+    }
+    facts.num_rb_pipes = 24;
+    facts.enabled_rb_pipes_mask = 0xffffff;
+    facts.num_hw_gfx_contexts = 8;
+    facts.vram_type = AMDGPU_VRAM_TYPE_GDDR6;
+    facts.vram_bit_width = 384;
+    facts.num_cu_per_sh = 8;
+    facts.wave_front_size = 32;
+    facts.num_tcc_blocks = 24;
+    newer.mall_size = 96u << 20;
+    return newer;
+  }
+  facts.external_rev = 0x3d;
+  facts.family = AMDGPU_FAMILY_AI;
+  facts.num_shader_engines = 8;
+  facts.num_shader_arrays_per_engine = 1;
+  facts.max_engine_clock = 1'700'000;
+  facts.max_memory_clock = 1'600'000;
+  facts.cu_active_number = 104;
   facts.vram_type = AMDGPU_VRAM_TYPE_HBM;
   facts.vram_bit_width = 4096;
   facts.num_cu_per_sh = 14;
   facts.wave_front_size = 64;
-  facts.num_tcc_blocks = 32;
-  facts.high_va_offset = 0xffff800000000000;
-  facts.high_va_max = 0xffffffffffe00000;
-  return facts;
+  return newer;
+}
+
+// Rings for graphics, compute, copies and video, of a card that has them.
+drm_amdgpu_info_hw_ip ring_facts(const Card& card, uint32_t type) {
+  drm_amdgpu_info_hw_ip facts{};
+  if (card.device_id != kNavi31) return facts;
+  facts.ib_start_alignment = facts.ib_size_alignment = 32;
+  switch (type) {
+    case AMDGPU_HW_IP_GFX:
+      facts.hw_ip_version_major = 11;
+      facts.available_rings = 1;
+      return facts;
+    case AMDGPU_HW_IP_COMPUTE:
+      facts.hw_ip_version_major = 11;
+      facts.available_rings = 0xf;
+      return facts;
+    case AMDGPU_HW_IP_DMA:
+      facts.hw_ip_version_major = 6;
+      facts.available_rings = 3;
+      return facts;
+    case AMDGPU_HW_IP_VCN_ENC:  // decodes too, since version 4
+      facts.hw_ip_version_major = 4;
+      facts.available_rings = 1;
+      return facts;
+    default:
+      return {};
+  }
 }
 
 drm_amdgpu_memory_info memory_facts(const Card& card) {
@@ -201,6 +275,13 @@ drm_amdgpu_memory_info memory_facts(const Card& card) {
   facts.cpu_accessible_vram = facts.vram;
   facts.gtt = {kHostLimit, kHostLimit, 0, kHostLimit};
   return facts;
+}
+
+// GB_ADDR_CONFIG describes how addresses interleave. Of this chip 32 pipes with 32 packers, which
+// no GPU has confirmed.
+uint32_t register_of(const Card& card, uint32_t number) {
+  constexpr uint32_t kGbAddrConfig = 0x263e;
+  return card.device_id == kNavi31 && number == kGbAddrConfig ? 0x545 : 0;
 }
 
 long info(Caller& caller, drm_amdgpu_info& args) {
@@ -228,10 +309,26 @@ long info(Caller& caller, drm_amdgpu_info& args) {
     case AMDGPU_INFO_FW_VERSION:
       return answer(drm_amdgpu_info_firmware{});
     case AMDGPU_INFO_HW_IP_INFO:
-      return answer(drm_amdgpu_info_hw_ip{});
+      return answer(ring_facts(card, args.query_hw_ip.type));
+    case AMDGPU_INFO_VIS_VRAM_USAGE:
+      return answer(card.resident());
+    case AMDGPU_INFO_GTT_USAGE:
+      return answer(caller.accounting.host_used);
+    case kInfoMaxIbs:
+      return answer(std::array<uint32_t, 10>{192, 125, 50, 16, 16, 16, 16, 16, 16, 16});
+    case AMDGPU_INFO_VIDEO_CAPS:
+      return answer(drm_amdgpu_info_video_caps{});
+    case AMDGPU_INFO_TIMESTAMP:
+    case AMDGPU_INFO_NUM_BYTES_MOVED:
+    case AMDGPU_INFO_NUM_EVICTIONS:
+    case AMDGPU_INFO_NUM_VRAM_CPU_PAGE_FAULTS:
+      return answer(uint64_t{0});
+    case AMDGPU_INFO_VRAM_LOST_COUNTER:
+    case AMDGPU_INFO_SENSOR:
+      return answer(uint32_t{0});
     case AMDGPU_INFO_READ_MMR_REG:
       for (uint32_t i = 0; i < args.read_mmr_reg.count && (i + 1) * 4 <= args.return_size; ++i) {
-        const uint32_t value = 0;
+        const uint32_t value = register_of(card, args.read_mmr_reg.dword_offset + i);
         if (!copy_to_user(args.return_pointer + i * 4, &value, sizeof value)) return -EFAULT;
       }
       return 0;
@@ -250,18 +347,12 @@ constexpr Ioctl kTable[] = {
     IOCTL(DRM_IOCTL_AMDGPU_GEM_CREATE, gem_create),
     IOCTL(DRM_IOCTL_AMDGPU_GEM_MMAP, gem_mmap),
     IOCTL(DRM_IOCTL_AMDGPU_CTX, context),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_BO_LIST),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_CS),
     IOCTL(DRM_IOCTL_AMDGPU_INFO, info),
     IOCTL(DRM_IOCTL_AMDGPU_GEM_METADATA, gem_metadata),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_GEM_WAIT_IDLE),
     IOCTL(DRM_IOCTL_AMDGPU_GEM_VA, gem_map),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_WAIT_CS),
     IOCTL(DRM_IOCTL_AMDGPU_GEM_OP, gem_op),
     NOT_SIMULATED(DRM_IOCTL_AMDGPU_GEM_USERPTR),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_WAIT_FENCES),
     IOCTL(DRM_IOCTL_AMDGPU_VM, virtual_memory),
-    NOT_SIMULATED(DRM_IOCTL_AMDGPU_FENCE_TO_HANDLE),
     NOT_SIMULATED(DRM_IOCTL_AMDGPU_SCHED),
 };
 
@@ -269,7 +360,11 @@ constexpr Ioctl kTable[] = {
 
 long drm_ioctl(Caller& caller, unsigned long request, void* arguments) {
   if (_IOC_TYPE(request) != DRM_IOCTL_BASE) return -ENOTTY;
-  return call_ioctl(kTable, "an ioctl of a render node", caller, request, arguments);
+  const std::span<const Ioctl> submissions = submission_ioctls();
+  const bool is_submission =
+      std::ranges::find(submissions, _IOC_NR(request), &Ioctl::number) != submissions.end();
+  return call_ioctl(is_submission ? submissions : kTable, "an ioctl of a render node", caller,
+                    request, arguments);
 }
 
 }  // namespace kfd

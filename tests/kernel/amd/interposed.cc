@@ -11,6 +11,8 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
+#include <filesystem>
 
 #include "ioctl.h"
 
@@ -35,16 +37,79 @@ int as_device(int result, struct stat* about) {
   return result;
 }
 
+void as_device(struct statx& about) {
+  struct stat device {};
+  device.st_mode = about.stx_mode;
+  device.st_size = static_cast<off_t>(about.stx_size);
+  as_device(0, &device);
+  if (!S_ISCHR(device.st_mode) || S_ISCHR(about.stx_mode)) return;
+  about.stx_mode = static_cast<uint16_t>(device.st_mode);
+  about.stx_size = 0;
+  about.stx_rdev_major = major(device.st_rdev);
+  about.stx_rdev_minor = minor(device.st_rdev);
+}
+
+long raw_system_call(long number, const long (&arguments)[6]) {
+#ifdef __aarch64__
+  register long x8 asm("x8") = number;
+  register long x0 asm("x0") = arguments[0];
+  register long x1 asm("x1") = arguments[1];
+  register long x2 asm("x2") = arguments[2];
+  register long x3 asm("x3") = arguments[3];
+  register long x4 asm("x4") = arguments[4];
+  register long x5 asm("x5") = arguments[5];
+  asm volatile("svc 0"
+               : "+r"(x0)
+               : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+               : "memory");
+  return x0;
+#else
+  register long r10 asm("r10") = arguments[3];
+  register long r8 asm("r8") = arguments[4];
+  register long r9 asm("r9") = arguments[5];
+  long result = number;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(arguments[0]), "S"(arguments[1]), "d"(arguments[2]), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return result;
+#endif
+}
+
 int stat_at(int fd, const char* path, struct stat* about, int flags) {
   return as_device(static_cast<int>(syscall(SYS_newfstatat, fd, path, about, flags)), about);
 }
 
-long device_ioctl(const kfd::DeviceFile& file, unsigned long request, void* arguments) {
+// Which opening of a render node this is. Its file offset, which no program uses and duplicated
+// descriptors share, is that number.
+uint32_t opening(kfd::Accounting& accounting, int fd) {
+  const kfd::Lock lock(&accounting);
+  const off_t known = lseek(fd, 0, SEEK_CUR);
+  if (known != 0) return static_cast<uint32_t>(known);
+  return static_cast<uint32_t>(lseek(fd, ++accounting.last_file, SEEK_SET));
+}
+
+bool is_open(off_t wanted, uint32_t card) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    const kfd::DeviceFile file = kfd::device_file(fd);
+    if (file.kind == kfd::DeviceFile::kRender && file.card == card &&
+        lseek(fd, 0, SEEK_CUR) == wanted)
+      return true;
+  }
+  return false;
+}
+
+long device_ioctl(int fd, const kfd::DeviceFile& file, unsigned long request, void* arguments) {
   kfd::ThisProcess* const process = kfd::ThisProcess::get();
   if (process == nullptr) return -ENODEV;
   kfd::Caller caller{*process, *process->accounting, file.card};
-  return file.kind == kfd::DeviceFile::kKfd ? kfd::kfd_ioctl(caller, request, arguments)
-                                            : kfd::drm_ioctl(caller, request, arguments);
+  if (file.kind == kfd::DeviceFile::kKfd) {
+    process->open_kfd();
+    return kfd::kfd_ioctl(caller, request, arguments);
+  }
+  caller.file = opening(*process->accounting, fd);
+  return kfd::drm_ioctl(caller, request, arguments);
 }
 
 }  // namespace
@@ -59,7 +124,7 @@ INTERPOSED int ioctl(int fd, unsigned long request, ...) {
     return static_cast<int>(syscall(SYS_ioctl, fd, request, arguments));
   }
   const int before = errno;
-  const long result = device_ioctl(file, request, arguments);
+  const long result = device_ioctl(fd, file, request, arguments);
   errno = result < 0 ? static_cast<int>(-result) : before;
   return result < 0 ? -1 : static_cast<int>(result);
 }
@@ -82,6 +147,36 @@ INTERPOSED int __fxstat(int, int fd, struct stat* about) {
 }
 INTERPOSED int __xstat(int, const char* path, struct stat* about) {
   return stat(path, about);
+}
+
+// For libraries that make statx as a system call. All others pass.
+INTERPOSED long syscall(long number, ...) noexcept {
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  const long result = raw_system_call(number, arguments);
+  if (result == 0 && number == SYS_statx) as_device(*reinterpret_cast<struct statx*>(arguments[4]));
+  if (result >= 0 || result < -4095) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+// The last descriptor of an opening takes its GEM handles with it.
+INTERPOSED int close(int fd) {
+  const kfd::DeviceFile file = kfd::device_file(fd);
+  const off_t closed = file.kind == kfd::DeviceFile::kRender ? lseek(fd, 0, SEEK_CUR) : 0;
+  const int result = static_cast<int>(syscall(SYS_close, fd));
+  kfd::ThisProcess* const process = closed > 0 ? kfd::ThisProcess::get() : nullptr;
+  if (process == nullptr || is_open(closed, file.card)) return result;
+  const std::lock_guard guard(process->mutex);
+  const kfd::Lock lock(process->accounting);
+  if (process->number >= 0) {
+    kfd::remove_handles_of_file(*process->accounting, static_cast<uint32_t>(process->number),
+                                static_cast<uint32_t>(closed));
+  }
+  return result;
 }
 
 INTERPOSED int munmap(void* address, size_t bytes) {

@@ -68,7 +68,7 @@ uint32_t handle_of_caller(const Caller& caller, uint64_t number, bool gem) {
   const auto at = static_cast<uint32_t>(number);
   if (at == 0 || at >= caller.accounting.handles_end || caller.process.number < 0) return 0;
   const Handle& handle = caller.accounting.handle[at];
-  return handle.used && handle.gem == gem &&
+  return handle.used && handle.file == (gem ? caller.file : 0) &&
                  handle.process == static_cast<uint32_t>(caller.process.number)
              ? at
              : 0;

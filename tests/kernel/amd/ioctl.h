@@ -13,7 +13,8 @@ namespace kfd {
 struct Caller {
   ThisProcess& process;
   Accounting& accounting;
-  uint32_t card;  // if the file is a render node
+  uint32_t card;      // if the file is a render node
+  uint32_t file = 0;  // which opening of it
 };
 
 struct Ioctl {
@@ -64,6 +65,7 @@ bool refuses(const char* what);
 
 long kfd_ioctl(Caller& caller, unsigned long request, void* arguments);
 long drm_ioctl(Caller& caller, unsigned long request, void* arguments);
+std::span<const Ioctl> submission_ioctls();
 
 // The handle if the caller owns it and it is of that kind, else 0. Needs the accounting's lock.
 uint32_t handle_of_caller(const Caller& caller, uint64_t number, bool gem);

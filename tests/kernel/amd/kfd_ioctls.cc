@@ -133,7 +133,7 @@ long alloc_memory(Caller& caller, kfd_ioctl_alloc_memory_of_gpu_args& args) {
                                 twice ? args.size / 2 : args.size, args.flags, domain);
   if (buffer < 0) return buffer;
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
-                                static_cast<uint32_t>(buffer), true, false);
+                                static_cast<uint32_t>(buffer), true);
   if (handle < 0) return handle;
   args.handle = handle_number(caller, handle);
   args.mmap_offset = (args.flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) != 0
@@ -211,7 +211,7 @@ long import_buffer(Caller& caller, int buffer, __u64* number) {
   const int process = caller.process.place();
   if (process < 0) return process;
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
-                                static_cast<uint32_t>(buffer), false, false);
+                                static_cast<uint32_t>(buffer), false);
   if (handle < 0) return handle;
   *number = handle_number(caller, handle);
   return 0;

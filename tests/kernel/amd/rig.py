@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -55,6 +56,39 @@ class Stack:
         loader = glob.glob(f"{where}/lib64/ld-linux-*.so.*")[0]
         hip = glob.glob(f"{libraries[0]}/libamdhip64.so.?")[0]
         return [loader, "--library-path", ":".join(libraries), program], {"HIP_LIBRARY": hip}
+
+
+class Mesa:
+    """One release of Mesa's drivers for AMD's GPUs, with the loaders of Vulkan, EGL and VA-API; with a release of HIP beside
+    them for programs that use both."""
+
+    def __init__(self, release, beside=None):
+        self.release = release
+        self.beside = beside
+        self.folder = tempfile.TemporaryDirectory()
+
+    def command(self, program):
+        """What starts a program on it, and the environment that it needs."""
+        roots = [part(f"hip-{self.beside}")] if self.beside else []
+        roots.append(part(f"mesa-{self.release}"))
+        libraries = [found for root in roots for folder in ("/usr/lib", "/lib") for found in glob.glob(f"{root}{folder}/*-linux-gnu")]
+        loader = glob.glob(f"{roots[0]}/lib64/ld-linux-*.so.*")[0]
+        drivers = glob.glob(f"{roots[-1]}/usr/lib/*-linux-gnu/dri")[0]
+        return [loader, "--library-path", ":".join(libraries), program], {
+            "HOME": self.folder.name, "MESA_SHADER_CACHE_DISABLE": "true", "LIBGL_DRIVERS_PATH": drivers,
+            "LIBVA_DRIVERS_PATH": drivers, "LIBVA_MESSAGING_LEVEL": "1", "VK_DRIVER_FILES": self.driver("libvulkan_radeon.so"),
+            "VK_ICD_FILENAMES": self.driver("libvulkan_radeon.so"),
+            "__EGL_VENDOR_LIBRARY_FILENAMES": self.driver("libEGL_mesa.so.0")}
+
+    def driver(self, library):
+        """The file that makes a loader open this driver and no other."""
+        path = f"{self.folder.name}/{library}.json"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"file_format_version": "1.0.0", "ICD": {"library_path": library, "api_version": "1.3.0"}}, file)
+        return path
+
+    def info(self):
+        return f"{part(f'mesa-{self.release}')}/usr/bin/vulkaninfo"
 
 
 STACKS = {release: Stack(release) for release in ("5.2.3", "6.4.3")}
@@ -159,8 +193,8 @@ def field(line, name):
 class Machine:
     """A simulated machine with AMD's kernel driver, until the block ends."""
 
-    def __init__(self, mib, cards=1):
-        profile = "mi210" if cards == 1 else f"{cards}xmi210"
+    def __init__(self, mib, cards=1, card="mi210"):
+        profile = card if cards == 1 else f"{cards}x{card}"
         self._errors = {}
         self._programs, self._helpers = [], []
         self._kernel = subprocess.Popen([COMMAND, "start", profile, str(mib)], stdin=subprocess.PIPE,

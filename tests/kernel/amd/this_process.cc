@@ -57,6 +57,14 @@ int ThisProcess::place() {
   return number;
 }
 
+void ThisProcess::open_kfd() {
+  const std::lock_guard guard(mutex);
+  if (is_listed) return;
+  const Lock lock(accounting);
+  if (place() >= 0) list_process(*accounting, static_cast<uint32_t>(number));
+  is_listed = true;
+}
+
 DeviceFile device_file_of_size(uint64_t size) {
   if (size == kKfdFileSize) return {DeviceFile::kKfd, 0};
   if (size >= kRenderFileSize && size < kRenderFileSize + kMaxCards * kPage) {

@@ -21,6 +21,12 @@ struct Range {
   uint32_t card;
 };
 
+// A synchronization object of DRM. All that is submitted is complete, so that a fence is signaled.
+struct Syncobj {
+  bool has_fence = false;
+  uint64_t point = 0;
+};
+
 struct ThisProcess {
   explicit ThisProcess(Accounting* its_accounting) : accounting(its_accounting) {}
 
@@ -29,15 +35,21 @@ struct ThisProcess {
 
   // Its number in the accounting, assigned on first use, or -errno. Needs the accounting's lock.
   int place();
+  // Has KFD list it.
+  void open_kfd();
 
   Accounting* const accounting;
   std::mutex mutex;  // guards what follows, except events and queues
   int number = -1;
+  bool is_listed = false;
   uint32_t next_queue = 0;
   std::map<uint32_t, std::pair<uint32_t, size_t>> queue_doorbell;  // card and number
   std::array<std::bitset<kDoorbells>, kMaxCards> doorbells;
   std::map<uint64_t, Range> ranges;  // shared virtual memory on a card, by start
   int32_t xnack = 0;
+  std::map<uint32_t, Syncobj> syncobjs;
+  uint32_t last_syncobj = 0;
+  uint64_t submissions = 0;
   Events events;
   Queues queues{&events};
 };
