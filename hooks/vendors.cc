@@ -2,6 +2,7 @@
 #include "hooks/cuda/driver.h"
 #include "hooks/cuda/other_libraries.h"
 #include "hooks/cuda/recorded.h"
+#include "hooks/drm/amdgpu.h"
 #include "hooks/hip/runtime.h"
 #include "hooks/hsa/kernel.h"
 #include "hooks/hsa/recorded.h"
@@ -27,6 +28,8 @@ constinit const VendorBackend amd = {
     .usage_of = kfd::bytes_of,
     .mapped_by_self = kfd::mapped_by_self,
     .counts_contexts = false,
+    .brings_others = drm::may_be_graphics_driver,
+    .others_loaded = drm::watch_graphics_drivers,
     .usage_of_all = kfd::used_bytes,
     .most_held_by_dead = kfd::most_held_by_dead,
     .trim = hsa::trim_runtime,

@@ -41,6 +41,17 @@ uint64_t property(const File& file, const char* name, uint64_t otherwise = 0) {
   return otherwise;
 }
 
+// What stands behind `name` in its line of a uevent file; empty if there is none.
+std::string_view line_of(const File& file, std::string_view name) {
+  const std::string_view text(file.text);
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    if (line.starts_with(name)) return line.substr(name.size());
+    if (at + line.size() >= text.size()) break;
+  }
+  return {};
+}
+
 Path node_path(uint32_t node, const char* rest) {
   Path path;
   path.format("{}/topology/nodes/{}/{}", kRoot, node, rest);
@@ -67,6 +78,17 @@ bool read_gpu(uint32_t node, Gpu& gpu) {
                 .function = location & 7,
                 .partition = static_cast<int>(location >> 28)};
   return true;
+}
+
+// The memory of the GPU at a bus id in bytes, as amdgpu reports it, also without KFD.
+bool read_total(const BusId& at, uint64_t& bytes) {
+  Path path;
+  path.format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.{:x}/mem_info_vram_total", at.domain,
+              at.bus, at.device, at.function);
+  File file;
+  if (!read(path, file)) return false;
+  bytes = strtoull(file.text, nullptr, 10);
+  return bytes > 0;
 }
 
 // The sort key of devices. The partition counts only as far as it is in the function.
@@ -172,6 +194,31 @@ bool key_of_bdf(uint64_t bdf, Key& key) {
   return matches == 1;
 }
 
+bool key_of_drm_node(uint32_t minor, Key& key) {
+  const GpuList gpus;
+  for (const Gpu& gpu : gpus) {
+    if (gpu.render_minor != minor) continue;
+    key = gpu.key();
+    return true;
+  }
+  Path path;
+  path.format("/sys/dev/char/226:{}/device/uevent", minor);
+  File file;
+  if (!read(path, file) || line_of(file, "DRIVER=") != "amdgpu") return false;
+  const std::string_view place = line_of(file, "PCI_SLOT_NAME=");
+  BusId at;
+  if (!at.parse(place)) return false;
+  const auto is_there = [&](const Gpu& gpu) { return at.selects(gpu.bus_id); };
+  // The primary node of a divided GPU stands for none of its partitions.
+  if (std::count_if(gpus.begin(), gpus.end(), is_there) == 1) {
+    key = std::find_if(gpus.begin(), gpus.end(), is_there)->key();
+  } else {
+    key.assign(kPrefix);
+    key.append("{}", place);
+  }
+  return true;
+}
+
 bool uuid_of(const char* device_key, Text<64>& uuid) {
   const GpuList gpus;
   const Gpu* const gpu = gpus.find(device_key);
@@ -190,16 +237,19 @@ bool index_of(const char* device_key, int& index) {
 bool physical_bytes(const char* device_key, uint64_t& bytes) {
   const GpuList gpus;
   const Gpu* const gpu = gpus.find(device_key);
-  const uint64_t found = gpu != nullptr ? gpu->physical_bytes() : 0;
-  if (found > 0) bytes = found;
-  return found > 0;
+  uint64_t found = gpu != nullptr ? gpu->physical_bytes() : 0;
+  BusId at;
+  const bool is_hidden = gpu == nullptr && bus_id_of(device_key, at);
+  if (found == 0 && !(is_hidden && read_total(at, found))) return false;
+  bytes = found;
+  return true;
 }
 
 bool bus_id_of(const char* device_key, BusId& bus_id) {
   const GpuList gpus;
   const Gpu* const gpu = gpus.find(device_key);
   if (gpu != nullptr) bus_id = gpu->bus_id;
-  return gpu != nullptr;
+  return gpu != nullptr || (owns(device_key) && bus_id.parse(device_key + strlen(kPrefix)));
 }
 
 bool device_may_exist(const Selector& selector) {
@@ -214,6 +264,9 @@ bool device_may_exist(const Selector& selector) {
              std::any_of(gpus.begin(), gpus.end(),
                          [&](const Gpu& gpu) { return gpu.uuid().view() == selector.key.view(); });
     case Selector::Kind::bus_id:
+      // Partitions are KFD's alone.
+      if (uint64_t bytes = 0; selector.bus_id.partition < 0 && read_total(selector.bus_id, bytes))
+        return true;
       return std::any_of(gpus.begin(), gpus.end(),
                          [&](const Gpu& gpu) { return selector.bus_id.selects(gpu.bus_id); });
   }
@@ -231,7 +284,7 @@ bool read_properties(const char* device_key, std::span<const Property> wanted) {
 
 Text<96> describe(const char* device_key) {
   Text<96> text(device_key);
-  if (BusId at; bus_id_of(device_key, at)) {
+  if (BusId at; bus_id_of(device_key, at) && at.partition >= 0) {
     text.append(" ({:04x}:{:02x}:{:02x}.{:x} partition {})", at.domain, at.bus, at.device,
                 at.function, at.partition);
   }

@@ -2,8 +2,9 @@
 //
 // A device is a node of KFD's topology with a `gpu_id`, which is unique for every GPU and every
 // partition. Partitions may share bus ids and UUIDs. The key in the ledger is "AMD-" and the
-// `gpu_id`. Nothing is cached: partitions come and go when an operator changes the mode, and only
-// cold paths read this. No function takes a lock or allocates.
+// `gpu_id`; for a GPU that KFD does not show, see key_of_drm_node. Nothing is cached: partitions
+// come and go when an operator changes the mode, and only cold paths read this. No function takes a
+// lock or allocates.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +77,11 @@ bool key_of_gpu_id(uint64_t gpu_id, Key& key);
 // << 8 | device << 3 | function. Older libraries leave the partition in the function, as older
 // kernels do. False unless exactly one device matches.
 bool key_of_bdf(uint64_t bdf, Key& key);
+
+// The key of the device of a DRM node: /dev/dri/renderD<minor>, or the primary node. A GPU that KFD
+// does not show (a kernel without KFD, an old generation) has "AMD-" and its bus id instead. False
+// if the node belongs to another driver than amdgpu.
+bool key_of_drm_node(uint32_t minor, Key& key);
 
 // `uuid_of`: the UUID as the runtime prints it, "GPU-" and 16 digits. Partitions may share it.
 // False on generations without one.

@@ -8,15 +8,13 @@
 #include "hooks/usage/kfd_usage.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "shim/base/descriptor.h"
+#include "shim/base/folder.h"
 #include "shim/base/small_file.h"
 #include "shim/config/identity.h"
 
@@ -32,25 +30,6 @@ bool read_number(const Path& path, uint64_t& value) {
   errno = 0;
   value = strtoull(text, &end, 10);
   return errno == 0 && end != text;
-}
-
-// Calls visit(name) for every entry of a folder. Unlike opendir, it does not use the heap.
-template <typename Visit>
-void for_each_entry(const char* path, Visit visit) {
-  const int folder = open_own(path, O_RDONLY | O_DIRECTORY);
-  if (folder < 0) return;
-  alignas(8) char entries[4096];
-  constexpr size_t kNameAt = 19;  // of struct linux_dirent64: inode, offset, length, type, name
-  for (long got; (got = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;) {
-    for (long at = 0; at < got;) {
-      uint16_t length = 0;
-      memcpy(&length, entries + at + 16, sizeof length);
-      const char* const name = entries + at + kNameAt;
-      if (*name != '.') visit(name);
-      at += length;
-    }
-  }
-  close_own(folder);
 }
 
 // Bytes of the line "drm-memory-vram:\t2068 KiB".

@@ -29,4 +29,21 @@ void DriverMemory::taken(uint64_t key) {
   units_ = 0;
 }
 
+void DriverMemory::taken_uncounted(DriverBuffers& buffers, uint64_t key) {
+  buffers.enter({.key = key, .units = units_, .device_index = device_index_});
+  Overhead& overhead = process_.overhead[device_index_];
+  overhead.uncounted += units_;
+  overhead.has_uncounted.store(true, std::memory_order_relaxed);
+  publish_overhead(process_, device_index_, overhead.units);
+  units_ = 0;
+}
+
+void release_uncounted(Process& process, int device_index, uint64_t units) {
+  if (units == 0) return;
+  Overhead& overhead = process.overhead[device_index];
+  overhead.uncounted -= units;
+  publish_overhead(process, device_index, overhead.units);
+  process.ledger.release(device_index, units);
+}
+
 }  // namespace fracgpu

@@ -27,6 +27,9 @@ class DriverMemory {
 
   // The driver has given the memory, under this key (DriverBuffers).
   void taken(uint64_t key);
+  // The same for memory that the driver's count of a process leaves out: enters it in `buffers`.
+  // Takes no lock of Process.
+  void taken_uncounted(DriverBuffers& buffers, uint64_t key);
 
  private:
   Process& process_;
@@ -35,5 +38,8 @@ class DriverMemory {
   Refusal refusal_;
   bool granted_;
 };
+
+// The driver got such memory back.
+void release_uncounted(Process& process, int device_index, uint64_t units);
 
 }  // namespace fracgpu

@@ -25,6 +25,7 @@ namespace fracgpu {
 using layout::units_for;
 
 void publish_overhead(Process& process, int device_index, uint64_t units) {
+  units += process.overhead[device_index].uncounted.load(std::memory_order_relaxed);
   process.ledger.set_overhead(device_index, units);
   process.recorder.add({.type = ring::Type::level,
                         .kind = ring::Kind::overhead,
@@ -105,7 +106,8 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   asked.changes += view.changes() + pool_changes + physical_changes + freed_changes;
   return overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
-             asked.units + overhead.units.load(std::memory_order_relaxed) + own +
+             asked.units + overhead.units.load(std::memory_order_relaxed) +
+                 overhead.uncounted.load(std::memory_order_relaxed) + own +
                  static_cast<uint64_t>(unasked) + UpperCall::remaining(device_index);
 }
 
@@ -208,6 +210,8 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
 
 uint64_t least_overhead(Process& process, int device_index, uint64_t own) {
   const char* const key = process.ledger.map()->devices[device_index].key;
+  // What is mapped then includes imports that nothing here counts.
+  if (process.overhead[device_index].has_uncounted.load(std::memory_order_relaxed)) return 0;
   AskedFor asked;
   uint64_t bytes = 0;
   if (!at_rest(process, device_index, own, asked) || !backend_of(key).mapped_by_self(key, bytes)) {
@@ -238,7 +242,8 @@ bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const auto fits = [&](uint64_t own) {
     return at_rest(process, device_index, own, after, unasked) && before.changes == after.changes &&
            process.ledger.held(device_index) - own <= process.ledger.cap(device_index) &&
-           units_for(bytes) + after.managed + units + own <=
+           units_for(bytes) + after.managed + process.overhead[device_index].uncounted + units +
+                   own <=
                process.ledger.held_by_self(device_index);
   };
   if (!at_rest(process, device_index, 0, before, unasked) ||

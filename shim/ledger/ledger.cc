@@ -377,10 +377,10 @@ uint64_t Ledger::held_one_by_one(int device) const {
   return sum;
 }
 
-uint64_t Ledger::held_by_living(int device) const {
+Ledger::Living Ledger::count_living(int device) const {
   const layout::Ledger& ledger = *file_.map();
   // Orphans that no living process has imported are released with the dead processes.
-  uint64_t sum = 0, orphans = 0, imported = 0;
+  uint64_t sum = 0, overhead = 0, orphans = 0, imported = 0;
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
@@ -389,11 +389,12 @@ uint64_t Ledger::held_by_living(int device) const {
       orphans += layout::held_now(cell);
     } else if (fd < 0 || LedgerFile::slot_is_alive(fd, slot)) {
       sum += layout::held_now(cell);
+      overhead += cell.overhead.load(kRelaxed);
       imported += layout::most_imported(ledger, device, slot);
     }
   });
   if (fd >= 0) close_own(fd);
-  return sum + std::min(orphans, imported);
+  return {.held = sum + std::min(orphans, imported), .overhead = overhead};
 }
 
 uint64_t Ledger::held_in_slot(int device, int slot) const {

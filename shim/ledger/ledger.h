@@ -65,8 +65,9 @@ struct DeadProcess {
   uint32_t pid = 0;       // in the namespace beside it
   uint64_t pid_namespace = 0;
   uint64_t start_time = 0;
-  uint64_t held = 0;            // units charged for it on the device
-  uint64_t held_by_living = 0;  // units charged there for the tenant's living processes
+  uint64_t held = 0;                // units charged for it on the device
+  uint64_t held_by_living = 0;      // units charged there for the tenant's living processes
+  uint64_t overhead_of_living = 0;  // of them: units that no call requested
 };
 
 // A process as a driver's list names it: matches a slot with either of its PIDs.
@@ -358,9 +359,14 @@ class Ledger {
   int exporter_of(uint32_t orphans) const;
   uint64_t exported_in(int device, uint32_t slot) const;
   uint64_t held_as_orphans(int device) const;
-  // Returns `held`, `awaited` or `released`. `living`: the units that living processes hold on each
-  // device, or kMaxUnits if they were not counted yet.
-  DriverRelease driver_released(int fd, uint32_t slot, uint64_t (&living)[layout::kMaxDevices]);
+  // What living processes hold on a device, in units.
+  struct Living {
+    uint64_t held = layout::kMaxUnits;  // kMaxUnits: not counted yet
+    uint64_t overhead = 0;              // a part of it
+  };
+  Living count_living(int device) const;
+  // Returns `held`, `awaited` or `released`. `living`: of each device.
+  DriverRelease driver_released(int fd, uint32_t slot, Living (&living)[layout::kMaxDevices]);
   static bool is_same_process(const layout::Slot& one, const layout::Slot& other) {
     return one.pid == other.pid && one.pid_namespace == other.pid_namespace &&
            one.start_time == other.start_time;
@@ -374,7 +380,7 @@ class Ledger {
   void note_peak(int device) const;
   bool is_damaged(int device) const;
   uint64_t held_by_all(int device) const;
-  uint64_t held_by_living(int device) const;
+  uint64_t held_by_living(int device) const { return count_living(device).held; }
   [[gnu::cold]] uint64_t held_one_by_one(int device) const;
   void describe_damage(Message& error) const;
 

@@ -38,7 +38,7 @@ uint32_t Ledger::owner_of(const layout::Slot& slot) {
 }
 
 Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
-                                              uint64_t (&living)[kMaxDevices]) {
+                                              Living (&living)[kMaxDevices]) {
   const layout::Ledger& ledger = *file_.map();
   const layout::Slot& owner = ledger.slots[slot];
   const uint32_t host_pid = owner.host_pid.load(kRelaxed);
@@ -67,13 +67,14 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
-    if (living[i] == kMaxUnits) living[i] = held(static_cast<int>(i), true);
+    if (living[i].held == kMaxUnits) living[i] = count_living(static_cast<int>(i));
     const DeadProcess dead{.host_pid = host_pid,
                            .pid = owner.pid,
                            .pid_namespace = owner.pid_namespace,
                            .start_time = owner.start_time,
                            .held = held_here,
-                           .held_by_living = living[i]};
+                           .held_by_living = living[i].held,
+                           .overhead_of_living = living[i].overhead};
     const DriverRelease answer = release_probe_(dead, key);
     // Asks about all devices, so that their waits overlap.
     is_awaited = is_awaited || answer == DriverRelease::awaited;
@@ -114,8 +115,7 @@ bool Ledger::reap_dead_for_all_who_join() {
 bool Ledger::reap_dead(int fd) {
   layout::Ledger& ledger = *file_.map();
   uint32_t gone[kMaxSlots] = {};  // owner of each slot whose process is gone; otherwise 0
-  uint64_t living[kMaxDevices];
-  std::fill(std::begin(living), std::end(living), kMaxUnits);
+  Living living[kMaxDevices];
   bool any = false, awaited = false;
   // First without the lock, because asking the driver takes long.
   for_each_live(ledger, [&](uint32_t slot) {

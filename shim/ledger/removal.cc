@@ -118,7 +118,8 @@ bool Ledger::remove_ended(const char* tenant, ReleaseProbe release_probe, uint64
   // Asks the driver without the lock, because that takes long. A dead process does not get more
   // later.
   uint32_t dead[kMaxSlots] = {};
-  uint64_t living[kMaxDevices] = {};
+  Living living[kMaxDevices];
+  std::fill(std::begin(living), std::end(living), Living{.held = 0});
   for_each_live(map, [&](uint32_t slot) {
     dead[slot] = owner_of(map.slots[slot]);
     // Memory that is only `awaited` does not keep the file: no process asks for it again, so

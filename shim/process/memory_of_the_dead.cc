@@ -61,10 +61,17 @@ uint64_t name_of(const DeadProcess& dead, const char* device_key) {
 // has and, in a private PID namespace, memory of other tenants. UINT64_MAX if not known.
 uint64_t most_held(const DeadProcess& dead, const char* device_key) {
   const VendorBackend& backend = backend_of(device_key);
-  uint64_t bytes = 0;
-  if (backend.most_held_by_dead(device_key, bytes)) return bytes;
-  if (!backend.usage_of_all(device_key, bytes)) return UINT64_MAX;
-  return bytes - std::min(bytes, dead.held_by_living * layout::kUnit);
+  const auto less = [](uint64_t bytes, uint64_t units) {
+    return bytes - std::min(bytes, units * layout::kUnit);
+  };
+  uint64_t all = 0, counted = 0;
+  const uint64_t most =
+      backend.usage_of_all(device_key, all) ? less(all, dead.held_by_living) : UINT64_MAX;
+  if (!backend.most_held_by_dead(device_key, counted)) return most;
+  // The driver's counts of living processes leave out memory that is overhead in the ledger
+  // (Overhead::uncounted), but not all overhead. The ledger's sum may include memory that is not on
+  // the device.
+  return std::min(counted, std::max(most, less(counted, dead.overhead_of_living)));
 }
 
 // The process's entry, perhaps a fresh one; null if none is free.

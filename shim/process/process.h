@@ -84,8 +84,8 @@ class LargestSeen {
 };
 
 // Memory of one device that no call requests by size: contexts, modules, the driver's heaps. Only
-// shim/charge writes it. Amounts are units. All of `units` and `pending` is charged in the
-// process's own cell of the ledger.
+// shim/charge writes it. Amounts are units. All of `units`, `pending` and `uncounted` is charged in
+// the process's own cell of the ledger.
 struct Overhead {
   // Written with Process::cold_paths held; read by any thread without it.
   std::atomic<uint64_t> units{0};    // charged so far
@@ -94,6 +94,10 @@ struct Overhead {
   // last reading, less what it has given back of that and of `units`. The next reading adds it to
   // `units`.
   std::atomic<int64_t> unasked{0};
+  // The same without a lock. Charged for memory that the driver's count of a process leaves out, so
+  // that no reading shows it.
+  std::atomic<uint64_t> uncounted{0};
+  std::atomic<bool> has_uncounted{false};  // there was some
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Whether the last reading reported nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
@@ -186,9 +190,10 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;   // the same for NVIDIA's driver
-  DriverBuffers rm_devices;  // device objects that NVIDIA's other libraries made, without memory
-  ModuleTable modules;       // used with `cold_paths` held
+  DriverBuffers rm_memory;    // the same for NVIDIA's driver
+  DriverBuffers rm_devices;   // device objects that NVIDIA's other libraries made, without memory
+  DriverBuffers gem_buffers;  // of AMD's graphics drivers
+  ModuleTable modules;        // used with `cold_paths` held
   GuessedCharges guessed_charges;  // the same
   // By the device index and the runtime's pool.
   LazyArray<std::array<BlockCache, BlockCache::kPools>, layout::kMaxDevices> blocks;

@@ -71,6 +71,28 @@ class DriverBuffers {
     return !std::exchange(known->is_exported, true);
   }
 
+  // Calls change(entry) for the entry with this key. False if there is none.
+  template <typename Change>
+  bool change(uint64_t key, Change change) {
+    Locked<SpinLock> lock(lock_);
+    Entry* const known = entries_.find(key);
+    if (known != nullptr) change(*known);
+    return known != nullptr;
+  }
+
+  // The same for one for which `condition(entry)` holds. Costs as much as there are entries.
+  template <typename Condition, typename Change>
+  bool change_if(Condition condition, Change change) {
+    Locked<SpinLock> lock(lock_);
+    bool changed = false;
+    entries_.for_each([&](Entry& each) {
+      if (changed || !condition(each)) return;
+      change(each);
+      changed = true;
+    });
+    return changed;
+  }
+
   // Removes one for which `condition(entry)` holds; returns an empty entry if there is none. Costs
   // as much as there are entries.
   template <typename Condition>

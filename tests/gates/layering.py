@@ -20,7 +20,7 @@ import sys
 LIBRARY = [
     ["shim/interpose"],
     ["hooks"],
-    ["hooks/hip"],
+    ["hooks/hip", "hooks/drm"],
     ["hooks/hsa", "hooks/cuda"],
     ["hooks/smi/amdsmi", "hooks/smi/rocmsmi"],
     ["hooks/smi"],
@@ -54,6 +54,7 @@ FORBIDDEN = [
     ("shim/interpose", "hooks", "it reaches the hooks through vendor_backends alone"),
     ("tools", "shim/interpose", "the command intercepts nothing"),
     ("tools", "hooks/cuda", "the command intercepts nothing"),
+    ("tools", "hooks/drm", "the command intercepts nothing"),
     ("tools", "hooks/hip", "the command intercepts nothing"),
     ("tools", "hooks/hsa", "the command intercepts nothing"),
     ("tests/sim", "shim", "the simulated node shares no code with what it judges"),
