@@ -4,18 +4,15 @@
 // this library calls a driver, except when a device is first seen.
 #include "hooks/cuda/other_libraries.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/rm.h"
 #include "hooks/usage/nvml_usage.h"
+#include "shim/base/held_objects.h"
 #include "shim/base/import_slot.h"
-#include "shim/base/real_dlfcn.h"
 #include "shim/base/report.h"
 #include "shim/base/sleep_lock.h"
 #include "shim/base/text.h"
@@ -300,29 +297,14 @@ bool may_be_other_library(std::string_view file) {
 }
 
 void watch_other_libraries() {
-  const auto open = real_dl_function<decltype(&::dlopen)>("dlopen");
-  const auto close = real_dl_function<decltype(&::dlclose)>("dlclose");
-  if (open == nullptr || close == nullptr) return;
-  // Imports are not replaced under the dynamic linker's lock.
-  std::array<elf::Loaded, 32> found;
-  std::array<void*, 32> handles{};
-  size_t count = 0;
-  elf::find_object([&](const elf::Loaded& object) {
-    if (may_be_other_library(object.soname) && count < found.size()) found[count++] = object;
-    return false;
-  });
-  for (size_t i = 0; i < count; ++i) handles[i] = open(found[i].path, RTLD_LAZY | RTLD_NOLOAD);
+  static constinit SleepLock replacing;  // two threads would change a page's protection in turn
   bool any = false;
-  {
-    static constinit SleepLock replacing;  // two threads would change a page's protection in turn
-    const Locked<SleepLock> lock(replacing);
-    for (size_t i = 0; i < count; ++i) {
-      if (handles[i] != nullptr) any |= watch(found[i]);  // else unloaded meanwhile
-    }
-  }
-  for (size_t i = 0; i < count; ++i) {
-    if (handles[i] != nullptr) close(handles[i]);
-  }
+  elf::visit_held_objects(
+      [](const elf::Loaded& object) { return may_be_other_library(object.soname); },
+      [&](const elf::Loaded& object) {
+        const Locked<SleepLock> lock(replacing);
+        any |= watch(object);
+      });
   // Here rather than at the first device, which is made under a driver's locks. NVML looks names up
   // itself, which leads here again.
   static constinit std::atomic<bool> has_started{false};
