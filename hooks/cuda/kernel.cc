@@ -172,10 +172,7 @@ class KernelMemory {
       process_.ledger.release(device_index_, buffer.units);
       return;
     }
-    const uint64_t token = export_token(buffer);
-    OpenExports& exports = process_.open_exports;
-    if (exports.keep(token, device_index_, buffer.units)) return;
-    exports.keep_until_freed(token, device_index_, buffer.units);
+    process_.open_exports.keep_until_freed(export_token(buffer), device_index_, buffer.units);
     give_back_closed_exports(process_);
   }
 

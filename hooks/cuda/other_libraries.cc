@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/rm.h"
 #include "hooks/usage/nvml_usage.h"
 #include "shim/base/held_objects.h"
 #include "shim/base/import_slot.h"
-#include "shim/base/report.h"
-#include "shim/base/sleep_lock.h"
 #include "shim/base/text.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/vmm_calls.h"
@@ -179,8 +178,11 @@ void note_export(Process& process, uint32_t client, const rm::ExportToFd& asked)
   if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
   note_descriptor(process, asked.fd, buffer.units, export_token(buffer));
   process.ledger.add_exported(buffer.device_index, buffer.units);
-  if (!process.rm_memory.mark_exported(buffer))
-    process.ledger.drop_exported(buffer.device_index, buffer.units);
+  bool is_first = false;
+  process.rm_memory.change(buffer.key, [&](DriverBuffers::Entry& known) {
+    if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
+  });
+  if (!is_first) process.ledger.drop_exported(buffer.device_index, buffer.units);
 }
 
 uint64_t cap_bytes(const Process& process, int device_index) {
@@ -272,38 +274,22 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
   return other_requests.watch(fd, request, argument);
 }
 
-// True if the library's requests are watched from now on.
-bool watch(const elf::Loaded& library) {
-  static constinit std::atomic<bool> has_warned{false};
-  auto* const ours = reinterpret_cast<void*>(&watched_ioctl);
-  if (elf::replace_import(library, "ioctl", ours, other_requests.next_ioctl)) return true;
-  if (elf::calls_another(library, "ioctl", ours) && !has_warned.exchange(true)) {
-    report(Level::warn, "{}: its requests to the kernel driver cannot be watched; they have no cap",
-           library.soname);
-  }
-  return false;
-}
-
-std::string_view name_of(std::string_view file) {
-  return file.substr(file.rfind('/') + 1);
-}
-
 }  // namespace
 
 bool may_be_other_library(std::string_view file) {
-  const std::string_view name = name_of(file);
+  const std::string_view name = elf::file_name(file);
   const bool is_nvml = name.starts_with("libnvidia-ml.");  // it takes no memory
   return name.find("nvidia") != name.npos && !is_nvml;
 }
 
 void watch_other_libraries() {
-  static constinit SleepLock replacing;  // two threads would change a page's protection in turn
+  static constinit std::atomic<bool> has_warned{false};
+  auto* const ioctl = reinterpret_cast<void*>(&watched_ioctl);
   bool any = false;
   elf::visit_held_objects(
       [](const elf::Loaded& object) { return may_be_other_library(object.soname); },
       [&](const elf::Loaded& object) {
-        const Locked<SleepLock> lock(replacing);
-        any |= watch(object);
+        any |= elf::watch_requests(object, ioctl, other_requests.next_ioctl, has_warned);
       });
   // Here rather than at the first device, which is made under a driver's locks. NVML looks names up
   // itself, which leads here again.

@@ -22,8 +22,6 @@
 #include "shim/base/folder.h"
 #include "shim/base/held_objects.h"
 #include "shim/base/import_slot.h"
-#include "shim/base/report.h"
-#include "shim/base/sleep_lock.h"
 #include "shim/charge/driver_memory.h"
 #include "shim/charge/refusal.h"
 
@@ -186,12 +184,12 @@ int create(int fd, Create& request, Ask ask) {
 // Whether another handle keeps the buffer, and has its charge from now on. Buffers that were
 // exported may have several in this process, in several files.
 bool is_inherited(Process& process, const DriverBuffers::Entry& closed) {
-  return closed.parent != 0 && process.gem_buffers.change_if(
-                                   [&](const DriverBuffers::Entry& each) {
-                                     return each.parent == closed.parent &&
-                                            each.device_index == closed.device_index;
-                                   },
-                                   [&](DriverBuffers::Entry& heir) { heir.units += closed.units; });
+  const auto is_same_buffer = [&](const DriverBuffers::Entry& each) {
+    return each.dma_buf == closed.dma_buf && each.device_index == closed.device_index;
+  };
+  return closed.dma_buf != 0 &&
+         process.gem_buffers.change_if(
+             is_same_buffer, [&](DriverBuffers::Entry& heir) { heir.units += closed.units; });
 }
 
 template <typename Ask>
@@ -223,7 +221,7 @@ int export_buffer(int fd, Prime& request, Ask ask) {
   Process* const process = Process::known();
   if (result != 0 || process == nullptr) return result;
   process->gem_buffers.change(key_of(fd, request.handle), [&](DriverBuffers::Entry& buffer) {
-    buffer.parent = number_of_dma_buf(request.fd);
+    buffer.dma_buf = number_of_dma_buf(request.fd);
   });
   return result;
 }
@@ -236,19 +234,19 @@ int import_buffer(int fd, Prime& request, Ask ask) {
   const uint64_t key = key_of(fd, request.handle);
   if (result != 0 || process == nullptr || process->gem_buffers.find(key).key != 0) return result;
   const uint32_t number = number_of_dma_buf(request.fd);
-  DriverBuffers::Entry handle{.key = key, .units = 0, .parent = number};
-  const bool is_own =
-      number != 0 &&
-      process->gem_buffers.change_if(
-          [&](const DriverBuffers::Entry& each) { return each.parent == number; },
-          [&](const DriverBuffers::Entry& known) { handle.device_index = known.device_index; });
-  if (is_own) process->gem_buffers.enter(handle);
+  if (number == 0) return result;
+  const DriverBuffers::Entry known = process->gem_buffers.find_if(
+      [&](const DriverBuffers::Entry& each) { return each.dma_buf == number; });
+  if (known.key != 0) {
+    process->gem_buffers.enter(
+        {.key = key, .units = 0, .device_index = known.device_index, .dma_buf = number});
+  }
   return result;
 }
 
 // Host memory was never charged, so it must not move to the device.
 template <typename Ask>
-int operate(int fd, Operation& request, Ask ask) {
+int change_placement(int fd, Operation& request, Ask ask) {
   const bool moves = request.operation == kSetPlacement && (request.value & kInDeviceMemory) != 0;
   Process* const process = moves ? Process::self() : nullptr;
   if (process != nullptr && process->gem_buffers.find(key_of(fd, request.handle)).key == 0 &&
@@ -289,7 +287,7 @@ int watched_close(int fd) {
   const auto is_of_file = [fd](const DriverBuffers::Entry& each) {
     return file_of(each.key) == fd;
   };
-  if (!buffers.change_if(is_of_file, [](const DriverBuffers::Entry&) {})) return close_it();
+  if (buffers.find_if(is_of_file).key == 0) return close_it();
   const int code = errno;
   const int duplicate = duplicate_of(fd, minor);
   errno = code;
@@ -327,7 +325,7 @@ void show_cap(Heap& heap, uint64_t cap, uint64_t held) {
           .largest = std::min(heap.largest, total)};
 }
 
-// Changes the kernel's answer, of which the caller may want only the beginning.
+// Changes the kernel's answer. The caller may have room for its beginning only.
 template <typename Answer, typename Change>
 void change_answer(const Info& request, Change change) {
   Answer answer{};
@@ -339,7 +337,7 @@ void change_answer(const Info& request, Change change) {
 }
 
 template <typename Ask>
-int inform(int fd, unsigned long number, Info& request, Ask ask) {
+int show_cap_in(int fd, unsigned long number, Info& request, Ask ask) {
   const bool is_of_memory = request.query == kUsage || request.query == kSizes ||
                             request.query == kVisibleUsage || request.query == kMemory;
   const int result = ask();
@@ -387,17 +385,13 @@ int watched_ioctl(int fd, unsigned long request, void* argument) {
     return close_handle(fd, *static_cast<const uint32_t*>(argument), ask);
   if (is(kExport, sizeof(Prime))) return export_buffer(fd, *static_cast<Prime*>(argument), ask);
   if (is(kImport, sizeof(Prime))) return import_buffer(fd, *static_cast<Prime*>(argument), ask);
-  if (is(kInfo, sizeof(Info))) return inform(fd, request, *static_cast<Info*>(argument), ask);
+  if (is(kInfo, sizeof(Info))) return show_cap_in(fd, request, *static_cast<Info*>(argument), ask);
   if (is(kOperation, sizeof(Operation)))
-    return operate(fd, *static_cast<Operation*>(argument), ask);
+    return change_placement(fd, *static_cast<Operation*>(argument), ask);
   return ask();
 }
 
 // Which objects are watched. Drivers make most requests through libdrm, and some themselves.
-
-std::string_view name_of(std::string_view file) {
-  return file.substr(file.rfind('/') + 1);
-}
 
 constexpr bool has_any(std::string_view name, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(),
@@ -410,37 +404,27 @@ bool is_watched(std::string_view name) {
                         "RusticlOpenCL", "MesaOpenCL", "d3dadapter9"});
 }
 
-// A library without an own name is known by its file's.
+// Drivers that programs load by path may have no soname.
 bool is_watched(const elf::Loaded& object) {
-  return is_watched(object.soname) || is_watched(name_of(object.path));
+  return is_watched(object.soname) || is_watched(elf::file_name(object.path));
 }
 
 void watch(const elf::Loaded& object) {
   static constinit std::atomic<bool> has_warned{false};
-  auto* const ioctl = reinterpret_cast<void*>(&watched_ioctl);
   elf::replace_import(object, "close", reinterpret_cast<void*>(&watched_close), next_close);
-  if (elf::replace_import(object, "ioctl", ioctl, next_ioctl)) return;
-  if (elf::calls_another(object, "ioctl", ioctl) && !has_warned.exchange(true)) {
-    report(Level::warn, "{}: its requests to the kernel driver cannot be watched; they have no cap",
-           name_of(object.path));
-  }
+  elf::watch_requests(object, reinterpret_cast<void*>(&watched_ioctl), next_ioctl, has_warned);
 }
 
 }  // namespace
 
 bool may_be_graphics_driver(std::string_view file) {
-  const std::string_view name = name_of(file);
+  const std::string_view name = elf::file_name(file);
   // GLVND opens Mesa's EGL and GLX, and programs open GBM, which open the drivers.
   return is_watched(name) || has_any(name, {"mesa", "gbm"});
 }
 
 void watch_graphics_drivers() {
-  static constinit SleepLock replacing;  // two threads would change a page's protection in turn
-  elf::visit_held_objects([](const elf::Loaded& object) { return is_watched(object); },
-                          [](const elf::Loaded& object) {
-                            const Locked<SleepLock> lock(replacing);
-                            watch(object);
-                          });
+  elf::visit_held_objects([](const elf::Loaded& object) { return is_watched(object); }, watch);
 }
 
 }  // namespace fracgpu::drm

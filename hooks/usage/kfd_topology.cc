@@ -29,27 +29,26 @@ bool read(const Path& path, File& file) {
   return read_small_file(path.c_str(), file.text, sizeof file.text) >= 0;
 }
 
-// The value of a line "name value" of a properties file; `otherwise` if there is none.
-uint64_t property(const File& file, const char* name, uint64_t otherwise = 0) {
+// What follows `name` and the separator, where a line begins with them; null if none does.
+const char* value_of(const File& file, const char* name, char separator) {
   const size_t length = strlen(name);
   for (const char* line = file.text; line != nullptr; line = strchr(line, '\n')) {
     if (*line == '\n') ++line;
-    if (strncmp(line, name, length) == 0 && line[length] == ' ') {
-      return strtoull(line + length, nullptr, 10);
-    }
+    if (strncmp(line, name, length) == 0 && line[length] == separator) return line + length + 1;
   }
-  return otherwise;
+  return nullptr;
 }
 
-// What stands behind `name` in its line of a uevent file; empty if there is none.
-std::string_view line_of(const File& file, std::string_view name) {
-  const std::string_view text(file.text);
-  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    const std::string_view line = text.substr(at, text.find('\n', at) - at);
-    if (line.starts_with(name)) return line.substr(name.size());
-    if (at + line.size() >= text.size()) break;
-  }
-  return {};
+// The value of a line "name value" of a properties file; `otherwise` if there is none.
+uint64_t property(const File& file, const char* name, uint64_t otherwise = 0) {
+  const char* const value = value_of(file, name, ' ');
+  return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
+}
+
+// The value of a line "NAME=value" of a uevent file; empty if there is none.
+std::string_view event_property(const File& file, const char* name) {
+  const char* const value = value_of(file, name, '=');
+  return value != nullptr ? std::string_view(value, strcspn(value, "\n")) : std::string_view();
 }
 
 Path node_path(uint32_t node, const char* rest) {
@@ -204,8 +203,8 @@ bool key_of_drm_node(uint32_t minor, Key& key) {
   Path path;
   path.format("/sys/dev/char/226:{}/device/uevent", minor);
   File file;
-  if (!read(path, file) || line_of(file, "DRIVER=") != "amdgpu") return false;
-  const std::string_view place = line_of(file, "PCI_SLOT_NAME=");
+  if (!read(path, file) || event_property(file, "DRIVER") != "amdgpu") return false;
+  const std::string_view place = event_property(file, "PCI_SLOT_NAME");
   BusId at;
   if (!at.parse(place)) return false;
   const auto is_there = [&](const Gpu& gpu) { return at.selects(gpu.bus_id); };

@@ -38,6 +38,11 @@ struct Loaded : SymbolTables {
   }
 };
 
+// The name of a file without its folders.
+constexpr std::string_view file_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
 // The number of objects that were ever loaded; costs no walk over them.
 uint64_t objects_loaded();
 

@@ -12,6 +12,9 @@
 #include <span>
 
 #include "shim/base/real_dlfcn.h"
+#include "shim/base/report.h"
+#include "shim/base/sleep_lock.h"
+#include "shim/base/spin_lock.h"
 
 namespace fracgpu::elf {
 namespace {
@@ -100,6 +103,8 @@ bool replace_import(const Loaded& object, const char* name, void* with,
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t page = reinterpret_cast<uintptr_t>(slot) & ~(page_bytes - 1);
   void* const start = reinterpret_cast<void*>(page);
+  static constinit SleepLock replacing;  // two threads would change a page's protection in turn
+  const Locked<SleepLock> lock(replacing);
   const bool read_only = is_read_only(object, page, page_bytes);
   if (read_only && mprotect(start, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
   before.store(found, std::memory_order_release);
@@ -111,6 +116,16 @@ bool replace_import(const Loaded& object, const char* name, void* with,
 bool calls_another(const Loaded& object, const char* name, const void* with) {
   const Slot* const slot = Relocations(object).find(name);
   return slot != nullptr && slot->load(std::memory_order_relaxed) != with;
+}
+
+bool watch_requests(const Loaded& library, void* ioctl, std::atomic<void*>& before,
+                    std::atomic<bool>& has_warned) {
+  if (replace_import(library, "ioctl", ioctl, before)) return true;
+  if (calls_another(library, "ioctl", ioctl) && !has_warned.exchange(true)) {
+    report(Level::warn, "{}: its requests to the kernel driver cannot be watched; they have no cap",
+           file_name(library.path));
+  }
+  return false;
 }
 
 }  // namespace fracgpu::elf

@@ -18,4 +18,10 @@ bool replace_import(const Loaded& object, const char* name, void* with, std::ato
 // Whether the object imports the function and calls another one than `with` under the name.
 bool calls_another(const Loaded& object, const char* name, const void* with);
 
+// Replaces the `ioctl` of a library whose requests to its kernel driver are charged. If it imports
+// one that cannot be replaced, a line says once that the library has no cap. `has_warned`: whether
+// it was printed.
+bool watch_requests(const Loaded& library, void* ioctl, std::atomic<void*>& before,
+                    std::atomic<bool>& has_warned);
+
 }  // namespace fracgpu::elf

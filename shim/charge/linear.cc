@@ -46,7 +46,7 @@ void give_back(Process& process, int device_index, uint64_t units) {
 }
 
 void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token) {
-  if (token == 0 || !process.open_exports.keep(token, device_index, units))
+  if (!process.open_exports.keep(token, device_index, units))
     give_back_exported(process, device_index, units);
 }
 

@@ -12,9 +12,8 @@ namespace fracgpu {
 // Gives back `units` charged for memory that this process has freed.
 void give_back(Process& process, int device_index, uint64_t units);
 
-// The same for memory that was exported, with its token in OpenExports, or 0 if descriptors do not
-// hold it. As much as they or importers may hold stays charged, which may take
-// `Process::cold_paths`; see give_back_exported.
+// The same for memory that was exported, with its token in OpenExports. As much as descriptors or
+// importers may hold stays charged, which may take `Process::cold_paths`.
 void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token);
 
 // The same for an entry of Process::allocations.

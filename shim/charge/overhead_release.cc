@@ -47,17 +47,24 @@ void settle_unloaded_library(Process& process, int device_index) {
   reconcile_overhead(lock, device_index);
 }
 
+namespace {
+
+// False if only a reading can show what is free: this process may have imported some itself.
+bool free_exported(Process& process, int device_index, uint64_t units) {
+  return process.imports.imported_of_self(device_index) == 0 &&
+         process.ledger.free_exported(device_index, units);
+}
+
+}  // namespace
+
 void give_back_exported(Process& process, int device_index, uint64_t units) {
-  const bool may_have_it = process.imports.imported_of_self(device_index) > 0;
-  if (may_have_it || !process.ledger.free_exported(device_index, units))
-    defer_exported(process, device_index, units);
+  if (!free_exported(process, device_index, units)) defer_exported(process, device_index, units);
 }
 
 bool give_back_closed_exports(Process& process) {
   bool any = false;
   process.open_exports.free_closed([&](int device_index, uint64_t units) {
-    const bool is_free = process.imports.imported_of_self(device_index) == 0 &&
-                         process.ledger.free_exported(device_index, units);
+    const bool is_free = free_exported(process, device_index, units);
     any |= is_free;
     return is_free;
   });
@@ -65,9 +72,9 @@ bool give_back_closed_exports(Process& process) {
 }
 
 void give_back_closed_exports(const OverheadLock& lock) {
-  give_back_closed_exports(lock.process());
-  lock.process().open_exports.free_closed([&](int device_index, uint64_t units) {
-    defer_exported(lock, device_index, units);
+  Process& process = lock.process();
+  process.open_exports.free_closed([&](int device_index, uint64_t units) {
+    if (!free_exported(process, device_index, units)) defer_exported(lock, device_index, units);
     return true;
   });
 }

@@ -99,17 +99,23 @@ Process& process_of(const OverheadLock& lock) {
   return lock.process();
 }
 
-// `Caller`: a Process, or the OverheadLock that the caller holds.
+// Memory that an exported pool has released stays charged while a descriptor holds it. Otherwise a
+// reading shows what is free. True if a descriptor holds it. libcuda 535.261.03 never closes its
+// own copy of the pool's descriptor; 550.163.01 closes it with the pool. `Caller`: a Process, or
+// the OverheadLock that the caller holds.
+template <typename Caller>
+bool keep_or_defer(Caller& caller, uint64_t pool, int device_index, uint64_t units) {
+  const bool is_kept = process_of(caller).open_exports.keep(token_of(pool), device_index, units);
+  if (!is_kept) defer_exported(caller, device_index, units);
+  return is_kept;
+}
+
 template <typename Caller>
 void leave_to_reading(Caller& caller, const Settlement& settlement) {
   const int device_index = settlement.device_index;
-  Process& process = process_of(caller);
   if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
-  if (settlement.released == 0) return;
-  // libcuda 535.261.03 never closes its own copy of the pool's descriptor; 550.163.01 closes it
-  // with the pool.
-  if (!process.open_exports.keep(token_of(settlement.key), device_index, settlement.released))
-    defer_exported(caller, device_index, settlement.released);
+  if (settlement.released > 0)
+    keep_or_defer(caller, settlement.key, device_index, settlement.released);
 }
 
 bool settle_pool(Process& process, const Settlement& settlement) {
@@ -259,13 +265,10 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
   // Even an unused pool may keep memory until work under way on it is done.
-  const bool is_kept =
-      pool.exported && process.open_exports.keep(token_of(pool.key), pool.device_index, pool.units);
-  if (is_kept) return;
-  if (pool.exported) {
-    defer_exported(process, pool.device_index, pool.units);
-  } else {
+  if (!pool.exported) {
     defer_to_reported_usage(process, pool.device_index, pool.units);
+  } else if (keep_or_defer(process, pool.key, pool.device_index, pool.units)) {
+    return;
   }
   if (!settle_overhead(process, pool.device_index) && !in_use)
     release_overhead(process, pool.device_index, pool.units);

@@ -72,9 +72,9 @@ void OpenExports::watch(int fd, uint64_t token) {
     mark_descriptor(epoll_ = made, kEpollMark);
   }
   epoll_event event{.events = 0, .data = {.u64 = token}};
-  // EEXIST: the descriptor has been exported to again, and carries the later memory too.
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST)
-    epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+  // A descriptor carries one export (NV_ERR_STATE_IN_USE in os.c of the open modules 535.261.03),
+  // so it is never there already.
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
   errno = error;
 }
 

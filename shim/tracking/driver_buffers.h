@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "shim/base/hash_table.h"
 #include "shim/base/spin_lock.h"
@@ -20,6 +19,7 @@ class DriverBuffers {
     bool is_exported = false;
     bool is_import = false;  // memory of another process, by its key in Process::physical
     uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
+    uint32_t dma_buf = 0;    // number of the dma-buf that it was exported as; 0: none
     uint64_t number = 0;     // set by `enter`: how many had been entered before
   };
 
@@ -63,12 +63,12 @@ class DriverBuffers {
     return known != nullptr ? *known : Entry{};
   }
 
-  // Marks the entry as exported, if it still has the same number. True the first time.
-  bool mark_exported(const Entry& entry) {
-    Locked<SpinLock> lock(lock_);
-    Entry* const known = entries_.find(entry.key);
-    if (known == nullptr || known->number != entry.number) return false;
-    return !std::exchange(known->is_exported, true);
+  // One for which `condition(entry)` holds, or an empty one. Costs as much as there are entries.
+  template <typename Condition>
+  Entry find_if(Condition condition) {
+    Entry found;
+    change_if(condition, [&](const Entry& each) { found = each; });
+    return found;
   }
 
   // Calls change(entry) for the entry with this key. False if there is none.
