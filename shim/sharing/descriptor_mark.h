@@ -23,7 +23,7 @@ void mark_descriptor(int fd, const DescriptorMark& mark);
 
 // False if there is no mark, or no /proc that shows it.
 bool read_mark(int fd, DescriptorMark& mark);
-// The same for the beginning of the text in /proc/self/fdinfo, with a NUL behind it.
+// The same, in text that was read from the beginning of a file in /proc/self/fdinfo. A NUL ends it.
 bool mark_in(const char* text, DescriptorMark& mark);
 
 }  // namespace fracgpu

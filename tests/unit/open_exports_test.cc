@@ -1,4 +1,4 @@
-// Which exported descriptors are open, in any process, and what they still hold.
+// Exported descriptors that are open in some process, and the freed memory that they hold.
 #include "shim/sharing/open_exports.h"
 
 #include <fcntl.h>

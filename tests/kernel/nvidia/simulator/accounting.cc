@@ -14,6 +14,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "proc_file.h"
+
 namespace rmsim {
 namespace {
 
@@ -47,12 +49,7 @@ int open_file(const std::string& path, int flags) {
 uint64_t start_time(int pid) {
   char path[40], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return 0;
-  const ssize_t length = syscall(SYS_read, fd, text, sizeof text - 1);
-  syscall(SYS_close, fd);
-  if (length <= 0) return 0;
-  text[length] = '\0';
+  read_proc_file(path, text);
   const char* field = strrchr(text, ')');  // the name may contain anything
   if (field == nullptr || field[2] == 'Z' || field[2] == 'X') return 0;
   constexpr int kFieldsToStart = 20;  // from the name, which is field 2, to field 22
@@ -409,16 +406,22 @@ uint32_t Accounting::new_export(int fd) {
   return number;
 }
 
-bool Accounting::hold_by_export(uint32_t number, int index) {
+bool Accounting::hold_by_export(uint32_t number, uint32_t position, int record) {
   const Locked locked(*this);
   reap_exports();
+  Held* place = nullptr;
   for (Held& each : state_->held) {
-    if (each.number != 0) continue;
-    each = {number, index};
-    ++state_->records[index].exports;
-    return true;
+    if (each.number == number && each.position == position) {
+      place = &each;
+      break;
+    }
+    if (each.number == 0 && place == nullptr) place = &each;
   }
-  return false;
+  if (place == nullptr) return false;
+  ++state_->records[record].exports;
+  if (place->number != 0) drop_export(place->record);
+  *place = {number, position, record};
+  return true;
 }
 
 bool Accounting::read_export(uint32_t number, void* data, size_t size) const {

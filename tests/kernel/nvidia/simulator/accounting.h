@@ -52,9 +52,9 @@ struct Record {
   bool is_free() const { return holders == 0 && exports == 0; }
 };
 
-// Memory that an export holds, with the export's number. 0: unused.
+// Memory that an export holds at a position. Its number is 0 if this is unused.
 struct Held {
-  uint32_t number;
+  uint32_t number, position;
   int record;
 };
 
@@ -108,7 +108,8 @@ class Accounting {
 
   // An export, which the descriptor is to carry: its number.
   uint32_t new_export(int fd);
-  bool hold_by_export(uint32_t number, int record);
+  // Memory that was at the position before is held no longer. False: too many are held.
+  bool hold_by_export(uint32_t number, uint32_t position, int record);
   bool read_export(uint32_t number, void* data, size_t size) const;
   bool write_export(uint32_t number, const void* data, size_t size);
 

@@ -1,9 +1,10 @@
 // Exports: memory that a descriptor of /dev/nvidiactl carries from process to process.
 //
-// As RM does it, the memory belongs to the open file description: RM keeps it, for no process,
-// until the last descriptor of it is closed, wherever that is (rmobjexportimport.c and nv.c of the
-// open modules). Here such a description is an eventfd, whose counter is the export's number. A
-// lock on the description shows whether it is still open.
+// As in the open modules 535.261.03, the memory belongs to the open file description: a client of
+// RM's own holds it until the last descriptor is closed, in whichever process (os.c, osapi.c,
+// rmobjexportimport.c). RM reports that client's memory for no process (gpu_rmapi.c). Here such a
+// description is an eventfd, whose counter is the export's number. A lock on the description shows
+// whether it is still open.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,7 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "diagnostics.h"
 #include "kernel.h"
+#include "proc_file.h"
 
 namespace rmsim {
 namespace {
@@ -32,11 +35,7 @@ struct Export {
 uint32_t number_of(int fd) {
   char path[40], text[1024];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
-  const int info = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
-  if (info < 0) return 0;
-  const ssize_t length = syscall(SYS_read, info, text, sizeof text - 1);
-  syscall(SYS_close, info);
-  text[std::max<ssize_t>(length, 0)] = '\0';
+  read_proc_file(path, text);
   const char* const count = strstr(text, "eventfd-count:");
   return count == nullptr ? 0 : strtoul(count + strlen("eventfd-count:"), nullptr, 16);
 }
@@ -72,15 +71,19 @@ NV_STATUS export_objects(int fd, uint32_t client, const uint32_t* handles, uint3
   const uint32_t number = export_at(fd, out);
   if (number == 0) return NV_ERR_INVALID_ARGUMENT;
   for (uint32_t i = 0; i < count; ++i) {
+    if (index >= kExports || i >= kExports - index) return NV_ERR_INVALID_ARGUMENT;
+    const uint32_t position = index + i;
+    // It would end the export at that position.
+    if (handles[i] == 0) report_unknown("export", position, "without an object", 0);
     const Object* object = find_object(client, handles[i]);
     if (object == nullptr || object->memory == nullptr || object->memory->record < 0)
       return NV_ERR_INVALID_OBJECT;
-    if (index >= kExports || i >= kExports - index) return NV_ERR_INVALID_ARGUMENT;
     const Memory& memory = *object->memory;
-    out.objects[index + i] = {memory.record, memory.generation, object->object_class, memory.attr,
-                              memory.attr2};
-    out.count = std::max(out.count, index + i + 1);
-    if (!accounting.hold_by_export(number, memory.record)) return NV_ERR_INSUFFICIENT_RESOURCES;
+    out.objects[position] = {memory.record, memory.generation, object->object_class, memory.attr,
+                             memory.attr2};
+    out.count = std::max(out.count, position + 1);
+    if (!accounting.hold_by_export(number, position, memory.record))
+      return NV_ERR_INSUFFICIENT_RESOURCES;
   }
   return write_export(number, out);
 }
