@@ -1,6 +1,6 @@
 """drm_client.py COMMAND...: takes device memory from the render node by libdrm; each command answers with one line of JSON.
 
-A name stands for a descriptor, another for a handle. `open:FILE`, `duplicate:FILE:OTHER`, `close_file:FILE`;
+A name stands for a descriptor, another for a handle. `open:FILE`, `close_file:FILE`;
 `create:FILE:BUFFER:KIB`, `host:FILE:BUFFER:KIB`, `close:FILE:BUFFER`; `share:FILE:BUFFER:OTHER:NAME` imports in another file;
 `place:FILE:BUFFER` moves host memory to the device. `fill:FILE:KIB` goes on until it is refused, and keeps nothing.
 `device:FILE` and `end_device` make a device of libdrm_amdgpu from an open file and end it; `leak:KIB` allocates by it. `fork`
@@ -8,10 +8,12 @@ ends in a child.
 """
 import ctypes
 import fcntl
-import json
 import os
 import sys
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../nvidia"))
+from script import Script  # pylint: disable=wrong-import-position
 
 DRM = ctypes.CDLL("libdrm.so.2", use_errno=True)
 AMDGPU = ctypes.CDLL("libdrm_amdgpu.so.1")
@@ -44,8 +46,9 @@ class Wanted(ctypes.Structure):
     _fields_ = [("size", c_ulonglong), ("alignment", c_ulonglong), ("heap", c_uint), ("flags", c_ulonglong)]
 
 
-class Commands:
+class Commands(Script):
     def __init__(self):
+        super().__init__()
         self.files, self.handles, self.amdgpu_device = {}, {}, None
 
     def ask(self, file, number, arguments):
@@ -55,10 +58,6 @@ class Commands:
 
     def open(self, file):
         self.files[file] = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
-        return {}
-
-    def duplicate(self, file, other):
-        self.files[other] = os.dup(self.files[file])
         return {}
 
     def close_file(self, file):
@@ -123,17 +122,9 @@ class Commands:
             os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         return {}
 
-    def wait(self):
-        print(json.dumps({"command": "ready"}), flush=True)
-        sys.stdin.readline()
-        return {}
-
 
 def main():
-    commands = Commands()
-    for word in sys.argv[1:]:
-        name, *arguments = word.split(":")
-        print(json.dumps({"command": word, **getattr(commands, name)(*arguments)}), flush=True)
+    Commands().run(sys.argv[1:])
     os._exit(0)
 
 

@@ -14,7 +14,8 @@ import struct
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from descriptor import descriptor_of
+from cuda_types import AllocationProperties, ExternalMemory, Location
+from script import Script, descriptor_of
 
 CUDA = ctypes.CDLL("libcuda.so.1")
 KIB, MIB = 1 << 10, 1 << 20
@@ -40,24 +41,9 @@ class Structure(ctypes.Structure):
     """That starts as zeros and is made by keywords, as all in ctypes."""
 
 
-class ExternalMemory(Structure):
-    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
-    _fields_ = [("type", c_int), ("fd", c_ulonglong), ("name", c_void_p), ("size", c_ulonglong), ("flags", c_uint),
-                ("reserved", c_uint * 16)]
-
-
-class Location(Structure):
-    _fields_ = [("type", c_int), ("id", c_int)]
-
-
 class PoolProperties(Structure):
     _fields_ = [("alloc_type", c_int), ("handle_types", c_int), ("location", Location), ("security", c_void_p),
                 ("reserved", ctypes.c_ubyte * 64)]
-
-
-class AllocationProperties(Structure):
-    _fields_ = [("type", c_int), ("handle_types", c_int), ("location", Location), ("metadata", c_void_p),
-                ("flags", ctypes.c_ubyte * 8)]
 
 
 class AccessDescription(Structure):
@@ -254,12 +240,12 @@ def end_pool(pool, address):
     call("cuMemPoolDestroy", pool)
 
 
-class Commands:
+class Commands(Script):
     """Each method is a command."""
 
     def __init__(self):
+        super().__init__()
         self.kept = []
-        self.descriptors = []
         self.function = None
 
     def init(self):
@@ -291,11 +277,6 @@ class Commands:
         """One allocation, of so much of what is told to be free: as a program that sizes its cache by memory info."""
         size = self.info()["free"] * int(percent) // 100
         return {"rc": allocate(size)[0], "size": size}
-
-    def wait(self):
-        print(json.dumps({"command": "ready"}), flush=True)
-        sys.stdin.readline()
-        return {}
 
     # ---- What the driver must do
 
@@ -415,17 +396,6 @@ class Commands:
             call("cuMemRelease", handle)
             self.descriptors.append(fd)
         return {"rc": rc, "pid": os.getpid(), "fd": fd}
-
-    def hold(self, pid, fd):
-        """A descriptor of another process."""
-        self.descriptors.append(descriptor_of(int(pid), int(fd)))
-        return {"rc": 0}
-
-    def let_go(self):
-        """Of all such descriptors."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
-        return {"rc": 0}
 
     def open_external(self, pid, fd, kib):
         """Memory of another process, of whichever API, by a descriptor there. The driver closes its copy."""
@@ -1040,10 +1010,7 @@ class RandomCalls:
 
 
 def main():
-    commands = Commands()
-    for word in sys.argv[1:]:
-        name, *arguments = word.split(":")
-        print(json.dumps({"command": word, **getattr(commands, name)(*arguments)}), flush=True)
+    Commands().run(sys.argv[1:])
     os._exit(0)  # as a program that is killed: nothing is freed by hand
 
 

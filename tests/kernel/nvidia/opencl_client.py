@@ -6,10 +6,11 @@ A command is NAME or NAME:ARGUMENT:...; sizes are in KiB. Each fill uses what it
 until there is no more; it answers with the bytes that it got, and how the last call failed.
 """
 import ctypes
-import json
 import random
 import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulong, c_void_p
+
+from script import Script
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 200000
@@ -96,10 +97,11 @@ class Icd:
         return self.get_address(name.encode())
 
 
-class Commands:
+class Commands(Script):
     """Each method is a command."""
 
     def __init__(self, way):
+        super().__init__()
         self.way = {"loader": Loader, "icd": Icd, "other": Other}[way]()
         self.device, self.queue, self.current = c_void_p(), None, None
         self.ask("clGetDeviceIDs", self.way.platform, c_ulong(ALL), 1, byref(self.device), None)
@@ -372,17 +374,9 @@ class Commands:
         self.call("clFinish", self.queue)
         return {"rc": 0}
 
-    def wait(self):
-        print(json.dumps({"command": "ready"}), flush=True)
-        sys.stdin.readline()
-        return {}
-
 
 def main():
-    commands = Commands(sys.argv[1])
-    for command in sys.argv[2:]:
-        name, *arguments = command.split(":")
-        print(json.dumps({"command": command, **getattr(commands, name)(*arguments)}), flush=True)
+    Commands(sys.argv[1]).run(sys.argv[2:])
 
 
 if __name__ == "__main__":

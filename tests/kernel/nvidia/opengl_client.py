@@ -4,9 +4,10 @@
 many textures; the driver moves to host memory what does not fit. `wait` answers and reads a line.
 """
 import ctypes
-import json
 import sys
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_long, c_uint, c_void_p
+
+from script import Script
 
 EGL = ctypes.CDLL("libEGL.so.1")
 MIB = 1 << 20
@@ -21,10 +22,11 @@ def function(name, result, *arguments):
     return CFUNCTYPE(result, *arguments)(EGL.eglGetProcAddress(name.encode()))
 
 
-class Commands:
+class Commands(Script):
     """With a context that is current."""
 
     def __init__(self):
+        super().__init__()
         EGL.eglGetProcAddress.restype = EGL.eglCreateContext.restype = c_void_p
         devices, count, display, config, configs = (c_void_p * 8)(), c_int(), None, c_void_p(), c_int()
         function("eglQueryDevicesEXT", c_uint, c_int, c_void_p, c_void_p)(8, devices, byref(count))
@@ -82,17 +84,9 @@ class Commands:
             write(TEXTURE_2D, 0, 0, 0, SIDE, 1, RGBA, UNSIGNED_BYTE, pixels)
         return self.some(int(number), make)
 
-    def wait(self):
-        print(json.dumps({"command": "ready"}), flush=True)
-        sys.stdin.readline()
-        return {}
-
 
 def main():
-    commands = Commands()
-    for command in sys.argv[1:]:
-        name, *arguments = command.split(":")
-        print(json.dumps({"command": command, **getattr(commands, name)(*arguments)}), flush=True)
+    Commands().run(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ with the bytes that it got, how many pieces they are, and how the last call fail
 answers and reads a line, so that nobody needs to sleep. The program ends as one that is killed: nothing is freed by hand.
 """
 import ctypes
-import json
 import os
 import sys
 import uuid
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from descriptor import descriptor_of
+from cuda_types import AllocationProperties, ExternalMemory, Location
+from script import Script, descriptor_of
 
 VULKAN = ctypes.CDLL("libvulkan.so.1")
 KIB, MIB = 1 << 10, 1 << 20
@@ -98,21 +98,9 @@ class Requirements(Structure):
     _fields_ = [("size", c_ulonglong), ("alignment", c_ulonglong), ("type_bits", c_uint)]
 
 
-class CudaHandle(Structure):
-    """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
-    _fields_ = [("type", c_int), ("fd", c_ulonglong), ("name", c_void_p), ("size", c_ulonglong), ("flags", c_uint),
-                ("reserved", c_uint * 16)]
-
-
 class CudaBuffer(Structure):
     """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
     _fields_ = [("offset", c_ulonglong), ("size", c_ulonglong), ("flags", c_uint), ("reserved", c_uint * 16)]
-
-
-class CudaProperties(Structure):
-    """CUmemAllocationProp."""
-    _fields_ = [("type", c_int), ("handle_types", c_int), ("location_type", c_int), ("location", c_int),
-                ("metadata", c_void_p), ("flags", ctypes.c_ubyte * 8)]
 
 
 def fill(take, most=None):
@@ -145,14 +133,25 @@ class Cuda:
             raise Failed(f"{name}: {rc}")
 
 
-class Commands:
+class Commands(Script):
     """Each method is a command."""
 
     def __init__(self):
+        super().__init__()
         self.instance, self.gpu, self.current, self.more = None, c_void_p(), None, []
         self.kept = []  # (memory, function that destroys what is in it, that) each
-        self.descriptors = []
         self.programs_cuda = None
+
+    def answer(self, name, *arguments):
+        method = getattr(self, NAMES.get(name, name), None)
+        try:
+            if method is None:
+                raise Failed("no such command")
+            if self.current is None and name not in WITHOUT_DEVICE:
+                raise Failed("no device")
+            return method(*arguments)
+        except (Failed, OSError) as error:
+            sys.exit(f"vulkan_client.py: {':'.join((name, *arguments))}: {error}")
 
     # ---- Devices
 
@@ -320,12 +319,6 @@ class Commands:
             self.descriptors.append(fd)
         return {"rc": rc, "pid": os.getpid(), "fd": fd}
 
-    def let_go(self):
-        """Of all such descriptors."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
-        return {"rc": 0}
-
     def open(self, pid, fd, kib):
         """Memory of another process, by a descriptor there."""
         return self.import_fd(descriptor_of(int(pid), int(fd)), int(kib) * KIB)
@@ -359,39 +352,22 @@ class Commands:
         if rc != 0:
             return {"rc": rc}
         self.kept.append((memory, None, None))
-        cuda.call("cuImportExternalMemory", byref(handle), byref(CudaHandle(type=OPAQUE_FD, fd=fd, size=size)))
+        cuda.call("cuImportExternalMemory", byref(handle), byref(ExternalMemory(type=OPAQUE_FD, fd=fd, size=size)))
         cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), handle, byref(CudaBuffer(size=size)))
         return {"rc": 0}
 
     def import_(self, kib):
         """Memory of CUDA that Vulkan imports."""
         cuda, size, handle, fd = self.its_cuda(), int(kib) * KIB, c_ulonglong(), c_int()
-        properties = CudaProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location_type=ON_DEVICE)
+        properties = AllocationProperties(type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(type=ON_DEVICE))
         if (rc := cuda.ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0))) != 0:
             return {"rc": rc}
         cuda.call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
         return self.import_fd(fd.value, size)
 
-    def wait(self):
-        print(json.dumps({"command": "ready"}), flush=True)
-        sys.stdin.readline()
-        return {}
-
 
 def main():
-    commands = Commands()
-    for word in sys.argv[1:]:
-        name, *arguments = word.split(":")
-        method = getattr(commands, NAMES.get(name, name), None)
-        try:
-            if method is None:
-                raise Failed("no such command")
-            if commands.current is None and name not in WITHOUT_DEVICE:
-                raise Failed("no device")
-            answer = method(*arguments)
-        except (Failed, OSError) as error:
-            sys.exit(f"vulkan_client.py: {word}: {error}")
-        print(json.dumps({"command": word, **answer}), flush=True)
+    Commands().run(sys.argv[1:])
     os._exit(0)
 
 
