@@ -10,14 +10,15 @@
 
 namespace kfd {
 
-uint32_t Events::create(bool auto_reset) {
+uint32_t Events::create(bool auto_reset, bool is_signal) {
   const std::lock_guard guard(mutex_);
   for (uint32_t tried = 1; tried < KFD_SIGNAL_EVENT_LIMIT; ++tried) {
     last_ = last_ % (KFD_SIGNAL_EVENT_LIMIT - 1) + 1;
-    if (events_.try_emplace(last_).second) {
-      events_[last_].auto_reset = auto_reset;
-      return last_;
-    }
+    const auto [made, is_new] = events_.try_emplace(last_);
+    if (!is_new) continue;
+    made->second.auto_reset = auto_reset;
+    made->second.is_signal = is_signal;
+    return last_;
   }
   return 0;
 }
@@ -34,6 +35,7 @@ bool Events::set(uint32_t event) {
   if (found == events_.end()) return false;
   Event& e = found->second;
   e.on = !e.auto_reset || e.waiters.empty();
+  ++e.age;
   for (bool* const waiter : e.waiters) *waiter = true;
   changed_.notify_all();
   return true;
@@ -47,24 +49,25 @@ bool Events::reset(uint32_t event) {
   return true;
 }
 
-long Events::wait(const std::vector<uint32_t>& wanted, bool all, uint32_t timeout_ms,
-                  uint32_t* result) {
+long Events::wait(std::vector<Wanted>& wanted, bool all, uint32_t timeout_ms, uint32_t* result) {
   constexpr uint32_t kForever = UINT32_MAX;
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   std::unique_lock lock(mutex_);
   const auto all_there = [&] {
-    return std::ranges::all_of(wanted, [&](uint32_t event) { return events_.contains(event); });
+    return std::ranges::all_of(wanted,
+                               [&](const Wanted& one) { return events_.contains(one.event); });
   };
   *result = KFD_IOC_WAIT_RESULT_FAIL;
   if (!all_there()) return -EINVAL;
   const auto marks = std::make_unique<bool[]>(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    Event& event = events_[wanted[i]];
-    marks[i] = event.on;
+    Event& event = events_[wanted[i].event];
+    if (!event.is_signal) wanted[i].last_age = 0;
+    marks[i] = event.on || (wanted[i].last_age != 0 && wanted[i].last_age != event.age);
     if (event.auto_reset) event.on = false;
     event.waiters.push_back(&marks[i]);
   }
-  if (waits_for_ != nullptr && !wanted.empty()) *waits_for_ = wanted.back();
+  if (waits_for_ != nullptr && !wanted.empty()) *waits_for_ = wanted.back().event;
   long answer = 0;
   for (bool in_time = timeout_ms != 0;;) {
     const auto set = std::count(marks.get(), marks.get() + wanted.size(), true);
@@ -87,8 +90,10 @@ long Events::wait(const std::vector<uint32_t>& wanted, bool all, uint32_t timeou
     }
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto found = events_.find(wanted[i]);
-    if (found != events_.end()) std::erase(found->second.waiters, &marks[i]);
+    const auto found = events_.find(wanted[i].event);
+    if (found == events_.end()) continue;
+    std::erase(found->second.waiters, &marks[i]);
+    if (marks[i] && wanted[i].last_age != 0) wanted[i].last_age = found->second.age;
   }
   return answer;
 }

@@ -16,17 +16,24 @@ class Events {
   // Where to publish the number of the event that was waited for last.
   void report_to(uint32_t* where) { waits_for_ = where; }
 
-  // The event's number, or 0 if there are too many.
-  uint32_t create(bool auto_reset);
+  // The event's number, or 0 if there are too many. `is_signal`: of type KFD_IOC_EVENT_SIGNAL.
+  uint32_t create(bool auto_reset, bool is_signal);
   bool destroy(uint32_t event);
   bool set(uint32_t event);
   bool reset(uint32_t event);
+  struct Wanted {
+    uint32_t event;
+    // If not 0, the event counts as set if its age is another one, so that no thread misses what
+    // another one has waited for. Then the age is written here. Only for signals.
+    uint64_t last_age;
+  };
   // As AMDKFD_IOC_WAIT_EVENTS: 0 and a result, or -errno.
-  long wait(const std::vector<uint32_t>& wanted, bool all, uint32_t timeout_ms, uint32_t* result);
+  long wait(std::vector<Wanted>& wanted, bool all, uint32_t timeout_ms, uint32_t* result);
 
  private:
   struct Event {
-    bool auto_reset = false, on = false;
+    bool auto_reset = false, is_signal = false, on = false;
+    uint64_t age = 1;            // grows whenever it is set
     std::vector<bool*> waiters;  // one flag per waiter: setting an event wakes all of them
   };
 

@@ -330,7 +330,8 @@ long get_tile_config(Caller& caller, kfd_ioctl_get_tile_config_args& args) {
 long create_event(Caller& caller, kfd_ioctl_create_event_args& args) {
   constexpr uint64_t kEventPage =
       2ull << 62;  // KFD_MMAP_TYPE_EVENTS; without a page the runtime never uses events
-  args.event_id = caller.process.events.create(args.auto_reset != 0);
+  args.event_id =
+      caller.process.events.create(args.auto_reset != 0, args.event_type == KFD_IOC_EVENT_SIGNAL);
   if (args.event_id == 0) return -ENOSPC;
   args.event_trigger_data = args.event_slot_index = args.event_id;
   args.event_page_offset = kEventPage;
@@ -353,10 +354,19 @@ long wait_events(Caller& caller, kfd_ioctl_wait_events_args& args) {
   if (args.num_events > KFD_SIGNAL_EVENT_LIMIT) return -EINVAL;
   std::vector<kfd_event_data> data(args.num_events);
   if (!copy_from_user(data.data(), args.events_ptr, data.size() * sizeof data[0])) return -EFAULT;
-  std::vector<uint32_t> wanted;
-  for (const kfd_event_data& one : data) wanted.push_back(one.event_id);
-  return caller.process.events.wait(wanted, args.wait_for_all != 0, args.timeout,
-                                    &args.wait_result);
+  std::vector<Events::Wanted> wanted(data.size());
+  for (size_t i = 0; i < data.size(); ++i) {
+    wanted[i].event = data[i].event_id;
+    std::memcpy(&wanted[i].last_age, &data[i], sizeof wanted[i].last_age);
+  }
+  const long result =
+      caller.process.events.wait(wanted, args.wait_for_all != 0, args.timeout, &args.wait_result);
+  if (result != 0 || args.wait_result != KFD_IOC_WAIT_RESULT_COMPLETE) return result;
+  for (size_t i = 0; i < data.size(); ++i) {
+    if (wanted[i].last_age == 0) continue;
+    std::memcpy(&data[i], &wanted[i].last_age, sizeof wanted[i].last_age);
+  }
+  return copy_to_user(args.events_ptr, data.data(), data.size() * sizeof data[0]) ? 0 : -EFAULT;
 }
 
 long smi_events(Caller& caller, kfd_ioctl_smi_events_args& args) {
