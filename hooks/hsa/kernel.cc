@@ -75,6 +75,12 @@ struct Supply {
   bool has_freed = false;
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Supply supply;
+// The pool for which the calling thread makes a small allocation.
+struct BlockPool {
+  int device_index = -1;
+  int8_t pool = -1;  // negative: none
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local BlockPool block_pool;
 // The runtime retries with ever smaller sizes. Only one refusal is reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool was_refused = false;
 
@@ -98,6 +104,18 @@ int refuse(Process& process, int device_index, Refusal& refusal) {
   return -1;
 }
 
+// Calls `ask()`, which gets memory for the application's call that charges it.
+template <typename Ask>
+int allocate_for_call(Process* process, const Allocate& got, Ask ask) {
+  const int result = ask();
+  const auto [device_index, pool] = block_pool;
+  if (result == 0 && pool >= 0 && got.size == BlockCache::kBlockUnits * layout::kUnit) {
+    process->driver_buffers.enter({.key = got.handle, .device_index = device_index, .pool = pool});
+    process->blocks[device_index][pool].got();
+  }
+  return result;
+}
+
 template <typename Ask>
 int allocate(Allocate& wanted, Ask ask) {
   if ((wanted.flags & kInDeviceMemory) == 0) return ask();
@@ -108,7 +126,7 @@ int allocate(Allocate& wanted, Ask ask) {
   }
   Process* const process = Process::known();
   const int device_index = device_index_of_own(process, wanted.gpu_id);
-  if (device_index < 0) return ask();
+  if (device_index < 0) return allocate_for_call(process, wanted, ask);
   const bool twice = (wanted.flags & kPacketsMappedTwice) != 0;
   DriverMemory memory(*process, device_index, page_units(twice ? wanted.size / 2 : wanted.size));
   if (!memory) return refuse(*process, device_index, memory.refusal());
@@ -131,7 +149,9 @@ int release(uint64_t key, Ask ask) {
   if (gone.key == 0) return ask();
   const InFlightScope in_flight(*process);
   const int result = ask();
-  if (result == 0) {
+  if (result == 0 && gone.pool >= 0) {
+    process->blocks[gone.device_index][gone.pool].returned();
+  } else if (result == 0) {
     release_overhead(*process, gone.device_index, gone.units);
   } else {
     process->driver_buffers.enter(gone);
@@ -268,6 +288,13 @@ bool NoMoreMemory::is_possible() {
 }
 bool NoMoreMemory::has_freed() {
   return supply.has_freed;
+}
+
+BlockScope::BlockScope(int device_index, int pool) {
+  block_pool = {device_index, static_cast<int8_t>(pool)};
+}
+BlockScope::~BlockScope() {
+  block_pool = {};
 }
 
 bool trim_runtime(const char* device_key) {

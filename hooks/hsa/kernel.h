@@ -28,6 +28,16 @@ class NoMoreMemory {
   static bool has_freed();
 };
 
+// While it lives, each block that the calling thread's runtime gets of KFD is for the small
+// allocations of this pool (shim/tracking/block_cache.h).
+class BlockScope {
+ public:
+  BlockScope(int device_index, int pool);
+  ~BlockScope();
+  BlockScope(const BlockScope&) = delete;
+  BlockScope& operator=(const BlockScope&) = delete;
+};
+
 // Makes the runtime give back unused memory of a device: scratch memory, empty blocks. True if it
 // did. The caller must hold no lock, neither ours nor the runtime's.
 bool trim_runtime(const char* device_key);

@@ -192,6 +192,13 @@ bool enter_managed(Process& process, const Context& context, uint64_t key, uint6
 
 namespace {
 
+// Gives back blocks that the runtime was seen to return.
+void give_back_returned(Process& process, int device_index, int pool) {
+  const uint32_t gone = process.blocks[device_index][pool].take_returned();
+  if (gone > 0) [[unlikely]]
+    give_back(process, device_index, gone * BlockCache::kBlockUnits);
+}
+
 Allocation block_of(const Context& context, int pool, uint64_t address) {
   Allocation block = entry_of(context, chunk_key(address), BlockCache::kBlockUnits);
   block.pool = static_cast<uint8_t>(pool);
@@ -220,6 +227,7 @@ bool record_suballocation(Process& process, Reservation& reservation, const Cont
     reservation.take();
   }
   blocks.placed();
+  give_back_returned(process, context.device_index, pool);
   return true;
 }
 
@@ -238,6 +246,7 @@ bool record_in_hole(Process& process, const Context& context, int pool, uint64_t
     return false;
   }
   blocks.placed();
+  give_back_returned(process, context.device_index, pool);
   return true;
 }
 
@@ -282,6 +291,7 @@ void Release::done_in_block() {
   if (const uint32_t gone = process_.blocks[taken_.device_index][taken_.pool].emptied(); gone > 0) {
     give_back(process_, taken_.device_index, gone * BlockCache::kBlockUnits);
   }
+  give_back_returned(process_, taken_.device_index, taken_.pool);
 }
 
 void Release::defer() {

@@ -6,8 +6,9 @@
 // from how many are in use, by the rule of ROCr's fragment allocator (public source): after a block
 // has become empty, empty ones are returned while there is more than one and they are more than
 // twice those in use. With several threads the runtime may see their calls in another order. The
-// count here is then never less than what it has. If a release of ROCr has another rule, the
-// driver-reported usage corrects the count.
+// count here is then never less than what it has. Where the runtime's requests to its kernel driver
+// are seen (`got`, `returned`), they correct the count as soon as no allocation is under way. If a
+// release of ROCr has another rule and they are not seen, the driver-reported usage does.
 //
 // Under a full cap a small allocation may still fit into a hole of a block in use. The runtime
 // knows its holes, and is asked for one while it may not take a new block. The allocation is then
@@ -65,12 +66,12 @@ class alignas(64) BlockCache {
   // room: until `leave_alone`, no other one begins and none is under way. Waits for those under
   // way, which may wait a second for the memory of dead processes. False if that takes too long.
   [[gnu::cold]] bool enter_alone(Ticket& begun) {
-    count_under_way(-1);  // other allocations that want to be alone wait for it too
+    count_waiting(1);  // other allocations that want to be alone need not wait for it
     alone_.lock();
     set_alone(true);
     for (int waited_ms = 0; waited_ms < kMostAlone_ms && !is_alone(); ++waited_ms) sleep_ms(1);
     const bool entered = is_alone();
-    count_under_way(1);
+    count_waiting(-1);
     if (entered) {
       Locked<SpinLock> lock(lock_);
       begun.settled = set_aside_;
@@ -131,6 +132,30 @@ class alignas(64) BlockCache {
     return before - empty_;
   }
 
+  // The kernel driver gave the runtime a block, for a small allocation that is under way.
+  void got() {
+    Locked<SpinLock> lock(lock_);
+    is_seen_ = true;
+    ++held_;
+  }
+  // The kernel driver got a block back, of which it was told by `got`.
+  void returned() {
+    Locked<SpinLock> lock(lock_);
+    if (held_ > 0) --held_;
+  }
+
+  // The number of empty blocks that the runtime has returned unforeseen, and that count as gone
+  // from now on. Each allocation under way may still need one.
+  uint32_t take_returned() {
+    Locked<SpinLock> lock(lock_);
+    const uint32_t counted = in_use_ + empty_, needed = held_ + under_way_;
+    if (!is_seen_ || counted <= needed || empty_ == 0) return 0;
+    const uint32_t gone = std::min(counted - needed, empty_);
+    ++changes_;
+    empty_ -= gone;
+    return gone;
+  }
+
   // The number of empty blocks; `changes` differs from an earlier value if any was used since.
   struct EmptyBlocks {
     uint32_t blocks = 0;
@@ -170,9 +195,9 @@ class alignas(64) BlockCache {
     ticket.from_empty = true;
     return true;
   }
-  void count_under_way(int change) {
+  void count_waiting(int change) {
     Locked<SpinLock> lock(lock_);
-    under_way_ += static_cast<uint32_t>(change);
+    waiting_ += static_cast<uint32_t>(change);
   }
   void set_alone(bool alone) {
     Locked<SpinLock> lock(lock_);
@@ -180,7 +205,7 @@ class alignas(64) BlockCache {
   }
   bool is_alone() {
     Locked<SpinLock> lock(lock_);
-    return under_way_ == 0;
+    return under_way_ == waiting_;
   }
   void end(const Ticket& begun, bool is_empty) {
     ++changes_;
@@ -193,10 +218,13 @@ class alignas(64) BlockCache {
   bool is_one_alone_ = false;  // no other allocation may begin
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
+  bool is_seen_ = false;  // `held_` is known
+  uint32_t held_ = 0;     // blocks that the runtime has of the kernel driver
   uint64_t changes_ = 0;
   uint64_t set_aside_ = 0;  // how many times an empty block was set aside
   uint64_t unsettled_ = 0;  // number of those allocations that are under way
   uint32_t under_way_ = 0;  // small allocations that have begun
+  uint32_t waiting_ = 0;    // number of those that wait to be alone
   SleepLock alone_;         // held by the allocation that wants a hole; taken before `lock_`
 };
 

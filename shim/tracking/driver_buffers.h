@@ -18,6 +18,7 @@ class DriverBuffers {
     bool is_charged = true;  // has a charge of its own, to be given back with it
     bool is_exported = false;
     bool is_import = false;  // memory of another process, by its key in Process::physical
+    int8_t pool = -1;        // a block for small allocations, of this pool (block_cache.h)
     uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
     uint32_t dma_buf = 0;    // number of the dma-buf that it was exported as; 0: none
     uint64_t number = 0;     // set by `enter`: how many had been entered before

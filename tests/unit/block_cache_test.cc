@@ -83,6 +83,37 @@ TEST(BlockCacheTest, WhatTheTruthSaysIsGone) {
   EXPECT_FALSE(cache.begin(false).from_empty);
 }
 
+// By its own rule the runtime would keep two empty blocks of three. It was seen to return one.
+TEST(BlockCacheTest, WhatWasSeenToGoIsGone) {
+  BlockCache cache;
+  for (int i = 0; i < 3; ++i) {
+    cache.begin(false);
+    cache.got();
+    cache.placed();
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.take_returned(), 0u);
+  const BlockCache::Ticket begun = cache.begin(true);
+  EXPECT_EQ(cache.take_returned(), 0u) << "it may get a block yet";
+  cache.returned();
+  EXPECT_EQ(cache.take_returned(), 1u);
+  EXPECT_EQ(cache.take_returned(), 0u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 1u);
+  cache.cancel(begun);
+  EXPECT_EQ(cache.take_returned(), 0u);
+}
+
+TEST(BlockCacheTest, WhatIsNotSeenFollowsTheRule) {
+  BlockCache cache;
+  for (int i = 0; i < 3; ++i) {
+    cache.begin(false);
+    cache.placed();
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.take_returned(), 0u);
+  EXPECT_EQ(cache.empty_blocks().blocks, 2u);
+}
+
 TEST(BlockCacheTest, WhatIsUnderWayMayBeInUse) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) cache.begin(false);
