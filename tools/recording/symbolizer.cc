@@ -133,7 +133,7 @@ bool Symbolizer::start() {
     if (getppid() != parent) _exit(1);
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-#ifndef __SANITIZE_ADDRESS__  // it reserves terabytes
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes
     const rlimit enough = {kMostMemory, kMostMemory};
     setrlimit(RLIMIT_DATA, &enough);
 #endif

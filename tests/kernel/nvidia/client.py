@@ -113,9 +113,12 @@ PRINTS = """.extern .func (.param .b32 result) vprintf(.param .b64 format, .para
 """
 
 
+NUMBER = 0  # of the device that commands use
+
+
 def device():
     value = c_int()
-    call("cuDeviceGet", byref(value), 0)
+    call("cuDeviceGet", byref(value), NUMBER)
     return value
 
 
@@ -184,7 +187,7 @@ def graph_with_memory(bytes_, freed=False):
     """The result, and the executable graph."""
     graph, executable, node, end = c_void_p(), c_void_p(), c_void_p(), c_void_p()
     call("cuGraphCreate", byref(graph), 0)
-    parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0)), bytes=bytes_)
+    parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER)), bytes=bytes_)
     call("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
     if freed:
         call("cuGraphAddMemFreeNode", byref(end), graph, byref(node), c_size_t(1), c_ulonglong(parameters.address))
@@ -194,7 +197,7 @@ def graph_with_memory(bytes_, freed=False):
 def create_physical(size, handle_types=0):
     """The result, and the handle."""
     handle = c_ulonglong()
-    properties = AllocationProperties(type=PINNED, handle_types=handle_types, location=Location(ON_DEVICE, 0))
+    properties = AllocationProperties(type=PINNED, handle_types=handle_types, location=Location(ON_DEVICE, NUMBER))
     return ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0)), handle
 
 
@@ -210,7 +213,7 @@ def export_physical(size):
 def export_pool(size):
     """A pool with one allocation. The result, and the pool, the address, the pool's descriptor and the pointer's handle."""
     pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), Handle()
-    properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, 0))
+    properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, NUMBER))
     call("cuMemPoolCreate", byref(pool), byref(properties))
     rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
     if rc != 0:
@@ -246,6 +249,7 @@ class Commands(Script):
     def __init__(self):
         super().__init__()
         self.kept = []
+        self.first_contexts = {}
         self.function = None
 
     def init(self):
@@ -255,7 +259,21 @@ class Commands(Script):
     def context(self):
         context = c_void_p()
         rc = ask("cuCtxCreate_v2", byref(context), 0, device())
+        self.first_contexts.setdefault(NUMBER, context)
         return {"rc": rc}
+
+    def gpu(self, number):
+        """From now on commands use this device, in its first context, which is made if there is none."""
+        self.location(number)
+        if NUMBER not in self.first_contexts:
+            return self.context()
+        return {"rc": ask("cuCtxSetCurrent", self.first_contexts[NUMBER])}
+
+    def location(self, number):
+        """From now on commands use this device, but what needs no context of it stays in the current one."""
+        global NUMBER
+        NUMBER = int(number)
+        return {"rc": 0}
 
     def alloc(self, kib):
         rc, address = allocate(int(kib) * KIB)
@@ -436,7 +454,7 @@ class Commands(Script):
         address = c_ulonglong()
         call("cuMemAddressReserve", byref(address), size, c_size_t(0), c_ulonglong(0), c_ulonglong(0))
         call("cuMemMap", address, size, c_size_t(0), handle, c_ulonglong(0))
-        access = AccessDescription(Location(ON_DEVICE, 0), READ_WRITE)
+        access = AccessDescription(Location(ON_DEVICE, NUMBER), READ_WRITE)
         call("cuMemSetAccess", address, size, byref(access), c_size_t(1))
         self.kept.append(address)
 
@@ -559,7 +577,7 @@ class Commands(Script):
 
     def pools(self, kib):
         """Four pools in turn."""
-        properties = PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0))
+        properties = PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER))
         handles = [c_void_p() for _ in range(4)]
         for handle in handles:
             call("cuMemPoolCreate", byref(handle), byref(properties))
@@ -669,12 +687,12 @@ class Commands(Script):
         call("cuCtxGetCurrent", byref(own))
         call("cuCtxCreate_v2", byref(context), 0, device())
         call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, SPARSE)))
-        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, 0))
+        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, NUMBER))
         properties.flags[2] = 1  # a pool of tiles
         rc = ask("cuMemCreate", byref(memory), c_size_t(4 * side * side), byref(properties), c_ulonglong(0))
         if rc == 0:
             whole = (c_uint * 3)(side, side, 1)
-            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1)
+            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1 << NUMBER)
             call("cuMemMapArrayAsync", byref(mapping), 1, None)
             call("cuMemRelease", memory)
         call("cuCtxDestroy_v2", context)
@@ -763,7 +781,7 @@ class Commands(Script):
         if bytes_ == 0:
             call("cuGraphAddKernelNode", byref(node), graph, None, c_size_t(0), byref(parameters))
             return graph
-        memory, first, last = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, 0)),
+        memory, first, last = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER)),
                                              bytes=bytes_), c_void_p(), c_void_p()
         call("cuGraphAddMemAllocNode", byref(first), graph, None, c_size_t(0), byref(memory))
         call("cuGraphAddKernelNode", byref(node), graph, byref(first), c_size_t(1), byref(parameters))

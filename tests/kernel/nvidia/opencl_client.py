@@ -103,9 +103,10 @@ class Commands(Script):
     def __init__(self, way):
         super().__init__()
         self.way = {"loader": Loader, "icd": Icd, "other": Other}[way]()
-        self.device, self.queue, self.current = c_void_p(), None, None
-        self.ask("clGetDeviceIDs", self.way.platform, c_ulong(ALL), 1, byref(self.device), None)
-        self.kept, self.function = [], None
+        self.gpus, self.queue, self.current = (c_void_p * 4)(), None, None
+        self.ask("clGetDeviceIDs", self.way.platform, c_ulong(ALL), len(self.gpus), self.gpus, None)
+        self.device = c_void_p(self.gpus[0])
+        self.kept, self.function, self.of_all = [], None, None
 
     def ask(self, name, *arguments):
         return self.way.get(name)(*arguments)
@@ -122,6 +123,17 @@ class Commands(Script):
 
     def context(self):
         rc, self.current = self.make("clCreateContext", None, 1, byref(self.device), None, None)
+        if rc == 0:
+            rc, self.queue = self.make("clCreateCommandQueue", self.current, self.device, c_ulong(0))
+        return {"rc": rc}
+
+    def gpu(self, number):
+        """From now on commands use this device, in a context of all devices."""
+        self.device, rc = c_void_p(self.gpus[int(number)]), 0
+        count = sum(each is not None for each in self.gpus)
+        if self.of_all is None:
+            rc, self.of_all = self.make("clCreateContext", None, count, self.gpus, None, None)
+        self.current = self.of_all
         if rc == 0:
             rc, self.queue = self.make("clCreateCommandQueue", self.current, self.device, c_ulong(0))
         return {"rc": rc}

@@ -163,16 +163,16 @@ class Child:
 
 
 class Gpu:
-    """A GPU with its accounting in a folder of its own, which goes with it. No two tests share anything."""
+    """GPUs with their accounting in a folder of its own, which goes with them. No two tests share anything. `mib`: of each."""
 
-    def __init__(self, build, mib=24576):
+    def __init__(self, build, mib=24576, gpus=1):
         self.build = build
         # Memory that is really written lies in the page cache of a file; on a disk it would be written out.
         self.folder = tempfile.mkdtemp(prefix="rmsim-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.state = f"{self.folder}/state"
         self.tenant = os.path.basename(self.folder)
         self.children = []
-        subprocess.run([build.rmsim, "create", self.state, str(mib), build.version], check=True, timeout=60)
+        subprocess.run([build.rmsim, "create", self.state, str(mib), build.version, str(gpus)], check=True, timeout=60)
 
     def __enter__(self):
         return self
@@ -266,9 +266,9 @@ class Gpu:
                 "__EGL_VENDOR_LIBRARY_FILENAMES": f"{self.folder}/egl.json",
                 "LD_LIBRARY_PATH": ":".join([*self.build.driver, f"{vulkan}/nvidia/current", vulkan])}
 
-    def accounting(self):
+    def accounting(self, gpu=0):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)
-        return json.loads(shown.stdout)
+        return json.loads(shown.stdout)[gpu]
 
     def reset(self):
         subprocess.run([self.build.rmsim, "reset", self.state], check=True, timeout=60)

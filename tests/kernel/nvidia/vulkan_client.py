@@ -20,7 +20,7 @@ API_VERSION = 1 << 22 | 3 << 12  # 1.3
 DEVICE_LOCAL, HOST_VISIBLE = 1, 2
 OPAQUE_FD, TRANSFER_DESTINATION, SAMPLED, IMAGE_2D, RGBA8 = 1, 2, 4, 1, 37
 PINNED, BY_DESCRIPTOR, ON_DEVICE = 1, 1, 1  # of CUDA
-WITHOUT_DEVICE = ("device", "cuda", "wait", "release")
+WITHOUT_DEVICE = ("device", "gpu_number", "cuda", "wait", "release")
 NAMES = {"import": "import_"}  # of commands that are no names in Python
 EXTENSIONS = (b"VK_KHR_external_memory_fd", b"VK_EXT_memory_budget")
 
@@ -138,7 +138,7 @@ class Commands(Script):
 
     def __init__(self):
         super().__init__()
-        self.instance, self.gpu, self.current, self.more = None, c_void_p(), None, []
+        self.instance, self.gpu, self.number, self.current, self.more = None, c_void_p(), 0, None, []
         self.kept = []  # (memory, function that destroys what is in it, that) each
         self.programs_cuda = None
 
@@ -157,9 +157,10 @@ class Commands(Script):
 
     def make_instance(self):
         application = ApplicationInfo(name=b"test", api_version=API_VERSION)
-        self.instance, count = c_void_p(), c_uint(1)
+        self.instance, gpus, count = c_void_p(), (c_void_p * 4)(), c_uint(4)
         call("vkCreateInstance", byref(InstanceInfo(application=ctypes.addressof(application))), None, byref(self.instance))
-        call("vkEnumeratePhysicalDevices", self.instance, byref(count), byref(self.gpu))
+        call("vkEnumeratePhysicalDevices", self.instance, byref(count), gpus)
+        self.gpu = c_void_p(gpus[self.number])
 
     def make_device(self):
         """The result, and a device with one queue of the first family."""
@@ -179,6 +180,11 @@ class Commands(Script):
         ask("vkGetPhysicalDeviceProperties2", self.gpu, byref(properties))
         name = ctypes.string_at(ctypes.addressof(properties.words) + NAME_OFFSET).decode()
         return {"rc": rc, "name": name, "uuid": str(uuid.UUID(bytes=bytes(ids.device))), "heaps": self.heaps()}
+
+    def gpu_number(self, number):
+        """Which one the first device is on."""
+        self.number = int(number)
+        return {"rc": 0}
 
     def devices(self, count):
         """More of them, beside the one in use."""

@@ -81,7 +81,8 @@ class Accounting::Locked {
   State& state_;
 };
 
-bool Accounting::create(const std::string& folder, uint64_t total, const std::string& driver) {
+bool Accounting::create(const std::string& folder, uint64_t total, const std::string& driver,
+                        int gpus) {
   const int fd = open_file(folder + "/accounting", O_RDWR | O_CREAT | O_EXCL);
   const int memory = open_file(folder + "/memory", O_RDWR | O_CREAT | O_EXCL);
   const int exports = open_file(folder + "/exports", O_RDWR | O_CREAT | O_EXCL);
@@ -99,6 +100,7 @@ bool Accounting::create(const std::string& folder, uint64_t total, const std::st
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&state->lock, &attributes);
   state->total = total;
+  state->gpus = gpus;
   state->first_free = -1;
   state->next_offset = 2 << 20;
   snprintf(state->driver, sizeof state->driver, "%s", driver.c_str());
@@ -138,7 +140,8 @@ void Accounting::join_as_new_process() {
     Process& process = state_->processes[i];
     if (process.alive && process.pid == pid && process.start_time == started) {
       for (int r = 0; r < state_->record_count; ++r) drop(r, i);
-      process.compute_objects = process.graphics_objects = 0;
+      std::fill(std::begin(process.compute_objects), std::end(process.compute_objects), 0);
+      std::fill(std::begin(process.graphics_objects), std::end(process.graphics_objects), 0);
     }
   }
 }
@@ -161,7 +164,7 @@ int Accounting::slot_of_this_process() {
     }
     if (free < 0) give_up("more than 64 processes use one state");
   }
-  state_->processes[free] = Process{pid, true, started, 0, 0};
+  state_->processes[free] = Process{.pid = pid, .alive = true, .start_time = started, .of = {}};
   return slot_ = free;
 }
 
@@ -226,18 +229,16 @@ void Accounting::hand_on(Record& record) {
   record.owner = next_owner(record);
   if (record.owner != kNobody) remove_heir(record, static_cast<int>(record.owner));
   if (record.kind != Kind::kVideo) return;
-  if (before != kNobody) state_->processes[before].used -= record.size;
+  if (before != kNobody) state_->processes[before].of[record.gpu].used -= record.size;
   if (record.owner == kNobody) return;
-  Process& heir = state_->processes[record.owner];
-  heir.used += record.size;
-  heir.peak = std::max(heir.peak, heir.used);
+  state_->processes[record.owner].of[record.gpu].take(record.size);
 }
 
 void Accounting::free_record(int index) {
   Record& record = state_->records[index];
   if (record.kind == Kind::kVideo) {
-    state_->used -= record.size;
-    if (record.owner != kNobody) state_->processes[record.owner].used -= record.size;
+    state_->of[record.gpu].used -= record.size;
+    if (record.owner != kNobody) state_->processes[record.owner].of[record.gpu].used -= record.size;
   }
   fallocate(memory_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(record.offset), static_cast<off_t>(record.size));
@@ -279,8 +280,10 @@ void Accounting::reap() {
 // A process died in the middle of a change: all sums and the list of free records are made anew
 // from the records.
 void Accounting::recount() {
-  state_->used = 0;
-  for (Process& process : state_->processes) process.used = 0;
+  for (int gpu = 0; gpu < kMostGpus; ++gpu) {
+    state_->of[gpu].used = 0;
+    for (Process& process : state_->processes) process.of[gpu].used = 0;
+  }
   state_->first_free = -1;
   for (int i = 0; i < state_->record_count; ++i) state_->records[i].exports = 0;
   for (const Held& each : state_->held) {
@@ -292,14 +295,13 @@ void Accounting::recount() {
       record.next_free = state_->first_free;
       state_->first_free = i;
     } else if (record.kind == Kind::kVideo) {
-      state_->used += record.size;
-      if (record.owner != kNobody) state_->processes[record.owner].used += record.size;
+      state_->of[record.gpu].take(record.size);
+      if (record.owner != kNobody) state_->processes[record.owner].of[record.gpu].take(record.size);
     }
   }
-  state_->peak = std::max(state_->peak, state_->used);
 }
 
-int Accounting::allocate(Kind kind, uint64_t size, uint64_t alignment) {
+int Accounting::allocate(int gpu, Kind kind, uint64_t size, uint64_t alignment) {
   const Locked locked(*this);
   const int slot = slot_of_this_process();
   const bool counted = kind == Kind::kVideo;
@@ -307,8 +309,9 @@ int Accounting::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   alignment = std::max(alignment, kPage);
   // A peak must not contain what a dead process still had in the accounting, and neither must a
   // refusal come from it.
-  if (counted && state_->used + size > std::min(state_->peak, state_->total)) reap();
-  if (size > kWindow || (counted && state_->used + size > state_->total)) return -1;
+  Use& use = state_->of[gpu];
+  if (counted && use.used + size > std::min(use.peak, state_->total)) reap();
+  if (size > kWindow || (counted && use.used + size > state_->total)) return -1;
   const uint64_t offset = (state_->next_offset + alignment - 1) & ~(alignment - 1);
   if (offset + size > kWindow) give_up("8 TiB were allocated in this state; make a new one");
   int index = state_->first_free;
@@ -325,15 +328,13 @@ int Accounting::allocate(Kind kind, uint64_t size, uint64_t alignment) {
   record.size = size;
   record.owner = static_cast<uint32_t>(slot);
   std::fill(std::begin(record.heirs), std::end(record.heirs), uint8_t{0});
+  record.gpu = static_cast<uint8_t>(gpu);
   record.kind = kind;
   ++record.generation;
   record.holders = 1ull << slot;  // last: with it the record is valid
   if (counted) {
-    Process& process = state_->processes[slot];
-    state_->used += size;
-    state_->peak = std::max(state_->peak, state_->used);
-    process.used += size;
-    process.peak = std::max(process.peak, process.used);
+    use.take(size);
+    state_->processes[slot].of[gpu].take(size);
   }
   return index;
 }
@@ -354,15 +355,15 @@ void Accounting::release(int index) {
   drop(index, slot_of_this_process());
 }
 
-uint64_t Accounting::used() {
+uint64_t Accounting::used(int gpu) {
   const Locked locked(*this);
   reap();
-  return state_->used;
+  return state_->of[gpu].used;
 }
 
-uint64_t Accounting::used_by(int pid) {
+uint64_t Accounting::used_by(int pid, int gpu) {
   uint64_t used = 0;
-  for (const Process& process : processes()) used += process.pid == pid ? process.used : 0;
+  for (const Process& process : processes()) used += process.pid == pid ? process.of[gpu].used : 0;
   return used;
 }
 
@@ -377,7 +378,7 @@ std::vector<Process> Accounting::processes() {
 Accounting::Summary Accounting::summary() {
   const Locked locked(*this);
   reap();
-  Summary summary{state_->total, state_->used, state_->peak, {}};
+  Summary summary{state_->total, {state_->of, state_->of + state_->gpus}, {}};
   for (const Process& process : state_->processes) {
     if (process.pid != 0) summary.processes.push_back(process);
   }
@@ -387,15 +388,17 @@ Accounting::Summary Accounting::summary() {
 void Accounting::reset_peaks() {
   const Locked locked(*this);
   reap();
-  state_->peak = state_->used;
-  for (Process& process : state_->processes) process.peak = process.used;
+  for (int gpu = 0; gpu < kMostGpus; ++gpu) {
+    state_->of[gpu].peak = state_->of[gpu].used;
+    for (Process& process : state_->processes) process.of[gpu].peak = process.of[gpu].used;
+  }
 }
 
-void Accounting::count_objects(int compute, int graphics) {
+void Accounting::count_objects(int gpu, int compute, int graphics) {
   const Locked locked(*this);
   Process& process = state_->processes[slot_of_this_process()];
-  process.compute_objects += static_cast<uint32_t>(compute);
-  process.graphics_objects += static_cast<uint32_t>(graphics);
+  process.compute_objects[gpu] += static_cast<uint32_t>(compute);
+  process.graphics_objects[gpu] += static_cast<uint32_t>(graphics);
 }
 
 uint32_t Accounting::new_export(int fd) {

@@ -1,4 +1,4 @@
-// The accounting: which process holds how much of the GPU's memory. It is the oracle of the
+// The accounting: which process holds how much of each GPU's memory. It is the oracle of the
 // tests, so it includes nothing of the library and nothing of the driver. It is one file, mapped by
 // every process; a lock that survives the death of its holder guards it.
 #pragma once
@@ -19,19 +19,30 @@ enum class Kind : uint8_t {
   kVirtual,    // addresses of the GPU without memory behind them
 };
 
+constexpr int kMostGpus = 4;
 constexpr int kProcesses = 64;  // at once in one state; one bit each in Record::holders
 constexpr int kRecords = 1 << 18;
 constexpr int kShared = 4096;
 constexpr int kHeld = 4096;
 constexpr uint32_t kNobody = kProcesses;  // RM's own client holds exports
 
+// Of one GPU.
+struct Use {
+  uint64_t used = 0, peak = 0;
+
+  void take(uint64_t size) {
+    used += size;
+    if (used > peak) peak = used;
+  }
+};
+
 struct Process {
   int pid;  // 0: never used
   bool alive;
   uint64_t start_time;  // in ticks since boot, so that a pid that is used again is another process
-  uint64_t used, peak;
+  Use of[kMostGpus];
   // What it has of each engine's class now. RM lists processes by that.
-  uint32_t compute_objects = 0, graphics_objects = 0;
+  uint32_t compute_objects[kMostGpus] = {}, graphics_objects[kMostGpus] = {};
 };
 
 // One piece of memory, at `offset` of the memory file. It lives until no process and no export
@@ -45,6 +56,7 @@ struct Record {
   // duplicate comes right behind its source, so the last importer is next (mem.c of the open
   // modules 595.45.04: memCopyConstruct, memDestructCommon). Who finds no place comes last.
   uint8_t heirs[8];
+  uint8_t gpu;
   uint32_t generation;  // so that a record that is used again is not taken for the old one
   Kind kind;
   int next_free;
@@ -68,7 +80,9 @@ struct SharedObject {
 struct State {
   char magic[8];
   char driver[32];
-  uint64_t total, used, peak;
+  uint64_t total;  // of each GPU
+  int gpus;
+  Use of[kMostGpus];
   uint64_t next_offset;
   uint32_t next_client, exports;  // how many were made
   int first_free, record_count;
@@ -83,24 +97,29 @@ struct State {
 // next, which cannot be told from RM's closing them at its death.
 class Accounting {
  public:
-  static bool create(const std::string& folder, uint64_t total, const std::string& driver);
+  // `total`: of each GPU.
+  static bool create(const std::string& folder, uint64_t total, const std::string& driver,
+                     int gpus);
   bool open(const std::string& folder);  // false: one line on stderr says why
 
   uint64_t total() const { return state_->total; }
   const char* driver() const { return state_->driver; }
-  uint64_t used();
-  uint64_t used_by(int pid);
+  int gpus() const { return state_->gpus; }
+  uint64_t used(int gpu);
+  uint64_t used_by(int pid, int gpu);
   std::vector<Process> processes();
   struct Summary {
-    uint64_t total, used, peak;
+    uint64_t total;
+    std::vector<Use> gpus;
     std::vector<Process> processes;
   };
   Summary summary();
   void reset_peaks();
-  void count_objects(int compute, int graphics);  // that this process made, or freed where negative
+  void count_objects(int gpu, int compute,
+                     int graphics);  // that this process made, or freed where negative
 
   // What this process takes and gives back. -1: no memory.
-  int allocate(Kind kind, uint64_t size, uint64_t alignment);
+  int allocate(int gpu, Kind kind, uint64_t size, uint64_t alignment);
   bool hold(int record, uint32_t generation);
   void release(int record);
   Record record(int index) const { return state_->records[index]; }

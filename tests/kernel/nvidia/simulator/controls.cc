@@ -19,6 +19,7 @@ namespace {
 
 struct Call {
   uint32_t client, object, size;
+  int gpu;
 };
 struct Control {
   size_t size;  // of the parameters
@@ -52,7 +53,7 @@ uint64_t now() {
 }
 
 // What is not named is 0.
-uint32_t fb_info(uint32_t index) {
+uint32_t fb_info(int gpu, uint32_t index) {
   const auto kib = [](uint64_t bytes) { return static_cast<uint32_t>(bytes >> 10); };
   switch (index) {
     case NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE:
@@ -62,7 +63,7 @@ uint32_t fb_info(uint32_t index) {
       return kib(accounting.total());
     case NV2080_CTRL_FB_INFO_INDEX_HEAP_FREE:
     case NV2080_CTRL_FB_INFO_INDEX_LARGEST_FREE_REGION_SIZE_KB:
-      return kib(accounting.total() - accounting.used());
+      return kib(accounting.total() - accounting.used(gpu));
     case NV2080_CTRL_FB_INFO_INDEX_MAPPABLE_HEAP_SIZE:
       return kib(kBar1Bytes);
     case NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE:
@@ -96,7 +97,7 @@ uint32_t fb_info(uint32_t index) {
   }
 }
 
-uint32_t gpu_info(uint32_t index) {
+uint32_t gpu_info(int, uint32_t index) {
   switch (index) {
     case NV2080_CTRL_GPU_INFO_INDEX_GPU_SM_VERSION:
       return chip().sm_version;
@@ -111,7 +112,7 @@ uint32_t gpu_info(uint32_t index) {
   }
 }
 
-uint32_t bus_info(uint32_t index) {
+uint32_t bus_info(int gpu, uint32_t index) {
   constexpr uint32_t kPciExpress = 3, kLinkCaps = 0x00453d04, kLinkStatus = 0x11040000,
                      kGen4 = 0x33, kCoherent = 7, kGartMib = 128 << 10;  // the last is chosen
   switch (index) {
@@ -135,7 +136,7 @@ uint32_t bus_info(uint32_t index) {
     case NV2080_CTRL_BUS_INFO_INDEX_NONCOHERENT_DMA_FLAGS:
       return kCoherent;
     case NV2080_CTRL_BUS_INFO_INDEX_BUS_NUMBER:
-      return kPciBus;
+      return bus_of(gpu);
     case NV2080_CTRL_BUS_INFO_INDEX_PCIE_GEN_INFO:
     case NV2080_CTRL_BUS_INFO_INDEX_PCIE_UPSTREAM_GEN_INFO:
       return kGen4;
@@ -144,7 +145,7 @@ uint32_t bus_info(uint32_t index) {
   }
 }
 
-uint32_t gr_info(uint32_t index) {
+uint32_t gr_info(int, uint32_t index) {
   switch (index) {
     case NV2080_CTRL_GR_INFO_INDEX_BUFFER_ALIGNMENT:
     case NV2080_CTRL_GR_INFO_INDEX_SWIZZLE_ALIGNMENT:
@@ -304,7 +305,7 @@ NV_STATUS answer_export_info(Parameters& p) {
   memset(p.metadata, 0, sizeof p.metadata);
   memcpy(p.metadata, info.metadata.data(), std::min(info.metadata.size(), sizeof p.metadata));
   p.maxObjects = info.objects;
-  p.deviceInstance = 0;
+  p.deviceInstance = static_cast<uint32_t>(info.gpu);
   return status;
 }
 
@@ -314,24 +315,27 @@ void write_text(Text& out, const char* text) {
 }
 
 template <class Out>
-uint32_t write_uuid(Out& out, bool binary) {
+uint32_t write_uuid(Out& out, int gpu, bool binary) {
   if (binary) {
     memcpy(out, kUuid, sizeof kUuid);
+    out[sizeof kUuid - 1] = static_cast<uint8_t>(out[sizeof kUuid - 1] + gpu);
     return sizeof kUuid;
   }
   write_text(out, kUuidText);
+  char& last = reinterpret_cast<char*>(out)[sizeof kUuidText - 2];
+  last = static_cast<char>(last + gpu);
   return sizeof kUuidText;
 }
 
 // A list of (index, value) at the program's address, whose values are filled in.
 template <class Entry>
-NV_STATUS fill_list(NvP64 user, uint32_t count, uint32_t (*value)(uint32_t)) {
+NV_STATUS fill_list(int gpu, NvP64 user, uint32_t count, uint32_t (*value)(int gpu, uint32_t)) {
   constexpr uint32_t kMost = 1024;
   if (count > kMost) return NV_ERR_INVALID_ARGUMENT;
   std::vector<Entry> list(count);
   if (!copy_from_user(list.data(), user_pointer(user), count * sizeof(Entry)))
     return NV_ERR_INVALID_POINTER;
-  for (Entry& entry : list) entry.data = value(entry.index);
+  for (Entry& entry : list) entry.data = value(gpu, entry.index);
   return copy_to_user(user_pointer(user), list.data(), count * sizeof(Entry))
              ? NV_OK
              : NV_ERR_INVALID_POINTER;
@@ -432,21 +436,23 @@ void add_client_controls(Controls& t) {
         std::fill(std::begin(p.gpuIds), std::end(p.gpuIds), NV0000_CTRL_GPU_INVALID_ID);
         std::fill(std::begin(p.excludedGpuIds), std::end(p.excludedGpuIds),
                   NV0000_CTRL_GPU_INVALID_ID);
-        p.gpuIds[0] = kGpuId;
+        for (int gpu = 0; gpu < accounting.gpus(); ++gpu) p.gpuIds[gpu] = id_of(gpu);
       });
   on<NV0000_CTRL_GPU_GET_ATTACHED_IDS_PARAMS>(
       t, NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS, [](const Call&, auto& p) {
         std::fill(std::begin(p.gpuIds), std::end(p.gpuIds), NV0000_CTRL_GPU_INVALID_ID);
-        p.gpuIds[0] = kGpuId;
+        for (int gpu = 0; gpu < accounting.gpus(); ++gpu) p.gpuIds[gpu] = id_of(gpu);
       });
   on<NV0000_CTRL_GPU_ATTACH_IDS_PARAMS>(
       t, NV0000_CTRL_CMD_GPU_ATTACH_IDS,
       [](const Call&, auto& p) { p.failedId = NV0000_CTRL_GPU_INVALID_ID; });
   const auto id_info = [](const Call&, auto& p) {
-    if (p.gpuId != kGpuId) return NV_ERR_INVALID_ARGUMENT;
+    const int gpu = gpu_of_id(p.gpuId);
+    if (gpu < 0) return NV_ERR_INVALID_ARGUMENT;
     p.gpuFlags = DRF_DEF(0000, _CTRL_GPU_ID_INFO, _IN_USE, _TRUE);
-    p.deviceInstance = p.subDeviceInstance = p.sliStatus = p.gpuInstance = 0;
-    p.boardId = kGpuId;
+    p.deviceInstance = p.gpuInstance = static_cast<uint32_t>(gpu);
+    p.subDeviceInstance = p.sliStatus = 0;
+    p.boardId = p.gpuId;
     p.numaId = -1;
     return NV_OK;
   };
@@ -455,10 +461,14 @@ void add_client_controls(Controls& t) {
   on<NV0000_CTRL_GPU_GET_PCI_INFO_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_PCI_INFO,
                                           [](const Call&, auto& p) {
                                             p.domain = p.slot = 0;
-                                            p.bus = kPciBus;
+                                            const int gpu = gpu_of_id(p.gpuId);
+                                            if (gpu < 0) return NV_ERR_INVALID_ARGUMENT;
+                                            p.bus = static_cast<NvU16>(bus_of(gpu));
+                                            return NV_OK;
                                           });
-  on<NV0000_CTRL_GPU_GET_DEVICE_IDS_PARAMS>(t, NV0000_CTRL_CMD_GPU_GET_DEVICE_IDS,
-                                            [](const Call&, auto& p) { p.deviceIds = 1; });
+  on<NV0000_CTRL_GPU_GET_DEVICE_IDS_PARAMS>(
+      t, NV0000_CTRL_CMD_GPU_GET_DEVICE_IDS,
+      [](const Call&, auto& p) { p.deviceIds = (1u << accounting.gpus()) - 1; });
   on<NV0000_CTRL_GPU_QUERY_DRAIN_STATE_PARAMS>(
       t, NV0000_CTRL_CMD_GPU_QUERY_DRAIN_STATE, [](const Call&, auto& p) {
         p.drainState = NV0000_CTRL_GPU_DRAIN_STATE_DISABLED;
@@ -466,9 +476,12 @@ void add_client_controls(Controls& t) {
       });
   on<NV0000_CTRL_GPU_GET_UUID_FROM_GPU_ID_PARAMS>(
       t, NV0000_CTRL_CMD_GPU_GET_UUID_FROM_GPU_ID, [](const Call&, auto& p) {
+        const int gpu = gpu_of_id(p.gpuId);
+        if (gpu < 0) return NV_ERR_INVALID_ARGUMENT;
         p.uuidStrLen = write_uuid(
-            p.gpuUuid,
+            p.gpuUuid, gpu,
             DRF_VAL(0000, _CTRL_CMD_GPU, _GET_UUID_FROM_GPU_ID_FLAGS_FORMAT, p.flags) != 0);
+        return NV_OK;
       });
   on<NV0000_CTRL_SYSTEM_GET_CPU_INFO_PARAMS>(
       t, NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO, [](const Call&, auto& p) {
@@ -481,13 +494,26 @@ void add_client_controls(Controls& t) {
   on<NV0000_CTRL_SYSTEM_GET_FABRIC_STATUS_PARAMS>(
       t, NV0000_CTRL_CMD_SYSTEM_GET_FABRIC_STATUS,
       [](const Call&, auto& p) { p.fabricStatus = NV0000_CTRL_GET_SYSTEM_FABRIC_STATUS_SKIP; });
-  on<NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS>(
-      t, NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2, [](const Call&, auto& p) {
-        p.p2pCaps = 0;
-        p.p2pOptimalReadCEs = p.p2pOptimalWriteCEs = ~0u;
-        memset(p.p2pCapsStatus, 0, sizeof p.p2pCapsStatus);
-        memset(p.busPeerIds, 0xff, sizeof p.busPeerIds);
+  // No GPU reaches another one's memory.
+  const auto no_peers = [](const Call&, auto& p) {
+    p.p2pCaps = 0;
+    p.p2pOptimalReadCEs = p.p2pOptimalWriteCEs = ~0u;
+    const int status = p.gpuCount > 1 ? NV0000_P2P_CAPS_STATUS_NOT_SUPPORTED : 0;
+    memset(p.p2pCapsStatus, status, sizeof p.p2pCapsStatus);
+    if constexpr (std::is_array_v<decltype(p.busPeerIds)>)
+      memset(p.busPeerIds, 0xff, sizeof p.busPeerIds);
+  };
+  on<NV0000_CTRL_SYSTEM_GET_P2P_CAPS_MATRIX_PARAMS>(
+      t, NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_MATRIX, [](const Call&, auto& p) {
+        memset(p.p2pCaps, 0, sizeof p.p2pCaps);
+        for (auto* const engines : {&p.a2bOptimalReadCes, &p.a2bOptimalWriteCes,
+                                    &p.b2aOptimalReadCes, &p.b2aOptimalWriteCes}) {
+          memset(engines, 0xff, sizeof *engines);
+        }
       });
+  on<NV0000_CTRL_SYSTEM_GET_P2P_CAPS_PARAMS>(t, NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS, no_peers);
+  on<NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS>(t, NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2,
+                                                no_peers);
   answer_zeros(t, {NV0000_CTRL_CMD_GPU_GET_MEMOP_ENABLE, NV0000_CTRL_CMD_SYNC_GPU_BOOST_GROUP_INFO,
                    NV0000_CTRL_CMD_SYSTEM_GET_FEATURES});
   accept(t, {NV0000_CTRL_CMD_CLIENT_SET_INHERITED_SHARE_POLICY, NV0000_CTRL_CMD_GPU_DETACH_IDS});
@@ -732,8 +758,8 @@ void add_graphics_controls(Controls& t) {
       t, NV0000_CTRL_CMD_GSYNC_GET_ATTACHED_IDS, [](const Call&, auto& p) {
         std::fill(std::begin(p.gsyncIds), std::end(p.gsyncIds), NV0000_CTRL_GSYNC_INVALID_ID);
       });
-  on<NV0080_CTRL_GR_GET_INFO_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_INFO, [](const Call&, auto& p) {
-    return fill_list<NV0080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
+  on<NV0080_CTRL_GR_GET_INFO_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_INFO, [](const Call& call, auto& p) {
+    return fill_list<NV0080_CTRL_GR_INFO>(call.gpu, p.grInfoList, p.grInfoListSize, gr_info);
   });
   on<NV0080_CTRL_GR_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_CAPS, no_capabilities);
   accept(t, {NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND});
@@ -746,7 +772,8 @@ void add_memory_controls(Controls& t) {
         memory = memory_of(call.client, call.object);
         if (memory == nullptr) return static_cast<NV_STATUS>(NV_ERR_INVALID_OBJECT);
         const NV_STATUS status = fill_list<NV0041_CTRL_SURFACE_INFO>(
-            p.surfaceInfoList, p.surfaceInfoListSize, [](uint32_t index) -> uint32_t {
+            call.gpu, p.surfaceInfoList, p.surfaceInfoListSize,
+            [](int, uint32_t index) -> uint32_t {
               switch (index) {
                 case NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE:
                   return static_cast<uint32_t>(memory->size / 4096);
@@ -798,14 +825,14 @@ struct ProcessInfos470 {
 };
 
 template <class Infos>
-NV_STATUS describe_processes(Infos& infos) {
+NV_STATUS describe_processes(int gpu, Infos& infos) {
   if (infos.pidInfoListCount > std::size(infos.pidInfoList)) return NV_ERR_INVALID_ARGUMENT;
   for (uint32_t i = 0; i < infos.pidInfoListCount; ++i) {
     auto& info = infos.pidInfoList[i];
     memset(&info.data, 0, sizeof info.data);
     info.result = NV_OK;
     if (info.index == NV2080_CTRL_GPU_PID_INFO_INDEX_VIDEO_MEMORY_USAGE)
-      info.data.vidMemUsage.memPrivate = accounting.used_by(static_cast<int>(info.pid));
+      info.data.vidMemUsage.memPrivate = accounting.used_by(static_cast<int>(info.pid), gpu);
   }
   return NV_OK;
 }
@@ -832,38 +859,41 @@ void order_sms(Order& order) {
 
 void add_gpu_controls(Controls& t) {
   on<NV2080_CTRL_GPU_GET_INFO_V2_PARAMS>(
-      t, NV2080_CTRL_CMD_GPU_GET_INFO_V2, [](const Call&, auto& p) {
+      t, NV2080_CTRL_CMD_GPU_GET_INFO_V2, [](const Call& call, auto& p) {
         if (p.gpuInfoListSize > std::size(p.gpuInfoList)) return NV_ERR_INVALID_ARGUMENT;
         for (uint32_t i = 0; i < p.gpuInfoListSize; ++i)
-          p.gpuInfoList[i].data = gpu_info(p.gpuInfoList[i].index);
+          p.gpuInfoList[i].data = gpu_info(call.gpu, p.gpuInfoList[i].index);
         return NV_OK;
       });
-  on<NV2080_CTRL_FB_GET_INFO_V2_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO_V2,
-                                        [](const Call&, auto& p) {
-                                          if (p.fbInfoListSize > std::size(p.fbInfoList))
-                                            return NV_ERR_INVALID_ARGUMENT;
-                                          for (uint32_t i = 0; i < p.fbInfoListSize; ++i)
-                                            p.fbInfoList[i].data = fb_info(p.fbInfoList[i].index);
-                                          return NV_OK;
-                                        });
-  on<NV2080_CTRL_FB_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO, [](const Call&, auto& p) {
-    return fill_list<NV2080_CTRL_FB_INFO>(p.fbInfoList, p.fbInfoListSize, fb_info);
+  on<NV2080_CTRL_FB_GET_INFO_V2_PARAMS>(
+      t, NV2080_CTRL_CMD_FB_GET_INFO_V2, [](const Call& call, auto& p) {
+        if (p.fbInfoListSize > std::size(p.fbInfoList)) return NV_ERR_INVALID_ARGUMENT;
+        for (uint32_t i = 0; i < p.fbInfoListSize; ++i)
+          p.fbInfoList[i].data = fb_info(call.gpu, p.fbInfoList[i].index);
+        return NV_OK;
+      });
+  on<NV2080_CTRL_FB_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO, [](const Call& call, auto& p) {
+    return fill_list<NV2080_CTRL_FB_INFO>(call.gpu, p.fbInfoList, p.fbInfoListSize, fb_info);
   });
   on<NV2080_CTRL_BUS_GET_INFO_V2_PARAMS>(
-      t, NV2080_CTRL_CMD_BUS_GET_INFO_V2, [](const Call&, auto& p) {
+      t, NV2080_CTRL_CMD_BUS_GET_INFO_V2, [](const Call& call, auto& p) {
         if (p.busInfoListSize > std::size(p.busInfoList)) return NV_ERR_INVALID_ARGUMENT;
         for (uint32_t i = 0; i < p.busInfoListSize; ++i)
-          p.busInfoList[i].data = bus_info(p.busInfoList[i].index);
+          p.busInfoList[i].data = bus_info(call.gpu, p.busInfoList[i].index);
         return NV_OK;
       });
-  on<NV2080_CTRL_GPU_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_INFO, [](const Call&, auto& p) {
-    return fill_list<NV2080_CTRL_GPU_INFO>(p.gpuInfoList, p.gpuInfoListSize, gpu_info);
-  });
-  on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_INFO, [](const Call&, auto& p) {
-    return fill_list<NV2080_CTRL_BUS_INFO>(p.busInfoList, p.busInfoListSize, bus_info);
-  });
-  on<NV2080_CTRL_GR_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GR_GET_INFO, [](const Call&, auto& p) {
-    return fill_list<NV2080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
+  on<NV2080_CTRL_GPU_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_INFO,
+                                      [](const Call& call, auto& p) {
+                                        return fill_list<NV2080_CTRL_GPU_INFO>(
+                                            call.gpu, p.gpuInfoList, p.gpuInfoListSize, gpu_info);
+                                      });
+  on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_INFO,
+                                      [](const Call& call, auto& p) {
+                                        return fill_list<NV2080_CTRL_BUS_INFO>(
+                                            call.gpu, p.busInfoList, p.busInfoListSize, bus_info);
+                                      });
+  on<NV2080_CTRL_GR_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GR_GET_INFO, [](const Call& call, auto& p) {
+    return fill_list<NV2080_CTRL_GR_INFO>(call.gpu, p.grInfoList, p.grInfoListSize, gr_info);
   });
   on<NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_NAME_STRING,
@@ -872,12 +902,12 @@ void add_gpu_controls(Controls& t) {
       t, NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING,
       [](const Call&, auto& p) { write_text(p.gpuShortNameString, chip().short_name); });
   on<NV2080_CTRL_GPU_GET_GID_INFO_PARAMS>(
-      t, NV2080_CTRL_CMD_GPU_GET_GID_INFO, [](const Call&, auto& p) {
-        p.length =
-            write_uuid(p.data, (p.flags & NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY) != 0);
+      t, NV2080_CTRL_CMD_GPU_GET_GID_INFO, [](const Call& call, auto& p) {
+        p.length = write_uuid(p.data, call.gpu,
+                              (p.flags & NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY) != 0);
       });
   on<NV2080_CTRL_GPU_GET_ID_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_ID,
-                                    [](const Call&, auto& p) { p.gpuId = kGpuId; });
+                                    [](const Call& call, auto& p) { p.gpuId = id_of(call.gpu); });
   on<NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS>(t, NV2080_CTRL_CMD_MC_GET_ARCH_INFO,
                                           [](const Call&, auto& p) {
                                             p.architecture = chip().architecture;
@@ -979,22 +1009,24 @@ void add_gpu_controls(Controls& t) {
                                                 p.flags = flags;
                                                 p.grRouteInfo = route;
                                               });
-  on<NV2080_CTRL_GPU_GET_PIDS_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_PIDS, [](const Call&, auto& p) {
-    p.pidTblCount = 0;
-    if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
-    for (const Process& process : accounting.processes()) {
-      const bool asked = p.id == chip().compute_class    ? process.compute_objects != 0
-                         : p.id == chip().graphics_class ? process.graphics_objects != 0
-                                                         : p.id == NV20_SUBDEVICE_0 && process.used;
-      if (asked && p.pidTblCount < std::size(p.pidTbl))
-        p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
-    }
-  });
+  on<NV2080_CTRL_GPU_GET_PIDS_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_PIDS, [](const Call& call, auto& p) {
+        p.pidTblCount = 0;
+        if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
+        for (const Process& process : accounting.processes()) {
+          const bool asked = p.id == chip().compute_class ? process.compute_objects[call.gpu] != 0
+                             : p.id == chip().graphics_class
+                                 ? process.graphics_objects[call.gpu] != 0
+                                 : p.id == NV20_SUBDEVICE_0 && process.of[call.gpu].used;
+          if (asked && p.pidTblCount < std::size(p.pidTbl))
+            p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
+        }
+      });
   on<NV2080_CTRL_GPU_GET_PID_INFO_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_PID_INFO, [](const Call& call, auto& p) {
         return call.size == sizeof(ProcessInfos470)
-                   ? describe_processes(reinterpret_cast<ProcessInfos470&>(p))
-                   : describe_processes(p);
+                   ? describe_processes(call.gpu, reinterpret_cast<ProcessInfos470&>(p))
+                   : describe_processes(call.gpu, p);
       });
   on<NV2080_CTRL_TIMER_GET_TIME_PARAMS>(t, NV2080_CTRL_CMD_TIMER_GET_TIME,
                                         [](const Call&, auto& p) { p.time_nsec = now(); });
@@ -1080,7 +1112,7 @@ void add_channel_controls(Controls& t) {
 // Commands without a public name or layout, that the libraries send and whose success is all they
 // look at.
 void add_unnamed_controls(Controls& t) {
-  accept(t, {0x20810107, 0x20808159, 0x20808161, 0x00809909, 0x20800145, 0x20800146});
+  accept(t, {0x20810107, 0x20808159, 0x20808161, 0x20808162, 0x00809909, 0x20800145, 0x20800146});
   accept(t, {0x00000289, 0x00801909, 0x20810108, 0x20810110});  // of 550
   accept(t, {0x20800159, 0x20800161});                          // of 470
 }
@@ -1159,7 +1191,9 @@ NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 u
   // Aligned as any of them wants it, and with room for the parameters of a later release.
   std::vector<uint64_t> parameters((size + 7) / 8 + 128);
   if (!copy_from_user(parameters.data(), user_pointer(user), size)) return NV_ERR_INVALID_POINTER;
-  const NV_STATUS status = entry->second.answer(Call{client, object, size}, parameters.data());
+  const Object* const target = find_object(client, object);
+  const int gpu = target != nullptr ? target->gpu : 0;
+  const NV_STATUS status = entry->second.answer({client, object, size, gpu}, parameters.data());
   if (status != NV_OK) trace("  status %x", status);
   if (status == NV_OK && !copy_to_user(user_pointer(user), parameters.data(), size))
     return NV_ERR_INVALID_POINTER;

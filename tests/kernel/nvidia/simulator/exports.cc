@@ -119,6 +119,7 @@ NV_STATUS export_info(int fd, ExportInfo& info) {
   Export in;
   if (!read_export(number_of(fd), in)) return NV_ERR_INVALID_ARGUMENT;
   info.metadata.assign(in.metadata, in.metadata + in.metadata_size);
+  info.gpu = in.count != 0 ? accounting.record(in.objects[0].record).gpu : 0;
   info.objects = static_cast<uint16_t>(in.most != 0 ? in.most : in.count);
   return NV_OK;
 }

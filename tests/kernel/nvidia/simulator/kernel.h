@@ -27,6 +27,7 @@ struct Object {
   MemoryPtr memory;
   Channel* channel = nullptr;
   bool shared = false;
+  int gpu = 0;               // of the device that it belongs to
   uint64_t gpu_address = 0;  // of an allocation of addresses without memory
 };
 
@@ -48,6 +49,7 @@ NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 p
 struct ExportInfo {
   std::vector<uint8_t> metadata;
   uint16_t objects;
+  int gpu;
 };
 NV_STATUS export_objects(int fd, uint32_t client, const uint32_t* handles, uint32_t count,
                          uint32_t index);
@@ -61,8 +63,15 @@ void attach(char** environment);
 void add_event_descriptor(int fd);
 void remove_event_descriptor(int fd);
 
-constexpr uint32_t kGpuId = 0x100;  // bus 1, slot 0
-constexpr uint32_t kPciBus = 1;
+// The first GPU is on bus 1, the second on bus 2.
+constexpr uint32_t bus_of(int gpu) {
+  return static_cast<uint32_t>(gpu) + 1;
+}
+constexpr uint32_t id_of(int gpu) {
+  return bus_of(gpu) << 8;
+}
+// Negative: there is none with this id.
+int gpu_of_id(uint32_t id);
 constexpr uint32_t kPciVendor = 0x10de;
 
 // The chip that the driver's release knows: an AD102, and for 470 a GA102. The rest of an AD102 is

@@ -65,9 +65,9 @@ Memory::~Memory() {
   if (accounting.record(record).generation == generation) accounting.release(record);
 }
 
-MemoryPtr allocate_memory(Kind kind, uint64_t size, uint64_t alignment) {
+MemoryPtr allocate_memory(int gpu, Kind kind, uint64_t size, uint64_t alignment) {
   const std::lock_guard<std::mutex> guard(mutex);
-  const int record = accounting.allocate(kind, size, alignment);
+  const int record = accounting.allocate(gpu, kind, size, alignment);
   return record < 0 ? nullptr : view_of(record);
 }
 

@@ -29,7 +29,8 @@ extern Accounting& accounting;
 
 bool open_machine(const char* folder);  // false: one line on stderr says why
 void join_as_new_process();             // after fork: what the parent has is not ours
-MemoryPtr allocate_memory(Kind kind, uint64_t size, uint64_t alignment);  // nullptr: no memory
+MemoryPtr allocate_memory(int gpu, Kind kind, uint64_t size,
+                          uint64_t alignment);             // nullptr: no memory
 MemoryPtr import_memory(int record, uint32_t generation);  // of another process, or of this one
 uint64_t physical_address(const Memory& memory);
 void* map_memory(const Memory& memory, uint64_t offset, uint64_t length, void* address,

@@ -1,5 +1,5 @@
-// RM: the ioctls ("escapes") of /dev/nvidiactl and /dev/nvidia0, and the objects that clients make
-// with them.
+// RM: the ioctls ("escapes") of /dev/nvidiactl and the GPUs' devices, and the objects that clients
+// make with them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -90,7 +90,8 @@ NV_STATUS allocate(Object& object, NV_MEMORY_ALLOCATION_PARAMS& p) {
   const uint64_t size = std::max(round_up(asked, page), page);
   const uint64_t alignment =
       is_power_of_two(p.alignment) ? std::max<uint64_t>(p.alignment, page) : page;
-  object.memory = allocate_memory(video ? Kind::kVideo : Kind::kSystem, size, alignment);
+  object.memory =
+      allocate_memory(object.gpu, video ? Kind::kVideo : Kind::kSystem, size, alignment);
   trace("  %s memory: asked %llu, pages of %llu, %s", video ? "video" : "system",
         static_cast<unsigned long long>(asked), static_cast<unsigned long long>(page),
         object.memory ? "granted" : "refused");
@@ -119,7 +120,7 @@ NV_STATUS allocate_channel(Object& object, NV_CHANNEL_ALLOC_PARAMS& p) {
   uint64_t offset = p.userdOffset[0];
   MemoryPtr page = control == nullptr ? nullptr : control->memory;
   if (page == nullptr) {
-    page = object.memory = allocate_memory(Kind::kRegisters, kSmallPage, kSmallPage);
+    page = object.memory = allocate_memory(object.gpu, Kind::kRegisters, kSmallPage, kSmallPage);
     offset = 0;
   }
   if (page->host == nullptr || offset > page->size || page->size - offset < sizeof(Nvc56fControl))
@@ -134,6 +135,12 @@ NV_STATUS allocate_channel(Object& object, NV_CHANNEL_ALLOC_PARAMS& p) {
   if (object.memory == nullptr) object.memory = page;  // it must not go before the channel
   object.channel = channel;
   engine::add(channel);
+  return NV_OK;
+}
+
+NV_STATUS choose_gpu(Object& object, NV0080_ALLOC_PARAMETERS& p) {
+  if (p.deviceId >= static_cast<uint32_t>(accounting.gpus())) return NV_ERR_INVALID_DEVICE;
+  object.gpu = static_cast<int>(p.deviceId);
   return NV_OK;
 }
 
@@ -153,6 +160,9 @@ NV_STATUS make_object(Object& object, void* user) {
   constexpr uint64_t kDoorbells = 64 << 10;
   constexpr uint32_t kGridDisplayless = 0xa083;
   switch (object.object_class) {
+    case NV01_DEVICE_0:
+      if (user == nullptr) return NV_OK;  // the first one
+      return with_parameters<NV0080_ALLOC_PARAMETERS>(object, user, choose_gpu);
     case NV01_MEMORY_LOCAL_USER:
     case NV01_MEMORY_SYSTEM:
       return with_parameters<NV_MEMORY_ALLOCATION_PARAMS>(object, user, allocate);
@@ -161,15 +171,14 @@ NV_STATUS make_object(Object& object, void* user) {
       object.memory = std::make_shared<Memory>(Kind::kVirtual, 0, nullptr);
       return NV_OK;
     case RM_USER_SHARED_DATA:
-      object.memory = allocate_memory(Kind::kSystem, kDoorbells, kSmallPage);
+      object.memory = allocate_memory(object.gpu, Kind::kSystem, kDoorbells, kSmallPage);
       return NV_OK;
     case TURING_USERMODE_A:
     case VOLTA_USERMODE_A:
-      object.memory = allocate_memory(Kind::kRegisters, kDoorbells, kDoorbells);
+      object.memory = allocate_memory(object.gpu, Kind::kRegisters, kDoorbells, kDoorbells);
       return NV_OK;
     case AMPERE_CHANNEL_GPFIFO_A:
       return with_parameters<NV_CHANNEL_ALLOC_PARAMS>(object, user, allocate_channel);
-    case NV01_DEVICE_0:
     case NV20_SUBDEVICE_0:
     case NV2081_BINAPI:
     case NV01_EVENT_OS_EVENT:
@@ -188,7 +197,7 @@ NV_STATUS make_object(Object& object, void* user) {
       return NV_OK;
     case ADA_COMPUTE_A:
     case AMPERE_COMPUTE_B:  // its registers can be mapped
-      object.memory = allocate_memory(Kind::kRegisters, kSmallPage, kSmallPage);
+      object.memory = allocate_memory(object.gpu, Kind::kRegisters, kSmallPage, kSmallPage);
       return NV_OK;
     case NV04_DISPLAY_COMMON:  // it has no display, is no vGPU, and is not diagnosed
     case NV30_GSYNC:
@@ -266,7 +275,8 @@ NV_STATUS heap_control(NVOS32_PARAMETERS& p) {
       return NV_ERR_NOT_SUPPORTED;
   }
   p.total = accounting.total();
-  p.free = accounting.total() - accounting.used();
+  const Object* const object = find_object(p.hRoot, p.hObjectParent);
+  p.free = accounting.total() - accounting.used(object != nullptr ? object->gpu : 0);
   return status;
 }
 
@@ -295,7 +305,7 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
     return NV_OK;
   }
   if (p.hClass == NV01_MEMORY_LOCAL_PRIVILEGED) {  // the registers, which read as 0
-    object->memory = allocate_memory(Kind::kRegisters, kRegisterBytes, kSmallPage);
+    object->memory = allocate_memory(object->gpu, Kind::kRegisters, kRegisterBytes, kSmallPage);
     return NV_OK;
   }
   if (p.hClass == NV01_MEMORY_LOCAL_USER) {  // all memory of the GPU, which takes none
@@ -308,7 +318,7 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
     free_object(p.hRoot, p.hObjectNew);
     return NV_ERR_INVALID_CLASS;
   }
-  object->memory = allocate_memory(Kind::kSystem, size, kSmallPage);
+  object->memory = allocate_memory(object->gpu, Kind::kSystem, size, kSmallPage);
   p.pMemory = reinterpret_cast<NvP64>(physical_address(*object->memory));
   const auto descriptor = descriptors.find(fd);
   if (descriptor != descriptors.end()) {
@@ -422,27 +432,37 @@ int allocate_by(int fd, void* argument, uint32_t size) {
 
 int card_info(void* argument, uint32_t size) {
   std::vector<nv_ioctl_card_info_t> cards(size / sizeof(nv_ioctl_card_info_t));
-  if (cards.empty()) return EINVAL;
-  nv_ioctl_card_info_t& card = cards[0];
-  card.valid = 1;
-  card.pci_info.bus = kPciBus;
-  card.pci_info.vendor_id = kPciVendor;
-  card.pci_info.device_id = chip().pci_device;
-  card.gpu_id = kGpuId;
-  card.interrupt_line = 16;
-  card.reg_address = 0xd0000000;
-  card.reg_size = kRegisterBytes;
-  card.fb_address = 0x2000000000;
-  card.fb_size = 32ull << 30;
+  if (cards.size() < static_cast<size_t>(accounting.gpus())) return EINVAL;
+  for (int gpu = 0; gpu < accounting.gpus(); ++gpu) {
+    nv_ioctl_card_info_t& card = cards[static_cast<size_t>(gpu)];
+    card.valid = 1;
+    card.pci_info.bus = static_cast<NvU8>(bus_of(gpu));
+    card.pci_info.vendor_id = kPciVendor;
+    card.pci_info.device_id = chip().pci_device;
+    card.gpu_id = id_of(gpu);
+    card.minor_number = static_cast<NvU32>(gpu);
+    card.interrupt_line = 16;
+    card.reg_address = 0xd0000000 + static_cast<uint64_t>(gpu) * kRegisterBytes;
+    card.reg_size = kRegisterBytes;
+    card.fb_address = 0x2000000000 + (static_cast<uint64_t>(gpu) << 36);
+    card.fb_size = 32ull << 30;
+  }
   return copy_to_user(argument, cards.data(), cards.size() * sizeof cards[0]) ? 0 : EFAULT;
 }
 
-void count_engine_object(uint32_t object_class, int by) {
-  if (object_class == chip().compute_class) accounting.count_objects(by, 0);
-  if (object_class == chip().graphics_class) accounting.count_objects(0, by);
+void count_engine_object(const Object& object, int by) {
+  if (object.object_class == chip().compute_class) accounting.count_objects(object.gpu, by, 0);
+  if (object.object_class == chip().graphics_class) accounting.count_objects(object.gpu, 0, by);
 }
 
 }  // namespace
+
+int gpu_of_id(uint32_t id) {
+  for (int gpu = 0; gpu < accounting.gpus(); ++gpu) {
+    if (id_of(gpu) == id) return gpu;
+  }
+  return -1;
+}
 
 void forget_objects() {
   new (&objects) std::map<Handles, Object>;
@@ -458,7 +478,9 @@ Object* add_object(uint32_t client, uint32_t parent, uint32_t& handle, uint32_t 
   free_object(client, handle);
   Object& object = objects[{client, handle}];
   object = Object{client, handle, parent, object_class, nullptr};
-  count_engine_object(object_class, 1);
+  if (const Object* const owner = find_object(client, parent); owner != nullptr)
+    object.gpu = owner->gpu;
+  count_engine_object(object, 1);
   return &object;
 }
 
@@ -476,7 +498,7 @@ void free_object(uint32_t client, uint32_t handle) {
   if (object.channel != nullptr) engine::remove(object.channel);
   if (object.gpu_address != 0) page_tables::unmap(object.gpu_address, object.memory->size);
   if (object.shared) accounting.unshare(client, handle);
-  count_engine_object(object.object_class, -1);
+  count_engine_object(object, -1);
 }
 
 int rm_ioctl(int fd, uint32_t number, void* argument, uint32_t size) {

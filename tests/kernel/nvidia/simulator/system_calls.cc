@@ -51,10 +51,16 @@ struct DeviceFile {
 constexpr DeviceFile kDeviceFiles[] = {
     {"/dev/nvidiactl", Device::kControl, kNvidiaMajor, kControlMinor},
     {"/dev/nvidia0", Device::kGpu, kNvidiaMajor, 0},
+    {"/dev/nvidia1", Device::kGpu, kNvidiaMajor, 1},
+    {"/dev/nvidia2", Device::kGpu, kNvidiaMajor, 2},
+    {"/dev/nvidia3", Device::kGpu, kNvidiaMajor, 3},
     {"/dev/nvidia-uvm", Device::kUvm, kUvmMajor, 0},
     {"/dev/nvidia-uvm-tools", Device::kUvmTools, kUvmMajor, 1},
     {"/dev/char/195:255", Device::kControl, kNvidiaMajor, kControlMinor},
     {"/dev/char/195:0", Device::kGpu, kNvidiaMajor, 0},
+    {"/dev/char/195:1", Device::kGpu, kNvidiaMajor, 1},
+    {"/dev/char/195:2", Device::kGpu, kNvidiaMajor, 2},
+    {"/dev/char/195:3", Device::kGpu, kNvidiaMajor, 3},
     {"/dev/char/240:0", Device::kUvm, kUvmMajor, 0},
 };
 
@@ -87,7 +93,9 @@ bool is_attached() {
 const DeviceFile* device_file(const char* path) {
   if (path == nullptr || strncmp(path, "/dev/", 5) != 0) return nullptr;
   for (const DeviceFile& file : kDeviceFiles) {
-    if (strcmp(path, file.path) == 0) return &file;
+    const bool is_there =
+        file.device != Device::kGpu || static_cast<int>(file.minor) < accounting.gpus();
+    if (is_there && strcmp(path, file.path) == 0) return &file;
   }
   return nullptr;
 }
