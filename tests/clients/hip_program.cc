@@ -213,7 +213,8 @@ std::map<std::string, Command> allocations() {
   };
   all["vmm"] = [](Session& s) {
     const size_t bytes = s.size();
-    int properties[8] = {1, 0, 1, 0};  // pinned, no handle type, on a device, 0
+    int properties[8] = {1, 0, 1, 0};  // pinned, no handle type, on a device, its number
+    call("hipGetDevice", &properties[3]);
     void* handle = nullptr;
     const int rc = call("hipMemCreate", &handle, bytes, static_cast<const void*>(properties), 0ull);
     void* p = nullptr;
@@ -299,6 +300,7 @@ std::map<std::string, Command> others() {
   };
   all["device"] = [](Session& s) {
     const int device = static_cast<int>(s.size());
+    s.stream = nullptr;  // it is the other device's
     std::printf("device %d rc=%d\n", device, call("hipSetDevice", device));
   };
   all["free"] = [](Session& s) {

@@ -256,6 +256,34 @@ def test_fill_with(way):
     assert granted >= bare, f"{way}: {granted} granted, and {bare} by a card of that size"
 
 
+# Each card has a cap of its own.
+@pytest.mark.parametrize("way", ["malloc 1MiB", "malloc 100KiB", "async 1MiB", *(("vmm 2MiB",) if STACK.at_least_six else ())])
+def test_fill_of_two_cards(way):
+    words = f"device 1 fillwith {way} device 0 fillwith {way}"
+    answers = []
+    for card, cap in ((BARE, None), (CARD, f"{CAP}MiB")):
+        with Machine(card, cards=2) as machine:
+            outcome = hip(machine, words, cap=cap).finish()
+            same(f"status of {outcome}", outcome.status, 0)
+            answers.append([field(line, "count") for line in outcome.of("fillwith")])
+            peaks = [machine.peak(number) for number in range(2)]
+            nothing_is_left(machine)
+    for number, peak in enumerate(peaks):
+        at_most(f"peak of card {number}", peak, LARGE)
+        assert peak > LARGE - 32 * MIB, f"card {number} was not filled: {peak / MIB} MiB"
+    bare, capped = answers
+    assert all(here >= there for here, there in zip(capped, bare)), f"{capped} granted, and {bare} by cards of that size"
+
+
+def test_two_cards_with_two_caps():
+    with Machine(CARD, cards=2) as machine:
+        outcome = hip(machine, "device 1 total 1 fill 1MiB device 0 total 0 fill 1MiB", cap=f"0={CAP}MiB,1={CAP // 2}MiB").finish()
+        same("sizes", [field(line, "bytes") for line in outcome.of("total")], [LARGE // 2, LARGE])
+        for number, cap in enumerate((LARGE, LARGE // 2)):
+            at_most(f"peak of card {number}", machine.peak(number), cap)
+            assert machine.peak(number) > cap - 32 * MIB, f"card {number} was not filled"
+
+
 def test_fill_with_a_mix():
     # The frees leave holes in the middle of blocks.
     randomly = random.Random(1)

@@ -17,6 +17,7 @@ enum class Device { kControl, kGpu, kUvm, kUvmTools };
 
 struct Descriptor {
   Device device;
+  unsigned minor;
   MemoryPtr mapping;  // what the next mmap maps: NV_ESC_RM_MAP_MEMORY names the descriptor
   uint64_t mapping_offset = 0;
   std::vector<uint32_t> clients;  // freed when it is closed

@@ -100,9 +100,10 @@ const DeviceFile* device_file(const char* path) {
   return nullptr;
 }
 
-const DeviceFile& device_file(Device device) {
-  return *std::find_if(std::begin(kDeviceFiles), std::end(kDeviceFiles),
-                       [&](const auto& file) { return file.device == device; });
+const DeviceFile& device_file(const Descriptor& open) {
+  return *std::find_if(std::begin(kDeviceFiles), std::end(kDeviceFiles), [&](const auto& file) {
+    return file.device == open.device && file.minor == open.minor;
+  });
 }
 
 // Devices that this machine does not have: those of a real GPU must not be reached by accident.
@@ -130,7 +131,7 @@ int open_device(const DeviceFile& file, int flags) {
   const int fd = eventfd(0, EFD_NONBLOCK | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0));
   if (fd < 0) return fd;
   const Lock lock(kernel_lock);
-  descriptors[fd] = Descriptor{file.device, nullptr, 0, {}};
+  descriptors[fd] = Descriptor{file.device, file.minor, nullptr, 0, {}};
   trace("open %s: %d", file.path, fd);
   return fd;
 }
@@ -170,7 +171,7 @@ int stat_descriptor(int fd, struct stat* out) {
     const Lock lock(kernel_lock);
     const auto entry = descriptors.find(fd);
     if (entry != descriptors.end()) {
-      fill_device(device_file(entry->second.device), out);
+      fill_device(device_file(entry->second), out);
       return 0;
     }
   }
