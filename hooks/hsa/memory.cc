@@ -114,18 +114,15 @@ template <typename Allocate, typename Free>
 
 // Calls `allocate()`, which suballocates from a block, and makes a new block if none has room.
 template <typename Allocate, typename Free>
-hsa_status_t suballocate(const Request& request, Allocate allocate_any, Free free) {
+hsa_status_t suballocate(const Request& request, Allocate allocate, Free free) {
   constexpr uint64_t kUnits = BlockCache::kBlockUnits;
   const int device_index = request.context.device_index;
   BlockCache& blocks = request.process.blocks[device_index][request.pool];
   const bool whole = request.bytes > kBlock - kPage;
   BlockCache::Ticket begun = blocks.begin(whole);
   const AskingCall asking{request.api, request.bytes};
-  const auto allocate = [&] {
-    const BlockScope scope(device_index, request.pool);
-    return allocate_any();
-  };
   const auto take = [&](Reservation& reservation) {
+    const BlockScope scope(device_index, request.pool);
     const hsa_status_t result =
         allocate_under(reservation, request.out, allocate, free, [&](uint64_t address) {
           return record_suballocation(request.process, reservation, request.context, request.pool,

@@ -138,7 +138,7 @@ class alignas(64) BlockCache {
     is_seen_ = true;
     ++held_;
   }
-  // The kernel driver got a block back, of which it was told by `got`.
+  // The kernel driver got back a block that `got` has counted.
   void returned() {
     Locked<SpinLock> lock(lock_);
     if (held_ > 0) --held_;

@@ -1,4 +1,4 @@
-// Implements events.h by the rules of the kernel's kfd_events.c.
+// Implements events.h by the rules of kfd_events.c in Linux 6.6. KFD has events' ages since 1.14.
 #include "events.h"
 
 #include <linux/kfd_ioctl.h>

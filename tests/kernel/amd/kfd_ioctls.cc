@@ -357,6 +357,7 @@ long wait_events(Caller& caller, kfd_ioctl_wait_events_args& args) {
   std::vector<Events::Wanted> wanted(data.size());
   for (size_t i = 0; i < data.size(); ++i) {
     wanted[i].event = data[i].event_id;
+    // `last_event_age`, first in the union. Linux 6.1's header lacks it.
     std::memcpy(&wanted[i].last_age, &data[i], sizeof wanted[i].last_age);
   }
   const long result =

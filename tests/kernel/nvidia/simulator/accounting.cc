@@ -140,8 +140,7 @@ void Accounting::join_as_new_process() {
     Process& process = state_->processes[i];
     if (process.alive && process.pid == pid && process.start_time == started) {
       for (int r = 0; r < state_->record_count; ++r) drop(r, i);
-      std::fill(std::begin(process.compute_objects), std::end(process.compute_objects), 0);
-      std::fill(std::begin(process.graphics_objects), std::end(process.graphics_objects), 0);
+      for (Use& use : process.use) use.compute_objects = use.graphics_objects = 0;
     }
   }
 }
@@ -164,7 +163,7 @@ int Accounting::slot_of_this_process() {
     }
     if (free < 0) give_up("more than 64 processes use one state");
   }
-  state_->processes[free] = Process{.pid = pid, .alive = true, .start_time = started, .of = {}};
+  state_->processes[free] = Process{.pid = pid, .alive = true, .start_time = started, .use = {}};
   return slot_ = free;
 }
 
@@ -229,16 +228,17 @@ void Accounting::hand_on(Record& record) {
   record.owner = next_owner(record);
   if (record.owner != kNobody) remove_heir(record, static_cast<int>(record.owner));
   if (record.kind != Kind::kVideo) return;
-  if (before != kNobody) state_->processes[before].of[record.gpu].used -= record.size;
+  if (before != kNobody) state_->processes[before].use[record.gpu].used -= record.size;
   if (record.owner == kNobody) return;
-  state_->processes[record.owner].of[record.gpu].take(record.size);
+  state_->processes[record.owner].use[record.gpu].take(record.size);
 }
 
 void Accounting::free_record(int index) {
   Record& record = state_->records[index];
   if (record.kind == Kind::kVideo) {
-    state_->of[record.gpu].used -= record.size;
-    if (record.owner != kNobody) state_->processes[record.owner].of[record.gpu].used -= record.size;
+    state_->use[record.gpu].used -= record.size;
+    if (record.owner != kNobody)
+      state_->processes[record.owner].use[record.gpu].used -= record.size;
   }
   fallocate(memory_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(record.offset), static_cast<off_t>(record.size));
@@ -281,8 +281,8 @@ void Accounting::reap() {
 // from the records.
 void Accounting::recount() {
   for (int gpu = 0; gpu < kMostGpus; ++gpu) {
-    state_->of[gpu].used = 0;
-    for (Process& process : state_->processes) process.of[gpu].used = 0;
+    state_->use[gpu].used = 0;
+    for (Process& process : state_->processes) process.use[gpu].used = 0;
   }
   state_->first_free = -1;
   for (int i = 0; i < state_->record_count; ++i) state_->records[i].exports = 0;
@@ -295,8 +295,9 @@ void Accounting::recount() {
       record.next_free = state_->first_free;
       state_->first_free = i;
     } else if (record.kind == Kind::kVideo) {
-      state_->of[record.gpu].take(record.size);
-      if (record.owner != kNobody) state_->processes[record.owner].of[record.gpu].take(record.size);
+      state_->use[record.gpu].take(record.size);
+      if (record.owner != kNobody)
+        state_->processes[record.owner].use[record.gpu].take(record.size);
     }
   }
 }
@@ -309,7 +310,7 @@ int Accounting::allocate(int gpu, Kind kind, uint64_t size, uint64_t alignment) 
   alignment = std::max(alignment, kPage);
   // A peak must not contain what a dead process still had in the accounting, and neither must a
   // refusal come from it.
-  Use& use = state_->of[gpu];
+  Use& use = state_->use[gpu];
   if (counted && use.used + size > std::min(use.peak, state_->total)) reap();
   if (size > kWindow || (counted && use.used + size > state_->total)) return -1;
   const uint64_t offset = (state_->next_offset + alignment - 1) & ~(alignment - 1);
@@ -334,7 +335,7 @@ int Accounting::allocate(int gpu, Kind kind, uint64_t size, uint64_t alignment) 
   record.holders = 1ull << slot;  // last: with it the record is valid
   if (counted) {
     use.take(size);
-    state_->processes[slot].of[gpu].take(size);
+    state_->processes[slot].use[gpu].take(size);
   }
   return index;
 }
@@ -358,12 +359,12 @@ void Accounting::release(int index) {
 uint64_t Accounting::used(int gpu) {
   const Locked locked(*this);
   reap();
-  return state_->of[gpu].used;
+  return state_->use[gpu].used;
 }
 
 uint64_t Accounting::used_by(int pid, int gpu) {
   uint64_t used = 0;
-  for (const Process& process : processes()) used += process.pid == pid ? process.of[gpu].used : 0;
+  for (const Process& process : processes()) used += process.pid == pid ? process.use[gpu].used : 0;
   return used;
 }
 
@@ -378,7 +379,7 @@ std::vector<Process> Accounting::processes() {
 Accounting::Summary Accounting::summary() {
   const Locked locked(*this);
   reap();
-  Summary summary{state_->total, {state_->of, state_->of + state_->gpus}, {}};
+  Summary summary{state_->total, {state_->use, state_->use + state_->gpus}, {}};
   for (const Process& process : state_->processes) {
     if (process.pid != 0) summary.processes.push_back(process);
   }
@@ -389,16 +390,16 @@ void Accounting::reset_peaks() {
   const Locked locked(*this);
   reap();
   for (int gpu = 0; gpu < kMostGpus; ++gpu) {
-    state_->of[gpu].peak = state_->of[gpu].used;
-    for (Process& process : state_->processes) process.of[gpu].peak = process.of[gpu].used;
+    state_->use[gpu].peak = state_->use[gpu].used;
+    for (Process& process : state_->processes) process.use[gpu].peak = process.use[gpu].used;
   }
 }
 
 void Accounting::count_objects(int gpu, int compute, int graphics) {
   const Locked locked(*this);
-  Process& process = state_->processes[slot_of_this_process()];
-  process.compute_objects[gpu] += static_cast<uint32_t>(compute);
-  process.graphics_objects[gpu] += static_cast<uint32_t>(graphics);
+  Use& use = state_->processes[slot_of_this_process()].use[gpu];
+  use.compute_objects += static_cast<uint32_t>(compute);
+  use.graphics_objects += static_cast<uint32_t>(graphics);
 }
 
 uint32_t Accounting::new_export(int fd) {

@@ -29,6 +29,8 @@ constexpr uint32_t kNobody = kProcesses;  // RM's own client holds exports
 // Of one GPU.
 struct Use {
   uint64_t used = 0, peak = 0;
+  // What a process has of each engine's class now. RM lists processes by that.
+  uint32_t compute_objects = 0, graphics_objects = 0;
 
   void take(uint64_t size) {
     used += size;
@@ -40,9 +42,7 @@ struct Process {
   int pid;  // 0: never used
   bool alive;
   uint64_t start_time;  // in ticks since boot, so that a pid that is used again is another process
-  Use of[kMostGpus];
-  // What it has of each engine's class now. RM lists processes by that.
-  uint32_t compute_objects[kMostGpus] = {}, graphics_objects[kMostGpus] = {};
+  Use use[kMostGpus];
 };
 
 // One piece of memory, at `offset` of the memory file. It lives until no process and no export
@@ -82,7 +82,7 @@ struct State {
   char driver[32];
   uint64_t total;  // of each GPU
   int gpus;
-  Use of[kMostGpus];
+  Use use[kMostGpus];
   uint64_t next_offset;
   uint32_t next_client, exports;  // how many were made
   int first_free, record_count;
@@ -115,8 +115,8 @@ class Accounting {
   };
   Summary summary();
   void reset_peaks();
-  void count_objects(int gpu, int compute,
-                     int graphics);  // that this process made, or freed where negative
+  // Objects that this process made, or freed where negative.
+  void count_objects(int gpu, int compute, int graphics);
 
   // What this process takes and gives back. -1: no memory.
   int allocate(int gpu, Kind kind, uint64_t size, uint64_t alignment);

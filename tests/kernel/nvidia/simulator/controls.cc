@@ -97,7 +97,7 @@ uint32_t fb_info(int gpu, uint32_t index) {
   }
 }
 
-uint32_t gpu_info(int, uint32_t index) {
+uint32_t gpu_info(uint32_t index) {
   switch (index) {
     case NV2080_CTRL_GPU_INFO_INDEX_GPU_SM_VERSION:
       return chip().sm_version;
@@ -145,7 +145,7 @@ uint32_t bus_info(int gpu, uint32_t index) {
   }
 }
 
-uint32_t gr_info(int, uint32_t index) {
+uint32_t gr_info(uint32_t index) {
   switch (index) {
     case NV2080_CTRL_GR_INFO_INDEX_BUFFER_ALIGNMENT:
     case NV2080_CTRL_GR_INFO_INDEX_SWIZZLE_ALIGNMENT:
@@ -327,18 +327,24 @@ uint32_t write_uuid(Out& out, int gpu, bool binary) {
   return sizeof kUuidText;
 }
 
-// A list of (index, value) at the program's address, whose values are filled in.
-template <class Entry>
-NV_STATUS fill_list(int gpu, NvP64 user, uint32_t count, uint32_t (*value)(int gpu, uint32_t)) {
-  constexpr uint32_t kMost = 1024;
+// A list of (index, value), whose values are filled in: in the parameters, or at the program's
+// address.
+template <class Entry, size_t kMost, class Value>
+NV_STATUS fill_list(Entry (&list)[kMost], uint32_t count, Value value) {
   if (count > kMost) return NV_ERR_INVALID_ARGUMENT;
-  std::vector<Entry> list(count);
-  if (!copy_from_user(list.data(), user_pointer(user), count * sizeof(Entry)))
+  for (uint32_t i = 0; i < count; ++i) list[i].data = value(list[i].index);
+  return NV_OK;
+}
+template <class Entry, class Value>
+NV_STATUS fill_list(NvP64 user, uint32_t count, Value value) {
+  constexpr uint32_t kMost = 1024;
+  Entry list[kMost];
+  if (count > kMost) return NV_ERR_INVALID_ARGUMENT;
+  if (!copy_from_user(list, user_pointer(user), count * sizeof(Entry)))
     return NV_ERR_INVALID_POINTER;
-  for (Entry& entry : list) entry.data = value(gpu, entry.index);
-  return copy_to_user(user_pointer(user), list.data(), count * sizeof(Entry))
-             ? NV_OK
-             : NV_ERR_INVALID_POINTER;
+  fill_list(list, count, value);
+  return copy_to_user(user_pointer(user), list, count * sizeof(Entry)) ? NV_OK
+                                                                       : NV_ERR_INVALID_POINTER;
 }
 
 NV_STATUS write_list(NvP64 user, uint32_t& count, std::vector<uint32_t> list) {
@@ -759,7 +765,7 @@ void add_graphics_controls(Controls& t) {
         std::fill(std::begin(p.gsyncIds), std::end(p.gsyncIds), NV0000_CTRL_GSYNC_INVALID_ID);
       });
   on<NV0080_CTRL_GR_GET_INFO_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_INFO, [](const Call& call, auto& p) {
-    return fill_list<NV0080_CTRL_GR_INFO>(call.gpu, p.grInfoList, p.grInfoListSize, gr_info);
+    return fill_list<NV0080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
   });
   on<NV0080_CTRL_GR_GET_CAPS_PARAMS>(t, NV0080_CTRL_CMD_GR_GET_CAPS, no_capabilities);
   accept(t, {NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND});
@@ -768,12 +774,10 @@ void add_graphics_controls(Controls& t) {
 void add_memory_controls(Controls& t) {
   on<NV0041_CTRL_GET_SURFACE_INFO_PARAMS>(
       t, NV0041_CTRL_CMD_GET_SURFACE_INFO, [](const Call& call, auto& p) {
-        static MemoryPtr memory;  // the kernel lock is held
-        memory = memory_of(call.client, call.object);
+        const MemoryPtr memory = memory_of(call.client, call.object);
         if (memory == nullptr) return static_cast<NV_STATUS>(NV_ERR_INVALID_OBJECT);
-        const NV_STATUS status = fill_list<NV0041_CTRL_SURFACE_INFO>(
-            call.gpu, p.surfaceInfoList, p.surfaceInfoListSize,
-            [](int, uint32_t index) -> uint32_t {
+        return fill_list<NV0041_CTRL_SURFACE_INFO>(
+            p.surfaceInfoList, p.surfaceInfoListSize, [&](uint32_t index) -> uint32_t {
               switch (index) {
                 case NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE:
                   return static_cast<uint32_t>(memory->size / 4096);
@@ -787,8 +791,6 @@ void add_memory_controls(Controls& t) {
                   return 0;
               }
             });
-        memory = nullptr;
-        return status;
       });
   on<NV0041_CTRL_GET_MEM_PAGE_SIZE_PARAMS>(
       t, NV0041_CTRL_CMD_GET_MEM_PAGE_SIZE, [](const Call& call, auto& p) {
@@ -860,40 +862,34 @@ void order_sms(Order& order) {
 void add_gpu_controls(Controls& t) {
   on<NV2080_CTRL_GPU_GET_INFO_V2_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_INFO_V2, [](const Call& call, auto& p) {
-        if (p.gpuInfoListSize > std::size(p.gpuInfoList)) return NV_ERR_INVALID_ARGUMENT;
-        for (uint32_t i = 0; i < p.gpuInfoListSize; ++i)
-          p.gpuInfoList[i].data = gpu_info(call.gpu, p.gpuInfoList[i].index);
-        return NV_OK;
+        return fill_list(p.gpuInfoList, p.gpuInfoListSize, gpu_info);
       });
   on<NV2080_CTRL_FB_GET_INFO_V2_PARAMS>(
       t, NV2080_CTRL_CMD_FB_GET_INFO_V2, [](const Call& call, auto& p) {
-        if (p.fbInfoListSize > std::size(p.fbInfoList)) return NV_ERR_INVALID_ARGUMENT;
-        for (uint32_t i = 0; i < p.fbInfoListSize; ++i)
-          p.fbInfoList[i].data = fb_info(call.gpu, p.fbInfoList[i].index);
-        return NV_OK;
+        return fill_list(p.fbInfoList, p.fbInfoListSize,
+                         [&](uint32_t index) { return fb_info(call.gpu, index); });
       });
   on<NV2080_CTRL_FB_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_FB_GET_INFO, [](const Call& call, auto& p) {
-    return fill_list<NV2080_CTRL_FB_INFO>(call.gpu, p.fbInfoList, p.fbInfoListSize, fb_info);
+    return fill_list<NV2080_CTRL_FB_INFO>(p.fbInfoList, p.fbInfoListSize,
+                                          [&](uint32_t index) { return fb_info(call.gpu, index); });
   });
   on<NV2080_CTRL_BUS_GET_INFO_V2_PARAMS>(
       t, NV2080_CTRL_CMD_BUS_GET_INFO_V2, [](const Call& call, auto& p) {
-        if (p.busInfoListSize > std::size(p.busInfoList)) return NV_ERR_INVALID_ARGUMENT;
-        for (uint32_t i = 0; i < p.busInfoListSize; ++i)
-          p.busInfoList[i].data = bus_info(call.gpu, p.busInfoList[i].index);
-        return NV_OK;
+        return fill_list(p.busInfoList, p.busInfoListSize,
+                         [&](uint32_t index) { return bus_info(call.gpu, index); });
       });
-  on<NV2080_CTRL_GPU_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GPU_GET_INFO,
-                                      [](const Call& call, auto& p) {
-                                        return fill_list<NV2080_CTRL_GPU_INFO>(
-                                            call.gpu, p.gpuInfoList, p.gpuInfoListSize, gpu_info);
-                                      });
-  on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_BUS_GET_INFO,
-                                      [](const Call& call, auto& p) {
-                                        return fill_list<NV2080_CTRL_BUS_INFO>(
-                                            call.gpu, p.busInfoList, p.busInfoListSize, bus_info);
-                                      });
+  on<NV2080_CTRL_GPU_GET_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_GPU_GET_INFO, [](const Call& call, auto& p) {
+        return fill_list<NV2080_CTRL_GPU_INFO>(p.gpuInfoList, p.gpuInfoListSize, gpu_info);
+      });
+  on<NV2080_CTRL_BUS_GET_INFO_PARAMS>(
+      t, NV2080_CTRL_CMD_BUS_GET_INFO, [](const Call& call, auto& p) {
+        return fill_list<NV2080_CTRL_BUS_INFO>(
+            p.busInfoList, p.busInfoListSize,
+            [&](uint32_t index) { return bus_info(call.gpu, index); });
+      });
   on<NV2080_CTRL_GR_GET_INFO_PARAMS>(t, NV2080_CTRL_CMD_GR_GET_INFO, [](const Call& call, auto& p) {
-    return fill_list<NV2080_CTRL_GR_INFO>(call.gpu, p.grInfoList, p.grInfoListSize, gr_info);
+    return fill_list<NV2080_CTRL_GR_INFO>(p.grInfoList, p.grInfoListSize, gr_info);
   });
   on<NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS>(
       t, NV2080_CTRL_CMD_GPU_GET_NAME_STRING,
@@ -1014,10 +1010,10 @@ void add_gpu_controls(Controls& t) {
         p.pidTblCount = 0;
         if (p.idType != NV2080_CTRL_GPU_GET_PIDS_ID_TYPE_CLASS) return;
         for (const Process& process : accounting.processes()) {
-          const bool asked = p.id == chip().compute_class ? process.compute_objects[call.gpu] != 0
-                             : p.id == chip().graphics_class
-                                 ? process.graphics_objects[call.gpu] != 0
-                                 : p.id == NV20_SUBDEVICE_0 && process.of[call.gpu].used;
+          const Use& use = process.use[call.gpu];
+          const bool asked = p.id == chip().compute_class    ? use.compute_objects != 0
+                             : p.id == chip().graphics_class ? use.graphics_objects != 0
+                                                             : p.id == NV20_SUBDEVICE_0 && use.used;
           if (asked && p.pidTblCount < std::size(p.pidTbl))
             p.pidTbl[p.pidTblCount++] = static_cast<uint32_t>(process.pid);
         }

@@ -97,7 +97,7 @@ int show(Accounting& accounting) {
            number(summary.total), number(all.used), number(all.peak));
     separator = "";
     for (const rmsim::Process& process : summary.processes) {
-      const rmsim::Use& own = process.of[gpu];
+      const rmsim::Use& own = process.use[gpu];
       printf("%s{\"pid\": %d, \"alive\": %s, \"used\": %llu, \"peak\": %llu}", separator,
              process.pid, process.alive ? "true" : "false", number(own.used), number(own.peak));
       separator = ", ";
