@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <utility>
 
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/rm.h"
@@ -15,8 +14,8 @@
 #include "shim/base/held_objects.h"
 #include "shim/base/import_slot.h"
 #include "shim/base/text.h"
+#include "shim/charge/driver_memory.h"
 #include "shim/charge/in_flight.h"
-#include "shim/charge/vmm_calls.h"
 #include "shim/process/process.h"
 
 namespace fracgpu::cuda {
@@ -143,8 +142,8 @@ int free_object(int fd, unsigned long request, Unwanted& unwanted) {
       process != nullptr && (is_client || process->rm_devices.find(key).key != 0);
   if (!has_children) return other_requests.watch(fd, request, &unwanted);
   // RM may give the handles to another thread at once, so only entries older than this call go.
-  const uint64_t memory_before = process->rm_memory.entered();
-  const uint64_t devices_before = process->rm_devices.entered();
+  const uint64_t memory_before = process->rm_memory.next_number();
+  const uint64_t devices_before = process->rm_devices.next_number();
   const InFlightScope in_flight(*process);
   const int result = other_requests.watch(fd, request, &unwanted);
   if (result != 0 || unwanted.status != 0) return result;
@@ -171,20 +170,6 @@ int free_object(int fd, unsigned long request, Unwanted& unwanted) {
   return result;
 }
 
-// The object's memory goes to other processes by the descriptor.
-void note_export(Process& process, uint32_t client, const rm::ExportToFd& asked) {
-  const DriverBuffers::Entry buffer =
-      process.rm_memory.find(rm::key_of(client, asked.exported.object));
-  if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
-  note_descriptor(process, asked.fd, buffer.units, export_token(buffer));
-  process.ledger.add_exported(buffer.device_index, buffer.units);
-  bool is_first = false;
-  process.rm_memory.change(buffer.key, [&](DriverBuffers::Entry& known) {
-    if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
-  });
-  if (!is_first) process.ledger.drop_exported(buffer.device_index, buffer.units);
-}
-
 uint64_t cap_bytes(const Process& process, int device_index) {
   return process.ledger.cap(device_index) * layout::kUnit;
 }
@@ -205,8 +190,12 @@ void show_cap(Process& process, int device_index, rm::FbEntry* entries, uint32_t
 int control(int fd, unsigned long request, rm::Control& asked) {
   const int result = other_requests.watch(fd, request, &asked);
   if (rm::is<rm::ExportToFd>(asked) && result == 0 && asked.status == 0) {
-    if (Process* const process = Process::known(); process != nullptr)
-      note_export(*process, asked.client, *reinterpret_cast<rm::ExportToFd*>(asked.parameters));
+    if (Process* const process = Process::known(); process != nullptr) {
+      const auto& exported = *reinterpret_cast<const rm::ExportToFd*>(asked.parameters);
+      note_exported_buffer(*process, process->rm_memory,
+                           rm::key_of(asked.client, exported.exported.object), exported.fd,
+                           OpenExports::Of::driver_memory);
+    }
     return result;
   }
   const bool reports_sizes = (asked.command == rm::kFbInfo || asked.command == rm::kFbInfo2) &&

@@ -23,7 +23,9 @@
 #include "shim/base/held_objects.h"
 #include "shim/base/import_slot.h"
 #include "shim/charge/driver_memory.h"
+#include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu::drm {
 namespace {
@@ -148,8 +150,20 @@ int device_index_of(Process& process, int fd) {
 
 // GEM buffers.
 
+// An import's handle in Process::physical. No handle or address there is that large.
+constexpr uint64_t import_key(const DriverBuffers::Entry& import) {
+  return uint64_t{1} << 63 | import.number;
+}
+
+// The kernel has closed the buffer's handle, if there is an entry.
 void give_back(Process& process, const DriverBuffers::Entry& buffer) {
-  if (buffer.key != 0) release_uncounted(process, buffer.device_index, buffer.units);
+  if (buffer.key == 0) return;
+  if (!buffer.is_import) return release_uncounted(process, buffer, OpenExports::Of::gem_buffer);
+  PhysicalTable& physical = process.physical;
+  fracgpu::give_back(process,
+                     physical.drop_reference(physical.give_up_reference(import_key(buffer))));
+  // It may have been the last handle of a buffer of this process.
+  give_back_closed_exports(process);
 }
 
 template <typename Ask>
@@ -181,17 +195,6 @@ int create(int fd, Create& request, Ask ask) {
   return result;
 }
 
-// Whether another handle keeps the buffer, and has its charge from now on. Buffers that were
-// exported may have several in this process, in several files.
-bool is_inherited(Process& process, const DriverBuffers::Entry& closed) {
-  const auto is_same_buffer = [&](const DriverBuffers::Entry& each) {
-    return each.dma_buf == closed.dma_buf && each.device_index == closed.device_index;
-  };
-  return closed.dma_buf != 0 &&
-         process.gem_buffers.change_if(
-             is_same_buffer, [&](DriverBuffers::Entry& heir) { heir.units += closed.units; });
-}
-
 template <typename Ask>
 int close_handle(int fd, uint32_t handle, Ask ask) {
   Process* const process = Process::known();
@@ -201,46 +204,44 @@ int close_handle(int fd, uint32_t handle, Ask ask) {
   if (buffer.key == 0) return ask();
   const int result = ask();
   if (result == 0) {
-    if (!is_inherited(*process, buffer)) give_back(*process, buffer);
+    give_back(*process, buffer);
   } else {
     process->gem_buffers.enter(buffer);
   }
   return result;
 }
 
-// The inode of a dma-buf identifies the buffer as long as it has a handle. The kernel numbers these
-// inodes with 32 bits.
-uint32_t number_of_dma_buf(int fd) {
-  struct statx status;
-  return status_of(fd, status) ? static_cast<uint32_t>(status.stx_ino) : 0;
-}
+// A buffer has one dma-buf. Each handle that was exported or imported holds it until it is closed,
+// in any process (drm_prime.c), as each descriptor does. So the exporter's watch on the dma-buf
+// shows how long the kernel keeps the memory (open_exports.h).
 
 template <typename Ask>
 int export_buffer(int fd, Prime& request, Ask ask) {
   const int result = ask();
   Process* const process = Process::known();
   if (result != 0 || process == nullptr) return result;
-  process->gem_buffers.change(key_of(fd, request.handle), [&](DriverBuffers::Entry& buffer) {
-    buffer.dma_buf = number_of_dma_buf(request.fd);
-  });
+  note_exported_buffer(*process, process->gem_buffers, key_of(fd, request.handle), request.fd,
+                       OpenExports::Of::gem_buffer);
   return result;
 }
 
-// A buffer of this process that comes back through another file has one handle more.
+// Imported memory is charged to its exporter, or to the exporter's tenant while this process has
+// it.
 template <typename Ask>
 int import_buffer(int fd, Prime& request, Ask ask) {
+  Process* const process = Process::self();
+  const int device_index = process != nullptr ? device_index_of(*process, fd) : Process::kNotCapped;
+  if (device_index < 0) return ask();
+  ImportCall call(*process, request.fd);
   const int result = ask();
-  Process* const process = Process::known();
-  const uint64_t key = key_of(fd, request.handle);
-  if (result != 0 || process == nullptr || process->gem_buffers.find(key).key != 0) return result;
-  const uint32_t number = number_of_dma_buf(request.fd);
-  if (number == 0) return result;
-  const DriverBuffers::Entry known = process->gem_buffers.find_if(
-      [&](const DriverBuffers::Entry& each) { return each.dma_buf == number; });
-  if (known.key != 0) {
-    process->gem_buffers.enter(
-        {.key = key, .units = 0, .device_index = known.device_index, .dma_buf = number});
-  }
+  if (result != 0) return result;
+  // The kernel returns the handle that the file has of the buffer, if there is one.
+  const DriverBuffers::Entry import =
+      process->gem_buffers.enter_new({.key = key_of(fd, request.handle),
+                                      .device_index = device_index,
+                                      .is_charged = false,
+                                      .is_import = true});
+  if (import.key != 0) call.imported(import_key(import), device_index, 0);
   return result;
 }
 
@@ -276,6 +277,26 @@ int duplicate_of(int fd, int minor) {
   return duplicate;
 }
 
+// Stands for a file that is being closed. No descriptor is negative.
+int number_of_closing_file() {
+  static constinit std::atomic<int> last{-1};
+  return last.fetch_sub(1, std::memory_order_relaxed) - 1;
+}
+
+DriverBuffers::Entry take_one_of(DriverBuffers& buffers, int file) {
+  return buffers.take_if(
+      [file](const DriverBuffers::Entry& each) { return file_of(each.key) == file; });
+}
+
+void move_buffers(DriverBuffers& buffers, int from, int to) {
+  for (;;) {
+    DriverBuffers::Entry buffer = take_one_of(buffers, from);
+    if (buffer.key == 0) return;
+    buffer.key = key_of(to, static_cast<uint32_t>(buffer.key));
+    buffers.enter(buffer);
+  }
+}
+
 int watched_close(int fd) {
   const auto close_it = [fd] {
     return reinterpret_cast<Close>(next_close.load(std::memory_order_acquire))(fd);
@@ -293,23 +314,16 @@ int watched_close(int fd) {
   errno = code;
   // Charged until this process ends, or until the number stands for another file.
   if (duplicate == kNotKnown) return close_it();
-  uint64_t units = 0;
-  int device_index = Process::kNotCapped;  // a file is of one device
   // This must precede the call: the number may be another file's at once.
-  for (;;) {
-    DriverBuffers::Entry buffer = buffers.take_if(is_of_file);
-    if (buffer.key == 0) break;
-    device_index = buffer.device_index;
-    if (duplicate >= 0) {
-      buffer.key = key_of(duplicate, static_cast<uint32_t>(buffer.key));
-      buffers.enter(buffer);
-    } else if (!is_inherited(*process, buffer)) {
-      units += buffer.units;
-    }
-  }
+  const int file = duplicate >= 0 ? duplicate : number_of_closing_file();
+  move_buffers(buffers, fd, file);
   const int result = close_it();
-  if (device_index >= 0) release_uncounted(*process, device_index, units);
-  return result;
+  if (duplicate >= 0) return result;
+  for (;;) {
+    const DriverBuffers::Entry buffer = take_one_of(buffers, file);
+    if (buffer.key == 0) return result;
+    give_back(*process, buffer);
+  }
 }
 
 // Sizes.

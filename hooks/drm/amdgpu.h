@@ -6,10 +6,10 @@
 // reserved under the cap before the kernel makes it. If the cap has no room, the driver gets
 // ENOMEM. Where the drivers ask the kernel for the memory's size and use, they get the cap's.
 //
-// A buffer is charged until its process has closed its last GEM handle of it. KFD's count of a
-// process leaves GEM buffers out, so they are charged apart from what readings compare with it
-// (Overhead::uncounted). Memory that HSA allocates is no GEM buffer of its process, and is charged
-// by HSA's hooks alone.
+// A buffer is charged until its process has closed the GEM handle. If it was exported, it stays
+// charged as long as the kernel keeps its dma-buf. KFD's count of a process leaves GEM buffers out,
+// so they are charged apart from what readings compare with it (Overhead::uncounted). Memory that
+// HSA allocates is no GEM buffer of its process, and is charged by HSA's hooks alone.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,12 @@
 // Reserves and charges what a runtime requests from its kernel driver; see driver_memory.h.
 #include "shim/charge/driver_memory.h"
 
+#include <utility>
+
+#include "shim/charge/in_flight.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/overhead_reading.h"
+#include "shim/charge/vmm_calls.h"
 
 namespace fracgpu {
 
@@ -10,10 +14,13 @@ DriverMemory::DriverMemory(Process& process, int device_index, uint64_t units)
     : process_(process), device_index_(device_index), units_(units) {
   process.look_for_recorder();
   process.recorder.look_for_ends(process.ledger);
-  granted_ = process.ledger.reserve(device_index, units, refusal_);
-  // The driver-reported usage may have fallen without a call.
-  if (!granted_ && refusal_.fault.empty() && refresh_overhead(process, device_index))
-    granted_ = process.ledger.reserve(device_index, units, refusal_);
+  const auto reserve = [&] { granted_ = process.ledger.reserve(device_index, units, refusal_); };
+  const auto may_retry = [&] { return !granted_ && refusal_.fault.empty(); };
+  reserve();
+  // Descriptors may have been closed, and the driver-reported usage may have fallen, without a
+  // call.
+  if (may_retry() && give_back_closed_exports(process)) reserve();
+  if (may_retry() && refresh_overhead(process, device_index)) reserve();
   process.recorder.look_for_ends(process.ledger);
 }
 
@@ -38,12 +45,31 @@ void DriverMemory::taken_uncounted(DriverBuffers& buffers, uint64_t key) {
   units_ = 0;
 }
 
-void release_uncounted(Process& process, int device_index, uint64_t units) {
-  if (units == 0) return;
+void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key, int fd,
+                          OpenExports::Of kind) {
+  const DriverBuffers::Entry buffer = buffers.find(key);
+  if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
+  note_descriptor(process, fd, buffer.units, OpenExports::token_of(kind, buffer.number));
+  process.ledger.add_exported(buffer.device_index, buffer.units);
+  bool is_first = false;
+  buffers.change(key, [&](DriverBuffers::Entry& known) {
+    if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
+  });
+  if (!is_first) process.ledger.drop_exported(buffer.device_index, buffer.units);
+}
+
+void release_uncounted(Process& process, const DriverBuffers::Entry& buffer, OpenExports::Of kind) {
+  const int device_index = buffer.device_index;
+  const InFlightScope in_flight(process);
+  const bool is_kept =
+      buffer.is_exported && process.open_exports.keep(OpenExports::token_of(kind, buffer.number),
+                                                      device_index, buffer.units);
   Overhead& overhead = process.overhead[device_index];
-  overhead.uncounted -= units;
+  overhead.uncounted -= buffer.units;
   publish_overhead(process, device_index, overhead.units);
-  process.ledger.release(device_index, units);
+  if (is_kept) return;
+  if (buffer.is_exported) process.ledger.drop_exported(device_index, buffer.units);
+  process.ledger.release(device_index, buffer.units);
 }
 
 }  // namespace fracgpu

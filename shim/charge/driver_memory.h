@@ -39,7 +39,12 @@ class DriverMemory {
   bool granted_;
 };
 
-// The driver got such memory back.
-void release_uncounted(Process& process, int device_index, uint64_t units);
+// Memory of `buffers` goes to other processes by this descriptor. An import is not exported again.
+void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key, int fd,
+                          OpenExports::Of kind);
+
+// The driver got uncounted memory back. If it was exported, it stays charged while a descriptor
+// holds it.
+void release_uncounted(Process& process, const DriverBuffers::Entry& buffer, OpenExports::Of kind);
 
 }  // namespace fracgpu

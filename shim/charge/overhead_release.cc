@@ -55,6 +55,15 @@ bool free_exported(Process& process, int device_index, uint64_t units) {
          process.ledger.free_exported(device_index, units);
 }
 
+// The same for kept memory whose descriptors are closed.
+bool free_closed(Process& process, OpenExports::Of kind, int device_index, uint64_t units) {
+  if (kind != OpenExports::Of::gem_buffer) return free_exported(process, device_index, units);
+  // Importers would hold the dma-buf too.
+  process.ledger.drop_exported(device_index, units);
+  give_back(process, device_index, units);
+  return true;
+}
+
 }  // namespace
 
 void give_back_exported(Process& process, int device_index, uint64_t units) {
@@ -63,8 +72,8 @@ void give_back_exported(Process& process, int device_index, uint64_t units) {
 
 bool give_back_closed_exports(Process& process) {
   bool any = false;
-  process.open_exports.free_closed([&](int device_index, uint64_t units) {
-    const bool is_free = free_exported(process, device_index, units);
+  process.open_exports.free_closed([&](OpenExports::Of kind, int device_index, uint64_t units) {
+    const bool is_free = free_closed(process, kind, device_index, units);
     any |= is_free;
     return is_free;
   });
@@ -73,8 +82,8 @@ bool give_back_closed_exports(Process& process) {
 
 void give_back_closed_exports(const OverheadLock& lock) {
   Process& process = lock.process();
-  process.open_exports.free_closed([&](int device_index, uint64_t units) {
-    if (!free_exported(process, device_index, units)) defer_exported(lock, device_index, units);
+  process.open_exports.free_closed([&](OpenExports::Of kind, int device_index, uint64_t units) {
+    if (!free_closed(process, kind, device_index, units)) defer_exported(lock, device_index, units);
     return true;
   });
 }

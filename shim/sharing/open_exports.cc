@@ -72,8 +72,8 @@ void OpenExports::watch(int fd, uint64_t token) {
     mark_descriptor(epoll_ = made, kEpollMark);
   }
   epoll_event event{.events = 0, .data = {.u64 = token}};
-  // A descriptor carries one export (NV_ERR_STATE_IN_USE in os.c of the open modules 535.261.03),
-  // so it is never there already.
+  // NVIDIA's descriptor carries one export (NV_ERR_STATE_IN_USE in os.c of the open modules
+  // 535.261.03). All descriptors of a dma-buf have one open file, which may be there already.
   epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
   errno = error;
 }

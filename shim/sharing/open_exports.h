@@ -2,8 +2,8 @@
 //
 // The driver keeps exported memory until the last descriptor of the export is closed, in any
 // process. Once the exporter has freed the memory, NVIDIA's driver counts it for no process
-// (gpu_rmapi.c of the open modules 535.261.03 skips RM's own clients). So it stays charged to this
-// process.
+// (gpu_rmapi.c of the open modules 535.261.03 skips RM's own clients), and neither does KFD. So it
+// stays charged to this process.
 //
 // An epoll instance watches the exports' open file descriptions. It keeps none of them open, and
 // /proc/self/fdinfo lists each that is open anywhere. Without /proc, memory counts as free when it
@@ -24,11 +24,11 @@ namespace fracgpu {
 class OpenExports {
  public:
   // What an export is of. Tokens of different kinds never meet.
-  enum class Of : uint64_t { physical, allocation, pool, driver_memory };
+  enum class Of : uint64_t { physical, allocation, pool, driver_memory, gem_buffer };
   // `key`: the number of physical memory, the key of an allocation, the address of a pool, or the
-  // number of memory that a driver's library has requested. Less than 2^62.
+  // number of memory that a driver's library has requested or of a GEM buffer. Less than 2^61.
   static constexpr uint64_t token_of(Of kind, uint64_t key) {
-    return static_cast<uint64_t>(kind) << 62 | key;
+    return static_cast<uint64_t>(kind) << kKeyBits | key;
   }
 
   // Memory with this token was exported by `fd`.
@@ -40,8 +40,8 @@ class OpenExports {
   // The same, but also keeps what no descriptor holds, until the next `free_closed`.
   void keep_until_freed(uint64_t token, int device_index, uint64_t units);
 
-  // Calls free(device_index, units) for kept memory that no descriptor holds any more. It is kept
-  // on if that returns false.
+  // Calls free(Of, device_index, units) for kept memory that no descriptor holds any more. It is
+  // kept on if that returns false.
   template <typename Free>
   void free_closed(Free free);
 
@@ -52,6 +52,8 @@ class OpenExports {
   void sum(int device_index, uint64_t& units, uint64_t& changes);
 
  private:
+  static constexpr int kKeyBits = 61;
+
   struct Kept {
     uint64_t key;  // the token
     uint64_t units;
@@ -78,7 +80,8 @@ void OpenExports::free_closed(Free free) {
   const Locked<SleepLock> lock(lock_);
   find_closed();
   kept_.erase_if([&](const Kept& each) {
-    if (each.is_open || !free(each.device_index, each.units)) return false;
+    const auto kind = static_cast<Of>(each.key >> kKeyBits);
+    if (each.is_open || !free(kind, each.device_index, each.units)) return false;
     kept_count_.fetch_sub(1, std::memory_order_relaxed);
     ++changes_;
     return true;

@@ -17,11 +17,10 @@ class DriverBuffers {
     int device_index = -1;
     bool is_charged = true;  // has a charge of its own, to be given back with it
     bool is_exported = false;
-    bool is_import = false;  // memory of another process, by its key in Process::physical
+    bool is_import = false;  // memory of another process, which Process::physical has too
     int8_t pool = -1;        // a block for small allocations, of this pool (block_cache.h)
     uint32_t parent = 0;     // the driver's handle of the object that it goes with; 0: none
-    uint32_t dma_buf = 0;    // number of the dma-buf that it was exported as; 0: none
-    uint64_t number = 0;     // set by `enter`: how many had been entered before
+    uint64_t number = 0;     // set when it is first entered: later ones have higher numbers
   };
 
   // If the host is out of memory, it is not entered. A reading of the driver-reported usage then
@@ -37,14 +36,26 @@ class DriverBuffers {
     Entry* const entry = entries_.insert(buffer.key);
     if (entry == nullptr) return former;
     *entry = buffer;
-    entry->number = entered_++;
+    if (buffer.number == 0) entry->number = next_++;
     return former;
   }
 
-  // How many were ever entered. Later ones have this number or a higher one.
-  uint64_t entered() const {
+  // Enters a new one; returns it with its number, or an empty entry if its key is known already or
+  // the host is out of memory.
+  Entry enter_new(const Entry& buffer) {
     Locked<SpinLock> lock(lock_);
-    return entered_;
+    if (entries_.find(buffer.key) != nullptr) return {};
+    Entry* const entry = entries_.insert(buffer.key);
+    if (entry == nullptr) return {};
+    *entry = buffer;
+    entry->number = next_++;
+    return *entry;
+  }
+
+  // The next one to be entered for the first time will have this number.
+  uint64_t next_number() const {
+    Locked<SpinLock> lock(lock_);
+    return next_;
   }
 
   // Removes it; returns an empty entry if it is not known.
@@ -111,7 +122,7 @@ class DriverBuffers {
  private:
   mutable SpinLock lock_;
   HashTable<Entry, 16> entries_;
-  uint64_t entered_ = 0;
+  uint64_t next_ = 1;
 };
 
 }  // namespace fracgpu

@@ -3,8 +3,10 @@
 // number, from 0. "wait" prints "ready" and reads a line from stdin, of commands to run next.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -190,17 +192,38 @@ void attach() {
   keep("attach", rc, made);
 }
 
+void keep_descriptor(const char* what, int rc, int file) {
+  std::printf("%s rc=%d pid=%d fd=%d\n", what, rc, getpid(), file);
+  if (rc == 0) held.push_back({.handle = static_cast<uint64_t>(file)});
+}
+
 // Puts memory from the first or from a later byte on into a descriptor, and opens it here by that,
 // as another process would.
 void export_from(const char* what_for, const Held& what, size_t first) {
-  Held made;
+  const void* const from = static_cast<char*>(what.pointer) + first;
+  const size_t bytes = what.bytes - first;
   int file = -1;
   uint64_t offset = 0;
-  const int rc = call("hsa_amd_portable_export_dmabuf_v2",
-                      static_cast<const void*>(static_cast<char*>(what.pointer) + first),
-                      what.bytes - first, &file, &offset, uint64_t{0});
-  made.handle = static_cast<uint64_t>(file);
-  keep(what_for, rc, made);
+  const bool is_new = client::hip::function("hsa_amd_portable_export_dmabuf_v2") != nullptr;
+  const int rc =
+      is_new ? call("hsa_amd_portable_export_dmabuf_v2", from, bytes, &file, &offset, uint64_t{0})
+             : call("hsa_amd_portable_export_dmabuf", from, bytes, &file, &offset);
+  keep_descriptor(what_for, rc, file);
+}
+// The same of memory behind a handle.
+void handle_descriptor() {
+  int file = -1;
+  const int rc =
+      call("hsa_amd_vmem_export_shareable_handle", &file, Handle{that().handle}, uint64_t{0});
+  keep_descriptor("handledescriptor", rc, file);
+}
+// Takes the descriptor of another process.
+void take_descriptor() {
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, static_cast<int>(size()), 0));
+  const auto file =
+      static_cast<int>(syscall(SYS_pidfd_getfd, process, static_cast<int>(size()), 0));
+  close(process);
+  keep_descriptor("takedescriptor", file < 0 ? errno : 0, file);
 }
 void descriptor() {
   export_from("descriptor", that(), 0);
@@ -212,9 +235,13 @@ void descriptor_from() {
 void map() {
   Held made;
   const int file = static_cast<int>(that().handle);
-  const int rc =
-      call("hsa_amd_interop_map_buffer_with_size", 1u, &agent, file, 0u, size_t{0}, &made.bytes,
-           &made.pointer, static_cast<size_t*>(nullptr), static_cast<const void**>(nullptr));
+  size_t* const no_size = nullptr;
+  const void** const no_metadata = nullptr;
+  const bool is_new = client::hip::function("hsa_amd_interop_map_buffer_with_size") != nullptr;
+  const int rc = is_new ? call("hsa_amd_interop_map_buffer_with_size", 1u, &agent, file, 0u,
+                               size_t{0}, &made.bytes, &made.pointer, no_size, no_metadata)
+                        : call("hsa_amd_interop_map_buffer", 1u, &agent, file, 0u, &made.bytes,
+                               &made.pointer, no_size, no_metadata);
   keep("map", rc, made);
 }
 
@@ -387,6 +414,9 @@ const std::map<std::string, void (*)()> kCommands = {
     {"detach", [] { print("detach", call("hsa_amd_ipc_memory_detach", that().pointer)); }},
     {"descriptor", descriptor},
     {"descriptorfrom", descriptor_from},
+    {"handledescriptor", handle_descriptor},
+    {"takedescriptor", take_descriptor},
+    {"closedescriptor", [] { print("closedescriptor", close(static_cast<int>(that().handle))); }},
     {"map", map},
     {"unmap", [] { print("unmap", call("hsa_amd_interop_unmap_buffer", that().pointer)); }},
     {"code", code},

@@ -129,6 +129,13 @@ void release_if_unused(Accounting& accounting, uint32_t buffer) {
   }
 }
 
+// Frees the memory of closed descriptors, so that no peak includes it.
+void reap_orphans(Accounting& accounting) {
+  if (accounting.orphans == 0) return;
+  accounting.orphans = 0;
+  for (uint32_t i = 0; i < accounting.buffers_end; ++i) release_if_unused(accounting, i);
+}
+
 // Recomputes sums and free lists from the buffers and handles.
 void count_again(Accounting& accounting) {
   for (uint32_t c = 0; c < accounting.cards; ++c) {
@@ -286,9 +293,7 @@ void reap(Accounting& accounting) {
       remove_process(accounting, i);
     }
   }
-  if (accounting.orphans == 0) return;
-  accounting.orphans = 0;
-  for (uint32_t i = 0; i < accounting.buffers_end; ++i) release_if_unused(accounting, i);
+  reap_orphans(accounting);
 }
 
 uint64_t reserved_for_page_tables(const Accounting& accounting) {
@@ -309,6 +314,7 @@ int add_buffer(Accounting& accounting, uint32_t card, uint64_t size, uint32_t fl
   Card& c = accounting.card[card];
   if (size > UINT64_MAX - kLargePage) return -ENOMEM;
   size = round_up(size, kPage);
+  reap_orphans(accounting);
   if (!has_room(accounting, card, size, domain)) {
     reap(accounting);
     if (!has_room(accounting, card, size, domain)) return -ENOMEM;
@@ -390,23 +396,15 @@ void remove_handle(Accounting& accounting, uint32_t handle) {
   release_if_unused(accounting, h.buffer);
 }
 
-void remove_handles_of_file(Accounting& accounting, uint32_t process, uint32_t file) {
-  for (uint32_t i = 1; i < accounting.handles_end; ++i) {
-    const Handle& handle = accounting.handle[i];
-    if (handle.used && handle.process == process && handle.file == file)
-      remove_handle(accounting, i);
-  }
-}
-
 int export_buffer(Accounting& accounting, uint32_t buffer) {
   Buffer& b = accounting.buffer[buffer];
   const std::string name = dmabuf_name(buffer, b.serial);
-  const int fd = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (mkfifo(name.c_str(), 0666) != 0 && errno != EEXIST) return -errno;
+  const int fd = open(name.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return -errno;
   struct flock lock {};
   lock.l_type = F_RDLCK;
-  if (fchmod(fd, 0666) != 0 || ftruncate(fd, static_cast<off_t>(b.size)) != 0 ||
-      fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+  if (fchmod(fd, 0666) != 0 || fcntl(fd, F_OFD_SETLK, &lock) != 0) {
     close(fd);
     return -ENOMEM;
   }

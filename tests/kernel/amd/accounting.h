@@ -145,8 +145,8 @@ void move_to_card(Accounting& accounting, uint32_t buffer);
 int add_handle(Accounting& accounting, uint32_t process, uint32_t buffer, bool counted,
                uint32_t file = 0);
 void remove_handle(Accounting& accounting, uint32_t handle);
-void remove_handles_of_file(Accounting& accounting, uint32_t process, uint32_t file);
-// A dma-buf descriptor, which keeps the buffer alive, and the reverse.
+// A dma-buf descriptor, which keeps the buffer alive, and the reverse. It is a FIFO, because a
+// dma-buf has an inode of its own and can be watched by epoll.
 int export_buffer(Accounting& accounting, uint32_t buffer);
 int buffer_of_descriptor(const Accounting& accounting, int fd);
 

@@ -2,7 +2,7 @@
 
 A name stands for a descriptor, another for a handle. `open:FILE`, `close_file:FILE`;
 `create:FILE:BUFFER:KIB`, `host:FILE:BUFFER:KIB`, `close:FILE:BUFFER`; `share:FILE:BUFFER:OTHER:NAME` imports in another file;
-`place:FILE:BUFFER` moves host memory to the device. `fill:FILE:KIB` goes on until it is refused, and keeps nothing.
+`export:FILE:BUFFER` keeps a descriptor until `let_go`; `import:FILE:NAME` takes the last of them, `import:FILE:NAME:PID:FD` one of another process; `place:FILE:BUFFER` moves host memory to the device. `fill:FILE:KIB` goes on until it is refused, and keeps nothing.
 `device:FILE` and `end_device` make a device of libdrm_amdgpu from an open file and end it; `leak:KIB` allocates by it. `fork`
 ends in a child.
 """
@@ -13,7 +13,7 @@ import sys
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../nvidia"))
-from script import Script  # pylint: disable=wrong-import-position
+from script import Script, descriptor_of  # pylint: disable=wrong-import-position
 
 DRM = ctypes.CDLL("libdrm.so.2", use_errno=True)
 AMDGPU = ctypes.CDLL("libdrm_amdgpu.so.1")
@@ -50,6 +50,9 @@ class Commands(Script):
     def __init__(self):
         super().__init__()
         self.files, self.handles, self.amdgpu_device = {}, {}, None
+
+    def answer(self, name, *arguments):
+        return super().answer({"import": "import_"}.get(name, name), *arguments)
 
     def ask(self, file, number, arguments):
         """0, or the error."""
@@ -89,6 +92,19 @@ class Commands(Script):
         rc = rc or self.ask(other, 0x2e, given)
         os.close(shared.fd)
         self.handles[imported] = given.handle
+        return {"rc": rc}
+
+    def export(self, file, name):
+        shared = Prime(handle=self.handles[name], flags=fcntl.FD_CLOEXEC)
+        rc = self.ask(file, 0x2d, shared)
+        self.descriptors.append(shared.fd)
+        return {"rc": rc, "pid": os.getpid(), "fd": shared.fd}
+
+    def import_(self, file, name, pid=None, fd=None):
+        given = Prime(fd=descriptor_of(int(pid), int(fd)) if pid else os.dup(self.descriptors[-1]))
+        rc = self.ask(file, 0x2e, given)
+        os.close(given.fd)
+        self.handles[name] = given.handle
         return {"rc": rc}
 
     def place(self, file, name):

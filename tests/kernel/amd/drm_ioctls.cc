@@ -60,7 +60,7 @@ long gem_close(Caller& caller, drm_gem_close& args) {
   const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -EINVAL;
-  remove_handle(caller.accounting, handle);
+  caller.process.release_handle(handle);
   return 0;
 }
 
@@ -68,7 +68,7 @@ long handle_to_descriptor(Caller& caller, drm_prime_handle& args) {
   const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, true);
   if (handle == 0) return -ENOENT;
-  args.fd = export_buffer(caller.accounting, caller.accounting.handle[handle].buffer);
+  args.fd = caller.process.export_handle(handle);
   return std::min(args.fd, 0);
 }
 
@@ -89,6 +89,7 @@ long descriptor_to_handle(Caller& caller, drm_prime_handle& args) {
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), false, caller.file);
   if (handle < 0) return handle;
+  caller.process.hold_dma_buf(static_cast<uint32_t>(handle), args.fd);
   args.handle = static_cast<uint32_t>(handle);
   return 0;
 }

@@ -44,6 +44,8 @@ FILLS = {
     "beside host memory": ["device", "host:1024", "memory:1024"],
     "a device that went": ["device", "memory:1024", "end_device", "device", "memory:1024"],
     "several devices": ["device", "devices:3", "memory:1024"],
+    "memory that only a descriptor holds": ["device", "abandon:512000", "abandon:307200", "memory:1024"],
+    "memory that a descriptor held": ["device", "abandon:512000", "memory:1024", "let_go", "free:0", "memory:1024"],
 }
 FILLS_WITH_HIP = {
     "HIP after Vulkan": ["device", "allocate:512000", "hip:1024"],
@@ -72,6 +74,11 @@ def until(program, name):
             raise AssertionError(f"{program.words}: {program.finish()}")
         if (answer := json.loads(line))["command"].startswith(name):
             return answer
+
+
+def go_on(program):
+    program.go_on()
+    until(program, "ready")
 
 
 def granted(answer):
@@ -201,6 +208,22 @@ class Vulkan(Test):
                 self.assertLessEqual(charged, machine.used() + 4 * MIB)  # a known defect of HIP's charge
                 program.kill()
 
+    def test_memory_that_another_process_imports(self):
+        """Its exporter has freed it. Then the importer ends."""
+        def scene(machine, cap):
+            owner = start(machine, VULKAN, "device", "abandon:512000", "wait", "let_go", "memory:1024", "wait", "release",
+                          "memory:1024", cap=cap)
+            told = until(owner, "abandon")
+            importer = start(machine, VULKAN, "device", f"open:{told['pid']}:{told['fd']}:512000", "wait", cap=cap)
+            until(importer, "ready")
+            owner.go_on()
+            first = until(owner, "memory")
+            importer.kill()
+            until(owner, "ready")
+            owner.go_on()
+            return [first, until(owner, "memory")]
+        self.compare(scene)
+
     def test_a_storm_of_kills(self):
         machine, cap = self.on_card(CARD_MIB), f"{CAP_MIB}MiB"
         programs = [lambda: start(machine, VULKAN, "device", "memory:3000", "wait", cap=cap),
@@ -299,6 +322,90 @@ class Handles(Test):
         """The kernel gives it the handle that it has."""
         self.judge("create:A:x:1048576", "share:A:x:A:y", left_mib=1024)
         self.judge("create:A:x:1048576", "share:A:x:A:y", "close:A:x", left_mib=CAP_MIB)
+
+    def test_memory_that_only_a_descriptor_holds(self):
+        exported = ("create:A:x:1048576", "export:A:x", "export:A:x")
+        for closed in (["close:A:x"], ["open:B", "device:B", "end_device", "close:A:x"]):
+            self.judge(*exported, *closed, left_mib=1024)
+            self.judge(*exported, *closed, "let_go", left_mib=CAP_MIB)
+        self.judge(*exported, "let_go", left_mib=1024)
+        self.judge(*exported, "let_go", "close:A:x", left_mib=CAP_MIB)
+
+    def test_memory_that_comes_back_from_a_descriptor(self):
+        imported = ("create:A:x:1048576", "export:A:x", "close:A:x", "import:A:y", "let_go")
+        self.judge(*imported, left_mib=1024)
+        self.judge(*imported, "close:A:y", left_mib=CAP_MIB)
+        self.judge("open:B", *imported[:3], "import:B:y", "let_go", left_mib=1024)
+        self.judge("open:B", "device:B", *imported[:3], "import:B:y", "let_go", "close_file:B", "end_device", left_mib=CAP_MIB)
+
+    def shared(self, *commands):
+        """A machine, a process that has exported 1 GiB, and one that has imported it."""
+        machine, cap = self.on_card(CARD_MIB), f"{CAP_MIB}MiB"
+        owner = start(machine, DRM, "open:A", "create:A:x:1048576", "export:A:x", "wait", *commands, "wait", cap=cap)
+        told = until(owner, "export")
+        importer = start(machine, DRM, "open:A", f"import:A:y:{told['pid']}:{told['fd']}", "wait", "close:A:y", "wait", cap=cap)
+        until(importer, "ready")
+        return machine, owner, importer
+
+    def left(self, machine, left_mib):
+        self.assertEqual(answers(machine, DRM, "open:A", "fill:A:1024", cap=f"{CAP_MIB}MiB")[-1]["count"], left_mib)
+        self.assertLessEqual(machine.peak(), CAP_MIB * MIB)
+
+    def test_memory_that_another_process_has(self):
+        machine, owner, importer = self.shared("close:A:x", "let_go", "wait", "fill:A:1024")
+        self.left(machine, 1024)
+        go_on(owner)
+        self.left(machine, 1024)
+        go_on(importer)
+        owner.go_on()
+        self.assertEqual(until(owner, "fill")["count"], CAP_MIB)
+        self.assertLessEqual(machine.peak(), CAP_MIB * MIB)
+
+    def test_memory_whose_exporter_has_died(self):
+        for let_go in (go_on, rig.Program.kill):
+            with self.subTest(let_go):
+                machine, owner, importer = self.shared()
+                owner.kill()
+                self.left(machine, 1024)
+                let_go(importer)
+                self.left(machine, CAP_MIB)
+
+    def test_memory_that_hsa_has(self):
+        machine, cap = self.on_card(CARD_MIB), f"{CAP_MIB}MiB"
+        owner = start(machine, DRM, "open:A", "create:A:x:1048576", "export:A:x", "wait", "close:A:x", "let_go", "wait", "fill:A:1024",
+                      cap=cap)
+        told = until(owner, "export")
+        importer = machine.start(HIP, "hsa_program", f"init takedescriptor {told['pid']} {told['fd']} map 0 closedescriptor 0 wait "
+                                 "unmap 1 wait", cap=cap)
+        importer.until_ready()
+        until(owner, "ready")
+        go_on(owner)
+        self.left(machine, 1024)
+        importer.go_on()
+        importer.until_ready()
+        owner.go_on()
+        self.assertEqual(until(owner, "fill")["count"], CAP_MIB)
+        self.assertLessEqual(machine.peak(), CAP_MIB * MIB)
+
+    def test_memory_that_hsa_had(self):
+        machine, cap = self.on_card(CARD_MIB), f"{CAP_MIB}MiB"
+        for is_killed in (False, True):
+            with self.subTest(is_killed):
+                owner = machine.start(HIP, "hsa_program", "init alloc 1024MiB descriptor 0 wait closedescriptor 1 free 0 wait", cap=cap)
+                exported = owner.until_ready()[-1]
+                importer = start(machine, DRM, "open:A", f"import:A:y:{rig.field(exported, 'pid')}:{rig.field(exported, 'fd')}", "wait",
+                                 cap=cap)
+                until(importer, "ready")
+                if is_killed:
+                    owner.kill()
+                else:
+                    owner.go_on()
+                    owner.until_ready()
+                self.left(machine, 1024)
+                importer.kill()
+                if not is_killed:
+                    owner.kill()
+                self.left(machine, CAP_MIB)
 
     def test_a_file_that_libdrm_closes(self):
         device = ("open:B", "device:B", "leak:1048576")

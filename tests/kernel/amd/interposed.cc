@@ -172,11 +172,24 @@ INTERPOSED int close(int fd) {
   if (process == nullptr || is_open(closed, file.card)) return result;
   const std::lock_guard guard(process->mutex);
   const kfd::Lock lock(process->accounting);
-  if (process->number >= 0) {
-    kfd::remove_handles_of_file(*process->accounting, static_cast<uint32_t>(process->number),
-                                static_cast<uint32_t>(closed));
-  }
+  process->release_handles_of_file(static_cast<uint32_t>(closed));
   return result;
+}
+
+// A dma-buf tells its size so.
+INTERPOSED off_t lseek(int fd, off_t offset, int from) noexcept {
+  const off_t result = syscall(SYS_lseek, fd, offset, from);
+  if (result >= 0 || errno != ESPIPE || offset != 0 || from != SEEK_END) return result;
+  kfd::ThisProcess* const process = kfd::ThisProcess::get();
+  if (process == nullptr) return result;
+  const kfd::Lock lock(process->accounting);
+  const int buffer = kfd::buffer_of_descriptor(*process->accounting, fd);
+  if (buffer < 0) return result;
+  errno = 0;
+  return static_cast<off_t>(process->accounting->buffer[buffer].size);
+}
+INTERPOSED off64_t lseek64(int fd, off64_t offset, int from) noexcept {
+  return lseek(fd, offset, from);
 }
 
 INTERPOSED int munmap(void* address, size_t bytes) {

@@ -483,6 +483,56 @@ def test_memory_is_free_after_its_importer(let_go):
         same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
 
 
+EXPORTS = pytest.mark.parametrize("export, free", [("alloc 200MiB descriptor 0", "free 0"),
+                                                   ("create 200MiB handledescriptor 0", "release 0")], ids=["pool", "handle"])
+
+
+@only("6.4.3")  # 5.2.3 has no exports by descriptor
+@EXPORTS
+def test_memory_that_only_a_descriptor_holds(export, free):
+    with Machine(CARD) as machine:
+        program = hsa(machine, f"{export} {free} wait alloc 300MiB alloc 20MiB wait closedescriptor 1 alloc 200MiB wait",
+                      cap=f"{CAP}MiB")
+        program.until_ready()
+        same("KFD's count", machine.used(), 200 * MIB)
+        same("the ledger", ledger(machine), machine.used())
+        program.go_on()
+        same("results", results(program.until_ready()), [0, 4104])
+        program.go_on()
+        same("results", results(program.until_ready()), [0, 0])
+        same("the ledger", ledger(machine), machine.used())
+        at_most("peak", machine.peak(), LARGE)
+
+
+@only("6.4.3")
+@EXPORTS
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_memory_that_an_importer_has_from_a_descriptor(export, free, is_killed):
+    with Machine(CARD) as machine:
+        exporter = hsa(machine, f"{export} wait closedescriptor 1 {free} wait alloc 200MiB alloc 200MiB wait", cap=f"{CAP}MiB")
+        line = exporter.until_ready()[-1]
+        importer = hsa(machine, f"takedescriptor {field(line, 'pid')} {field(line, 'fd')} map 0 closedescriptor 0 wait unmap 1 wait",
+                       cap=f"{CAP}MiB")
+        same("results", results(importer.until_ready()), [0] * 4)
+        if is_killed:
+            exporter.kill()
+        else:
+            exporter.go_on()
+            exporter.until_ready()
+        same("KFD's count", machine.used(), 200 * MIB)
+        other = hsa(machine, "alloc 300MiB alloc 20MiB", cap=f"{CAP}MiB").finish()
+        same("of another", results(other.lines), [0, 0, 4104])
+        importer.go_on()
+        importer.until_ready()
+        if is_killed:
+            other = hsa(machine, "alloc 300MiB alloc 200MiB", cap=f"{CAP}MiB").finish()
+            same("of another", results(other.lines), [0, 0, 0])
+        else:
+            exporter.go_on()
+            same("results", results(exporter.until_ready()), [0, 0])
+        at_most("peak", machine.peak(), LARGE)
+
+
 # It makes a workspace of 32 MiB, and loads its code when it is first used.
 @only("6.4.3")
 @pytest.mark.campaign("it fetches 280 MB")

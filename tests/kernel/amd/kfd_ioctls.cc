@@ -148,7 +148,7 @@ long free_memory(Caller& caller, kfd_ioctl_free_memory_of_gpu_args& args) {
   const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, false);
   if (handle == 0) return -EINVAL;
-  remove_handle(caller.accounting, handle);
+  caller.process.release_handle(handle);
   return 0;
 }
 
@@ -185,7 +185,7 @@ long export_dmabuf(Caller& caller, kfd_ioctl_export_dmabuf_args& args) {
   const Lock lock(&caller.accounting);
   const uint32_t handle = handle_of_caller(caller, args.handle, false);
   if (handle == 0) return -EINVAL;
-  const int fd = export_buffer(caller.accounting, caller.accounting.handle[handle].buffer);
+  const int fd = caller.process.export_handle(handle);
   args.dmabuf_fd = static_cast<uint32_t>(fd);
   return std::min(fd, 0);
 }
@@ -206,21 +206,24 @@ long get_dmabuf_info(Caller& caller, kfd_ioctl_get_dmabuf_info_args& args) {
   return 0;
 }
 
-// An importer keeps the memory alive and is not charged for it.
-long import_buffer(Caller& caller, int buffer, __u64* number) {
+// An importer keeps the memory alive and is not charged for it. `fd`: the dma-buf that it comes
+// from, or -1.
+long import_buffer(Caller& caller, int buffer, int fd, __u64* number) {
   const int process = caller.process.place();
   if (process < 0) return process;
   const int handle = add_handle(caller.accounting, static_cast<uint32_t>(process),
                                 static_cast<uint32_t>(buffer), false);
   if (handle < 0) return handle;
+  if (fd >= 0) caller.process.hold_dma_buf(static_cast<uint32_t>(handle), fd);
   *number = handle_number(caller, handle);
   return 0;
 }
 
 long import_dmabuf(Caller& caller, kfd_ioctl_import_dmabuf_args& args) {
   const Lock lock(&caller.accounting);
-  const int buffer = buffer_of_descriptor(caller.accounting, static_cast<int>(args.dmabuf_fd));
-  return buffer < 0 ? buffer : import_buffer(caller, buffer, &args.handle);
+  const int fd = static_cast<int>(args.dmabuf_fd);
+  const int buffer = buffer_of_descriptor(caller.accounting, fd);
+  return buffer < 0 ? buffer : import_buffer(caller, buffer, fd, &args.handle);
 }
 
 constexpr uint32_t kIpcMark = 0x4b464449;
@@ -244,7 +247,7 @@ long ipc_import(Caller& caller, kfd_ioctl_ipc_import_handle_args& args) {
   if (args.share_handle[0] != kIpcMark || number >= caller.accounting.buffers_end) return -EINVAL;
   const Buffer& buffer = caller.accounting.buffer[number];
   if (buffer.serial == 0 || buffer.serial != args.share_handle[2] || !buffer.shared) return -EINVAL;
-  const long rc = import_buffer(caller, static_cast<int>(number), &args.handle);
+  const long rc = import_buffer(caller, static_cast<int>(number), -1, &args.handle);
   args.mmap_offset = buffer.offset;
   args.flags = buffer.flags;
   return rc;

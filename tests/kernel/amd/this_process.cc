@@ -7,7 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 
 namespace kfd {
 namespace {
@@ -22,6 +24,7 @@ void after_fork_in_parent() {
   current.load()->mutex.unlock();
 }
 void after_fork_in_child() {
+  for (const auto& [handle, fd] : current.load()->dma_bufs) syscall(SYS_close, fd);
   current.store(new ThisProcess(current.load()->accounting));
 }
 
@@ -63,6 +66,39 @@ void ThisProcess::open_kfd() {
   const Lock lock(accounting);
   if (place() >= 0) list_process(*accounting, static_cast<uint32_t>(number));
   is_listed = true;
+}
+
+int ThisProcess::export_handle(uint32_t handle) {
+  const uint32_t buffer = accounting->handle[handle].buffer;
+  const auto known = std::ranges::find_if(
+      dma_bufs, [&](const auto& each) { return accounting->handle[each.first].buffer == buffer; });
+  const int fd = known != dma_bufs.end() ? fcntl(known->second, F_DUPFD_CLOEXEC, 0)
+                                         : export_buffer(*accounting, buffer);
+  if (fd < 0) return known != dma_bufs.end() ? -errno : fd;
+  hold_dma_buf(handle, fd);
+  return fd;
+}
+
+void ThisProcess::hold_dma_buf(uint32_t handle, int fd) {
+  constexpr int kFirst = 700;  // programs expect low numbers to be theirs
+  if (!dma_bufs.contains(handle)) dma_bufs[handle] = fcntl(fd, F_DUPFD_CLOEXEC, kFirst);
+}
+
+void ThisProcess::release_handle(uint32_t handle) {
+  if (const auto held = dma_bufs.find(handle); held != dma_bufs.end()) {
+    syscall(SYS_close, held->second);
+    dma_bufs.erase(held);
+  }
+  remove_handle(*accounting, handle);
+}
+
+void ThisProcess::release_handles_of_file(uint32_t file) {
+  if (number < 0) return;
+  for (uint32_t i = 1; i < accounting->handles_end; ++i) {
+    const Handle& handle = accounting->handle[i];
+    if (handle.used && handle.process == static_cast<uint32_t>(number) && handle.file == file)
+      release_handle(i);
+  }
 }
 
 DeviceFile device_file_of_size(uint64_t size) {

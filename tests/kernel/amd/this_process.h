@@ -38,6 +38,14 @@ struct ThisProcess {
   // Has KFD list it.
   void open_kfd();
 
+  // Dma-bufs, with the accounting's lock. As in Linux, a buffer has one dma-buf, which each handle
+  // holds that was exported or came from a descriptor (drm_prime.c, amdgpu_amdkfd_gpuvm.c). Here
+  // each of them has a descriptor of its own.
+  int export_handle(uint32_t handle);          // a new descriptor, or -errno
+  void hold_dma_buf(uint32_t handle, int fd);  // the handle came from it
+  void release_handle(uint32_t handle);        // as accounting's remove_handle
+  void release_handles_of_file(uint32_t file);
+
   Accounting* const accounting;
   std::mutex mutex;  // guards what follows, except events and queues
   int number = -1;
@@ -47,6 +55,7 @@ struct ThisProcess {
   std::array<std::bitset<kDoorbells>, kMaxCards> doorbells;
   std::map<uint64_t, Range> ranges;  // shared virtual memory on a card, by start
   int32_t xnack = 0;
+  std::map<uint32_t, int> dma_bufs;  // descriptors, by handle
   std::map<uint32_t, Syncobj> syncobjs;
   uint32_t last_syncobj = 0;
   uint64_t submissions = 0;
