@@ -69,6 +69,7 @@ struct CUmemFabricHandle {
 };
 inline constexpr int kPosixDescriptor = 1;    // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 inline constexpr int kFabric = 8;             // CU_MEM_HANDLE_TYPE_FABRIC
+inline constexpr int kDmaBuf = 1;             // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 inline constexpr int kManaged = 2;            // CU_MEM_ALLOCATION_TYPE_MANAGED
 inline constexpr int kPoolFollowsEvents = 1;  // CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
 inline constexpr int kPoolReserved = 5;       // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT

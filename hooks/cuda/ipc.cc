@@ -21,6 +21,21 @@ void enter_opened(Process& process, ImportCall& call, CUdeviceptr pointer) {
   }
 }
 
+// A handle of an address within an allocation exports the whole allocation. Returns its entry; an
+// empty one if it is not known.
+Allocation export_allocation_around(Process& process, CUdeviceptr pointer) {
+  Allocation entry;
+  note_exported_allocation(process, pointer, entry);
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  if (entry.key == 0 && on_own_account(process, [&] {
+                          return real::cuMemGetAddressRange_v2(&base, &bytes, pointer);
+                        }) == kSuccess) {
+    note_exported_allocation(process, base, entry);
+  }
+  return entry;
+}
+
 template <typename Real>
 CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags, const Real& real) {
   Hook hook;
@@ -37,18 +52,35 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Hook hook;
   const CUresult result = real::cuIpcGetMemHandle(handle, pointer);
   if (result != kSuccess || !hook.active()) return result;
+  export_allocation_around(hook.process(), pointer);
+  note_handle(hook.process(), handle, sizeof *handle);
+  return result;
+}
+
+// A dma-buf holds the memory as long as it is open, or as a driver of another device uses it
+// (nv-dmabuf.c of the open modules 535.261.03).
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t size,
+                                       int handle_type, unsigned long long flags) {
+  Hook hook;
+  const CUresult result =
+      real::cuMemGetHandleForAddressRange(handle, pointer, size, handle_type, flags);
+  if (result != kSuccess || !hook.active() || handle_type != kDmaBuf) return result;
   Process& process = hook.process();
-  Allocation entry;
-  note_exported_allocation(process, pointer, entry);
-  // A handle of an address within an allocation exports the whole allocation.
-  CUdeviceptr base = 0;
-  size_t bytes = 0;
-  if (entry.key == 0 && on_own_account(process, [&] {
-                          return real::cuMemGetAddressRange_v2(&base, &bytes, pointer);
-                        }) == kSuccess) {
-    note_exported_allocation(process, base, entry);
+  const int fd = *static_cast<const int*>(handle);
+  if (const Allocation entry = export_allocation_around(process, pointer); entry.units > 0) {
+    note_descriptor(process, fd, entry.units,
+                    OpenExports::token_of(OpenExports::Of::allocation, entry.key));
+    return result;
   }
-  note_handle(process, handle, sizeof *handle);
+  // Each memory that is mapped there.
+  uint64_t last = 0;
+  for (CUdeviceptr at = pointer; at < pointer + size; at = (at / kPageBytes + 1) * kPageBytes) {
+    PhysicalTable::Freed charge;
+    const uint64_t memory = process.physical.memory_at(at);
+    if (memory != last && note_exported_memory(process, memory, charge))
+      note_descriptor(process, fd, charge);
+    last = memory;
+  }
   return result;
 }
 

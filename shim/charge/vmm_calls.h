@@ -100,12 +100,16 @@ inline void note_handle(Process& process, const void* handle, size_t size) {
   process.ledger.note_export(hash);
 }
 
-// The memory of a handle was exported. If it is this process's, returns true with its charge.
-inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Freed& charge) {
-  if (process.physical.mark_exported(process.physical.memory_of(handle), charge)) {
+// Memory with this number was exported. If it is this process's, returns true with its charge.
+inline bool note_exported_memory(Process& process, uint64_t memory, PhysicalTable::Freed& charge) {
+  if (process.physical.mark_exported(memory, charge)) {
     process.ledger.add_exported(charge.device_index, charge.units);
   }
   return charge.units > 0;
+}
+// The same for a handle's memory.
+inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Freed& charge) {
+  return note_exported_memory(process, process.physical.memory_of(handle), charge);
 }
 
 // An allocation was exported, by its address; it may be in a chunk. Copies its entry to `entry` if

@@ -71,11 +71,28 @@ void OpenExports::watch(int fd, uint64_t token) {
     }
     mark_descriptor(epoll_ = made, kEpollMark);
   }
-  epoll_event event{.events = 0, .data = {.u64 = token}};
-  // NVIDIA's descriptor carries one export (NV_ERR_STATE_IN_USE in os.c of the open modules
-  // 535.261.03). All descriptors of a dma-buf have one open file, which may be there already.
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+  add(fd, token);
   errno = error;
+}
+
+// An instance has a file once for each number by which it was added, also after that descriptor is
+// closed. A dma-buf comes with the same number when it is exported again. If several memories are
+// in it, it is added by other numbers, too.
+void OpenExports::add(int fd, uint64_t token) {
+  constexpr int kFirstCopy = 64, kCopies = 900;
+  epoll_event event{.events = 0, .data = {.u64 = token}};
+  const auto is_there = [&](int by) {
+    return epoll_ctl(epoll_, EPOLL_CTL_ADD, by, &event) != 0 && errno == EEXIST;
+  };
+  if (!is_there(fd)) return;
+  bool is_watched = false;
+  visit_open([&](uint64_t each) { is_watched |= each == token; });
+  for (int i = 0; i < kCopies && !is_watched; ++i) {
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstCopy + copies_++ % kCopies);
+    if (copy < 0) return;
+    is_watched = !is_there(copy);
+    close_own(copy);
+  }
 }
 
 template <typename Visit>

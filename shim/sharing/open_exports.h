@@ -65,10 +65,12 @@ class OpenExports {
   template <typename Visit>
   bool visit_open(Visit visit) const;
   bool enter(uint64_t token, int device_index, uint64_t units);
+  void add(int fd, uint64_t token);
   void find_closed();
 
   SleepLock lock_;  // held while the descriptions are listed
   int epoll_ = -1;
+  int copies_ = 0;  // made so far
   HashTable<Kept, 8> kept_;
   std::atomic<uint32_t> kept_count_{0};
   uint64_t changes_ = 0;

@@ -41,6 +41,38 @@ int export_vmm(Shared* shared, std::string* token) {
   return map(shared);
 }
 
+// Mapped as two pieces, without a handle.
+int map_two(Shared* shared) {
+  CUmemAllocationProp properties = {};
+  properties.type = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
+  properties.location = {.type = kLocationDevice, .id = 0};
+  const CUmemAllocationProp* wanted = &properties;
+  const size_t half = shared->bytes / 2;
+  int rc =
+      call("cuMemAddressReserve", &shared->address, shared->bytes, size_t{0}, CUdeviceptr{0}, 0ull);
+  for (size_t at = 0; rc == 0 && at < shared->bytes; at += half) {
+    CUmemGenericAllocationHandle handle = 0;
+    rc = call("cuMemCreate", &handle, half, wanted, 0ull);
+    if (rc == 0) rc = call("cuMemMap", shared->address + at, half, size_t{0}, handle, 0ull);
+    if (rc == 0) rc = call("cuMemRelease", handle);
+  }
+  return rc;
+}
+
+// A dma-buf.
+int export_range(Shared* shared, std::string* token) {
+  int rc = shared->way == Way::mapped_range
+               ? map_two(shared)
+               : call("cuMemAlloc_v2", &shared->address, shared->bytes);
+  if (rc != 0) return rc;
+  constexpr int kDmaBuf = 1;  // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+  void* out = &shared->fd;
+  rc = call("cuMemGetHandleForAddressRange", out, shared->address + shared->within,
+            shared->bytes - shared->within, kDmaBuf, 0ull);
+  *token = place_of(shared->fd);
+  return rc;
+}
+
 int export_pool(Shared* shared, std::string* token) {
   CUmemPoolProps properties = {};
   properties.allocType = 1;    // CU_MEM_ALLOCATION_TYPE_PINNED
@@ -84,7 +116,8 @@ int export_memory(Way way, Shared* shared, std::string* token) {
   shared->way = way;
   return way == Way::ipc          ? export_ipc(shared, token)
          : way == Way::descriptor ? export_vmm(shared, token)
-                                  : export_pool(shared, token);
+         : way == Way::pool       ? export_pool(shared, token)
+                                  : export_range(shared, token);
 }
 
 int import_memory(const std::string& token, Shared* shared, bool mapped) {
@@ -107,14 +140,15 @@ int import_memory(const std::string& token, Shared* shared, bool mapped) {
 }
 
 int let_go(const Shared& shared) {
-  if (shared.fd >= 0) close(shared.fd);
-  if (shared.way == Way::descriptor) {
+  const bool is_range = shared.way == Way::range || shared.way == Way::mapped_range;
+  if (shared.fd >= 0 && !is_range) close(shared.fd);
+  if (shared.way == Way::descriptor || shared.way == Way::mapped_range) {
     int rc = 0;
     if (shared.address != 0) {
       rc = call("cuMemUnmap", shared.address, shared.bytes);
       if (rc == 0) rc = call("cuMemAddressFree", shared.address, shared.bytes);
     }
-    return rc != 0 ? rc : call("cuMemRelease", shared.handle);
+    return rc != 0 || is_range ? rc : call("cuMemRelease", shared.handle);
   }
   if (shared.way == Way::pool) {
     const int rc = call("cuMemFree_v2", shared.address);

@@ -9,10 +9,10 @@
 
 namespace client {
 
-enum class Way { ipc, descriptor, pool };
+enum class Way { ipc, descriptor, pool, range, mapped_range };
 
 // What this process has: linear memory, an IPC import or memory of a pool by its address; VMM by
-// handle and mapping.
+// handle and mapping. Ranges of either are dma-bufs, which CUDA does not import.
 struct Shared {
   Way way = Way::ipc;
   size_t within = 0;  // how far into the memory the exported address is; of Way::ipc alone

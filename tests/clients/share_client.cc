@@ -3,12 +3,16 @@
 //   share_client export BYTES       prints "token HANDLE", the handle in hexadecimal
 //   share_client export-within BYTES  the same, of an address within the memory
 //   share_client export-vmm BYTES   prints "token PID:FD", a descriptor to be taken from there
+//   share_client export-range BYTES  the same of a dma-buf, from the middle of linear memory on;
+//                                  export-mapped-range BYTES of VMM in two pieces
 //   share_client export-pool BYTES  prints "token PID:FD:POINTER", of a pool and memory of it
 //   share_client import TOKEN       opens it, prints "open rc=N"
 //   share_client import-handle TOKEN  the same, but maps it nowhere
-// Then one command a line: "free" lets go of the memory, "freeptr" calls cuMemFree on it,
-// "free-in-order" cuMemFreeAsync and waits, "alloc BYTES" allocates and keeps, "look" makes the
-// library read the driver's report. Each answers "COMMAND rc=N".
+// Then one command a line: "free" lets go of the memory, "close" of a dma-buf, "freeptr" calls
+// cuMemFree on it, "free-in-order" cuMemFreeAsync and waits, "alloc BYTES" allocates and keeps,
+// "look" makes the library read the driver's report. Each answers "COMMAND rc=N".
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -25,10 +29,12 @@ constexpr size_t kPage = 2u << 20;
 int export_by(const std::string& mode, Shared* shared) {
   std::string token;
   const bool is_ipc = mode == "export" || mode == "export-within";
-  if (mode == "export-within") shared->within = 2 * kPage;
-  const int rc = export_memory(is_ipc                  ? Way::ipc
-                               : mode == "export-pool" ? Way::pool
-                                                       : Way::descriptor,
+  if (mode == "export-within" || mode == "export-range") shared->within = 2 * kPage;
+  const int rc = export_memory(is_ipc                          ? Way::ipc
+                               : mode == "export-pool"         ? Way::pool
+                               : mode == "export-range"        ? Way::range
+                               : mode == "export-mapped-range" ? Way::mapped_range
+                                                               : Way::descriptor,
                                shared, &token);
   if (rc == 0) std::printf("token %s\n", token.c_str());
   return rc;
@@ -38,7 +44,8 @@ int run(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(
         stderr,
-        "usage: share_client export[-within|-vmm|-pool]|import[-handle] BYTES|TOKEN [BYTES]\n");
+        "usage: share_client export[-within|-vmm|-pool|-range|-mapped-range]|import[-handle] "
+        "BYTES|TOKEN [BYTES]\n");
     return 2;
   }
   const std::string mode = argv[1], what = argv[2];
@@ -67,6 +74,7 @@ int run(int argc, char** argv) {
     words >> command >> bytes;
     CUdeviceptr address = 0;
     if (command == "free") rc = let_go(shared);
+    if (command == "close") rc = close(shared.fd);
     if (command == "freeptr") rc = call("cuMemFree_v2", shared.address);
     if (command == "free-in-order") {
       rc = call("cuMemFreeAsync", shared.address, CUstream{nullptr});

@@ -189,6 +189,30 @@ INSTANTIATE_TEST_SUITE_P(By, SharingFreeInOrderTest,
                                          Way{"IpcAbroad", "export", true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// CUDA has no importer of these.
+class DmaBufTest : public SharingTest {};
+
+TEST_P(DmaBufTest, HoldsWhatTheExporterHasFreed) {
+  export_memory();
+  EXPECT_EQ(ask(*exporter_, "free"), 0);
+  EXPECT_EQ(ask(*exporter_, "look"), 2);
+  expect_totals_agree("the dma-buf holds it");
+  auto third = start({"export", std::to_string(2 * kMiB)});
+  ASSERT_EQ(third->read_line().rfind("token ", 0), 0u) << third->finish().err;
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(500 * kMiB)), 2);
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(440 * kMiB)), 0);
+  EXPECT_EQ(ask(*exporter_, "close"), 0);
+  EXPECT_EQ(ask(*exporter_, "look"), 2);
+  EXPECT_EQ(ask(*third, "alloc " + std::to_string(560 * kMiB)), 0);
+  expect_totals_agree("nobody holds it");
+  EXPECT_LE(node_->tenant_high_water(0, tenant_), cap());
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, DmaBufTest,
+                         testing::Values(Way{"LinearMemory", "export-range", false},
+                                         Way{"MappedMemory", "export-mapped-range", false}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 INSTANTIATE_TEST_SUITE_P(
     By, SharingTest,
     testing::Values(Way{"Ipc", "export", false}, Way{"IpcOfAnInnerAddress", "export-within", false},

@@ -136,6 +136,18 @@ TEST_F(OpenExportsTest, FindsItAmongMoreThanOneReadOfTheKernelsList) {
   close(fd_);
 }
 
+// As a dma-buf of a range does.
+TEST_F(OpenExportsTest, ADescriptorMayHoldSeveralMemories) {
+  constexpr uint64_t kPieces = 300;
+  for (int time = 0; time < 2; ++time) {
+    for (uint64_t i = 0; i < kPieces; ++i) exports_.watch(fd_, kToken + i);
+  }
+  for (uint64_t i = 0; i < kPieces; ++i) ASSERT_TRUE(exports_.keep(kToken + i, kDevice, 1)) << i;
+  EXPECT_EQ(free_closed(), 0u);
+  close(fd_);
+  EXPECT_EQ(free_closed(), kPieces);
+}
+
 TEST_F(OpenExportsTest, WhatIsNotFreedStays) {
   exports_.watch(fd_, kToken);
   ASSERT_TRUE(exports_.keep(kToken, kDevice, 100));

@@ -191,6 +191,12 @@ void measure_ipc(AllCounts& all, const Exporter& exporter) {
   call("cuMemAlloc_v2", &pointer, kPage);
   Measurement()
       .step("cuIpcGetMemHandle", [] { call("cuIpcGetMemHandle", &own, pointer); })
+      .step("cuMemGetHandleForAddressRange",
+            [] {
+              call("cuMemGetHandleForAddressRange", static_cast<void*>(&descriptor), pointer, kPage,
+                   1, 0ull);
+            })
+      .unmeasured([] { close(descriptor); })
       .run(all);
   call("cuMemFree_v2", pointer);
   for (const char* name : {"cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"}) {

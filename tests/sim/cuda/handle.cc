@@ -1,6 +1,12 @@
 // Physical memory behind handles: create, release, retain, describe, export and import.
-// Memory on the host costs the device nothing. Only POSIX file descriptors are exported; one holds
-// the memory like a process does, until every copy of it is closed.
+// Memory on the host costs the device nothing. Only POSIX file descriptors are exported, dma-bufs
+// too; one holds the memory like a process does, until every copy of it is closed.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
 #include "sim/cuda/driver.h"
 
 using sim::Block;
@@ -18,6 +24,51 @@ CUresult check(const CUmemAllocationProp* prop) {
   return (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0
              ? CUDA_SUCCESS
              : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// A descriptor that can be watched by epoll, as a dma-buf can, and holds the given ones: these are
+// on their way in the socket. -1 if there are too many.
+int as_dma_buf(const std::vector<int>& held) {
+  constexpr size_t kMost = 253;  // SCM_MAX_FD
+  int ends[2];
+  if (held.size() > kMost || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return -1;
+  const size_t bytes = held.size() * sizeof(int);
+  alignas(cmsghdr) char space[CMSG_SPACE(kMost * sizeof(int))] = {};
+  char byte = 0;
+  iovec content = {.iov_base = &byte, .iov_len = 1};
+  msghdr message = {};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = CMSG_SPACE(bytes);
+  cmsghdr* const control = CMSG_FIRSTHDR(&message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(bytes);
+  std::memcpy(CMSG_DATA(control), held.data(), bytes);
+  const bool sent = sendmsg(ends[1], &message, 0) == 1;
+  close(ends[1]);
+  if (!sent) close(ends[0]);
+  return sent ? ends[0] : -1;
+}
+
+// The memory at an address, and how much of it follows.
+sim::Physical* memory_at(Driver& driver, uint64_t address, CUmemLocation* location,
+                         uint64_t* bytes) {
+  uint64_t start = 0;
+  if (sim::Mapping* const mapping = driver.vmm.mapping_at(address, &start)) {
+    *location = mapping->block->prop.location;
+    *bytes = start + mapping->bytes - address;
+    return &mapping->block->physical;
+  }
+  sim::Found found;
+  if (!driver.find(address, &found) || found.range == nullptr || !found.range->owns() ||
+      found.managed) {
+    return nullptr;
+  }
+  *bytes = found.base + found.bytes - address;
+  return &found.range->physical;
 }
 
 }  // namespace
@@ -98,6 +149,35 @@ SIM_API CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationH
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(out) = fd;
   return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr address, size_t bytes,
+                                               int type, unsigned long long flags) {
+  SIM_CALL(cuMemGetHandleForAddressRange);
+  constexpr int kDmaBuf = 1;
+  constexpr uint64_t kHostPage = 4096;
+  if (out == nullptr || type != kDmaBuf || flags != 0 || bytes == 0 ||
+      (address | bytes) % kHostPage != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Driver& driver = Driver::get();
+  const Guard guard(driver.lock());
+  std::vector<int> pieces;
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t done = 0, length = 0; done < bytes && result == CUDA_SUCCESS; done += length) {
+    CUmemLocation location = {};
+    sim::Physical* const memory = memory_at(driver, address + done, &location, &length);
+    const int piece =
+        memory != nullptr ? driver.export_memory(memory, ObjectKind::kMemory, location) : -1;
+    if (piece >= 0) pieces.push_back(piece);
+    if (piece < 0)
+      result = memory == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const int fd = result == CUDA_SUCCESS ? as_dma_buf(pieces) : -1;
+  for (const int piece : pieces) close(piece);
+  if (result == CUDA_SUCCESS && fd < 0) result = CUDA_ERROR_OPERATING_SYSTEM;
+  if (result == CUDA_SUCCESS) *static_cast<int*>(out) = fd;
+  return result;
 }
 
 SIM_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void* os_handle,
