@@ -51,6 +51,7 @@ int main(int argc, char** argv) try {
   add_dra_command(command, [argv](const DraOptions&) -> int { become_dra_driver(argv); });
   add_manual_options(command);
 
+  if (completes(command, argc, argv)) return kOk;
   // The command that run starts has its own exit statuses.
   const std::string_view name = argc > 1 ? argv[1] : "";
   const bool runs = name == "run" || name == "record";

@@ -94,11 +94,14 @@ COMP_WORDS=({words}); COMP_CWORD=$(({cword})); _fracgpu; printf '%s\\n' "${{COMP
 """
 
 
-def bash_offers(words, **more):
+INSTALLED = {**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"}  # the completions ask the command
+
+
+def bash_offers(words, env=None):
     """What bash's function offers for the last of these words."""
     script = BASH.format(script=f"{BUILD}/tools/manual/fracgpu", words=" ".join(f"'{word}'" for word in words),
                          cword=len(words) - 1)
-    done = run("bash", "--norc", "-c", script, **more)
+    done = run("bash", "--norc", "-c", script, env=env or INSTALLED)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return set(done.stdout.split())
 
@@ -139,11 +142,25 @@ def test_bash_offers():
         for words in (["limit", prefix], ["status", prefix], ["run", "--tenant", prefix], ["gc", prefix]):
             assert bash_offers(["fracgpu", *words]) == {f"{prefix}-a"}, words
         if shutil.which("fish"):
-            done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; complete -C 'fracgpu gc {prefix}'")
+            done = run("fish", "-c", f"source {BUILD}/tools/manual/fracgpu.fish; complete -C 'fracgpu gc {prefix}'",
+                       env=INSTALLED)
             assert re.findall(rf"{prefix}\S*", done.stdout) == [f"{prefix}-a"], done
     finally:
         for name in names:
             os.unlink(name)
+
+
+@pytest.mark.parametrize("words, told", [
+    ([], ""), (["nonsense", ""], ""), (["run", "--fraction="], None), (["run", "--memory", "1GiB", ""], ":command 3\n"),
+    (["run", "--", ""], ":command 2\n"), (["run", "--", "-x"], ":command 2\n"), (["report", ""], ":files\n"),
+    (["report", "a", ""], ":files\n"),
+    (["cdi", "generate", "--output="], ":files\n"), (["run", "--nonsense=x"], ""),
+    (["queue", "--count", "--wait="], ""), (["limit", "no-such-tenant", ""], ""), (["--completion", "z"], "zsh\n"),
+    (["x" * 100000], ""), (["run", "-"], None)])
+def test_the_command_completes(words, told):
+    done = run(COMMAND, "__complete", *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout if told is None else done.stdout == told, done
 
 
 def with_command(machine):
@@ -237,6 +254,8 @@ def test_a_person_completes(machine, shell, flags, prepare):
     person = Typist(shell, *flags.split(), **with_command(m))
     person.types(f"{prepare}\n")
     for keys, told in (("fracgpu gc --j\tno-such-tenant-at-all", '"claims_dropped"'),
+                       ("fracgpu run --memory 1GiB --mig existing /bin/ech\tcompleted-$((1+1))", r"completed-2\n"),
+                       ("fracgpu run --memory 1GiB --mig existing cat /etc/os-relea\t", "PRETTY_NAME="),
                        ("fracgpu run --gpus 1:1\t--memory 1GiB --dry-run", f"GPU 1:1 \\({shown}\\)"),
                        (f"fracgpu run --gpus=0:1,{shown[:12]}\t--memory 1GiB --dry-run",
                         f"GPU 0:1 [^\n]*\n+GPU 1:1 \\({shown}\\)")):
@@ -263,7 +282,7 @@ def test_fish():
     assert run("fish", "--no-execute", f"{folder}/fracgpu.fish").returncode == 0
 
     def offers(line):
-        done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}")
+        done = run("fish", "-c", f"source {folder}/fracgpu.fish; complete -C {json.dumps(line)}", env=INSTALLED)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return {each.split("\t")[0] for each in done.stdout.splitlines() if not each.split("\t")[0].endswith("=")}
     told = helps()
@@ -277,6 +296,7 @@ def test_fish():
     assert "true" in offers("fracgpu run --memory 1GiB tru")
     assert "--memory" not in offers("fracgpu run --memory 1GiB cat --mem")
     assert "--wait=30s" in offers("fracgpu run --wait=")
+    assert "--output=/etc/passwd" in offers("fracgpu cdi generate --output=/etc/passw")
 
 
 def test_wrong_usage():

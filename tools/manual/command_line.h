@@ -47,9 +47,4 @@ CommandLine command_line_of(const CommandText& text);
 // fracgpu(1), for man. (man_page.cc)
 std::string man_page(const CommandLine& line);
 
-// Completion scripts. (completions.cc)
-std::string bash_completion(const CommandLine& line);
-std::string zsh_completion(const CommandLine& line);
-std::string fish_completion(const CommandLine& line);
-
 }  // namespace fracgpu::tools

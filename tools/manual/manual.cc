@@ -1,10 +1,10 @@
-// Reads the structure of the command line and prints the man page, the completions or their offers;
-// see manual.h.
+// Reads the structure of the command line and prints the man page, the completion scripts, or what
+// may complete a word; see manual.h.
 #include "tools/manual/manual.h"
 
 #include "tools/cli/output.h"
 #include "tools/manual/command_line.h"
-#include "tools/manual/offers.h"
+#include "tools/manual/completion.h"
 
 namespace fracgpu::tools {
 namespace {
@@ -86,23 +86,19 @@ void add_manual_options(Command program) {
       "--manual", [program] { print(man_page(command_line_of(program.text()))); },
       "Print the man page, for man -l -");
   program.add_final_option(
-      "--completion",
-      [program](const std::string& shell) {
-        const CommandLine line = command_line_of(program.text());
-        print(shell == "bash"  ? bash_completion(line)
-              : shell == "zsh" ? zsh_completion(line)
-                               : fish_completion(line));
-      },
+      "--completion", [](const std::string& shell) { print(completion_script(shell)); },
       [](const std::string& shell) {
-        const bool known = shell == "bash" || shell == "zsh" || shell == "fish";
-        return known ? "" : "there are completions for bash, zsh and fish, and not for " + shell;
+        return !completion_script(shell).empty()
+                   ? ""
+                   : "there are completions for bash, zsh and fish, and not for " + shell;
       },
       "Print completions for this shell: bash, zsh or fish");
-  program
-      .add_final_option(
-          "--offer", [](const std::string& what) { print(offers_for(what)); },
-          [](const std::string&) { return ""; }, "")
-      .hidden();  // for the completions
+}
+
+bool completes(Command program, int count, char** words) {
+  if (count < 2 || words[1] != std::string(kCompleteCommand)) return false;
+  print(complete(command_line_of(program.text()), {words + 2, words + count}));
+  return true;
 }
 
 }  // namespace fracgpu::tools

@@ -71,11 +71,9 @@ Words words_for(const std::string& what) {
 
 }  // namespace
 
-std::string offers_for(const std::string& what) {
+std::vector<std::string> offers_for(const std::string& what) {
   alarm(kPatience_s);  // a shell waits for this
-  std::string text;
-  for (const std::string& word : words_for(what)) text += word + "\n";
-  return text;
+  return words_for(what);
 }
 
 }  // namespace fracgpu::tools
