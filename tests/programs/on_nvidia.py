@@ -10,13 +10,13 @@ BUILD = rig.Build(release="550")
 DRIVER = [os.path.abspath(folder) for folder in BUILD.driver]
 
 
-def compare(mib, command, printed, **environment):
-    """Returns the result on the card. `printed(result)`: the lines that must be equal."""
+def compare(mib, command, printed, gpus=1, **environment):
+    """Returns the result on the card. `printed(result)`: the lines that must be equal. `mib` and the cap are each GPU's."""
     def end(card_mib, cap):
-        with rig.Gpu(BUILD, card_mib) as gpu:
+        with rig.Gpu(BUILD, card_mib, gpus) as gpu:
             result = gpu.run(command, cap, seconds=280, **environment)
             assert gpu.unknown() == ""
-            return result, gpu.accounting()["peak"]
+            return result, max(gpu.accounting(number)["peak"] for number in range(gpus))
     BUILD.needs()
     bare, bare_peak = end(mib, None)
     capped, peak = end(2 * mib, f"{mib}MiB")

@@ -138,6 +138,55 @@ def nccl():
     report(kept=len(kept))
 
 
+def two_gpus():
+    """A group of two in one process."""
+    tensors = [torch.empty(16 * MIB, dtype=torch.uint8, device=f"cuda:{gpu}") for gpu in range(2)]
+    torch.cuda.nccl.all_reduce(tensors)
+    for gpu in range(2):
+        torch.cuda.synchronize(gpu)
+    kept = []
+    for gpu in range(2):
+        with torch.cuda.device(gpu):
+            memory()
+            kept += fill(16)
+    torch.cuda.nccl.all_reduce(tensors)
+    report(kept=len(kept))
+
+
+def rank(number, output):
+    """One of a group of two."""
+    os.dup2(output, 1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", NCCL_SOCKET_IFNAME="lo")
+    store = torch.distributed.FileStore(f"{os.environ['HOME']}/ranks", 2)
+    torch.cuda.set_device(number)
+    torch.distributed.init_process_group("nccl", store=store, rank=number, world_size=2)
+    tensor = take(16)
+    torch.distributed.all_reduce(tensor)
+    torch.cuda.synchronize()
+    store.set(f"reduced {number}", "")
+    store.wait(["reduced 0", "reduced 1"])
+    memory()
+    kept = fill(16)
+    torch.distributed.all_reduce(tensor)
+    torch.cuda.synchronize()
+    report(kept=len(kept))
+    os._exit(0)
+
+
+def ranks():
+    """Two processes, each with a GPU of its own."""
+    ends = []
+    for number in range(2):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            rank(number, write)
+        os.close(write)
+        ends.append(open(read, encoding="ascii"))
+    for number, end in enumerate(ends):
+        report(rank=number, printed=end.read())
+    report(ended=[os.wait()[1] for _ in ends])
+
+
 def libraries():
     """Handles, workspaces and plans of cuBLAS and cuFFT."""
     matrix = torch.empty(1024, 1024, device="cuda")

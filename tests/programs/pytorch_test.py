@@ -22,7 +22,10 @@ WAYS = {
     "graphs": ("graphs", ""),
     "nccl": ("nccl", ""),
     "libraries": ("libraries", ""),
+    "two_gpus": ("two_gpus", ""),
+    "ranks": ("ranks", ""),
 }
+ON_TWO_GPUS = ("two_gpus", "ranks")
 
 
 def make_stub(libraries):
@@ -48,7 +51,8 @@ def pytorch():
 def test_pytorch(pytorch, name, mib):
     way, setting = WAYS[name]
     command = pytorch.command(pytorch.program("python3.*"), "-B", CLIENT, way)
-    bare = on_nvidia.compare(mib, command, lambda result: result.stdout.splitlines(), LD_LIBRARY_PATH=pytorch.paths,
+    gpus = 2 if way in ON_TWO_GPUS else 1
+    bare = on_nvidia.compare(mib, command, lambda result: result.stdout.splitlines(), gpus, LD_LIBRARY_PATH=pytorch.paths,
                              PYTHONHOME=f"{pytorch.root}/usr", PYTHONPATH=f"{pytorch.root}/usr/lib/python3/dist-packages",
                              PYTORCH_CUDA_ALLOC_CONF=setting)
     assert bare.returncode == 0, bare.stderr
