@@ -52,9 +52,10 @@ void note_reading(const OverheadLock& lock, int device_index, bool exact);
 // `own` units are reserved by the calling thread.
 uint64_t least_overhead(Process& process, int device_index, uint64_t own);
 
-// How long memory info uses a reading: to the next full second. A list takes 4.49 ms, so one each
-// second takes 0.5 % of the time of a program that asks all the time.
-inline constexpr uint64_t kReadingLasts_s = 1;
+// How long memory info uses a reading: to the second full second. A list takes 4.49 ms, so one each
+// two seconds takes 0.2 % of the time of a program that asks all the time. A refusal uses a reading
+// for 100 ms. Memory info that follows it must not see more than the refusal did.
+inline constexpr uint64_t kReadingLasts_s = 2;
 
 inline constexpr uint64_t kNotTold = UINT64_MAX;
 

@@ -22,7 +22,7 @@ TEST_P(AmdProperty, LedgerEqualsTheNodeWheneverAllStandStill) {
 }
 
 TEST_P(AmdProperty, NothingIsRefusedThatFits) {
-  run_phases(1, 1, 2500, judged());
+  run_phases(1, 1, 2500, {{"RANDOM_CALLS_ALONE", "1"}});
 }
 
 // Shorter, on a machine whose KFD differs: an APU, and a kernel that unlists processes first.

@@ -23,11 +23,6 @@ void PrintTo(const Mix& mix, std::ostream* stream) {
   *stream << mix.families;
 }
 
-Environment PropertyRig::judged() {
-  return getenv("FRACGPU_UNDER") != nullptr ? Environment{}
-                                            : Environment{{"RANDOM_CALLS_ALONE", "1"}};
-}
-
 std::unique_ptr<Program> PropertyRig::start(size_t number, unsigned seed, int threads, int phases,
                                             int moves, const Environment& extra) {
   // FRACGPU_FAMILIES and FRACGPU_SEED narrow a failure down, FRACGPU_UNDER is a program to run it

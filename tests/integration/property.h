@@ -42,11 +42,6 @@ class PropertyRig : public Rig, public testing::WithParamInterface<Mix> {
   // Runs `processes` of them together and compares ledger and node after each phase.
   void run_phases(int processes, int threads, int moves, const Environment& extra = {});
 
-  // Judges the refusals of the only process. A program that the test runs under may be so slow that
-  // a second passes before the process asks how much is free. The library then reads the driver's
-  // report again, which may show more than the refusal knew.
-  static Environment judged();
-
  private:
   // What the ledger may have more for one process than the node, in bytes.
   static uint64_t leeway(uint64_t managed) {
