@@ -245,15 +245,16 @@ int import_buffer(int fd, Prime& request, Ask ask) {
   return result;
 }
 
-// Host memory was never charged, so it must not move to the device.
+// Host memory was never charged, so it must not move to the device. An import may be host memory.
 template <typename Ask>
 int change_placement(int fd, Operation& request, Ask ask) {
   const bool moves = request.operation == kSetPlacement && (request.value & kInDeviceMemory) != 0;
   Process* const process = moves ? Process::self() : nullptr;
-  if (process != nullptr && process->gem_buffers.find(key_of(fd, request.handle)).key == 0 &&
-      device_index_of(*process, fd) != Process::kNotCapped) {
+  if (process == nullptr) return ask();
+  const DriverBuffers::Entry buffer = process->gem_buffers.find(key_of(fd, request.handle));
+  const bool is_charged = buffer.key != 0 && !buffer.is_import;
+  if (!is_charged && device_index_of(*process, fd) != Process::kNotCapped)
     request.value = (request.value & ~kInDeviceMemory) | kInHostMemory;
-  }
   return ask();
 }
 

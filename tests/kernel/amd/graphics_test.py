@@ -423,6 +423,8 @@ class Handles(Test):
     def test_host_memory_is_not_charged_and_stays_there(self):
         said = self.judge("host:A:x:1048576", "place:A:x", left_mib=CAP_MIB)
         self.assertEqual(said[2]["domains"], 2)  # AMDGPU_GEM_DOMAIN_GTT
+        said = self.judge("open:B", "host:A:x:1048576", "share:A:x:B:y", "place:B:y", left_mib=CAP_MIB)
+        self.assertEqual(said[4]["domains"], 2)
 
     def test_a_child(self):
         """It has nothing of its parent's."""
