@@ -77,9 +77,12 @@ class DriverBuffers {
 
   // One for which `condition(entry)` holds, or an empty one. Costs as much as there are entries.
   template <typename Condition>
-  Entry find_if(Condition condition) {
+  Entry find_if(Condition condition) const {
+    Locked<SpinLock> lock(lock_);
     Entry found;
-    change_if(condition, [&](const Entry& each) { found = each; });
+    entries_.for_each([&](const Entry& each) {
+      if (found.key == 0 && condition(each)) found = each;
+    });
     return found;
   }
 
@@ -90,19 +93,6 @@ class DriverBuffers {
     Entry* const known = entries_.find(key);
     if (known != nullptr) change(*known);
     return known != nullptr;
-  }
-
-  // The same for one for which `condition(entry)` holds. Costs as much as there are entries.
-  template <typename Condition, typename Change>
-  bool change_if(Condition condition, Change change) {
-    Locked<SpinLock> lock(lock_);
-    bool changed = false;
-    entries_.for_each([&](Entry& each) {
-      if (changed || !condition(each)) return;
-      change(each);
-      changed = true;
-    });
-    return changed;
   }
 
   // Removes one for which `condition(entry)` holds; returns an empty entry if there is none. Costs
