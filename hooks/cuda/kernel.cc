@@ -142,10 +142,7 @@ class KernelMemory {
 
   // Accounts for `buffer`, which RM got back.
   void given_back(const DriverBuffers::Entry& buffer) {
-    if (buffer.is_import) {
-      PhysicalTable& physical = process_.physical;
-      return give_back(process_, physical.drop_reference(physical.give_up_reference(buffer.key)));
-    }
+    if (buffer.is_import) return give_back_import(process_, buffer.key);
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;

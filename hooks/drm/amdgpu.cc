@@ -150,7 +150,7 @@ int device_index_of(Process& process, int fd) {
 
 // GEM buffers.
 
-// An import's handle in Process::physical. No handle or address there is that large.
+// An import's key in Process::physical. No driver has a handle or an address that is so large.
 constexpr uint64_t import_key(const DriverBuffers::Entry& import) {
   return uint64_t{1} << 63 | import.number;
 }
@@ -159,9 +159,7 @@ constexpr uint64_t import_key(const DriverBuffers::Entry& import) {
 void give_back(Process& process, const DriverBuffers::Entry& buffer) {
   if (buffer.key == 0) return;
   if (!buffer.is_import) return release_uncounted(process, buffer, OpenExports::Of::gem_buffer);
-  PhysicalTable& physical = process.physical;
-  fracgpu::give_back(process,
-                     physical.drop_reference(physical.give_up_reference(import_key(buffer))));
+  give_back_import(process, import_key(buffer));
   // It may have been the last handle of a buffer of this process.
   give_back_closed_exports(process);
 }

@@ -47,6 +47,12 @@ auto release_physical(Process& process, uint64_t handle, Call call) {
   return result;
 }
 
+// Drops the only reference to an import, by its key. The driver has released it already.
+inline void give_back_import(Process& process, uint64_t key) {
+  PhysicalTable& physical = process.physical;
+  give_back(process, physical.drop_reference(physical.give_up_reference(key)));
+}
+
 // The memory, if it is an import, has at least `units`.
 inline void note_import_of(Process& process, uint64_t memory, uint64_t units) {
   const PhysicalTable::Freed more = process.physical.note_import(memory, units);

@@ -75,9 +75,9 @@ void OpenExports::watch(int fd, uint64_t token) {
   errno = error;
 }
 
-// An instance has a file once for each number by which it was added, also after that descriptor is
-// closed. A dma-buf comes with the same number when it is exported again. If several memories are
-// in it, it is added by other numbers, too.
+// An epoll instance keeps one entry for each descriptor number by which an open file was added,
+// also after that descriptor is closed. So a file that stands for several memories, as a dma-buf
+// may, is added by other numbers too. A dma-buf that is exported again may have its entry already.
 void OpenExports::add(int fd, uint64_t token) {
   constexpr int kFirstCopy = 64, kCopies = 900;
   epoll_event event{.events = 0, .data = {.u64 = token}};

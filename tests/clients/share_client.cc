@@ -3,7 +3,7 @@
 //   share_client export BYTES       prints "token HANDLE", the handle in hexadecimal
 //   share_client export-within BYTES  the same, of an address within the memory
 //   share_client export-vmm BYTES   prints "token PID:FD", a descriptor to be taken from there
-//   share_client export-range BYTES  the same of a dma-buf, from the middle of linear memory on;
+//   share_client export-range BYTES  the same of a dma-buf of linear memory, from 4 MiB on;
 //                                  export-mapped-range BYTES of VMM in two pieces
 //   share_client export-pool BYTES  prints "token PID:FD:POINTER", of a pool and memory of it
 //   share_client import TOKEN       opens it, prints "open rc=N"

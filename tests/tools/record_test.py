@@ -89,15 +89,6 @@ def random_calls(families, threads, seed):
 
 
 def run_random(m, families, threads, seed=7):
-    """A complete recording of random calls. Beside other load the recorder may be too late for some, and says so."""
-    for _ in range(5):
-        told, looks, mark = try_random(m, families, threads, seed)
-        if not told.of(DROPPED):
-            return told, looks, mark
-    pytest.fail("each of five recordings lacks events")
-
-
-def try_random(m, families, threads, seed):
     """Random calls with looks at the node and the ledger whenever all stand still."""
     path = f"{m.folder}/recording"
     subprocess.run([f"{BUILD}/tests/sim/simnode", "reset", m.node], check=True)
@@ -121,7 +112,7 @@ def test_each_family_is_told_as_the_node_has_it(machine):
     for family, is_exact in exact.items():
         told, looks, mark = run_random(m, [family], 1)
         peak = max(told.taken())
-        assert told.tables["damage"] == "", family
+        assert not told.of(DROPPED) and told.tables["damage"] == "", family
         assert peak == mark if is_exact else mark <= peak, (family, peak, mark)
         # Without what the process still had, which went with it.
         assert told.events[-1]["event"] == ENDED and told.taken()[-2] == looks[-1][2], (family, looks)
@@ -133,7 +124,12 @@ def test_all_families_from_many_threads_add_up_to_the_ledger(machine):
     families = ["linear", "pools", "vmm", "managed", "arrays", "graphs", "overhead"]
     m = machine("a100-40gb")
     for seed in (3, 4):
-        told, looks, mark = run_random(m, families, 4, seed)
+        # Four threads can fill their ring while other load delays the recorder, which then counts the events that it lacks.
+        for _ in range(5):
+            told, looks, mark = run_random(m, families, 4, seed)
+            if not told.of(DROPPED):
+                break
+        assert not told.of(DROPPED)
         assert told.taken()[-2] == looks[-1][2], (told.taken()[-2], looks)
         assert max(told.taken()) >= mark, (max(told.taken()), mark)
         assert len({event["thread"] for event in told.of(ALLOCATED)}) > 3

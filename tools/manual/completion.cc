@@ -20,10 +20,6 @@ const Argument* option_named(const std::vector<Argument>& arguments, std::string
   return nullptr;
 }
 
-bool takes_next_word(const Argument* option) {
-  return option != nullptr && !option->is_flag;
-}
-
 // Where the walk over the words has come to.
 class Walk {
  public:
@@ -37,13 +33,13 @@ class Walk {
       behind_dashes_ = true;
     } else if (word.starts_with("-")) {
       const Argument* const option = option_named(arguments(), word);
-      if (takes_next_word(option)) valued_ = option;
+      if (option != nullptr && !option->is_flag) valued_ = option;
     } else if (!enter(word)) {
       ++positional_;
     }
   }
 
-  // Whether the next word begins the command of a launch, if it is no option.
+  // Whether this word, which comes next, begins the command of a launch.
   bool is_before_command(const std::string& word) const {
     const bool may_begin = behind_dashes_ || !word.starts_with("-");
     return command_ != nullptr && command_->runs_command() && valued_ == nullptr && may_begin;

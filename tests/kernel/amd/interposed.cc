@@ -176,8 +176,9 @@ INTERPOSED int close(int fd) {
   return result;
 }
 
-// A dma-buf tells its size so.
+// libdrm asks for a dma-buf's size by this.
 INTERPOSED off_t lseek(int fd, off_t offset, int from) noexcept {
+  const int before = errno;
   const off_t result = syscall(SYS_lseek, fd, offset, from);
   if (result >= 0 || errno != ESPIPE || offset != 0 || from != SEEK_END) return result;
   kfd::ThisProcess* const process = kfd::ThisProcess::get();
@@ -185,7 +186,7 @@ INTERPOSED off_t lseek(int fd, off_t offset, int from) noexcept {
   const kfd::Lock lock(process->accounting);
   const int buffer = kfd::buffer_of_descriptor(*process->accounting, fd);
   if (buffer < 0) return result;
-  errno = 0;
+  errno = before;
   return static_cast<off_t>(process->accounting->buffer[buffer].size);
 }
 INTERPOSED off64_t lseek64(int fd, off64_t offset, int from) noexcept {
