@@ -52,8 +52,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Hook hook;
   const CUresult result = real::cuIpcGetMemHandle(handle, pointer);
   if (result != kSuccess || !hook.active()) return result;
-  export_allocation_around(hook.process(), pointer);
-  note_handle(hook.process(), handle, sizeof *handle);
+  const Allocation entry = export_allocation_around(hook.process(), pointer);
+  note_handle(hook.process(), handle, sizeof *handle, token_of(entry));
   return result;
 }
 
@@ -68,8 +68,7 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t
   Process& process = hook.process();
   const int fd = *static_cast<const int*>(handle);
   if (const Allocation entry = export_allocation_around(process, pointer); entry.units > 0) {
-    note_descriptor(process, fd, entry.units,
-                    OpenExports::token_of(OpenExports::Of::allocation, entry.key));
+    note_descriptor(process, fd, entry.units, token_of(entry));
     return result;
   }
   // Each memory that is mapped there.

@@ -64,7 +64,7 @@ CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, in
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
   Hook hook;
   const CUresult result = real::cuMemPoolExportPointer(data, pointer);
-  if (result == kSuccess && hook.active()) note_handle(hook.process(), data, sizeof *data);
+  if (result == kSuccess && hook.active()) note_handle(hook.process(), data, sizeof *data, 0);
   return result;
 }
 

@@ -177,7 +177,8 @@ CUresult cuMemExportToShareableHandle(void* os_handle, CUmemGenericAllocationHan
   const CUresult result = real::cuMemExportToShareableHandle(os_handle, handle, handle_type, flags);
   PhysicalTable::Freed charge;
   if (result == kSuccess && hook.active() && note_exported(hook.process(), handle, charge)) {
-    if (handle_type == kFabric) note_handle(hook.process(), os_handle, sizeof(CUmemFabricHandle));
+    if (handle_type == kFabric)
+      note_handle(hook.process(), os_handle, sizeof(CUmemFabricHandle), token_of(charge));
     if (handle_type == kPosixDescriptor) {
       note_descriptor(hook.process(), *static_cast<const int*>(os_handle), charge);
     }

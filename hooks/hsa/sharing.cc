@@ -60,10 +60,7 @@ hsa_status_t export_descriptor(const void* pointer, const int* dmabuf, Make make
   const hsa_status_t result = make();
   if (result == kSuccess && hook.active() && dmabuf != nullptr) {
     const Allocation entry = enter_exported(hook.process(), pointer, Block::shared_on);
-    if (entry.units > 0) {
-      note_descriptor(hook.process(), *dmabuf, entry.units,
-                      OpenExports::token_of(OpenExports::Of::allocation, entry.key));
-    }
+    if (entry.units > 0) note_descriptor(hook.process(), *dmabuf, entry.units, token_of(entry));
   }
   return result;
 }
@@ -85,9 +82,10 @@ hsa_status_t hsa_amd_ipc_memory_create(void* pointer, size_t size, hsa_amd_ipc_m
   Hook hook;
   const hsa_status_t result = real::hsa_amd_ipc_memory_create(pointer, size, handle);
   if (result == kSuccess && hook.active()) {
-    enter_exported(hook.process(), pointer,
-                   stands_for_descriptor(*handle, pointer) ? Block::shared_on : Block::alone);
-    note_handle(hook.process(), handle, sizeof *handle);
+    const Allocation entry =
+        enter_exported(hook.process(), pointer,
+                       stands_for_descriptor(*handle, pointer) ? Block::shared_on : Block::alone);
+    note_handle(hook.process(), handle, sizeof *handle, token_of(entry));
   }
   return result;
 }

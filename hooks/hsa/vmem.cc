@@ -114,7 +114,7 @@ hsa_status_t hsa_amd_vmem_export_fabric_handle(hsa_fabric_handle_t* fabric,
   const hsa_status_t result = real::hsa_amd_vmem_export_fabric_handle(fabric, handle, flags);
   PhysicalTable::Freed charge;
   if (result == kSuccess && hook.active() && note_exported(hook.process(), handle.handle, charge)) {
-    note_handle(hook.process(), fabric, sizeof *fabric);
+    note_handle(hook.process(), fabric, sizeof *fabric, token_of(charge));
   }
   return result;
 }

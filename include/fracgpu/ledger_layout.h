@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 namespace fracgpu::layout {
 
@@ -29,18 +30,21 @@ inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Version of the layout and of the protocol. Processes with different versions must not share a
 // file.
-inline constexpr uint32_t kVersion = 13;
+inline constexpr uint32_t kVersion = 14;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
 inline constexpr uint32_t kMaxSlots = 1024;
-// The number of slots that get memory at a time: a page of 4 KiB of slots, and one of cells for
+// The number of slots that get memory at a time: 12 KiB of slots, and a page of 4 KiB of cells for
 // each device.
 inline constexpr uint32_t kSlotsPerPage = 64;
 static_assert(kSlotsPerPage % 64 == 0, "a word of the bitmaps has memory as a whole");
 inline constexpr uint32_t kMaxRefusals = 64;
-// The number of known export handles, and of handles in a set; see `Ledger::exports`.
-inline constexpr uint32_t kMaxExports = 2048, kExportsPerSet = 8;
+// The number of known export handles, and of handles in a set; see `Ledger::handles`.
+inline constexpr uint32_t kMaxHandles = 2048, kHandlesPerSet = 8;
+// The number of listed exports. Of each word of `Slot::imports`, an encoded number, 62 bits count.
+inline constexpr uint32_t kExportsPerWord = 62, kImportWords = 16;
+inline constexpr uint32_t kMaxExports = kExportsPerWord * kImportWords;
 
 // Longest tenant name and device key ("MIG-" and a UUID are 40 characters), with the final NUL.
 inline constexpr uint32_t kNameBytes = 64;
@@ -90,9 +94,11 @@ struct alignas(64) Cell {
   std::atomic<uint64_t> held_and_lease;
   std::atomic<uint32_t> peak;      // units; highest `held` of this process
   std::atomic<uint32_t> overhead;  // units of `held` that no call requested: contexts and the like
-  // Memory that processes share. Exported memory may outlive its exporter while another process has
-  // it imported. Encoded pair. First: exported, units of `held` that others may have imported.
-  // Second: imported, units that are charged to others.
+  // Memory that processes share, except for listed exports. Exported memory may outlive its
+  // exporter while another process has it imported. Encoded pair. First: exported, units of `held`
+  // that others may have imported. Second: imported, units that are charged to others. In an orphan
+  // slot: an upper bound of the exporter's orphans, and the units of `held` that are charged for
+  // them.
   std::atomic<uint64_t> exported_and_imported;
   // The number of live allocations. The process writes it when it leaves its fast path anyway, so
   // the number may be old. Nothing depends on it. Upper half: unix seconds of the write, 0: never
@@ -114,17 +120,30 @@ struct alignas(64) Slot {
   uint64_t pid_namespace;          // inode of that namespace
   uint64_t start_time;             // clock ticks after boot, /proc/<pid>/stat field 22
   uint32_t uid;
-  // Not 0: an orphan slot. All orphan slots together are charged for memory that other processes
-  // have imported and that its exporters have freed or died with. The distribution over the slots
-  // has no meaning. `exported` is an upper bound for the slot's exporter. 1: the exporter's own
-  // slot, after its death. Otherwise: a second slot of a living exporter; see kOrphanedByLiving.
+  // Not 0: an orphan slot. It is charged for memory that other processes have imported and that its
+  // exporter has freed or died with. For exports that are not listed, all orphan slots are charged
+  // together, and the distribution over the slots has no meaning. 1: the exporter's own slot, after
+  // its death. Otherwise: a second slot of a living exporter; see kOrphanedByLiving.
   std::atomic<uint32_t> orphaned;
   uint64_t claimed_unix_s;
   char command[16];           // /proc/<pid>/comm, NUL-terminated
   uint32_t foreign_importer;  // 1: of another tenant; holds nothing, imports memory of this one
-  std::atomic<uint32_t> importing;  // calls under way that may import more than the cells show yet
+  std::atomic<uint32_t> importing;  // calls under way that may import more than is shown here yet
+  // The listed exports that the process has imported: one bit each. Encoded.
+  alignas(64) std::atomic<uint64_t> imports[kImportWords];
 };
-static_assert(sizeof(Slot) == 64);
+static_assert(sizeof(Slot) == 192);
+
+// A listed export: memory that others import as a whole, if at all. Its number is its place plus 1;
+// 0 stands for exports that are not listed: pools, of which importers hold parts, and those that
+// found no place.
+struct Export {
+  std::atomic<uint64_t> exporter;  // encoded: the device, and `mark_of` the exporter's slot
+  // Encoded pair; 0: the place is free. First: exported, units of what the exporter holds. Second:
+  // orphaned, units that it has freed or died with, and that other processes have imported.
+  std::atomic<uint64_t> exported_and_orphaned;
+};
+static_assert(sizeof(Export) == 16);
 
 // Why memory was refused. A number never changes its meaning.
 enum class Reason : uint32_t {
@@ -202,12 +221,14 @@ struct Ledger {
   std::atomic<uint64_t> cap_is_left[kMaxDevices / 64];
   alignas(4096) RefusalPlace refused[kMaxRefusals];  // ... modulo kMaxRefusals
   Device devices[kMaxDevices];
-  // Handles by which processes of the tenant let others open their memory, as `hash_of_handle`.
-  // Each is in the set that begins at `export_set`, newest first. A new handle shifts the others of
-  // its set and evicts the oldest one. A process of another tenant finds the owner of imported
-  // memory here. It is a foreign importer of this tenant while it has such memory.
-  std::atomic<uint64_t> exports[kMaxExports];
-  Slot slots[kMaxSlots];
+  // Handles by which processes of the tenant let others open their memory: `hash_of_handle`, with
+  // the export's number in the low bits. Each is in the set that begins at `handle_set`, newest
+  // first. A new handle shifts the others of its set and evicts the oldest one. A process of
+  // another tenant finds the owner of imported memory here. It is a foreign importer of this tenant
+  // while it has such memory.
+  std::atomic<uint64_t> handles[kMaxHandles];
+  Export exports[kMaxExports];
+  alignas(4096) Slot slots[kMaxSlots];
   Cell cells[kMaxDevices][kMaxSlots];
 };
 static_assert(offsetof(Ledger, slots_used) == 96);
@@ -220,9 +241,10 @@ static_assert(offsetof(Ledger, needed) == 4608);
 static_assert(offsetof(Ledger, cap_is_left) == 5632);
 static_assert(offsetof(Ledger, refused) == 8192);
 static_assert(offsetof(Ledger, devices) == 8192 + 256 * kMaxRefusals);
-static_assert(offsetof(Ledger, exports) == offsetof(Ledger, devices) + 128 * kMaxDevices);
-static_assert(offsetof(Ledger, slots) == offsetof(Ledger, exports) + 8 * kMaxExports);
-static_assert(offsetof(Ledger, cells) == offsetof(Ledger, slots) + 64 * kMaxSlots);
+static_assert(offsetof(Ledger, handles) == offsetof(Ledger, devices) + 128 * kMaxDevices);
+static_assert(offsetof(Ledger, exports) == offsetof(Ledger, handles) + 8 * kMaxHandles);
+static_assert(offsetof(Ledger, slots) == offsetof(Ledger, exports) + 16 * 1024);
+static_assert(offsetof(Ledger, cells) == offsetof(Ledger, slots) + 192 * kMaxSlots);
 static_assert(sizeof(Ledger) == offsetof(Ledger, cells) + 64 * kMaxSlots * kMaxDevices);
 
 // The part that has memory from the beginning, at the start of the file: everything except most
@@ -230,7 +252,7 @@ static_assert(sizeof(Ledger) == offsetof(Ledger, cells) + 64 * kMaxSlots * kMaxD
 inline constexpr size_t kBackedAtFirst = offsetof(Ledger, slots) + kSlotsPerPage * sizeof(Slot);
 // The same with one device. A container's /dev/shm may have 64 MiB in total.
 inline constexpr size_t kSmallestBacked = kBackedAtFirst + kSlotsPerPage * sizeof(Cell);
-static_assert(kSmallestBacked == 64 * 1024);
+static_assert(kSmallestBacked == 88 * 1024);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // Bytes of the file that carry locks. Locks are advisory and may be past the end of the file.
@@ -325,7 +347,66 @@ inline uint32_t slots_used(const Ledger& ledger) {
   return number < kMaxSlots ? static_cast<uint32_t>(number) : slots_backed(ledger);
 }
 
-// An upper bound of what the slot's process has imported on the device, in units.
+// A listed export's exporter and device, and what the pair's halves mean.
+constexpr uint64_t exporter_word(int device, uint32_t mark) {
+  return encode(uint64_t{static_cast<uint32_t>(device)} << 32 | mark);
+}
+inline uint32_t device_of(const Export& row) {
+  return static_cast<uint32_t>(decode(row.exporter.load()) >> 32);
+}
+inline uint32_t exporter_of(const Export& row) {
+  return static_cast<uint32_t>(decode(row.exporter.load()));
+}
+inline uint64_t exported_of(const Export& row) {
+  return first_of(row.exported_and_orphaned.load());
+}
+inline uint64_t orphaned_of(const Export& row) {
+  return second_of(row.exported_and_orphaned.load(), kDamaged);
+}
+inline bool is_free(const Export& row) {
+  return row.exported_and_orphaned.load() == 0;
+}
+inline bool is_sound(const Export& row) {
+  return is_codeword(row.exported_and_orphaned.load()) &&
+         (is_free(row) || is_codeword(row.exporter.load()));
+}
+
+// Whether the slot's process has imported a listed export. A damaged word stands for all of them.
+constexpr uint64_t import_bit(uint32_t number) {
+  return encode(uint64_t{1} << ((number - 1) % kExportsPerWord));
+}
+inline bool has_imported(const Slot& slot, uint32_t number) {
+  const uint64_t word = slot.imports[(number - 1) / kExportsPerWord].load();
+  return !is_codeword(word) || (decode(word) >> ((number - 1) % kExportsPerWord) & 1) != 0;
+}
+
+inline bool has_imported_any(const Slot& slot) {
+  bool any = false;
+  for (const auto& word : slot.imports) any = any || word.load() != 0;
+  return any;
+}
+
+// Calls visit(uint32_t number, const Export&) for each listed export.
+template <typename Visit>
+void for_each_export(const Ledger& ledger, Visit visit) {
+  for (uint32_t i = 0; i < kMaxExports; ++i) {
+    if (!is_free(ledger.exports[i])) visit(i + 1, ledger.exports[i]);
+  }
+}
+
+// What the slot's process has imported on the device, in units.
+inline uint64_t imported_by(const Ledger& ledger, int device, uint32_t slot) {
+  uint64_t sum = imported_of(ledger.cells[device][slot].exported_and_imported.load());
+  if (!has_imported_any(ledger.slots[slot])) return sum;
+  for_each_export(ledger, [&](uint32_t number, const Export& row) {
+    if (device_of(row) == static_cast<uint32_t>(device) && has_imported(ledger.slots[slot], number))
+      sum += exported_of(row) + orphaned_of(row);
+  });
+  return sum;
+}
+
+// An upper bound of what the slot's process has imported on the device of exports that are not
+// listed, in units.
 inline uint64_t most_imported(const Ledger& ledger, int device, uint32_t slot) {
   // Read first: a call that is no longer under way is already in the sum.
   const uint64_t under_way = ledger.slots[slot].importing.load() != 0 ? kMaxUnits : 0;
@@ -369,25 +450,44 @@ constexpr uint64_t check_of(const char* bytes, size_t size) {
 constexpr uint64_t check_of(const char (&key)[kNameBytes]) {
   return check_of(key, kNameBytes);
 }
+// A handle's place keeps the upper bits of its hash, and the export's number below.
+inline constexpr uint64_t kNumberMask = 0x7ff;
+static_assert(kMaxExports <= kNumberMask);
 inline uint64_t hash_of_handle(const void* handle, size_t size) {
-  const uint64_t hash = check_of(static_cast<const char*>(handle), size);
-  return hash != 0 ? hash : 1;  // 0 is an empty place
+  const uint64_t hash = check_of(static_cast<const char*>(handle), size) & ~kNumberMask;
+  return hash != 0 ? hash : ~kNumberMask;  // 0 is an empty place
 }
-constexpr uint32_t export_set(uint64_t hash) {
-  return hash % (kMaxExports / kExportsPerSet) * kExportsPerSet;
+constexpr uint32_t handle_set(uint64_t hash) {
+  return (hash / (kNumberMask + 1)) % (kMaxHandles / kHandlesPerSet) * kHandlesPerSet;
 }
+using Handles = std::atomic<uint64_t>[kMaxHandles];
 // Two concurrent calls for the same set may evict a handle too early. A concurrent reader that
 // starts at the beginning of the set misses no handle, because the shift starts at its end.
-inline void enter_export(std::atomic<uint64_t> (&exports)[kMaxExports], uint64_t hash) {
-  std::atomic<uint64_t>* const set = &exports[export_set(hash)];
-  for (uint32_t i = kExportsPerSet - 1; i > 0; --i) set[i].store(set[i - 1].load());
-  set[0].store(hash);
+inline void enter_handle(Handles& handles, uint64_t hash, uint32_t number) {
+  std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
+  for (uint32_t i = kHandlesPerSet - 1; i > 0; --i) set[i].store(set[i - 1].load());
+  set[0].store(hash | number);
 }
-inline bool has_export(const std::atomic<uint64_t> (&exports)[kMaxExports], uint64_t hash) {
-  const std::atomic<uint64_t>* const set = &exports[export_set(hash)];
-  bool found = false;
-  for (uint32_t i = 0; i < kExportsPerSet; ++i) found = found || set[i].load() == hash;
-  return found;
+constexpr bool is_handle(uint64_t word, uint64_t hash) {
+  return (word & ~kNumberMask) == hash;
+}
+// The newest handle's export; see `Ledger::handles`.
+inline std::optional<uint32_t> find_handle(const Handles& handles, uint64_t hash) {
+  const std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
+  for (uint32_t i = 0; i < kHandlesPerSet; ++i) {
+    const uint64_t word = set[i].load();
+    if (is_handle(word, hash)) return static_cast<uint32_t>(word & kNumberMask);
+  }
+  return {};
+}
+// Distinguishes the process that claimed a slot from other processes, living and dead: 31 bits.
+inline constexpr int kSlotShift = 21;
+inline uint32_t mark_of(const Slot& slot, uint32_t number) {
+  constexpr uint32_t kMask = (uint32_t{1} << kSlotShift) - 1;
+  return number << kSlotShift | ((slot.pid ^ static_cast<uint32_t>(slot.start_time)) & kMask);
+}
+constexpr uint32_t slot_of(uint32_t mark) {
+  return mark >> kSlotShift & (kMaxSlots - 1);
 }
 // Distinguishes a tenant's ledger from others', also from earlier ledgers of the same name.
 inline constexpr uint32_t kMarkBits = 30;

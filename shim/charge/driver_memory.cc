@@ -49,26 +49,27 @@ void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key
                           OpenExports::Of kind) {
   const DriverBuffers::Entry buffer = buffers.find(key);
   if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
-  note_descriptor(process, fd, buffer.units, OpenExports::token_of(kind, buffer.number));
-  process.ledger.add_exported(buffer.device_index, buffer.units);
+  const uint64_t token = OpenExports::token_of(kind, buffer.number);
+  note_export(process, token, buffer.device_index, buffer.units);
+  note_descriptor(process, fd, buffer.units, token);
   bool is_first = false;
   buffers.change(key, [&](DriverBuffers::Entry& known) {
     if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
   });
-  if (!is_first) process.ledger.drop_exported(buffer.device_index, buffer.units);
+  if (!is_first) drop_export(process, token, buffer.device_index, buffer.units);
 }
 
 void release_uncounted(Process& process, const DriverBuffers::Entry& buffer, OpenExports::Of kind) {
   const int device_index = buffer.device_index;
   const InFlightScope in_flight(process);
+  const uint64_t token = OpenExports::token_of(kind, buffer.number);
   const bool is_kept =
-      buffer.is_exported && process.open_exports.keep(OpenExports::token_of(kind, buffer.number),
-                                                      device_index, buffer.units);
+      buffer.is_exported && process.open_exports.keep(token, device_index, buffer.units);
   Overhead& overhead = process.overhead[device_index];
   overhead.uncounted -= buffer.units;
   publish_overhead(process, device_index, overhead.units);
   if (is_kept) return;
-  if (buffer.is_exported) process.ledger.drop_exported(device_index, buffer.units);
+  if (buffer.is_exported) drop_export(process, token, device_index, buffer.units);
   process.ledger.release(device_index, buffer.units);
 }
 

@@ -46,14 +46,13 @@ void give_back(Process& process, int device_index, uint64_t units) {
 }
 
 void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token) {
-  if (!process.open_exports.keep(token, device_index, units))
-    give_back_exported(process, device_index, units);
+  if (process.open_exports.keep(token, device_index, units)) return;
+  give_back_released_export(process, device_index, units, process.exports.take(token, units));
 }
 
 void give_back(Process& process, const Allocation& entry, uint64_t units) {
   if (!entry.exported) return give_back(process, entry.device_index, units);
-  give_back_exported(process, entry.device_index, units,
-                     OpenExports::token_of(OpenExports::Of::allocation, entry.key));
+  give_back_exported(process, entry.device_index, units, token_of(entry));
 }
 
 void give_back(Process& process, const PhysicalTable::Freed& freed) {
@@ -63,14 +62,12 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
         {.type = ring::Type::released, .address = ring::physical_key(freed.memory)});
   }
   if (freed.units > 0 && freed.exported) {
-    give_back_exported(process, freed.device_index, freed.units,
-                       OpenExports::token_of(OpenExports::Of::physical, freed.memory));
+    give_back_exported(process, freed.device_index, freed.units, token_of(freed));
   } else if (freed.units > 0) {
     give_back(process, freed.device_index, freed.units);
   }
-  if (freed.exporter != 0) {
-    process.imports.leave(process.ledger, freed.exporter, freed.device_index, freed.imported);
-  }
+  if (freed.source.exporter != 0)
+    process.imports.leave(process.ledger, freed.source, freed.device_index, freed.imported);
   // A multicast object keeps what is bound to it.
   process.physical.drop_owned(
       PhysicalTable::owner_key(freed.memory), UINT64_MAX,
@@ -297,7 +294,10 @@ void Release::done_in_block() {
 void Release::defer() {
   const uint64_t units = finish(true);
   if (units == 0) return;
-  if (taken_.exported) return defer_exported(process_, taken_.device_index, units);
+  if (taken_.exported) {
+    const uint32_t number = process_.exports.take(token_of(taken_), units);
+    return defer_exported(process_, taken_.device_index, units, number);
+  }
   defer_to_reported_usage(process_, taken_.device_index, units);
 }
 
@@ -320,20 +320,25 @@ bool record_small_array(Process& process, const Context& context, uint64_t handl
 void release_context(Process& process, const Context& context) {
   if (context.id == kUntrackedContext) return;
   // Giving exports back takes the ledger's lock, so it waits until the map is unlocked.
-  uint64_t exported[layout::kMaxDevices] = {};
+  struct Export {
+    uint64_t key;
+    Allocation allocation;
+  };
+  HashTable<Export, 8> exported;
   process.allocations.take_context(context.id, [&](const Allocation& allocation) {
     if (allocation.exported) {
-      exported[allocation.device_index] += allocation.units;
+      Export* const entry = exported.insert(allocation.key);
+      // Without memory for the entry it stays charged.
+      if (entry != nullptr) entry->allocation = allocation;
     } else {
       discard_block(process, allocation);
       process.ledger.release(allocation.device_index, allocation.units);
     }
     if (allocation.units == 0) process.small_arrays.fetch_sub(1, std::memory_order_relaxed);
   });
-  for (int device_index = 0; device_index < static_cast<int>(layout::kMaxDevices); ++device_index) {
-    if (exported[device_index] > 0)
-      give_back_exported(process, device_index, exported[device_index]);
-  }
+  exported.for_each(
+      [&](const Export& each) { give_back(process, each.allocation, each.allocation.units); });
+  exported.clear();
   process.physical.drop_context(
       context.id, [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
   process.recorder.add({.type = ring::Type::context_gone, .owner = context.id});

@@ -433,12 +433,22 @@ void defer_to_reported_usage(const OverheadLock& lock, int device_index, uint64_
   lock.process().overhead[device_index].read_again_ms.store(0, std::memory_order_relaxed);
 }
 
-void defer_exported(Process& process, int device_index, uint64_t units) {
-  defer_exported(OverheadLock(process), device_index, units);
+void defer_exported(Process& process, int device_index, uint64_t units, uint32_t number) {
+  defer_exported(OverheadLock(process), device_index, units, number);
 }
 
-void defer_exported(const OverheadLock& lock, int device_index, uint64_t units) {
-  lock.process().overhead[device_index].exported += units;
+void defer_exported(const OverheadLock& lock, int device_index, uint64_t units, uint32_t number) {
+  Process& process = lock.process();
+  process.overhead[device_index].exported += units;
+  if (number != 0) {
+    if (DeferredExport* const entry = process.deferred_exports.insert(number); entry != nullptr) {
+      entry->units += units;
+      entry->device_index = device_index;
+    } else {  // the host is out of memory: it counts as not listed
+      process.ledger.add_exported(device_index, units);
+      process.ledger.drop_exported(device_index, units, number);
+    }
+  }
   defer_to_reported_usage(lock, device_index, units);
 }
 

@@ -30,8 +30,10 @@ class OverheadLock {
 
 // The same for freed exports. Units that have left this process's usage at the next reading are
 // then charged to the tenant, as far as importers may hold them.
-void defer_exported(Process& process, int device_index, uint64_t units);
-void defer_exported(const OverheadLock& lock, int device_index, uint64_t units);
+// `number`: the export's in the ledger.
+void defer_exported(Process& process, int device_index, uint64_t units, uint32_t number = 0);
+void defer_exported(const OverheadLock& lock, int device_index, uint64_t units,
+                    uint32_t number = 0);
 
 // The image that a module is loaded from, and the context. The default matches any.
 struct ModuleImage {
@@ -205,9 +207,10 @@ void settle_unloaded_library(Process& process, int device_index);
 bool give_back_closed_exports(Process& process);
 void give_back_closed_exports(const OverheadLock& lock);
 
-// Gives back `units` of freed exports. As much as importers may still hold stays charged to the
-// tenant. Takes `cold_paths` if this process may hold some itself, by an import of its own export.
-void give_back_exported(Process& process, int device_index, uint64_t units);
+// Gives back `units` of a freed export that no descriptor holds. As much as importers may still
+// hold stays charged to the tenant. `number`: the export's in the ledger. Takes `cold_paths` if
+// this process may hold some itself, by an import of its own export.
+void give_back_released_export(Process& process, int device_index, uint64_t units, uint32_t number);
 
 // Lowers the overhead by `units` that the caller knows to be gone.
 void release_overhead(Process& process, int device_index, uint64_t units);

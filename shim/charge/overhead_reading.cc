@@ -34,18 +34,44 @@ void publish_overhead(Process& process, int device_index, uint64_t units) {
                         .owner = static_cast<uint64_t>(device_index) + 1});
 }
 
+namespace {
+
+// `most` units of freed exports have left this process's usage: importers may still hold them.
+// Returns the units that are no longer charged to this process, less than `most` if the ledger
+// fails.
+uint64_t free_deferred_exports(const OverheadLock& lock, int device_index, uint64_t most) {
+  Process& process = lock.process();
+  uint64_t left = most;
+  bool works = true;
+  const auto free = [&](uint64_t units, uint32_t number) {
+    works = works && process.ledger.free_exported(device_index, units, number);
+    if (works) left -= units;
+    return works;
+  };
+  process.deferred_exports.erase_if([&](DeferredExport& each) {
+    const uint64_t units = std::min(left, each.units);
+    if (each.device_index != device_index || units == 0 ||
+        !free(units, static_cast<uint32_t>(each.key))) {
+      return false;
+    }
+    each.units -= units;
+    return each.units == 0;
+  });
+  if (left > 0) free(left, 0);
+  process.overhead[device_index].exported -= most - left;
+  return most - left;
+}
+
+}  // namespace
+
 void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
                      uint64_t reserved) {
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
-  // Importers may still hold freed exports that have left this process's usage.
-  uint64_t exported = std::min(before - std::min(before, units), overhead.exported);
-  if (exported > 0 && !process.ledger.free_exported(device_index, exported)) {
-    units += exported;
-    exported = 0;
-  }
-  overhead.exported -= exported;
+  const uint64_t fallen = std::min(before - std::min(before, units), overhead.exported);
+  const uint64_t exported = fallen > 0 ? free_deferred_exports(lock, device_index, fallen) : 0;
+  units += fallen - exported;
   const uint64_t charged =
       overhead.units.exchange(units, std::memory_order_relaxed) + reserved - exported;
   overhead.unconfirmed = std::min(overhead.unconfirmed, units);
@@ -162,7 +188,7 @@ uint64_t left_by_exporters(const Process& process, int device_index) {
   const char* const key = process.ledger.map()->devices[device_index].key;
   const uint64_t imported = process.imports.imported(device_index);
   if (imported == 0 || !backend_of(key).hands_on_freed_exports) return 0;
-  return std::min(imported, process.ledger.orphaned(device_index));
+  return std::min(imported, process.ledger.orphaned_imports(device_index));
 }
 
 }  // namespace

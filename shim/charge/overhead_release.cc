@@ -50,30 +50,37 @@ void settle_unloaded_library(Process& process, int device_index) {
 namespace {
 
 // False if only a reading can show what is free: this process may have imported some itself.
-bool free_exported(Process& process, int device_index, uint64_t units) {
+bool free_exported(Process& process, int device_index, uint64_t units, uint32_t number) {
   return process.imports.imported_of_self(device_index) == 0 &&
-         process.ledger.free_exported(device_index, units);
+         process.ledger.free_exported(device_index, units, number);
 }
 
 // The same for kept memory whose descriptors are closed.
-bool free_closed(Process& process, OpenExports::Of kind, int device_index, uint64_t units) {
-  if (kind != OpenExports::Of::gem_buffer) return free_exported(process, device_index, units);
-  // Importers would hold the dma-buf too.
-  process.ledger.drop_exported(device_index, units);
-  give_back(process, device_index, units);
+bool free_closed(Process& process, uint64_t token, int device_index, uint64_t units) {
+  const uint32_t number = process.exports.number_of(token);
+  if (OpenExports::kind_of(token) != OpenExports::Of::gem_buffer) {
+    if (!free_exported(process, device_index, units, number)) return false;
+  } else {
+    // Importers would hold the dma-buf too.
+    process.ledger.drop_exported(device_index, units, number);
+    give_back(process, device_index, units);
+  }
+  process.exports.take(token, units);
   return true;
 }
 
 }  // namespace
 
-void give_back_exported(Process& process, int device_index, uint64_t units) {
-  if (!free_exported(process, device_index, units)) defer_exported(process, device_index, units);
+void give_back_released_export(Process& process, int device_index, uint64_t units,
+                               uint32_t number) {
+  if (!free_exported(process, device_index, units, number))
+    defer_exported(process, device_index, units, number);
 }
 
 bool give_back_closed_exports(Process& process) {
   bool any = false;
-  process.open_exports.free_closed([&](OpenExports::Of kind, int device_index, uint64_t units) {
-    const bool is_free = free_closed(process, kind, device_index, units);
+  process.open_exports.free_closed([&](uint64_t token, int device_index, uint64_t units) {
+    const bool is_free = free_closed(process, token, device_index, units);
     any |= is_free;
     return is_free;
   });
@@ -82,8 +89,9 @@ bool give_back_closed_exports(Process& process) {
 
 void give_back_closed_exports(const OverheadLock& lock) {
   Process& process = lock.process();
-  process.open_exports.free_closed([&](OpenExports::Of kind, int device_index, uint64_t units) {
-    if (!free_closed(process, kind, device_index, units)) defer_exported(lock, device_index, units);
+  process.open_exports.free_closed([&](uint64_t token, int device_index, uint64_t units) {
+    if (!free_closed(process, token, device_index, units))
+      defer_exported(lock, device_index, units, process.exports.take(token, units));
     return true;
   });
 }

@@ -56,9 +56,8 @@ inline void give_back_import(Process& process, uint64_t key) {
 // The memory, if it is an import, has at least `units`.
 inline void note_import_of(Process& process, uint64_t memory, uint64_t units) {
   const PhysicalTable::Freed more = process.physical.note_import(memory, units);
-  if (more.imported > 0) {
-    process.imports.add(process.ledger, more.exporter, more.device_index, more.imported);
-  }
+  if (more.imported > 0)
+    process.imports.add(process.ledger, more.source, more.device_index, more.imported);
 }
 
 template <typename Call>
@@ -85,32 +84,56 @@ auto unmap_physical(Process& process, uint64_t address, uint64_t size, Call call
   return result;
 }
 
+// Tokens in OpenExports.
+inline uint64_t token_of(const Allocation& entry) {
+  return OpenExports::token_of(OpenExports::Of::allocation, entry.key);
+}
+inline uint64_t token_of(const PhysicalTable::Freed& charge) {
+  return OpenExports::token_of(OpenExports::Of::physical, charge.memory);
+}
+
 // Memory of this process was exported as a descriptor, or as a handle of plain bytes. `token`: the
 // memory's in OpenExports.
 inline void note_descriptor(Process& process, int fd, uint64_t units, uint64_t token) {
   const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
   mark_descriptor(fd, {.tenant = tenant,
                        .exporter = process.ledger.mark_of_self(),
+                       .number = process.exports.number_of(token),
                        .units = static_cast<uint32_t>(units)});
   process.open_exports.watch(fd, token);
 }
 // The same for a memory handle's memory.
 inline void note_descriptor(Process& process, int fd, const PhysicalTable::Freed& charge) {
-  note_descriptor(process, fd, charge.units,
-                  OpenExports::token_of(OpenExports::Of::physical, charge.memory));
+  note_descriptor(process, fd, charge.units, token_of(charge));
 }
-inline void note_handle(Process& process, const void* handle, size_t size) {
+// `token`: 0 for memory of a pool.
+inline void note_handle(Process& process, const void* handle, size_t size, uint64_t token) {
   if (!process.has_joined()) return;
   const uint64_t hash = layout::hash_of_handle(handle, size);
   process.imports.note_own_handle(hash);
-  process.ledger.note_export(hash);
+  process.ledger.note_handle(hash, process.exports.number_of(token));
+}
+
+// Others may import `units` of memory with this token as a whole from now on.
+inline void note_export(Process& process, uint64_t token, int device_index, uint64_t units) {
+  const uint32_t known = process.exports.number_of(token);
+  uint32_t number = known;
+  if (known == 0) number = process.ledger.list_export(device_index, units);
+  if (number != 0 && !process.exports.add(token, number, units)) {
+    if (known == 0) process.ledger.drop_exported(device_index, units, number);
+    number = 0;
+  }
+  if (known != 0 || number == 0) process.ledger.add_exported(device_index, units, number);
+}
+// `units` of it are exported no longer, whoever has imported them.
+inline void drop_export(Process& process, uint64_t token, int device_index, uint64_t units) {
+  process.ledger.drop_exported(device_index, units, process.exports.take(token, units));
 }
 
 // Memory with this number was exported. If it is this process's, returns true with its charge.
 inline bool note_exported_memory(Process& process, uint64_t memory, PhysicalTable::Freed& charge) {
-  if (process.physical.mark_exported(memory, charge)) {
-    process.ledger.add_exported(charge.device_index, charge.units);
-  }
+  if (process.physical.mark_exported(memory, charge))
+    note_export(process, token_of(charge), charge.device_index, charge.units);
   return charge.units > 0;
 }
 // The same for a handle's memory.
@@ -123,7 +146,7 @@ inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Free
 inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
   const bool first = process.allocations.mark_exported(address, entry) ||
                      process.allocations.mark_exported(chunk_key(address), entry);
-  if (first) process.ledger.add_exported(entry.device_index, entry.units);
+  if (first) note_export(process, token_of(entry), entry.device_index, entry.units);
   return first;
 }
 
@@ -133,17 +156,14 @@ inline bool note_exported_allocation(Process& process, uint64_t address, Allocat
 class ImportCall {
  public:
   ImportCall(Process& process, const void* handle, size_t size) : process_(process) {
-    if (handle != nullptr && process.join()) {
-      exporter_ = process.imports.begin_call(process.ledger, handle, size);
-    }
+    if (handle != nullptr && process.join())
+      source_ = process.imports.begin_call(process.ledger, handle, size, told_);
   }
   ImportCall(Process& process, int fd) : process_(process) {
-    if (process.join()) exporter_ = process.imports.begin_call(process.ledger, fd, told_);
+    if (process.join()) source_ = process.imports.begin_call(process.ledger, fd, told_);
   }
   ~ImportCall() {
-    if (exporter_ == 0) return;
-    process_.imports.end_call(process_.ledger, exporter_);
-    if (!kept_) process_.imports.leave(process_.ledger, exporter_, -1, 0);
+    if (source_.exporter != 0) process_.imports.end_call(process_.ledger, source_, kept_);
   }
   ImportCall(const ImportCall&) = delete;
   ImportCall& operator=(const ImportCall&) = delete;
@@ -153,17 +173,18 @@ class ImportCall {
   void imported(uint64_t key, int device_index, uint64_t units) {
     PhysicalTable& physical = process_.physical;
     if (physical.add_reference(key)) return;
-    if (device_index < 0 || exporter_ == 0 || !physical.add(key, 0, device_index, exporter_))
+    if (device_index < 0 || source_.exporter == 0 || !physical.add(key, 0, device_index, source_))
       return;
     kept_ = true;
+    process_.imports.keep(process_.ledger, source_);
     note_import_of(process_, physical.memory_of(key), std::max(units, told_));
   }
 
  private:
   Process& process_;
-  uint8_t exporter_ = 0;  // 0: the memory was never in a ledger of ours
-  uint64_t told_ = 0;     // units, from the descriptor
-  bool kept_ = false;     // the memory's last use will call `leave`
+  ImportSource source_;  // none: the memory was never in a ledger of ours
+  uint64_t told_ = 0;    // units, from the source
+  bool kept_ = false;    // the memory's last use will call `leave`
 };
 
 // Frees memory at an address by `call()`. After that, `done(Release&)` gives back its charge. If

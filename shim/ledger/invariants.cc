@@ -63,6 +63,10 @@ bool is_claimed(const layout::Ledger& ledger, uint32_t slot) {
 // `Ledger::held` sums slots without checking which are claimed.
 std::string_view broken_slot(const layout::Ledger& ledger, uint32_t slot) {
   const bool claimed = is_claimed(ledger, slot);
+  for (const auto& word : ledger.slots[slot].imports) {
+    if (claimed && !is_codeword(word.load(kRelaxed)))
+      return "what a claimed slot shares is a codeword";
+  }
   const bool used = claimed && slot < layout::slots_used(ledger);
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
     if (!layout::is_used(ledger.devices[device])) continue;
@@ -102,6 +106,9 @@ std::string_view Ledger::check_invariants() const {
     if (slot >= backed) continue;
     if (const auto broken = broken_slot(ledger, slot); !broken.empty()) return broken;
   }
+  for (const layout::Export& row : ledger.exports) {
+    if (!layout::is_sound(row)) return "a listed export is a codeword";
+  }
   return {};
 }
 
@@ -110,7 +117,8 @@ std::string_view Ledger::check_own_cells() const {
     if (!layout::is_used(file_.map()->devices[device])) continue;
     const layout::Cell& cell = own_cell(static_cast<int>(device));
     const uint64_t held = held_of(cell.held_and_lease.load(kRelaxed));
-    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
+    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed)) +
+                              listed_exports(static_cast<int>(device), mark_of_self());
     if (cell.overhead.load(kRelaxed) > held) return "the overhead is part of what is held";
     if (exported > held) return "what is exported is part of what is held";
     if (cell.peak.load(kRelaxed) < held) return "no less than is held was held at the peak";

@@ -381,20 +381,24 @@ Ledger::Living Ledger::count_living(int device) const {
   const layout::Ledger& ledger = *file_.map();
   // Orphans that no living process has imported are released with the dead processes.
   uint64_t sum = 0, overhead = 0, orphans = 0, imported = 0;
+  uint32_t gone[layout::kMaxSlots] = {};
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
     const Cell& cell = ledger.cells[device][slot];
     if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) {
-      orphans += layout::held_now(cell);
+      orphans += layout::imported_of(cell.exported_and_imported.load(kRelaxed));
     } else if (fd < 0 || LedgerFile::slot_is_alive(fd, slot)) {
       sum += layout::held_now(cell);
       overhead += cell.overhead.load(kRelaxed);
       imported += layout::most_imported(ledger, device, slot);
+    } else {
+      gone[slot] = 1;
     }
   });
   if (fd >= 0) close_own(fd);
-  return {.held = sum + std::min(orphans, imported), .overhead = overhead};
+  orphans = std::min(orphans, imported) + listed_orphans_of_living(device, gone);
+  return {.held = sum + orphans, .uncounted = overhead + orphans};
 }
 
 uint64_t Ledger::held_in_slot(int device, int slot) const {
@@ -432,18 +436,6 @@ void Ledger::note_peak(int device) const {
   while (now > before && now < layout::kDamaged &&
          !peak.compare_exchange_weak(before, now, kRelaxed)) {
   }
-}
-
-void Ledger::add_exported(int device, uint64_t units) {
-  own_cell(device).exported_and_imported.fetch_add(pack(units, 0), kRelaxed);
-}
-
-void Ledger::drop_exported(int device, uint64_t units) {
-  own_cell(device).exported_and_imported.fetch_sub(pack(units, 0), kRelaxed);
-}
-
-void Ledger::note_export(uint64_t hash) {
-  layout::enter_export(file_.map()->exports, hash);
 }
 
 void Ledger::add_imported(int device, uint64_t units) {

@@ -65,9 +65,11 @@ struct DeadProcess {
   uint32_t pid = 0;       // in the namespace beside it
   uint64_t pid_namespace = 0;
   uint64_t start_time = 0;
-  uint64_t held = 0;                // units charged for it on the device
-  uint64_t held_by_living = 0;      // units charged there for the tenant's living processes
-  uint64_t overhead_of_living = 0;  // of them: units that no call requested
+  uint64_t held = 0;            // units charged for it on the device that none has imported
+  uint64_t held_by_living = 0;  // units that the tenant's living processes hold there
+  // Of them: units that the driver's counts of these processes may leave out, because no call
+  // requested them or because their exporter is gone.
+  uint64_t uncounted_of_living = 0;
 };
 
 // A process as a driver's list names it: matches a slot with either of its PIDs.
@@ -175,28 +177,40 @@ class Ledger {
   // Adds `units` that the driver has already taken, whether or not the cap has room for them.
   void charge_taken(int device, uint64_t units);
 
-  // Changes how many of this process's held units may outlive it in other processes.
-  void add_exported(int device, uint64_t units);
-  void drop_exported(int device, uint64_t units);
-  // An upper bound of the tenant's memory that other processes have imported, in units. Counts
-  // memory twice that was imported twice, and counts imports of memory that is not freed.
+  // Lists memory that others may import as a whole: `units` of this process's charge. Returns its
+  // number. 0, with nothing changed, if no place is free or the lock cannot be had.
+  uint32_t list_export(int device, uint64_t units);
+  // Changes how many of this process's held units may outlive it in other processes. Here and below
+  // a `number` stands for a listed export, and 0 for all others together.
+  void add_exported(int device, uint64_t units, uint32_t number = 0);
+  void drop_exported(int device, uint64_t units, uint32_t number = 0);
+  // An upper bound of the tenant's unlisted exports that other processes have imported, in units.
+  // Counts memory twice that was imported twice, and counts imports of memory that is not freed.
   uint64_t imported_by_others(int device) const;
   // For a process that has freed exported memory: gives back `units` of its charge, and charges to
   // the tenant as much of them as others have imported, until they release it. The tenant's charge
   // has a slot of its own, like the exports of a dead process. False, with nothing changed, if the
-  // lock cannot be had or no slot is free.
-  bool free_exported(int device, uint64_t units);
-  // The units that are charged for memory that exporters have freed, or have died with. Makes
-  // system calls to probe which processes are alive.
-  uint64_t orphaned(int device) const;
+  // lock cannot be had or no slot is free. An export whose units are all freed loses its number.
+  bool free_exported(int device, uint64_t units, uint32_t number = 0);
+  // The most units of this process's imports that exporters have freed, or have died with. Makes
+  // system calls to probe which processes are alive, if there are imports.
+  uint64_t orphaned_imports(int device) const;
   // Records the hash of a handle that was given out, by which others may open memory of this
   // tenant.
-  void note_export(uint64_t hash);
-  // Changes the units of memory that this process uses and that are charged to another one.
+  void note_handle(uint64_t hash, uint32_t number = 0);
+  // The number of the listed export that a handle stands for, or that a process with this mark has
+  // under that number; 0: none.
+  uint32_t find_export(uint64_t hash) const;
+  uint32_t find_export(uint32_t number, uint32_t exporter) const;
+  uint64_t units_of_export(uint32_t number) const;
+  // This process has imported a listed export, or has it no longer. Not from two threads at once.
+  void add_import(uint32_t number);
+  void drop_import(uint32_t number);
+  // Changes the units of other memory that this process uses and that is charged to another one.
   void add_imported(int device, uint64_t units);
   void drop_imported(int device, uint64_t units);
   // Called around a call that may import memory of this tenant: from before the driver is asked
-  // until `add_imported` has counted the units. The exporter may die meanwhile.
+  // until `add_import` or `add_imported` has counted the memory. The exporter may die meanwhile.
   void begin_import();
   void end_import();
 
@@ -229,7 +243,7 @@ class Ledger {
   // Properties of this process.
   uint32_t slot() const { return slot_; }
   // Distinguishes this process from the tenant's other processes, living and dead: 31 bits.
-  uint32_t mark_of_self() const { return slot_ << 21 | (owner_ >> 1 & 0x1fffff); }
+  uint32_t mark_of_self() const { return mark_; }
   // The number changes when a recorder begins to record the tenant (shim/recording), and is 0 after
   // it ends. Leases are revoked, so that processes come to their slow path and see it.
   void ask_for_recording(uint64_t number);
@@ -331,6 +345,8 @@ class Ledger {
   // The first step of `free_exported`: charges up to `most` units as orphans, and returns them in
   // `kept`.
   bool charge_orphans(int device, uint64_t most, uint64_t& kept);
+  // The same for `units` of a listed export, which are no longer exported then.
+  bool charge_listed_orphans(int device, uint32_t number, uint64_t units, uint64_t& kept);
   // With the lock held: enters a process in a free slot. `orphaned`: see layout::Slot.
   void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);
   // With the lock held: the first free slot, with memory, or -1 with `error` set.
@@ -349,7 +365,7 @@ class Ledger {
   void wipe_slot(uint32_t slot);
   void note_slots_used();
   // With the lock held; see orphans.cc.
-  bool keep_exports(uint32_t slot);
+  bool keep_exports(uint32_t slot, const uint32_t* gone);
   bool lower_orphans(int device, const uint32_t* gone);
   bool has_orphans(uint32_t slot) const;
   uint64_t most_orphans(int device, const uint32_t* gone) const;
@@ -358,11 +374,24 @@ class Ledger {
   uint64_t imported_beside(int exporter, int device, const uint32_t* gone) const;
   int exporter_of(uint32_t orphans) const;
   uint64_t exported_in(int device, uint32_t slot) const;
-  uint64_t held_as_orphans(int device) const;
+  uint64_t charged_for_unlisted(int device) const;
+  // Listed exports; see exports.cc.
+  layout::Export& export_at(uint32_t number) const;
+  bool is_listed(uint32_t number) const;
+  bool is_imported(uint32_t number, const uint32_t* gone) const;
+  void orphan_listed_exports(uint32_t slot, const uint32_t* gone);
+  void forget_released_orphans(const uint32_t* gone);
+  uint64_t listed_exports(int device, uint32_t mark) const;
+  uint64_t listed_orphans_of_self(int device, const uint32_t* gone) const;
+  uint64_t listed_orphans(int device, uint32_t mark) const;
+  uint64_t listed_orphans_in(int device, uint32_t slot) const;
+  uint64_t listed_orphans_of_living(int device, const uint32_t* gone) const;
+  // The units of the slot's listed exports that a process has imported.
+  uint64_t imported_exports(int device, uint32_t slot) const;
   // What living processes hold on a device, in units.
   struct Living {
     uint64_t held = layout::kMaxUnits;  // kMaxUnits: not counted yet
-    uint64_t overhead = 0;              // a part of it
+    uint64_t uncounted = 0;             // a part of it; see DeadProcess
   };
   Living count_living(int device) const;
   // Returns `held`, `awaited` or `released`. `living`: of each device.
@@ -389,6 +418,7 @@ class Ledger {
   LedgerFile file_;
   uint32_t slot_ = 0;
   uint32_t owner_ = 0;  // `owner_of` this process's slot
+  uint32_t mark_ = 0;   // layout::mark_of this process's slot
   ReleaseProbe release_probe_ = nullptr;
   std::atomic<uint64_t> publish_below_[layout::kMaxDevices] =
       {};                                                       // see `release`; as a cell's word

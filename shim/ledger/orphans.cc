@@ -4,12 +4,13 @@
 // They are charged in slots that no process owns, so any process may lower the charge to what can
 // still be imported. reaping.cc does that whenever it looks for dead processes.
 //
-// Imports do not name their exporter, so the orphans of one exporter are not known exactly. The
-// `exported` word of each orphan slot is an upper bound for its exporter. The charge is one sum for
-// all exporters; its distribution over the slots has no meaning. The sum is bounded by the maximum
-// flow from importers to exporters, where no process imports its own exports. By max-flow min-cut
-// that is the minimum of: all imports; all exports; and, for each process, the imports of all other
-// processes plus the exports of all other processes.
+// Of listed exports it is known which processes have imported them; see exports.cc. Of others only
+// sums are known. There the exported half of each orphan slot's word is an upper bound for its
+// exporter, and the charge is one sum for all exporters; its distribution over the slots has no
+// meaning. The sum is bounded by the maximum flow from importers to exporters, where no process
+// imports its own exports. By max-flow min-cut that is the minimum of: all imports; all exports;
+// and, for each process, the imports of all other processes plus the exports of all other
+// processes.
 #include <algorithm>
 
 #include "shim/base/descriptor.h"
@@ -52,7 +53,9 @@ uint64_t Ledger::imported_beside(int exporter, int device, const uint32_t* gone)
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    if ((gone == nullptr || gone[slot] == 0) && static_cast<int>(slot) != exporter)
+    const bool counts =
+        ledger.slots[slot].orphaned.load(kRelaxed) == 0 && (gone == nullptr || gone[slot] == 0);
+    if (counts && static_cast<int>(slot) != exporter)
       sum += layout::most_imported(ledger, device, slot);
   });
   return sum;
@@ -62,13 +65,14 @@ uint64_t Ledger::imported_by_others(int device) const {
   return imported_beside(static_cast<int>(slot_), device, nullptr);
 }
 
-// The own slot of the process whose orphans these are, or -1 if it no longer has one.
+// The own slot of the living process whose orphans these are, or -1 if there is none.
 int Ledger::exporter_of(uint32_t orphans) const {
   const layout::Ledger& ledger = *file_.map();
   const uint32_t orphaned = ledger.slots[orphans].orphaned.load(kRelaxed);
   if (orphaned < layout::kOrphanedByLiving) return -1;
   const uint32_t slot = orphaned - layout::kOrphanedByLiving;
   const bool is_its = slot < layout::slots_backed(ledger) &&
+                      ledger.slots[slot].orphaned.load(kRelaxed) == 0 &&
                       is_same_process(ledger.slots[orphans], ledger.slots[slot]);
   return is_its ? static_cast<int>(slot) : -1;
 }
@@ -98,30 +102,37 @@ uint64_t Ledger::exported_in(int device, uint32_t slot) const {
   return layout::exported_of(word.load(kRelaxed));
 }
 
-uint64_t Ledger::held_as_orphans(int device) const {
+// The units that all orphan slots together are charged for exports that are not listed.
+uint64_t Ledger::charged_for_unlisted(int device) const {
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
   for_each_live(ledger, [&](uint32_t slot) {
-    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0)
-      sum += held_of(ledger.cells[device][slot].held_and_lease.load(kRelaxed));
+    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) {
+      const uint64_t word = ledger.cells[device][slot].exported_and_imported.load(kRelaxed);
+      sum += layout::imported_of(word);
+    }
   });
   return sum;
 }
 
-// Turns the slot of a dead process into an orphan slot if the process has exported memory. Returns
-// whether the charge has fallen.
-bool Ledger::keep_exports(uint32_t slot) {
+// Turns the slot of a dead process into an orphan slot if other processes may have its exports.
+// Returns whether the charge has fallen.
+bool Ledger::keep_exports(uint32_t slot, const uint32_t* gone) {
   layout::Ledger& ledger = *file_.map();
+  orphan_listed_exports(slot, gone);
+  const uint32_t mark = layout::mark_of(ledger.slots[slot], slot);
   bool any = false, freed = false;
   layout::for_each_device(ledger, [&](uint32_t device) {
     layout::Cell& cell = ledger.cells[device][slot];
     const uint64_t word = cell.held_and_lease.load(kRelaxed);
     const uint64_t exported = exported_in(static_cast<int>(device), slot);
-    const uint64_t kept = std::min({held_of(word), exported, kMaxUnits});
+    const uint64_t unlisted = std::min({held_of(word), exported, kMaxUnits});
+    const uint64_t listed = listed_orphans(static_cast<int>(device), mark);
+    const uint64_t kept = std::min(unlisted + listed, kMaxUnits);
     any = any || kept > 0;
     freed = freed || kept < layout::claim_of(word);
     cell.held_and_lease.store(pack(kept, kept), kRelaxed);
-    cell.exported_and_imported.store(pack(kept, 0), kRelaxed);
+    cell.exported_and_imported.store(pack(unlisted, unlisted), kRelaxed);
     cell.overhead.store(0, kRelaxed);
     cell.time_and_allocations.store(0, kRelaxed);
     cell.parked.store(0, kRelaxed);
@@ -140,53 +151,66 @@ bool Ledger::lower_orphans(int device, const uint32_t* gone) {
       if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) visit(slot, ledger.cells[device][slot]);
     });
   };
-  bool any = false;
+  bool any = false, fallen = false;
   for_each_orphan([&](uint32_t slot, layout::Cell& cell) {
-    const uint64_t exported = exported_in(device, slot);
-    if (exported == 0) return;
     any = true;
+    const uint64_t word = cell.exported_and_imported.load(kRelaxed);
+    const uint64_t exported = layout::exported_of(word);
+    if (exported == 0) return;
     const uint64_t most =
         std::min({exported, imported_beside(exporter_of(slot), device, gone), kMaxUnits});
-    cell.exported_and_imported.store(pack(most, 0), kRelaxed);
+    const uint64_t charged = std::min(layout::imported_of(word), kMaxUnits);
+    cell.exported_and_imported.store(pack(most, charged), kRelaxed);
   });
   if (!any) return false;
-  const uint64_t charged = held_as_orphans(device), most = most_orphans(device, gone);
+  const uint64_t charged = charged_for_unlisted(device), most = most_orphans(device, gone);
   for (const bool raises : {true, false}) {
     uint64_t left = std::min(charged, most);
     for_each_orphan([&](uint32_t slot, layout::Cell& cell) {
-      const uint64_t share = std::min(left, exported_in(device, slot));
+      const uint64_t exported = exported_in(device, slot);
+      const uint64_t share = std::min(left, exported);
       left -= share;
-      if ((share > held_of(cell.held_and_lease.load(kRelaxed))) == raises)
-        cell.held_and_lease.store(pack(share, share), kOrdered);
+      const uint64_t held = std::min(share + listed_orphans_in(device, slot), kMaxUnits);
+      const uint64_t before = held_of(cell.held_and_lease.load(kRelaxed));
+      if ((held > before) == raises) cell.held_and_lease.store(pack(held, held), kOrdered);
+      if ((share > layout::imported_of(cell.exported_and_imported.load(kRelaxed))) == raises)
+        cell.exported_and_imported.store(pack(exported, share), kRelaxed);
+      fallen = fallen || held < before;
     });
   }
-  return most < charged;
+  return fallen;
 }
 
 bool Ledger::has_orphans(uint32_t slot) const {
   const layout::Ledger& ledger = *file_.map();
   bool any = false;
   layout::for_each_device(ledger, [&](uint32_t device) {
-    any = any || exported_in(static_cast<int>(device), slot) > 0;
+    any = any || exported_in(static_cast<int>(device), slot) > 0 ||
+          listed_orphans_in(static_cast<int>(device), slot) > 0;
   });
   return any;
 }
 
-uint64_t Ledger::orphaned(int device) const {
+uint64_t Ledger::orphaned_imports(int device) const {
   const layout::Ledger& ledger = *file_.map();
+  const uint64_t unlisted =
+      layout::imported_of(own_cell(device).exported_and_imported.load(kRelaxed));
+  if (unlisted == 0 && !layout::has_imported_any(ledger.slots[slot_])) return 0;
   Message ignored;
   const int fd = file_.reopen(ignored);
-  uint64_t sum = 0;
+  uint64_t orphans = 0;
+  uint32_t gone[layout::kMaxSlots] = {};
   for_each_live(ledger, [&](uint32_t slot) {
-    const layout::Cell& cell = ledger.cells[device][slot];
-    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed));
-    if (exported == 0) return;
-    const bool is_orphaned = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
-    if (is_orphaned || (fd >= 0 && !LedgerFile::slot_is_alive(fd, slot)))
-      sum += std::min(exported, layout::held_now(cell));
+    const uint64_t word = ledger.cells[device][slot].exported_and_imported.load(kRelaxed);
+    if (ledger.slots[slot].orphaned.load(kRelaxed) != 0) {
+      orphans += layout::imported_of(word);
+    } else if (fd >= 0 && !LedgerFile::slot_is_alive(fd, slot)) {
+      orphans += layout::exported_of(word);
+      gone[slot] = 1;
+    }
   });
   if (fd >= 0) close_own(fd);
-  return sum;
+  return listed_orphans_of_self(device, gone) + std::min(orphans, unlisted);
 }
 
 bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
@@ -204,8 +228,9 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
   const uint64_t added =
       std::min({most, imported - std::min(imported, exported), kMaxUnits - exported});
   orphans.exported_and_imported.fetch_add(pack(added, 0), kRelaxed);
-  const uint64_t charged = held_as_orphans(device), bound = most_orphans(device, nullptr);
+  const uint64_t charged = charged_for_unlisted(device), bound = most_orphans(device, nullptr);
   const uint64_t more = std::min(most, bound - std::min(bound, charged));
+  orphans.exported_and_imported.fetch_add(pack(0, more), kRelaxed);
   orphans.held_and_lease.fetch_add(pack(more, 0), kOrdered);
   kept = more;
   return true;
@@ -213,15 +238,17 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
 
 // Charges the orphans before the own charge goes: a process that dies in between leaves too much
 // counted, never too little. The lease shrinks by the units that were charged as orphans.
-bool Ledger::free_exported(int device, uint64_t units) {
+bool Ledger::free_exported(int device, uint64_t units, uint32_t number) {
   uint64_t kept = 0;
-  if (!charge_orphans(device, units, kept)) return false;
+  if (number != 0 ? !charge_listed_orphans(device, number, units, kept)
+                  : !charge_orphans(device, units, kept))
+    return false;
   auto& own = own_cell(device).held_and_lease;
   uint64_t word = own.load(kRelaxed);
   while (!own.compare_exchange_weak(word, word - pack(units, std::min(lease_of(word), kept)),
                                     kRelaxed)) {
   }
-  drop_exported(device, units);
+  if (number == 0) drop_exported(device, units);
   return true;
 }
 

@@ -61,9 +61,10 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
     // Imported memory lives as long as the rest of the process's memory.
     const layout::Cell& cell = ledger.cells[i][slot];
     const uint64_t held_here = held_of(cell.held_and_lease.load(kRelaxed));
-    if (held_here == 0 && layout::imported_of(cell.exported_and_imported.load(kRelaxed)) == 0) {
+    if (held_here == 0 && layout::imported_by(ledger, static_cast<int>(i), slot) == 0) {
       continue;
     }
+    const uint64_t imported = imported_exports(static_cast<int>(i), slot);
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';
@@ -72,9 +73,9 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
                            .pid = owner.pid,
                            .pid_namespace = owner.pid_namespace,
                            .start_time = owner.start_time,
-                           .held = held_here,
+                           .held = held_here - std::min(held_here, imported),
                            .held_by_living = living[i].held,
-                           .overhead_of_living = living[i].overhead};
+                           .uncounted_of_living = living[i].uncounted};
     const DriverRelease answer = release_probe_(dead, key);
     // Asks about all devices, so that their waits overlap.
     is_awaited = is_awaited || answer == DriverRelease::awaited;
@@ -142,8 +143,9 @@ bool Ledger::reap_dead(int fd) {
   bool freed = false;
   for_each_live(ledger, [&](uint32_t slot) {
     const bool are_orphans = ledger.slots[slot].orphaned.load(kRelaxed) != 0;
-    if (gone[slot] != 0 && !are_orphans) freed = keep_exports(slot) || freed;
+    if (gone[slot] != 0 && !are_orphans) freed = keep_exports(slot, gone) || freed;
   });
+  forget_released_orphans(gone);
   layout::for_each_device(ledger, [&](uint32_t device) {
     freed = lower_orphans(static_cast<int>(device), gone) || freed;
   });

@@ -25,7 +25,7 @@ using layout::kMaxSlots;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // How long the refusals of a dead tenant can be explained, and how long a chosen name is expected
-// to be used again: as long as a person takes to ask for the reason. A file that stays costs 64 KiB
+// to be used again: as long as a person takes to ask for the reason. A file that stays costs 88 KiB
 // of host memory or more.
 constexpr uint64_t kRemembered_s = 600;
 
@@ -78,7 +78,7 @@ bool Ledger::nobody_holds_anything() const {
     for_each_device(ledger, [&](uint32_t device) {
       const layout::Cell& cell = ledger.cells[device][slot];
       nothing = nothing && layout::held_of(cell.held_and_lease.load(kRelaxed)) == 0 &&
-                layout::imported_of(cell.exported_and_imported.load(kRelaxed)) == 0;
+                layout::imported_by(ledger, static_cast<int>(device), slot) == 0;
     });
   });
   return nothing;

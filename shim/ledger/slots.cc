@@ -104,6 +104,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
     // further slots and of devices is zeroed before it is used again.
     memset(static_cast<void*>(ledger.devices), 0, sizeof ledger.devices);
     memset(static_cast<void*>(ledger.slots), 0, layout::kSlotsPerPage * sizeof(layout::Slot));
+    memset(static_cast<void*>(ledger.handles), 0, sizeof ledger.handles);
     memset(static_cast<void*>(ledger.exports), 0, sizeof ledger.exports);
     memset(static_cast<void*>(ledger.refusals), 0, sizeof ledger.refusals);
     for (auto& left : ledger.cap_is_left) left.store(0, kRelaxed);
@@ -122,6 +123,7 @@ bool Ledger::claim_slot(const ProcessIdentity& self, Message& error) {
   enter_slot(slot, self, 0);
   slot_ = slot;
   owner_ = owner_of(ledger.slots[slot]);
+  mark_ = layout::mark_of(ledger.slots[slot], slot);
   return true;
 }
 
@@ -223,6 +225,7 @@ void Ledger::wipe_slot(uint32_t slot) {
   });
   ledger.slots[slot].orphaned.store(0, kRelaxed);
   ledger.slots[slot].importing.store(0, kRelaxed);
+  for (auto& word : ledger.slots[slot].imports) word.store(0, kRelaxed);
 }
 
 bool Ledger::any_alive() const {

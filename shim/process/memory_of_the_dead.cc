@@ -69,9 +69,9 @@ uint64_t most_held(const DeadProcess& dead, const char* device_key) {
       backend.usage_of_all(device_key, all) ? less(all, dead.held_by_living) : UINT64_MAX;
   if (!backend.most_held_by_dead(device_key, counted)) return most;
   // The driver's counts of living processes leave out memory that is overhead in the ledger
-  // (Overhead::uncounted), but not all overhead. The ledger's sum may include memory that is not on
-  // the device.
-  return std::min(counted, std::max(most, less(counted, dead.overhead_of_living)));
+  // (Overhead::uncounted), but not all overhead, and memory whose exporter is gone. The ledger's
+  // sum may include memory that is not on the device.
+  return std::min(counted, std::max(most, less(counted, dead.uncounted_of_living)));
 }
 
 // The process's entry, perhaps a fresh one; null if none is free.

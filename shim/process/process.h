@@ -27,6 +27,7 @@
 #include "shim/tracking/code_sizes.h"
 #include "shim/tracking/context_table.h"
 #include "shim/tracking/driver_buffers.h"
+#include "shim/tracking/export_table.h"
 #include "shim/tracking/graph_table.h"
 #include "shim/tracking/library_table.h"
 #include "shim/tracking/lingering_chunks.h"
@@ -81,6 +82,13 @@ class LargestSeen {
 
   uint64_t most_ = 0;
   int samples_ = 0;
+};
+
+// Units of a freed export, with its number in the ledger, that may still be part of the overhead.
+struct DeferredExport {
+  uint64_t key;
+  uint64_t units;
+  int device_index;
 };
 
 // Memory of one device that no call requests by size: contexts, modules, the driver's heaps. Only
@@ -186,6 +194,7 @@ class Process {
   PhysicalTable physical;
   Imports imports;
   OpenExports open_exports;
+  ExportTable exports;
   ContextTable contexts;
   LibraryTable libraries;
   CodeSizes code_sizes;
@@ -194,7 +203,8 @@ class Process {
   DriverBuffers rm_devices;   // device objects that NVIDIA's other libraries made, without memory
   DriverBuffers gem_buffers;  // of AMD's graphics drivers
   ModuleTable modules;        // used with `cold_paths` held
-  GuessedCharges guessed_charges;  // the same
+  GuessedCharges guessed_charges;                 // the same
+  HashTable<DeferredExport, 8> deferred_exports;  // the same
   // By the device index and the runtime's pool.
   LazyArray<std::array<BlockCache, BlockCache::kPools>, layout::kMaxDevices> blocks;
   LingeringChunks lingering;

@@ -14,8 +14,10 @@
 namespace fracgpu {
 namespace {
 
-// The locked range: the marks of tenant and exporter are its start, the units its length.
+// The locked range: the marks of tenant and exporter are its start. Its length is the units, or the
+// export's number above them.
 constexpr int kTenantShift = 32;
+constexpr uint32_t kIsNumber = uint32_t{1} << 30;
 constexpr int64_t kFirst = int64_t{1} << 62;
 
 // The number that ends at `end`. Moves `end` to the text before it.
@@ -31,7 +33,8 @@ uint64_t last_number(const char* begin, const char*& end) {
 void mark_descriptor(int fd, const DescriptorMark& mark) {
   struct flock lock =
       byte_lock(F_RDLCK, kFirst | int64_t{mark.tenant} << kTenantShift | mark.exporter);
-  lock.l_len = std::max<uint32_t>(mark.units, 1);
+  lock.l_len = mark.number != 0 ? kIsNumber | mark.number
+                                : std::clamp<uint32_t>(mark.units, 1, kIsNumber - 1);
   fcntl(fd, F_OFD_SETLK, &lock);
 }
 
@@ -45,7 +48,10 @@ bool mark_in(const char* text, DescriptorMark& mark) {
     if (first < kFirst || last < first || last - first >= UINT32_MAX) continue;
     mark.tenant = static_cast<uint32_t>((first ^ kFirst) >> kTenantShift);
     mark.exporter = static_cast<uint32_t>(first);
-    mark.units = static_cast<uint32_t>(last - first + 1);
+    const auto length = static_cast<uint32_t>(last - first + 1);
+    const bool is_number = (length & kIsNumber) != 0;
+    mark.number = is_number ? length & ~kIsNumber : 0;
+    mark.units = is_number ? 0 : length;
     return true;
   }
   return false;

@@ -14,7 +14,8 @@ namespace fracgpu {
 struct DescriptorMark {
   uint32_t tenant = 0;    // layout::mark_of its ledger
   uint32_t exporter = 0;  // Ledger::mark_of_self of its process: 31 bits
-  uint32_t units = 0;     // less than 2^31
+  uint32_t number = 0;    // of the listed export in the tenant's ledger, or 0
+  uint32_t units = 0;     // less than 2^30; 0 if the export is listed
 };
 
 // Marks `fd`, for as long as any descriptor of its description is open. If the kernel refuses the

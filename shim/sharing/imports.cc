@@ -10,14 +10,13 @@
 #include "shim/base/descriptor.h"
 #include "shim/config/identity.h"
 #include "shim/ledger/ledger_path.h"
-#include "shim/sharing/descriptor_mark.h"
 
 namespace fracgpu {
 
 bool Imports::Wanted::is_of(const Ledger& ledger) const {
   const layout::Ledger& map = *ledger.map();
-  return handle != 0 ? layout::has_export(map.exports, handle)
-                     : layout::mark_of(map.header) == mark;
+  return handle != 0 ? layout::find_handle(map.handles, handle).has_value()
+                     : layout::mark_of(map.header) == mark.tenant;
 }
 
 bool Imports::Wanted::is_of(const char* tenant) const {
@@ -26,24 +25,33 @@ bool Imports::Wanted::is_of(const char* tenant) const {
   const int fd = open_own(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   layout::Header header;
-  uint64_t set[layout::kExportsPerSet] = {};
+  uint64_t set[layout::kHandlesPerSet] = {};
   const off_t place =
-      offsetof(layout::Ledger, exports) + sizeof set[0] * layout::export_set(handle);
+      offsetof(layout::Ledger, handles) + sizeof set[0] * layout::handle_set(handle);
   const bool is_ledger = read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
                          read_own_at(fd, set, sizeof set, place) == sizeof set &&
                          header.magic == layout::kMagic && header.version == layout::kVersion;
   close_own(fd);
   if (!is_ledger) return false;
-  return handle != 0 ? std::ranges::find(set, handle) != std::end(set)
-                     : layout::mark_of(header) == mark;
+  return handle != 0 ? std::ranges::any_of(
+                           set, [&](uint64_t word) { return layout::is_handle(word, handle); })
+                     : layout::mark_of(header) == mark.tenant;
 }
 
-uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
-  const auto begin = [](ForeignTenant& other, uint8_t exporter) {
-    other.ledger.begin_import();
-    return exporter;
+uint32_t Imports::Wanted::number_in(const Ledger& ledger) const {
+  return handle != 0 ? ledger.find_export(handle) : ledger.find_export(mark.number, mark.exporter);
+}
+
+ImportSource Imports::begin_call(Ledger& own, const Wanted& wanted, uint64_t& units) {
+  // A ledger counts the call before the export is looked up, so that the export does not end
+  // unnoticed meanwhile.
+  const auto begin = [&](Ledger& ledger, uint8_t exporter) {
+    ledger.begin_import();
+    const uint32_t number = wanted.number_in(ledger);
+    if (number != 0) units = ledger.units_of_export(number);
+    return ImportSource{.exporter = exporter, .number = static_cast<uint16_t>(number)};
   };
-  if (wanted.is_of(own)) return begin_own_call(own, kOwn);
+  if (wanted.is_of(own)) return begin(own, kOwn);
   Locked<SleepLock> lock(lock_);
   ForeignTenant* unused = nullptr;
   for (ForeignTenant& other : foreign_tenants_) {
@@ -51,7 +59,7 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
       unused = unused != nullptr ? unused : &other;
     } else if (wanted.is_of(other.ledger)) {
       ++other.memories;
-      return begin(other, number_of(other));
+      return begin(other.ledger, number_of(other));
     }
   }
   TenantName tenant;
@@ -66,31 +74,35 @@ uint8_t Imports::begin_call(Ledger& own, const Wanted& wanted) {
     return begin_own_call(own, kUnknown);
   }
   unused->memories = 1;
-  return begin(*unused, number_of(*unused));
+  return begin(unused->ledger, number_of(*unused));
 }
 
-uint8_t Imports::begin_own_call(Ledger& own, uint8_t exporter) {
+ImportSource Imports::begin_own_call(Ledger& own, uint8_t exporter) {
   own.begin_import();
   if (may_be_self(exporter)) calls_of_self_.fetch_add(1);
-  return exporter;
+  return {.exporter = exporter};
 }
 
-uint8_t Imports::begin_call(Ledger& own, const void* handle, size_t size) {
+ImportSource Imports::begin_call(Ledger& own, const void* handle, size_t size, uint64_t& units) {
   const uint64_t hash = layout::hash_of_handle(handle, size);
-  if (layout::has_export(own_handles_, hash)) return begin_own_call(own, kSelf);
-  return begin_call(own, {.handle = hash});
+  units = 0;
+  if (layout::find_handle(own_handles_, hash)) return begin_own_call(own, kSelf);
+  return begin_call(own, {.handle = hash}, units);
 }
 
-uint8_t Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
-  DescriptorMark mark;
+ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
+  Wanted wanted;
   units = 0;
-  if (!read_mark(fd, mark)) {
-    return begin_own_call(own, kUnknown);
-  }
-  units = mark.units;
-  if (mark.tenant == layout::mark_of(own.map()->header) && mark.exporter == own.mark_of_self())
-    return begin_own_call(own, kSelf);
-  return begin_call(own, {.mark = mark.tenant});
+  if (!read_mark(fd, wanted.mark)) return begin_own_call(own, kUnknown);
+  units = wanted.mark.units;
+  const bool is_self = wanted.mark.tenant == layout::mark_of(own.map()->header) &&
+                       wanted.mark.exporter == own.mark_of_self();
+  return is_self ? begin_own_call(own, kSelf) : begin_call(own, wanted, units);
+}
+
+// With the lock held: one memory less comes from that tenant.
+void Imports::forget_one(ForeignTenant& other) {
+  if (--other.memories == 0) other.ledger.leave();
 }
 
 // Calls visit(ForeignTenant&) with the lock held: another thread may be about to leave that ledger.
@@ -107,37 +119,69 @@ int Imports::device_index_at(const ForeignTenant& other, const Ledger& own, int 
   return other.ledger.find_device(own.map()->devices[device_index].key);
 }
 
-void Imports::end_call(Ledger& own, uint8_t exporter) {
-  if (may_be_self(exporter)) calls_of_self_.fetch_sub(1);
-  if (is_of_own_tenant(exporter)) return own.end_import();
-  at_foreign_tenant(exporter, [](ForeignTenant& other) { other.ledger.end_import(); });
+// Calls visit(Ledger&) for the exporter's ledger.
+template <typename Visit>
+void Imports::at_ledger(Ledger& own, uint8_t exporter, Visit visit) {
+  if (is_of_own_tenant(exporter)) return visit(own);
+  at_foreign_tenant(exporter, [&](ForeignTenant& other) { visit(other.ledger); });
 }
 
-void Imports::add(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+void Imports::end_call(Ledger& own, ImportSource source, bool keeps) {
+  if (may_be_self(source.exporter)) calls_of_self_.fetch_sub(1);
+  if (is_of_own_tenant(source.exporter)) return own.end_import();
+  at_foreign_tenant(source.exporter, [&](ForeignTenant& other) {
+    other.ledger.end_import();
+    if (!keeps) forget_one(other);
+  });
+}
+
+void Imports::keep(Ledger& own, ImportSource source) {
+  if (source.number == 0) return;
+  at_ledger(own, source.exporter, [&](Ledger& ledger) {
+    const Locked<SpinLock> lock(counts_lock_);
+    Count* const count = counts_.insert(key_of(source));
+    if (count != nullptr) ++count->imports;
+    // Without memory for the count it stays imported.
+    ledger.add_import(source.number);
+  });
+}
+
+void Imports::add(Ledger& own, ImportSource source, int device_index, uint64_t units) {
   if (device_index >= 0) {
-    if (exporter != kSelf) imported_[device_index].fetch_add(units);
-    if (may_be_self(exporter)) imported_of_self_[device_index].fetch_add(units);
+    if (source.exporter != kSelf) imported_[device_index].fetch_add(units);
+    if (may_be_self(source.exporter)) imported_of_self_[device_index].fetch_add(units);
   }
-  if (is_of_own_tenant(exporter)) return own.add_imported(device_index, units);
-  at_foreign_tenant(exporter, [&](ForeignTenant& other) {
+  if (source.number != 0) return;
+  if (is_of_own_tenant(source.exporter)) return own.add_imported(device_index, units);
+  at_foreign_tenant(source.exporter, [&](ForeignTenant& other) {
     const int there = device_index_at(other, own, device_index);
     if (there >= 0) other.ledger.add_imported(there, units);
   });
 }
 
-void Imports::leave(Ledger& own, uint8_t exporter, int device_index, uint64_t units) {
+void Imports::leave(Ledger& own, ImportSource source, int device_index, uint64_t units) {
   if (units > 0 && device_index >= 0) {
-    if (exporter != kSelf) imported_[device_index].fetch_sub(units);
-    if (may_be_self(exporter)) imported_of_self_[device_index].fetch_sub(units);
+    if (source.exporter != kSelf) imported_[device_index].fetch_sub(units);
+    if (may_be_self(source.exporter)) imported_of_self_[device_index].fetch_sub(units);
   }
-  if (is_of_own_tenant(exporter)) {
+  if (source.number != 0) {
+    at_ledger(own, source.exporter, [&](Ledger& ledger) {
+      const Locked<SpinLock> lock(counts_lock_);
+      Count* const count = counts_.find(key_of(source));
+      if (count == nullptr || --count->imports > 0) return;
+      counts_.erase(count);
+      ledger.drop_import(source.number);
+    });
+    units = 0;
+  }
+  if (is_of_own_tenant(source.exporter)) {
     if (units > 0) own.drop_imported(device_index, units);
     return;
   }
-  at_foreign_tenant(exporter, [&](ForeignTenant& other) {
+  at_foreign_tenant(source.exporter, [&](ForeignTenant& other) {
     const int there = units > 0 ? device_index_at(other, own, device_index) : -1;
     if (there >= 0) other.ledger.drop_imported(there, units);
-    if (--other.memories == 0) other.ledger.leave();
+    forget_one(other);
   });
 }
 

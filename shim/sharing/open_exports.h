@@ -30,6 +30,7 @@ class OpenExports {
   static constexpr uint64_t token_of(Of kind, uint64_t key) {
     return static_cast<uint64_t>(kind) << kKeyBits | key;
   }
+  static constexpr Of kind_of(uint64_t token) { return static_cast<Of>(token >> kKeyBits); }
 
   // Memory with this token was exported by `fd`.
   void watch(int fd, uint64_t token);
@@ -40,7 +41,7 @@ class OpenExports {
   // The same, but also keeps what no descriptor holds, until the next `free_closed`.
   void keep_until_freed(uint64_t token, int device_index, uint64_t units);
 
-  // Calls free(Of, device_index, units) for kept memory that no descriptor holds any more. It is
+  // Calls free(token, device_index, units) for kept memory that no descriptor holds any more. It is
   // kept on if that returns false.
   template <typename Free>
   void free_closed(Free free);
@@ -82,8 +83,7 @@ void OpenExports::free_closed(Free free) {
   const Locked<SleepLock> lock(lock_);
   find_closed();
   kept_.erase_if([&](const Kept& each) {
-    const auto kind = static_cast<Of>(each.key >> kKeyBits);
-    if (each.is_open || !free(kind, each.device_index, each.units)) return false;
+    if (each.is_open || !free(each.key, each.device_index, each.units)) return false;
     kept_count_.fetch_sub(1, std::memory_order_relaxed);
     ++changes_;
     return true;

@@ -5,7 +5,7 @@
 
 namespace fracgpu {
 
-bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter) {
+bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, ImportSource source) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Handle* entry = handles_.insert(handle);
@@ -24,7 +24,7 @@ bool PhysicalTable::add(uint64_t handle, uint64_t units, int device_index, uint8
   memory->handle = handle;
   memory->units = units;
   memory->uses = 1;
-  memory->exporter = exporter;
+  memory->source = source;
   memory->device_index = static_cast<uint8_t>(device_index);
   units_[device_index] += units;
   if (units > 0) ++count_[device_index];
@@ -89,12 +89,12 @@ PhysicalTable::Freed PhysicalTable::note_import(uint64_t number, uint64_t units)
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Memory* memory = memories_.find(number);
-  if (memory == nullptr || memory->exporter == 0 || units <= memory->imported) return {};
+  if (memory == nullptr || memory->source.exporter == 0 || units <= memory->imported) return {};
   const uint64_t more = units - memory->imported;
   memory->imported = units;
   return {.memory = number,
           .imported = more,
-          .exporter = memory->exporter,
+          .source = memory->source,
           .device_index = memory->device_index};
 }
 
@@ -164,7 +164,7 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
   const Freed freed = {.memory = number,
                        .units = memory->units,
                        .imported = memory->imported,
-                       .exporter = memory->exporter,
+                       .source = memory->source,
                        .device_index = memory->device_index,
                        .exported = memory->exported};
   units_[freed.device_index] -= freed.units;

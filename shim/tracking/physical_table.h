@@ -17,6 +17,7 @@
 #include "shim/base/hash_table.h"
 #include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
+#include "shim/sharing/import_source.h"
 
 namespace fracgpu {
 
@@ -27,18 +28,18 @@ class PhysicalTable {
     uint64_t memory = 0;
     uint64_t units = 0;
     uint64_t imported = 0;  // units that are charged to another process
-    uint8_t exporter = 0;   // see `add`
+    ImportSource source{};  // of an import
     int device_index = 0;
     bool exported = false;
   };
 
   // Adds new memory, with `handle` as its first reference. `units` are its charge; 0 for memory
   // that costs nothing here: a multicast object, or an import, which is charged to another process.
-  // `exporter` is an import's number in Imports (0: no import); its `handle` may be the address at
-  // which it was opened. If the handle is already known, it stands for the new memory from now on:
-  // the driver gave its value out again, and the old memory keeps its other uses and its charge.
-  // False, with nothing added, if the host is out of memory.
-  bool add(uint64_t handle, uint64_t units, int device_index, uint8_t exporter = 0);
+  // `source` is an import's; its `handle` may be the address at which it was opened. If the handle
+  // is already known, it stands for the new memory from now on: the driver gave its value out
+  // again, and the old memory keeps its other uses and its charge. False, with nothing added, if
+  // the host is out of memory.
+  bool add(uint64_t handle, uint64_t units, int device_index, ImportSource source = {});
 
   // The number of the memory that a handle stands for or that is mapped at an address; 0: unknown.
   // `probes` counts the look-ups for an address: at most three per power of two among the mappings'
@@ -50,7 +51,7 @@ class PhysicalTable {
   bool mark_exported(uint64_t memory, Freed& charge);
 
   // Often only the mapped size of an import is known: notes that it has at least `units`. Returns
-  // its device index, its exporter, and in `imported` how many units are new.
+  // its device index, its source, and in `imported` how many units are new.
   Freed note_import(uint64_t memory, uint64_t units);
 
   // Adds a reference to the memory by this handle, which may be a new one.
@@ -140,7 +141,7 @@ class PhysicalTable {
     uint64_t imported;
     uint32_t uses;
     uint8_t device_index;
-    uint8_t exporter;
+    ImportSource source;
     bool aliased;
     bool exported;
   };

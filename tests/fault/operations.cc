@@ -23,6 +23,12 @@ std::function<void(World&)> settled_with_imported(uint64_t units) {
   };
 }
 
+// The same, and it has the first listed export imported.
+void settled_with_first_export(World& world) {
+  settled(world);
+  world.survivor().add_import(1);
+}
+
 // The survivor holds kHeld, with a lease over most of the cap.
 void settled_with_much_unspent(World& world) {
   world.settle(110000);
@@ -43,6 +49,16 @@ void exporter_dies(World& world) {
     Refusal refusal;
     ledger.reserve(device, 40000, refusal);
     ledger.add_exported(device, 6000);
+  });
+}
+
+// The same of a listed export of 4000 units, and one that nobody has imported.
+void exporter_of_two_dies(World& world) {
+  world.die(1, [](Ledger& ledger, int device) {
+    Refusal refusal;
+    ledger.reserve(device, 40000, refusal);
+    ledger.list_export(device, 4000);
+    ledger.list_export(device, 3000);
   });
 }
 
@@ -150,6 +166,31 @@ std::vector<Operation> charges_and_caps() {
          world.victim().add_exported(world.device(), 1000);
        },
        [](World& world) { world.victim().free_exported(world.device(), 900); }, 600},
+      {"list an export", settled, joined_with_1000,
+       [](World& world) {
+         const uint32_t number = world.victim().list_export(world.device(), 600);
+         world.victim().note_handle(uint64_t{77} << 11, number);
+         world.victim().free_exported(world.device(), 600, number);
+       }},
+      {"free a listed export that others have imported", settled_with_first_export,
+       [](World& world) {
+         joined_with_1000(world);
+         expect(world.victim().list_export(world.device(), 1000) == 1);
+       },
+       [](World& world) { world.victim().free_exported(world.device(), 900, 1); }, 1000},
+      {"import a listed export", settled, joined,
+       [](World& world) {
+         world.victim().begin_import();
+         world.victim().add_import(1);
+         world.victim().end_import();
+         world.victim().drop_import(1);
+       }},
+      {"reap a listed orphan", settled_with_first_export,
+       [](World& world) {
+         joined(world);
+         exporter_of_two_dies(world);
+       },
+       [](World& world) { world.victim().reap_dead(); }, 4000},
       {"new device", settled, joined,
        [](World& world) {
          Message error;
@@ -207,7 +248,7 @@ std::vector<Operation> comings_and_goings() {
          Message error;
          Ledger importer;  // as if the tenant were another one
          expect(importer.join_as_foreign_importer(world.name(), world.victim(), error));
-         world.victim().note_export(77);
+         world.victim().note_handle(77 << 11);
          importer.begin_import();
          importer.add_imported(world.device(), 50);
          importer.end_import();

@@ -172,6 +172,23 @@ TEST_P(SharingTest, WhatItsExporterFreedBeforeItsDeathIsStillCounted) {
   expect_counted_until_freed_after_death(*importer);
 }
 
+// The importer has as much of another exporter. Of pools only sums are known.
+TEST_P(SharingTest, WhatNobodyHasImportedIsFreeAtOnce) {
+  if (is_pool()) return;
+  export_memory();
+  auto importer = import_memory();
+  auto other = start({GetParam().mode, std::to_string(16 * kMiB)});
+  ASSERT_EQ(other->read_line().rfind("token ", 0), 0u) << other->finish().err;
+  EXPECT_EQ(ask(*other, "free"), 0);
+  expect_totals_agree("freed");
+  EXPECT_EQ(ask(*exporter_, "free"), 0);
+  expect_totals_agree("the importer has this one");
+  other->kill(SIGKILL);
+  other->finish();
+  look_until([&] { return ledger().total_held(uuid()) == node_->tenant_used(0, tenant_); });
+  expect_totals_agree("the other one is dead");
+}
+
 // Linear memory, which the driver gives back when the stream gets there.
 class SharingFreeInOrderTest : public SharingTest {};
 

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from machine import BUILD, CLIENT, COMMAND, GIB, HIP_PROGRAM, LIBRARY, Machine, one_line
-from made_ledger import DEVICE_AT, SLOT_AT, ledger, live_in, write_ledger
+from made_ledger import DEVICE_AT, SLOT_AT, SLOT_SIZE, ledger, live_in, write_ledger
 
 
 class Page:
@@ -361,7 +361,7 @@ def test_whose_file_the_ledger_is(machine):
     with open(path, "r+b") as life:
         # Anew, since the probes of doctor were members and have reaped the dead.
         data = ledger([(3, 0, b"train")])
-        struct.pack_into("<I", data, SLOT_AT + 64 * 3 + 24, stranger)
+        struct.pack_into("<I", data, SLOT_AT + SLOT_SIZE * 3 + 24, stranger)
         life.write(data)
         life.flush()
         live_in(life, 3)

@@ -8,11 +8,12 @@ import time
 LAYOUT = os.path.join(os.path.dirname(__file__), "../../include/fracgpu/ledger_layout.h")
 with open(LAYOUT, encoding="utf-8") as _file:
     VERSION = int(re.search(r"kVersion = (\d+);", _file.read())[1])
-UNIT, DEVICES, SLOTS, REFUSALS, EXPORTS = 512, 128, 1024, 64, 2048
+UNIT, DEVICES, SLOTS, REFUSALS, HANDLES = 512, 128, 1024, 64, 2048
+SLOT_SIZE, EXPORTS_SIZE = 192, 16384
 COUNTS_AT, NUMBER_AT, RECORDS_AT = 384, 4544, 8192
 DEVICE_AT = RECORDS_AT + 256 * REFUSALS
-SLOT_AT = DEVICE_AT + 128 * DEVICES + 8 * EXPORTS
-CELL_AT = SLOT_AT + 64 * SLOTS
+SLOT_AT = DEVICE_AT + 128 * DEVICES + 8 * HANDLES + EXPORTS_SIZE
+CELL_AT = SLOT_AT + SLOT_SIZE * SLOTS
 ALLOCATIONS_IN_CELL = 24
 SIZE = CELL_AT + 64 * SLOTS * DEVICES
 WRITTEN = CELL_AT + 64 * SLOTS  # up to the first device's cells; what is behind them is a hole
@@ -31,7 +32,7 @@ def ledger(processes, key=b"GPU-test"):
     for slot, held, command in processes:
         data[128 + slot // 8] |= 1 << slot % 8
         data[256 + slot // 8] &= ~(1 << slot % 8)
-        struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + 64 * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
+        struct.pack_into("<IIQQIIQ16s", data, SLOT_AT + SLOT_SIZE * slot, 4000 + slot, 7, 1, 1, 0, 0, 1700000000, command)
     devices_of(data, processes, [key])
     return data
 

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from machine import COMMAND
-from made_ledger import (ALLOCATIONS_IN_CELL, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, check_of, ledger,
-                         live_in, record, with_records, write_ledger)
+from made_ledger import (ALLOCATIONS_IN_CELL, CELL_AT, COUNTS_AT, DEVICE_AT, GIB, MIB, SIZE, SLOT_AT, SLOT_SIZE, check_of,
+                         ledger, live_in, record, with_records, write_ledger)
 
 PREFIX = f"status-test-{os.getpid()}-"
 
@@ -59,13 +59,13 @@ def test_a_good_ledger():
         assert [p["allocations"] for p in device["processes"]] == [77, None, None]
         assert device["processes"][0]["allocations_unix_s"] == 1700000001, "which is when it said so"
         with open(path("good"), "r+b") as file:
-            file.seek(SLOT_AT + 64 * 5 + 28)
+            file.seek(SLOT_AT + SLOT_SIZE * 5 + 28)
             file.write(struct.pack("<I", 1))
         device = json.loads(status(PREFIX + "good", "--json")[1])["tenants"][0]["devices"][0]
         assert device["used_bytes"] == 8 << 30, "what a dead process exported still counts"
         assert "exported" in status(PREFIX + "good")[1]
         with open(path("good"), "r+b") as file:
-            file.seek(SLOT_AT + 64 * 5 + 28)
+            file.seek(SLOT_AT + SLOT_SIZE * 5 + 28)
             file.write(struct.pack("<I", 0))
         code, out, _ = status(PREFIX + "good")
         assert code == 0 and "75%  6.0 GiB of 8.0 GiB" in out and "#" * 30 + "." * 10 in out, out

@@ -37,16 +37,25 @@ TEST_P(MarkedDescriptorTest, GoesWithTheDescription) {
   EXPECT_EQ(read.exporter, kMark.exporter);
   EXPECT_EQ(read.units, kMark.units);
   EXPECT_FALSE(read_mark(other, read)) << "it is another description of the same file";
+  constexpr uint32_t kMost = (1 << 30) - 1;
   mark_descriptor(other, {.tenant = 0, .units = UINT32_MAX});
   ASSERT_TRUE(read_mark(other, read)) << "two marks are in nobody's way";
   EXPECT_EQ(read.tenant, 0u);
-  EXPECT_EQ(read.units, UINT32_MAX);
+  EXPECT_EQ(read.units, kMost);
+  EXPECT_EQ(read.number, 0u);
   const pid_t child = fork();
   if (child == 0) _exit(read_mark(copy, read) && read.tenant == kMark.tenant ? 0 : 1);
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0) << "another process reads it too";
   close(other);
+  const int listed = open_one();
+  mark_descriptor(listed, {.exporter = 0x7fffffff, .number = 992, .units = 5});
+  ASSERT_TRUE(read_mark(listed, read));
+  EXPECT_EQ(read.exporter, 0x7fffffffu);
+  EXPECT_EQ(read.number, 992u);
+  EXPECT_EQ(read.units, 0u) << "the ledger knows them";
+  close(listed);
   close(copy);
 }
 

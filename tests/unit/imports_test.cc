@@ -36,6 +36,13 @@ struct Member {
     });
     return units;
   }
+  bool has_imported(uint32_t number) const {
+    bool any = false;
+    layout::for_each_live(*ledger.map(), [&](uint32_t slot) {
+      any = any || layout::has_imported(ledger.map()->slots[slot], number);
+    });
+    return any;
+  }
   int foreign_importers() const {
     int number = 0;
     layout::for_each_live(*ledger.map(), [&](uint32_t slot) {
@@ -44,7 +51,7 @@ struct Member {
     return number;
   }
   std::string hand_out(const std::string& handle) {
-    ledger.note_export(layout::hash_of_handle(handle.data(), handle.size()));
+    ledger.note_handle(layout::hash_of_handle(handle.data(), handle.size()));
     return handle;
   }
 
@@ -56,15 +63,17 @@ struct Member {
 class ImportsTest : public testing::Test {
  protected:
   uint8_t exporter_of(const std::string& handle) {
-    const uint8_t exporter = imports_.begin_call(own_.ledger, handle.data(), handle.size());
-    imports_.end_call(own_.ledger, exporter);
-    return exporter;
+    uint64_t units = 0;
+    const ImportSource source =
+        imports_.begin_call(own_.ledger, handle.data(), handle.size(), units);
+    imports_.end_call(own_.ledger, source, true);
+    return source.exporter;
   }
   void add(uint8_t exporter, uint64_t units) {
-    imports_.add(own_.ledger, exporter, own_.device_index, units);
+    imports_.add(own_.ledger, {.exporter = exporter}, own_.device_index, units);
   }
   void leave(uint8_t exporter, uint64_t units) {
-    imports_.leave(own_.ledger, exporter, own_.device_index, units);
+    imports_.leave(own_.ledger, {.exporter = exporter}, own_.device_index, units);
   }
 
   Member own_;
@@ -102,15 +111,63 @@ TEST_F(ImportsTest, ADescriptorTellsWhoseItIsAndHowMuch) {
   Member other;
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   uint64_t units = 9;
-  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kUnknown) << "it has no mark";
+  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units).exporter, Imports::kUnknown)
+      << "it has no mark";
   EXPECT_EQ(units, 0u);
   mark_descriptor(fd, {.tenant = layout::mark_of(other.ledger.map()->header), .units = 77});
-  const uint8_t exporter = imports_.begin_call(own_.ledger, fd, units);
+  const uint8_t exporter = imports_.begin_call(own_.ledger, fd, units).exporter;
   EXPECT_GT(exporter, Imports::kOwn);
   EXPECT_EQ(units, 77u);
   EXPECT_EQ(other.foreign_importers(), 1);
   leave(exporter, 0);
   close(fd);
+}
+
+// Memory of a listed export is imported as long as any import of it is left, by whatever it was
+// imported.
+TEST_F(ImportsTest, OfAListedExport) {
+  Member other;
+  for (Member* const exporter : {&own_, &other}) {
+    Refusal refusal;
+    ASSERT_TRUE(exporter->ledger.reserve(exporter->device_index, 700, refusal));
+    const uint32_t number = exporter->ledger.list_export(exporter->device_index, 700);
+    ASSERT_NE(number, 0u);
+    const std::string handle = exporter == &own_ ? "own" : "other";
+    exporter->ledger.note_handle(layout::hash_of_handle(handle.data(), handle.size()), number);
+    const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    // Another process of the tenant: the own exports are no imports.
+    const uint32_t mark = exporter->ledger.mark_of_self() ^ (exporter == &own_ ? 1 : 0);
+    mark_descriptor(fd, {.tenant = layout::mark_of(exporter->ledger.map()->header),
+                         .exporter = mark,
+                         .number = number});
+    const auto import = [&](auto... how) {
+      uint64_t units = 0;
+      const ImportSource source = imports_.begin_call(own_.ledger, how..., units);
+      if (source.number != 0) {
+        EXPECT_EQ(units, 700u);
+        imports_.keep(own_.ledger, source);
+        imports_.add(own_.ledger, source, own_.device_index, units);
+      }
+      imports_.end_call(own_.ledger, source, source.number != 0);
+      return source;
+    };
+    const ImportSource by_handle = import(handle.data(), handle.size());
+    EXPECT_EQ(by_handle.number, number);
+    EXPECT_TRUE(exporter->has_imported(number));
+    EXPECT_EQ(exporter->imported(), 0u) << "its units are known";
+    EXPECT_EQ(imports_.imported(own_.device_index), 700u);
+    const ImportSource by_descriptor = import(fd);
+    EXPECT_EQ(by_descriptor.number, exporter == &own_ ? 0 : number) << "of a process that is gone";
+    imports_.leave(own_.ledger, by_handle, own_.device_index, 700);
+    EXPECT_EQ(exporter->has_imported(number), exporter == &other);
+    if (by_descriptor.number != 0)
+      imports_.leave(own_.ledger, by_descriptor, own_.device_index, 700);
+    EXPECT_FALSE(exporter->has_imported(number));
+    EXPECT_EQ(imports_.imported(own_.device_index), 0u);
+    close(fd);
+    ASSERT_TRUE(exporter->ledger.free_exported(exporter->device_index, 700, number));
+    EXPECT_EQ(import(handle.data(), handle.size()).number, 0);
+  }
 }
 
 // What a process imports of its own is nobody else's to keep charged.
@@ -122,9 +179,10 @@ TEST_F(ImportsTest, OfThisProcessItself) {
   const uint32_t tenant = layout::mark_of(own_.ledger.map()->header);
   mark_descriptor(fd, {.tenant = tenant, .exporter = own_.ledger.mark_of_self(), .units = 77});
   uint64_t units = 0;
-  EXPECT_EQ(imports_.begin_call(own_.ledger, fd, units), Imports::kSelf);
+  const ImportSource source = imports_.begin_call(own_.ledger, fd, units);
+  EXPECT_EQ(source.exporter, Imports::kSelf);
   EXPECT_EQ(units, 77u);
-  imports_.end_call(own_.ledger, Imports::kSelf);
+  imports_.end_call(own_.ledger, source, false);
   close(fd);
   add(Imports::kSelf, 5);
   EXPECT_EQ(own_.imported(), 5u) << "it may be orphaned already";
@@ -173,11 +231,11 @@ TEST_F(ImportsTest, AHandleIsPushedOutByAsManyNewerOnesAsItsSetHolds) {
   Member other;
   const std::string first = other.hand_out("first");
   const auto set_of = [](const std::string& text) {
-    return layout::export_set(layout::hash_of_handle(text.data(), text.size()));
+    return layout::handle_set(layout::hash_of_handle(text.data(), text.size()));
   };
   int newer = 0;
   std::string last;
-  for (int i = 0; newer < static_cast<int>(layout::kExportsPerSet); ++i) {
+  for (int i = 0; newer < static_cast<int>(layout::kHandlesPerSet); ++i) {
     const std::string text = std::to_string(i);
     if (set_of(text) != set_of("first")) continue;
     const uint8_t exporter = exporter_of(first);

@@ -548,7 +548,7 @@ TEST_F(LedgerOrphanTest, WhatIsFreedIsKeptWhileItIsImported) {
   EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held_by_self(device_), units(30 * kMiB));
   EXPECT_EQ(importer->held(device_), units(50 * kMiB));
-  EXPECT_EQ(importer->orphaned(device_), units(20 * kMiB));
+  EXPECT_EQ(importer->orphaned_imports(device_), units(20 * kMiB));
   EXPECT_EQ(importer->held(device_, true), units(50 * kMiB));
   // Its lease does not reach for it either.
   EXPECT_FALSE(exporter->reserve(device_, units(51 * kMiB), refusal));
@@ -627,12 +627,132 @@ TEST_F(LedgerOrphanTest, AProcessDoesNotImportItsOwn) {
   EXPECT_EQ(left(*other), 0u);
 }
 
+// Of two freed exports only the one that is still imported stays charged, whatever else its
+// importer has, and whether their exporter lives.
+TEST_F(LedgerOrphanTest, AListedExportIsKeptWhileItIsImported) {
+  for (const bool dies : {false, true}) {
+    auto exporter = join(4001);
+    auto importer = join(4000);
+    Refusal refusal;
+    ASSERT_TRUE(exporter->reserve(device_, units(90 * kMiB), refusal));
+    const uint32_t large = exporter->list_export(device_, units(50 * kMiB));
+    const uint32_t small = exporter->list_export(device_, units(10 * kMiB));
+    const uint32_t living = exporter->list_export(device_, units(30 * kMiB));
+    ASSERT_TRUE(large != 0 && small != 0 && living != 0);
+    EXPECT_EQ(exporter->check_own_cells(), "");
+    importer->add_import(living);
+    importer->add_import(small);
+    EXPECT_EQ(layout::imported_by(*importer->map(), device_, importer->slot()), units(40 * kMiB));
+    if (dies) {
+      exporter.reset();
+      EXPECT_EQ(importer->orphaned_imports(device_), units(40 * kMiB)) << "nobody has looked yet";
+      EXPECT_EQ(left(*importer), units(40 * kMiB));
+      importer->drop_import(living);
+    } else {
+      ASSERT_TRUE(exporter->free_exported(device_, units(50 * kMiB), large));
+      EXPECT_EQ(importer->held(device_), units(40 * kMiB)) << "at once";
+      ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB), small));
+      EXPECT_EQ(exporter->held_by_self(device_), units(30 * kMiB));
+      EXPECT_EQ(left(*importer), units(40 * kMiB));
+      EXPECT_EQ(importer->held(device_, true), units(40 * kMiB));
+      // Its lease does not reach for the orphans.
+      EXPECT_FALSE(exporter->reserve(device_, units(61 * kMiB), refusal));
+      importer->drop_import(living);
+      exporter->release(device_, units(30 * kMiB));
+      exporter->drop_exported(device_, units(30 * kMiB), living);
+    }
+    EXPECT_EQ(left(*importer), units(10 * kMiB));
+    EXPECT_EQ(importer->orphaned_imports(device_), units(10 * kMiB));
+    EXPECT_EQ(importer->check_invariants(), "");
+    importer->drop_import(small);
+    EXPECT_EQ(importer->held(device_, true), 0u) << "nobody waits for it";
+    EXPECT_EQ(left(*importer), 0u);
+    EXPECT_EQ(importer->check_invariants(), "");
+  }
+}
+
+TEST_F(LedgerOrphanTest, AListedExportOfItsDeadExporterIsChargedOnce) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(60 * kMiB), refusal));
+  const uint32_t freed = exporter->list_export(device_, units(20 * kMiB));
+  const uint32_t kept = exporter->list_export(device_, units(40 * kMiB));
+  importer->add_import(freed);
+  importer->add_import(kept);
+  ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), freed));
+  EXPECT_EQ(importer->held(device_), units(60 * kMiB));
+  lingering = 4001;
+  exporter.reset();
+  EXPECT_EQ(left(*importer), units(60 * kMiB)) << "the driver has not let go of it yet";
+  lingering = 0;
+  EXPECT_EQ(left(*importer), units(60 * kMiB));
+  importer->drop_import(freed);
+  EXPECT_EQ(left(*importer), units(40 * kMiB));
+  importer.reset();
+  EXPECT_EQ(left(*join(4003)), 0u);
+}
+
+TEST_F(LedgerOrphanTest, AListedExportIsKeptWhileACallMayImportIt) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
+  const uint32_t number = exporter->list_export(device_, units(20 * kMiB));
+  importer->begin_import();
+  ASSERT_TRUE(exporter->free_exported(device_, units(20 * kMiB), number));
+  EXPECT_EQ(left(*importer), units(20 * kMiB)) << "the call may have imported it";
+  importer->add_import(number);
+  importer->end_import();
+  EXPECT_EQ(left(*importer), units(20 * kMiB));
+  importer->drop_import(number);
+  EXPECT_EQ(left(*importer), 0u);
+}
+
+// A handle that is known stands for the memory that it was made of, never for later memory.
+TEST_F(LedgerOrphanTest, APlaceIsUsedAgain) {
+  auto exporter = join(4001);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(20 * kMiB), refusal));
+  const uint64_t hash = layout::hash_of_handle("handle", 6);
+  const uint32_t first = exporter->list_export(device_, units(10 * kMiB));
+  exporter->note_handle(hash, first);
+  EXPECT_EQ(exporter->find_export(hash), first);
+  EXPECT_EQ(exporter->find_export(first, exporter->mark_of_self()), first);
+  EXPECT_EQ(exporter->find_export(first, exporter->mark_of_self() ^ 1), 0u);
+  EXPECT_EQ(exporter->units_of_export(first), units(10 * kMiB));
+  ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB), first));
+  EXPECT_EQ(exporter->find_export(first, exporter->mark_of_self()), 0u);
+  EXPECT_EQ(exporter->list_export(device_, units(10 * kMiB)), first);
+  EXPECT_EQ(exporter->find_export(hash), 0u);
+}
+
+TEST_F(LedgerOrphanTest, MoreExportsThanPlacesAreSums) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, layout::kMaxExports, refusal));
+  for (uint32_t number = 1; number <= layout::kMaxExports; ++number) {
+    ASSERT_EQ(exporter->list_export(device_, 1), number);
+    importer->add_import(number);
+  }
+  EXPECT_EQ(exporter->list_export(device_, 1), 0u);
+  exporter.reset();
+  EXPECT_EQ(left(*importer), layout::kMaxExports);
+  EXPECT_EQ(importer->check_invariants(), "");
+  for (uint32_t number = 1; number <= layout::kMaxExports; number += 2) {
+    importer->drop_import(number);
+  }
+  EXPECT_EQ(left(*importer), layout::kMaxExports / 2);
+  EXPECT_NE(join(4002)->list_export(device_, 1), 0u);
+}
+
 TEST_F(LedgerOrphanTest, WhatNobodyHasImportedIsGivenBackAtOnce) {
   auto exporter = join(4001);
   hold_exports(*exporter, 90 * kMiB, 60 * kMiB);
   EXPECT_TRUE(exporter->free_exported(device_, units(60 * kMiB)));
   EXPECT_EQ(exporter->held(device_), units(30 * kMiB));
-  EXPECT_EQ(exporter->orphaned(device_), 0u);
+  EXPECT_EQ(exporter->orphaned_imports(device_), 0u);
   EXPECT_TRUE(exporter->has_one_slot());
 }
 

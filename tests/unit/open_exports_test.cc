@@ -42,7 +42,7 @@ class OpenExportsTest : public testing::Test {
   }
   uint64_t free_closed() {
     uint64_t freed = 0;
-    exports_.free_closed([&](OpenExports::Of, int device_index, uint64_t units) {
+    exports_.free_closed([&](uint64_t, int device_index, uint64_t units) {
       EXPECT_EQ(device_index, kDevice);
       freed += units;
       return true;
@@ -152,7 +152,7 @@ TEST_F(OpenExportsTest, WhatIsNotFreedStays) {
   exports_.watch(fd_, kToken);
   ASSERT_TRUE(exports_.keep(kToken, kDevice, 100));
   close(fd_);
-  exports_.free_closed([](OpenExports::Of, int, uint64_t) { return false; });
+  exports_.free_closed([](uint64_t, int, uint64_t) { return false; });
   EXPECT_EQ(kept(), 100u);
   EXPECT_EQ(free_closed(), 100u);
 }

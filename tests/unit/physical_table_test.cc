@@ -104,7 +104,7 @@ TEST(PhysicalTableTest, WhatIsGivenUpIsNotReferenced) {
   PhysicalTable table;
   constexpr uint64_t kHandle = 0x302000000;
   EXPECT_FALSE(table.is_referenced(kHandle));
-  ASSERT_TRUE(table.add(kHandle, 0, 0, 1));
+  ASSERT_TRUE(table.add(kHandle, 0, 0, {.exporter = 1}));
   EXPECT_TRUE(table.is_referenced(kHandle));
   const uint64_t memory = table.give_up_reference(kHandle);
   EXPECT_FALSE(table.is_referenced(kHandle));

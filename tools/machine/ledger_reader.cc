@@ -83,7 +83,7 @@ class LedgerParts {
   }
 
   // Reads the claimed slots, from the first to the last: they lie near each other. Also reads the
-  // refusals, if there were any.
+  // refusals, and the exports of which something is imported, if there are any.
   void read_rest(const Descriptor& file, const std::string& path) {
     uint32_t first = layout::kMaxSlots, last = 0;
     layout::for_each_live(*ledger_, [&](uint32_t slot) {
@@ -98,6 +98,11 @@ class LedgerParts {
         whole = whole && read_part(file, ledger_->cells[row] + first, count);
       });
     }
+    bool any_imported = false;
+    layout::for_each_live(*ledger_, [&](uint32_t slot) {
+      any_imported = any_imported || layout::has_imported_any(ledger_->slots[slot]);
+    });
+    if (any_imported) whole = whole && read_part(file, ledger_->exports, layout::kMaxExports);
     const auto* const words = &ledger_->refusals[0][0];
     any_refused_ = ledger_->refusal_number.load() != 0 ||
                    std::any_of(words, words + (layout::kMaxDevices + 1) * layout::kReasons,
@@ -187,8 +192,9 @@ void tell_host_pid(const std::string& path, uint32_t number, const layout::Slot&
              at + static_cast<off_t>(offsetof(layout::Slot, host_pid)));
 }
 
-DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
+DeviceUse read_device(const layout::Ledger& ledger, uint32_t row,
                       const std::map<uint32_t, ProcessUse>& owners) {
+  const layout::Device& device = ledger.devices[row];
   DeviceUse use;
   use.key = clean(device.key, sizeof device.key);
   const uint64_t cap = device.cap.load();
@@ -198,7 +204,7 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
   use.peak = to_bytes(device.peak.load());
   for (const auto& [slot, owner] : owners) {
     ProcessUse process = owner;
-    const layout::Cell& cell = cells[slot];
+    const layout::Cell& cell = ledger.cells[row][slot];
     const uint64_t word = cell.held_and_lease.load();
     use.damaged = use.damaged || !layout::is_codeword(word);
     process.used = to_bytes(layout::held_now(cell));
@@ -208,7 +214,7 @@ DeviceUse read_device(const layout::Device& device, const layout::Cell* cells,
     const uint64_t count = cell.time_and_allocations.load();
     process.allocations_unix_s = count >> 32;
     if (process.allocations_unix_s != 0) process.allocations = count & UINT32_MAX;
-    process.imported = to_bytes(layout::imported_of(cell.exported_and_imported.load()));
+    process.imported = to_bytes(layout::imported_by(ledger, static_cast<int>(row), slot));
     if (process.used == 0 && process.leased == 0 && process.peak == 0 && process.imported == 0) {
       continue;
     }
@@ -351,7 +357,7 @@ TenantUse read_tenant(const std::string& name, HostPids& host_pids) {
     if (owner.host_pid != 0) tell_host_pid(tenant.path, number, slot, owner.host_pid);
   }
   layout::for_each_device(*ledger, [&](uint32_t row) {
-    tenant.devices.push_back(read_device(ledger->devices[row], ledger->cells[row], owners));
+    tenant.devices.push_back(read_device(*ledger, row, owners));
     tenant.devices.back().refusals = read_counts(ledger->refusals[row]);
     if (const uint64_t needed = ledger->needed[row].load(std::memory_order_relaxed); needed != 0)
       tenant.devices.back().needed = to_bytes(needed);

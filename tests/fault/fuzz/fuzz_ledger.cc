@@ -54,6 +54,8 @@ std::string left_by_the_dead(const ScratchTenant& tenant) {
       ledger.record(device, "cuMemAlloc", refusal);
       ledger.add_exported(device, 100);
       ledger.add_imported(device, 50);
+      ledger.list_export(device, 100);
+      ledger.add_import(1);
     }
     _exit(0);
   }

@@ -483,6 +483,26 @@ def test_memory_is_free_after_its_importer(let_go):
         same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
 
 
+# Of two exports that their owner frees or dies with, the importer has the smaller one.
+@pytest.mark.parametrize("dies", [False, True], ids=["freed", "dies"])
+def test_memory_is_free_beside_an_import(dies):
+    with Machine(CARD) as machine:
+        exporter = hip(machine, "malloc 256MiB malloc 64MiB export 0 export 1 wait free 0 wait", cap=f"{CAP}MiB")
+        handle = exporter.until_ready()[-1].split("handle=")[1]
+        importer = hip(machine, f"open {handle} wait", cap=f"{CAP}MiB")
+        importer.until_ready()
+        if dies:
+            exporter.kill()
+        else:
+            exporter.go_on()
+            exporter.until_ready()
+        free = LARGE - machine.used()
+        pieces = (free - 8 * MIB) // (16 * MIB)
+        granted = hip(machine, "malloc 16MiB " * pieces, cap=f"{CAP}MiB").finish().lines[1:]
+        at_most("peak", machine.peak(), LARGE)
+        same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
+
+
 EXPORTS = pytest.mark.parametrize("export, free", [("alloc 200MiB descriptor 0", "free 0"),
                                                    ("create 200MiB handledescriptor 0", "release 0")], ids=["pool", "handle"])
 

@@ -142,6 +142,30 @@ class Fill(rig.Comparison):
             return [importer.until("fill")]
         self.compare(scene)
 
+    def test_ipc_that_is_freed_beside_one_that_is_imported(self):
+        """Of two exports the importer has the smaller one."""
+        def scene(gpu, cap):
+            owner = gpu.start("init", "alloc:512000", "alloc:204800", "export:0", "export:1", "wait", "free:0", "fill:1024",
+                              "wait", cap=cap)
+            owner.until("export")
+            importer = gpu.start("init", f"open:{owner.until('export')['handle']}", "wait", cap=cap)
+            importer.until("ready")
+            owner.go_on()
+            return [owner.until("fill")]
+        self.compare(scene)
+
+    def test_ipc_whose_owner_dies_beside_an_import(self):
+        """The importer has memory of another owner, which lives."""
+        def scene(gpu, cap):
+            owners = [gpu.start("init", f"alloc:{kib}", "export:0", "wait", cap=cap) for kib in (409600, 204800)]
+            handle = [owner.until("export")["handle"] for owner in owners][1]
+            importer = gpu.start("init", f"open:{handle}", "wait", "fill:1024", cap=cap)
+            importer.until("ready")
+            owners[0].end()
+            importer.go_on()
+            return [importer.until("fill")]
+        self.compare(scene)
+
     def test_memory_that_another_process_holds_by_a_descriptor(self):
         """The exporter has freed the memory and closed its own descriptor."""
         def scene(gpu, cap):

@@ -59,7 +59,8 @@ class Random(unittest.TestCase):
             self.assertLessEqual(accounting["peak"], cap_mib * MIB, "RM's count passed the cap")
             self.assertGreater(sum(answer["refused"] for answer in answers), 0, "the cap was never full: nothing was tested")
             self.assertGreaterEqual(used, accounting["used"], "the library counts less than RM")
-            # Freed exports stay charged while processes have imported as much.
+            # A reading cannot tell the freed exports that a process has imported from its own overhead, and what an
+            # exported pool has released stays charged while processes have imported as much of pools.
             self.assertLessEqual(used, accounting["used"] + imported + MOST_TOO_MUCH, "the library counts more than RM")
 
     def test_one_process(self):

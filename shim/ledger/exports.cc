@@ -1,0 +1,221 @@
+// Listed exports: memory of which the ledger knows which processes have imported it; see
+// ledger_layout.h. A freed export then stays charged exactly as long as one of them has it.
+//
+// Exports are listed, and orphans are charged, under the file's lock. The exporter alone changes
+// the exported units, and an importer alone its own bits. Nothing counts importers, so a process
+// that is killed at any instruction leaves no count that is wrong.
+#include <algorithm>
+
+#include "shim/ledger/invariants.h"
+#include "shim/ledger/ledger.h"
+
+namespace fracgpu {
+namespace {
+
+using layout::Export;
+using layout::exported_of;
+using layout::for_each_export;
+using layout::for_each_live;
+using layout::kMaxExports;
+using layout::kMaxUnits;
+using layout::orphaned_of;
+using layout::pack;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// A damaged word may mean any process and any device.
+bool is_of(const Export& row, uint32_t mark) {
+  return !layout::is_codeword(row.exporter.load()) || layout::exporter_of(row) == mark;
+}
+bool is_on(const Export& row, int device) {
+  return !layout::is_codeword(row.exporter.load()) ||
+         layout::device_of(row) == static_cast<uint32_t>(device);
+}
+
+uint64_t orphans_in(const Export& row, const uint32_t* gone) {
+  const bool is_orphaned = gone[layout::slot_of(layout::exporter_of(row))] != 0;
+  return orphaned_of(row) + (is_orphaned ? exported_of(row) : 0);
+}
+
+}  // namespace
+
+layout::Export& Ledger::export_at(uint32_t number) const {
+  return file_.map()->exports[number - 1];
+}
+
+bool Ledger::is_listed(uint32_t number) const {
+  return number != 0 && number <= kMaxExports && !layout::is_free(export_at(number));
+}
+
+uint32_t Ledger::list_export(int device, uint64_t units) {
+  const GrowLock lock(file_, lock_timeout());
+  note(lock);
+  Message ignored;
+  if (!lock || !keep_slot(lock, ignored)) return 0;
+  uint32_t number = 1;
+  while (number <= kMaxExports && !layout::is_free(export_at(number))) ++number;
+  if (number > kMaxExports) return 0;
+  // The handles of the memory that had this number open nothing any more.
+  for (auto& handle : file_.map()->handles) {
+    uint64_t word = handle.load(kRelaxed);
+    if ((word & layout::kNumberMask) == number)
+      handle.compare_exchange_strong(word, word & ~layout::kNumberMask);
+  }
+  export_at(number).exporter.store(layout::exporter_word(device, mark_of_self()));
+  export_at(number).exported_and_orphaned.store(pack(units, 0));
+  return number;
+}
+
+void Ledger::add_exported(int device, uint64_t units, uint32_t number) {
+  auto& word = number != 0 ? export_at(number).exported_and_orphaned
+                           : own_cell(device).exported_and_imported;
+  word.fetch_add(pack(units, 0));
+}
+
+void Ledger::drop_exported(int device, uint64_t units, uint32_t number) {
+  auto& word = number != 0 ? export_at(number).exported_and_orphaned
+                           : own_cell(device).exported_and_imported;
+  word.fetch_sub(pack(units, 0));
+}
+
+void Ledger::note_handle(uint64_t hash, uint32_t number) {
+  layout::enter_handle(file_.map()->handles, hash, number);
+}
+
+uint32_t Ledger::find_export(uint64_t hash) const {
+  const uint32_t number = layout::find_handle(file_.map()->handles, hash).value_or(0);
+  return is_listed(number) ? number : 0;
+}
+
+uint32_t Ledger::find_export(uint32_t number, uint32_t exporter) const {
+  return is_listed(number) && is_of(export_at(number), exporter) ? number : 0;
+}
+
+uint64_t Ledger::units_of_export(uint32_t number) const {
+  return exported_of(export_at(number)) + orphaned_of(export_at(number));
+}
+
+void Ledger::add_import(uint32_t number) {
+  if (layout::has_imported(file_.map()->slots[slot_], number)) return;
+  file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord].fetch_add(
+      layout::import_bit(number));
+}
+
+void Ledger::drop_import(uint32_t number) {
+  if (!layout::has_imported(file_.map()->slots[slot_], number)) return;
+  file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord].fetch_sub(
+      layout::import_bit(number));
+}
+
+// Whether a process has imported the export, or may be about to. `gone`: not 0 for slots of
+// processes that do not count, or null.
+bool Ledger::is_imported(uint32_t number, const uint32_t* gone) const {
+  const layout::Ledger& ledger = *file_.map();
+  bool any = false;
+  for_each_live(ledger, [&](uint32_t slot) {
+    const layout::Slot& importer = ledger.slots[slot];
+    if (importer.orphaned.load(kRelaxed) != 0 || (gone != nullptr && gone[slot] != 0)) return;
+    // Read first: what a call that is no longer under way has imported is already in the bits.
+    const bool is_importing = importer.importing.load() != 0;
+    any = any || is_importing || layout::has_imported(importer, number);
+  });
+  return any;
+}
+
+// The orphans' row changes before any charge: a process that dies in between has freed the memory
+// as if by its death.
+bool Ledger::charge_listed_orphans(int device, uint32_t number, uint64_t units, uint64_t& kept) {
+  if (!is_imported(number, nullptr)) {
+    drop_exported(device, units, number);
+    return true;
+  }
+  const GrowLock lock(file_, lock_timeout());
+  note(lock);
+  Message ignored;
+  if (!lock || !keep_slot(lock, ignored)) return false;
+  const LeaseScope scope(*file_.map(), lock, device);
+  const int slot = orphan_slot(lock);
+  if (slot < 0) return false;
+  export_at(number).exported_and_orphaned.fetch_add(pack(0, units) - pack(units, 0));
+  file_.map()->cells[device][slot].held_and_lease.fetch_add(pack(units, 0));
+  kept = units;
+  return true;
+}
+
+uint64_t Ledger::listed_exports(int device, uint32_t mark) const {
+  uint64_t sum = 0;
+  for_each_export(*file_.map(), [&](uint32_t, const Export& row) {
+    if (is_of(row, mark) && is_on(row, device)) sum += exported_of(row);
+  });
+  return std::min(sum, kMaxUnits);
+}
+
+uint64_t Ledger::listed_orphans(int device, uint32_t mark) const {
+  uint64_t sum = 0;
+  for_each_export(*file_.map(), [&](uint32_t, const Export& row) {
+    if (is_of(row, mark) && is_on(row, device)) sum += orphaned_of(row);
+  });
+  return std::min(sum, kMaxUnits);
+}
+
+// What an orphan slot is charged for listed exports. If their exporter lives no longer, they are
+// charged in its own slot.
+uint64_t Ledger::listed_orphans_in(int device, uint32_t slot) const {
+  const layout::Ledger& ledger = *file_.map();
+  const int living = exporter_of(slot);
+  if (living < 0 && ledger.slots[slot].orphaned.load(kRelaxed) != 1) return 0;
+  const uint32_t exporter = living < 0 ? slot : static_cast<uint32_t>(living);
+  return listed_orphans(device, layout::mark_of(ledger.slots[exporter], exporter));
+}
+
+// The units that exporters have freed, or have died with, and that other processes have imported.
+// `gone`: not 0 for slots of dead processes.
+uint64_t Ledger::listed_orphans_of_living(int device, const uint32_t* gone) const {
+  uint64_t sum = 0;
+  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
+    const uint64_t orphans = is_on(row, device) ? orphans_in(row, gone) : 0;
+    if (orphans > 0 && is_imported(number, gone)) sum += orphans;
+  });
+  return sum;
+}
+
+uint64_t Ledger::imported_exports(int device, uint32_t slot) const {
+  const uint32_t mark = layout::mark_of(file_.map()->slots[slot], slot);
+  uint64_t sum = 0;
+  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
+    if (is_of(row, mark) && is_on(row, device) && is_imported(number, nullptr))
+      sum += exported_of(row);
+  });
+  return sum;
+}
+
+uint64_t Ledger::listed_orphans_of_self(int device, const uint32_t* gone) const {
+  const layout::Ledger& ledger = *file_.map();
+  uint64_t sum = 0;
+  for_each_export(ledger, [&](uint32_t number, const Export& row) {
+    if (is_on(row, device) && layout::has_imported(ledger.slots[slot_], number))
+      sum += orphans_in(row, gone);
+  });
+  return sum;
+}
+
+// With the lock held. All that a dead process has exported is orphaned, or gone.
+void Ledger::orphan_listed_exports(uint32_t slot, const uint32_t* gone) {
+  const uint32_t mark = layout::mark_of(file_.map()->slots[slot], slot);
+  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
+    if (!is_of(row, mark)) return;
+    const uint64_t units = std::min(exported_of(row) + orphaned_of(row), kMaxUnits);
+    export_at(number).exported_and_orphaned.store(is_imported(number, gone) ? pack(0, units) : 0);
+  });
+}
+
+// With the lock held. An exporter may change the other half meanwhile.
+void Ledger::forget_released_orphans(const uint32_t* gone) {
+  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
+    const uint64_t orphans = layout::is_sound(row) ? orphaned_of(row) : 0;
+    if (orphans > 0 && !is_imported(number, gone))
+      export_at(number).exported_and_orphaned.fetch_sub(pack(0, orphans));
+  });
+}
+
+}  // namespace fracgpu
