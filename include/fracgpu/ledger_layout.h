@@ -107,6 +107,8 @@ struct alignas(64) Cell {
   // Encoded: units of `held` that a checkpoint has moved to the host, so that other processes may
   // take as many meanwhile. They count again before the process moves them back.
   std::atomic<uint64_t> parked;
+  // Encoded: the imported units whose exporter was not found. They may be of any export.
+  std::atomic<uint64_t> unknown_imports;
 };
 static_assert(sizeof(Cell) == 64);
 
@@ -461,15 +463,18 @@ constexpr uint32_t handle_set(uint64_t hash) {
   return (hash / (kNumberMask + 1)) % (kMaxHandles / kHandlesPerSet) * kHandlesPerSet;
 }
 using Handles = std::atomic<uint64_t>[kMaxHandles];
-// Two concurrent calls for the same set may evict a handle too early. A concurrent reader that
-// starts at the beginning of the set misses no handle, because the shift starts at its end.
-inline void enter_handle(Handles& handles, uint64_t hash, uint32_t number) {
-  std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
-  for (uint32_t i = kHandlesPerSet - 1; i > 0; --i) set[i].store(set[i - 1].load());
-  set[0].store(hash | number);
-}
 constexpr bool is_handle(uint64_t word, uint64_t hash) {
   return (word & ~kNumberMask) == hash;
+}
+// Two concurrent calls for the same set may evict a handle too early. A concurrent reader that
+// starts at the beginning of the set misses no handle, because the shift starts at its end, or at
+// the handle itself.
+inline void enter_handle(Handles& handles, uint64_t hash, uint32_t number) {
+  std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
+  uint32_t last = 0;
+  while (last < kHandlesPerSet - 1 && !is_handle(set[last].load(), hash)) ++last;
+  for (uint32_t i = last; i > 0; --i) set[i].store(set[i - 1].load());
+  set[0].store(hash | number);
 }
 // The newest handle's export; see `Ledger::handles`.
 inline std::optional<uint32_t> find_handle(const Handles& handles, uint64_t hash) {

@@ -50,13 +50,15 @@ void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key
   const DriverBuffers::Entry buffer = buffers.find(key);
   if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return;
   const uint64_t token = OpenExports::token_of(kind, buffer.number);
-  note_export(process, token, buffer.device_index, buffer.units);
+  {
+    const Locked<SleepLock> lock(process.exports.lock);
+    bool is_first = false;
+    buffers.change(key, [&](DriverBuffers::Entry& known) {
+      if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
+    });
+    if (is_first) note_export(process, token, buffer.device_index, buffer.units);
+  }
   note_descriptor(process, fd, buffer.units, token);
-  bool is_first = false;
-  buffers.change(key, [&](DriverBuffers::Entry& known) {
-    if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
-  });
-  if (!is_first) drop_export(process, token, buffer.device_index, buffer.units);
 }
 
 void release_uncounted(Process& process, const DriverBuffers::Entry& buffer, OpenExports::Of kind) {

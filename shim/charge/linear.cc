@@ -47,7 +47,7 @@ void give_back(Process& process, int device_index, uint64_t units) {
 
 void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token) {
   if (process.open_exports.keep(token, device_index, units)) return;
-  give_back_released_export(process, device_index, units, process.exports.take(token, units));
+  give_back_released_export(process, device_index, units, take_export(process, token, units));
 }
 
 void give_back(Process& process, const Allocation& entry, uint64_t units) {
@@ -295,7 +295,7 @@ void Release::defer() {
   const uint64_t units = finish(true);
   if (units == 0) return;
   if (taken_.exported) {
-    const uint32_t number = process_.exports.take(token_of(taken_), units);
+    const uint32_t number = take_export(process_, token_of(taken_), units);
     return defer_exported(process_, taken_.device_index, units, number);
   }
   defer_to_reported_usage(process_, taken_.device_index, units);

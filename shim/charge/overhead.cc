@@ -439,16 +439,16 @@ void defer_exported(Process& process, int device_index, uint64_t units, uint32_t
 
 void defer_exported(const OverheadLock& lock, int device_index, uint64_t units, uint32_t number) {
   Process& process = lock.process();
-  process.overhead[device_index].exported += units;
   if (number != 0) {
-    if (DeferredExport* const entry = process.deferred_exports.insert(number); entry != nullptr) {
-      entry->units += units;
-      entry->device_index = device_index;
-    } else {  // the host is out of memory: it counts as not listed
-      process.ledger.add_exported(device_index, units);
-      process.ledger.drop_exported(device_index, units, number);
+    DeferredExport* const entry = process.deferred_exports.insert(number);
+    if (entry == nullptr) {  // the host is out of memory; a reading shows what is not free yet
+      process.ledger.free_exported(device_index, units, number);
+      return;
     }
+    entry->units += units;
+    entry->device_index = device_index;
   }
+  process.overhead[device_index].exported += units;
   defer_to_reported_usage(lock, device_index, units);
 }
 

@@ -29,8 +29,8 @@ class OverheadLock {
                                            uint64_t units);
 
 // The same for freed exports. Units that have left this process's usage at the next reading are
-// then charged to the tenant, as far as importers may hold them.
-// `number`: the export's in the ledger.
+// then charged to the tenant, as far as importers may hold them. `number`: the export's in the
+// ledger.
 void defer_exported(Process& process, int device_index, uint64_t units, uint32_t number = 0);
 void defer_exported(const OverheadLock& lock, int device_index, uint64_t units,
                     uint32_t number = 0);
@@ -206,6 +206,10 @@ void settle_unloaded_library(Process& process, int device_index);
 // any. The form without the lock leaves what this process itself may have imported to a reading.
 bool give_back_closed_exports(Process& process);
 void give_back_closed_exports(const OverheadLock& lock);
+
+// `units` of memory with this token in OpenExports were freed. Returns the export's number in the
+// ledger.
+uint32_t take_export(Process& process, uint64_t token, uint64_t units);
 
 // Gives back `units` of a freed export that no descriptor holds. As much as importers may still
 // hold stays charged to the tenant. `number`: the export's in the ledger. Takes `cold_paths` if

@@ -48,15 +48,19 @@ uint64_t free_deferred_exports(const OverheadLock& lock, int device_index, uint6
     if (works) left -= units;
     return works;
   };
-  process.deferred_exports.erase_if([&](DeferredExport& each) {
-    const uint64_t units = std::min(left, each.units);
-    if (each.device_index != device_index || units == 0 ||
-        !free(units, static_cast<uint32_t>(each.key))) {
-      return false;
-    }
-    each.units -= units;
-    return each.units == 0;
-  });
+  // Nothing shows which have left. What others have imported stays charged, so it comes first.
+  for (const bool imported : {true, false}) {
+    process.deferred_exports.erase_if([&](DeferredExport& each) {
+      const auto number = static_cast<uint32_t>(each.key);
+      const uint64_t units = std::min(left, each.units);
+      if (each.device_index != device_index || units == 0 ||
+          process.ledger.is_imported(number) != imported || !free(units, number)) {
+        return false;
+      }
+      each.units -= units;
+      return each.units == 0;
+    });
+  }
   if (left > 0) free(left, 0);
   process.overhead[device_index].exported -= most - left;
   return most - left;

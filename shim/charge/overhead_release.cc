@@ -47,6 +47,11 @@ void settle_unloaded_library(Process& process, int device_index) {
   reconcile_overhead(lock, device_index);
 }
 
+uint32_t take_export(Process& process, uint64_t token, uint64_t units) {
+  const Locked<SleepLock> lock(process.exports.lock);
+  return process.exports.take(token, units);
+}
+
 namespace {
 
 // False if only a reading can show what is free: this process may have imported some itself.
@@ -57,6 +62,7 @@ bool free_exported(Process& process, int device_index, uint64_t units, uint32_t 
 
 // The same for kept memory whose descriptors are closed.
 bool free_closed(Process& process, uint64_t token, int device_index, uint64_t units) {
+  const Locked<SleepLock> lock(process.exports.lock);
   const uint32_t number = process.exports.number_of(token);
   if (OpenExports::kind_of(token) != OpenExports::Of::gem_buffer) {
     if (!free_exported(process, device_index, units, number)) return false;
@@ -91,7 +97,7 @@ void give_back_closed_exports(const OverheadLock& lock) {
   Process& process = lock.process();
   process.open_exports.free_closed([&](uint64_t token, int device_index, uint64_t units) {
     if (!free_closed(process, token, device_index, units))
-      defer_exported(lock, device_index, units, process.exports.take(token, units));
+      defer_exported(lock, device_index, units, take_export(process, token, units));
     return true;
   });
 }

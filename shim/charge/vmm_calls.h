@@ -92,13 +92,18 @@ inline uint64_t token_of(const PhysicalTable::Freed& charge) {
   return OpenExports::token_of(OpenExports::Of::physical, charge.memory);
 }
 
+inline uint32_t number_of_export(Process& process, uint64_t token) {
+  const Locked<SleepLock> lock(process.exports.lock);
+  return process.exports.number_of(token);
+}
+
 // Memory of this process was exported as a descriptor, or as a handle of plain bytes. `token`: the
 // memory's in OpenExports.
 inline void note_descriptor(Process& process, int fd, uint64_t units, uint64_t token) {
   const uint32_t tenant = layout::mark_of(process.ledger.map()->header);
   mark_descriptor(fd, {.tenant = tenant,
                        .exporter = process.ledger.mark_of_self(),
-                       .number = process.exports.number_of(token),
+                       .number = number_of_export(process, token),
                        .units = static_cast<uint32_t>(units)});
   process.open_exports.watch(fd, token);
 }
@@ -111,27 +116,30 @@ inline void note_handle(Process& process, const void* handle, size_t size, uint6
   if (!process.has_joined()) return;
   const uint64_t hash = layout::hash_of_handle(handle, size);
   process.imports.note_own_handle(hash);
-  process.ledger.note_handle(hash, process.exports.number_of(token));
+  process.ledger.note_handle(hash, number_of_export(process, token));
 }
 
-// Others may import `units` of memory with this token as a whole from now on.
+// Others may import `units` of memory with this token as a whole from now on. With the table's lock
+// held since the memory was marked as exported, so that no thread meets it without its number.
+// Memory may be exported at the address of memory that a descriptor still holds: both have one
+// number.
 inline void note_export(Process& process, uint64_t token, int device_index, uint64_t units) {
-  const uint32_t known = process.exports.number_of(token);
-  uint32_t number = known;
-  if (known == 0) number = process.ledger.list_export(device_index, units);
-  if (number != 0 && !process.exports.add(token, number, units)) {
-    if (known == 0) process.ledger.drop_exported(device_index, units, number);
-    number = 0;
-  }
-  if (known != 0 || number == 0) process.ledger.add_exported(device_index, units, number);
+  ExportTable::Export* const entry = process.exports.enter(token);
+  const bool is_new = entry != nullptr && entry->units == 0;
+  if (is_new) entry->number = process.ledger.list_export(device_index, units);
+  const uint32_t number = entry != nullptr ? entry->number : 0;
+  if (!is_new || number == 0) process.ledger.add_exported(device_index, units, number);
+  if (entry != nullptr) entry->units += units;
 }
 // `units` of it are exported no longer, whoever has imported them.
 inline void drop_export(Process& process, uint64_t token, int device_index, uint64_t units) {
+  const Locked<SleepLock> lock(process.exports.lock);
   process.ledger.drop_exported(device_index, units, process.exports.take(token, units));
 }
 
 // Memory with this number was exported. If it is this process's, returns true with its charge.
 inline bool note_exported_memory(Process& process, uint64_t memory, PhysicalTable::Freed& charge) {
+  const Locked<SleepLock> lock(process.exports.lock);
   if (process.physical.mark_exported(memory, charge))
     note_export(process, token_of(charge), charge.device_index, charge.units);
   return charge.units > 0;
@@ -144,6 +152,7 @@ inline bool note_exported(Process& process, uint64_t handle, PhysicalTable::Free
 // An allocation was exported, by its address; it may be in a chunk. Copies its entry to `entry` if
 // there is one. True the first time.
 inline bool note_exported_allocation(Process& process, uint64_t address, Allocation& entry) {
+  const Locked<SleepLock> lock(process.exports.lock);
   const bool first = process.allocations.mark_exported(address, entry) ||
                      process.allocations.mark_exported(chunk_key(address), entry);
   if (first) note_export(process, token_of(entry), entry.device_index, entry.units);
@@ -172,7 +181,7 @@ class ImportCall {
   // (0: not known) on the device index.
   void imported(uint64_t key, int device_index, uint64_t units) {
     PhysicalTable& physical = process_.physical;
-    if (physical.add_reference(key)) return;
+    if (physical.add_reference(key, source_)) return;
     if (device_index < 0 || source_.exporter == 0 || !physical.add(key, 0, device_index, source_))
       return;
     kept_ = true;

@@ -1,9 +1,9 @@
 // Listed exports: memory of which the ledger knows which processes have imported it; see
 // ledger_layout.h. A freed export then stays charged exactly as long as one of them has it.
 //
-// Exports are listed, and orphans are charged, under the file's lock. The exporter alone changes
-// the exported units, and an importer alone its own bits. Nothing counts importers, so a process
-// that is killed at any instruction leaves no count that is wrong.
+// Exports are listed, and orphans are charged, under the file's lock. While they live, the exporter
+// alone changes the exported units, and an importer alone its own bits. Nothing counts importers,
+// so a process that is killed at any instruction leaves no count that is wrong.
 #include <algorithm>
 
 #include "shim/ledger/invariants.h"
@@ -23,7 +23,7 @@ using layout::pack;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// A damaged word may mean any process and any device.
+// For sums: a damaged word may mean any process and any device.
 bool is_of(const Export& row, uint32_t mark) {
   return !layout::is_codeword(row.exporter.load()) || layout::exporter_of(row) == mark;
 }
@@ -52,8 +52,17 @@ uint32_t Ledger::list_export(int device, uint64_t units) {
   note(lock);
   Message ignored;
   if (!lock || !keep_slot(lock, ignored)) return 0;
+  // An importer may still have memory that had this number.
+  const layout::Ledger& ledger = *file_.map();
+  const auto is_usable = [&](uint32_t number) {
+    bool is_named = false;
+    for_each_live(ledger, [&](uint32_t slot) {
+      is_named = is_named || layout::has_imported(ledger.slots[slot], number);
+    });
+    return layout::is_free(export_at(number)) && !is_named;
+  };
   uint32_t number = 1;
-  while (number <= kMaxExports && !layout::is_free(export_at(number))) ++number;
+  while (number <= kMaxExports && !is_usable(number)) ++number;
   if (number > kMaxExports) return 0;
   // The handles of the memory that had this number open nothing any more.
   for (auto& handle : file_.map()->handles) {
@@ -95,25 +104,29 @@ uint64_t Ledger::units_of_export(uint32_t number) const {
   return exported_of(export_at(number)) + orphaned_of(export_at(number));
 }
 
+// A damaged word stands for all exports, and must stay damaged.
 void Ledger::add_import(uint32_t number) {
-  if (layout::has_imported(file_.map()->slots[slot_], number)) return;
-  file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord].fetch_add(
-      layout::import_bit(number));
+  auto& word = file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord];
+  if (!layout::has_imported(file_.map()->slots[slot_], number))
+    word.fetch_add(layout::import_bit(number));
 }
 
 void Ledger::drop_import(uint32_t number) {
-  if (!layout::has_imported(file_.map()->slots[slot_], number)) return;
-  file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord].fetch_sub(
-      layout::import_bit(number));
+  auto& word = file_.map()->slots[slot_].imports[(number - 1) / layout::kExportsPerWord];
+  if (layout::is_codeword(word.load()) && layout::has_imported(file_.map()->slots[slot_], number))
+    word.fetch_sub(layout::import_bit(number));
 }
 
-// Whether a process has imported the export, or may be about to. `gone`: not 0 for slots of
-// processes that do not count, or null.
+// `gone`: not 0 for slots of processes that do not count, or null.
 bool Ledger::is_imported(uint32_t number, const uint32_t* gone) const {
   const layout::Ledger& ledger = *file_.map();
+  const Export& row = export_at(number);
+  const bool is_sound = layout::is_codeword(row.exporter.load());
   bool any = false;
   for_each_live(ledger, [&](uint32_t slot) {
     const layout::Slot& importer = ledger.slots[slot];
+    // What an exporter has imported of its own is its own charge; see Imports::imported_of_self.
+    if (is_sound && slot == layout::slot_of(layout::exporter_of(row))) return;
     if (importer.orphaned.load(kRelaxed) != 0 || (gone != nullptr && gone[slot] != 0)) return;
     // Read first: what a call that is no longer under way has imported is already in the bits.
     const bool is_importing = importer.importing.load() != 0;
@@ -122,13 +135,9 @@ bool Ledger::is_imported(uint32_t number, const uint32_t* gone) const {
   return any;
 }
 
-// The orphans' row changes before any charge: a process that dies in between has freed the memory
-// as if by its death.
-bool Ledger::charge_listed_orphans(int device, uint32_t number, uint64_t units, uint64_t& kept) {
-  if (!is_imported(number, nullptr)) {
-    drop_exported(device, units, number);
-    return true;
-  }
+// The row changes before any charge. If the process dies in between, reaping charges the row's
+// orphans in its own slot.
+bool Ledger::charge_listed_orphans(int device, uint32_t number, uint64_t units) {
   const GrowLock lock(file_, lock_timeout());
   note(lock);
   Message ignored;
@@ -138,7 +147,6 @@ bool Ledger::charge_listed_orphans(int device, uint32_t number, uint64_t units, 
   if (slot < 0) return false;
   export_at(number).exported_and_orphaned.fetch_add(pack(0, units) - pack(units, 0));
   file_.map()->cells[device][slot].held_and_lease.fetch_add(pack(units, 0));
-  kept = units;
   return true;
 }
 
@@ -168,9 +176,9 @@ uint64_t Ledger::listed_orphans_in(int device, uint32_t slot) const {
   return listed_orphans(device, layout::mark_of(ledger.slots[exporter], exporter));
 }
 
-// The units that exporters have freed, or have died with, and that other processes have imported.
+// The units that exporters have freed, or have died with, and that living processes have imported.
 // `gone`: not 0 for slots of dead processes.
-uint64_t Ledger::listed_orphans_of_living(int device, const uint32_t* gone) const {
+uint64_t Ledger::listed_orphans_in_use(int device, const uint32_t* gone) const {
   uint64_t sum = 0;
   for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
     const uint64_t orphans = is_on(row, device) ? orphans_in(row, gone) : 0;
@@ -179,12 +187,31 @@ uint64_t Ledger::listed_orphans_of_living(int device, const uint32_t* gone) cons
   return sum;
 }
 
-uint64_t Ledger::imported_exports(int device, uint32_t slot) const {
-  const uint32_t mark = layout::mark_of(file_.map()->slots[slot], slot);
+uint64_t Ledger::exports_of_dead_in_use(int device, uint32_t slot, int fd) const {
+  const layout::Ledger& ledger = *file_.map();
+  const uint32_t mark = layout::mark_of(ledger.slots[slot], slot);
+  const auto sum_of = [&](const uint32_t* gone) {
+    uint64_t sum = 0;
+    for_each_export(ledger, [&](uint32_t number, const Export& row) {
+      if (is_of(row, mark) && is_on(row, device) && is_imported(number, gone))
+        sum += exported_of(row);
+    });
+    return sum;
+  };
+  if (sum_of(nullptr) == 0) return 0;
+  uint32_t gone[layout::kMaxSlots] = {};
+  for_each_live(
+      ledger, [&](uint32_t other) { gone[other] = LedgerFile::slot_is_alive(fd, other) ? 0 : 1; });
+  return sum_of(gone);
+}
+
+uint64_t Ledger::unknown_imports_beside(uint32_t exporter, int device) const {
+  const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
-  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
-    if (is_of(row, mark) && is_on(row, device) && is_imported(number, nullptr))
-      sum += exported_of(row);
+  for_each_live(ledger, [&](uint32_t slot) {
+    if (slot == exporter || ledger.slots[slot].orphaned.load(kRelaxed) != 0) return;
+    const uint64_t word = ledger.cells[device][slot].unknown_imports.load();
+    sum += layout::is_codeword(word) ? layout::decode(word) : layout::kDamaged;
   });
   return sum;
 }
@@ -199,22 +226,39 @@ uint64_t Ledger::listed_orphans_of_self(int device, const uint32_t* gone) const 
   return sum;
 }
 
-// With the lock held. All that a dead process has exported is orphaned, or gone.
+// With the lock held. What a dead process has exported is orphaned, or gone. If there are imports
+// whose exporter is unknown, the sums keep what nobody is known to have imported.
 void Ledger::orphan_listed_exports(uint32_t slot, const uint32_t* gone) {
-  const uint32_t mark = layout::mark_of(file_.map()->slots[slot], slot);
-  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
-    if (!is_of(row, mark)) return;
+  layout::Ledger& ledger = *file_.map();
+  const uint32_t mark = layout::mark_of(ledger.slots[slot], slot);
+  for_each_export(ledger, [&](uint32_t number, const Export& row) {
+    if (!layout::is_codeword(row.exporter.load()) || !is_of(row, mark)) return;
     const uint64_t units = std::min(exported_of(row) + orphaned_of(row), kMaxUnits);
-    export_at(number).exported_and_orphaned.store(is_imported(number, gone) ? pack(0, units) : 0);
+    const uint32_t device = std::min(layout::device_of(row), layout::kMaxDevices - 1);
+    const bool is_kept = is_imported(number, gone);
+    if (!is_kept && unknown_imports_beside(slot, static_cast<int>(device)) > 0)
+      ledger.cells[device][slot].exported_and_imported.fetch_add(pack(units, 0));
+    export_at(number).exported_and_orphaned.store(is_kept ? pack(0, units) : 0);
   });
 }
 
-// With the lock held. An exporter may change the other half meanwhile.
+// With the lock held. An exporter may change the other half meanwhile. The damaged word of a living
+// exporter stays.
 void Ledger::forget_released_orphans(const uint32_t* gone) {
-  for_each_export(*file_.map(), [&](uint32_t number, const Export& row) {
-    const uint64_t orphans = layout::is_sound(row) ? orphaned_of(row) : 0;
-    if (orphans > 0 && !is_imported(number, gone))
-      export_at(number).exported_and_orphaned.fetch_sub(pack(0, orphans));
+  const layout::Ledger& ledger = *file_.map();
+  for_each_export(ledger, [&](uint32_t number, const Export& row) {
+    const bool is_codeword = layout::is_codeword(row.exported_and_orphaned.load());
+    if ((is_codeword && orphaned_of(row) == 0) || is_imported(number, gone)) return;
+    if (is_codeword) {
+      export_at(number).exported_and_orphaned.fetch_sub(pack(0, orphaned_of(row)));
+      return;
+    }
+    const uint32_t exporter = layout::slot_of(layout::exporter_of(row));
+    const bool lives =
+        layout::is_codeword(row.exporter.load()) && exporter < layout::slots_backed(ledger) &&
+        ledger.slots[exporter].orphaned.load(kRelaxed) == 0 &&
+        layout::exporter_of(row) == layout::mark_of(ledger.slots[exporter], exporter);
+    if (!lives) export_at(number).exported_and_orphaned.store(0);
   });
 }
 

@@ -381,7 +381,7 @@ Ledger::Living Ledger::count_living(int device) const {
   const layout::Ledger& ledger = *file_.map();
   // Orphans that no living process has imported are released with the dead processes.
   uint64_t sum = 0, overhead = 0, orphans = 0, imported = 0;
-  uint32_t gone[layout::kMaxSlots] = {};
+  uint32_t gone[layout::kMaxSlots] = {};  // not 0: a dead process that is not reaped yet
   Message ignored;
   const int fd = file_.reopen(ignored);
   for_each_live(ledger, [&](uint32_t slot) {
@@ -397,7 +397,7 @@ Ledger::Living Ledger::count_living(int device) const {
     }
   });
   if (fd >= 0) close_own(fd);
-  orphans = std::min(orphans, imported) + listed_orphans_of_living(device, gone);
+  orphans = std::min(orphans, imported) + listed_orphans_in_use(device, gone);
   return {.held = sum + orphans, .uncounted = overhead + orphans};
 }
 
@@ -438,11 +438,13 @@ void Ledger::note_peak(int device) const {
   }
 }
 
-void Ledger::add_imported(int device, uint64_t units) {
-  own_cell(device).exported_and_imported.fetch_add(pack(0, units), kRelaxed);
+void Ledger::add_imported(int device, uint64_t units, bool is_unknown) {
+  if (is_unknown) own_cell(device).unknown_imports.fetch_add(layout::encode(units));
+  own_cell(device).exported_and_imported.fetch_add(pack(0, units));
 }
 
-void Ledger::drop_imported(int device, uint64_t units) {
+void Ledger::drop_imported(int device, uint64_t units, bool is_unknown) {
+  if (is_unknown) own_cell(device).unknown_imports.fetch_sub(layout::encode(units));
   own_cell(device).exported_and_imported.fetch_sub(pack(0, units), kRelaxed);
 }
 

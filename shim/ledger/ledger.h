@@ -190,7 +190,8 @@ class Ledger {
   // For a process that has freed exported memory: gives back `units` of its charge, and charges to
   // the tenant as much of them as others have imported, until they release it. The tenant's charge
   // has a slot of its own, like the exports of a dead process. False, with nothing changed, if the
-  // lock cannot be had or no slot is free. An export whose units are all freed loses its number.
+  // lock cannot be had or no slot is free. A number ends when all its units are freed and none is
+  // imported.
   bool free_exported(int device, uint64_t units, uint32_t number = 0);
   // The most units of this process's imports that exporters have freed, or have died with. Makes
   // system calls to probe which processes are alive, if there are imports.
@@ -203,12 +204,15 @@ class Ledger {
   uint32_t find_export(uint64_t hash) const;
   uint32_t find_export(uint32_t number, uint32_t exporter) const;
   uint64_t units_of_export(uint32_t number) const;
+  // Whether another process has imported the export, or may be about to.
+  bool is_imported(uint32_t number) const { return is_imported(number, nullptr); }
   // This process has imported a listed export, or has it no longer. Not from two threads at once.
   void add_import(uint32_t number);
   void drop_import(uint32_t number);
   // Changes the units of other memory that this process uses and that is charged to another one.
-  void add_imported(int device, uint64_t units);
-  void drop_imported(int device, uint64_t units);
+  // `is_unknown`: its exporter was not found.
+  void add_imported(int device, uint64_t units, bool is_unknown = false);
+  void drop_imported(int device, uint64_t units, bool is_unknown = false);
   // Called around a call that may import memory of this tenant: from before the driver is asked
   // until `add_import` or `add_imported` has counted the memory. The exporter may die meanwhile.
   void begin_import();
@@ -345,8 +349,8 @@ class Ledger {
   // The first step of `free_exported`: charges up to `most` units as orphans, and returns them in
   // `kept`.
   bool charge_orphans(int device, uint64_t most, uint64_t& kept);
-  // The same for `units` of a listed export, which are no longer exported then.
-  bool charge_listed_orphans(int device, uint32_t number, uint64_t units, uint64_t& kept);
+  // The same for `units` of a listed export that was imported. They are no longer exported then.
+  bool charge_listed_orphans(int device, uint32_t number, uint64_t units);
   // With the lock held: enters a process in a free slot. `orphaned`: see layout::Slot.
   void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);
   // With the lock held: the first free slot, with memory, or -1 with `error` set.
@@ -385,9 +389,11 @@ class Ledger {
   uint64_t listed_orphans_of_self(int device, const uint32_t* gone) const;
   uint64_t listed_orphans(int device, uint32_t mark) const;
   uint64_t listed_orphans_in(int device, uint32_t slot) const;
-  uint64_t listed_orphans_of_living(int device, const uint32_t* gone) const;
-  // The units of the slot's listed exports that a process has imported.
-  uint64_t imported_exports(int device, uint32_t slot) const;
+  uint64_t listed_orphans_in_use(int device, const uint32_t* gone) const;
+  // The units of the dead process's listed exports that living processes have imported.
+  uint64_t exports_of_dead_in_use(int device, uint32_t slot, int fd) const;
+  // The imports of all processes except the exporter whose exporter is unknown, in units.
+  uint64_t unknown_imports_beside(uint32_t exporter, int device) const;
   // What living processes hold on a device, in units.
   struct Living {
     uint64_t held = layout::kMaxUnits;  // kMaxUnits: not counted yet

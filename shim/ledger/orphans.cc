@@ -239,16 +239,20 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
 // Charges the orphans before the own charge goes: a process that dies in between leaves too much
 // counted, never too little. The lease shrinks by the units that were charged as orphans.
 bool Ledger::free_exported(int device, uint64_t units, uint32_t number) {
-  uint64_t kept = 0;
-  if (number != 0 ? !charge_listed_orphans(device, number, units, kept)
-                  : !charge_orphans(device, units, kept))
-    return false;
+  const bool is_named = number != 0 && is_imported(number);
+  // Imports whose exporter is unknown may be of this export too.
+  const uint64_t most =
+      number == 0 ? units : std::min(units, unknown_imports_beside(slot_, device));
+  uint64_t kept = is_named ? units : 0;
+  const bool is_charged =
+      is_named ? charge_listed_orphans(device, number, units) : charge_orphans(device, most, kept);
+  if (!is_charged) return false;
   auto& own = own_cell(device).held_and_lease;
   uint64_t word = own.load(kRelaxed);
   while (!own.compare_exchange_weak(word, word - pack(units, std::min(lease_of(word), kept)),
                                     kRelaxed)) {
   }
-  if (number == 0) drop_exported(device, units);
+  if (!is_named) drop_exported(device, units, number);
   return true;
 }
 

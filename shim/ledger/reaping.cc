@@ -64,7 +64,7 @@ Ledger::DriverRelease Ledger::driver_released(int fd, uint32_t slot,
     if (held_here == 0 && layout::imported_by(ledger, static_cast<int>(i), slot) == 0) {
       continue;
     }
-    const uint64_t imported = imported_exports(static_cast<int>(i), slot);
+    const uint64_t imported = exports_of_dead_in_use(static_cast<int>(i), slot, fd);
     char key[layout::kNameBytes];
     memcpy(key, ledger.devices[i].key, sizeof key);
     key[sizeof key - 1] = '\0';

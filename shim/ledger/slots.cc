@@ -222,6 +222,7 @@ void Ledger::wipe_slot(uint32_t slot) {
     cell.exported_and_imported.store(0, kRelaxed);
     cell.time_and_allocations.store(0, kRelaxed);
     cell.parked.store(0, kRelaxed);
+    cell.unknown_imports.store(0, kRelaxed);
   });
   ledger.slots[slot].orphaned.store(0, kRelaxed);
   ledger.slots[slot].importing.store(0, kRelaxed);

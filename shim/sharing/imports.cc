@@ -141,7 +141,7 @@ void Imports::keep(Ledger& own, ImportSource source) {
     const Locked<SpinLock> lock(counts_lock_);
     Count* const count = counts_.insert(key_of(source));
     if (count != nullptr) ++count->imports;
-    // Without memory for the count it stays imported.
+    keeps_all_ = keeps_all_ || count == nullptr;
     ledger.add_import(source.number);
   });
 }
@@ -152,7 +152,8 @@ void Imports::add(Ledger& own, ImportSource source, int device_index, uint64_t u
     if (may_be_self(source.exporter)) imported_of_self_[device_index].fetch_add(units);
   }
   if (source.number != 0) return;
-  if (is_of_own_tenant(source.exporter)) return own.add_imported(device_index, units);
+  if (is_of_own_tenant(source.exporter))
+    return own.add_imported(device_index, units, source.exporter == kUnknown);
   at_foreign_tenant(source.exporter, [&](ForeignTenant& other) {
     const int there = device_index_at(other, own, device_index);
     if (there >= 0) other.ledger.add_imported(there, units);
@@ -170,12 +171,12 @@ void Imports::leave(Ledger& own, ImportSource source, int device_index, uint64_t
       Count* const count = counts_.find(key_of(source));
       if (count == nullptr || --count->imports > 0) return;
       counts_.erase(count);
-      ledger.drop_import(source.number);
+      if (!keeps_all_) ledger.drop_import(source.number);
     });
     units = 0;
   }
   if (is_of_own_tenant(source.exporter)) {
-    if (units > 0) own.drop_imported(device_index, units);
+    if (units > 0) own.drop_imported(device_index, units, source.exporter == kUnknown);
     return;
   }
   at_foreign_tenant(source.exporter, [&](ForeignTenant& other) {

@@ -5,32 +5,28 @@
 #include <cstdint>
 
 #include "shim/base/hash_table.h"
-#include "shim/base/spin_lock.h"
+#include "shim/base/sleep_lock.h"
 
 namespace fracgpu {
 
-// Any thread may call any function. Amounts are units.
+// Used with `lock` held, which also covers the changes of the ledger that belong together. Amounts
+// are units.
 class ExportTable {
  public:
-  // 0: not listed.
-  uint32_t number_of(uint64_t token) {
-    const Locked<SpinLock> lock(lock_);
+  struct Export {
+    uint64_t key;  // the token
+    uint64_t units;
+    uint32_t number;  // 0: not listed
+  };
+
+  uint32_t number_of(uint64_t token) const {
     const Export* const known = exports_.find(token);
     return known != nullptr ? known->number : 0;
   }
-  // `units` more of what this token stands for are listed: memory may be exported at the address of
-  // memory that a descriptor still holds. False if the host is out of memory.
-  bool add(uint64_t token, uint32_t number, uint64_t units) {
-    const Locked<SpinLock> lock(lock_);
-    Export* const entry = exports_.insert(token);
-    if (entry == nullptr) return false;
-    entry->number = number;
-    entry->units += units;
-    return true;
-  }
-  // `units` of it were freed. Returns the number.
+  // The token's entry, without units if it is new. Null if the host is out of memory.
+  Export* enter(uint64_t token) { return exports_.insert(token); }
+  // `units` of what the token stands for were freed. Returns the number.
   uint32_t take(uint64_t token, uint64_t units) {
-    const Locked<SpinLock> lock(lock_);
     Export* const known = exports_.find(token);
     if (known == nullptr) return 0;
     const uint32_t number = known->number;
@@ -42,14 +38,9 @@ class ExportTable {
     return number;
   }
 
- private:
-  struct Export {
-    uint64_t key;  // the token
-    uint64_t units;
-    uint32_t number;
-  };
+  SleepLock lock;
 
-  SpinLock lock_;
+ private:
   HashTable<Export, 8> exports_;
 };
 

@@ -109,12 +109,13 @@ void PhysicalTable::add_reference(uint64_t handle, uint64_t memory) {
   refer(handle, memory);
 }
 
-bool PhysicalTable::add_reference(uint64_t handle) {
+bool PhysicalTable::add_reference(uint64_t handle, ImportSource source) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Handle* const name = find_referenced(handle);
   if (name == nullptr) return false;
   Memory* const entry = memories_.find(name->memory);
+  if (entry->source.number != 0 && entry->source.number != source.number) return false;
   ++name->references;
   ++entry->uses;
   ++changes_;

@@ -57,8 +57,9 @@ class PhysicalTable {
   // Adds a reference to the memory by this handle, which may be a new one.
   void add_reference(uint64_t handle, uint64_t memory);
   // The same for the memory that the handle stands for. False if it is not known, or given up: then
-  // the driver has given its value out again.
-  bool add_reference(uint64_t handle);
+  // the driver has given its value out again. The same holds if it is known to be of another
+  // source.
+  bool add_reference(uint64_t handle, ImportSource source = {});
   // Whether the handle is known and not given up.
   bool is_referenced(uint64_t handle);
 

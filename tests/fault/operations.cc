@@ -23,12 +23,6 @@ std::function<void(World&)> settled_with_imported(uint64_t units) {
   };
 }
 
-// The same, and it has the first listed export imported.
-void settled_with_first_export(World& world) {
-  settled(world);
-  world.survivor().add_import(1);
-}
-
 // The survivor holds kHeld, with a lease over most of the cap.
 void settled_with_much_unspent(World& world) {
   world.settle(110000);
@@ -60,6 +54,12 @@ void exporter_of_two_dies(World& world) {
     ledger.list_export(device, 4000);
     ledger.list_export(device, 3000);
   });
+}
+
+// The survivor has imported the first listed export. Its own mapping is not in this process.
+void survivor_imports_the_first(World& world) {
+  auto& map = const_cast<layout::Ledger&>(*world.victim().map());
+  map.slots[world.survivor().slot()].imports[0].fetch_add(layout::import_bit(1));
 }
 
 // Ends the victim's process with a status that tells that something went wrong.
@@ -172,10 +172,11 @@ std::vector<Operation> charges_and_caps() {
          world.victim().note_handle(uint64_t{77} << 11, number);
          world.victim().free_exported(world.device(), 600, number);
        }},
-      {"free a listed export that others have imported", settled_with_first_export,
+      {"free a listed export that others have imported", settled,
        [](World& world) {
          joined_with_1000(world);
          expect(world.victim().list_export(world.device(), 1000) == 1);
+         survivor_imports_the_first(world);
        },
        [](World& world) { world.victim().free_exported(world.device(), 900, 1); }, 1000},
       {"import a listed export", settled, joined,
@@ -185,10 +186,11 @@ std::vector<Operation> charges_and_caps() {
          world.victim().end_import();
          world.victim().drop_import(1);
        }},
-      {"reap a listed orphan", settled_with_first_export,
+      {"reap a listed orphan", settled,
        [](World& world) {
          joined(world);
          exporter_of_two_dies(world);
+         survivor_imports_the_first(world);
        },
        [](World& world) { world.victim().reap_dead(); }, 4000},
       {"new device", settled, joined,

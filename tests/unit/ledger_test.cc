@@ -709,6 +709,92 @@ TEST_F(LedgerOrphanTest, AListedExportIsKeptWhileACallMayImportIt) {
   EXPECT_EQ(left(*importer), 0u);
 }
 
+// An import whose exporter was not found may be of any export.
+TEST_F(LedgerOrphanTest, AListedExportIsKeptBesideAnUnknownImport) {
+  for (const bool dies : {false, true}) {
+    auto exporter = join(4001);
+    auto importer = join(4000);
+    Refusal refusal;
+    ASSERT_TRUE(exporter->reserve(device_, units(30 * kMiB), refusal));
+    const uint32_t number = exporter->list_export(device_, units(30 * kMiB));
+    importer->add_imported(device_, units(10 * kMiB));
+    importer->add_imported(device_, units(20 * kMiB), true);
+    if (dies) {
+      exporter.reset();
+    } else {
+      ASSERT_TRUE(exporter->free_exported(device_, units(30 * kMiB), number));
+      EXPECT_EQ(exporter->held_by_self(device_), 0u);
+      EXPECT_EQ(importer->held(device_), units(20 * kMiB)) << "at once";
+    }
+    const uint64_t kept = left(*importer);
+    EXPECT_GE(kept, units(20 * kMiB));
+    EXPECT_LE(kept, units(30 * kMiB));
+    importer->drop_imported(device_, units(20 * kMiB), true);
+    importer->drop_imported(device_, units(10 * kMiB));
+    EXPECT_EQ(left(*importer), 0u);
+    EXPECT_EQ(importer->check_invariants(), "");
+  }
+}
+
+// An exporter's own imports, and calls that may import, keep nothing of its own.
+TEST_F(LedgerOrphanTest, AnExporterDoesNotKeepItsOwnListedExport) {
+  auto exporter = join(4001);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(30 * kMiB), refusal));
+  const uint32_t number = exporter->list_export(device_, units(30 * kMiB));
+  exporter->begin_import();
+  exporter->add_imported(device_, units(30 * kMiB), true);
+  ASSERT_TRUE(exporter->free_exported(device_, units(30 * kMiB), number));
+  EXPECT_EQ(exporter->held(device_), 0u);
+}
+
+TEST_F(LedgerOrphanTest, APlaceWhoseBitIsSetIsNotUsedAgain) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  const uint32_t number = exporter->list_export(device_, 1);
+  importer->add_import(number);
+  exporter->drop_exported(device_, 1, number);
+  EXPECT_NE(exporter->list_export(device_, 1), number);
+  importer->drop_import(number);
+  EXPECT_EQ(exporter->list_export(device_, 1), number);
+}
+
+// Neither a damaged bit nor a damaged row hides an import or blocks the device for ever.
+TEST_F(LedgerOrphanTest, DamagedExports) {
+  auto exporter = join(4001);
+  auto importer = join(4000);
+  layout::Ledger& map = const_cast<layout::Ledger&>(*importer->map());
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, units(10 * kMiB), refusal));
+  const uint32_t first = exporter->list_export(device_, units(4 * kMiB));
+  const uint32_t second = exporter->list_export(device_, units(6 * kMiB));
+  importer->add_import(second);
+  map.slots[importer->slot()].imports[0] ^= 2;
+  importer->add_import(first);
+  importer->drop_import(first);
+  ASSERT_TRUE(exporter->free_exported(device_, units(6 * kMiB), second));
+  EXPECT_EQ(left(*importer), units(10 * kMiB)) << "a damaged word stands for all";
+  map.exports[first - 1].exported_and_orphaned ^= 2;
+  exporter.reset();
+  EXPECT_GE(left(*importer), units(10 * kMiB));
+  EXPECT_NE(importer->check_invariants(), "");
+  importer.reset();
+  auto later = join(4002);
+  EXPECT_EQ(left(*later), 0u);
+  EXPECT_EQ(later->check_invariants(), "");
+}
+
+TEST_F(LedgerOrphanTest, AHandleThatIsGivenOutAgainEvictsNone) {
+  auto exporter = join(4001);
+  const uint64_t first = uint64_t{1} << 11;
+  const uint64_t second = first + (uint64_t{1} << 40);
+  ASSERT_EQ(layout::handle_set(first), layout::handle_set(second));
+  exporter->note_handle(first);
+  for (uint32_t i = 0; i < 2 * layout::kHandlesPerSet; ++i) exporter->note_handle(second);
+  EXPECT_TRUE(layout::find_handle(exporter->map()->handles, first));
+  EXPECT_TRUE(layout::find_handle(exporter->map()->handles, second));
+}
+
 // A handle that is known stands for the memory that it was made of, never for later memory.
 TEST_F(LedgerOrphanTest, APlaceIsUsedAgain) {
   auto exporter = join(4001);
