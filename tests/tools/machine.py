@@ -3,6 +3,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def wait_until(condition, what, seconds=60):
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.01)
+
+
+def stop(program):
+    """Stops all threads of a program. Its first thread takes the signal and stops the others, which go on until that
+    thread gets a processor."""
+    program.send_signal(signal.SIGSTOP)
+
+    def is_stopped(thread):
+        with open(f"/proc/{program.pid}/task/{thread}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "T"
+    wait_until(lambda: all(is_stopped(thread) for thread in os.listdir(f"/proc/{program.pid}/task")), "all threads are stopped")
 
 
 def one_line(err):

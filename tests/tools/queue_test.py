@@ -6,7 +6,7 @@ import signal
 import struct
 import subprocess
 
-from machine import CLAIM_BYTES, CLAIMS_AT, COMMAND, one_line, wait_until
+from machine import CLAIM_BYTES, CLAIMS_AT, COMMAND, one_line, stop, wait_until
 
 
 def test_all_run_and_what_failed_is_said(machine):
@@ -179,7 +179,7 @@ def test_who_is_stopped_does_not_keep_what_others_could_use(machine):
     agent.stdin.close()
     wait_until(lambda: m.claims().count(1) == 2, "both wait")
     for stopped in (first, agent):
-        stopped.send_signal(signal.SIGSTOP)
+        stop(stopped)
     last = m.start("run", "--fraction", "1", "--wait", "--", "sh", "-c", f"echo last >>{order}; read x")
     assert "waiting" in last.stderr.readline()
     holder.communicate("\n", timeout=60)

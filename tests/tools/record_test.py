@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, Machine, one_line, wait_until
+from machine import BUILD, CLIENT, GIB, HIP_PROGRAM, Machine, one_line, stop, wait_until
 
 RANDOM = f"{BUILD}/tests/clients/random_calls"
 STACKS = f"{BUILD}/tests/clients/recorded_client"
@@ -465,7 +465,7 @@ def test_what_comes_too_fast_is_counted(machine):
     def until_ready():
         return sum(line.startswith("alloc") for line in iter(child.stdout.readline, "ready\n"))
     until_ready()
-    child.send_signal(signal.SIGSTOP)  # the recorder, and not what it records
+    stop(child)  # the recorder, and not what it records
     print(file=child.stdin, flush=True)
     assert until_ready() == 10_000, "nothing waits for the recorder"
     child.send_signal(signal.SIGCONT)
@@ -493,7 +493,7 @@ def test_sums_are_renewed_from_the_ledger_where_events_were_dropped(machine):
     until_ready()
     for _ in rounds:
         drops = len(Recording(path).of(DROPPED))
-        child.send_signal(signal.SIGSTOP)  # the recorder: most of the releases are dropped
+        stop(child)  # the recorder: most of the releases are dropped
         print(file=child.stdin, flush=True)
         until_ready()
         child.send_signal(signal.SIGCONT)
