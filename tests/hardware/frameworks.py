@@ -35,7 +35,11 @@ def fill(take, refusals, text=""):
 
 
 def judge(take, refusals, work, text=""):
-    held, refused = fill(take, refusals, text)
+    try:
+        held, refused = fill(take, refusals, text)
+    except BaseException:
+        look()  # the traceback still holds the chunks
+        raise
     fact("granted_bytes", len(held) * CHUNK)
     look()
     held.clear()
