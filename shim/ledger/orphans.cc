@@ -131,7 +131,7 @@ bool Ledger::keep_exports(uint32_t slot, const uint32_t* gone) {
     const uint64_t kept = std::min(unlisted + listed, kMaxUnits);
     any = any || kept > 0;
     freed = freed || kept < layout::claim_of(word);
-    cell.held_and_lease.store(pack(kept, kept), kRelaxed);
+    cell.held_and_lease.store(pack(kept, 0), kRelaxed);
     cell.exported_and_imported.store(pack(unlisted, unlisted), kRelaxed);
     cell.overhead.store(0, kRelaxed);
     cell.time_and_allocations.store(0, kRelaxed);
@@ -172,7 +172,7 @@ bool Ledger::lower_orphans(int device, const uint32_t* gone) {
       left -= share;
       const uint64_t held = std::min(share + listed_orphans_in(device, slot), kMaxUnits);
       const uint64_t before = held_of(cell.held_and_lease.load(kRelaxed));
-      if ((held > before) == raises) cell.held_and_lease.store(pack(held, held), kOrdered);
+      if ((held > before) == raises) cell.held_and_lease.store(pack(held, 0), kOrdered);
       if ((share > layout::imported_of(cell.exported_and_imported.load(kRelaxed))) == raises)
         cell.exported_and_imported.store(pack(exported, share), kRelaxed);
       fallen = fallen || held < before;
