@@ -48,8 +48,11 @@ uint64_t free_deferred_exports(const OverheadLock& lock, int device_index, uint6
     if (works) left -= units;
     return works;
   };
-  // Nothing shows which have left. What others have imported stays charged, so it comes first.
-  for (const bool imported : {true, false}) {
+  uint64_t unlisted = process.overhead[device_index].exported;
+  process.deferred_exports.for_each([&](const DeferredExport& each) {
+    if (each.device_index == device_index) unlisted -= std::min(unlisted, each.units);
+  });
+  const auto free_listed = [&](bool imported) {
     process.deferred_exports.erase_if([&](DeferredExport& each) {
       const auto number = static_cast<uint32_t>(each.key);
       const uint64_t units = std::min(left, each.units);
@@ -60,8 +63,12 @@ uint64_t free_deferred_exports(const OverheadLock& lock, int device_index, uint6
       each.units -= units;
       return each.units == 0;
     });
-  }
-  if (left > 0) free(left, 0);
+  };
+  // Nothing shows which have left. If importers may hold an export, it stays charged, so it comes
+  // first: the charge may be too high until the next reading, and never too low.
+  free_listed(true);
+  if (const uint64_t units = std::min(left, unlisted); units > 0) free(units, 0);
+  free_listed(false);
   process.overhead[device_index].exported -= most - left;
   return most - left;
 }
