@@ -131,7 +131,7 @@ inline void note_export(Process& process, uint64_t token, int device_index, uint
   if (!is_new || number == 0) process.ledger.add_exported(device_index, units, number);
   if (entry != nullptr) entry->units += units;
 }
-// `units` of it are exported no longer, whoever has imported them.
+// `units` of it are exported no longer, even if they are imported.
 inline void drop_export(Process& process, uint64_t token, int device_index, uint64_t units) {
   const Locked<SleepLock> lock(process.exports.lock);
   process.ledger.drop_exported(device_index, units, process.exports.take(token, units));

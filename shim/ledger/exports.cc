@@ -135,33 +135,10 @@ bool Ledger::is_imported(uint32_t number, const uint32_t* gone) const {
   return any;
 }
 
-// The row changes before any charge. If the process dies in between, reaping charges the row's
-// orphans in its own slot.
-bool Ledger::charge_listed_orphans(int device, uint32_t number, uint64_t units) {
-  const GrowLock lock(file_, lock_timeout());
-  note(lock);
-  Message ignored;
-  if (!lock || !keep_slot(lock, ignored)) return false;
-  const LeaseScope scope(*file_.map(), lock, device);
-  const int slot = orphan_slot(lock);
-  if (slot < 0) return false;
-  export_at(number).exported_and_orphaned.fetch_add(pack(0, units) - pack(units, 0));
-  file_.map()->cells[device][slot].held_and_lease.fetch_add(pack(units, 0));
-  return true;
-}
-
-uint64_t Ledger::listed_exports(int device, uint32_t mark) const {
+uint64_t Ledger::sum_listed(int device, uint32_t mark, uint64_t (*half)(const Export&)) const {
   uint64_t sum = 0;
   for_each_export(*file_.map(), [&](uint32_t, const Export& row) {
-    if (is_of(row, mark) && is_on(row, device)) sum += exported_of(row);
-  });
-  return std::min(sum, kMaxUnits);
-}
-
-uint64_t Ledger::listed_orphans(int device, uint32_t mark) const {
-  uint64_t sum = 0;
-  for_each_export(*file_.map(), [&](uint32_t, const Export& row) {
-    if (is_of(row, mark) && is_on(row, device)) sum += orphaned_of(row);
+    if (is_of(row, mark) && is_on(row, device)) sum += half(row);
   });
   return std::min(sum, kMaxUnits);
 }
@@ -173,7 +150,7 @@ uint64_t Ledger::listed_orphans_in(int device, uint32_t slot) const {
   const int living = exporter_of(slot);
   if (living < 0 && ledger.slots[slot].orphaned.load(kRelaxed) != 1) return 0;
   const uint32_t exporter = living < 0 ? slot : static_cast<uint32_t>(living);
-  return listed_orphans(device, layout::mark_of(ledger.slots[exporter], exporter));
+  return sum_listed(device, layout::mark_of(ledger.slots[exporter], exporter), orphaned_of);
 }
 
 // The units that exporters have freed, or have died with, and that living processes have imported.
@@ -226,8 +203,8 @@ uint64_t Ledger::listed_orphans_of_self(int device, const uint32_t* gone) const 
   return sum;
 }
 
-// With the lock held. What a dead process has exported is orphaned, or gone. If there are imports
-// whose exporter is unknown, the sums keep what nobody is known to have imported.
+// With the lock held. The exports of a dead process are orphaned if they are imported, and gone
+// otherwise. If there are imports whose exporter is unknown, the others count as not listed.
 void Ledger::orphan_listed_exports(uint32_t slot, const uint32_t* gone) {
   layout::Ledger& ledger = *file_.map();
   const uint32_t mark = layout::mark_of(ledger.slots[slot], slot);

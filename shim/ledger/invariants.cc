@@ -117,8 +117,9 @@ std::string_view Ledger::check_own_cells() const {
     if (!layout::is_used(file_.map()->devices[device])) continue;
     const layout::Cell& cell = own_cell(static_cast<int>(device));
     const uint64_t held = held_of(cell.held_and_lease.load(kRelaxed));
-    const uint64_t exported = layout::exported_of(cell.exported_and_imported.load(kRelaxed)) +
-                              listed_exports(static_cast<int>(device), mark_of_self());
+    const uint64_t exported =
+        layout::exported_of(cell.exported_and_imported.load(kRelaxed)) +
+        sum_listed(static_cast<int>(device), mark_of_self(), layout::exported_of);
     if (cell.overhead.load(kRelaxed) > held) return "the overhead is part of what is held";
     if (exported > held) return "what is exported is part of what is held";
     if (cell.peak.load(kRelaxed) < held) return "no less than is held was held at the peak";

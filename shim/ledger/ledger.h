@@ -347,10 +347,10 @@ class Ledger {
   bool join_opened(const ProcessIdentity& self, Message& error, Open open);
   bool claim_slot(const ProcessIdentity& self, Message& error);
   // The first step of `free_exported`: charges up to `most` units as orphans, and returns them in
-  // `kept`.
-  bool charge_orphans(int device, uint64_t most, uint64_t& kept);
-  // The same for `units` of a listed export that was imported. They are no longer exported then.
-  bool charge_listed_orphans(int device, uint32_t number, uint64_t units);
+  // `kept`. Not 0: `number` is a listed export that is imported. These units of it are then no
+  // longer exported.
+  bool charge_orphans(int device, uint64_t most, uint32_t number, uint64_t& kept);
+  uint64_t charge_unlisted_orphans(int device, layout::Cell& orphans, uint64_t most);
   // With the lock held: enters a process in a free slot. `orphaned`: see layout::Slot.
   void enter_slot(uint32_t slot, const ProcessIdentity& self, uint32_t orphaned);
   // With the lock held: the first free slot, with memory, or -1 with `error` set.
@@ -385,9 +385,9 @@ class Ledger {
   bool is_imported(uint32_t number, const uint32_t* gone) const;
   void orphan_listed_exports(uint32_t slot, const uint32_t* gone);
   void forget_released_orphans(const uint32_t* gone);
-  uint64_t listed_exports(int device, uint32_t mark) const;
+  // The sum of a half of the words of all listed exports of a process.
+  uint64_t sum_listed(int device, uint32_t mark, uint64_t (*half)(const layout::Export&)) const;
   uint64_t listed_orphans_of_self(int device, const uint32_t* gone) const;
-  uint64_t listed_orphans(int device, uint32_t mark) const;
   uint64_t listed_orphans_in(int device, uint32_t slot) const;
   uint64_t listed_orphans_in_use(int device, const uint32_t* gone) const;
   // The units of the dead process's listed exports that living processes have imported.

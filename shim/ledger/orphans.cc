@@ -127,7 +127,7 @@ bool Ledger::keep_exports(uint32_t slot, const uint32_t* gone) {
     const uint64_t word = cell.held_and_lease.load(kRelaxed);
     const uint64_t exported = exported_in(static_cast<int>(device), slot);
     const uint64_t unlisted = std::min({held_of(word), exported, kMaxUnits});
-    const uint64_t listed = listed_orphans(static_cast<int>(device), mark);
+    const uint64_t listed = sum_listed(static_cast<int>(device), mark, layout::orphaned_of);
     const uint64_t kept = std::min(unlisted + listed, kMaxUnits);
     any = any || kept > 0;
     freed = freed || kept < layout::claim_of(word);
@@ -213,8 +213,22 @@ uint64_t Ledger::orphaned_imports(int device) const {
   return listed_orphans_of_self(device, gone) + std::min(orphans, unlisted);
 }
 
-bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
-  if (most == 0 || imported_by_others(device) == 0) return true;
+uint64_t Ledger::charge_unlisted_orphans(int device, layout::Cell& orphans, uint64_t most) {
+  const uint64_t exported = layout::exported_of(orphans.exported_and_imported.load(kRelaxed));
+  const uint64_t imported = imported_by_others(device);
+  const uint64_t added =
+      std::min({most, imported - std::min(imported, exported), kMaxUnits - exported});
+  orphans.exported_and_imported.fetch_add(pack(added, 0), kRelaxed);
+  const uint64_t charged = charged_for_unlisted(device), bound = most_orphans(device, nullptr);
+  const uint64_t more = std::min(most, bound - std::min(bound, charged));
+  orphans.exported_and_imported.fetch_add(pack(0, more), kRelaxed);
+  return more;
+}
+
+// The words that list the orphans change before any charge. If the process dies in between, reaping
+// charges them in its own slot.
+bool Ledger::charge_orphans(int device, uint64_t most, uint32_t number, uint64_t& kept) {
+  if (most == 0 || (number == 0 && imported_by_others(device) == 0)) return true;
   const GrowLock lock(file_, lock_timeout());
   note(lock);
   Message ignored;
@@ -223,36 +237,31 @@ bool Ledger::charge_orphans(int device, uint64_t most, uint64_t& kept) {
   const int slot = orphan_slot(lock);
   if (slot < 0) return false;
   layout::Cell& orphans = file_.map()->cells[device][slot];
-  const uint64_t exported = exported_in(device, static_cast<uint32_t>(slot));
-  const uint64_t imported = imported_by_others(device);
-  const uint64_t added =
-      std::min({most, imported - std::min(imported, exported), kMaxUnits - exported});
-  orphans.exported_and_imported.fetch_add(pack(added, 0), kRelaxed);
-  const uint64_t charged = charged_for_unlisted(device), bound = most_orphans(device, nullptr);
-  const uint64_t more = std::min(most, bound - std::min(bound, charged));
-  orphans.exported_and_imported.fetch_add(pack(0, more), kRelaxed);
-  orphans.held_and_lease.fetch_add(pack(more, 0), kOrdered);
-  kept = more;
+  kept = most;
+  if (number != 0) {
+    export_at(number).exported_and_orphaned.fetch_add(pack(0, most) - pack(most, 0));
+  } else {
+    kept = charge_unlisted_orphans(device, orphans, most);
+  }
+  orphans.held_and_lease.fetch_add(pack(kept, 0), kOrdered);
   return true;
 }
 
 // Charges the orphans before the own charge goes: a process that dies in between leaves too much
 // counted, never too little. The lease shrinks by the units that were charged as orphans.
 bool Ledger::free_exported(int device, uint64_t units, uint32_t number) {
-  const bool is_named = number != 0 && is_imported(number);
+  const bool is_orphaned = number != 0 && is_imported(number);
   // Imports whose exporter is unknown may be of this export too.
-  const uint64_t most =
-      number == 0 ? units : std::min(units, unknown_imports_beside(slot_, device));
-  uint64_t kept = is_named ? units : 0;
-  const bool is_charged =
-      is_named ? charge_listed_orphans(device, number, units) : charge_orphans(device, most, kept);
-  if (!is_charged) return false;
+  const bool is_bounded = number != 0 && !is_orphaned;
+  const uint64_t most = is_bounded ? std::min(units, unknown_imports_beside(slot_, device)) : units;
+  uint64_t kept = 0;
+  if (!charge_orphans(device, most, is_orphaned ? number : 0, kept)) return false;
   auto& own = own_cell(device).held_and_lease;
   uint64_t word = own.load(kRelaxed);
   while (!own.compare_exchange_weak(word, word - pack(units, std::min(lease_of(word), kept)),
                                     kRelaxed)) {
   }
-  if (!is_named) drop_exported(device, units, number);
+  if (!is_orphaned) drop_exported(device, units, number);
   return true;
 }
 

@@ -108,7 +108,7 @@ class Imports {
   };
   SpinLock counts_lock_;
   HashTable<Count, 8> counts_;
-  bool keeps_all_ = false;  // the host had no memory for a count: no export is let go of any more
+  bool keeps_all_ = false;  // the host had no memory for a count: every export stays imported
   SleepLock lock_;          // held while a ledger is joined
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
 };

@@ -15,8 +15,8 @@ enum class Way { ipc, descriptor, pool, range, mapped_range };
 // handle and mapping. Ranges of either are dma-bufs, which CUDA does not import.
 struct Shared {
   Way way = Way::ipc;
-  size_t within =
-      0;  // how far into the memory the exported address is; of Way::ipc and Way::range alone
+  // How far into the memory the exported address is; of Way::ipc and Way::range alone.
+  size_t within = 0;
   bool imported = false;
   CUmemoryPool pool = nullptr;
   CUdeviceptr address = 0;

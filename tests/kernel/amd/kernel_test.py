@@ -466,6 +466,14 @@ def close(importer):
     importer.until_ready()
 
 
+def expect_the_rest_is_granted(machine):
+    free = LARGE - machine.used()
+    pieces = (free - 8 * MIB) // (16 * MIB)
+    granted = hip(machine, "malloc 16MiB " * pieces, cap=f"{CAP}MiB").finish().lines[1:]
+    at_most("peak", machine.peak(), LARGE)
+    same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
+
+
 @pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
 def test_memory_is_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
@@ -476,11 +484,7 @@ def test_memory_is_free_after_its_importer(let_go):
         exporter.go_on()
         exporter.until_ready()
         let_go(importer)
-        free = LARGE - machine.used()
-        pieces = (free - 8 * MIB) // (16 * MIB)
-        granted = hip(machine, "malloc 16MiB " * pieces, cap=f"{CAP}MiB").finish().lines[1:]
-        at_most("peak", machine.peak(), LARGE)
-        same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
+        expect_the_rest_is_granted(machine)
 
 
 # Of two exports that their owner frees or dies with, the importer has the smaller one.
@@ -496,11 +500,7 @@ def test_memory_is_free_beside_an_import(dies):
         else:
             exporter.go_on()
             exporter.until_ready()
-        free = LARGE - machine.used()
-        pieces = (free - 8 * MIB) // (16 * MIB)
-        granted = hip(machine, "malloc 16MiB " * pieces, cap=f"{CAP}MiB").finish().lines[1:]
-        at_most("peak", machine.peak(), LARGE)
-        same(f"refused of {pieces} pieces of 16 MiB where KFD has {free / MIB:.0f} MiB free", results(granted).count(2), 0)
+        expect_the_rest_is_granted(machine)
 
 
 EXPORTS = pytest.mark.parametrize("export, free", [("alloc 200MiB descriptor 0", "free 0"),
