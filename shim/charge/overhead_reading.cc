@@ -80,7 +80,7 @@ void charge_overhead(const OverheadLock& lock, int device_index, uint64_t units,
   Process& process = lock.process();
   Overhead& overhead = process.overhead[device_index];
   const uint64_t before = overhead.units.load(std::memory_order_relaxed);
-  const uint64_t fallen = std::min(before - std::min(before, units), overhead.exported);
+  const uint64_t fallen = std::min<uint64_t>(before - std::min(before, units), overhead.exported);
   const uint64_t exported = fallen > 0 ? free_deferred_exports(lock, device_index, fallen) : 0;
   units += fallen - exported;
   const uint64_t charged =
@@ -270,6 +270,16 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
 }
 
+namespace {
+
+// What this process is charged for and the driver may not count for it. It is not free.
+uint64_t uncounted_by_driver(const Process& process, int device_index, const AskedFor& asked) {
+  const Overhead& overhead = process.overhead[device_index];
+  return asked.managed + asked.freed + overhead.uncounted + overhead.exported;
+}
+
+}  // namespace
+
 bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const char* const key = process.ledger.map()->devices[device_index].key;
   const int64_t unasked = process.overhead[device_index].unasked.load();
@@ -279,8 +289,7 @@ bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const auto fits = [&](uint64_t own) {
     return at_rest(process, device_index, own, after, unasked) && before.changes == after.changes &&
            process.ledger.held(device_index) - own <= process.ledger.cap(device_index) &&
-           units_for(bytes) + after.managed + process.overhead[device_index].uncounted + units +
-                   own <=
+           units_for(bytes) + uncounted_by_driver(process, device_index, after) + units + own <=
                process.ledger.held_by_self(device_index);
   };
   if (!at_rest(process, device_index, 0, before, unasked) ||

@@ -96,8 +96,9 @@ struct DeferredExport {
 // the process's own cell of the ledger.
 struct Overhead {
   // Written with Process::cold_paths held; read by any thread without it.
-  std::atomic<uint64_t> units{0};    // charged so far
-  std::atomic<uint64_t> pending{0};  // reserved for contexts and modules that are being made
+  std::atomic<uint64_t> units{0};     // charged so far
+  std::atomic<uint64_t> pending{0};   // reserved for contexts and modules that are being made
+  std::atomic<uint64_t> exported{0};  // of `units`: freed exports that may still be this process's
   // Written by any thread, without a lock. Charged for what the driver took by itself since the
   // last reading, less what it has given back of that and of `units`. The next reading adds it to
   // `units`.
@@ -111,7 +112,6 @@ struct Overhead {
   std::atomic<bool> untold{false};
   std::atomic<uint64_t> stale_s{0};  // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
-  uint64_t exported = 0;      // of `units`: freed exports that may still be this process's
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, not confirmed yet
   bool exact = true;          // `units` was measured, and nothing was added to it since
   LargestSeen growth;         // of modules whose images reveal no size

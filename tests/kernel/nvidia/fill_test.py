@@ -56,6 +56,8 @@ FILLS = {
     "local memory that fits, of a graph's new kernel": ["local:4", "graph_launch", "local:2048", "alloc:1024000", "graph_update",
                                                        "fill:1024"],
     "local memory where a pool has given memory back": ["alloc:1126400", "pool_idle:524288", "local:2048", "launch"],
+    "local memory beside memory that only a descriptor holds": ["local:2048", "abandon:512000", "fill:1024", "launch"],
+    "local memory beside a pool that only a descriptor holds": ["local:2048", "pool_export:512000", "pool_end", "fill:1024", "launch"],
     "memory that only a descriptor holds": ["abandon:512000", "abandon:307200", "fill:1024"],
     "memory that a descriptor held": ["abandon:512000", "fill:1024", "let_go", "fill:1024"],
     "a pool that only a descriptor holds": ["pool_export:512000", "pool_end", "fill:1024"],
