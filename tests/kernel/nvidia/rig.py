@@ -191,7 +191,7 @@ class Gpu:
         environment = {
             "PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1",
             "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state,
-            "CUDA_CACHE_DISABLE": "1"}
+            "CUDA_CACHE_PATH": f"{self.build.folder}/kernel/nvidia/cache"}
         if cap is not None:
             environment.update(FRACGPU_MEMORY_LIMIT=cap, FRACGPU_TENANT=self.tenant)
         for name in ("RMSIM_TRACE", "RANDOM_KINDS"):
