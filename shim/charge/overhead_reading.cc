@@ -64,8 +64,9 @@ uint64_t free_deferred_exports(const OverheadLock& lock, int device_index, uint6
       return each.units == 0;
     });
   };
-  // Nothing shows which have left. If importers may hold an export, it stays charged, so it comes
-  // first: the charge may be too high until the next reading, and never too low.
+  // A reading shows how many units have left, but not of which exports. Exports that importers may
+  // hold stay charged, so they come first: rather too much is charged until the next reading than
+  // too little.
   free_listed(true);
   if (const uint64_t units = std::min(left, unlisted); units > 0) free(units, 0);
   free_listed(false);
@@ -109,6 +110,9 @@ struct AskedFor {
   uint64_t freed = 0;                                // of `units`: held by descriptors
   uint64_t changes = 0;                              // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
+
+  // What the driver may not count for this process.
+  uint64_t may_be_uncounted() const { return managed + freed; }
 
   // Without the empty blocks, which the runtime may have released.
   uint64_t in_use() const {
@@ -187,7 +191,7 @@ void take_over_unasked(const OverheadLock& lock, int device_index) {
 // impossible count is unknown.
 bool is_plausible(Process& process, int device_index, uint64_t total, const AskedFor& asked) {
   const uint64_t physical = process.ledger.map()->devices[device_index].physical_bytes;
-  return total + asked.managed + asked.freed >= asked.in_use() &&
+  return total + asked.may_be_uncounted() >= asked.in_use() &&
          (physical == 0 || total <= units_for(physical)) &&
          (total > 0 || !process.contexts.any_on(device_index) ||
           !backend_of(process.ledger.map()->devices[device_index].key).counts_contexts);
@@ -233,7 +237,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     const uint64_t least = total - std::min(total, handed_on) +
                            (backend.counts_managed ? 0 : after.managed) +
                            (may_count_freed ? 0 : after.freed);
-    const uint64_t most = total + after.managed + after.freed;
+    const uint64_t most = total + after.may_be_uncounted();
     const uint64_t thought =
         after.units + process.overhead[device_index].units.load(std::memory_order_relaxed);
     if (most < thought && !forget_empty_blocks(lock, device_index, thought - most, after)) continue;
@@ -270,26 +274,18 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
   return units_for(bytes) < asked ? kNotTold : units_for(bytes) - asked;
 }
 
-namespace {
-
-// What this process is charged for and the driver may not count for it. It is not free.
-uint64_t uncounted_by_driver(const Process& process, int device_index, const AskedFor& asked) {
-  const Overhead& overhead = process.overhead[device_index];
-  return asked.managed + asked.freed + overhead.uncounted + overhead.exported;
-}
-
-}  // namespace
-
 bool charge_by_usage(Process& process, int device_index, uint64_t units) {
   const char* const key = process.ledger.map()->devices[device_index].key;
-  const int64_t unasked = process.overhead[device_index].unasked.load();
+  const Overhead& overhead = process.overhead[device_index];
+  const int64_t unasked = overhead.unasked.load();
   AskedFor before, after;
   uint64_t bytes = 0;
   // `own`: units charged by this call.
   const auto fits = [&](uint64_t own) {
     return at_rest(process, device_index, own, after, unasked) && before.changes == after.changes &&
            process.ledger.held(device_index) - own <= process.ledger.cap(device_index) &&
-           units_for(bytes) + uncounted_by_driver(process, device_index, after) + units + own <=
+           units_for(bytes) + after.may_be_uncounted() + overhead.uncounted + overhead.exported +
+                   units + own <=
                process.ledger.held_by_self(device_index);
   };
   if (!at_rest(process, device_index, 0, before, unasked) ||

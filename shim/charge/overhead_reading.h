@@ -64,9 +64,10 @@ inline constexpr uint64_t kNotTold = UINT64_MAX;
 // `own` units are reserved by the calling thread.
 uint64_t most_overhead(Process& process, int device_index, uint64_t own);
 
-// Charges `units`, even above the cap, if the driver counts less for this process than its charge,
-// by at least as much. Pools give memory back unseen, which makes such a difference. The same
-// memory is not counted twice before a reading. Takes no lock under which a driver is called.
+// Charges `units`, even above the cap, if the driver counts at least that much less for this
+// process than its charge. Pools give memory back unseen, which makes such a difference. Memory
+// that the driver may not count, such as freed exports, makes none. The same memory is not counted
+// twice before a reading. Takes no lock under which a driver is called.
 bool charge_by_usage(Process& process, int device_index, uint64_t units);
 
 // What all processes use on the device, in units. kNotTold if that is not reported, or if it
