@@ -41,7 +41,8 @@ TEST_P(ContextLimit, WhatItTakesIsUnderTheCap) {
     EXPECT_GT(field(lines.back(), "count="), 32) << raise;
     EXPECT_LE(node_->tenant_high_water(0, tenant_), kCap) << raise;
     EXPECT_GE(ledger().total_held(key()), node_->tenant_used(0, tenant_)) << raise;
-    // `unshare` waits for the client; killed, it would leave one that still holds the whole cap.
+    // `unshare` waits for the client. If it were killed, the client would live on for a moment and
+    // hold the whole cap.
     EXPECT_EQ(program->finish().status, 0) << raise;
   }
 }

@@ -188,7 +188,7 @@ class Gpu:
     def environment(self, cap=None, **more):
         """Of a program on this GPU; with a cap, as text, the library is in front."""
         preload = [self.build.simulator] if cap is None else [self.build.library, self.build.simulator]
-        environment = {
+        environment = {  # all clients share compiled code: NVIDIA's OpenCL compiles for a second at each start
             "PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1",
             "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state,
             "CUDA_CACHE_PATH": f"{self.build.folder}/kernel/nvidia/cache"}

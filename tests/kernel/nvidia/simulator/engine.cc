@@ -589,12 +589,12 @@ bool step(Channel& channel) {
 }
 
 // A real doorbell is a register; here it is memory, so that the engine must look. It looks less
-// often the longer nothing was to be done. libcuda's threads spin while they wait for it. So on a
-// busy processor it must nap and not yield: a thread that wakes up runs at once, and one that
-// yields runs again when their time slices are over.
+// often the longer nothing was to be done. libcuda's threads spin while they wait for the
+// engine. On a busy processor, an engine that yields runs again only after their time slices. An
+// engine that sleeps runs as soon as it wakes up.
 void* run(void*) {
   constexpr int kLeastNaps = 200, kShortNaps = 2000;
-  prctl(PR_SET_TIMERSLACK, 1);  // else the least nap lasts 50 us longer
+  prctl(PR_SET_TIMERSLACK, 1);  // by default each sleep lasts up to 50 us longer (prctl(2))
   for (int idle = 0;; ++idle) {
     {
       const std::lock_guard<std::mutex> guard(mutex);
