@@ -130,19 +130,20 @@ class KernelMemory {
     } else {
       call_->excess_ += units_ - stocked_;
     }
-    const DriverBuffers::Entry buffer{.key = key,
-                                      .units = units_,
-                                      .device_index = device_index_,
-                                      .is_charged = at_once,
-                                      .parent = parent};
-    const bool as_asked = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_asked;
-    if (!as_asked) process_.rm_memory.enter(buffer);
+    process_.rm_memory.enter(
+        {.key = key,
+         .units = units_,
+         .device_index = device_index_,
+         .is_charged = at_once,
+         .is_asked = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_asked,
+         .parent = parent});
     refused_last = nullptr;
   }
 
   // Accounts for `buffer`, which RM got back.
   void given_back(const DriverBuffers::Entry& buffer) {
     if (buffer.is_import) return give_back_import(process_, buffer.key);
+    if (buffer.is_asked) return;
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;
@@ -208,14 +209,22 @@ class LibcudaRequests : public RmRequests {
   Payer payer_of(Process* process, uint64_t parent) override {
     KernelCall* const call = current_call;
     const int device_index = process == nullptr ? Process::kNotCapped
-                             : call != nullptr  ? parents.learn(parent, call->device_index())
+                             : call != nullptr  ? learn(*process, parent, call->device_index())
                                                 : parents.device_of(parent);
-    if (call == nullptr && HookScope::any()) return {};
+    if (call == nullptr && HookScope::any())
+      return {.device_index = Process::kNotCapped, .asked_on = device_index};
     return {device_index, call_for(device_index)};
   }
   KernelCall* call_for(int device_index) override {
     KernelCall* const call = current_call;
     return call != nullptr && call->device_index() == device_index ? call : nullptr;
+  }
+
+ private:
+  static int learn(Process& process, uint64_t parent, int device_index) {
+    const int learnt = parents.learn(parent, device_index);
+    if (learnt >= 0) process.overhead[learnt].is_watched.store(true, std::memory_order_relaxed);
+    return learnt;
   }
 };
 constinit LibcudaRequests libcuda_requests;
@@ -232,7 +241,16 @@ bool allocate(RmRequests& requests, uint64_t parent, uint64_t bytes, Ask ask, Ke
     return false;
   }
   if (payer.device_index < 0) {
-    if (ask() && process != nullptr) requests.given_out(*process, key());
+    if (!ask() || process == nullptr) return true;
+    requests.given_out(*process, key());
+    if (payer.asked_on >= 0) {
+      process->rm_memory.enter({.key = key(),
+                                .units = layout::units_for(taken()),
+                                .device_index = payer.asked_on,
+                                .is_charged = false,
+                                .is_asked = true,
+                                .parent = static_cast<uint32_t>(parent)});
+    }
     return true;
   }
   KernelMemory memory(*process, payer.device_index, payer.call);

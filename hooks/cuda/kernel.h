@@ -41,7 +41,9 @@ class KernelCall {
 
   int device_index() const { return device_index_; }
 
-  // Returns the units reserved beyond the caller's units. The caller owns them from now on.
+  // The units reserved beyond the caller's units.
+  uint64_t excess() const { return excess_; }
+  // Returns them. The caller owns them from now on.
   uint64_t take_excess();
 
   // Whether RM has given or got back any memory within the call.
@@ -76,6 +78,7 @@ class RmRequests {
   struct Payer {
     int device_index = Process::kNotCapped;
     KernelCall* call = nullptr;
+    int asked_on = Process::kNotCapped;  // the device of memory for which a hook pays
   };
   // `parent`: the key of the object to which the memory will belong. `process` may be null.
   virtual Payer payer_of(Process* process, uint64_t parent) = 0;

@@ -3,6 +3,7 @@
 // One body allocates and one frees; the variants differ in the width of their arguments. Managed
 // memory is charged in full when it is allocated: it can become resident later without a call to
 // any function. A cap that holds only until the first touch would be useless.
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/refusal.h"
@@ -50,12 +51,22 @@ template <typename Pointer, typename Allocate, typename ActualBytes>
   if (!reservation) {
     Refusal refusal;
     if (size.shares_chunk && !reservation.ask_ledger(refusal)) {
-      HoleScope hole(process, context, size);
+      const int device_index = context.device_index;
+      HoleScope hole(process, context, size,
+                     !size.managed && kernel_calls_are_watched(device_index));
       if (hole) {
+        KernelCall call_of_kernel(process, device_index, KernelCall::Charge::as_asked);
         const CUresult result = allocate();
-        if (result == kOutOfMemory) reservation.refused_by_driver();
-        if (result != kSuccess || hole.record(*out, size_of(actual_bytes()))) return result;
-        undo();
+        if (result == kSuccess) {
+          if (hole.record(*out, size_of(actual_bytes()), call_of_kernel.excess())) {
+            if (hole.is_new_chunk()) call_of_kernel.take_excess();
+            return result;
+          }
+          undo();
+        } else if (call_of_kernel.refused() == 0) {
+          if (result == kOutOfMemory) reservation.refused_by_driver();
+          return result;
+        }
       }
     }
     refusal = Refusal{};

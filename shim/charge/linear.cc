@@ -105,9 +105,18 @@ bool record_linear(Process& process, Reservation& reservation, const Context& co
   return true;
 }
 
-HoleScope::HoleScope(Process& process, const Context& context, const LinearSize& size)
-    : process_(process), wanted_(size.in_chunk), chunk_(entry_of(context, 1, size.units)) {
+HoleScope::HoleScope(Process& process, const Context& context, const LinearSize& size,
+                     bool is_watched)
+    : process_(process),
+      wanted_(size.in_chunk),
+      chunk_(entry_of(context, 1, size.units)),
+      is_watched_(is_watched) {
   chunk_.managed = size.managed;
+  if (is_watched) {
+    is_closed_ = process.small_allocations.close();
+    if (is_closed_) in_flight_.emplace(process);
+    return;
+  }
   if (process.holes_are_unforeseen.load(std::memory_order_relaxed) ||
       !process.allocations.has_hole(chunk_, wanted_) || !process.small_allocations.close()) {
     return;
@@ -144,7 +153,7 @@ void HoleScope::end() {
   }
 }
 
-bool HoleScope::record(uint64_t address, const LinearSize& size) {
+bool HoleScope::record(uint64_t address, const LinearSize& size, uint64_t given) {
   if (!size.shares_chunk) return false;
   chunk_.key = chunk_key(address);
   // A chunk that the driver still keeps for a while is charged, but no longer in the map.
@@ -155,12 +164,13 @@ bool HoleScope::record(uint64_t address, const LinearSize& size) {
   if (added == LiveMap::Added::out_of_memory) return false;
   give_back_displaced(process_, displaced);
   Refusal refusal;
-  if (added == LiveMap::Added::fresh && unpin() == 0 &&
+  is_new_chunk_ = added == LiveMap::Added::fresh;
+  if (is_new_chunk_ && given < chunk_.units && unpin() == 0 &&
       !process_.ledger.reserve(chunk_.device_index, chunk_.units, refusal)) {
     Allocation taken;
     if (process_.allocations.begin_drop(chunk_.key, taken))
       process_.allocations.finish_drop(taken, nullptr, false, part.first);
-    if (!chunk_.lingers && process_.allocations.has_hole(chunk_, wanted_) &&
+    if (!is_watched_ && !chunk_.lingers && process_.allocations.has_hole(chunk_, wanted_) &&
         !process_.holes_are_unforeseen.exchange(true)) {
       report(Level::warn,
              "this driver does not place small allocations as libcuda 535 and 550 do: from now on "

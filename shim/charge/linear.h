@@ -81,8 +81,9 @@ class SmallAllocationScope {
 // allocation. Its end takes `Process::cold_paths`, which the caller must not hold.
 class HoleScope {
  public:
-  // Looks for a hole. At a full cap, every small allocation does so.
-  HoleScope(Process& process, const Context& context, const LinearSize& size);
+  // Looks for a hole. At a full cap, every small allocation does so. `is_watched`: the driver's
+  // requests for chunks are seen and refused, so the driver itself looks.
+  HoleScope(Process& process, const Context& context, const LinearSize& size, bool is_watched);
   ~HoleScope() {
     if (is_closed_) end();
   }
@@ -91,10 +92,13 @@ class HoleScope {
 
   explicit operator bool() const { return is_closed_; }
 
-  // Records the allocation that the driver has made, and its size. False if the driver did not use
-  // a hole and the new chunk does not fit under the cap, or if the host is out of memory; the
-  // caller must then undo the driver's call.
-  bool record(uint64_t address, const LinearSize& size);
+  // Records the allocation that the driver has made, and its size. `given`: units that were charged
+  // for a chunk within the call. False if the driver did not use a hole and the new chunk does not
+  // fit under the cap, or if the host is out of memory; the caller must then undo the driver's
+  // call.
+  bool record(uint64_t address, const LinearSize& size, uint64_t given);
+  // After `record`: the allocation has a chunk of its own, which has all that was taken.
+  bool is_new_chunk() const { return is_new_chunk_; }
 
  private:
   void end();
@@ -109,7 +113,8 @@ class HoleScope {
   // meanwhile, the driver takes a new chunk in its place.
   Allocation pinned_;
   Allocation gone_;  // the pinned chunk, if the driver or an importer may have it still
-  bool is_closed_ = false;
+  const bool is_watched_;
+  bool is_closed_ = false, is_new_chunk_ = false;
 };
 
 // Records `units` of managed memory that are already charged. False if the host is out of memory;

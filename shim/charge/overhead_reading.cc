@@ -244,6 +244,11 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     bounds.least = least - std::min(least, after.units);
     bounds.most = most - std::min(most, after.units);
     bounds.has_handed_on = handed_on > 0;
+    if (process.overhead[device_index].is_watched.load(std::memory_order_relaxed)) {
+      const uint64_t given = process.rm_memory.units(device_index);
+      const uint64_t asked = after.units - after.may_be_uncounted();
+      bounds.by_requests = given - std::min(given, asked);
+    }
     return Reading::believed;
   }
   return Reading::in_flight;

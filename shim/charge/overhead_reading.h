@@ -12,16 +12,21 @@ namespace fracgpu {
 
 enum class Reading { believed, in_flight, unknown };
 
+inline constexpr uint64_t kNotTold = UINT64_MAX;
+
 // The bounds of the overhead by a reading, in units.
 struct Bounds {
   uint64_t least = 0, most = 0;
   bool has_handed_on = false;  // they differ by memory that is charged as orphaned
+  // The overhead by the requests to the kernel driver that were seen (Process::rm_memory).
+  uint64_t by_requests = kNotTold;
 
   bool exact() const { return least == most; }
-  // The best estimate of the overhead, `unconfirmed` units of which may be gone. If memory was
-  // handed on, a reading cannot show whether they are.
+  // The best estimate of the overhead, which was `units` before. `unconfirmed` of them may be gone.
+  // If memory was handed on, a reading cannot show whether they are, but requests can.
   uint64_t nearest_to(uint64_t units, uint64_t unconfirmed) const {
-    return std::clamp(has_handed_on ? units : units - unconfirmed, least, most);
+    const uint64_t estimate = has_handed_on ? units : units - unconfirmed;
+    return std::clamp(by_requests != kNotTold ? by_requests : estimate, least, most);
   }
 };
 
@@ -56,8 +61,6 @@ uint64_t least_overhead(Process& process, int device_index, uint64_t own);
 // two seconds takes 0.2 % of the time of a program that asks all the time. A refusal uses a reading
 // for 100 ms. Memory info that follows it must not see more than the refusal did.
 inline constexpr uint64_t kReadingLasts_s = 2;
-
-inline constexpr uint64_t kNotTold = UINT64_MAX;
 
 // The most overhead that this process can have: what all processes use on the device, less what its
 // calls requested. kNotTold if that is not reported, or if another thread allocates meanwhile.

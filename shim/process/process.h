@@ -110,7 +110,8 @@ struct Overhead {
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Whether the last reading reported nothing. Written with Process::cold_paths held.
   std::atomic<bool> untold{false};
-  std::atomic<uint64_t> stale_s{0};  // memory info reads again from this coarse_now_s() on
+  std::atomic<bool> is_watched{false};  // the requests for memory to the kernel driver are seen
+  std::atomic<uint64_t> stale_s{0};     // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, not confirmed yet
   bool exact = true;          // `units` was measured, and nothing was added to it since
@@ -199,7 +200,7 @@ class Process {
   LibraryTable libraries;
   CodeSizes code_sizes;
   DriverBuffers driver_buffers;
-  DriverBuffers rm_memory;    // the same for NVIDIA's driver
+  DriverBuffers rm_memory;    // the same for NVIDIA's driver, and what calls requested
   DriverBuffers rm_devices;   // device objects that NVIDIA's other libraries made, without memory
   DriverBuffers gem_buffers;  // of AMD's graphics drivers
   ModuleTable modules;        // used with `cold_paths` held

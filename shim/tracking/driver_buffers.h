@@ -1,5 +1,5 @@
-// What a runtime got from its kernel driver for itself, by the driver's handle, until it is given
-// back: memory that is charged as overhead, or objects without memory.
+// What a runtime got from its kernel driver, by the driver's handle, until it is given back: memory
+// that is charged as overhead, memory that a call requested, or objects without memory.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ class DriverBuffers {
     uint64_t units = 0;
     int device_index = -1;
     bool is_charged = true;  // has a charge of its own, to be given back with it
+    bool is_asked = false;   // an API call requested it, whose hook accounts for it
     bool is_exported = false;
     bool is_import = false;  // memory of another process, which Process::physical has too
     int8_t pool = -1;        // a block for small allocations, of this pool (block_cache.h)
@@ -56,6 +57,16 @@ class DriverBuffers {
   uint64_t next_number() const {
     Locked<SpinLock> lock(lock_);
     return next_;
+  }
+
+  // The units of all entries of the device. Costs as much as there are entries.
+  uint64_t units(int device_index) const {
+    Locked<SpinLock> lock(lock_);
+    uint64_t sum = 0;
+    entries_.for_each([&](const Entry& each) {
+      if (each.device_index == device_index) sum += each.units;
+    });
+    return sum;
   }
 
   // Removes it; returns an empty entry if it is not known.

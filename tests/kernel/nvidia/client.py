@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import struct
+import subprocess
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
@@ -251,6 +252,7 @@ class Commands(Script):
         self.kept = []
         self.first_contexts = {}
         self.function = None
+        self.mixes = {}
 
     def init(self):
         call("cuInit", 0)
@@ -290,6 +292,9 @@ class Commands(Script):
         free, total = c_size_t(), c_size_t()
         rc = ask("cuMemGetInfo_v2", byref(free), byref(total))
         return {"rc": rc, "free": free.value, "total": total.value}
+
+    def synchronize(self):
+        return {"rc": ask("cuCtxSynchronize")}
 
     def share(self, percent):
         """One allocation, of so much of what is told to be free: as a program that sizes its cache by memory info."""
@@ -751,13 +756,37 @@ class Commands(Script):
         rc = launch(self.function)
         return {"rc": rc, "end": ask("cuCtxSynchronize")}
 
-    def random(self, seed, calls):
-        """Calls of all families in random order, with a few hundred things alive at once, at most."""
-        mix = RandomCalls(int(seed))
+    def random(self, seed, calls, diary=None):
+        """Calls of all families in random order, with a few hundred things alive at once, at most.
+
+        The same seed goes on where it stopped. `diary`: the file that gets, for each call that was refused, its number and RM's
+        count after it.
+        """
+        mix = self.mix(seed)
+        mix.replays = diary is not None
         for _ in range(int(calls)):
             mix.step()
-        call("cuStreamSynchronize", None)
-        return {"refused": mix.refused, "imports": mix.imports, "imported": mix.imported_bytes, "alive": len(mix.alive)}
+        if diary:
+            with open(diary, "w", encoding="utf-8") as file:
+                json.dump(mix.refusals, file)
+        return {"refused": len(mix.refusals), "imports": mix.imports, "imported": mix.imported_bytes, "alive": len(mix.alive)}
+
+    def mix(self, seed):
+        if seed not in self.mixes:
+            self.mixes[seed] = RandomCalls(seed)
+        return self.mixes[seed]
+
+    def replay(self, seed, calls, diary, mib):
+        """The same calls on a larger device. Each that was refused is made and undone: what it takes did not fit under the cap,
+        `mib`, or it was refused wrongly."""
+        mix = self.mix(seed)
+        if mix.replayed is None:
+            mix.most, mix.replays = int(mib) * MIB, True
+            with open(diary, encoding="utf-8") as file:
+                mix.replayed = dict(json.load(file))
+        for _ in range(int(calls)):
+            mix.step()
+        return {"judged": mix.judged, "alike": mix.alike, "wrong": mix.wrong}
 
     def graph_launch(self, kib=0):
         """Of the kernel of `local`, between an allocation and its end if there is a size."""
@@ -789,6 +818,13 @@ class Commands(Script):
         return graph
 
 
+def rm_count():
+    """Bytes that RM has given out."""
+    shown = subprocess.run([os.environ["RMSIM"], "show", os.environ["RMSIM_STATE"]], env={}, check=True, timeout=60,
+                           capture_output=True, text=True)
+    return json.loads(shown.stdout)[0]["used"]
+
+
 class Board:
     """Notes on exported memory: one file each, in a folder that all processes of a test share.
 
@@ -800,11 +836,12 @@ class Board:
 
     def __init__(self, folder):
         self.folder = folder
+        self.name = os.environ.get("RANDOM_NAME", str(os.getpid()))  # of this process
 
     def pin(self, **note):
         """Returns a function that takes the note down, around what frees the memory."""
         Board.pinned += 1
-        path = f"{self.folder}/{os.getpid()}-{Board.pinned}"
+        path = f"{self.folder}/{self.name}-{Board.pinned}"
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"pid": os.getpid(), **note}, file)
         os.rename(f"{path}.new", path)
@@ -820,7 +857,7 @@ class Board:
     @contextlib.contextmanager
     def note(self, choose):
         """Another process's, or None. Nobody frees what it names meanwhile."""
-        names = [name for name in os.listdir(self.folder) if not name.startswith(f"{os.getpid()}-") and not name.endswith(".new")]
+        names = [name for name in os.listdir(self.folder) if not name.startswith(f"{self.name}-") and not name.endswith(".new")]
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(open(f"{self.folder}/{choose(sorted(names))}", encoding="utf-8"))
@@ -839,18 +876,28 @@ class RandomCalls:
     """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, also exports and imports."""
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
-             "graph", "local", "limit")
+             "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context")
     SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
+    LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
+    LASTING = ("local", "limit")  # whose memory stays when they end
     MOST_ALIVE = 400
     imported_bytes = 0  # by this process
     MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
 
     def __init__(self, seed):
-        self.random = random.Random(seed)
+        self.seed = seed
+        self.number = 0  # of the call
         self.board = Board(os.environ["RANDOM_BOARD"]) if "RANDOM_BOARD" in os.environ else None
         self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS + (self.SHARING if self.board else ()))).split()
+        self.exact = not {"ordered", "graph", "memory_graph", *self.LASTING}.intersection(self.kinds)
         self.alive = []
-        self.refused = self.imports = self.pools = 0
+        self.replays = False  # is replayed, or a replay
+        self.refusals = []  # the number of the call, and RM's count
+        self.replayed = None  # these of the run that is replayed
+        self.judged, self.alike, self.wrong = 0, 0, []
+        self.own = c_void_p()
+        call("cuCtxGetCurrent", byref(self.own))
+        self.imports = self.pools = 0
         self.pool_imports = set()  # addresses
         self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
         rc, module = load_module(self.images[0])
@@ -858,20 +905,44 @@ class RandomCalls:
         self.local_images = [compiled(4, local) for local in (1100, 1300, 1600)]
 
     def step(self):
+        self.number += 1
+        self.random = random.Random(f"{self.seed} {self.number}")  # whatever an earlier call drew
         if self.alive and (len(self.alive) >= self.MOST_ALIVE or self.random.random() < 0.42):
             self.alive.pop(self.random.randrange(len(self.alive)))()
             return
         kind = self.random.choice(self.kinds)
-        if kind == "graph" and self.function is None:
+        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES):
+            return
+        if self.replayed is not None and self.number in self.replayed:
+            self.judge(kind)
             return
         rc, end = getattr(self, kind)()
         if rc == 0:
             if end is not None:
                 self.alive.append(end)
-        elif rc == OUT_OF_MEMORY:
-            self.refused += 1
+        elif rc == OUT_OF_MEMORY and self.replayed is None:
+            self.refusals.append((self.number, rm_count() if self.replays else None))
         else:
             raise Failed(f"{kind}: {rc}")
+
+    def judge(self, kind):
+        """Makes a call that was refused, and undoes it."""
+        if kind in self.LASTING:
+            return
+        before, self.chunk = rm_count(), 2 * MIB
+        rc, end = getattr(self, kind)()
+        if rc != 0:
+            raise Failed(f"{kind}: {rc}")
+        after, in_use = rm_count(), self.replayed[self.number]
+        if end is not None:
+            end()
+        self.judged += 1
+        self.alike += before == in_use
+        taken = after - before
+        if not self.exact or before != in_use:  # other chunks are there, with other holes
+            taken = max(taken, self.chunk)
+        if max(in_use + taken, after) <= self.most:
+            self.wrong.append(f"call {self.number}, {kind}: takes {taken / MIB} MiB, {in_use / MIB} were in use, here {before / MIB}")
 
     def linear(self):
         size = self.random.choice((1, 512, 4096, 70000, 300 * KIB, MIB, 1500 * KIB, 2 * MIB - 1))
@@ -889,8 +960,9 @@ class RandomCalls:
         return rc, lambda: call("cuMemFree_v2", address)
 
     def ordered(self):
-        address = c_ulonglong()
-        rc = ask("cuMemAllocAsync", byref(address), c_size_t(self.random.randrange(1, 50 * MIB)), None)
+        address, size = c_ulonglong(), self.random.randrange(1, 50 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        rc = ask("cuMemAllocAsync", byref(address), c_size_t(size), None)
         return rc, lambda: call("cuMemFreeAsync", address, None)
 
     def physical(self):
@@ -901,6 +973,11 @@ class RandomCalls:
         array, side = c_void_p(), self.random.choice((64, 256, 700, 1024))
         rc = ask("cuArrayCreate_v2", byref(array), byref(ArrayDescription(side, side, 0x20, 1)))
         return rc, lambda: call("cuArrayDestroy", array)
+
+    def wait(self):
+        """Pools give back what is free once their stream has been waited for."""
+        call("cuStreamSynchronize", None)
+        return 0, None
 
     def stream(self):
         stream = c_void_p()
@@ -940,6 +1017,49 @@ class RandomCalls:
         call("cuGraphDestroy", graph)
         return rc, lambda: call("cuGraphExecDestroy", executable)
 
+    def pool(self):
+        """With one allocation."""
+        pool, address, size = c_void_p(), c_ulonglong(), self.random.randrange(1, 40 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        call("cuMemPoolCreate", byref(pool), byref(PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER))))
+        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
+        if rc != 0:
+            call("cuMemPoolDestroy", pool)
+        return rc, lambda: end_pool(pool, address)
+
+    def memory_graph(self):
+        """With memory of its own, launched."""
+        size = self.random.randrange(1, 40 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        rc, executable = graph_with_memory(size, freed=True)
+        if rc == 0:
+            rc = ask("cuGraphLaunch", executable, None)
+            if rc != 0:
+                call("cuGraphExecDestroy", executable)
+        return rc, lambda: call("cuGraphExecDestroy", executable)
+
+    def trim(self):
+        """What graphs and the default pool keep unused."""
+        pool = c_void_p()
+        call("cuDeviceGraphMemTrim", device())
+        call("cuDeviceGetDefaultMemPool", byref(pool), device())
+        call("cuMemPoolTrimTo", pool, c_size_t(0))
+        return 0, None
+
+    def library(self):
+        library, module = c_void_p(), c_void_p()
+        call("cuLibraryLoadData", byref(library), compressed(self.random.choice(self.images)), None, None, 0, None, None, 0)
+        rc = ask("cuLibraryGetModule", byref(module), library)
+        if rc != 0:
+            call("cuLibraryUnload", library)
+        return rc, lambda: call("cuLibraryUnload", library)
+
+    def context(self):
+        context = c_void_p()
+        self.chunk = 400 * MIB
+        rc = ask("cuCtxCreate_v2", byref(context), 0, device())
+        call("cuCtxSetCurrent", self.own)
+        return rc, lambda: call("cuCtxDestroy_v2", context)
 
     def exported(self):
         size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), Handle()
@@ -963,8 +1083,11 @@ class RandomCalls:
 
         def end():
             with down():
+                if self.replays:  # what a descriptor holds is given back at the owner's next call
+                    os.close(fd)
                 call("cuMemRelease", handle)
-                os.close(fd)
+                if not self.replays:
+                    os.close(fd)
         return 0, end
 
     def exported_pool(self):

@@ -190,7 +190,7 @@ class Gpu:
         preload = [self.build.simulator] if cap is None else [self.build.library, self.build.simulator]
         environment = {  # all clients share compiled code: NVIDIA's OpenCL compiles for a second at each start
             "PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1",
-            "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state,
+            "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state, "RMSIM": self.build.rmsim,
             "CUDA_CACHE_PATH": f"{self.build.folder}/kernel/nvidia/cache"}
         if cap is not None:
             environment.update(FRACGPU_MEMORY_LIMIT=cap, FRACGPU_TENANT=self.tenant)
