@@ -569,11 +569,30 @@ def test_rocblas_runs_as_on_a_card_of_that_size():
 
 
 def test_the_message_of_a_refusal_counts_what_was_granted():
-    # A part of a card that HIP 6 gives to no single allocation.
+    with Machine(CARD) as machine:
+        program = hip(machine, "malloc 200MiB malloc 200MiB wait malloc 200MiB wait", cap=f"{CAP}MiB")
+        same("results", results(program.until_ready()), [0] * 3)
+        used = f"{machine.used() / MIB:.1f} MiB"
+        program.go_on()
+        same("the last", results(program.until_ready()), [2])
+        messages = [line for line in machine.errors(program).splitlines() if line.startswith("fracgpu[")]
+        same("messages", len(messages), 1)
+        assert messages[0].startswith(f"fracgpu[{program.pid}]: warn: hipMalloc refused on AMD-"), messages
+        assert f"asked 200.0 MiB, in use {used} of cap {CAP}.0 MiB; pid {program.pid} (" in messages[0], messages
+        assert messages[0].endswith(f") holds the most, {used}"), messages
+
+
+@only("6.4.3")  # 5.2.3 grants it
+def test_the_message_of_the_runtimes_own_refusal():
+    # HIP 6 gives no single allocation so much of a card of 512 MiB.
     with Machine(CARD) as machine:
         outcome = hip(machine, "malloc 500MiB", cap=f"{CAP}MiB").finish()
-        if results(outcome.of("malloc")) != [0]:
-            assert "in use 500" not in outcome.errors, outcome.errors
+        same("result", results(outcome.of("malloc")), [2])
+        assert "hipMalloc refused on AMD-" in outcome.errors, outcome
+        assert outcome.errors.rstrip().endswith(
+            f"the runtime is out of memory by its own count, in use 0 bytes of cap {CAP}.0 MiB"), outcome
+    with Machine(CAP) as machine:
+        same("on a card of that size", results(hip(machine, "malloc 500MiB").finish().of("malloc")), [2])
 
 
 def test_an_application_sees_a_card_of_the_caps_size():
