@@ -376,16 +376,26 @@ def test_the_runtimes_own_queue_beside_another_process():
         at_most("peak of both", machine.peak(), GIB)
 
 
+TRACE = {"SIMULATED_KFD_TRACE": "1"}
+
+
 def test_a_refused_queue_leaves_nothing():
     with Machine(CARD) as machine:
-        program = hsa(machine, "alloc 400MiB alloc 40MiB wait queue wait", cap=f"{CAP}MiB")
-        program.until_ready()
+        program = hsa(machine, "alloc 510MiB alloc 2MiB wait queue wait free 0 wait queue wait", cap=f"{CAP}MiB", extra=TRACE)
+        same("results", results(program.until_ready()), [0] * 3)
         before = machine.used()
+        same("the cap is full", before, LARGE)
         program.go_on()
-        refused = results(program.until_ready()) != [0]
+        same("a queue", results(program.until_ready()), [4104])
+        same("queues that KFD was asked for", machine.errors(program).count("AMDKFD_IOC_CREATE_QUEUE"), 0)
+        same("KFD's count", machine.used(), before)
+        same("the ledger", ledger(machine), before)
+        program.go_on()
+        program.until_ready()
+        program.go_on()
+        same("a queue, with room", results(program.until_ready()), [0])
+        assert machine.errors(program).count("AMDKFD_IOC_CREATE_QUEUE: 0") > 0
         at_most("peak", machine.peak(), LARGE)
-        if refused:
-            at_most("left by a refused queue", machine.used(), before + MIB)
 
 
 # libhsakmt unmaps the save area of a queue that KFD refuses, or that has ended.
@@ -403,8 +413,10 @@ def test_a_save_area_is_given_back_when_it_is_unmapped():
 def test_queues_stay_within_the_cap_where_the_kernel_driver_cannot_be_watched():
     extra = {"SIMULATED_KFD_REFUSES": "mprotect"}
     with Machine(CARD) as machine:
-        outcome = hsa(machine, "alloc 400MiB alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish()
+        outcome = hsa(machine, "alloc 400MiB alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra | TRACE).finish()
         at_most("peak", machine.peak(), LARGE)
+        same("results", results(outcome.lines), [0, 0, 0, 4104, 4104])
+        same("queues that KFD was asked for", outcome.errors.count("AMDKFD_IOC_CREATE_QUEUE"), 0)
         same("lines about it", outcome.errors.count("calls to the kernel driver are not watched"), 1)
     with Machine(CARD) as machine:
         same("results", results(hsa(machine, "alloc 40MiB queue queue", cap=f"{CAP}MiB", extra=extra).finish().lines), [0] * 4)
