@@ -54,6 +54,12 @@ def results(lines):
     return [field(line, "rc") for line in lines]
 
 
+def answer_to(program, words):
+    """What a program that waits answers to one more command."""
+    program.go_on(f"{words} wait")
+    return program.until_ready()[-1]
+
+
 def vram(machine, program):
     return next((p["vram"][0] for p in machine.counts()["processes"] if p["pid"] == program.pid), 0)
 
@@ -652,6 +658,55 @@ def random_calls(families, seed):
 def test_random_calls_of(families):
     refused = [random_calls(families, seed) for seed in (1, 11)]
     assert sum(refused) > 0, "the cap was never reached"
+
+
+ALLOCATIONS = ["malloc 4KiB", "malloc 1500KiB", "malloc 3MiB", "malloc 17MiB", "malloc 40MiB", "async 1MiB", "async 24MiB",
+               "array 700 700", "pitch 5000 900", "hsa 0 1MiB", "hsa 0 33MiB", "module 2MiB",
+               *(["inpool 1 1MiB", "flags 3MiB", "vmm 2MiB", "vmm 24MiB"] if STACK.at_least_six else [])]
+WARM_UP = "stream module 1KiB async 1MiB free 2"  # what the runtime takes with its first queue, code and pool
+
+
+# What KFD counts for each of ALLOCATIONS without the library. Small ones may need a block.
+def sizes_by_kfd():
+    sizes = {}
+    with Machine(CARD) as machine:
+        program = hip(machine, f"{WARM_UP} wait")
+        program.until_ready()
+        for words in ALLOCATIONS:
+            before = machine.used()
+            same(words, field(answer_to(program, words), "rc"), 0)
+            sizes[words] = max(machine.used() - before, 2 * MIB)
+    return sizes
+
+
+# One process and one thread, so that KFD's count stands still at each refusal.
+def test_no_random_call_is_refused_that_fits():
+    sizes, wrong, refused = sizes_by_kfd(), [], 0
+    randomly = random.Random(50)
+    with Machine(CARD) as machine:
+        program = hip(machine, f"{WARM_UP} wait", cap=f"{CAP}MiB")
+        program.until_ready()
+        held, made = [], 3
+        for _ in range(1000):
+            if held and randomly.random() < (0.3 if len(held) < 60 else 0.6):
+                number = held.pop(randomly.randrange(len(held)))
+                same("freed", field(answer_to(program, f"free {number}"), "rc"), 0)
+                continue
+            words = randomly.choice(ALLOCATIONS)
+            line = answer_to(program, words)
+            if field(line, "rc") == 0 and "ptr=(nil)" not in line:
+                held.append(made)
+                made += 1
+                continue
+            refused += 1
+            free = LARGE - machine.used()
+            if sizes[words] <= free:
+                wrong.append(f"{line} takes {sizes[words]} of {free} free")
+        at_most("peak", machine.peak(), LARGE)
+        same("the ledger", ledger(machine), machine.used())
+    print(f"{refused} calls were refused")
+    assert refused > 100, "the cap was hardly reached"
+    same("refused though they fit", wrong, [])
 
 
 # What pools keep depends on when streams are done.
