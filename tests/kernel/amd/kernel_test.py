@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from rig import BUILD, GIB, HERE, MIB, STACKS, Hang, Machine, Program, Stack, field
+from rig import BUILD, GIB, HERE, MIB, SECONDS, STACKS, Hang, Machine, Program, Stack, field, wait_until
 
 RELEASE = os.environ.get("AMD_RELEASE", "6.4.3")
 STACK = STACKS[RELEASE]
@@ -510,6 +510,32 @@ def test_memory_is_free_after_its_importer(let_go):
         exporter.until_ready()
         let_go(importer)
         expect_the_rest_is_granted(machine)
+
+
+# The kernel frees a dead process's memory some time after its end, so that a reading may show less for a while, and never more.
+@pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
+def test_memory_is_shown_free_after_its_importer(let_go):
+    with Machine(CARD) as machine:
+        exporter = hip(machine, "malloc 256MiB export 0 wait free 0 wait", cap=f"{CAP}MiB")
+        handle = exporter.until_ready()[-1].split("handle=")[1]
+        importer = hip(machine, f"open {handle} wait freeall wait", cap=f"{CAP}MiB")
+        importer.until_ready()
+        exporter.go_on()
+        exporter.until_ready()
+        let_go(importer)
+        reader = hip(machine, "wait", cap=f"{CAP}MiB")
+        reader.until_ready()
+        left = LARGE - machine.used()
+
+        def shown():
+            free = field(answer_to(reader, "meminfo"), "free")
+            at_most("shown", free, left)
+            return free
+        first = shown()
+        if let_go is close:
+            same("shown at once", first, left)
+        wait_until(lambda: shown() == left, f"{left} bytes shown free, after {first}", SECONDS)
+        same("the ledger", ledger(machine), machine.used())
 
 
 # Of two exports that their owner frees or dies with, the importer has the smaller one.
