@@ -111,7 +111,8 @@ int allocate_for_call(Process* process, const Allocate& got, Ask ask) {
   const auto [device_index, pool] = block_pool;
   if (result == 0 && pool >= 0 && got.size == BlockCache::kBlockUnits * layout::kUnit) {
     process->driver_buffers.enter({.key = got.handle, .device_index = device_index, .pool = pool});
-    process->blocks[device_index][pool].got();
+    const bool is_known = process->driver_buffers.find(got.handle).key != 0;
+    process->blocks[device_index][pool].got(is_known);
   }
   return result;
 }

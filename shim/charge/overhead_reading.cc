@@ -153,8 +153,8 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
 }
 
 // The driver counts `units` less than expected: the runtime has released empty blocks early, if
-// there were any. They count as overhead from now on, which the caller sets. False if another
-// thread has used some since.
+// there were any that may be gone. They count as overhead from now on, which the caller sets. False
+// if another thread has used some since.
 bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t units,
                          AskedFor& asked) {
   constexpr uint64_t kBlock = BlockCache::kBlockUnits;
@@ -163,7 +163,7 @@ bool forget_empty_blocks(const OverheadLock& lock, int device_index, uint64_t un
   // them all.
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks& kept = asked.kept[pool];
-    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.blocks));
+    const auto gone = static_cast<uint32_t>(std::min<uint64_t>(units / kBlock, kept.may_be_gone));
     if (gone == 0) continue;
     if (!lock.process().blocks[device_index][pool].forget(kept, gone)) return false;
     asked.units -= gone * kBlock;

@@ -8,7 +8,8 @@
 // twice those in use. With several threads the runtime may see their calls in another order. The
 // count here is then never less than what it has. Where the runtime's requests to its kernel driver
 // are seen (`got`, `returned`), they correct the count as soon as no allocation is under way. If a
-// release of ROCr has another rule and they are not seen, the driver-reported usage does.
+// release of ROCr has another rule and they are not seen, the driver-reported usage does. It does
+// not show what has gone, so it corrects nothing that the requests show to be there.
 //
 // Under a full cap a small allocation may still fit into a hole of a block in use. The runtime
 // knows its holes, and is asked for one while it may not take a new block. The allocation is then
@@ -119,6 +120,7 @@ class alignas(64) BlockCache {
   void discarded() {
     Locked<SpinLock> lock(lock_);
     if (in_use_ > 0) --in_use_;
+    has_discarded_ = true;
   }
 
   // The last suballocation of a block in use is gone; returns how many blocks the runtime released.
@@ -133,9 +135,14 @@ class alignas(64) BlockCache {
   }
 
   // The kernel driver gave the runtime a block, for a small allocation that is under way.
-  void got() {
+  // `is_known`: `returned` will be called for it.
+  void got(bool is_known = true) {
     Locked<SpinLock> lock(lock_);
-    is_seen_ = true;
+    if (!is_known) {
+      seen_ = Seen::some;
+      return;
+    }
+    if (seen_ == Seen::none) seen_ = Seen::all;
     ++held_;
   }
   // The kernel driver got back a block that `got` has counted.
@@ -149,7 +156,7 @@ class alignas(64) BlockCache {
   uint32_t take_returned() {
     Locked<SpinLock> lock(lock_);
     const uint32_t counted = in_use_ + empty_, needed = held_ + under_way_;
-    if (!is_seen_ || counted <= needed || empty_ == 0) return 0;
+    if (seen_ != Seen::all || counted <= needed || empty_ == 0) return 0;
     const uint32_t gone = std::min(counted - needed, empty_);
     ++changes_;
     empty_ -= gone;
@@ -159,11 +166,16 @@ class alignas(64) BlockCache {
   // The number of empty blocks; `changes` differs from an earlier value if any was used since.
   struct EmptyBlocks {
     uint32_t blocks = 0;
+    uint32_t may_be_gone = 0;  // of them; the runtime still has the others
     uint64_t changes = 0;
   };
   EmptyBlocks empty_blocks() {
     Locked<SpinLock> lock(lock_);
-    return {empty_, changes_};
+    // The runtime may still have a discarded block, which only `held_` counts.
+    const bool is_known = seen_ == Seen::all && !has_discarded_;
+    const uint32_t counted = in_use_ + empty_;
+    const uint32_t unseen = is_known ? counted - std::min(counted, held_) : counted;
+    return {empty_, std::min(empty_, unseen), changes_};
   }
 
   // The driver-reported usage shows that so many of the empty blocks `seen` are gone. False, with
@@ -218,8 +230,10 @@ class alignas(64) BlockCache {
   bool is_one_alone_ = false;  // no other allocation may begin
   uint32_t in_use_ = 0;
   uint32_t empty_ = 0;
-  bool is_seen_ = false;  // `held_` is known
-  uint32_t held_ = 0;     // blocks that the runtime has of the kernel driver
+  enum class Seen { none, some, all };  // of the blocks that the runtime has of the kernel driver
+  Seen seen_ = Seen::none;
+  uint32_t held_ = 0;  // number of those that were seen
+  bool has_discarded_ = false;
   uint64_t changes_ = 0;
   uint64_t set_aside_ = 0;  // how many times an empty block was set aside
   uint64_t unsettled_ = 0;  // number of those allocations that are under way

@@ -103,6 +103,38 @@ TEST(BlockCacheTest, WhatWasSeenToGoIsGone) {
   EXPECT_EQ(cache.take_returned(), 0u);
 }
 
+TEST(BlockCacheTest, OnlyWhatWasSeenToGoMayBeGone) {
+  BlockCache cache;
+  for (int i = 0; i < 3; ++i) {
+    cache.begin(false);
+    cache.got();
+    cache.placed();
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 0u);
+  cache.returned();
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 1u);
+  EXPECT_TRUE(cache.forget(cache.empty_blocks(), 1));
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 0u);
+  cache.begin(true);
+  cache.got(false);
+  cache.placed();
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 1u) << "a block was not remembered";
+}
+
+TEST(BlockCacheTest, ADiscardedBlockHidesWhatIsGone) {
+  BlockCache cache;
+  for (int i = 0; i < 2; ++i) {
+    cache.begin(false);
+    cache.got();
+    cache.placed();
+  }
+  EXPECT_EQ(cache.emptied(), 0u);
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 0u);
+  cache.discarded();
+  EXPECT_EQ(cache.empty_blocks().may_be_gone, 1u);
+}
+
 TEST(BlockCacheTest, WhatIsNotSeenFollowsTheRule) {
   BlockCache cache;
   for (int i = 0; i < 3; ++i) {

@@ -785,6 +785,16 @@ def test_no_random_call_is_refused_that_fits():
     same("refused though they fit", wrong, [])
 
 
+# The runtime keeps an empty block. KFD's count falls when the module goes, and shows that of no block.
+def test_a_kept_block_is_known_after_a_module_has_gone():
+    with Machine(CARD) as machine:
+        program = hip(machine, f"{WARM_UP} wait", cap=f"{CAP}MiB")
+        program.until_ready()
+        for words in ("malloc 1500KiB", "free 3", "module 2MiB", "free 4", "malloc 1500KiB"):
+            same(words, field(answer_to(program, words), "rc"), 0)
+            same(f"the ledger after {words}", ledger(machine), machine.used())
+
+
 # What pools keep depends on when streams are done.
 def test_a_wide_cap_changes_nothing():
     for families in ("linear", "arrays"):
