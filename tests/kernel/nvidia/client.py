@@ -251,7 +251,8 @@ class Commands(Script):
         super().__init__()
         self.kept = []
         self.first_contexts = {}
-        self.function = None
+        self.function = self.nothing = None
+        self.executables = []
         self.mixes = {}
 
     def init(self):
@@ -518,6 +519,26 @@ class Commands(Script):
         rc, executable = graph_with_memory(int(more) * KIB, freed=True)
         return {"rc": rc or ask("cuGraphLaunch", executable, stream)}
 
+    def heap(self, seed, calls):
+        """Random allocations, below and a little above 2 MiB, and frees. Each as its size, 0 for a free, its address, and
+        the KiB that are in use after it."""
+        chance, alive, calls_made, most = random.Random(int(seed)), [], [], 300
+        for _ in range(int(calls)):
+            if chance.random() < len(alive) / most:
+                address = alive.pop(chance.randrange(len(alive)))
+                call("cuMemFree_v2", address)
+                size = 0
+            else:
+                # Few sizes too, so that many holes are equally good.
+                size = chance.choice((chance.randrange(1, 5000), chance.randrange(1, 2 * MIB + 200 * KIB), 512, 70000, 300 * KIB,
+                                      MIB, 2 * MIB - 512, 2 * MIB - 511, 2 * MIB))
+                rc, address = allocate(size)
+                if rc != 0:
+                    raise Failed(f"cuMemAlloc: {rc}")
+                alive.append(address)
+            calls_made.append([size, address.value, self.used() // KIB])
+        return {"rc": 0, "calls": calls_made}
+
     # ---- Fills
 
     def fill(self, *sizes):
@@ -620,25 +641,76 @@ class Commands(Script):
             return rc, int(kib) * KIB
         return fill(take)
 
-    def kernel_graphs(self, nodes):
-        """Chains of kernels, instantiated."""
-        rc, module = load_module(compiled(4))
-        if rc != 0:
-            return {"granted": 0, "count": 0, "rc": rc}
-        function = function_of(module, "nothing")
-        one = (c_uint * 3)(1, 1, 1)
-        parameters = KernelNode(function=function, grid=one, block=one)
-        graph, last = c_void_p(), c_void_p()
+    def kernel_graph(self, nodes, branches):
+        """A graph of kernels in so many chains beside each other."""
+        if self.nothing is None:
+            rc, module = load_module(compiled(4))
+            if rc != 0:
+                raise Failed(f"cuModuleLoadData: {rc}")
+            self.nothing = function_of(module, "nothing")
+        one, graph, made = (c_uint * 3)(1, 1, 1), c_void_p(), []
+        parameters = KernelNode(function=self.nothing, grid=one, block=one)
         call("cuGraphCreate", byref(graph), 0)
-        for i in range(int(nodes)):
-            node = c_void_p()
-            call("cuGraphAddKernelNode", byref(node), graph, byref(last) if i else None, c_size_t(1 if i else 0), byref(parameters))
-            last = node
+        for i in range(nodes):
+            node, after = c_void_p(), byref(made[i - branches]) if i >= branches else None
+            call("cuGraphAddKernelNode", byref(node), graph, after, c_size_t(int(i >= branches)), byref(parameters))
+            made.append(node)
+        return graph
+
+    def kernel_graphs(self, nodes, branches=1):
+        """Graphs of kernels, instantiated."""
+        try:
+            graph = self.kernel_graph(int(nodes), int(branches))
+        except Failed:
+            return {"granted": 0, "count": 0, "rc": OUT_OF_MEMORY}
 
         def take():
             executable = c_void_p()
-            return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), 1
+            rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+            if rc == 0:
+                self.executables.append(executable)
+            return rc, 1
         return fill(take)
+
+    def destroy_graphs(self, step=1):
+        """Of these, each one, or every second, third and so on."""
+        gone = self.executables[::int(step)]
+        del self.executables[::int(step)]
+        for executable in gone:
+            call("cuGraphExecDestroy", executable)
+        return {"rc": 0}
+
+    def graph_growth(self, nodes, branches):
+        """What the driver takes in all, in KiB, when the first such graph is instantiated, once it is destroyed, and again."""
+        graph, executable, used = self.kernel_graph(int(nodes), int(branches)), c_void_p(), [self.used()]
+        call("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        used.append(self.used())
+        call("cuGraphExecDestroy", executable)
+        used.append(self.used())
+        call("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        used.append(self.used())
+        return {"rc": 0, "grown": [(each - used[0]) // KIB for each in used[1:]]}
+
+    def stream_growth(self, count, flags=1, priority=0):
+        """The streams at which the driver takes memory, with the MiB; when they are destroyed and made again; and what is left."""
+        first = self.used()
+
+        def grown():
+            before, grown, made = self.used(), [], []
+            for number in range(1, int(count) + 1):
+                made.append(c_void_p())
+                call("cuStreamCreateWithPriority", byref(made[-1]), int(flags), int(priority))
+                if (now := self.used()) != before:
+                    grown.append([number, (now - before) / MIB])
+                before = now
+            for stream in made:
+                call("cuStreamDestroy_v2", stream)
+            return grown
+        return {"rc": 0, "grown": grown(), "again": grown(), "left": (self.used() - first) / MIB}
+
+    def used(self):
+        info = self.info()
+        return info["total"] - info["free"]
 
     def modules(self, kib):
         image = compiled(int(kib) * KIB)
