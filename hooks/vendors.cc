@@ -1,5 +1,6 @@
 // The built-in vendors. Another vendor needs a folder of hooks and one struct here.
 #include "hooks/cuda/driver.h"
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/other_libraries.h"
 #include "hooks/cuda/recorded.h"
 #include "hooks/drm/amdgpu.h"
@@ -61,6 +62,7 @@ constinit const VendorBackend nvidia = {
     .others_loaded = cuda::watch_other_libraries,
     .hands_on_freed_exports = true,
     .usage_of_all = nvml::used_bytes,
+    .trim = cuda::trim_driver,
     .index_of = nvml::index_of,
     .physical_bytes = nvml::physical_bytes,
     .bus_id_of = nvml::bus_id_of,

@@ -12,10 +12,12 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "hooks/cuda/hook.h"
 #include "hooks/cuda/rm.h"
+#include "hooks/cuda/streams.h"
 #include "shim/base/import_slot.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -92,6 +94,7 @@ class KernelMemory {
 
   // False if the cap has no room.
   bool reserve(uint64_t bytes, const RmRequests& requests) {
+    if (call_ != nullptr && call_->charge_ == KernelCall::Charge::refused) return false;
     units_ = layout::units_for(bytes);
     stocked_ = call_ != nullptr ? std::min(call_->left_, units_) : 0;
     Refusal own;
@@ -412,6 +415,22 @@ bool kernel_calls_are_watched(int device_index) {
 bool kernel_calls_are_watched(Process& process) {
   Context context;
   return current_context(process, context) && kernel_calls_are_watched(context.device_index);
+}
+
+bool trim_driver(const char* device_key) {
+  Process* const process = Process::known();
+  Context context;
+  if (process == nullptr || !current_context(*process, context) ||
+      !kernel_calls_are_watched(context.device_index) ||
+      process->ledger.map()->devices[context.device_index].key != std::string_view(device_key)) {
+    return false;
+  }
+  const OwnCalls own_calls(*process);
+  KernelCall call(*process, context.device_index, KernelCall::Charge::refused);
+  CUdeviceptr memory = 0;
+  // A size that needs memory of its own.
+  if (real::cuMemAlloc_v2(&memory, kPageBytes) == kSuccess) real::cuMemFree_v2(memory);
+  return call.has_changed();
 }
 
 KernelCall::KernelCall(Process& process, int device_index, Charge charge, uint64_t units)

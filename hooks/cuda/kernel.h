@@ -22,6 +22,11 @@ bool kernel_calls_are_watched(int device_index);
 // The same for the device of the current context; false without one.
 bool kernel_calls_are_watched(Process& process);
 
+// Makes libcuda give back memory of the device that it keeps unused, as it does on a full device:
+// of graphs that were destroyed, for example. True if it did. Without a context of the device, or
+// if the device is not watched, nothing happens.
+bool trim_driver(const char* device_key);
+
 // Marks a call of libcuda that a hook makes, and decides how memory that RM gives within it is
 // charged. In a hook without a KernelCall, the hook itself charges, and requests pass. Outside of
 // hooks, as in a launch, each request is charged. An inner KernelCall replaces the outer one.
@@ -31,7 +36,8 @@ class KernelCall {
   enum class Charge {
     at_once,      // the request, until RM gets the memory back
     as_overhead,  // the caller, as overhead that a reading measures
-    as_asked      // the caller, which knows when the memory is freed
+    as_asked,     // the caller, which knows when the memory is freed
+    refused       // nowhere: the cap counts as full
   };
   // The caller has already reserved `units`.
   KernelCall(Process& process, int device_index, Charge charge, uint64_t units = 0);
