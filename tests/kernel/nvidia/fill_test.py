@@ -82,6 +82,7 @@ class Fill(rig.Comparison):
     """With a method for each of FILLS, and for what takes more than one process."""
 
     build = BUILD
+    leaves_room = ("test_contexts", "test_graph_nodes_after_those_of_a_dead_context")
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""
@@ -91,7 +92,8 @@ class Fill(rig.Comparison):
     def test_local_memory_that_is_reserved(self):
         """The function is refused, and no launch; what it would have taken is there for others."""
         def scene(gpu, cap):
-            return gpu.client("init", "local:16384", "fill:1024", "launch", cap=cap, FRACGPU_RESERVE_LOCAL="on")[2:]
+            fill, launch = gpu.client("init", "local:16384", "fill:1024", "launch", cap=cap, FRACGPU_RESERVE_LOCAL="on")[2:]
+            return [fill, {"command": "launch", "count": int(launch["rc"] == 0)}]  # without a function, another error
         self.compare(scene)
 
     def test_local_memory_of_code_that_was_loaded_eagerly(self):
@@ -285,8 +287,9 @@ class LocalMemory(unittest.TestCase):
             child = gpu.start("init", *commands, "info", "wait", cap=f"{CAP_MIB}MiB", **more)
             info = child.until("info")
             child.until("ready")
-            used = info["total"] - info["free"]
-            self.assertEqual(used, min(gpu.accounting()["used"], CAP_MIB * MIB))
+            used, accounting = info["total"] - info["free"], gpu.accounting()
+            self.assertLessEqual(accounting["peak"], CAP_MIB * MIB, "RM's count")
+            self.assertEqual(used, accounting["used"])
             return used / MIB
 
     def test_a_launch(self):
