@@ -331,6 +331,40 @@ class LocalMemory(unittest.TestCase):
             self.assertEqual(result.stderr.count("\n"), 1)
 
 
+class Holes(unittest.TestCase):
+    """Small allocations at a full cap, which fit into the holes of chunks that the driver has."""
+
+    def test_a_driver_that_places_them_otherwise(self):
+        """Memory that the library does not know of lies in the hole, so the driver takes a new chunk."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            child = gpu.start("init", "alloc:1500", "fill:2048", "alloc:400", "free:-1", "alloc_unseen:548", "alloc:400", "wait",
+                              "alloc:400", "alloc:1", "wait", "free:1", "alloc:400", "alloc:400", "free:2", "alloc:400", "fill:2048",
+                              "alloc:400", "wait", cap=f"{CAP_MIB}MiB")
+            child.until("fill")
+            self.assertEqual([child.answer()["rc"] for _ in range(4)], [0, 0, 0, 2], "a hole is used, and then it is not there")
+            child.until("ready")
+            accounting = gpu.accounting()
+            self.assertGreater(accounting["peak"], CAP_MIB * MIB, "the driver took no new chunk")
+            self.assertLessEqual(accounting["peak"], (CAP_MIB + 2) * MIB, "and no more")
+            self.assertLessEqual(accounting["used"], CAP_MIB * MIB, "and the library freed it at once")
+            gpu.reset()
+            child.go_on()
+            self.assertEqual([child.until("alloc")["rc"] for _ in range(2)], [2, 2], "no hole is relied on")
+            child.until("ready")
+            child.go_on()
+            child.until("free:1")
+            self.assertEqual(child.answer()["rc"], 0, "there is room for a chunk")
+            self.assertEqual(child.answer()["rc"], 2, "there is a hole, but no room for a chunk")
+            self.assertEqual([child.answer()["rc"] for _ in range(2)], [0, 0], "there is room, though it will not be needed")
+            self.assertEqual(child.answer()["granted"], 2 * MIB, "the driver used the hole")
+            self.assertEqual(child.answer()["rc"], 2)
+            child.until("ready")
+            self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+            child.go_on()
+            _, messages = child.process.communicate(timeout=60)
+            self.assertEqual(messages.count("this driver does not place small allocations as libcuda"), 1, messages)
+
+
 rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
 if BUILD.release == "470":
     del Fill.test_a_library_whose_image_does_not_tell_its_size, Fill.test_a_library_that_prints  # they came with CUDA 12.0
