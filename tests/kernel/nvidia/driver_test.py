@@ -175,3 +175,36 @@ class Driver(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-2000:])
         self.assertEqual(self.gpu.accounting()["used"], 0)
         self.assertEqual(self.gpu.client("init", "alloc:1024")[-1]["rc"], 0, "it works as before")
+
+    def test_a_half_dead_kernel_ends_its_programs(self):
+        """Who holds the accounting is stopped for good."""
+        child = self.gpu.start("init", "wait", "alloc:102400")
+        child.until("ready")
+        with self.gpu.hold() as holder:
+            os.kill(holder.pid, signal.SIGSTOP)
+            child.go_on()
+            with self.assertRaisesRegex(AssertionError, f"(?s)status {-signal.SIGABRT}, of .*alloc:102400.*"
+                                                        f"rmsim: thread {holder.pid} has held the lock of the accounting for 10 s"):
+                child.until("alloc")
+            holder.kill()
+        self.assertEqual(self.gpu.accounting()["used"], 0)
+
+    def test_a_kernel_whose_holder_dies_goes_on(self):
+        child = self.gpu.start("init", "alloc:10240", "wait", "alloc:102400", "wait")
+        child.until("ready")
+        with self.gpu.hold() as holder:
+            child.go_on()
+            holder.kill()
+        self.assertEqual(child.until("alloc")["rc"], 0)
+        child.until("ready")
+        self.assertEqual(self.gpu.accounting()["used"], CONTEXT + 110 * MIB)
+
+    def test_what_hangs_is_ended_and_named(self):
+        child = self.gpu.start("init", "wait", "alloc:102400")
+        child.until("ready")
+        child.watchdog.cancel()
+        child.give_up()
+        with self.assertRaisesRegex(AssertionError, "has not ended after 60 s, of .*alloc:102400.*; its last answer: .*ready"):
+            child.until("alloc")
+        with self.assertRaisesRegex(AssertionError, "(?s)client.py.* has not ended after 3 s. It said:.*ready"):
+            self.gpu.run([*rig.CLIENT, "init", "wait", "heap:1:10000000"], seconds=3)

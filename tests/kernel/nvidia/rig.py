@@ -137,18 +137,28 @@ def add_fills(case, fills, run):
 class Child:
     """A client that runs beside the test. It is killed if it has not ended after a minute, so that no read waits for ever."""
 
+    SECONDS = 60
+
     def __init__(self, command, environment):
+        self.words, self.last, self.hangs = command[len(CLIENT):], None, False
         self.process = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog = threading.Timer(self.SECONDS, self.give_up)
         self.watchdog.start()
         self.pid = self.process.pid
+
+    def give_up(self):
+        self.hangs = True
+        self.process.kill()
 
     def answer(self):
         """Of its next command."""
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"the client ended: status {self.process.wait(60)}\n{self.process.stderr.read()}")
+            status = self.process.wait(60)
+            how = f"the client has not ended after {self.SECONDS} s" if self.hangs else f"the client ended: status {status}"
+            raise AssertionError(f"{how}, of {self.words}; its last answer: {self.last}\n{self.process.stderr.read()}")
+        self.last = line.strip()
         return json.loads(line)
 
     def until(self, name):
@@ -221,8 +231,12 @@ class Gpu:
 
     def run(self, command, cap=None, seconds=60, **more):
         """Its result; it is killed, and the test fails, if it has not ended by then."""
-        return subprocess.run(command, env=self.environment(cap, **more), text=True, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=seconds, check=False)
+        try:
+            return subprocess.run(command, env=self.environment(cap, **more), text=True, stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired as late:
+            said = "".join(text.decode(errors="replace") for text in (late.stdout, late.stderr) if text)
+            raise AssertionError(f"{command} has not ended after {seconds} s. It said:\n{said}") from late
 
     def client(self, *commands, cap=None, **more):
         """What the scripted client answered, a dictionary a command."""
@@ -280,6 +294,13 @@ class Gpu:
     def accounting(self, gpu=0):
         shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)
         return json.loads(shown.stdout)[gpu]
+
+    def hold(self):
+        """A process that keeps the accounting locked until it is killed."""
+        holder = subprocess.Popen([self.build.rmsim, "hold", self.state], stdout=subprocess.PIPE, text=True)
+        if holder.stdout.readline() != "held\n":
+            raise AssertionError(f"rmsim hold: status {holder.wait(60)}")
+        return holder
 
     def reset(self):
         subprocess.run([self.build.rmsim, "reset", self.state], check=True, timeout=60)

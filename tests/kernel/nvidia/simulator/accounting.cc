@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kMagic[8] = "rmsim 1";
 constexpr uint64_t kPage = 4096;
-constexpr int kLockSeconds = 20;
+constexpr int kLockSeconds = 10;
 constexpr int kHighDescriptor = 900;  // out of the way of programs that count or close theirs
 
 // Straight into the kernel: this may be called while the functions of the C library are the
@@ -70,7 +70,10 @@ class Accounting::Locked {
       pthread_mutex_consistent(&state_.lock);
       accounting.recount();
     } else if (rc != 0) {
-      give_up("another process has held the lock of the accounting for 20 s; is it stopped?");
+      char line[100];
+      snprintf(line, sizeof line, "thread %d has held the lock of the accounting for %d s",
+               state_.lock.__data.__owner, kLockSeconds);
+      give_up(line);
     }
   }
   ~Locked() { pthread_mutex_unlock(&state_.lock); }
@@ -384,6 +387,13 @@ Accounting::Summary Accounting::summary() {
     if (process.pid != 0) summary.processes.push_back(process);
   }
   return summary;
+}
+
+void Accounting::hold_for_ever() {
+  const Locked locked(*this);
+  printf("held\n");
+  fflush(stdout);
+  for (;;) pause();
 }
 
 void Accounting::reset_peaks() {

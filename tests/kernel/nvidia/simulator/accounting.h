@@ -115,6 +115,7 @@ class Accounting {
   };
   Summary summary();
   void reset_peaks();
+  [[noreturn]] void hold_for_ever();  // keeps everybody else out, as a process that is stopped
   // Objects that this process made, or freed where negative.
   void count_objects(int gpu, int compute, int graphics);
 

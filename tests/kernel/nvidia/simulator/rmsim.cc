@@ -20,7 +20,9 @@ int usage() {
           "is made\n"
           "       rmsim show FOLDER                  of each GPU total, used and peak in bytes, "
           "and of each process, as JSON\n"
-          "       rmsim reset FOLDER                 each peak becomes what is used now\n");
+          "       rmsim reset FOLDER                 each peak becomes what is used now\n"
+          "       rmsim hold FOLDER                  keeps the accounting locked until it is "
+          "killed\n");
   return 2;
 }
 
@@ -117,10 +119,11 @@ int main(int argc, char** argv) {
   if (command == "create" && argc >= 4 && argc <= 6) {
     return create(argv[2], argv[3], argc >= 5 ? argv[4] : "535.261.03", argc == 6 ? argv[5] : "1");
   }
-  if (argc != 3 || (command != "show" && command != "reset")) return usage();
+  if (argc != 3 || (command != "show" && command != "reset" && command != "hold")) return usage();
   Accounting accounting;
   if (!accounting.open(argv[2])) return 1;
   if (command == "show") return show(accounting);
+  if (command == "hold") accounting.hold_for_ever();
   accounting.reset_peaks();
   return 0;
 }
