@@ -168,6 +168,14 @@ class Driver(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout.strip()), (0, "0x56"), result.stderr)  # NV_ERR_NOT_SUPPORTED
         self.assertIn("rmsim: unknown control 0x2080fffe (no public name), 8 bytes", result.stderr)
         self.assertIn("0x2080fffe", self.gpu.unknown())
+        result = self.gpu.run([*HOSTILE, "control", "0x20800102"])
+        self.assertEqual((result.returncode, result.stdout.strip()), (0, "0x3a"), result.stderr)  # NV_ERR_INVALID_PARAM_STRUCT
+        self.assertIn("unknown size of control 0x20800102 (NV2080_CTRL_CMD_GPU_GET_INFO_V2), 8 bytes\n", self.gpu.unknown())
+
+    def test_an_unknown_uvm_ioctl_fails_loudly(self):
+        result = self.gpu.run([*HOSTILE, "uvm", "12345"])
+        self.assertEqual((result.returncode, result.stdout.strip()), (0, "22"), result.stderr)  # EINVAL
+        self.assertEqual(self.gpu.unknown(), "rmsim: unknown UVM ioctl 0x3039 (its number says no size)\n")
 
     def test_hostile_calls_neither_crash_nor_hang(self):
         for seed in range(3):

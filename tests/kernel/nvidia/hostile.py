@@ -1,4 +1,5 @@
-"""hostile.py control COMMAND: asks RM for one control, and prints its status.
+"""hostile.py control COMMAND: asks RM for one control, with 8 bytes, and prints its status.
+hostile.py uvm NUMBER: asks UVM for one ioctl, and prints its error.
 hostile.py storm SEED: ioctls of all numbers with sizes that are too short or too long, and pointers that lead nowhere."""
 import ctypes
 import fcntl
@@ -7,7 +8,7 @@ import random
 import struct
 import sys
 
-LIBC = ctypes.CDLL(None)  # whose ioctl takes any pointer
+LIBC = ctypes.CDLL(None, use_errno=True)  # whose ioctl takes any pointer
 MAGIC = ord("F")
 RM_ALLOC, RM_CONTROL, XFER = 0x2b, 0x2a, 211
 BAD_POINTERS = [0, 1, 0xdead0000, 0x7fff_ffff_f000, 1 << 47, (1 << 64) - 4096]
@@ -30,6 +31,11 @@ def control(fd, command):
     asked = bytearray(struct.pack("<IIIIQII", client, client, command, 0, address, 8, 0))
     fcntl.ioctl(fd, request(RM_CONTROL, len(asked)), asked)
     print(hex(struct.unpack_from("<I", asked, 28)[0]))
+
+
+def uvm(fd, number):
+    LIBC.ioctl(fd, ctypes.c_ulong(number), bytes(4096))
+    print(ctypes.get_errno())
 
 
 def storm(seed):
@@ -60,5 +66,7 @@ def storm(seed):
 if __name__ == "__main__":
     if sys.argv[1] == "control":
         control(os.open("/dev/nvidiactl", os.O_RDWR), int(sys.argv[2], 0))
+    elif sys.argv[1] == "uvm":
+        uvm(os.open("/dev/nvidia-uvm", os.O_RDWR), int(sys.argv[2], 0))
     else:
         storm(int(sys.argv[2]))

@@ -1181,7 +1181,7 @@ NV_STATUS rm_control(uint32_t client, uint32_t object, uint32_t command, NvP64 u
     return NV_ERR_NOT_SUPPORTED;
   }
   if (size < entry->second.size || size > kLargest) {
-    trace("  wrong size: %zu expected", entry->second.size);
+    report_unknown("size of control", command, control_name(command), size);
     return NV_ERR_INVALID_PARAM_STRUCT;
   }
   // Aligned as any of them wants it, and with room for the parameters of a later release.

@@ -72,8 +72,11 @@ void report_unknown(const char* what, uint64_t number, const char* name, size_t 
   const std::lock_guard<std::mutex> guard(mutex);
   if (!said.emplace(what, number).second) return;
   char line[300];
-  const int length = snprintf(line, sizeof line, "rmsim: unknown %s 0x%llx (%s), %zu bytes\n", what,
-                              static_cast<unsigned long long>(number), name, size);
+  int length = snprintf(line, sizeof line, "rmsim: unknown %s 0x%llx (%s)", what,
+                        static_cast<unsigned long long>(number), name);
+  const auto rest = [&] { return sizeof line - static_cast<size_t>(length); };
+  if (size != 0) length += snprintf(line + length, rest(), ", %zu bytes", size);
+  length += snprintf(line + length, rest(), "\n");
   if (syscall(SYS_write, 2, line, static_cast<size_t>(length)) < 0) {
   }
   append(unknown_path.c_str(), line, static_cast<size_t>(length));

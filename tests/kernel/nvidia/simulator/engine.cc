@@ -110,7 +110,7 @@ uint64_t reduced(uint32_t operation, uint64_t memory, uint64_t value) {
     case NVC56F_SEM_EXECUTE_REDUCTION_DEC:
       return memory == 0 || memory > value ? value : memory - 1;
     default:
-      trace("unknown reduction %u", operation);
+      report_unknown("reduction", operation, "of a semaphore");
       return value;
   }
 }
@@ -169,6 +169,7 @@ bool old_semaphore(Registers& host, uint32_t data) {
           reduced(DRF_VAL(C56F, _SEMAPHORED, _REDUCTION, data), *word, payload));
       return true;
     default:
+      report_unknown("operation", operation, "NVC56F_SEMAPHORED");
       return true;
   }
 }
@@ -212,6 +213,7 @@ bool semaphore(Registers& host, uint32_t data) {
       return true;
     }
     default:
+      report_unknown("operation", operation, "NVC56F_SEM_EXECUTE");
       return true;
   }
 }
@@ -226,7 +228,26 @@ bool host_method(Channel& channel, uint32_t method, uint32_t data) {
       return old_semaphore(channel.host, data);
     case NVC56F_SEM_EXECUTE:
       return semaphore(channel.host, data);
+    // What the above read, and what changes nothing that can be seen here.
+    case NVC56F_NOP:
+    case NVC56F_SEMAPHOREA:
+    case NVC56F_SEMAPHOREB:
+    case NVC56F_SEMAPHOREC:
+    case NVC56F_FB_FLUSH:
+    case NVC56F_MEM_OP_A:
+    case NVC56F_MEM_OP_B:
+    case NVC56F_MEM_OP_C:
+    case NVC56F_MEM_OP_D:
+    case NVC56F_SET_REFERENCE:
+    case NVC56F_SEM_ADDR_LO:
+    case NVC56F_SEM_ADDR_HI:
+    case NVC56F_SEM_PAYLOAD_LO:
+    case NVC56F_SEM_PAYLOAD_HI:
+    case NVC56F_WFI:
+    case NVC56F_YIELD:
+      return true;
     default:
+      report_unknown("method", method, "of the host");
       return true;
   }
 }
@@ -449,6 +470,20 @@ void compute_method(Channel& channel, Registers& compute, uint32_t method, uint3
   }
 }
 
+// Vulkan and OpenGL set the engine up, and use it for nothing here.
+void twod_method(uint32_t method) {
+  switch (method) {
+    case NV902D_SET_NOTIFY_A:
+    case NV902D_SET_NOTIFY_B:
+    case NV902D_SET_CLIP_ENABLE:
+    case NV902D_SET_OPERATION:
+    case NV902D_SET_PIXELS_FROM_MEMORY_CORRAL_SIZE:
+      break;
+    default:
+      report_unknown("method", method, "of the 2D engine");
+  }
+}
+
 // ---- Push buffers
 
 bool run_method(Channel& channel, uint32_t subchannel, uint32_t method, uint32_t data) {
@@ -476,7 +511,11 @@ bool run_method(Channel& channel, uint32_t subchannel, uint32_t method, uint32_t
     case KEPLER_INLINE_TO_MEMORY_B:
       compute_method(channel, registers, method, data);
       break;
+    case FERMI_TWOD_A:
+      twod_method(method);
+      break;
     default:
+      report_unknown("class", channel.classes[subchannel], "of a subchannel");
       break;
   }
   return true;

@@ -74,7 +74,7 @@ NV_STATUS export_objects(int fd, uint32_t client, const uint32_t* handles, uint3
     if (index >= kExports || i >= kExports - index) return NV_ERR_INVALID_ARGUMENT;
     const uint32_t position = index + i;
     // It would end the export at that position.
-    if (handles[i] == 0) report_unknown("export", position, "without an object", 0);
+    if (handles[i] == 0) report_unknown("export", position, "without an object");
     const Object* object = find_object(client, handles[i]);
     if (object == nullptr || object->memory == nullptr || object->memory->record < 0)
       return NV_ERR_INVALID_OBJECT;

@@ -156,7 +156,8 @@ NV_STATUS with_parameters(Object& object, void* user, NV_STATUS (*make)(Object&,
   return copy_to_user(user, &parameters, sizeof parameters) ? NV_OK : NV_ERR_INVALID_POINTER;
 }
 
-NV_STATUS make_object(Object& object, void* user) {
+// `size`: of the parameters, if the request names it.
+NV_STATUS make_object(Object& object, void* user, uint32_t size) {
   constexpr uint64_t kDoorbells = 64 << 10;
   constexpr uint32_t kGridDisplayless = 0xa083;
   switch (object.object_class) {
@@ -205,13 +206,13 @@ NV_STATUS make_object(Object& object, void* user) {
     case NV20_SUBDEVICE_DIAG:
       return NV_ERR_NOT_SUPPORTED;
     default:
-      report_unknown("class", object.object_class, "RM_ALLOC", 0);
+      report_unknown("class", object.object_class, "RM_ALLOC", size);
       return NV_ERR_INVALID_CLASS;
   }
 }
 
 NV_STATUS allocate_object(int fd, uint32_t& client, uint32_t parent, uint32_t& handle,
-                          uint32_t object_class, NvP64 parameters) {
+                          uint32_t object_class, NvP64 parameters, uint32_t size) {
   trace("RM_ALLOC client %x, parent %x, object %x, class %x", client, parent, handle, object_class);
   if (object_class == NV01_ROOT || object_class == NV01_ROOT_NON_PRIV ||
       object_class == NV01_ROOT_CLIENT) {
@@ -224,7 +225,7 @@ NV_STATUS allocate_object(int fd, uint32_t& client, uint32_t parent, uint32_t& h
   if (find_object(client, parent) == nullptr) return NV_ERR_INVALID_OBJECT_PARENT;
   if (handle != 0 && find_object(client, handle) != nullptr) return NV_ERR_INSERT_DUPLICATE_NAME;
   Object* object = add_object(client, parent, handle, object_class);
-  const NV_STATUS status = make_object(*object, user_pointer(parameters));
+  const NV_STATUS status = make_object(*object, user_pointer(parameters), size);
   if (status != NV_OK) free_object(client, handle);
   return status;
 }
@@ -314,7 +315,7 @@ NV_STATUS allocate_host_memory(int fd, NVOS02_PARAMETERS& p) {
     return NV_OK;
   }
   if (p.hClass != NV01_MEMORY_SYSTEM) {
-    report_unknown("class", p.hClass, "RM_ALLOC_MEMORY", 0);
+    report_unknown("class", p.hClass, "RM_ALLOC_MEMORY", size);
     free_object(p.hRoot, p.hObjectNew);
     return NV_ERR_INVALID_CLASS;
   }
@@ -334,7 +335,7 @@ NV_STATUS allocate_context_dma(NVOS39_PARAMETERS& p) {
   const Object* memory = find_object(client, p.hMemory);
   if (memory == nullptr) return NV_ERR_INVALID_OBJECT;
   if (p.hClass != NV01_CONTEXT_DMA) {
-    report_unknown("class", p.hClass, "RM_ALLOC_CONTEXT_DMA2", 0);
+    report_unknown("class", p.hClass, "RM_ALLOC_CONTEXT_DMA2", sizeof p);
     return NV_ERR_INVALID_CLASS;
   }
   add_object(client, memory->parent, p.hObjectNew, p.hClass);
@@ -418,7 +419,10 @@ int answer(void* argument, uint32_t size, Answer&& fill) {
 // One of the structures by which drivers of several releases request an object.
 int allocate_by(int fd, void* argument, uint32_t size) {
   const auto allocate = [fd](auto& p) {
-    p.status = allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms);
+    uint32_t of_parameters = 0;
+    if constexpr (requires { p.paramsSize; }) of_parameters = p.paramsSize;
+    p.status = allocate_object(fd, p.hRoot, p.hObjectParent, p.hObjectNew, p.hClass, p.pAllocParms,
+                               of_parameters);
   };
   switch (size) {
     case sizeof(NVOS21_PARAMETERS):

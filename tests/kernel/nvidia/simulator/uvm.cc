@@ -148,7 +148,7 @@ int uvm_ioctl(uint32_t command, void* argument) {
     case UVM_CLEAN_UP_ZOMBIE_RESOURCES:
       return accept<UVM_CLEAN_UP_ZOMBIE_RESOURCES_PARAMS>(argument);
     default:
-      report_unknown("UVM ioctl", command, "uvm_ioctl.h", 0);
+      report_unknown("UVM ioctl", command, "its number says no size");
       return EINVAL;
   }
 }
