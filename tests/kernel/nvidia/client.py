@@ -269,7 +269,8 @@ class Commands(Script):
         super().__init__()
         self.kept = []
         self.first_contexts = {}
-        self.function = self.nothing = None
+        self.function = None
+        self.nothing = {}  # a function of each device
         self.executables = []
         self.mixes = {}
 
@@ -666,13 +667,13 @@ class Commands(Script):
 
     def kernel_graph(self, nodes, branches):
         """A graph of kernels in so many chains beside each other."""
-        if self.nothing is None:
+        if NUMBER not in self.nothing:
             rc, module = load_module(compiled(4))
             if rc != 0:
                 raise Failed(f"cuModuleLoadData: {rc}")
-            self.nothing = function_of(module, "nothing")
+            self.nothing[NUMBER] = function_of(module, "nothing")
         one, graph, made = (c_uint * 3)(1, 1, 1), c_void_p(), []
-        parameters = KernelNode(function=self.nothing, grid=one, block=one)
+        parameters = KernelNode(function=self.nothing[NUMBER], grid=one, block=one)
         call("cuGraphCreate", byref(graph), 0)
         for i in range(nodes):
             node, after = c_void_p(), byref(made[i - branches]) if i >= branches else None
@@ -715,7 +716,7 @@ class Commands(Script):
         return {"rc": 0, "grown": [(each - used[0]) // KIB for each in used[1:]]}
 
     def stream_growth(self, count, flags=1, priority=0):
-        """The streams at which the driver takes memory, with the MiB; when they are destroyed and made again; and what is left."""
+        """The streams at which the driver takes memory, with the MiB; the same when they are made again; and what is left."""
         first = self.used()
 
         def grown():

@@ -191,8 +191,8 @@ class Driver(unittest.TestCase):
         with self.gpu.hold() as holder:
             os.kill(holder.pid, signal.SIGSTOP)
             child.go_on()
-            with self.assertRaisesRegex(AssertionError, f"(?s)status {-signal.SIGABRT}, of .*alloc:102400.*"
-                                                        f"rmsim: thread {holder.pid} has held the lock of the accounting for 10 s"):
+            told = f"rmsim: thread {holder.pid} has held the lock of the accounting for 10 s"
+            with self.assertRaisesRegex(AssertionError, f"(?s)status {-signal.SIGABRT}, of .*alloc:102400.*{told}"):
                 child.until("alloc")
             holder.kill()
         self.assertEqual(self.gpu.accounting()["used"], 0)

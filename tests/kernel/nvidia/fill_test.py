@@ -338,8 +338,8 @@ class Holes(unittest.TestCase):
         """Memory that the library does not know of lies in the hole, so the driver takes a new chunk."""
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
             child = gpu.start("init", "alloc:1500", "fill:2048", "alloc:400", "free:-1", "alloc_unseen:548", "alloc:400", "wait",
-                              "alloc:400", "alloc:1", "wait", "free:1", "alloc:400", "alloc:400", "free:2", "alloc:400", "fill:2048",
-                              "alloc:400", "wait", cap=f"{CAP_MIB}MiB")
+                              "alloc:400", "alloc:1", "wait", "free:1", "alloc:400", "alloc:400", "free:2", "alloc:400",
+                              "fill:2048", "alloc:400", "wait", cap=f"{CAP_MIB}MiB")
             child.until("fill")
             self.assertEqual([child.answer()["rc"] for _ in range(4)], [0, 0, 0, 2], "a hole is used, and then it is not there")
             child.until("ready")

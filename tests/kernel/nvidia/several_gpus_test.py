@@ -92,7 +92,7 @@ class SeveralGpus(unittest.TestCase):
             for number, info in ((1, told[0]), (0, told[1])):
                 accounting = gpus.accounting(number)
                 self.assertLessEqual(accounting["peak"], 1700 * MIB, f"RM's count of GPU {number}")
-                self.assertEqual(info["total"] - info["free"], accounting["used"], f"the library's count and RM's of GPU {number}")
+                self.assertEqual(info["total"] - info["free"], accounting["used"], f"the library's count of {number}")
             self.assertEqual(gpus.unknown(), "")
 
 
