@@ -129,22 +129,36 @@ def allocate(size):
     return rc, address
 
 
-def driver_function(name):
-    """The driver's own, by the symbols in its file: no look-up of the C library, which might find another."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        line = next(line for line in maps if "/libcuda.so" in line)
-    base, path = int(line.split("-")[0], 16), line.split()[-1]
-    with open(path, "rb") as file:
-        image = file.read()
-    sections, size, count = *struct.unpack_from("<Q", image, 40), *struct.unpack_from("<HH", image, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", image, sections + i * size) for i in range(count)]
-    symbols = next(header for header in headers if header[1] == 11)  # SHT_DYNSYM
-    names = headers[symbols[6]][4]
-    for at in range(symbols[4], symbols[4] + symbols[5], 24):
-        start, value = struct.unpack_from("<I4xQ", image, at)
-        if image.startswith(name.encode() + b"\0", names + start):
-            return ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t)(base + value)
-    raise Failed(f"{path} has no {name}")
+class DriverFile:
+    """libcuda by its file and where it lies: no look-up of the C library, which might find another function."""
+
+    def __init__(self):
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            line = next(line for line in maps if "/libcuda.so" in line)
+        self.base, path = int(line.split("-")[0], 16), line.split()[-1]
+        with open(path, "rb") as file:
+            self.image = file.read()
+        sections, size, count = *struct.unpack_from("<Q", self.image, 40), *struct.unpack_from("<HH", self.image, 58)
+        headers = [struct.unpack_from("<IIQQQQIIQQ", self.image, sections + i * size) for i in range(count)]
+        self.tables = [header for header in headers if header[1] == 4]  # SHT_RELA
+        self.symbols = next(header for header in headers if header[1] == 11)  # SHT_DYNSYM
+        self.names = headers[self.symbols[6]][4]
+
+    def is_symbol(self, at, name):
+        return self.image.startswith(name.encode() + b"\0", self.names + struct.unpack_from("<I", self.image, at)[0])
+
+    def function(self, name):
+        at = next(at for at in range(self.symbols[4], self.symbols[4] + self.symbols[5], 24) if self.is_symbol(at, name))
+        return ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t)(self.base + struct.unpack_from("<Q", self.image, at + 8)[0])
+
+    def import_slot(self, name):
+        """Where the address of a function of another library lies."""
+        for table in self.tables:
+            for at in range(table[4], table[4] + table[5], 24):
+                offset, info = struct.unpack_from("<QQ", self.image, at)
+                if info & 0xffffffff == 7 and self.is_symbol(self.symbols[4] + 24 * (info >> 32), name):  # R_X86_64_JUMP_SLOT
+                    return c_ulonglong.from_address(self.base + offset)
+        raise Failed(f"libcuda does not import {name}")
 
 
 def fill(take):
@@ -278,6 +292,13 @@ class Commands(Script):
         call("cuInit", 0)
         return self.context()
 
+    def unseen(self):
+        """From now on nobody sees the driver's requests to its kernel driver. Comes before `init`."""
+        call("cuInit", 0)
+        call("cuDeviceTotalMem_v2", byref(c_size_t()), device())
+        DriverFile().import_slot("ioctl").value = ctypes.cast(ctypes.CDLL(None).ioctl, c_void_p).value
+        return {}
+
     def context(self):
         context = c_void_p()
         rc = ask("cuCtxCreate_v2", byref(context), 0, device())
@@ -305,7 +326,7 @@ class Commands(Script):
     def alloc_unseen(self, kib):
         """By the driver's own function, not by the one that stands in front of it."""
         address = c_ulonglong()
-        return {"rc": driver_function("cuMemAlloc_v2")(byref(address), c_size_t(int(kib) * KIB)), "address": address.value}
+        return {"rc": DriverFile().function("cuMemAlloc_v2")(byref(address), c_size_t(int(kib) * KIB)), "address": address.value}
 
     def free(self, index):
         return {"rc": ask("cuMemFree_v2", self.kept[int(index)])}

@@ -334,11 +334,19 @@ class LocalMemory(unittest.TestCase):
 class Holes(unittest.TestCase):
     """Small allocations at a full cap, which fit into the holes of chunks that the driver has."""
 
-    def test_a_driver_that_places_them_otherwise(self):
-        """Memory that the library does not know of lies in the hole, so the driver takes a new chunk."""
+    def test_a_hole_that_is_not_there(self):
+        """Memory that the library does not know of lies in the hole. The driver is refused a new chunk."""
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
-            child = gpu.start("init", "alloc:1500", "fill:2048", "alloc:400", "free:-1", "alloc_unseen:548", "alloc:400", "wait",
-                              "alloc:400", "alloc:1", "wait", "free:1", "alloc:400", "alloc:400", "free:2", "alloc:400",
+            answers = gpu.client("init", "alloc:1500", "fill:2048", "alloc:400", "free:-1", "alloc_unseen:548", "alloc:400",
+                                 "free:1", "alloc:400", cap=f"{CAP_MIB}MiB")
+            self.assertEqual([answer["rc"] for answer in answers[3:]], [0, 0, 0, 2, 0, 0])
+            self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
+
+    def test_a_driver_that_places_them_otherwise(self):
+        """The same where the library does not see the driver's requests: it cannot refuse the chunk, and frees it at once."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            child = gpu.start("unseen", "init", "alloc:1500", "fill:2048", "alloc:400", "free:-1", "alloc_unseen:548", "alloc:400",
+                              "wait", "alloc:400", "alloc:1", "wait", "free:1", "alloc:400", "alloc:400", "free:2", "alloc:400",
                               "fill:2048", "alloc:400", "wait", cap=f"{CAP_MIB}MiB")
             child.until("fill")
             self.assertEqual([child.answer()["rc"] for _ in range(4)], [0, 0, 0, 2], "a hole is used, and then it is not there")
