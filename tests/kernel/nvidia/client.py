@@ -886,7 +886,7 @@ class Commands(Script):
         if diary:
             with open(diary, "w", encoding="utf-8") as file:
                 json.dump(mix.refusals, file)
-        return {"refused": len(mix.refusals), "imports": mix.imports, "imported": mix.imported_bytes, "alive": len(mix.alive)}
+        return {"refused": len(mix.refusals), "imports": mix.imports, "imported_of_pools": mix.imported_of_pools, "alive": len(mix.alive)}
 
     def mix(self, seed):
         if seed not in self.mixes:
@@ -998,7 +998,7 @@ class RandomCalls:
     LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
     LASTING = ("local", "limit")  # whose memory stays when they end
     MOST_ALIVE = 400
-    imported_bytes = 0  # by this process
+    imported_of_pools = 0  # bytes, by this process: libcuda keeps them
     MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
 
     def __init__(self, seed):
@@ -1236,13 +1236,9 @@ class RandomCalls:
         if rc != 0 or end is None:
             return rc, end
         self.imports += 1
-        RandomCalls.imported_bytes += note["bytes"]
-
-        def let_go():
-            end()
-            if note["way"] != "pool":  # libcuda keeps that
-                RandomCalls.imported_bytes -= note["bytes"]
-        return rc, let_go
+        if note["way"] == "pool":
+            RandomCalls.imported_of_pools += note["bytes"]
+        return rc, end
 
     def import_linear(self, note):
         address, handle = c_ulonglong(), Handle.of_hex(note["handle"])

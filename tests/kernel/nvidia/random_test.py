@@ -15,9 +15,7 @@ setUpModule = BUILD.needs
 SEED = int(os.environ.get("FRACGPU_SEED", time.time_ns() % 1000000 if "FRACGPU_CAMPAIGN" in os.environ else 7777))
 CALLS = 20000 if "FRACGPU_CAMPAIGN" in os.environ else 1500
 MIB = rig.MIB
-# Until a reading, small arrays are charged a chunk each, 32 MiB a process. What an exported pool has released stays charged
-# while others have imported as much of pools.
-MOST_TOO_MUCH = 64 * MIB
+MOST_TOO_MUCH = 64 * MIB  # small arrays are charged a chunk each until a reading, 32 MiB a process
 
 
 class Random(unittest.TestCase):
@@ -46,7 +44,7 @@ class Random(unittest.TestCase):
                 child.go_on()
             last = [child.until("random") for child in children]
             answers += last
-            imported = sum(answer["imported"] for answer in last)
+            imported = sum(answer["imported_of_pools"] for answer in last)
             for child in children:
                 child.until("ready")
             # All stand still. Each looks once more, one after another.
@@ -57,12 +55,13 @@ class Random(unittest.TestCase):
             accounting = gpu.accounting()
             used = info["total"] - info["free"]
             print(f"{processes} processes, {answers}; RM {accounting['peak'] / MIB:.3f} of {cap_mib} MiB at most, at rest "
-                  f"{accounting['used'] / MIB:.3f}, by the library {used / MIB:.3f}, imported {imported / MIB:.0f}", file=sys.stderr)
+                  f"{accounting['used'] / MIB:.3f}, by the library {used / MIB:.3f}, of pools imported {imported / MIB:.0f}", file=sys.stderr)
             self.assertEqual(gpu.unknown(), "")
             self.assertLessEqual(accounting["peak"], cap_mib * MIB, "RM's count passed the cap")
             self.assertGreater(sum(answer["refused"] for answer in answers), 0, "the cap was never full: nothing was tested")
             self.assertGreaterEqual(used, accounting["used"], "the library counts less than RM")
-            self.assertLessEqual(used, accounting["used"] + MOST_TOO_MUCH, "the library counts more than RM")
+            # What an exported pool has released stays charged while processes have imported as much of pools.
+            self.assertLessEqual(used, accounting["used"] + imported + MOST_TOO_MUCH, "the library counts more than RM")
 
     def test_one_process(self):
         self.judge(1, 900)
@@ -76,6 +75,7 @@ class Random(unittest.TestCase):
     def test_eight_processes(self):
         self.judge(8, 4800)  # as of eight
 
+
 class Refusals(unittest.TestCase):
     """Nothing is refused under a cap that would have fitted.
 
@@ -84,7 +84,7 @@ class Refusals(unittest.TestCase):
     """
 
     CALLS_A_TURN = 50
-    TURNS = CALLS // CALLS_A_TURN
+    TURNS = 20 if CALLS < 5000 else CALLS // CALLS_A_TURN
     # What leaves nothing behind after a refusal. RM's count is then nearly always the same in both runs of one process.
     EXACT = "linear linear linear large pitched physical array stream module pool"
 
@@ -100,24 +100,24 @@ class Refusals(unittest.TestCase):
                 if shares:
                     os.mkdir(board["RANDOM_BOARD"])
                 turn = [[f"{command}:{SEED + i}:{self.CALLS_A_TURN}:{diaries}{i}{rest}", "wait"] for i in range(processes)]
-                children = []
+                children, answers = [], {}
                 for i in range(processes):
                     children.append(gpu.start("init", "wait", *turn[i] * turns, cap=cap, RANDOM_NAME=str(i), **kinds, **board))
                     children[i].until("ready")
                 for _ in range(turns):
                     for child in children:
                         child.go_on()
-                        child.last = child.until(command)
+                        answers[child] = child.until(command)
                         child.until("ready")
-                return [child.last for child in children]
+                return list(answers.values())
 
             made = play(gpu, "random", "", f"{cap_mib}MiB")
             self.assertLessEqual(gpu.accounting()["peak"], cap_mib * MIB, "RM's count passed the cap")
             with rig.Gpu(BUILD) as bare:
                 answers = play(bare, "replay", f":{cap_mib}", None)
         print(made, answers, file=sys.stderr)
+        self.assertGreater(sum(answer["judged"] for answer in answers), 10, "hardly a call was refused")
         for answer in answers:
-            self.assertGreater(answer["judged"], 0, "no call was refused")
             self.assertEqual(answer["wrong"], [], "refused though it fits")
             if processes == 1 and kinds:
                 self.assertGreater(answer["alike"], answer["judged"] // 2, "RM's count differs between the runs")
@@ -133,9 +133,9 @@ class Refusals(unittest.TestCase):
         self.judge(1, 1500, f"{self.EXACT} library context", self.TURNS // 2)
 
     def test_three_processes(self):
-        self.judge(3, 1800, f"{self.EXACT} library", self.TURNS // 3)
+        self.judge(3, 1800, f"{self.EXACT} library", self.TURNS // 2)
 
     @unittest.skipIf(BUILD.release == "470", "its imports of pools fail, or allocations after them")
     def test_three_processes_that_share(self):
-        made = self.judge(3, 1800, "linear linear large large pool module stream exported imported imported", self.TURNS // 3, True)
+        made = self.judge(3, 1800, "linear linear large large pool module stream exported imported imported", self.TURNS // 2, True)
         self.assertGreater(sum(each["imports"] for each in made), 10, "hardly anything was shared")
