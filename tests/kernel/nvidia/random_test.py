@@ -80,7 +80,8 @@ class Refusals(unittest.TestCase):
     """Nothing is refused under a cap that would have fitted.
 
     The same calls are made again on a larger card without the library. There each call that the cap refused is granted, and with
-    what it takes RM's count must be above the cap. Several processes call in turns, so that both runs go alike.
+    what it takes RM's count must be above the cap. Several processes call in turns, so that both runs go alike. Each turn ends
+    with a look: what a process freed beside imports may stay charged until it asks again.
     """
 
     CALLS_A_TURN = 50
@@ -99,7 +100,7 @@ class Refusals(unittest.TestCase):
                 board = {"RANDOM_BOARD": f"{gpu.folder}/board"} if shares else {}
                 if shares:
                     os.mkdir(board["RANDOM_BOARD"])
-                turn = [[f"{command}:{SEED + i}:{self.CALLS_A_TURN}:{diaries}{i}{rest}", "wait"] for i in range(processes)]
+                turn = [[f"{command}:{SEED + i}:{self.CALLS_A_TURN}:{diaries}{i}{rest}", "info", "wait"] for i in range(processes)]
                 children, answers = [], {}
                 for i in range(processes):
                     children.append(gpu.start("init", "wait", *turn[i] * turns, cap=cap, RANDOM_NAME=str(i), **kinds, **board))
