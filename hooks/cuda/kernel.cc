@@ -146,13 +146,13 @@ class KernelMemory {
   // Accounts for `buffer`, which RM got back.
   void given_back(const DriverBuffers::Entry& buffer) {
     if (buffer.is_import) return give_back_import(process_, buffer.key);
+    if (call_ != nullptr) call_->has_changed_ = true;
     if (buffer.is_asked) return;
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;
     // A hook without a KernelCall accounts for all that its call has changed.
     const bool is_seen_here_alone = call_ != nullptr || !HookScope::any();
-    if (call_ != nullptr) call_->has_changed_ = true;
     if (is_held) {
       // The driver frees a context's local memory before it takes the new one.
       call_->left_ += buffer.units;
@@ -244,16 +244,19 @@ bool allocate(RmRequests& requests, uint64_t parent, uint64_t bytes, Ask ask, Ke
     return false;
   }
   if (payer.device_index < 0) {
-    if (!ask() || process == nullptr) return true;
-    requests.given_out(*process, key());
-    if (payer.asked_on >= 0) {
-      process->rm_memory.enter({.key = key(),
-                                .units = layout::units_for(taken()),
-                                .device_index = payer.asked_on,
-                                .is_charged = false,
-                                .is_asked = true,
-                                .parent = static_cast<uint32_t>(parent)});
+    if (process == nullptr || payer.asked_on < 0) {
+      if (ask() && process != nullptr) requests.given_out(*process, key());
+      return true;
     }
+    const InFlightScope in_flight(*process);
+    if (!ask()) return true;
+    requests.given_out(*process, key());
+    process->rm_memory.enter({.key = key(),
+                              .units = layout::units_for(taken()),
+                              .device_index = payer.asked_on,
+                              .is_charged = false,
+                              .is_asked = true,
+                              .parent = static_cast<uint32_t>(parent)});
     return true;
   }
   KernelMemory memory(*process, payer.device_index, payer.call);
@@ -302,11 +305,12 @@ int allocate_object(RmRequests& requests, void* argument, size_t size, Ask ask) 
 template <typename Ask>
 int release(RmRequests& requests, uint64_t key, const uint32_t& status, Ask ask) {
   Process* const process = Process::known();
-  // This must precede the call: RM may give the handle to another thread at once.
-  const DriverBuffers::Entry buffer =
-      process != nullptr ? process->rm_memory.take(key) : DriverBuffers::Entry{};
-  if (buffer.key == 0) return ask();
+  if (process == nullptr) return ask();
+  // A reading must not see the memory gone from the table and still charged.
   const InFlightScope in_flight(*process);
+  // This must precede the call: RM may give the handle to another thread at once.
+  const DriverBuffers::Entry buffer = process->rm_memory.take(key);
+  if (buffer.key == 0) return ask();
   const int result = ask();
   if (result == 0 && status == 0) {
     KernelMemory(*process, buffer.device_index, requests.call_for(buffer.device_index))
@@ -425,12 +429,29 @@ bool trim_driver(const char* device_key) {
       process->ledger.map()->devices[context.device_index].key != std::string_view(device_key)) {
     return false;
   }
-  const OwnCalls own_calls(*process);
-  KernelCall call(*process, context.device_index, KernelCall::Charge::refused);
-  CUdeviceptr memory = 0;
-  // A size that needs memory of its own.
-  if (real::cuMemAlloc_v2(&memory, kPageBytes) == kSuccess) real::cuMemFree_v2(memory);
-  return call.has_changed();
+  // Another thread must not end the context meanwhile, which this call uses for its own purposes.
+  if (!process->streams.begin_wait()) return false;
+  bool has_trimmed = false;
+  if (current_context(*process, context)) {
+    const OwnCalls own_calls(*process);
+    constexpr size_t kBytes = 16 * kPageBytes;  // more than a chunk that libcuda keeps unused
+    constexpr int kMost = 64;                   // libcuda gives back a part each time
+    for (int i = 0; i < kMost; ++i) {
+      KernelCall call(*process, context.device_index, KernelCall::Charge::refused);
+      CUdeviceptr memory = 0;
+      if (real::cuMemAlloc_v2(&memory, kBytes) == kSuccess) real::cuMemFree_v2(memory);
+      if (!call.has_changed()) break;
+      has_trimmed = true;
+    }
+  }
+  process->streams.end_wait();
+  return has_trimmed;
+}
+
+void trim_driver_for(const Process& process, int device_index, uint64_t units) {
+  const Ledger& ledger = process.ledger;
+  if (ledger.held(device_index) + units > ledger.cap(device_index))
+    trim_driver(ledger.map()->devices[device_index].key);
 }
 
 KernelCall::KernelCall(Process& process, int device_index, Charge charge, uint64_t units)

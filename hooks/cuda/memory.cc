@@ -3,9 +3,12 @@
 // One body allocates and one frees; the variants differ in the width of their arguments. Managed
 // memory is charged in full when it is allocated: it can become resident later without a call to
 // any function. A cap that holds only until the first touch would be useless.
+#include <optional>
+
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/linear.h"
+#include "shim/charge/overhead.h"
 #include "shim/charge/refusal.h"
 #include "shim/charge/reservation.h"
 #include "shim/charge/vmm_calls.h"
@@ -19,6 +22,37 @@ LinearSize managed_size(uint64_t bytes) {
   LinearSize size = linear_size(bytes);
   size.managed = true;
   return size;
+}
+
+// Calls `allocate()` (the driver) for a small allocation for which the cap has no room, so that
+// only a hole can serve it. `record(hole, given)` records it, or undoes the call and returns false.
+// Returns nothing if there was no hole. If the driver's requests to its kernel driver are watched,
+// it looks for a hole itself, and is refused a new chunk.
+template <typename Allocate, typename Record>
+[[gnu::cold]] std::optional<CUresult> allocate_in_hole(Process& process, const Context& context,
+                                                       const LinearSize& size,
+                                                       Reservation& reservation, Allocate allocate,
+                                                       Record record) {
+  const int device_index = context.device_index;
+  uint64_t excess = 0;
+  std::optional<CUresult> answer;
+  {
+    HoleScope hole(process, context, size, !size.managed && kernel_calls_are_watched(device_index));
+    if (!hole) return answer;
+    KernelCall call(process, device_index, KernelCall::Charge::as_asked);
+    const CUresult result = allocate();
+    excess = call.take_excess();
+    if (result != kSuccess) {
+      if (call.refused() == 0) answer = result;
+      if (answer == kOutOfMemory) reservation.refused_by_driver();
+    } else if (record(hole, excess)) {
+      answer = result;
+      if (hole.is_new_chunk() && excess >= size.units) excess -= size.units;
+    }
+  }
+  // The driver took more than the chunk, for itself.
+  if (excess > 0) defer_to_reported_usage(process, device_index, excess);
+  return answer;
 }
 
 // Calls `allocate()` (the driver) for `call` under a reservation of `bytes`. After success, calls
@@ -51,23 +85,14 @@ template <typename Pointer, typename Allocate, typename ActualBytes>
   if (!reservation) {
     Refusal refusal;
     if (size.shares_chunk && !reservation.ask_ledger(refusal)) {
-      const int device_index = context.device_index;
-      HoleScope hole(process, context, size,
-                     !size.managed && kernel_calls_are_watched(device_index));
-      if (hole) {
-        KernelCall call_of_kernel(process, device_index, KernelCall::Charge::as_asked);
-        const CUresult result = allocate();
-        if (result == kSuccess) {
-          if (hole.record(*out, size_of(actual_bytes()), call_of_kernel.excess())) {
-            if (hole.is_new_chunk()) call_of_kernel.take_excess();
-            return result;
-          }
-          undo();
-        } else if (call_of_kernel.refused() == 0) {
-          if (result == kOutOfMemory) reservation.refused_by_driver();
-          return result;
-        }
-      }
+      const auto record = [&](HoleScope& hole, uint64_t given) {
+        if (hole.record(*out, size_of(actual_bytes()), given)) return true;
+        undo();
+        return false;
+      };
+      if (const auto result =
+              allocate_in_hole(process, context, size, reservation, allocate, record))
+        return *result;
     }
     refusal = Refusal{};
     if (!reservation && !reservation.ask(refusal)) {

@@ -173,7 +173,7 @@ bool HoleScope::record(uint64_t address, const LinearSize& size, uint64_t given)
     if (!is_watched_ && !chunk_.lingers && process_.allocations.has_hole(chunk_, wanted_) &&
         !process_.holes_are_unforeseen.exchange(true)) {
       report(Level::warn,
-             "this driver does not place small allocations as libcuda 535 and 550 do: from now on "
+             "this driver does not place small allocations as libcuda 470 to 550 do: from now on "
              "each of them needs room for {} under the cap",
              human_bytes(kPageBytes).view());
     }

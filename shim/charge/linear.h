@@ -77,8 +77,9 @@ class SmallAllocationScope {
 };
 
 // A place in a chunk that is already charged, for an allocation for which the cap has no room. The
-// scope is true if it has found one. While it exists, no other thread then makes a small
-// allocation. Its end takes `Process::cold_paths`, which the caller must not hold.
+// scope is true if there is one, or if the driver may look for one. While it exists, no other
+// thread then makes a small allocation. Its end takes `Process::cold_paths`, which the caller must
+// not hold.
 class HoleScope {
  public:
   // Looks for a hole. At a full cap, every small allocation does so. `is_watched`: the driver's

@@ -228,6 +228,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (!backend.usage_of_self(key, bytes)) return Reading::unknown;
     if (bytes > 0) process.ledger.count_parked(device_index);
     settle_pools(lock, device_index);
+    const uint64_t given = process.rm_memory.units(device_index);
     if (!rest || !at_rest(process, device_index, own, after) || before.changes != after.changes)
       continue;
     if (!is_plausible(process, device_index, units_for(bytes), after)) return Reading::unknown;
@@ -244,10 +245,15 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     bounds.least = least - std::min(least, after.units);
     bounds.most = most - std::min(most, after.units);
     bounds.has_handed_on = handed_on > 0;
-    if (process.overhead[device_index].is_watched.load(std::memory_order_relaxed)) {
-      const uint64_t given = process.rm_memory.units(device_index);
+    Overhead& overhead = process.overhead[device_index];
+    if (overhead.is_watched.load(std::memory_order_relaxed)) {
       const uint64_t asked = after.units - after.may_be_uncounted();
-      bounds.by_requests = given - std::min(given, asked);
+      const uint64_t requested = given - std::min(given, asked);
+      if (bounds.exact()) {
+        overhead.unseen = bounds.least - std::min(bounds.least, requested);
+      } else if (!may_count_freed && !process.imports.any_foreign()) {
+        bounds.by_requests = requested + overhead.unseen;
+      }
     }
     return Reading::believed;
   }

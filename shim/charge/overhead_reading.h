@@ -18,7 +18,8 @@ inline constexpr uint64_t kNotTold = UINT64_MAX;
 struct Bounds {
   uint64_t least = 0, most = 0;
   bool has_handed_on = false;  // they differ by memory that is charged as orphaned
-  // The overhead by the requests to the kernel driver that were seen (Process::rm_memory).
+  // The overhead by the requests to the kernel driver that were seen (Process::rm_memory). Not told
+  // while the driver may count imports for this process that the ledger charges to nobody else.
   uint64_t by_requests = kNotTold;
 
   bool exact() const { return least == most; }

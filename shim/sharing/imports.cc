@@ -59,6 +59,7 @@ ImportSource Imports::begin_call(Ledger& own, const Wanted& wanted, uint64_t& un
       unused = unused != nullptr ? unused : &other;
     } else if (wanted.is_of(other.ledger)) {
       ++other.memories;
+      ++foreign_memories_;
       return begin(other.ledger, number_of(other));
     }
   }
@@ -74,6 +75,7 @@ ImportSource Imports::begin_call(Ledger& own, const Wanted& wanted, uint64_t& un
     return begin_own_call(own, kUnknown);
   }
   unused->memories = 1;
+  ++foreign_memories_;
   return begin(unused->ledger, number_of(*unused));
 }
 
@@ -102,6 +104,7 @@ ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
 
 // With the lock held: one memory less comes from that tenant.
 void Imports::forget_one(ForeignTenant& other) {
+  --foreign_memories_;
   if (--other.memories == 0) other.ledger.leave();
 }
 

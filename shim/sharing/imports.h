@@ -54,6 +54,8 @@ class Imports {
   uint64_t imported(int device_index) const {
     return imported_[device_index].load(std::memory_order_relaxed);
   }
+  // Whether any memory of another tenant is imported.
+  bool any_foreign() const { return foreign_memories_.load(std::memory_order_relaxed) != 0; }
   // The most units that are imported from this process itself, including calls under way.
   uint64_t imported_of_self(int device_index) const {
     // Read first: a call that is no longer under way is already in the sum.
@@ -111,6 +113,7 @@ class Imports {
   bool keeps_all_ = false;  // the host had no memory for a count: every export stays imported
   SleepLock lock_;          // held while a ledger is joined
   ForeignTenant foreign_tenants_[kMaxForeignTenants];
+  std::atomic<uint32_t> foreign_memories_{0};  // of all of them, written with `lock_` held
 };
 
 }  // namespace fracgpu
