@@ -87,7 +87,8 @@ class Fill(rig.Comparison):
     """With a method for each of FILLS, and for what takes more than one process."""
 
     build = BUILD
-    leaves_room = ("test_contexts", "test_graph_nodes_after_those_of_a_dead_context")
+    leaves_room = ("test_contexts", "test_graph_nodes_after_those_of_a_dead_context",
+                   "test_a_context_after_destroyed_kernel_graphs")
 
     def test_after_a_kill(self):
         """What a killed process held is free for the next."""
@@ -273,7 +274,7 @@ class Shown(unittest.TestCase):
             "memory with gaps": [*["alloc:1100"] * 9, "free:1", "free:3", "free:5", "free:7"],
             "a pool": ["pool_cycle:512000"],
             "a captured graph": ["captured"],
-            "a module that is loaded lazily": ["code:200", "launch"],
+            "a module that is loaded lazily": ["code:100", "launch"],
             "local memory": ["local:2048", "launch"],
         }
         for name, commands in profiling.items():
