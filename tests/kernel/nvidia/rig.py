@@ -229,7 +229,7 @@ class Gpu:
         self.children.append(child)
         return child
 
-    def run(self, command, cap=None, seconds=60, **more):
+    def run(self, command, cap=None, seconds=120, **more):
         """Its result; it is killed, and the test fails, if it has not ended by then."""
         try:
             return subprocess.run(command, env=self.environment(cap, **more), text=True, stdin=subprocess.DEVNULL,
