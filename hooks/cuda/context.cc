@@ -56,8 +56,6 @@ CUresult make_context(Hook& hook, const char* api, CUcontext* out, CUdevice devi
     return kOutOfMemory;
   }
   const uint64_t estimate = estimated_context(process, device);
-  const uint64_t seen = process.ledger.context_size(device_index);
-  trim_driver_for(process, device_index, seen != 0 ? seen : estimate);
   OverheadReservation reservation =
       OverheadReservation::for_context(process, device_index, api, estimate);
   if (!reservation) return kOutOfMemory;

@@ -423,16 +423,12 @@ bool kernel_calls_are_watched(Process& process) {
 
 bool trim_driver(const char* device_key) {
   Process* const process = Process::known();
+  // Another thread must not end the context during these calls, of which the program does not know.
+  if (process == nullptr || !process->streams.begin_wait()) return false;
   Context context;
-  if (process == nullptr || !current_context(*process, context) ||
-      !kernel_calls_are_watched(context.device_index) ||
-      process->ledger.map()->devices[context.device_index].key != std::string_view(device_key)) {
-    return false;
-  }
-  // Another thread must not end the context meanwhile, which this call uses for its own purposes.
-  if (!process->streams.begin_wait()) return false;
   bool has_trimmed = false;
-  if (current_context(*process, context)) {
+  if (current_context(*process, context) && kernel_calls_are_watched(context.device_index) &&
+      process->ledger.map()->devices[context.device_index].key == std::string_view(device_key)) {
     const OwnCalls own_calls(*process);
     constexpr size_t kBytes = 16 * kPageBytes;  // more than a chunk that libcuda keeps unused
     constexpr int kMost = 64;                   // libcuda gives back a part each time
@@ -446,12 +442,6 @@ bool trim_driver(const char* device_key) {
   }
   process->streams.end_wait();
   return has_trimmed;
-}
-
-void trim_driver_for(const Process& process, int device_index, uint64_t units) {
-  const Ledger& ledger = process.ledger;
-  if (ledger.held(device_index) + units > ledger.cap(device_index))
-    trim_driver(ledger.map()->devices[device_index].key);
 }
 
 KernelCall::KernelCall(Process& process, int device_index, Charge charge, uint64_t units)

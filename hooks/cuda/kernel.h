@@ -26,8 +26,6 @@ bool kernel_calls_are_watched(Process& process);
 // of graphs that were destroyed, for example. True if it did. Without a context of the device, or
 // if the device is not watched, nothing happens.
 bool trim_driver(const char* device_key);
-// The same if the cap has no room for `units`.
-void trim_driver_for(const Process& process, int device_index, uint64_t units);
 
 // Marks a call of libcuda that a hook makes, and decides how memory that RM gives within it is
 // charged. In a hook without a KernelCall, the hook itself charges, and requests pass. Outside of

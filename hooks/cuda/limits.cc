@@ -76,7 +76,6 @@ CUresult raise_limit(Process& process, const Context& context, const char* api, 
   if (value <= charged) return set();
   const uint64_t units =
       growth_of_limit(limit, std::max<uint64_t>(before, charged), value, context.device);
-  if (device_index >= 0) trim_driver_for(process, device_index, units);
   return take_overhead(
       process, device_index, api,
       [&] {

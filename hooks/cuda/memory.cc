@@ -50,7 +50,7 @@ template <typename Allocate, typename Record>
       if (hole.is_new_chunk() && excess >= size.units) excess -= size.units;
     }
   }
-  // The driver took more than the chunk, for itself.
+  // The driver may have taken more than the chunk, for itself. A reading shows whether it has it.
   if (excess > 0) defer_to_reported_usage(process, device_index, excess);
   return answer;
 }

@@ -98,7 +98,7 @@ class HoleScope {
   // fit under the cap, or if the host is out of memory; the caller must then undo the driver's
   // call.
   bool record(uint64_t address, const LinearSize& size, uint64_t given);
-  // After `record`: the allocation has a chunk of its own, which has all that was taken.
+  // After `record`: no other allocation has been recorded in the chunk.
   bool is_new_chunk() const { return is_new_chunk_; }
 
  private:

@@ -6,6 +6,7 @@
 #include "shim/charge/overhead_reading.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
+#include "shim/vendor/backend.h"
 
 namespace fracgpu {
 namespace {
@@ -27,6 +28,14 @@ uint64_t room_if_alone(Process& process, int device_index) {
   const uint64_t held = process.ledger.held(device_index), cap = process.ledger.cap(device_index);
   const bool alone = held == process.ledger.held_by_self(device_index);
   return alone && cap > held ? cap - held : 0;
+}
+
+// Makes the runtime give back what it keeps unused, if the cap has no room for `units`. The caller
+// must not hold `cold_paths`.
+void trim_runtime_for(const Process& process, int device_index, uint64_t units) {
+  const char* const key = process.ledger.map()->devices[device_index].key;
+  if (process.ledger.held(device_index) + units > process.ledger.cap(device_index))
+    backend_of(key).trim(key);
 }
 
 }  // namespace
@@ -121,14 +130,16 @@ OverheadReservation OverheadReservation::for_module(Process& process, int device
 OverheadReservation OverheadReservation::for_limit(Process& process, int device_index,
                                                    const char* api, uint64_t units,
                                                    const ContextLimit& limit) {
+  trim_runtime_for(process, device_index, units);
   return OverheadReservation(process, device_index, units, api, Kind::limit, {}, limit);
 }
 
 OverheadReservation OverheadReservation::for_context(Process& process, int device_index,
                                                      const char* api, uint64_t estimate) {
   const uint64_t seen = process.ledger.context_size(device_index);
-  return OverheadReservation(process, device_index, seen != 0 ? seen : estimate, api,
-                             Kind::context);
+  const uint64_t units = seen != 0 ? seen : estimate;
+  trim_runtime_for(process, device_index, units);
+  return OverheadReservation(process, device_index, units, api, Kind::context);
 }
 
 OverheadReservation::~OverheadReservation() {

@@ -83,7 +83,7 @@ struct VendorBackend {
   };
 
   // Makes the vendor's runtime give back device memory that it keeps unused. True if it did. Called
-  // with no lock held, before a refusal.
+  // before a refusal, without `Process::cold_paths`.
   bool (*trim)(const char* device_key) = [](const char*) { return false; };
 
   // Whether memory may still be in use after its process is gone and no longer listed. NVIDIA's
