@@ -107,11 +107,11 @@ class Test(unittest.TestCase):
         for here, there in zip(capped, bare):
             print(f"    {here['command'][:40]}: {granted(here)}, on a card of {CAP_MIB} MiB {granted(there)}", file=sys.stderr)
         self.assertLessEqual(peak, CAP_MIB * MIB, "the kernel's count")
-        # A full card's kernel moves other buffers to host memory to make room for one more. A cap has room or refuses.
-        is_full = CAP_MIB * MIB - peak < unit
+        # The bare card reports BARE_MIB. With 490 textures, radeonsi 22.3 takes 2 MiB less on such a card (and under a cap of
+        # BARE_MIB) than on a card or under a cap of CAP_MIB. So one less may be granted, if no further one fits.
+        lacks = int(unit > 1 and CAP_MIB * MIB - peak < unit)
         for here, there in zip(capped, bare):
-            if not is_full:
-                self.assertGreaterEqual(granted(here), granted(there), f"{here}: less than from a card of that size")
+            self.assertGreaterEqual(granted(here) + lacks, granted(there), f"{here}: less than from a card of that size")
             self.assertLessEqual(granted(here) * unit, granted(there) * unit + MORE_MIB * MIB, f"{here}")
             self.assertEqual(here.get("rc"), there.get("rc"))
 
