@@ -541,6 +541,17 @@ def close(importer):
     importer.until_ready()
 
 
+def exporter_and_importer_of_freed_memory(machine):
+    """Of 256 MiB, which the importer frees at its next command."""
+    exporter = hip(machine, "malloc 256MiB export 0 wait free 0 wait", cap=f"{CAP}MiB")
+    handle = exporter.until_ready()[-1].split("handle=")[1]
+    importer = hip(machine, f"open {handle} wait freeall wait", cap=f"{CAP}MiB")
+    importer.until_ready()
+    exporter.go_on()
+    exporter.until_ready()
+    return exporter, importer
+
+
 def expect_the_rest_is_granted(machine):
     free = LARGE - machine.used()
     pieces = (free - AT_START) // (16 * MIB)
@@ -552,12 +563,7 @@ def expect_the_rest_is_granted(machine):
 @pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
 def test_memory_is_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
-        exporter = hip(machine, "malloc 256MiB export 0 wait free 0 wait", cap=f"{CAP}MiB")
-        handle = exporter.until_ready()[-1].split("handle=")[1]
-        importer = hip(machine, f"open {handle} wait freeall wait", cap=f"{CAP}MiB")
-        importer.until_ready()
-        exporter.go_on()
-        exporter.until_ready()
+        _, importer = exporter_and_importer_of_freed_memory(machine)
         let_go(importer)
         expect_the_rest_is_granted(machine)
 
@@ -566,12 +572,7 @@ def test_memory_is_free_after_its_importer(let_go):
 @pytest.mark.parametrize("let_go", [Program.kill, close], ids=["is killed", "has closed it"])
 def test_memory_is_shown_free_after_its_importer(let_go):
     with Machine(CARD) as machine:
-        exporter = hip(machine, "malloc 256MiB export 0 wait free 0 wait", cap=f"{CAP}MiB")
-        handle = exporter.until_ready()[-1].split("handle=")[1]
-        importer = hip(machine, f"open {handle} wait freeall wait", cap=f"{CAP}MiB")
-        importer.until_ready()
-        exporter.go_on()
-        exporter.until_ready()
+        _, importer = exporter_and_importer_of_freed_memory(machine)
         let_go(importer)
         reader = hip(machine, "wait", cap=f"{CAP}MiB")
         reader.until_ready()

@@ -11,12 +11,11 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 from cuda_types import AllocationProperties, ExternalMemory, Location
-from script import Script, descriptor_of
+from script import Script, accounting, descriptor_of
 
 CUDA = ctypes.CDLL("libcuda.so.1")
 KIB, MIB = 1 << 10, 1 << 20
@@ -293,7 +292,7 @@ class Commands(Script):
         return self.context()
 
     def unseen(self):
-        """From now on nobody sees the driver's requests to its kernel driver. Comes before `init`."""
+        """Hides libcuda's requests to the kernel driver from the library. Must come before `init`."""
         call("cuInit", 0)
         call("cuDeviceTotalMem_v2", byref(c_size_t()), device())
         DriverFile().import_slot("ioctl").value = ctypes.cast(ctypes.CDLL(None).ioctl, c_void_p).value
@@ -324,7 +323,7 @@ class Commands(Script):
         return {"rc": rc, "address": address.value}
 
     def alloc_unseen(self, kib):
-        """By the driver's own function, not by the one that stands in front of it."""
+        """Calls libcuda's own function, so that the library does not see the allocation."""
         address = c_ulonglong()
         return {"rc": DriverFile().function("cuMemAlloc_v2")(byref(address), c_size_t(int(kib) * KIB)), "address": address.value}
 
@@ -886,7 +885,8 @@ class Commands(Script):
         if diary:
             with open(diary, "w", encoding="utf-8") as file:
                 json.dump(mix.refusals, file)
-        return {"refused": len(mix.refusals), "imports": mix.imports, "imported_of_pools": mix.imported_of_pools, "alive": len(mix.alive)}
+        return {"refused": len(mix.refusals), "imports": mix.imports, "imported_of_pools": mix.imported_of_pools,
+                "alive": len(mix.alive)}
 
     def mix(self, seed):
         if seed not in self.mixes:
@@ -936,10 +936,8 @@ class Commands(Script):
 
 
 def rm_count():
-    """Bytes that RM has given out."""
-    shown = subprocess.run([os.environ["RMSIM"], "show", os.environ["RMSIM_STATE"]], env={}, check=True, timeout=60,
-                           capture_output=True, text=True)
-    return json.loads(shown.stdout)[0]["used"]
+    """Bytes in use on the first GPU."""
+    return accounting(os.environ["RMSIM"], os.environ["RMSIM_STATE"])[0]["used"]
 
 
 class Board:

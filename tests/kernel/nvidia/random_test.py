@@ -54,8 +54,8 @@ class Random(unittest.TestCase):
                 child.until("ready")
             accounting = gpu.accounting()
             used = info["total"] - info["free"]
-            print(f"{processes} processes, {answers}; RM {accounting['peak'] / MIB:.3f} of {cap_mib} MiB at most, at rest "
-                  f"{accounting['used'] / MIB:.3f}, by the library {used / MIB:.3f}, of pools imported {imported / MIB:.0f}", file=sys.stderr)
+            print(f"{processes} processes, {answers}; RM {accounting['peak'] / MIB:.3f} of {cap_mib} MiB at most, "
+                  f"at rest {accounting['used'] / MIB:.3f}, by the library {used / MIB:.3f}, imported from pools {imported / MIB:.0f}", file=sys.stderr)
             self.assertEqual(gpu.unknown(), "")
             self.assertLessEqual(accounting["peak"], cap_mib * MIB, "RM's count passed the cap")
             self.assertGreater(sum(answer["refused"] for answer in answers), 0, "the cap was never full: nothing was tested")
@@ -81,12 +81,12 @@ class Refusals(unittest.TestCase):
 
     The same calls are made again on a larger card without the library. There each call that the cap refused is granted, and with
     what it takes RM's count must be above the cap. Several processes call in turns, so that both runs go alike. Each turn ends
-    with a look: what a process freed beside imports may stay charged until it asks again.
+    with cuMemGetInfo: what a process freed beside imports may stay charged until it reads the usage.
     """
 
     CALLS_A_TURN = 50
     TURNS = 20 if CALLS < 5000 else CALLS // CALLS_A_TURN
-    # What leaves nothing behind after a refusal. RM's count is then nearly always the same in both runs of one process.
+    # If these are refused, nothing is left behind. RM's count is then nearly always the same in both runs of one process.
     EXACT = "linear linear linear large pitched physical array stream module pool"
 
     def judge(self, processes, cap_mib, kinds=None, turns=TURNS, shares=False):

@@ -8,6 +8,8 @@ import tempfile
 import threading
 import unittest
 
+import script
+
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT = [sys.executable, "-B", os.path.join(HERE, "client.py")]
@@ -211,8 +213,8 @@ class Gpu:
         preload = [self.build.simulator] if cap is None else [self.build.library, self.build.simulator]
         environment = {  # all clients share compiled code: NVIDIA's OpenCL compiles for a second at each start
             "PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1",
-            "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload), "RMSIM_STATE": self.state, "RMSIM": self.build.rmsim,
-            "CUDA_CACHE_PATH": f"{self.build.folder}/kernel/nvidia/cache"}
+            "LD_LIBRARY_PATH": ":".join(self.build.driver), "LD_PRELOAD": ":".join(preload),
+            "RMSIM": self.build.rmsim, "RMSIM_STATE": self.state, "CUDA_CACHE_PATH": f"{self.build.folder}/kernel/nvidia/cache"}
         if cap is not None:
             environment.update(FRACGPU_MEMORY_LIMIT=cap, FRACGPU_TENANT=self.tenant)
         for name in ("RMSIM_TRACE", "RANDOM_KINDS"):
@@ -292,8 +294,7 @@ class Gpu:
                 "LD_LIBRARY_PATH": ":".join([*self.build.driver, f"{vulkan}/nvidia/current", vulkan])}
 
     def accounting(self, gpu=0):
-        shown = subprocess.run([self.build.rmsim, "show", self.state], check=True, timeout=60, capture_output=True, text=True)
-        return json.loads(shown.stdout)[gpu]
+        return script.accounting(self.build.rmsim, self.state)[gpu]
 
     def hold(self):
         """A process that keeps the accounting locked until it is killed."""
