@@ -188,18 +188,20 @@ TEST_F(RingTest, NobodyRecordsInAFileThatNobodyTakesOutOf) {
   Recorder recorder;
   EXPECT_FALSE(recorder.start(tenant_, 0, identity(), false)) << "there is none";
   const std::string path = ring::kFilePrefix + tenant_;
+  // Under a name that no recorder of another test takes for a dead one's file.
+  const std::string kept = "/dev/shm/" + tenant_;
   {
     const tools::RingFile rings(tenant_, 0, geteuid());
     EXPECT_THROW(tools::RingFile(tenant_, 0, geteuid()), std::runtime_error) << "one is enough";
-    std::filesystem::copy(path, path + "-copy");
+    std::filesystem::create_hard_link(path, kept);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
   // As a recorder leaves it that was killed: nobody holds its lock.
-  std::filesystem::rename(path + "-copy", path);
+  std::filesystem::rename(kept, path);
   EXPECT_FALSE(recorder.start(tenant_, 0, identity(), false));
   EXPECT_FALSE(recorder.is_on());
   recorder.add({.type = Type::allocated});
-  EXPECT_GE(tools::remove_dead_rings(), 1);
+  tools::remove_dead_rings();  // or another test's did
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 

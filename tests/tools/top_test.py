@@ -17,6 +17,8 @@ from made_ledger import ledger, write_ledger
 
 pyte = pytest.importorskip("pyte", reason="the Debian package python3-pyte is not installed")
 PATIENCE_S = 60  # for what never comes
+LEFT = b"\x1b[?7h\x1b[?25h\x1b[?1049l"
+WHOLE = (b"\x1b[J", LEFT)  # how a picture ends, which may come in pieces
 
 
 class Terminal:
@@ -73,7 +75,7 @@ class Terminal:
     def wait_for(self, condition, what):
         """Until the screen is so."""
         end = time.monotonic() + PATIENCE_S
-        while not condition(self.lines()):
+        while not (self.written.endswith(WHOLE) and condition(self.lines())):
             assert time.monotonic() < end, f"never on the screen: {what}\n{self.text()}"
             self.read()
 
@@ -91,7 +93,7 @@ class Terminal:
         return self.child.returncode
 
     def expect_restored(self):
-        self.wait_for(lambda _: self.written.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l"), "the screen as it was")
+        self.wait_for(lambda _: self.written.endswith(LEFT), "the screen as it was")
         assert termios.tcgetattr(self.slave) == self.mode, "the terminal's mode"
 
 

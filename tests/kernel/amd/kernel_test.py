@@ -492,10 +492,11 @@ def test_what_is_available_is_what_the_cap_has_left():
 
 
 # If ROCr gets no scratch memory, it requests less. It keeps the scratch of queues that have ended, until it finds no other memory.
+# A thread of it takes large scratch back after the kernel; a second kernel of the queue begins when it has.
 @pytest.mark.parametrize("words", [
     pytest.param("queue dispatch 0 16384 alloc 1MiB", id="less than a kernel wants"),
     pytest.param("alloc 600MiB queue dispatch 1 4096", id="beside memory"),
-    pytest.param("queue dispatch 0 4096 " + "alloc 20MiB " * 52, id="of a queue in use"),
+    pytest.param("queue dispatch 0 4096 dispatch 0 0 " + "alloc 20MiB " * 52, id="of a queue in use"),
     pytest.param("queue dispatch 0 4096 destroy 0 queue dispatch 0 8192", id="of two queues")])
 def test_dynamic_scratch_is_as_on_a_card_of_that_size(words):
     lines = same_as_bare(hsa, words, cap=1024)
