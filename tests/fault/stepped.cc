@@ -40,7 +40,7 @@ int repeated_string_bytes(uint64_t address) {
 }  // namespace
 
 void Trace::add(uint64_t at) {
-  landmark.push_back(seen_.insert(at).second ? address.size() : landmark.back());
+  visit.push_back(++visits_[at]);
   address.push_back(at);
   is_system_call.push_back(system_call_at(at));
 }
@@ -122,11 +122,24 @@ Trace Stepped::trace() {
   return trace;
 }
 
+bool Stepped::run_to_visit(uint64_t address, unsigned visit) {
+  for (; visit > 1; --visit) {
+    if (!run_until(address) || !step()) return false;
+  }
+  return run_until(address);
+}
+
 bool Stepped::run_to(const Trace& trace, size_t count) {
   const size_t last = count < trace.size() ? count : trace.size() - 1;
-  const size_t landmark = trace.landmark[last];
-  if (landmark > 0 && !run_until(trace.address[landmark])) return false;
-  for (size_t done = landmark; done < count; ++done) {
+  // A breakpoint stops the child twice at each visit, once to pass it: from some instruction at or
+  // before the last one this and single steps from there take the fewest stops.
+  size_t from = last, stops = 2 * trace.visit[last];
+  for (size_t place = last; place > 0 && last - place < stops; --place) {
+    const size_t that_way = 2 * trace.visit[place] + (last - place);
+    if (that_way < stops) from = place, stops = that_way;
+  }
+  if (!run_to_visit(trace.address[from], trace.visit[from])) return false;
+  for (size_t done = from; done < count; ++done) {
     if (instruction_pointer() != trace.address[done] || !step()) return false;
   }
   return count < trace.size() ? instruction_pointer() == trace.address[count] : at_end();

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 namespace fracgpu::fault {
@@ -20,13 +20,13 @@ namespace fracgpu::fault {
 struct Trace {
   std::vector<uint64_t> address;  // of each instruction, in the order of execution
   std::vector<bool> is_system_call;
-  std::vector<size_t> landmark;  // last place at or before this one whose address is new there
+  std::vector<unsigned> visit;  // of its address: 1 where it is executed for the first time
 
   void add(uint64_t at);
   size_t size() const { return address.size(); }
 
  private:
-  std::unordered_set<uint64_t> seen_;
+  std::unordered_map<uint64_t, unsigned> visits_;
 };
 
 class Stepped {
@@ -60,6 +60,7 @@ class Stepped {
  private:
   bool step();
   bool run_until(uint64_t address);
+  bool run_to_visit(uint64_t address, unsigned visit);
   bool wait_for_trap();
   uint64_t instruction_pointer() const;
   bool at_end() const;
