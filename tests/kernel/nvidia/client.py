@@ -512,7 +512,7 @@ class Commands(Script):
         """Allocates from the default pool, frees, and trims."""
         pool, address = c_void_p(), c_ulonglong()
         call("cuMemAllocAsync", byref(address), c_size_t(int(kib) * KIB), None)
-        call("cuMemsetD8Async", address, ctypes.c_ubyte(1), c_size_t(int(kib) * KIB), None)
+        call("cuMemsetD8Async", address, ctypes.c_ubyte(1), c_size_t(KIB), None)
         call("cuMemFreeAsync", address, None)
         call("cuStreamSynchronize", None)
         call("cuDeviceGetDefaultMemPool", byref(pool), device())

@@ -81,6 +81,12 @@ FILLS = {
     "a library whose image does not tell its size": ["library:61440", "alloc:1650000", "get_module", "fill:1024"],
     "a library that prints": ["printing_library", "alloc:1642496", "get_module", "fill:1024"],
 }
+# Those by which the drivers' releases differ.
+BY_RELEASE = (
+    "a mix", "fragmented", "async", "explicit pools", "a pool with a gap", "VMM", "arrays of 4 MiB", "arrays of 256 KiB",
+    "graph nodes", "kernel graphs", "wide kernel graphs", "modules", "a second context", "streams at a full cap",
+    "a stack limit at a full cap", "local memory at a full cap", "linear after destroyed kernel graphs",
+    "a hole in a chunk that was exported", "memory that a descriptor held")
 
 
 class Fill(rig.Comparison):
@@ -382,20 +388,15 @@ class Holes(unittest.TestCase):
 class Unseen(unittest.TestCase):
     """Where the library does not see libcuda's requests, what it foresees of each call and its readings keep the cap."""
 
-    WAYS = ("a mix", "fragmented", "async", "explicit pools", "a pool with a gap", "VMM", "arrays of 4 MiB", "arrays of 256 KiB",
-            "graph nodes", "kernel graphs", "wide kernel graphs", "modules", "a second context", "streams at a full cap",
-            "a stack limit at a full cap", "local memory at a full cap", "linear after destroyed kernel graphs",
-            "a hole in a chunk that was exported", "memory that a descriptor held")
-
     @unittest.skipIf(BUILD.release == "470", "it loads all code at once, so the library foresees no local memory")
     def test_fills(self):
-        for name in self.WAYS:
+        for name in BY_RELEASE:
             with self.subTest(name), rig.Gpu(BUILD, CARD_MIB) as gpu:
                 gpu.client("unseen", "init", *FILLS[name], cap=f"{CAP_MIB}MiB")
                 self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
                 self.assertGreater(gpu.accounting()["peak"], (CAP_MIB - 128) * MIB, "hardly filled")
 
 
-rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap))
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap), BY_RELEASE)
 if BUILD.release == "470":
     del Fill.test_a_library_whose_image_does_not_tell_its_size, Fill.test_a_library_that_prints  # they came with CUDA 12.0

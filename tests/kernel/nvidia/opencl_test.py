@@ -132,4 +132,6 @@ class Others(unittest.TestCase):
         self.assertEqual(bare, capped)
 
 
-rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.opencl("loader", *commands, cap=cap))
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.opencl("loader", *commands, cap=cap),
+              ("buffers of 1 MiB", "a mix", "small random sizes", "images", "flat images", "small shared virtual memory", "private memory",
+               "queues at a full cap"))

@@ -264,4 +264,6 @@ class Storm(unittest.TestCase):
             self.assertEqual(after, gpu.vulkan("device", "memory:1024")[-1]["granted"], "not as from a card of that size")
 
 
-rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.vulkan(*commands, cap=cap))
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.vulkan(*commands, cap=cap),
+              ("memory of 1 MiB", "buffers", "images", "what is released", "several devices", "CUDA after Vulkan",
+               "memory that CUDA imported", "memory that only a descriptor holds"))
