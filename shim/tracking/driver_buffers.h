@@ -2,7 +2,9 @@
 // that is charged as overhead, memory that a call requested, or objects without memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "shim/base/hash_table.h"
 #include "shim/base/spin_lock.h"
@@ -106,17 +108,25 @@ class DriverBuffers {
     return known != nullptr;
   }
 
-  // Removes one for which `condition(entry)` holds; returns an empty entry if there is none. Costs
-  // as much as there are entries.
+  // Removes entries for which `condition(entry)` holds, as many as `taken` has places for, and puts
+  // them there; returns their number. Costs as much as there are entries.
   template <typename Condition>
-  Entry take_if(Condition condition) {
+  size_t take_if(Condition condition, std::span<Entry> taken) {
     Locked<SpinLock> lock(lock_);
-    Entry taken;
+    size_t count = 0;
     entries_.erase_if([&](const Entry& each) {
-      if (taken.key != 0 || !condition(each)) return false;
-      taken = each;
+      if (count == taken.size() || !condition(each)) return false;
+      taken[count++] = each;
       return true;
     });
+    return count;
+  }
+
+  // The same of one; returns an empty entry if there is none.
+  template <typename Condition>
+  Entry take_if(Condition condition) {
+    Entry taken;
+    take_if(condition, {&taken, 1});
     return taken;
   }
 
