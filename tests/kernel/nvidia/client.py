@@ -288,8 +288,9 @@ class Commands(Script):
         self.mixes = {}
 
     def init(self):
+        """With PRIMARY_CONTEXT, the context is the device's own, as that of CUDA's runtime."""
         call("cuInit", 0)
-        return self.context()
+        return self.primary_context() if os.environ.get("PRIMARY_CONTEXT") else self.context()
 
     def unseen(self):
         """Hides libcuda's requests to the kernel driver from the library. Must come before `init`."""
@@ -301,6 +302,14 @@ class Commands(Script):
     def context(self):
         context = c_void_p()
         rc = ask("cuCtxCreate_v2", byref(context), 0, device())
+        self.first_contexts.setdefault(NUMBER, context)
+        return {"rc": rc}
+
+    def primary_context(self):
+        context = c_void_p()
+        rc = ask("cuDevicePrimaryCtxRetain", byref(context), device())
+        if rc == 0:
+            call("cuCtxSetCurrent", context)
         self.first_contexts.setdefault(NUMBER, context)
         return {"rc": rc}
 
