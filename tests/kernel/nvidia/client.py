@@ -3,9 +3,7 @@
 A command is NAME or NAME:ARGUMENT:...; sizes are in KiB. Each fill goes on until the driver refuses and answers with the
 bytes that it got. `wait` answers and reads a line, so that nobody needs to sleep.
 """
-import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import random
@@ -14,95 +12,16 @@ import struct
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from cuda_types import AllocationProperties, ExternalMemory, Location
-from script import Script, accounting, descriptor_of
+from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, Device, FLOATS, Failed,
+                        Handle, KIB, KernelNode, MAP, MIB, MULTIPROCESSORS, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE,
+                        RESERVED, SPARSE, SparseArrayDescription, TileMapping, allocate, ask, call, compiled, compressed,
+                        create_physical, device, end_pool, export_physical, export_pool, function_of, graph_with_memory,
+                        import_pool, launch, load_module, location, source)
+from cuda_types import AllocationProperties, ExternalMemory
+from random_calls import RandomCalls
+from script import Script, descriptor_of
 
-CUDA = ctypes.CDLL("libcuda.so.1")
-KIB, MIB = 1 << 10, 1 << 20
-OUT_OF_MEMORY, ALREADY_MAPPED = 2, 208
 MOST = 200000  # calls of one fill: the end of a driver that never refuses
-
-
-class Failed(Exception):
-    """A call that had to succeed did not."""
-
-
-def ask(name, *arguments):
-    return getattr(CUDA, name)(*arguments)
-
-
-def call(name, *arguments):
-    rc = ask(name, *arguments)
-    if rc != 0:
-        raise Failed(f"{name}: {rc}")
-
-
-class Structure(ctypes.Structure):
-    """That starts as zeros and is made by keywords, as all in ctypes."""
-
-
-class PoolProperties(Structure):
-    _fields_ = [("alloc_type", c_int), ("handle_types", c_int), ("location", Location), ("security", c_void_p),
-                ("reserved", ctypes.c_ubyte * 64)]
-
-
-class AccessDescription(Structure):
-    _fields_ = [("location", Location), ("flags", c_int)]
-
-
-class ArrayDescription(Structure):
-    _fields_ = [("width", c_size_t), ("height", c_size_t), ("format", c_int), ("channels", c_uint)]
-
-
-class SparseArrayDescription(Structure):
-    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t), ("format", c_int), ("channels", c_uint),
-                ("flags", c_uint)]
-
-
-class TileMapping(Structure):
-    _fields_ = [("resource", c_int), ("array", c_void_p), ("subresource", c_int), ("reserved1", c_int), ("level", c_uint),
-                ("layer", c_uint), ("offset", c_uint * 3), ("extent", c_uint * 3), ("operation", c_int), ("handle_type", c_int),
-                ("memory", c_ulonglong), ("offset_in_memory", c_ulonglong), ("devices", c_uint), ("flags", c_uint),
-                ("reserved2", c_uint * 2)]
-
-
-class AllocationNode(Structure):
-    _fields_ = [("pool", PoolProperties), ("access", c_void_p), ("access_count", c_size_t), ("bytes", c_size_t),
-                ("address", c_ulonglong)]
-
-
-class KernelNode(Structure):
-    _fields_ = [("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
-                ("parameters", c_void_p), ("extra", c_void_p)]
-
-
-class Handle(Structure):
-    """Of memory of another process: CUipcMemHandle and CUmemPoolPtrExportData."""
-    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
-
-    def hex(self):
-        return bytes(self.bytes).hex()
-
-    @classmethod
-    def of_hex(cls, text):
-        return cls.from_buffer_copy(bytes.fromhex(text))
-
-
-PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
-FLOATS, SPARSE, MAP = 0x20, 0x40, 1
-MODULE = """.version 7.0
-.target sm_80
-.address_size 64
-.visible .global .align 4 .b8 data[{bytes}];
-.visible .entry nothing() {{ ret; }}
-.visible .entry local() {{
-  .local .align 4 .b8 stack[{local}];
-  .reg .b64 %stack, %at, %to; .reg .b32 %value, %index;
-  mov.u64 %stack, stack; mov.u32 %value, %clock; and.b32 %index, %value, {mask}; cvt.u64.u32 %at, %index;
-  add.u64 %at, %at, %stack; st.local.u32 [%at], %value; ld.local.u32 %value, [%stack];
-  mov.u64 %to, data; st.global.u32 [%to], %value; ret;
-}}
-"""
 PRINTS = """.extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 values);
 .visible .entry prints() {
   .reg .b64 %to; mov.u64 %to, data;
@@ -111,21 +30,6 @@ PRINTS = """.extern .func (.param .b32 result) vprintf(.param .b64 format, .para
   ret;
 }
 """
-
-
-NUMBER = 0  # of the device that commands use
-
-
-def device():
-    value = c_int()
-    call("cuDeviceGet", byref(value), NUMBER)
-    return value
-
-
-def allocate(size):
-    address = c_ulonglong()
-    rc = ask("cuMemAlloc_v2", byref(address), c_size_t(size))
-    return rc, address
 
 
 class DriverFile:
@@ -172,109 +76,6 @@ def fill(take):
     raise Failed("never refused")
 
 
-def source(bytes_, local, more=""):
-    return (MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3) + more).encode() + b"\0"
-
-
-def compiled(bytes_, local=4, more=""):
-    """As an image of the GPU's own code, so that loading it compiles nothing."""
-    state, image, size, ptx = c_void_p(), c_void_p(), c_size_t(), source(bytes_, local, more)
-    call("cuLinkCreate_v2", 0, None, None, byref(state))
-    call("cuLinkAddData_v2", state, PTX, ptx, c_size_t(len(ptx)), b"test", 0, None, None)
-    call("cuLinkComplete", state, byref(image), byref(size))
-    copy = ctypes.string_at(image, size.value)
-    call("cuLinkDestroy", state)
-    return copy
-
-
-def compressed(image):
-    """The same in a fatbin, as literals of LZ4: of its variables without a value nobody learns without unpacking it."""
-    length, rest = b"", len(image) - 15
-    while rest >= 255:
-        length, rest = length + b"\xff", rest - 255
-    packed = b"\xf0" + length + bytes([rest]) + image
-    size = len(packed)
-    packed += bytes(-size % 8)
-    architecture = image[48]  # the lowest byte of the flags of ELF
-    entry = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, len(packed), size, 0, 1, 7, architecture, 0, 0, 0x2011, 0, len(image))
-    return struct.pack("<IHHQ", 0xba55ed50, 1, 16, len(entry) + len(packed)) + entry + packed
-
-
-def load_module(image):
-    module = c_void_p()
-    return ask("cuModuleLoadData", byref(module), image), module
-
-
-def function_of(module, name):
-    function = c_void_p()
-    call("cuModuleGetFunction", byref(function), module, name.encode())
-    return function
-
-
-def launch(function):
-    return ask("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
-
-
-def graph_with_memory(bytes_, freed=False):
-    """The result, and the executable graph."""
-    graph, executable, node, end = c_void_p(), c_void_p(), c_void_p(), c_void_p()
-    call("cuGraphCreate", byref(graph), 0)
-    parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER)), bytes=bytes_)
-    call("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
-    if freed:
-        call("cuGraphAddMemFreeNode", byref(end), graph, byref(node), c_size_t(1), c_ulonglong(parameters.address))
-    return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
-
-
-def create_physical(size, handle_types=0):
-    """The result, and the handle."""
-    handle = c_ulonglong()
-    properties = AllocationProperties(type=PINNED, handle_types=handle_types, location=Location(ON_DEVICE, NUMBER))
-    return ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0)), handle
-
-
-def export_physical(size):
-    """The result, the handle, and the descriptor by which others import it."""
-    fd = c_int()
-    rc, handle = create_physical(size, BY_DESCRIPTOR)
-    if rc == 0:
-        call("cuMemExportToShareableHandle", byref(fd), handle, BY_DESCRIPTOR, c_ulonglong(0))
-    return rc, handle, fd.value
-
-
-def export_pool(size):
-    """A pool with one allocation. The result, and the pool, the address, the pool's descriptor and the pointer's handle."""
-    pool, address, fd, data = c_void_p(), c_ulonglong(), c_int(), Handle()
-    properties = PoolProperties(alloc_type=PINNED, handle_types=BY_DESCRIPTOR, location=Location(ON_DEVICE, NUMBER))
-    call("cuMemPoolCreate", byref(pool), byref(properties))
-    rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
-    if rc != 0:
-        call("cuMemPoolDestroy", pool)
-        return rc, pool, address, -1, ""
-    call("cuStreamSynchronize", None)
-    call("cuMemPoolExportToShareableHandle", byref(fd), pool, BY_DESCRIPTOR, c_ulonglong(0))
-    call("cuMemPoolExportPointer", byref(data), address)
-    return rc, pool, address, fd.value, data.hex()
-
-
-def import_pool(pid, fd, text):
-    """The result, and the pool and the address here."""
-    pool, address, copy = c_void_p(), c_ulonglong(), descriptor_of(pid, fd)
-    data = Handle.of_hex(text)
-    rc = ask("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(copy), BY_DESCRIPTOR, c_ulonglong(0))
-    os.close(copy)
-    if rc == 0:
-        rc = ask("cuMemPoolImportPointer", byref(address), pool, byref(data))
-        if rc != 0:
-            call("cuMemPoolDestroy", pool)
-    return rc, pool, address
-
-
-def end_pool(pool, address):
-    call("cuMemFree_v2", address)
-    call("cuMemPoolDestroy", pool)
-
-
 class Commands(Script):
     """Each method is a command."""
 
@@ -302,7 +103,7 @@ class Commands(Script):
     def context(self):
         context = c_void_p()
         rc = ask("cuCtxCreate_v2", byref(context), 0, device())
-        self.first_contexts.setdefault(NUMBER, context)
+        self.first_contexts.setdefault(Device.number, context)
         return {"rc": rc}
 
     def primary_context(self):
@@ -316,14 +117,13 @@ class Commands(Script):
     def gpu(self, number):
         """From now on commands use this device, in its first context, which is made if there is none."""
         self.location(number)
-        if NUMBER not in self.first_contexts:
+        if Device.number not in self.first_contexts:
             return self.context()
-        return {"rc": ask("cuCtxSetCurrent", self.first_contexts[NUMBER])}
+        return {"rc": ask("cuCtxSetCurrent", self.first_contexts[Device.number])}
 
     def location(self, number):
         """From now on commands use this device, but what needs no context of it stays in the current one."""
-        global NUMBER
-        NUMBER = int(number)
+        Device.number = int(number)
         return {"rc": 0}
 
     def alloc(self, kib):
@@ -513,7 +313,7 @@ class Commands(Script):
         address = c_ulonglong()
         call("cuMemAddressReserve", byref(address), size, c_size_t(0), c_ulonglong(0), c_ulonglong(0))
         call("cuMemMap", address, size, c_size_t(0), handle, c_ulonglong(0))
-        access = AccessDescription(Location(ON_DEVICE, NUMBER), READ_WRITE)
+        access = AccessDescription(location(), READ_WRITE)
         call("cuMemSetAccess", address, size, byref(access), c_size_t(1))
         self.kept.append(address)
 
@@ -656,7 +456,7 @@ class Commands(Script):
 
     def pools(self, kib):
         """Four pools in turn."""
-        properties = PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER))
+        properties = PoolProperties(alloc_type=PINNED, location=location())
         handles = [c_void_p() for _ in range(4)]
         for handle in handles:
             call("cuMemPoolCreate", byref(handle), byref(properties))
@@ -696,13 +496,13 @@ class Commands(Script):
 
     def kernel_graph(self, nodes, branches):
         """A graph of kernels in so many chains beside each other."""
-        if NUMBER not in self.nothing:
+        if Device.number not in self.nothing:
             rc, module = load_module(compiled(4))
             if rc != 0:
                 raise Failed(f"cuModuleLoadData: {rc}")
-            self.nothing[NUMBER] = function_of(module, "nothing")
+            self.nothing[Device.number] = function_of(module, "nothing")
         one, graph, made = (c_uint * 3)(1, 1, 1), c_void_p(), []
-        parameters = KernelNode(function=self.nothing[NUMBER], grid=one, block=one)
+        parameters = KernelNode(function=self.nothing[Device.number], grid=one, block=one)
         call("cuGraphCreate", byref(graph), 0)
         for i in range(nodes):
             node, after = c_void_p(), byref(made[i - branches]) if i >= branches else None
@@ -817,12 +617,12 @@ class Commands(Script):
         call("cuCtxGetCurrent", byref(own))
         call("cuCtxCreate_v2", byref(context), 0, device())
         call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, SPARSE)))
-        properties = AllocationProperties(type=PINNED, location=Location(ON_DEVICE, NUMBER))
+        properties = AllocationProperties(type=PINNED, location=location())
         properties.flags[2] = 1  # a pool of tiles
         rc = ask("cuMemCreate", byref(memory), c_size_t(4 * side * side), byref(properties), c_ulonglong(0))
         if rc == 0:
             whole = (c_uint * 3)(side, side, 1)
-            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1 << NUMBER)
+            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1 << Device.number)
             call("cuMemMapArrayAsync", byref(mapping), 1, None)
             call("cuMemRelease", memory)
         call("cuCtxDestroy_v2", context)
@@ -936,338 +736,12 @@ class Commands(Script):
         if bytes_ == 0:
             call("cuGraphAddKernelNode", byref(node), graph, None, c_size_t(0), byref(parameters))
             return graph
-        memory, first, last = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER)),
+        memory, first, last = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=location()),
                                              bytes=bytes_), c_void_p(), c_void_p()
         call("cuGraphAddMemAllocNode", byref(first), graph, None, c_size_t(0), byref(memory))
         call("cuGraphAddKernelNode", byref(node), graph, byref(first), c_size_t(1), byref(parameters))
         call("cuGraphAddMemFreeNode", byref(last), graph, byref(node), c_size_t(1), c_ulonglong(memory.address))
         return graph
-
-
-def rm_count():
-    """Bytes in use on the first GPU."""
-    return accounting(os.environ["RMSIM"], os.environ["RMSIM_STATE"])[0]["used"]
-
-
-class Board:
-    """Notes on exported memory: one file each, in a folder that all processes of a test share.
-
-    An importer holds a shared lock on the note, and the exporter takes an exclusive lock before it frees the memory. So an
-    import must succeed while the exporter lives. Imported memory may be freed by its exporter.
-    """
-
-    pinned = 0  # by all boards of this process
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.name = os.environ.get("RANDOM_NAME", str(os.getpid()))  # of this process
-
-    def pin(self, **note):
-        """Returns a function that takes the note down, around what frees the memory."""
-        Board.pinned += 1
-        path = f"{self.folder}/{self.name}-{Board.pinned}"
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"pid": os.getpid(), **note}, file)
-        os.rename(f"{path}.new", path)
-
-        @contextlib.contextmanager
-        def down():
-            with open(path, encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield
-                os.unlink(path)
-        return down
-
-    @contextlib.contextmanager
-    def note(self, choose):
-        """Another process's, or None. Nobody frees what it names meanwhile."""
-        names = [name for name in os.listdir(self.folder) if not name.startswith(f"{self.name}-") and not name.endswith(".new")]
-        with contextlib.ExitStack() as stack:
-            try:
-                file = stack.enter_context(open(f"{self.folder}/{choose(sorted(names))}", encoding="utf-8"))
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except (IndexError, FileNotFoundError, BlockingIOError):
-                yield None
-                return
-            yield json.load(file) if os.fstat(file.fileno()).st_nlink > 0 else None
-
-
-def is_alive(pid):
-    return os.path.exists(f"/proc/{pid}/exe")  # of a zombie there is none
-
-
-class RandomCalls:
-    """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, also exports and imports."""
-
-    KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
-             "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context")
-    SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
-    LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
-    LASTING = ("local", "limit")  # whose memory stays when they end
-    MOST_ALIVE = 400
-    imported_of_pools = 0  # bytes, by this process: libcuda keeps them
-    MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
-
-    def __init__(self, seed):
-        self.seed = seed
-        self.number = 0  # of the call
-        self.board = Board(os.environ["RANDOM_BOARD"]) if "RANDOM_BOARD" in os.environ else None
-        self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS + (self.SHARING if self.board else ()))).split()
-        self.exact = not {"ordered", "graph", "memory_graph", *self.LASTING}.intersection(self.kinds)
-        self.alive = []
-        self.replays = False  # is replayed, or a replay
-        self.refusals = []  # the number of the call, and RM's count
-        self.replayed = None  # these of the run that is replayed
-        self.judged, self.alike, self.wrong = 0, 0, []
-        self.own = c_void_p()
-        call("cuCtxGetCurrent", byref(self.own))
-        self.imports = self.pools = 0
-        self.pool_imports = set()  # addresses
-        self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
-        rc, module = load_module(self.images[0])
-        self.function = function_of(module, "nothing") if rc == 0 else None
-        self.local_images = [compiled(4, local) for local in (1100, 1300, 1600)]
-
-    def step(self):
-        self.number += 1
-        self.random = random.Random(f"{self.seed} {self.number}")  # whatever an earlier call drew
-        if self.alive and (len(self.alive) >= self.MOST_ALIVE or self.random.random() < 0.42):
-            self.alive.pop(self.random.randrange(len(self.alive)))()
-            return
-        kind = self.random.choice(self.kinds)
-        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES):
-            return
-        if self.replayed is not None and self.number in self.replayed:
-            self.judge(kind)
-            return
-        rc, end = getattr(self, kind)()
-        if rc == 0:
-            if end is not None:
-                self.alive.append(end)
-        elif rc == OUT_OF_MEMORY and self.replayed is None:
-            self.refusals.append((self.number, rm_count() if self.replays else None))
-        else:
-            raise Failed(f"{kind}: {rc}")
-
-    def judge(self, kind):
-        """Makes a call that was refused, and undoes it."""
-        if kind in self.LASTING:
-            return
-        before, self.chunk = rm_count(), 2 * MIB
-        rc, end = getattr(self, kind)()
-        if rc != 0:
-            raise Failed(f"{kind}: {rc}")
-        after, in_use = rm_count(), self.replayed[self.number]
-        if end is not None:
-            end()
-        self.judged += 1
-        self.alike += before == in_use
-        taken = after - before
-        if not self.exact or before != in_use:  # other chunks are there, with other holes
-            taken = max(taken, self.chunk)
-        if max(in_use + taken, after) <= self.most:
-            self.wrong.append(f"call {self.number}, {kind}: takes {taken / MIB} MiB, {in_use / MIB} were in use, here {before / MIB}")
-
-    def linear(self):
-        size = self.random.choice((1, 512, 4096, 70000, 300 * KIB, MIB, 1500 * KIB, 2 * MIB - 1))
-        rc, address = allocate(size)
-        return rc, lambda: call("cuMemFree_v2", address)
-
-    def large(self):
-        rc, address = allocate(self.random.randrange(2 * MIB, 40 * MIB))
-        return rc, lambda: call("cuMemFree_v2", address)
-
-    def pitched(self):
-        address, pitch = c_ulonglong(), c_size_t()
-        rows = self.random.randrange(1, 3000)
-        rc = ask("cuMemAllocPitch_v2", byref(address), byref(pitch), c_size_t(1000), c_size_t(rows), 4)
-        return rc, lambda: call("cuMemFree_v2", address)
-
-    def ordered(self):
-        address, size = c_ulonglong(), self.random.randrange(1, 50 * MIB)
-        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
-        rc = ask("cuMemAllocAsync", byref(address), c_size_t(size), None)
-        return rc, lambda: call("cuMemFreeAsync", address, None)
-
-    def physical(self):
-        rc, handle = create_physical(self.random.randrange(1, 10) * 2 * MIB)
-        return rc, lambda: call("cuMemRelease", handle)
-
-    def array(self):
-        array, side = c_void_p(), self.random.choice((64, 256, 700, 1024))
-        rc = ask("cuArrayCreate_v2", byref(array), byref(ArrayDescription(side, side, 0x20, 1)))
-        return rc, lambda: call("cuArrayDestroy", array)
-
-    def wait(self):
-        """Pools give back what is free once their stream has been waited for."""
-        call("cuStreamSynchronize", None)
-        return 0, None
-
-    def stream(self):
-        stream = c_void_p()
-        rc = ask("cuStreamCreate", byref(stream), 1)
-        return rc, lambda: call("cuStreamDestroy_v2", stream)
-
-    def module(self):
-        rc, module = load_module(self.random.choice(self.images))
-        return rc, lambda: call("cuModuleUnload", module)
-
-    def local(self):
-        """A launch of a kernel whose threads have more local memory than the context, at first."""
-        rc, module = load_module(self.random.choice(self.local_images))
-        if rc != 0:
-            return rc, None
-        function = c_void_p()
-        rc = ask("cuModuleGetFunction", byref(function), module, b"local") or launch(function)
-        if rc != 0:
-            call("cuModuleUnload", module)
-        return rc, lambda: call("cuModuleUnload", module)
-
-    def limit(self):
-        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), None
-
-    def graph(self):
-        """Of kernels: a chain, or all beside each other."""
-        one = (c_uint * 3)(1, 1, 1)
-        parameters = KernelNode(function=self.function, grid=one, block=one)
-        graph, last, executable = c_void_p(), c_void_p(), c_void_p()
-        call("cuGraphCreate", byref(graph), 0)
-        chained = self.random.random() < 0.5
-        for i in range(self.random.randrange(1, 60)):
-            node, after = c_void_p(), chained and i > 0
-            call("cuGraphAddKernelNode", byref(node), graph, byref(last) if after else None, c_size_t(int(after)), byref(parameters))
-            last = node
-        rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
-        call("cuGraphDestroy", graph)
-        return rc, lambda: call("cuGraphExecDestroy", executable)
-
-    def pool(self):
-        """With one allocation."""
-        pool, address, size = c_void_p(), c_ulonglong(), self.random.randrange(1, 40 * MIB)
-        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
-        call("cuMemPoolCreate", byref(pool), byref(PoolProperties(alloc_type=PINNED, location=Location(ON_DEVICE, NUMBER))))
-        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
-        if rc != 0:
-            call("cuMemPoolDestroy", pool)
-        return rc, lambda: end_pool(pool, address)
-
-    def memory_graph(self):
-        """With memory of its own, launched."""
-        size = self.random.randrange(1, 40 * MIB)
-        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
-        rc, executable = graph_with_memory(size, freed=True)
-        if rc == 0:
-            rc = ask("cuGraphLaunch", executable, None)
-            if rc != 0:
-                call("cuGraphExecDestroy", executable)
-        return rc, lambda: call("cuGraphExecDestroy", executable)
-
-    def trim(self):
-        """What graphs and the default pool keep unused."""
-        pool = c_void_p()
-        call("cuDeviceGraphMemTrim", device())
-        call("cuDeviceGetDefaultMemPool", byref(pool), device())
-        call("cuMemPoolTrimTo", pool, c_size_t(0))
-        return 0, None
-
-    def library(self):
-        library, module = c_void_p(), c_void_p()
-        call("cuLibraryLoadData", byref(library), compressed(self.random.choice(self.images)), None, None, 0, None, None, 0)
-        rc = ask("cuLibraryGetModule", byref(module), library)
-        if rc != 0:
-            call("cuLibraryUnload", library)
-        return rc, lambda: call("cuLibraryUnload", library)
-
-    def context(self):
-        context = c_void_p()
-        self.chunk = 400 * MIB
-        rc = ask("cuCtxCreate_v2", byref(context), 0, device())
-        call("cuCtxSetCurrent", self.own)
-        return rc, lambda: call("cuCtxDestroy_v2", context)
-
-    def exported(self):
-        size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), Handle()
-        rc, address = allocate(size)
-        if rc != 0:
-            return rc, None
-        call("cuIpcGetMemHandle", byref(handle), address)
-        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=handle.hex())
-
-        def end():
-            with down():
-                call("cuMemFree_v2", address)
-        return 0, end
-
-    def exported_physical(self):
-        size = self.random.randrange(1, 12) * 2 * MIB
-        rc, handle, fd = export_physical(size)
-        if rc != 0:
-            return rc, None
-        down = self.board.pin(way="physical", fd=fd, bytes=size)
-
-        def end():
-            with down():
-                if self.replays:  # what a descriptor holds is given back at the owner's next call
-                    os.close(fd)
-                call("cuMemRelease", handle)
-                if not self.replays:
-                    os.close(fd)
-        return 0, end
-
-    def exported_pool(self):
-        if self.pools == self.MOST_POOLS:
-            return 0, None
-        self.pools += 1
-        size = self.random.randrange(1, 40 * MIB)
-        rc, pool, address, fd, handle = export_pool(size)
-        if rc != 0:
-            return rc, None
-        down = self.board.pin(way="pool", fd=fd, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=handle)
-
-        def end():
-            with down():
-                end_pool(pool, address)
-                os.close(fd)
-        return 0, end
-
-    def imported(self):
-        with self.board.note(lambda names: names[self.random.randrange(len(names)) if names else 0]) as note:
-            if note is None:
-                return 0, None
-            try:
-                rc, end = getattr(self, "import_" + note["way"])(note)
-            except OSError:
-                rc, end = -1, None
-            if rc == ALREADY_MAPPED or (rc not in (0, OUT_OF_MEMORY) and not is_alive(note["pid"])):
-                return 0, None
-        if rc != 0 or end is None:
-            return rc, end
-        self.imports += 1
-        if note["way"] == "pool":
-            RandomCalls.imported_of_pools += note["bytes"]
-        return rc, end
-
-    def import_linear(self, note):
-        address, handle = c_ulonglong(), Handle.of_hex(note["handle"])
-        rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
-        return rc, lambda: call("cuIpcCloseMemHandle", address)
-
-    def import_physical(self, note):
-        handle, fd = c_ulonglong(), descriptor_of(note["pid"], note["fd"])
-        rc = ask("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), BY_DESCRIPTOR)
-        os.close(fd)
-        return rc, lambda: call("cuMemRelease", handle)
-
-    def import_pool(self, note):
-        rc, pool, address = import_pool(note["pid"], note["fd"], note["handle"])
-        if rc != 0 or address.value in self.pool_imports:  # libcuda gives the same pool and address again, and counts once
-            return rc, None
-        self.pool_imports.add(address.value)
-
-        def end():
-            self.pool_imports.discard(address.value)
-            end_pool(pool, address)
-        return rc, end
 
 
 def main():

@@ -1,0 +1,339 @@
+"""Calls of all families in random order, which client.py makes by its commands `random` and `replay`."""
+import contextlib
+import fcntl
+import json
+import os
+import random
+from ctypes import byref, c_size_t, c_uint, c_ulonglong, c_void_p
+
+from cuda_calls import (ALREADY_MAPPED, ArrayDescription, BY_DESCRIPTOR, CUDA, Failed, Handle, KIB, KernelNode, MIB,
+                        OUT_OF_MEMORY, PINNED, PoolProperties, allocate, ask, call, compiled, compressed, create_physical,
+                        device, end_pool, export_physical, export_pool, function_of, graph_with_memory, import_pool, launch,
+                        load_module, location)
+from script import accounting, descriptor_of
+
+
+def rm_count():
+    """Bytes in use on the first GPU."""
+    return accounting(os.environ["RMSIM"], os.environ["RMSIM_STATE"])[0]["used"]
+
+
+class Board:
+    """Notes on exported memory: one file each, in a folder that all processes of a test share.
+
+    An importer holds a shared lock on the note, and the exporter takes an exclusive lock before it frees the memory. So an
+    import must succeed while the exporter lives. Imported memory may be freed by its exporter.
+    """
+
+    pinned = 0  # by all boards of this process
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.name = os.environ.get("RANDOM_NAME", str(os.getpid()))  # of this process
+
+    def pin(self, **note):
+        """Returns a function that takes the note down, around what frees the memory."""
+        Board.pinned += 1
+        path = f"{self.folder}/{self.name}-{Board.pinned}"
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump({"pid": os.getpid(), **note}, file)
+        os.rename(f"{path}.new", path)
+
+        @contextlib.contextmanager
+        def down():
+            with open(path, encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+                os.unlink(path)
+        return down
+
+    @contextlib.contextmanager
+    def note(self, choose):
+        """Another process's, or None. Nobody frees what it names meanwhile."""
+        names = [name for name in os.listdir(self.folder) if not name.startswith(f"{self.name}-") and not name.endswith(".new")]
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open(f"{self.folder}/{choose(sorted(names))}", encoding="utf-8"))
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except (IndexError, FileNotFoundError, BlockingIOError):
+                yield None
+                return
+            yield json.load(file) if os.fstat(file.fileno()).st_nlink > 0 else None
+
+
+def is_alive(pid):
+    return os.path.exists(f"/proc/{pid}/exe")  # of a zombie there is none
+
+
+class RandomCalls:
+    """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, also exports and imports."""
+
+    KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
+             "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context")
+    SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
+    LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
+    LASTING = ("local", "limit")  # whose memory stays when they end
+    MOST_ALIVE = 400
+    imported_of_pools = 0  # bytes, by this process: libcuda keeps them
+    MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.number = 0  # of the call
+        self.board = Board(os.environ["RANDOM_BOARD"]) if "RANDOM_BOARD" in os.environ else None
+        self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS + (self.SHARING if self.board else ()))).split()
+        self.exact = not {"ordered", "graph", "memory_graph", *self.LASTING}.intersection(self.kinds)
+        self.alive = []
+        self.replays = False  # is replayed, or a replay
+        self.refusals = []  # the number of the call, and RM's count
+        self.replayed = None  # these of the run that is replayed
+        self.judged, self.alike, self.wrong = 0, 0, []
+        self.own = c_void_p()
+        call("cuCtxGetCurrent", byref(self.own))
+        self.imports = self.pools = 0
+        self.pool_imports = set()  # addresses
+        self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
+        rc, module = load_module(self.images[0])
+        self.function = function_of(module, "nothing") if rc == 0 else None
+        self.local_images = [compiled(4, local) for local in (1100, 1300, 1600)]
+
+    def step(self):
+        self.number += 1
+        self.random = random.Random(f"{self.seed} {self.number}")  # whatever an earlier call drew
+        if self.alive and (len(self.alive) >= self.MOST_ALIVE or self.random.random() < 0.42):
+            self.alive.pop(self.random.randrange(len(self.alive)))()
+            return
+        kind = self.random.choice(self.kinds)
+        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES):
+            return
+        if self.replayed is not None and self.number in self.replayed:
+            self.judge(kind)
+            return
+        rc, end = getattr(self, kind)()
+        if rc == 0:
+            if end is not None:
+                self.alive.append(end)
+        elif rc == OUT_OF_MEMORY and self.replayed is None:
+            self.refusals.append((self.number, rm_count() if self.replays else None))
+        else:
+            raise Failed(f"{kind}: {rc}")
+
+    def judge(self, kind):
+        """Makes a call that was refused, and undoes it."""
+        if kind in self.LASTING:
+            return
+        before, self.chunk = rm_count(), 2 * MIB
+        rc, end = getattr(self, kind)()
+        if rc != 0:
+            raise Failed(f"{kind}: {rc}")
+        after, in_use = rm_count(), self.replayed[self.number]
+        if end is not None:
+            end()
+        self.judged += 1
+        self.alike += before == in_use
+        taken = after - before
+        if not self.exact or before != in_use:  # other chunks are there, with other holes
+            taken = max(taken, self.chunk)
+        if max(in_use + taken, after) <= self.most:
+            self.wrong.append(f"call {self.number}, {kind}: takes {taken / MIB} MiB, {in_use / MIB} were in use, here {before / MIB}")
+
+    def linear(self):
+        size = self.random.choice((1, 512, 4096, 70000, 300 * KIB, MIB, 1500 * KIB, 2 * MIB - 1))
+        rc, address = allocate(size)
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def large(self):
+        rc, address = allocate(self.random.randrange(2 * MIB, 40 * MIB))
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def pitched(self):
+        address, pitch = c_ulonglong(), c_size_t()
+        rows = self.random.randrange(1, 3000)
+        rc = ask("cuMemAllocPitch_v2", byref(address), byref(pitch), c_size_t(1000), c_size_t(rows), 4)
+        return rc, lambda: call("cuMemFree_v2", address)
+
+    def ordered(self):
+        address, size = c_ulonglong(), self.random.randrange(1, 50 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        rc = ask("cuMemAllocAsync", byref(address), c_size_t(size), None)
+        return rc, lambda: call("cuMemFreeAsync", address, None)
+
+    def physical(self):
+        rc, handle = create_physical(self.random.randrange(1, 10) * 2 * MIB)
+        return rc, lambda: call("cuMemRelease", handle)
+
+    def array(self):
+        array, side = c_void_p(), self.random.choice((64, 256, 700, 1024))
+        rc = ask("cuArrayCreate_v2", byref(array), byref(ArrayDescription(side, side, 0x20, 1)))
+        return rc, lambda: call("cuArrayDestroy", array)
+
+    def wait(self):
+        """Pools give back what is free once their stream has been waited for."""
+        call("cuStreamSynchronize", None)
+        return 0, None
+
+    def stream(self):
+        stream = c_void_p()
+        rc = ask("cuStreamCreate", byref(stream), 1)
+        return rc, lambda: call("cuStreamDestroy_v2", stream)
+
+    def module(self):
+        rc, module = load_module(self.random.choice(self.images))
+        return rc, lambda: call("cuModuleUnload", module)
+
+    def local(self):
+        """A launch of a kernel whose threads have more local memory than the context, at first."""
+        rc, module = load_module(self.random.choice(self.local_images))
+        if rc != 0:
+            return rc, None
+        function = c_void_p()
+        rc = ask("cuModuleGetFunction", byref(function), module, b"local") or launch(function)
+        if rc != 0:
+            call("cuModuleUnload", module)
+        return rc, lambda: call("cuModuleUnload", module)
+
+    def limit(self):
+        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), None
+
+    def graph(self):
+        """Of kernels: a chain, or all beside each other."""
+        one = (c_uint * 3)(1, 1, 1)
+        parameters = KernelNode(function=self.function, grid=one, block=one)
+        graph, last, executable = c_void_p(), c_void_p(), c_void_p()
+        call("cuGraphCreate", byref(graph), 0)
+        chained = self.random.random() < 0.5
+        for i in range(self.random.randrange(1, 60)):
+            node, after = c_void_p(), chained and i > 0
+            call("cuGraphAddKernelNode", byref(node), graph, byref(last) if after else None, c_size_t(int(after)), byref(parameters))
+            last = node
+        rc = ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
+        call("cuGraphDestroy", graph)
+        return rc, lambda: call("cuGraphExecDestroy", executable)
+
+    def pool(self):
+        """With one allocation."""
+        pool, address, size = c_void_p(), c_ulonglong(), self.random.randrange(1, 40 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        call("cuMemPoolCreate", byref(pool), byref(PoolProperties(alloc_type=PINNED, location=location())))
+        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), pool, None)
+        if rc != 0:
+            call("cuMemPoolDestroy", pool)
+        return rc, lambda: end_pool(pool, address)
+
+    def memory_graph(self):
+        """With memory of its own, launched."""
+        size = self.random.randrange(1, 40 * MIB)
+        self.chunk = -(-size // (32 * MIB)) * 32 * MIB
+        rc, executable = graph_with_memory(size, freed=True)
+        if rc == 0:
+            rc = ask("cuGraphLaunch", executable, None)
+            if rc != 0:
+                call("cuGraphExecDestroy", executable)
+        return rc, lambda: call("cuGraphExecDestroy", executable)
+
+    def trim(self):
+        """What graphs and the default pool keep unused."""
+        pool = c_void_p()
+        call("cuDeviceGraphMemTrim", device())
+        call("cuDeviceGetDefaultMemPool", byref(pool), device())
+        call("cuMemPoolTrimTo", pool, c_size_t(0))
+        return 0, None
+
+    def library(self):
+        library, module = c_void_p(), c_void_p()
+        call("cuLibraryLoadData", byref(library), compressed(self.random.choice(self.images)), None, None, 0, None, None, 0)
+        rc = ask("cuLibraryGetModule", byref(module), library)
+        if rc != 0:
+            call("cuLibraryUnload", library)
+        return rc, lambda: call("cuLibraryUnload", library)
+
+    def context(self):
+        context = c_void_p()
+        self.chunk = 400 * MIB
+        rc = ask("cuCtxCreate_v2", byref(context), 0, device())
+        call("cuCtxSetCurrent", self.own)
+        return rc, lambda: call("cuCtxDestroy_v2", context)
+
+    def exported(self):
+        size, handle = self.random.choice((300 * KIB, MIB, 2 * MIB, 9 * MIB, 30 * MIB)), Handle()
+        rc, address = allocate(size)
+        if rc != 0:
+            return rc, None
+        call("cuIpcGetMemHandle", byref(handle), address)
+        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=handle.hex())
+
+        def end():
+            with down():
+                call("cuMemFree_v2", address)
+        return 0, end
+
+    def exported_physical(self):
+        size = self.random.randrange(1, 12) * 2 * MIB
+        rc, handle, fd = export_physical(size)
+        if rc != 0:
+            return rc, None
+        down = self.board.pin(way="physical", fd=fd, bytes=size)
+
+        def end():
+            with down():
+                if self.replays:  # what a descriptor holds is given back at the owner's next call
+                    os.close(fd)
+                call("cuMemRelease", handle)
+                if not self.replays:
+                    os.close(fd)
+        return 0, end
+
+    def exported_pool(self):
+        if self.pools == self.MOST_POOLS:
+            return 0, None
+        self.pools += 1
+        size = self.random.randrange(1, 40 * MIB)
+        rc, pool, address, fd, handle = export_pool(size)
+        if rc != 0:
+            return rc, None
+        down = self.board.pin(way="pool", fd=fd, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=handle)
+
+        def end():
+            with down():
+                end_pool(pool, address)
+                os.close(fd)
+        return 0, end
+
+    def imported(self):
+        with self.board.note(lambda names: names[self.random.randrange(len(names)) if names else 0]) as note:
+            if note is None:
+                return 0, None
+            try:
+                rc, end = getattr(self, "import_" + note["way"])(note)
+            except OSError:
+                rc, end = -1, None
+            if rc == ALREADY_MAPPED or (rc not in (0, OUT_OF_MEMORY) and not is_alive(note["pid"])):
+                return 0, None
+        if rc != 0 or end is None:
+            return rc, end
+        self.imports += 1
+        if note["way"] == "pool":
+            RandomCalls.imported_of_pools += note["bytes"]
+        return rc, end
+
+    def import_linear(self, note):
+        address, handle = c_ulonglong(), Handle.of_hex(note["handle"])
+        rc = ask("cuIpcOpenMemHandle_v2", byref(address), handle, 1)
+        return rc, lambda: call("cuIpcCloseMemHandle", address)
+
+    def import_physical(self, note):
+        handle, fd = c_ulonglong(), descriptor_of(note["pid"], note["fd"])
+        rc = ask("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), BY_DESCRIPTOR)
+        os.close(fd)
+        return rc, lambda: call("cuMemRelease", handle)
+
+    def import_pool(self, note):
+        rc, pool, address = import_pool(note["pid"], note["fd"], note["handle"])
+        if rc != 0 or address.value in self.pool_imports:  # libcuda gives the same pool and address again, and counts once
+            return rc, None
+        self.pool_imports.add(address.value)
+
+        def end():
+            self.pool_imports.discard(address.value)
+            end_pool(pool, address)
+        return rc, end
