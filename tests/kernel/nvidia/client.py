@@ -10,15 +10,16 @@ import random
 import socket
 import struct
 import sys
+import threading
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, Device, FLOATS, Failed,
-                        Handle, KIB, KernelNode, MAP, MIB, MULTIPROCESSORS, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE,
-                        RESERVED, SPARSE, SparseArrayDescription, TileMapping, allocate, ask, call, compiled, compressed,
-                        create_physical, device, end_pool, export_physical, export_pool, function_of, graph_with_memory,
-                        import_pool, launch, load_module, location, source)
-from cuda_types import AllocationProperties, ExternalMemory
-from random_calls import RandomCalls
+from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED, Device, FLOATS,
+                        Failed, Handle, KIB, KernelNode, MAP, MIB, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE,
+                        RESERVED, SPARSE, SparseArrayDescription, TileMapping, UNMAP, allocate, ask, call, compiled,
+                        compressed, create_green_context, create_physical, device, end_pool, export_physical, export_pool,
+                        function_of, graph_with_memory, import_pool, launch, load_module, location, source)
+from cuda_types import ExternalMemory
+from random_calls import RandomCalls, rm_count
 from script import Script, descriptor_of
 
 MOST = 200000  # calls of one fill: the end of a driver that never refuses
@@ -595,15 +596,13 @@ class Commands(Script):
 
     def green(self, kib, last=1):
         """Allocates in a green context and ends it: the primary context goes with it, or is kept by the program (`last` 0)."""
-        resource, description, green, context, address = (ctypes.c_ubyte * 512)(), c_void_p(), c_void_p(), c_void_p(), c_ulonglong()
-        own, primary = c_void_p(), c_void_p()
+        own, primary, address = c_void_p(), c_void_p(), c_ulonglong()
         call("cuCtxGetCurrent", byref(own))
-        call("cuDeviceGetDevResource", device(), resource, MULTIPROCESSORS)
-        call("cuDevResourceGenerateDesc", byref(description), resource, 1)
-        call("cuGreenCtxCreate", byref(green), description, device(), 1)
+        rc, green, context = create_green_context()
+        if rc != 0:
+            raise Failed(f"cuGreenCtxCreate: {rc}")
         if not int(last):
             call("cuDevicePrimaryCtxRetain", byref(primary), device())
-        call("cuCtxFromGreenCtx", byref(context), green)
         call("cuCtxSetCurrent", context)
         rc = ask("cuMemAlloc_v2", byref(address), c_size_t(int(kib) * KIB))
         call("cuCtxSetCurrent", own)
@@ -612,14 +611,12 @@ class Commands(Script):
 
     def sparse(self, side):
         """A square sparse array of floats in a context of its own, all of it mapped to memory, goes with that context."""
-        own, context, array, memory = c_void_p(), c_void_p(), c_void_p(), c_ulonglong()
+        own, context, array = c_void_p(), c_void_p(), c_void_p()
         side = int(side)
         call("cuCtxGetCurrent", byref(own))
         call("cuCtxCreate_v2", byref(context), 0, device())
         call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, SPARSE)))
-        properties = AllocationProperties(type=PINNED, location=location())
-        properties.flags[2] = 1  # a pool of tiles
-        rc = ask("cuMemCreate", byref(memory), c_size_t(4 * side * side), byref(properties), c_ulonglong(0))
+        rc, memory = create_physical(4 * side * side, tiles=True)
         if rc == 0:
             whole = (c_uint * 3)(side, side, 1)
             mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1 << Device.number)
@@ -628,6 +625,47 @@ class Commands(Script):
         call("cuCtxDestroy_v2", context)
         call("cuCtxSetCurrent", own)
         return {"rc": rc}
+
+    def mapped_array(self, side, flag, stream):
+        """A square array of floats that keeps the memory that it is mapped to, alone; and the mapping."""
+        array, side = c_void_p(), int(side)
+        call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, flag)))
+        whole = (c_uint * 3)(side, side, 1)
+        mapping = TileMapping(array=array, extent=whole, operation=MAP, devices=1 << Device.number)
+        self.map_array(mapping, 4 * side * side, stream)
+        return array, mapping
+
+    def map_array(self, mapping, size, stream):
+        rc, mapping.memory = create_physical(size, tiles=True)
+        if rc != 0:
+            raise Failed(f"cuMemCreate: {rc}")
+        call("cuMemMapArrayAsync", byref(mapping), 1, stream)
+        call("cuStreamSynchronize", stream)
+        call("cuMemRelease", c_ulonglong(mapping.memory))
+
+    def unmap_behind_work(self, side):
+        """Unmaps the memory of a deferred array in a stream that is busy. What RM and the library count before it is done."""
+        stream, done = c_void_p(), threading.Event()
+        call("cuStreamCreate", byref(stream), 1)
+        array, mapping = self.mapped_array(side, DEFERRED, stream)
+        work = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: None if done.wait(60) else None)
+        call("cuLaunchHostFunc", stream, work, None)
+        mapping.operation, mapping.memory = UNMAP, 0
+        call("cuMemMapArrayAsync", byref(mapping), 1, stream)
+        answer = {"rc": 0, "used": self.used(), "rm": rm_count()}
+        done.set()
+        call("cuStreamSynchronize", stream)
+        call("cuArrayDestroy", array)
+        return answer
+
+    def map_a_part_again(self, side):
+        """Maps the first rows of a sparse array to other memory. What RM and the library count: the array keeps both."""
+        array, mapping = self.mapped_array(side, SPARSE, None)
+        mapping.extent[1] = int(side) // 8
+        self.map_array(mapping, 4 * int(side) ** 2 // 8, None)
+        answer = {"rc": 0, "used": self.used(), "rm": rm_count()}
+        call("cuArrayDestroy", array)
+        return answer
 
     def streams(self, count):
         made = 0
@@ -695,7 +733,7 @@ class Commands(Script):
             with open(diary, "w", encoding="utf-8") as file:
                 json.dump(mix.refusals, file)
         return {"refused": len(mix.refusals), "imports": mix.imports, "imported_of_pools": mix.imported_of_pools,
-                "alive": len(mix.alive)}
+                "alive": len(mix.alive), "managed": mix.managed_bytes()}
 
     def mix(self, seed):
         if seed not in self.mixes:

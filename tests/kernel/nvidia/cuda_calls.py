@@ -78,7 +78,8 @@ class Handle(Structure):
 
 
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
-FLOATS, SPARSE, MAP = 0x20, 0x40, 1
+FLOATS, SPARSE, DEFERRED, MAP, UNMAP = 0x20, 0x40, 0x80, 1, 2
+ATTACH_GLOBAL, ON_HOST, OPTIMISATION_LEVEL = 1, -1, 7
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -119,10 +120,10 @@ def source(bytes_, local, more=""):
     return (MODULE.format(bytes=bytes_, local=local, mask=(local - 1) & ~3) + more).encode() + b"\0"
 
 
-def compiled(bytes_, local=4, more=""):
-    """As an image of the GPU's own code, so that loading it compiles nothing."""
+def compiled(bytes_, local=4, more="", level=4):
+    """As an image of the GPU's own code, so that loading it compiles nothing. `level`: of optimisation."""
     state, image, size, ptx = c_void_p(), c_void_p(), c_size_t(), source(bytes_, local, more)
-    call("cuLinkCreate_v2", 0, None, None, byref(state))
+    call("cuLinkCreate_v2", 1, byref(c_int(OPTIMISATION_LEVEL)), byref(c_void_p(level)), byref(state))
     call("cuLinkAddData_v2", state, PTX, ptx, c_size_t(len(ptx)), b"test", 0, None, None)
     call("cuLinkComplete", state, byref(image), byref(size))
     copy = ctypes.string_at(image, size.value)
@@ -169,11 +170,23 @@ def graph_with_memory(bytes_, freed=False):
     return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
 
 
-def create_physical(size, handle_types=0):
-    """The result, and the handle."""
+def create_physical(size, handle_types=0, tiles=False):
+    """The result, and the handle. `tiles`: for arrays that are mapped to it."""
     handle = c_ulonglong()
     properties = AllocationProperties(type=PINNED, handle_types=handle_types, location=location())
+    properties.flags[2] = tiles
     return ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0)), handle
+
+
+def create_green_context():
+    """Of all multiprocessors. The result, and both handles."""
+    resource, description, green, context = (ctypes.c_ubyte * 512)(), c_void_p(), c_void_p(), c_void_p()
+    call("cuDeviceGetDevResource", device(), resource, MULTIPROCESSORS)
+    call("cuDevResourceGenerateDesc", byref(description), resource, 1)
+    rc = ask("cuGreenCtxCreate", byref(green), description, device(), 1)
+    if rc == 0:
+        call("cuCtxFromGreenCtx", byref(context), green)
+    return rc, green, context
 
 
 def export_physical(size):

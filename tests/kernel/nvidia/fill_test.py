@@ -254,6 +254,23 @@ class Fill(rig.Comparison):
         self.compare(scene)
 
 
+class MappedArrays(unittest.TestCase):
+    """Known defects: what an array still keeps is no longer charged, so that RM's count may pass the cap."""
+
+    def judge(self, command):
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            answer = gpu.client("init", command, cap=f"{CAP_MIB}MiB")[-1]
+            self.assertEqual(answer["used"], answer["rm"], answer)
+
+    @unittest.expectedFailure  # RM counts 420 MiB, the library 384
+    def test_memory_that_is_unmapped_behind_work(self):
+        self.judge("unmap_behind_work:3072")
+
+    @unittest.expectedFailure  # RM counts 402 MiB, the library 386
+    def test_a_part_that_is_mapped_again(self):
+        self.judge("map_a_part_again:2048")
+
+
 class Shown(unittest.TestCase):
     """nvidia-smi shows the cap as the GPU's memory."""
 

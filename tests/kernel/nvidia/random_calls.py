@@ -1,16 +1,22 @@
 """Calls of all families in random order, which client.py makes by its commands `random` and `replay`."""
+import collections
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import random
-from ctypes import byref, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from cuda_calls import (ALREADY_MAPPED, ArrayDescription, BY_DESCRIPTOR, CUDA, Failed, Handle, KIB, KernelNode, MIB,
-                        OUT_OF_MEMORY, PINNED, PoolProperties, allocate, ask, call, compiled, compressed, create_physical,
-                        device, end_pool, export_physical, export_pool, function_of, graph_with_memory, import_pool, launch,
-                        load_module, location)
+from cuda_calls import (ALREADY_MAPPED, ATTACH_GLOBAL, AccessDescription, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED,
+                        FLOATS, Failed, Handle, KIB, KernelNode, MAP, MIB, ON_HOST, OUT_OF_MEMORY, PINNED, PoolProperties,
+                        READ_WRITE, SPARSE, SparseArrayDescription, TileMapping, UNMAP, allocate, ask, call, compiled,
+                        compressed, create_green_context, create_physical, device, end_pool, export_physical, export_pool,
+                        function_of, graph_with_memory, import_pool, launch, load_module, location)
 from script import accounting, descriptor_of
+
+
+NOT_MADE = -1  # the result of a call that the driver would not survive
 
 
 def rm_count():
@@ -66,15 +72,24 @@ def is_alive(pid):
 
 
 class RandomCalls:
-    """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, also exports and imports."""
+    """Makes and destroys; what lives is a list of functions that end it. With RANDOM_BOARD, a folder, it exports and imports too.
+
+    RANDOM_KINDS replaces the families of calls, RANDOM_MORE adds some.
+    """
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
-             "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context")
+             "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context", "mapped",
+             "lazy", "lazy", "code", "code", "large")  # and in one process "sparse", "deferred", "green", "managed"
     SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
     LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
-    LASTING = ("local", "limit")  # whose memory stays when they end
+    GREEN = hasattr(CUDA, "cuGreenCtxCreate")
+    LASTING = ("local", "limit", "code")  # whose memory stays when they end
+    LONG = range(4)
+    UNMAPPED = (DEFERRED,)  # arrays whose memory is also unmapped before they end: the simulator does not unmap SPARSE ones
+    UNMAPS_ALONE = False  # whether memory is unmapped that nothing else keeps: known defect, see fill_test.py
     MOST_ALIVE = 400
     imported_of_pools = 0  # bytes, by this process: libcuda keeps them
+    managed_chunks = collections.Counter()  # by their numbers, with the allocations of this process in them
     MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
 
     def __init__(self, seed):
@@ -82,6 +97,7 @@ class RandomCalls:
         self.number = 0  # of the call
         self.board = Board(os.environ["RANDOM_BOARD"]) if "RANDOM_BOARD" in os.environ else None
         self.kinds = os.environ.get("RANDOM_KINDS", " ".join(self.KINDS + (self.SHARING if self.board else ()))).split()
+        self.kinds += os.environ.get("RANDOM_MORE", "").split()
         self.exact = not {"ordered", "graph", "memory_graph", *self.LASTING}.intersection(self.kinds)
         self.alive = []
         self.replays = False  # is replayed, or a replay
@@ -92,6 +108,7 @@ class RandomCalls:
         call("cuCtxGetCurrent", byref(self.own))
         self.imports = self.pools = 0
         self.pool_imports = set()  # addresses
+        self.lazy_modules = []
         self.images = [compiled(size) for size in (4, 3 * MIB, 5 * MIB)]
         rc, module = load_module(self.images[0])
         self.function = function_of(module, "nothing") if rc == 0 else None
@@ -104,7 +121,8 @@ class RandomCalls:
             self.alive.pop(self.random.randrange(len(self.alive)))()
             return
         kind = self.random.choice(self.kinds)
-        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES):
+        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES) or \
+           (kind == "green" and not self.GREEN):
             return
         if self.replayed is not None and self.number in self.replayed:
             self.judge(kind)
@@ -113,20 +131,20 @@ class RandomCalls:
         if rc == 0:
             if end is not None:
                 self.alive.append(end)
-        elif rc == OUT_OF_MEMORY and self.replayed is None:
-            self.refusals.append((self.number, rm_count() if self.replays else None))
+        elif rc in (OUT_OF_MEMORY, NOT_MADE) and self.replayed is None:
+            self.refusals.append((self.number, self.count() if self.replays and rc == OUT_OF_MEMORY else None))
         else:
             raise Failed(f"{kind}: {rc}")
 
     def judge(self, kind):
         """Makes a call that was refused, and undoes it."""
-        if kind in self.LASTING:
+        if kind in self.LASTING or self.replayed[self.number] is None:
             return
-        before, self.chunk = rm_count(), 2 * MIB
+        before, self.chunk = self.count(), 2 * MIB
         rc, end = getattr(self, kind)()
         if rc != 0:
             raise Failed(f"{kind}: {rc}")
-        after, in_use = rm_count(), self.replayed[self.number]
+        after, in_use = self.count(), self.replayed[self.number]
         if end is not None:
             end()
         self.judged += 1
@@ -136,6 +154,13 @@ class RandomCalls:
             taken = max(taken, self.chunk)
         if max(in_use + taken, after) <= self.most:
             self.wrong.append(f"call {self.number}, {kind}: takes {taken / MIB} MiB, {in_use / MIB} were in use, here {before / MIB}")
+
+    def count(self):
+        """RM's, and the managed memory of this process. That is host memory here, so RM does not count it, but a cap does."""
+        return rm_count() + self.managed_bytes()
+
+    def managed_bytes(self):
+        return len(+self.managed_chunks) * 2 * MIB
 
     def linear(self):
         size = self.random.choice((1, 512, 4096, 70000, 300 * KIB, MIB, 1500 * KIB, 2 * MIB - 1))
@@ -167,6 +192,78 @@ class RandomCalls:
         rc = ask("cuArrayCreate_v2", byref(array), byref(ArrayDescription(side, side, 0x20, 1)))
         return rc, lambda: call("cuArrayDestroy", array)
 
+    def managed(self):
+        """Managed memory, which the program prefers on the device or on the host."""
+        size = self.random.choice((512, 70000, 300 * KIB, MIB, 3 * MIB, self.random.randrange(2 * MIB, 40 * MIB)))
+        address = c_ulonglong()
+        rc = ask("cuMemAllocManaged", byref(address), c_size_t(size), ATTACH_GLOBAL)
+        if rc != 0:
+            return rc, None
+        chunks = range(address.value // (2 * MIB), -(-(address.value + size) // (2 * MIB)))
+        self.managed_chunks.update(chunks)
+        for _ in range(self.random.randrange(3)):
+            call("cuMemAdvise", address, c_size_t(size), self.random.randrange(1, 7), self.random.choice((device(), ON_HOST)))
+            call("cuMemPrefetchAsync", address, c_size_t(size), self.random.choice((device(), ON_HOST)), None)
+
+        def end():
+            call("cuMemFree_v2", address)
+            self.managed_chunks.subtract(chunks)
+        return 0, end
+
+    def mapped(self):
+        """Of cuMemCreate, mapped: the handle or the mapping goes first."""
+        size, address = self.random.randrange(1, 10) * 2 * MIB, c_ulonglong()
+        rc, handle = create_physical(size)
+        if rc != 0:
+            return rc, None
+        call("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), c_ulonglong(0), c_ulonglong(0))
+        call("cuMemMap", address, c_size_t(size), c_size_t(0), handle, c_ulonglong(0))
+        call("cuMemSetAccess", address, c_size_t(size), byref(AccessDescription(location(), READ_WRITE)), c_size_t(1))
+        early = self.random.random() < 0.5
+        if early:
+            call("cuMemRelease", handle)
+
+        def end():
+            call("cuMemUnmap", address, c_size_t(size))
+            call("cuMemAddressFree", address, c_size_t(size))
+            if not early:
+                call("cuMemRelease", handle)
+        return 0, end
+
+    def sparse(self):
+        return self.array_that_is_mapped(SPARSE)
+
+    def deferred(self):
+        return self.array_that_is_mapped(DEFERRED)
+
+    def array_that_is_mapped(self, flag):
+        """A square array of floats, all of it mapped to memory, whose handle goes first or last."""
+        array, side = c_void_p(), self.random.choice((1024, 2048, 3072))
+        rc = ask("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, flag)))
+        if rc != 0:
+            return rc, None
+        rc, memory = create_physical(4 * side * side, tiles=True)
+        if rc != 0:
+            call("cuArrayDestroy", array)
+            return rc, None
+        mapping = TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, memory=memory, devices=1)
+        call("cuMemMapArrayAsync", byref(mapping), 1, None)
+        call("cuStreamSynchronize", None)  # libcuda may crash if the array ends before that, also without the library
+        early, unmaps = self.random.random() < 0.5, flag in self.UNMAPPED and self.random.random() < 0.5
+        unmaps = unmaps and (self.UNMAPS_ALONE or not early)
+        if early:
+            call("cuMemRelease", memory)
+
+        def end():
+            if unmaps:
+                mapping.operation, mapping.memory = UNMAP, 0
+                call("cuMemMapArrayAsync", byref(mapping), 1, None)
+                call("cuStreamSynchronize", None)
+            call("cuArrayDestroy", array)
+            if not early:
+                call("cuMemRelease", memory)
+        return 0, end
+
     def wait(self):
         """Pools give back what is free once their stream has been waited for."""
         call("cuStreamSynchronize", None)
@@ -191,6 +288,77 @@ class RandomCalls:
         if rc != 0:
             call("cuModuleUnload", module)
         return rc, lambda: call("cuModuleUnload", module)
+
+    @functools.cached_property
+    def long_image(self):
+        """Of code without optimisation, which is compiled fast."""
+        body = "st.volatile.global.u32 [%to], %value;" * 3000
+        functions = (f""".visible .entry long{i}() {{
+          .reg .b64 %to; .reg .b32 %value; mov.u64 %to, data; mov.u32 %value, %clock; {body} ret; }}""" for i in self.LONG)
+        return compiled(4, more="".join(functions), level=0)
+
+    def lazy(self):
+        """A module of functions with 240 KiB of code each, which is loaded only with them."""
+        rc, module = load_module(self.long_image)
+        if rc != 0:
+            return rc, None
+        self.lazy_modules.append(module)
+
+        def end():
+            self.lazy_modules.remove(module)
+            call("cuModuleUnload", module)
+        return 0, end
+
+    def code(self):
+        """A function of such a module, got and perhaps launched, so that its code is loaded."""
+        if not self.lazy_modules:
+            return 0, None
+        module, name, function = self.random.choice(self.lazy_modules), f"long{self.random.choice(self.LONG)}", c_void_p()
+        rc = ask("cuModuleGetFunction", byref(function), module, name.encode())
+        if rc == 0 and hasattr(CUDA, "cuFuncLoad") and self.random.random() < 0.3:
+            rc = ask("cuFuncLoad", function)
+        if rc == 0 and self.random.random() < 0.5:
+            rc = launch(function)
+        return rc, None
+
+    def fits(self, size):
+        rc, address = allocate(size)
+        if rc == 0:
+            call("cuMemFree_v2", address)
+        return rc == 0
+
+    def green(self):
+        """A green context with a stream and an allocation. What nobody frees goes with the primary context.
+
+        libcuda 550 crashes if there is room for the primary context but not for the green one, also without the library on a
+        full device. So only a process that has all memory to itself may do this.
+        """
+        flags, active = c_uint(), c_int()
+        call("cuDevicePrimaryCtxGetState", device(), byref(flags), byref(active))
+        needed = 8 * MIB if active else 392 * MIB
+        if not self.fits(needed) and (active or self.fits(needed - 16 * MIB)):
+            return NOT_MADE, None
+        self.chunk = 400 * MIB  # the primary context comes with the first one
+        rc, green, context = create_green_context()
+        if rc != 0:
+            return rc, None
+        stream, address, size = c_void_p(), c_ulonglong(), self.random.choice((512, MIB, 5 * MIB))
+        call("cuCtxSetCurrent", context)
+        rc = ask("cuStreamCreate", byref(stream), 1) or ask("cuMemAlloc_v2", byref(address), c_size_t(size))
+        call("cuCtxSetCurrent", self.own)
+        frees = self.replays or self.random.random() < 0.7
+
+        def end():
+            call("cuCtxSetCurrent", context)
+            if stream and frees:
+                call("cuStreamDestroy_v2", stream)
+            if address.value and frees:
+                call("cuMemFree_v2", address)
+            call("cuCtxSetCurrent", self.own)
+            call("cuGreenCtxDestroy", green)
+        if rc != 0:
+            end()
+        return rc, end
 
     def limit(self):
         return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), None

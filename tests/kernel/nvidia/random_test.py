@@ -1,7 +1,11 @@
 """Random calls of all families at a full cap, on NVIDIA's own driver.
 
 RM's own count never passes the cap by a byte, also beside processes that are killed. When all stand still, the library
-reports no less in use than RM counts, and hardly more. FRACGPU_SEED chooses the calls; FRACGPU_CAMPAIGN makes more of them, with another seed each time.
+reports no less in use than RM counts, and hardly more. FRACGPU_SEED chooses the calls; FRACGPU_CAMPAIGN makes more of them,
+with another seed each time.
+
+Not judged: where managed memory lies, because the simulator moves none; sparse arrays whose memory is unmapped, because the
+simulator keeps it; and deferred arrays whose memory is unmapped after its handle is gone, a known defect (fill_test.py).
 """
 import os
 import sys
@@ -19,15 +23,15 @@ MOST_TOO_MUCH = 64 * MIB  # small arrays are charged a chunk each until a readin
 
 
 class Random(unittest.TestCase):
-    def judge(self, processes, cap_mib, victims=0):
+    def judge(self, processes, cap_mib, victims=0, more="", calls=CALLS):
         print(f"FRACGPU_SEED={SEED}", file=sys.stderr)
         cap = f"{cap_mib}MiB"
         with rig.Gpu(BUILD) as gpu:
-            halves = [[f"random:{SEED + i}:{CALLS}", "synchronize", "wait", f"random:{SEED - i - 1}:{CALLS}", "synchronize"]
+            halves = [[f"random:{SEED + i}:{calls}", "synchronize", "wait", f"random:{SEED - i - 1}:{calls}", "synchronize"]
                       for i in range(processes)]
-            board = {}
+            board = {"RANDOM_MORE": more}
             if BUILD.release != "470":  # whose imports of pools fail, or allocations after them
-                board = {"RANDOM_BOARD": f"{gpu.folder}/board"}
+                board["RANDOM_BOARD"] = f"{gpu.folder}/board"
                 os.mkdir(board["RANDOM_BOARD"])
             children = [gpu.start("init", "wait", *half, "info", "wait", "info", "wait", cap=cap, **board) for half in halves]
             doomed = [gpu.start("init", "wait", f"random:{SEED + 100 + i}:1000000", cap=cap, **board) for i in range(victims)]
@@ -45,6 +49,7 @@ class Random(unittest.TestCase):
             last = [child.until("random") for child in children]
             answers += last
             imported = sum(answer["imported_of_pools"] for answer in last)
+            managed = sum(answer["managed"] for answer in last)
             for child in children:
                 child.until("ready")
             # All stand still. Each looks once more, one after another.
@@ -53,18 +58,32 @@ class Random(unittest.TestCase):
                 info = child.until("info")
                 child.until("ready")
             accounting = gpu.accounting()
-            used = info["total"] - info["free"]
+            used, in_use = info["total"] - info["free"], accounting["used"] + managed
             print(f"{processes} processes, {answers}; RM {accounting['peak'] / MIB:.3f} of {cap_mib} MiB at most, "
-                  f"at rest {accounting['used'] / MIB:.3f}, by the library {used / MIB:.3f}, imported from pools {imported / MIB:.0f}", file=sys.stderr)
+                  f"at rest {accounting['used'] / MIB:.3f}, managed {managed / MIB:.0f}, by the library {used / MIB:.3f}, "
+                  f"imported from pools {imported / MIB:.0f}", file=sys.stderr)
             self.assertEqual(gpu.unknown(), "")
             self.assertLessEqual(accounting["peak"], cap_mib * MIB, "RM's count passed the cap")
             self.assertGreater(sum(answer["refused"] for answer in answers), 0, "the cap was never full: nothing was tested")
-            self.assertGreaterEqual(used, accounting["used"], "the library counts less than RM")
+            self.assertGreaterEqual(used, in_use, "the library counts less than RM")
             # What an exported pool has released stays charged while processes have imported as much of pools.
-            self.assertLessEqual(used, accounting["used"] + imported + MOST_TOO_MUCH, "the library counts more than RM")
+            self.assertLessEqual(used, in_use + imported + MOST_TOO_MUCH, "the library counts more than RM")
+            self.assertLessEqual(in_use, cap_mib * MIB, "RM's count and managed memory pass the cap")
 
     def test_one_process(self):
         self.judge(1, 900)
+
+    def test_green_contexts(self):
+        """Only in one process, because libcuda 550 crashes when it makes one on a full device."""
+        self.judge(1, 1300, more="green green", calls=CALLS // 2)
+
+    def test_sparse_and_deferred_arrays(self):
+        """Not beside other processes: together with lazy code and imports they exceed the cap, by up to 20 MiB (NOT_COVERED.md)."""
+        self.judge(1, 900, more="sparse deferred sparse deferred", calls=CALLS // 2)
+
+    def test_managed_memory(self):
+        """RM does not count it here, so it must be added to RM's count, which is possible only at rest."""
+        self.judge(1, 900, more="managed managed managed", calls=CALLS // 2)
 
     def test_two_processes(self):
         self.judge(2, 1700)
@@ -131,7 +150,11 @@ class Refusals(unittest.TestCase):
         self.judge(1, 700, f"{self.EXACT} library")
 
     def test_one_process_with_contexts(self):
-        self.judge(1, 1500, f"{self.EXACT} library context", self.TURNS // 2)
+        self.judge(1, 1300, f"{self.EXACT} mapped sparse deferred lazy code library context green")
+
+    def test_one_process_with_managed_memory(self):
+        """What is refused beside it or for it: the cap holds for it in full."""
+        self.judge(1, 700, f"{self.EXACT} mapped managed managed managed", self.TURNS // 2)
 
     def test_three_processes(self):
         self.judge(3, 1800, f"{self.EXACT} library", self.TURNS // 2)
