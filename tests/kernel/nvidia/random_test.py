@@ -78,7 +78,7 @@ class Random(unittest.TestCase):
         self.judge(1, 1300, more="green green", calls=CALLS // 2)
 
     def test_sparse_and_deferred_arrays(self):
-        """Not beside other processes: together with lazy code and imports they exceed the cap, by up to 20 MiB (NOT_COVERED.md)."""
+        """Not beside other processes: beside imports they exceed the cap, if their handles go first (NOT_COVERED.md)."""
         self.judge(1, 900, more="sparse deferred sparse deferred", calls=CALLS // 2)
 
     def test_managed_memory(self):
