@@ -35,6 +35,7 @@ using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 // The requests that were refused last. Libraries retry several times, and only the first refusal is
 // reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local const RmRequests* refused_last = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint64_t asked_given_back = 0;
 
 // The parents of libcuda's memory, which are RM's device objects. A KernelCall names the device, so
 // a parent's device is learned inside one. Entries are read without a lock and never removed.
@@ -147,7 +148,10 @@ class KernelMemory {
   void given_back(const DriverBuffers::Entry& buffer) {
     if (buffer.is_import) return give_back_import(process_, buffer.key);
     if (call_ != nullptr) call_->has_changed_ = true;
-    if (buffer.is_asked) return;
+    if (buffer.is_asked) {
+      asked_given_back += buffer.units;
+      return;
+    }
     const auto units = static_cast<int64_t>(buffer.units);
     const bool told = is_told(process_, device_index_);
     const bool is_held = call_ != nullptr && call_->charge_ == KernelCall::Charge::as_overhead;
@@ -394,6 +398,10 @@ int RmRequests::watch(int fd, unsigned long request, void* argument) {
     default:
       return ask_rm();
   }
+}
+
+uint64_t asked_units_given_back() {
+  return asked_given_back;
 }
 
 void give_back_rm_memory(Process& process, const DriverBuffers::Entry& buffer) {

@@ -3,6 +3,7 @@
 //
 // Imported handles are other processes' memory, and reserved addresses are not memory at all: both
 // cost nothing. Host memory costs nothing either, whichever call makes it.
+#include "hooks/cuda/kernel.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
@@ -121,7 +122,15 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   Hook hook;
   const auto release = [&] { return real::cuMemRelease(handle); };
-  return hook.active() ? release_physical(hook.process(), handle, release) : release();
+  if (!hook.active()) return release();
+  Process& process = hook.process();
+  const InFlightScope in_flight(process);
+  const uint64_t memory = process.physical.memory_of(handle), before = asked_units_given_back();
+  const CUresult result = release_physical(process, handle, release);
+  // If it is mapped to an array, its mapping alone keeps it. Mappings of addresses keep RM's
+  // object.
+  if (asked_units_given_back() != before) process.physical.note_object_gone(memory);
+  return result;
 }
 
 CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,

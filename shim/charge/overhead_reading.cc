@@ -108,6 +108,7 @@ struct AskedFor {
   uint64_t units = 0;
   uint64_t managed = 0;                              // of `units`
   uint64_t freed = 0;                                // of `units`: held by descriptors
+  uint64_t without_object = 0;                       // of `units`: kept by mappings alone
   uint64_t changes = 0;                              // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
@@ -135,7 +136,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   LiveMap::LockedView view(process.allocations);
   uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
   process.pools.sum(device_index, pooled, pool_changes);
-  process.physical.sum(device_index, physical, physical_changes);
+  process.physical.sum(device_index, physical, asked.without_object, physical_changes);
   asked.units = view.units(device_index) + pooled + physical + asked.freed;
   asked.managed = view.managed(device_index);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
@@ -247,7 +248,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     bounds.has_handed_on = handed_on > 0;
     Overhead& overhead = process.overhead[device_index];
     if (overhead.is_watched.load(std::memory_order_relaxed)) {
-      const uint64_t asked = after.units - after.may_be_uncounted();
+      const uint64_t asked = after.units - after.may_be_uncounted() - after.without_object;
       const uint64_t requested = given - std::min(given, asked);
       if (bounds.exact()) {
         overhead.unseen = bounds.least - std::min(bounds.least, requested);

@@ -169,6 +169,7 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
                        .device_index = memory->device_index,
                        .exported = memory->exported};
   units_[freed.device_index] -= freed.units;
+  if (memory->has_no_object) without_object_[freed.device_index] -= freed.units;
   if (freed.units > 0) --count_[freed.device_index];
   // Its handles are invalid now; the driver may have given their values to other memory.
   if (Handle* name = handles_.find(memory->handle); name != nullptr && name->memory == number) {
@@ -213,9 +214,21 @@ uint64_t PhysicalTable::serial() {
   return serial_;
 }
 
-void PhysicalTable::sum(int device_index, uint64_t& units, uint64_t& changes) {
+void PhysicalTable::note_object_gone(uint64_t number) {
+  Locked<SpinLock> lock(lock_);
+  const InvariantScope scope(*this, timer_);
+  Memory* memory = memories_.find(number);
+  if (memory == nullptr || memory->has_no_object) return;
+  memory->has_no_object = true;
+  without_object_[memory->device_index] += memory->units;
+  ++changes_;
+}
+
+void PhysicalTable::sum(int device_index, uint64_t& units, uint64_t& without_object,
+                        uint64_t& changes) {
   Locked<SpinLock> lock(lock_);
   units = units_[device_index];
+  without_object = without_object_[device_index];
   changes = changes_;
 }
 
@@ -231,6 +244,7 @@ std::string_view PhysicalTable::find_broken_invariant() const {
   }
   std::string_view broken;
   uint64_t units[layout::kMaxDevices] = {}, count[layout::kMaxDevices] = {}, uses = 0;
+  uint64_t without_object[layout::kMaxDevices] = {};
   memories_.for_each([&](const Memory& memory) {
     if (memory.device_index >= layout::kMaxDevices) {
       broken = "every memory is on a device of the ledger";
@@ -240,11 +254,14 @@ std::string_view PhysicalTable::find_broken_invariant() const {
     if (memory.key >= next_) broken = "no memory has a number that was not given out";
     uses += memory.uses;
     units[memory.device_index] += memory.units;
+    if (memory.has_no_object) without_object[memory.device_index] += memory.units;
     if (memory.units > 0) ++count[memory.device_index];
   });
   if (!broken.empty()) return broken;
   for (uint32_t i = 0; i < layout::kMaxDevices; ++i) {
     if (units[i] != units_[i]) return "a device's units are those of its memories";
+    if (without_object[i] != without_object_[i])
+      return "a device's units without an object are those of such memories";
     if (count[i] != count_[i])
       return "a device's count is that of its memories that cost something";
   }

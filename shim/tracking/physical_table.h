@@ -104,9 +104,13 @@ class PhysicalTable {
   }
   static constexpr uint64_t kBindingStep = 1 << 16;
 
-  // The sum charged on a device index. `changes` differs from an earlier value if anything came or
-  // went.
-  void sum(int device_index, uint64_t& units, uint64_t& changes);
+  // The kernel driver's object of the memory is gone. If other uses are left, they alone keep the
+  // memory.
+  void note_object_gone(uint64_t memory);
+
+  // The sum charged on a device index, and of it what is kept without the kernel driver's object.
+  // `changes` differs from an earlier value if anything came or went.
+  void sum(int device_index, uint64_t& units, uint64_t& without_object, uint64_t& changes);
 
   // Calls visit(memory, units, device_index) for every memory that is charged here. The table is
   // locked meanwhile.
@@ -145,6 +149,7 @@ class PhysicalTable {
     ImportSource source;
     bool aliased;
     bool exported;
+    bool has_no_object;
   };
   struct Mapping {
     uint64_t key;
@@ -194,7 +199,8 @@ class PhysicalTable {
   uint64_t granules_ = 0;  // all addresses and sizes of mappings, or-ed
   uint64_t orders_ = 0;    // a bit for each order among the mappings so far
   uint64_t units_[layout::kMaxDevices] = {};
-  uint64_t count_[layout::kMaxDevices] = {};  // of charged memories
+  uint64_t without_object_[layout::kMaxDevices] = {};  // of `units_`
+  uint64_t count_[layout::kMaxDevices] = {};           // of charged memories
   [[no_unique_address]] InvariantTimer timer_;
 };
 

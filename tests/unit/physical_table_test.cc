@@ -92,9 +92,10 @@ TEST(PhysicalTableTest, IsSoundWhateverComesAndGoes) {
   for (const uint64_t memory : uses.references) table.drop_reference(memory);
   EXPECT_EQ(table.check_invariants(), "");
   for (int device = 0; device < 3; ++device) {
-    uint64_t units = 1, changes = 0;
-    table.sum(device, units, changes);
+    uint64_t units = 1, without_object = 1, changes = 0;
+    table.sum(device, units, without_object, changes);
     EXPECT_EQ(units, 0u);
+    EXPECT_EQ(without_object, 0u);
     EXPECT_EQ(table.count(device), 0u);
   }
 }

@@ -643,6 +643,11 @@ class Commands(Script):
         call("cuStreamSynchronize", stream)
         call("cuMemRelease", c_ulonglong(mapping.memory))
 
+    def keep_in_array(self, side):
+        """Memory that an array alone keeps. What RM and the library count."""
+        self.mapped_array(side, DEFERRED, None)
+        return {"rc": 0, "used": self.used(), "rm": rm_count()}
+
     def unmap_behind_work(self, side):
         """Unmaps the memory of a deferred array in a stream that is busy. What RM and the library count before it is done."""
         stream, done = c_void_p(), threading.Event()

@@ -262,6 +262,23 @@ class MappedArrays(unittest.TestCase):
             answer = gpu.client("init", command, cap=f"{CAP_MIB}MiB")[-1]
             self.assertEqual(answer["used"], answer["rm"], answer)
 
+    @unittest.skipIf(BUILD.release == "470", NO_POOLS)
+    def test_memory_without_a_handle_beside_an_imported_pool(self):
+        """RM's object goes with the handle. The requests to RM show how much the process has: its import may be an orphan."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            owners = [gpu.start("init", "pool_export:102400", "wait", cap=f"{CAP_MIB}MiB") for _ in range(2)]
+            pools = [owner.until("pool_export") for owner in owners]
+            words = [f"pool_import:{pool['pid']}:{pool['fd']}:{pool['handle']}" for pool in pools]
+            importer = gpu.start("init", words[0], "wait", "keep_in_array:3072", "context", "info", "wait", cap=f"{CAP_MIB}MiB")
+            other = gpu.start("init", words[1], "wait", cap=f"{CAP_MIB}MiB")
+            for child in importer, other:
+                child.until("ready")
+            owners[1].end()
+            importer.go_on()
+            info = importer.until("info")
+            importer.until("ready")
+            self.assertEqual(info["total"] - info["free"], gpu.accounting()["used"])
+
     @unittest.expectedFailure  # RM counts 420 MiB, the library 384
     def test_memory_that_is_unmapped_behind_work(self):
         self.judge("unmap_behind_work:3072")
