@@ -47,6 +47,17 @@ CUresult end_capture(const Stream& stream, Call call) {
   return result;
 }
 
+// Calls a driver function for the stream, which must not be captured.
+template <typename Real>
+CUresult ask_about(Process& process, const Stream& own, const Real& real) {
+  const CUstream handle = own.is_legacy() ? kLegacy : own.is_default() ? kPerThread : own.handle;
+  const bool guarded = process.streams.begin_wait();
+  if (!guarded && own.is_legacy()) return kNotSupported;
+  const CUresult result = on_own_account(process, [&] { return real(handle); });
+  if (guarded) process.streams.end_wait();
+  return result;
+}
+
 // Waits for a stream. `ask(real function)` calls that driver function for the stream.
 template <typename Ask>
 bool wait_by(Ask ask) {
@@ -157,14 +168,11 @@ bool ask_whether_capturing(const Stream& stream) {
 }
 
 bool wait_for(Process& process, const Stream& own) {
-  const CUstream handle = own.is_legacy() ? kLegacy : own.is_default() ? kPerThread : own.handle;
-  return wait_by([&](const auto& real) {
-    const bool guarded = process.streams.begin_wait();
-    if (!guarded && own.is_legacy()) return kNotSupported;
-    const CUresult result = on_own_account(process, [&] { return real(handle); });
-    if (guarded) process.streams.end_wait();
-    return result;
-  });
+  return wait_by([&](const auto& real) { return ask_about(process, own, real); });
+}
+
+bool is_idle(Process& process, const Stream& own) {
+  return ask_about(process, own, real::cuStreamQuery) == kSuccess;
 }
 
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {

@@ -60,7 +60,10 @@ inline bool is_capturing(const Process& process, const Stream& stream) {
 // must not be captured. While any stream is captured, this waits for neither other streams nor the
 // legacy stream.
 bool wait_for(Process& process, const Stream& own);
-// The same for another stream, given by its number. The number must have been stored while the
+// Whether the driver has done all work queued in the stream, which must not be captured. False if
+// the driver must not be asked: while any stream is captured, about the legacy stream.
+bool is_idle(Process& process, const Stream& own);
+// Waits for another stream, given by its number. The number must have been stored while the
 // process's contexts had this epoch. The stream may have ended since then, alone or with its
 // context.
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch);

@@ -15,17 +15,20 @@ namespace fracgpu::cuda {
 namespace {
 
 // The key of a piece of a sparse array, from every field of its position.
-uint64_t tile_key(const CUarrayMapInfo& info) {
+// Of a piece of an array, as it is mapped and unmapped.
+uint64_t piece_key(const CUarrayMapInfo& info) {
   uint64_t hash = reinterpret_cast<uint64_t>(info.resource.array);
   const auto mix = [&](uint64_t value) { hash = hash_of(hash ^ value) + value; };
   mix(static_cast<uint64_t>(info.subresourceType));
   if (info.subresourceType == kMiptail) {
     mix(info.subresource.miptail.layer);
     mix(info.subresource.miptail.offset);
+    mix(info.subresource.miptail.size);
   } else {
     const auto& level = info.subresource.sparseLevel;
     for (const unsigned value :
-         {level.level, level.layer, level.offsetX, level.offsetY, level.offsetZ}) {
+         {level.level, level.layer, level.offsetX, level.offsetY, level.offsetZ, level.extentWidth,
+          level.extentHeight, level.extentDepth}) {
       mix(value);
     }
   }
@@ -43,16 +46,24 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
   const InFlightScope in_flight(process);
   const uint64_t serial = process.physical.serial();
   const CUresult result = real(list, count, stream.handle);
-  for (unsigned int i = 0; result == kSuccess && i < count; ++i) {
+  if (result != kSuccess) return result;
+  // What is unmapped or replaced stays until the stream gets there.
+  const bool is_done = is_idle(process, stream);
+  const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
+  for (unsigned int i = 0; i < count; ++i) {
     const CUarrayMapInfo& info = list[i];
-    const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
-    if (info.memOperationType == kOperationUnmap) {
-      process.physical.drop_mappings(tile_key(info), PhysicalTable::kBindingStep, serial, gone);
-    } else if (info.memOperationType == kOperationMap) {
+    const uint64_t key = piece_key(info), array = reinterpret_cast<uint64_t>(info.resource.array);
+    if (!is_done) process.physical.linger(key);
+    if (info.memOperationType == kOperationMap) {
       const uint64_t memory = process.physical.memory_of(info.memHandle.memHandle);
-      gone(process.physical.add_mapping(tile_key(info), PhysicalTable::kBindingStep, memory,
-                                        reinterpret_cast<uint64_t>(info.resource.array),
+      gone(process.physical.add_mapping(key, PhysicalTable::kBindingStep, memory, array,
                                         context.id));
+    } else if (info.memOperationType == kOperationUnmap && process.physical.is_mapped(key)) {
+      process.physical.drop_mappings(key, PhysicalTable::kBindingStep, serial, gone);
+    } else if (info.memOperationType == kOperationUnmap) {
+      // It was mapped in other pieces. A reading shows what of them the array still keeps.
+      process.physical.linger_owned(array);
+      process.physical.drop_owned(array, serial, gone);
     }
   }
   return result;

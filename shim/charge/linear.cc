@@ -61,7 +61,13 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
     process.recorder.add(
         {.type = ring::Type::released, .address = ring::physical_key(freed.memory)});
   }
-  if (freed.units > 0 && freed.exported) {
+  if (freed.units > 0 && freed.lingers && !freed.exported &&
+      usage_is_told(process, freed.device_index)) {
+    // It has no object of the kernel driver, so no request shows when it is gone.
+    const OverheadLock lock(process);
+    process.overhead[freed.device_index].unseen += freed.units;
+    defer_to_reported_usage(lock, freed.device_index, freed.units);
+  } else if (freed.units > 0 && freed.exported) {
     give_back_exported(process, freed.device_index, freed.units, token_of(freed));
   } else if (freed.units > 0) {
     give_back(process, freed.device_index, freed.units);

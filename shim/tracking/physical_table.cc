@@ -167,7 +167,8 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
                        .imported = memory->imported,
                        .source = memory->source,
                        .device_index = memory->device_index,
-                       .exported = memory->exported};
+                       .exported = memory->exported,
+                       .lingers = memory->lingers};
   units_[freed.device_index] -= freed.units;
   if (memory->has_no_object) without_object_[freed.device_index] -= freed.units;
   if (freed.units > 0) --count_[freed.device_index];
@@ -207,6 +208,26 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   mapping->serial = ++serial_;
   ++changes_;
   return before != 0 ? drop_use(before) : Freed{};
+}
+
+bool PhysicalTable::is_mapped(uint64_t key) {
+  Locked<SpinLock> lock(lock_);
+  return mappings_.find(key) != nullptr;
+}
+
+void PhysicalTable::linger(uint64_t key) {
+  Locked<SpinLock> lock(lock_);
+  const Mapping* const mapping = mappings_.find(key);
+  Memory* const memory = mapping != nullptr ? memories_.find(mapping->memory) : nullptr;
+  if (memory != nullptr) memory->lingers = true;
+}
+
+void PhysicalTable::linger_owned(uint64_t owner) {
+  Locked<SpinLock> lock(lock_);
+  mappings_.for_each([&](const Mapping& mapping) {
+    Memory* const memory = mapping.owner == owner ? memories_.find(mapping.memory) : nullptr;
+    if (memory != nullptr) memory->lingers = true;
+  });
 }
 
 uint64_t PhysicalTable::serial() {

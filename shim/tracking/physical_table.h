@@ -31,6 +31,7 @@ class PhysicalTable {
     ImportSource source{};  // of an import
     int device_index = 0;
     bool exported = false;
+    bool lingers = false;  // the driver may unmap it later
   };
 
   // Adds new memory, with `handle` as its first reference. `units` are its charge; 0 for memory
@@ -86,6 +87,11 @@ class PhysicalTable {
     drop_mappings_that(
         [&](const Mapping& each) { return each.owner == owner && each.serial <= serial; }, freed);
   }
+  bool is_mapped(uint64_t key);
+  // The driver may drop the mapping with this key, or all of this owner, after its call has
+  // returned: their memory lingers after its last use.
+  void linger(uint64_t key);
+  void linger_owned(uint64_t owner);
   template <typename Visit>
   void drop_context(uint16_t context, Visit freed) {
     drop_mappings_that([&](const Mapping& each) { return each.context == context; }, freed);
@@ -150,6 +156,7 @@ class PhysicalTable {
     bool aliased;
     bool exported;
     bool has_no_object;
+    bool lingers;
   };
   struct Mapping {
     uint64_t key;

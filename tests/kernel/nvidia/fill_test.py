@@ -255,7 +255,7 @@ class Fill(rig.Comparison):
 
 
 class MappedArrays(unittest.TestCase):
-    """Known defects: what an array still keeps is no longer charged, so that RM's count may pass the cap."""
+    """What an array keeps, or keeps until a stream gets there, is charged."""
 
     def judge(self, command):
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
@@ -279,11 +279,9 @@ class MappedArrays(unittest.TestCase):
             importer.until("ready")
             self.assertEqual(info["total"] - info["free"], gpu.accounting()["used"])
 
-    @unittest.expectedFailure  # RM counts 420 MiB, the library 384
     def test_memory_that_is_unmapped_behind_work(self):
         self.judge("unmap_behind_work:3072")
 
-    @unittest.expectedFailure  # RM counts 402 MiB, the library 386
     def test_a_part_that_is_mapped_again(self):
         self.judge("map_a_part_again:2048")
 

@@ -79,14 +79,12 @@ class RandomCalls:
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
              "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context", "mapped",
-             "lazy", "lazy", "code", "code", "large")  # and in one process "sparse", "deferred", "green", "managed"
+             "lazy", "lazy", "code", "code", "large", "sparse", "deferred")  # and in one process "green", "managed"
     SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
     LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
     GREEN = hasattr(CUDA, "cuGreenCtxCreate")
     LASTING = ("local", "limit", "code")  # whose memory stays when they end
     LONG = range(4)
-    UNMAPPED = (DEFERRED,)  # arrays whose memory is also unmapped before they end: the simulator does not unmap SPARSE ones
-    UNMAPS_ALONE = False  # whether memory is unmapped that nothing else keeps: known defect, see fill_test.py
     MOST_ALIVE = 400
     imported_of_pools = 0  # bytes, by this process: libcuda keeps them
     managed_chunks = collections.Counter()  # by their numbers, with the allocations of this process in them
@@ -249,8 +247,7 @@ class RandomCalls:
         mapping = TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, memory=memory, devices=1)
         call("cuMemMapArrayAsync", byref(mapping), 1, None)
         call("cuStreamSynchronize", None)  # libcuda may crash if the array ends before that, also without the library
-        early, unmaps = self.random.random() < 0.5, flag in self.UNMAPPED and self.random.random() < 0.5
-        unmaps = unmaps and (self.UNMAPS_ALONE or not early)
+        early, unmaps = self.random.random() < 0.5, self.random.random() < 0.5
         if early:
             call("cuMemRelease", memory)
 

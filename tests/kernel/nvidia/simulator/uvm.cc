@@ -101,8 +101,9 @@ int uvm_ioctl(uint32_t command, void* argument) {
         return answer<MapExternal550>(argument, [](auto& p) { p.rmStatus = map_external(p); });
       return answer<UVM_MAP_EXTERNAL_ALLOCATION_PARAMS>(
           argument, [](auto& p) { p.rmStatus = map_external(p); });
-    case UVM_MAP_EXTERNAL_SPARSE:
-      return accept<UVM_MAP_EXTERNAL_SPARSE_PARAMS>(argument);
+    case UVM_MAP_EXTERNAL_SPARSE:  // what was mapped there goes (uvm_map_external.c)
+      return answer<UVM_MAP_EXTERNAL_SPARSE_PARAMS>(
+          argument, [](auto& p) { page_tables::unmap(p.base, p.length); });
     case UVM_UNMAP_EXTERNAL:
       return answer<UVM_UNMAP_EXTERNAL_PARAMS>(
           argument, [](auto& p) { page_tables::unmap(p.base, p.length); });
