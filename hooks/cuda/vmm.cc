@@ -48,7 +48,7 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
   const CUresult result = real(list, count, stream.handle);
   if (result != kSuccess) return result;
   // What is unmapped or replaced stays until the stream gets there.
-  const bool is_done = is_idle(process, stream);
+  const bool is_done = !is_capturing(process, stream) && is_idle(process, stream);
   const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
   for (unsigned int i = 0; i < count; ++i) {
     const CUarrayMapInfo& info = list[i];
