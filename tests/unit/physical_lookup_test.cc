@@ -23,8 +23,8 @@ class PhysicalLookupTest : public testing::Test {
   }
 
   uint64_t units() {
-    uint64_t units = 0, changes = 0;
-    table_->sum(0, units, changes);
+    uint64_t units = 0, without_object = 0, changes = 0;
+    table_->sum(0, units, without_object, changes);
     return units;
   }
 
