@@ -21,7 +21,7 @@ OUT_OF_MEMORY = 2
 HAMI_CORE = {"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_SHARED_CACHE": "{folder}/cache", "LIBCUDA_LOG_LEVEL": "0"}
 WITHOUT_POOLS = "linear linear large large large pitched physical array stream module"
 
-# Tests of Measured, most of which are those of Fill.
+# Tests of Fill, and rows of Measured itself.
 ROWS = (
     "pieces of 1 MiB", "pieces of 100 KiB", "pieces of 1025 KiB", "pieces of 3 MiB", "a mix", "fragmented", "pitch", "async",
     "explicit pools", "a pool with a gap", "VMM", "arrays of 4 MiB", "arrays of 256 KiB", "graph nodes", "kernel graphs",
@@ -88,11 +88,11 @@ class Measured(fill_test.Fill):
                 answers, text = None, how_it_ended(str(error))
             return answers, text, gpu.accounting()["peak"]
 
-    def test_a_context_of_its_own(self):
+    def row_a_context_of_its_own(self):
         """Not the primary one."""
         self.compare(lambda gpu, cap: gpu.client("init", "fill:1024", cap=cap, PRIMARY_CONTEXT=""))
 
-    def test_after_a_kill(self):
+    def row_after_a_kill(self):
         """Fill's own fills with pieces of 3 MiB first, whose peak is in another row."""
         self.compare_beside(rig.Gpu.start, ["init", "fill:1024"], lambda gpu, cap: gpu.client("init", "fill:1024", cap=cap),
                             is_killed=True)
@@ -110,16 +110,16 @@ class Measured(fill_test.Fill):
             return []  # once a call is refused, the next ones are others; so their number says nothing
         self.compare(scene)
 
-    def test_random_calls(self):
+    def row_random_calls(self):
         self.random_calls()
 
-    def test_random_calls_without_pools(self):
+    def row_random_calls_without_pools(self):
         self.random_calls(RANDOM_KINDS=WITHOUT_POOLS)
 
-    def test_random_calls_without_pools_of_three_processes(self):
+    def row_random_calls_without_pools_of_three_processes(self):
         self.random_calls(3, RANDOM_KINDS=WITHOUT_POOLS)
 
-    def test_what_smi_shows(self):
+    def row_what_smi_shows(self):
         """Beside a process that has 100 MiB."""
         def scene(gpu, cap):
             gpu.start("init", "alloc:102400", "wait", cap=cap).until("ready")
@@ -175,9 +175,9 @@ def main():
     print("| fill |" + "".join(f" {each.name} | peak |" for each in Measured.contenders))
     print("|" + "---|" * (1 + 2 * len(Measured.contenders)))
     for row in options.rows:
-        name = "test_" + row.replace(" ", "_")
-        test = Measured(name)
-        getattr(test, name)()
+        own, inherited = (kind + row.replace(" ", "_") for kind in ("row_", "test_"))
+        test = Measured(own if hasattr(Measured, own) else inherited)
+        getattr(test, test._testMethodName)()
         print(f"| {row} | " + " | ".join(test.cells) + " |", flush=True)
     print("| in bold |" + "".join(f" {each.failures} | {each.excesses} |" for each in Measured.contenders))
 

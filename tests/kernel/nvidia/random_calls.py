@@ -81,8 +81,8 @@ class RandomCalls:
              "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context", "mapped",
              "lazy", "lazy", "code", "code", "large", "sparse", "deferred")  # and in one process "green", "managed"
     SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
-    LIBRARIES = hasattr(CUDA, "cuLibraryLoadData")
-    GREEN = hasattr(CUDA, "cuGreenCtxCreate")
+    # The function with which a family came.
+    NEEDS = {"library": "cuLibraryLoadData", "green": "cuGreenCtxCreate", "deferred": "cuArrayGetMemoryRequirements"}
     LASTING = ("local", "limit", "code")  # whose memory stays when they end
     LONG = range(4)
     MOST_ALIVE = 400
@@ -119,8 +119,7 @@ class RandomCalls:
             self.alive.pop(self.random.randrange(len(self.alive)))()
             return
         kind = self.random.choice(self.kinds)
-        if (kind == "graph" and self.function is None) or (kind == "library" and not self.LIBRARIES) or \
-           (kind == "green" and not self.GREEN):
+        if (kind == "graph" and self.function is None) or not hasattr(CUDA, self.NEEDS.get(kind, "cuInit")):
             return
         if self.replayed is not None and self.number in self.replayed:
             self.judge(kind)
