@@ -112,7 +112,7 @@ class Commands(Script):
         rc = ask("cuDevicePrimaryCtxRetain", byref(context), device())
         if rc == 0:
             call("cuCtxSetCurrent", context)
-        self.first_contexts.setdefault(NUMBER, context)
+        self.first_contexts.setdefault(Device.number, context)
         return {"rc": rc}
 
     def gpu(self, number):
