@@ -9,7 +9,7 @@ import random
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 from cuda_calls import (ALREADY_MAPPED, ATTACH_GLOBAL, AccessDescription, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED,
-                        FLOATS, Failed, Handle, KIB, KernelNode, MAP, MIB, ON_HOST, OUT_OF_MEMORY, PINNED, PoolProperties,
+                        Device, FLOATS, Failed, Handle, KIB, KernelNode, MAP, MIB, ON_HOST, OUT_OF_MEMORY, PINNED, PoolProperties,
                         READ_WRITE, SPARSE, SparseArrayDescription, TileMapping, UNMAP, allocate, ask, call, compiled,
                         compressed, create_green_context, create_physical, device, end_pool, export_physical, export_pool,
                         function_of, graph_with_memory, import_pool, launch, load_module, location)
@@ -79,7 +79,7 @@ class RandomCalls:
 
     KINDS = ("linear", "linear", "linear", "large", "pitched", "ordered", "ordered", "physical", "array", "stream", "module",
              "graph", "local", "limit", "wait", "pool", "memory_graph", "trim", "library", "context", "mapped",
-             "lazy", "lazy", "code", "code", "large", "sparse", "deferred")  # and in one process "green", "managed"
+             "lazy", "lazy", "large", "sparse", "deferred")  # and where a test adds them "code", "green", "managed"
     SHARING = ("exported", "exported_physical", "exported_pool", "imported", "imported", "imported")
     # The function with which a family came.
     NEEDS = {"library": "cuLibraryLoadData", "green": "cuGreenCtxCreate", "deferred": "cuArrayGetMemoryRequirements"}
@@ -243,7 +243,8 @@ class RandomCalls:
         if rc != 0:
             call("cuArrayDestroy", array)
             return rc, None
-        mapping = TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, memory=memory, devices=1)
+        mapping = TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, memory=memory,
+                              devices=1 << Device.number)
         call("cuMemMapArrayAsync", byref(mapping), 1, None)
         call("cuStreamSynchronize", None)  # libcuda may crash if the array ends before that, also without the library
         early, unmaps = self.random.random() < 0.5, self.random.random() < 0.5

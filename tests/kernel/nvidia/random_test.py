@@ -28,6 +28,9 @@ class Random(unittest.TestCase):
         with rig.Gpu(BUILD) as gpu:
             halves = [[f"random:{SEED + i}:{calls}", "synchronize", "wait", f"random:{SEED - i - 1}:{calls}", "synchronize"]
                       for i in range(processes)]
+            # Of eight processes with libcuda 550, one once got error 1 of such a call. The cause is not known.
+            if processes == 1 or BUILD.release != "550" or "FRACGPU_CAMPAIGN" in os.environ:
+                more += " code code"
             board = {"RANDOM_MORE": more}
             if BUILD.release != "470":  # whose imports of pools fail, or allocations after them
                 board["RANDOM_BOARD"] = f"{gpu.folder}/board"
@@ -107,7 +110,7 @@ class Refusals(unittest.TestCase):
         print(f"FRACGPU_SEED={SEED}", file=sys.stderr)
         with rig.Gpu(BUILD, rig.CARD_MIB) as gpu:
             diaries = f"{gpu.folder}/diary"
-            kinds = {"RANDOM_KINDS": kinds} if kinds else {}
+            kinds = {"RANDOM_KINDS": kinds} if kinds else {"RANDOM_MORE": "code code"}
 
             def play(gpu, command, rest, cap):
                 """What each process answers at the end."""
@@ -134,7 +137,7 @@ class Refusals(unittest.TestCase):
         self.assertGreater(sum(answer["judged"] for answer in answers), 10, "hardly a call was refused")
         for answer in answers:
             self.assertEqual(answer["wrong"], [], "refused though it fits")
-            if processes == 1 and kinds:
+            if processes == 1 and "RANDOM_KINDS" in kinds:
                 self.assertGreater(answer["alike"], answer["judged"] // 2, "RM's count differs between the runs")
         return made
 
