@@ -119,7 +119,7 @@ inline uint64_t export_token(const DriverBuffers::Entry& buffer) {
   return OpenExports::token_of(OpenExports::Of::driver_memory, buffer.number);
 }
 
-// The units that API calls requested and that RM got back by requests of this thread.
+// Units of memory that API calls requested and that RM has freed on this thread's requests, in all.
 uint64_t asked_units_given_back();
 
 // Accounts for memory that RM got back without a request of its own, with its parent.

@@ -93,7 +93,7 @@ int index_of_device(Process& process, int fd, uint32_t client, uint32_t number) 
 // Gives back the charges of memory that RM has freed with its parent.
 template <typename Condition>
 void give_back_if(Process& process, Condition is_gone) {
-  std::array<DriverBuffers::Entry, 32> gone;  // each look is at all memory
+  std::array<DriverBuffers::Entry, 32> gone;  // each look-up scans all entries
   for (size_t count = gone.size(); count == gone.size();) {
     count = process.rm_memory.take_if(is_gone, gone);
     for (size_t i = 0; i < count; ++i) give_back_rm_memory(process, gone[i]);

@@ -3,6 +3,8 @@
 //
 // Imported handles are other processes' memory, and reserved addresses are not memory at all: both
 // cost nothing. Host memory costs nothing either, whichever call makes it.
+#include <algorithm>
+
 #include "hooks/cuda/kernel.h"
 #include "hooks/cuda/streams.h"
 #include "shim/charge/in_flight.h"
@@ -47,13 +49,17 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
   const uint64_t serial = process.physical.serial();
   const CUresult result = real(list, count, stream.handle);
   if (result != kSuccess) return result;
-  // What is unmapped or replaced stays until the stream gets there.
-  const bool is_done = !is_capturing(process, stream) && is_idle(process, stream);
+  const auto ends_mapping = [&](const CUarrayMapInfo& info) {
+    return info.memOperationType == kOperationUnmap || process.physical.is_mapped(piece_key(info));
+  };
+  // The driver keeps memory that is unmapped or replaced until the stream reaches the operation.
+  const bool lingers = std::any_of(list, list + count, ends_mapping) &&
+                       (is_capturing(process, stream) || !is_idle(process, stream));
   const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
   for (unsigned int i = 0; i < count; ++i) {
     const CUarrayMapInfo& info = list[i];
     const uint64_t key = piece_key(info), array = reinterpret_cast<uint64_t>(info.resource.array);
-    if (!is_done) process.physical.linger(key);
+    if (lingers) process.physical.linger(key);
     if (info.memOperationType == kOperationMap) {
       const uint64_t memory = process.physical.memory_of(info.memHandle.memHandle);
       gone(process.physical.add_mapping(key, PhysicalTable::kBindingStep, memory, array,
@@ -61,7 +67,7 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
     } else if (info.memOperationType == kOperationUnmap && process.physical.is_mapped(key)) {
       process.physical.drop_mappings(key, PhysicalTable::kBindingStep, serial, gone);
     } else if (info.memOperationType == kOperationUnmap) {
-      // It was mapped in other pieces. A reading shows what of them the array still keeps.
+      // It was mapped in other pieces. A reading shows how much of them the array still keeps.
       process.physical.linger_owned(array);
       process.physical.drop_owned(array, serial, gone);
     }
@@ -135,13 +141,12 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const auto release = [&] { return real::cuMemRelease(handle); };
   if (!hook.active()) return release();
   Process& process = hook.process();
-  const InFlightScope in_flight(process);
-  const uint64_t memory = process.physical.memory_of(handle), before = asked_units_given_back();
-  const CUresult result = release_physical(process, handle, release);
-  // If it is mapped to an array, its mapping alone keeps it. Mappings of addresses keep RM's
-  // object.
-  if (asked_units_given_back() != before) process.physical.note_object_gone(memory);
-  return result;
+  const uint64_t before = asked_units_given_back();
+  return release_physical(process, handle, release, [&](uint64_t memory) {
+    // libcuda 535 and 550 free RM's object at once if the memory is mapped to an array, and with
+    // its last mapping if it is mapped to addresses.
+    if (asked_units_given_back() != before) process.physical.note_object_gone(memory);
+  });
 }
 
 CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,

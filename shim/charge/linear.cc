@@ -63,7 +63,7 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
   }
   if (freed.units > 0 && freed.lingers && !freed.exported &&
       usage_is_told(process, freed.device_index)) {
-    // It has no object of the kernel driver, so no request shows when it is gone.
+    // The kernel driver has no object of it, so no request shows when it is gone.
     const OverheadLock lock(process);
     process.overhead[freed.device_index].unseen += freed.units;
     defer_to_reported_usage(lock, freed.device_index, freed.units);

@@ -32,19 +32,25 @@ Result make_physical(Process& process, Reservation& reservation, uint64_t units,
   return result;
 }
 
-// Drops a reference: a handle, or an address at which another process's memory was opened.
-template <typename Call>
-auto release_physical(Process& process, uint64_t handle, Call call) {
+// Drops a reference: a handle, or an address at which another process's memory was opened. Once the
+// driver has released it, calls released(memory).
+template <typename Call, typename Released>
+auto release_physical(Process& process, uint64_t handle, Call call, Released released) {
   const InFlightScope in_flight(process);
   const uint64_t memory = process.physical.give_up_reference(handle);
   const auto result = call();
   if (memory == 0) return result;
   if (result == 0) {
+    released(memory);
     give_back(process, process.physical.drop_reference(memory));
   } else {
     process.physical.keep_reference(handle, memory);
   }
   return result;
+}
+template <typename Call>
+auto release_physical(Process& process, uint64_t handle, Call call) {
+  return release_physical(process, handle, call, [](uint64_t) {});
 }
 
 // Drops the only reference to an import, by its key. The driver has released it already.

@@ -113,7 +113,9 @@ struct Overhead {
   std::atomic<bool> is_watched{false};  // the requests for memory to the kernel driver are seen
   std::atomic<uint64_t> stale_s{0};     // memory info reads again from this coarse_now_s() on
   // Read and written with Process::cold_paths held.
-  uint64_t unseen = 0;        // overhead at the last exact reading for which no request was seen
+  // Overhead at the last exact reading for which no request was seen, and lingering memory that
+  // was deferred to a reading since then.
+  uint64_t unseen = 0;
   uint64_t unconfirmed = 0;   // of `units`: added since the last reading, not confirmed yet
   bool exact = true;          // `units` was measured, and nothing was added to it since
   LargestSeen growth;         // of modules whose images reveal no size

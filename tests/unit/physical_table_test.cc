@@ -116,6 +116,36 @@ TEST(PhysicalTableTest, WhatIsGivenUpIsNotReferenced) {
   EXPECT_EQ(table.drop_reference(memory).memory, memory);
 }
 
+TEST(PhysicalTableTest, MemoryWithoutAnObjectCountsUntilItsLastUseIsGone) {
+  PhysicalTable table;
+  constexpr uint64_t kHandle = 16, kPiece = uint64_t{3} << 62, kArray = 32;
+  ASSERT_TRUE(table.add(kHandle, 4096, 1));
+  const uint64_t memory = table.memory_of(kHandle);
+  table.add_mapping(kPiece, PhysicalTable::kBindingStep, memory, kArray);
+  const auto without_object = [&] {
+    uint64_t units = 0, without = 0, changes = 0;
+    table.sum(1, units, without, changes);
+    return without;
+  };
+  EXPECT_EQ(without_object(), 0u);
+  table.note_object_gone(memory);
+  table.note_object_gone(memory);
+  EXPECT_EQ(without_object(), 4096u);
+  EXPECT_EQ(table.check_invariants(), "");
+  EXPECT_EQ(table.drop_reference(memory).memory, 0u);
+  EXPECT_EQ(without_object(), 4096u);
+  EXPECT_TRUE(table.is_mapped(kPiece));
+  table.linger(kPiece);
+  PhysicalTable::Freed freed;
+  table.drop_owned(kArray, table.serial(), [&](const PhysicalTable::Freed& gone) { freed = gone; });
+  EXPECT_EQ(freed.memory, memory);
+  EXPECT_TRUE(freed.lingers);
+  EXPECT_FALSE(table.is_mapped(kPiece));
+  EXPECT_EQ(without_object(), 0u);
+  table.note_object_gone(memory);
+  EXPECT_EQ(without_object(), 0u);
+}
+
 TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
   using C = TableCorrupter;
   const std::map<std::string, std::function<void(PhysicalTable&)>> corruptions = {
@@ -124,6 +154,8 @@ TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
       {"every memory has a use", [](PhysicalTable& t) { C::memories(t).find(1)->uses = 0; }},
       {"no memory has a number that was not given out", [](PhysicalTable& t) { C::next(t) = 1; }},
       {"a device's units are those of its memories", [](PhysicalTable& t) { ++C::units(t)[0]; }},
+      {"a device's units without an object are those of such memories",
+       [](PhysicalTable& t) { ++C::without_object(t)[0]; }},
       {"a device's count is that of its memories that cost something",
        [](PhysicalTable& t) { ++C::count(t)[0]; }},
       {"every handle stands for live memory",

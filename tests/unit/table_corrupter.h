@@ -23,6 +23,7 @@ struct TableCorrupter {
   static auto& mappings(PhysicalTable& table) { return table.mappings_; }
   static auto& units(PhysicalTable& table) { return table.units_; }
   static auto& count(PhysicalTable& table) { return table.count_; }
+  static auto& without_object(PhysicalTable& table) { return table.without_object_; }
   static auto& any(PhysicalTable& table) { return table.any_; }
   static auto& next(PhysicalTable& table) { return table.next_; }
   static auto& serial(PhysicalTable& table) { return table.serial_; }
