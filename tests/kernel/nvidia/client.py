@@ -13,11 +13,11 @@ import sys
 import threading
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED, Device, FLOATS,
-                        Failed, Handle, KIB, KernelNode, MAP, MIB, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE,
-                        RESERVED, SPARSE, SparseArrayDescription, TileMapping, UNMAP, allocate, ask, call, compiled,
-                        compressed, create_green_context, create_physical, device, end_pool, export_physical, export_pool,
-                        function_of, graph_with_memory, import_pool, launch, load_module, location, source)
+from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED, Device, Failed,
+                        Handle, KIB, KernelNode, MIB, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE, RESERVED, SPARSE,
+                        UNMAP, allocate, array_of_tiles, ask, call, compiled, compressed, create_green_context,
+                        create_physical, device, end_pool, export_physical, export_pool, function_of, graph_with_memory,
+                        import_pool, launch, load_module, location, source)
 from cuda_types import ExternalMemory
 from random_calls import RandomCalls, rm_count
 from script import Script, descriptor_of
@@ -611,28 +611,26 @@ class Commands(Script):
 
     def sparse(self, side):
         """A square sparse array of floats in a context of its own, all of it mapped to memory, goes with that context."""
-        own, context, array = c_void_p(), c_void_p(), c_void_p()
-        side = int(side)
+        own, context, side = c_void_p(), c_void_p(), int(side)
         call("cuCtxGetCurrent", byref(own))
         call("cuCtxCreate_v2", byref(context), 0, device())
-        call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, SPARSE)))
-        rc, memory = create_physical(4 * side * side, tiles=True)
+        rc, _, mapping = array_of_tiles(side, SPARSE)
+        if rc != 0:
+            raise Failed(f"cuArray3DCreate: {rc}")
+        rc, mapping.memory = create_physical(4 * side * side, tiles=True)
         if rc == 0:
-            whole = (c_uint * 3)(side, side, 1)
-            mapping = TileMapping(array=array, extent=whole, operation=MAP, memory=memory, devices=1 << Device.number)
             call("cuMemMapArrayAsync", byref(mapping), 1, None)
-            call("cuMemRelease", memory)
+            call("cuMemRelease", c_ulonglong(mapping.memory))
         call("cuCtxDestroy_v2", context)
         call("cuCtxSetCurrent", own)
         return {"rc": rc}
 
     def mapped_array(self, side, flag, stream):
-        """A square array of floats that keeps the memory that it is mapped to, alone; and the mapping."""
-        array, side = c_void_p(), int(side)
-        call("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, flag)))
-        whole = (c_uint * 3)(side, side, 1)
-        mapping = TileMapping(array=array, extent=whole, operation=MAP, devices=1 << Device.number)
-        self.map_array(mapping, 4 * side * side, stream)
+        """A square array of floats that alone keeps its memory; and the mapping of that memory."""
+        rc, array, mapping = array_of_tiles(int(side), flag)
+        if rc != 0:
+            raise Failed(f"cuArray3DCreate: {rc}")
+        self.map_array(mapping, 4 * int(side) ** 2, stream)
         return array, mapping
 
     def map_array(self, mapping, size, stream):

@@ -178,6 +178,13 @@ def create_physical(size, handle_types=0, tiles=False):
     return ask("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0)), handle
 
 
+def array_of_tiles(side, flag):
+    """A square array of floats, whose memory is mapped to it. The result, the array, and the mapping of all of it without memory."""
+    array = c_void_p()
+    rc = ask("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, flag)))
+    return rc, array, TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, devices=1 << Device.number)
+
+
 def create_green_context():
     """Of all multiprocessors. The result, and both handles."""
     resource, description, green, context = (ctypes.c_ubyte * 512)(), c_void_p(), c_void_p(), c_void_p()

@@ -9,10 +9,10 @@ import random
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 from cuda_calls import (ALREADY_MAPPED, ATTACH_GLOBAL, AccessDescription, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED,
-                        Device, FLOATS, Failed, Handle, KIB, KernelNode, MAP, MIB, ON_HOST, OUT_OF_MEMORY, PINNED, PoolProperties,
-                        READ_WRITE, SPARSE, SparseArrayDescription, TileMapping, UNMAP, allocate, ask, call, compiled,
-                        compressed, create_green_context, create_physical, device, end_pool, export_physical, export_pool,
-                        function_of, graph_with_memory, import_pool, launch, load_module, location)
+                        Failed, Handle, KIB, KernelNode, MIB, ON_HOST, OUT_OF_MEMORY, PINNED, PoolProperties, READ_WRITE,
+                        SPARSE, UNMAP, allocate, array_of_tiles, ask, call, compiled, compressed, create_green_context,
+                        create_physical, device, end_pool, export_physical, export_pool, function_of, graph_with_memory,
+                        import_pool, launch, load_module, location)
 from script import accounting, descriptor_of
 
 
@@ -235,16 +235,15 @@ class RandomCalls:
 
     def array_that_is_mapped(self, flag):
         """A square array of floats, all of it mapped to memory, whose handle goes first or last."""
-        array, side = c_void_p(), self.random.choice((1024, 2048, 3072))
-        rc = ask("cuArray3DCreate_v2", byref(array), byref(SparseArrayDescription(side, side, 0, FLOATS, 1, flag)))
+        side = self.random.choice((1024, 2048, 3072))
+        rc, array, mapping = array_of_tiles(side, flag)
         if rc != 0:
             return rc, None
         rc, memory = create_physical(4 * side * side, tiles=True)
         if rc != 0:
             call("cuArrayDestroy", array)
             return rc, None
-        mapping = TileMapping(array=array, extent=(c_uint * 3)(side, side, 1), operation=MAP, memory=memory,
-                              devices=1 << Device.number)
+        mapping.memory = memory
         call("cuMemMapArrayAsync", byref(mapping), 1, None)
         call("cuStreamSynchronize", None)  # libcuda may crash if the array ends before that, also without the library
         early, unmaps = self.random.random() < 0.5, self.random.random() < 0.5

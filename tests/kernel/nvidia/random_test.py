@@ -28,7 +28,7 @@ class Random(unittest.TestCase):
         with rig.Gpu(BUILD) as gpu:
             halves = [[f"random:{SEED + i}:{calls}", "synchronize", "wait", f"random:{SEED - i - 1}:{calls}", "synchronize"]
                       for i in range(processes)]
-            # Of eight processes with libcuda 550, one once got error 1 of such a call. The cause is not known.
+            # With libcuda 550, one of eight processes once got CUDA_ERROR_INVALID_VALUE from "code". The cause is not known.
             if processes == 1 or BUILD.release != "550" or "FRACGPU_CAMPAIGN" in os.environ:
                 more += " code code"
             board = {"RANDOM_MORE": more}

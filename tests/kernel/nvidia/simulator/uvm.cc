@@ -101,7 +101,7 @@ int uvm_ioctl(uint32_t command, void* argument) {
         return answer<MapExternal550>(argument, [](auto& p) { p.rmStatus = map_external(p); });
       return answer<UVM_MAP_EXTERNAL_ALLOCATION_PARAMS>(
           argument, [](auto& p) { p.rmStatus = map_external(p); });
-    case UVM_MAP_EXTERNAL_SPARSE:  // what was mapped there goes (uvm_map_external.c)
+    case UVM_MAP_EXTERNAL_SPARSE:  // ends earlier mappings (uvm_map_external.c of 535.261.03)
       return answer<UVM_MAP_EXTERNAL_SPARSE_PARAMS>(
           argument, [](auto& p) { page_tables::unmap(p.base, p.length); });
     case UVM_UNMAP_EXTERNAL:
