@@ -19,6 +19,7 @@
 #include "hooks/cuda/rm.h"
 #include "hooks/cuda/streams.h"
 #include "shim/base/import_slot.h"
+#include "shim/charge/driver_memory.h"
 #include "shim/charge/in_flight.h"
 #include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
@@ -36,6 +37,7 @@ using Ioctl = int (*)(int fd, unsigned long request, void* argument);
 // reported.
 [[gnu::tls_model("initial-exec")]] constinit thread_local const RmRequests* refused_last = nullptr;
 [[gnu::tls_model("initial-exec")]] constinit thread_local uint64_t asked_given_back = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local PoolSharing* pool_sharing = nullptr;
 
 // The parents of libcuda's memory, which are RM's device objects. A KernelCall names the device, so
 // a parent's device is learned inside one. Entries are read without a lock and never removed.
@@ -150,6 +152,7 @@ class KernelMemory {
     if (call_ != nullptr) call_->has_changed_ = true;
     if (buffer.is_asked) {
       asked_given_back += buffer.units;
+      if (buffer.is_exported) keep_chunk(buffer);
       return;
     }
     const auto units = static_cast<int64_t>(buffer.units);
@@ -177,8 +180,21 @@ class KernelMemory {
       process_.ledger.release(device_index_, buffer.units);
       return;
     }
-    process_.open_exports.keep_until_freed(export_token(buffer), device_index_, buffer.units);
+    keep_freed(buffer);
     give_back_closed_exports(process_);
+  }
+
+  void keep_freed(const DriverBuffers::Entry& buffer) {
+    const uint64_t token = export_token(buffer);
+    note_freed_export(process_, token, device_index_);
+    process_.open_exports.keep_until_freed(token, device_index_, buffer.units);
+  }
+
+  // A chunk of an exported pool stays charged while descriptors or importers hold it. The pool's
+  // charge goes without it from the next settlement on.
+  void keep_chunk(const DriverBuffers::Entry& buffer) {
+    process_.overhead[device_index_].counted_twice.fetch_add(buffer.units);
+    keep_freed(buffer);
   }
 
   // Adjusts the reservation to the units that RM has taken.
@@ -339,6 +355,17 @@ int control_heap(RmRequests& requests, rm::HeapControl& wanted, Ask ask) {
 
 // Imported memory is charged to its exporter, or to the exporter's tenant while this process has
 // it.
+void enter_import(RmRequests& requests, Process& process, ImportCall& call, uint64_t key,
+                  int device_index, uint32_t parent, uint64_t units = 0) {
+  requests.given_out(process, key);
+  call.imported(key, device_index, units);
+  process.rm_memory.enter({.key = key,
+                           .device_index = device_index,
+                           .is_charged = false,
+                           .is_import = true,
+                           .parent = parent});
+}
+
 template <typename Ask>
 int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
   Process* const process = Process::known();
@@ -353,15 +380,82 @@ int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
   ImportCall call(*process, wanted.fd);
   const int result = ask();
   if (result != 0 || asked.status != 0) return result;
-  const uint64_t key = rm::key_of(asked.client, wanted.imported.object);
-  requests.given_out(*process, key);
-  call.imported(key, device_index, 0);
-  process->rm_memory.enter({.key = key,
-                            .device_index = device_index,
-                            .is_charged = false,
-                            .is_import = true,
-                            .parent = wanted.imported.parent});
+  enter_import(requests, *process, call, rm::key_of(asked.client, wanted.imported.object),
+               device_index, wanted.imported.parent);
   return result;
+}
+
+// The number of the pool's descriptor, or 0 if it is none of this process. A descriptor to which
+// libcuda exports a pool gets one.
+uint32_t number_of_pool(Process& process, int fd) {
+  static constinit std::atomic<uint32_t> last{0};
+  constexpr uint32_t kMost = (uint32_t{1} << 30) - 1;
+  DescriptorMark mark;
+  if (read_mark(fd, mark)) return stands_for_chunks(process, fd) ? mark.objects : 0;
+  if (pool_sharing == nullptr || !process.has_joined()) return 0;
+  mark = {.tenant = layout::mark_of(process.ledger.map()->header),
+          .exporter = process.ledger.mark_of_self(),
+          .objects = last.fetch_add(1) % kMost + 1};
+  mark_descriptor(fd, mark);
+  process.open_exports.watch(fd, OpenExports::token_of(OpenExports::Of::objects, mark.objects));
+  return mark.objects;
+}
+
+void note_exported_objects(Process& process, uint32_t client,
+                           const rm::ExportObjectsToFd& exported) {
+  const uint32_t pool = number_of_pool(process, exported.fd);
+  if (pool == 0) return;
+  const DescriptorMark mark{.exporter = process.ledger.mark_of_self(), .objects = pool};
+  const size_t count = std::min<size_t>(exported.count, std::size(exported.objects));
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t place = exported.index + i;
+    uint64_t units = 0;
+    const uint64_t token =
+        list_buffer(process, process.rm_memory, rm::key_of(client, exported.objects[i]),
+                    OpenExports::Of::driver_memory, units);
+    process.ledger.note_handle(hash_of_object(mark, place), number_of_export(process, token));
+    process.open_exports.hold(pool, place, token);
+  }
+}
+
+template <typename Ask>
+int import_objects(RmRequests& requests, rm::Control& asked, Ask ask) {
+  Process* const process = Process::known();
+  if (process == nullptr) return ask();
+  const auto& wanted = *reinterpret_cast<const rm::ImportObjectsFromFd*>(asked.parameters);
+  const RmRequests::Payer payer =
+      requests.payer_of(process, rm::key_of(asked.client, wanted.parent));
+  const int device_index = std::max(payer.device_index, payer.asked_on);
+  DescriptorMark mark;
+  if (device_index < 0 || !read_mark(wanted.fd, mark) || mark.objects == 0) {
+    if (pool_sharing != nullptr) pool_sharing->note_unentered();
+    return ask();
+  }
+  const InFlightScope in_flight(*process);
+  const ImportCall under_way(*process, wanted.fd);
+  const int result = ask();
+  if (result != 0 || asked.status != 0) return result;
+  const size_t count = std::min<size_t>(wanted.count, std::size(wanted.objects));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (wanted.objects[i] == 0 || wanted.types[i] == 0) continue;
+    ImportCall call(*process, wanted.fd, wanted.index + i);
+    // The ledger knows the size of a chunk that it lists.
+    enter_import(requests, *process, call, rm::key_of(asked.client, wanted.objects[i]),
+                 device_index, wanted.parent, kPoolChunkBytes / layout::kUnit);
+  }
+  return result;
+}
+
+// RM has done what was asked.
+void note_export_of(const rm::Control& asked) {
+  Process* const process = Process::known();
+  if (process == nullptr) return;
+  if (rm::is<rm::CreateObjectsFd>(asked)) {
+    number_of_pool(*process, reinterpret_cast<const rm::CreateObjectsFd*>(asked.parameters)->fd);
+  } else if (rm::is<rm::ExportObjectsToFd>(asked)) {
+    note_exported_objects(*process, asked.client,
+                          *reinterpret_cast<const rm::ExportObjectsToFd*>(asked.parameters));
+  }
 }
 
 int watched_ioctl(int fd, unsigned long request, void* argument) {
@@ -387,8 +481,12 @@ int RmRequests::watch(int fd, unsigned long request, void* argument) {
                  : ask_rm();
     case rm::kControl: {
       auto& asked = *static_cast<rm::Control*>(argument);
-      const bool imports = size == sizeof asked && rm::is<rm::ImportFromFd>(asked);
-      return imports ? import_object(*this, asked, ask_rm) : ask_rm();
+      if (size != sizeof asked) return ask_rm();
+      if (rm::is<rm::ImportFromFd>(asked)) return import_object(*this, asked, ask_rm);
+      if (rm::is<rm::ImportObjectsFromFd>(asked)) return import_objects(*this, asked, ask_rm);
+      const int result = ask_rm();
+      if (result == 0 && asked.status == 0) note_export_of(asked);
+      return result;
     }
     case rm::kFree: {
       if (size != sizeof(rm::Free)) return ask_rm();
@@ -406,6 +504,21 @@ uint64_t asked_units_given_back() {
 
 void give_back_rm_memory(Process& process, const DriverBuffers::Entry& buffer) {
   KernelMemory(process, buffer.device_index, nullptr).given_back(buffer);
+}
+
+PoolSharing::PoolSharing() {
+  pool_sharing = this;
+}
+
+PoolSharing::~PoolSharing() {
+  pool_sharing = nullptr;
+}
+
+bool stands_for_chunks(Process& process, int fd) {
+  DescriptorMark mark;
+  return process.has_joined() && read_mark(fd, mark) && mark.objects != 0 &&
+         mark.tenant == layout::mark_of(process.ledger.map()->header) &&
+         mark.exporter == process.ledger.mark_of_self();
 }
 
 void watch_kernel_calls() {

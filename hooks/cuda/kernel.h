@@ -73,6 +73,27 @@ class KernelCall {
   KernelCall* const outer_;
 };
 
+// Marks a call of libcuda by which a pool's memory goes to other processes or comes from them. The
+// memory is entered by the objects that RM hands over: the exporter lists each chunk by itself, and
+// an importer has it until RM frees its object. (libcuda 535.261.03 and 550.163.01.)
+class PoolSharing {
+ public:
+  PoolSharing();
+  ~PoolSharing();
+  PoolSharing(const PoolSharing&) = delete;
+  PoolSharing& operator=(const PoolSharing&) = delete;
+
+  // Whether RM has handed over objects that could not be entered.
+  bool has_unentered() const { return has_unentered_; }
+  void note_unentered() { has_unentered_ = true; }
+
+ private:
+  bool has_unentered_ = false;
+};
+
+// Whether the descriptor stands for a pool of this process whose chunks are listed.
+bool stands_for_chunks(Process& process, int fd);
+
 // The requests of one of NVIDIA's user-space libraries to RM.
 class RmRequests {
  public:

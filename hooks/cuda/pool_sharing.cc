@@ -17,33 +17,34 @@ uint64_t export_key(const CUmemPoolPtrExportData& data) {
   return uint64_t{1} << 63 | layout::hash_of_handle(&data, sizeof data);
 }
 
-// Enters memory of another process's pool. The import holds all chunks that the memory lies in.
-// libcuda 535.261.03 maps these chunks one by one.
+// Enters memory of another process's pool, unless its chunks were entered when RM handed them over.
+// The import holds all chunks that the memory lies in.
 //
 // libcuda 535.261.03 and 550.163.01 keep the memory until the process ends, even if the pointer is
 // freed and the pool destroyed. So the export's key refers to it, too. The driver may give its
 // address to another import, and the program may import the memory again at another address.
-void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExportData& data,
-                    CUdeviceptr pointer) {
+void enter_imported(Process& process, ImportCall& call, const PoolSharing& sharing,
+                    const CUmemPoolPtrExportData& data, CUdeviceptr pointer) {
+  CUdevice device = 0;
+  size_t mapped = 0, bytes = 0;
+  const OwnCalls own_calls(process);
+  if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
+  const int device_index = device_index_of(process, device);
+  const bool is_watched = kernel_calls_are_watched(device_index);
+  if (is_watched && !sharing.has_unentered()) return;
   PhysicalTable& physical = process.physical;
   // A second import of the same memory returns the same address, and one free ends both.
   if (physical.is_referenced(pointer)) return;
   const uint64_t exported = export_key(data);
   if (const uint64_t kept = physical.memory_of(exported); kept != 0)
     return physical.add_reference(pointer, kept);
-  CUdevice device = 0;
-  size_t mapped = 0, bytes = 0;
-  const OwnCalls own_calls(process);
-  if (real::cuPointerGetAttribute(&device, kPointerDevice, pointer) != kSuccess) return;
   real::cuPointerGetAttribute(&mapped, kPointerMapping, pointer);
   real::cuMemGetAddressRange_v2(nullptr, &bytes, pointer);
   const uint64_t units =
       std::max(layout::units_for(mapped), pool_growth_units(pointer % kPoolChunkBytes + bytes));
-  const int device_index = device_index_of(process, device);
   call.imported(pointer, device_index, units);
   // The simulated libcuda gives the memory back.
-  if (kernel_calls_are_watched(device_index))
-    physical.add_reference(exported, physical.memory_of(pointer));
+  if (is_watched) physical.add_reference(exported, physical.memory_of(pointer));
 }
 
 }  // namespace
@@ -51,18 +52,20 @@ void enter_imported(Process& process, ImportCall& call, const CUmemPoolPtrExport
 CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, int handle_type,
                                           unsigned long long flags) {
   Hook hook;
+  const PoolSharing sharing;
   const CUresult result =
       real::cuMemPoolExportToShareableHandle(os_handle, pool, handle_type, flags);
   if (result == kSuccess && hook.active()) {
-    const bool is_descriptor = handle_type == kPosixDescriptor;
-    note_exported_pool(hook.process(), key_of(pool),
-                       is_descriptor ? *static_cast<const int*>(os_handle) : -1);
+    const int fd = handle_type == kPosixDescriptor ? *static_cast<const int*>(os_handle) : -1;
+    const bool by_chunk = fd >= 0 && stands_for_chunks(hook.process(), fd);
+    note_exported_pool(hook.process(), key_of(pool), fd, by_chunk);
   }
   return result;
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
   Hook hook;
+  const PoolSharing sharing;
   const CUresult result = real::cuMemPoolExportPointer(data, pointer);
   if (result == kSuccess && hook.active()) note_handle(hook.process(), data, sizeof *data, 0);
   return result;
@@ -75,8 +78,9 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
     return real::cuMemPoolImportPointer(pointer, pool, data);
   }
   ImportCall call(hook.process(), data, sizeof *data);
+  const PoolSharing sharing;
   const CUresult result = real::cuMemPoolImportPointer(pointer, pool, data);
-  if (result == kSuccess) enter_imported(hook.process(), call, *data, *pointer);
+  if (result == kSuccess) enter_imported(hook.process(), call, sharing, *data, *pointer);
   return result;
 }
 

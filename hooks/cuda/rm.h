@@ -194,6 +194,36 @@ struct ImportFromFd {
   ExportedObject imported;
 };
 
+// NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD, _EXPORT_OBJECTS_TO_FD and
+// _IMPORT_OBJECTS_FROM_FD: a descriptor that stands for many objects. Each is at an index, and an
+// export replaces what was there. Object 0 is none.
+struct CreateObjectsFd {
+  static constexpr uint32_t kCommand = 0x3d0a;
+  uint32_t device;
+  uint16_t most;
+  uint8_t metadata[64];
+  int32_t fd;
+};
+struct ExportObjectsToFd {
+  static constexpr uint32_t kCommand = 0x3d0b;
+  int32_t fd;
+  uint32_t device;
+  uint16_t most;
+  uint8_t metadata[64];
+  uint32_t objects[512];
+  uint16_t count;
+  uint16_t index;
+};
+struct ImportObjectsFromFd {
+  static constexpr uint32_t kCommand = 0x3d0c;
+  int32_t fd;
+  uint32_t parent;
+  uint32_t objects[128];
+  uint8_t types[128];  // written; 0: none was there
+  uint16_t count;
+  uint16_t index;
+};
+
 // Whether the request is the control that has these parameters.
 template <typename Parameters>
 bool is(const Control& asked) {

@@ -30,7 +30,7 @@ inline constexpr char kFilePrefix[] = "/dev/shm/fracgpu-";
 inline constexpr uint64_t kMagic = 0x3155504743415246;  // "FRACGPU1" in memory
 // Version of the layout and of the protocol. Processes with different versions must not share a
 // file.
-inline constexpr uint32_t kVersion = 14;
+inline constexpr uint32_t kVersion = 15;
 
 inline constexpr uint64_t kUnit = 512;
 inline constexpr uint32_t kMaxDevices = 128;
@@ -137,10 +137,12 @@ struct alignas(64) Slot {
 static_assert(sizeof(Slot) == 192);
 
 // A listed export: memory that others import as a whole, if at all. Its number is its place plus 1;
-// 0 stands for exports that are not listed: pools, of which importers hold parts, and those that
-// found no place.
+// 0 stands for exports that are not listed: pools whose chunks are not known, and those that found
+// no place.
 struct Export {
-  std::atomic<uint64_t> exporter;  // encoded: the device, and `mark_of` the exporter's slot
+  // Encoded: the device, `mark_of` the exporter's slot, and whether the exporter has freed any of
+  // it that descriptors held then.
+  std::atomic<uint64_t> exporter;
   // Encoded pair; 0: the place is free. First: exported, units of what the exporter holds. Second:
   // orphaned, units that it has freed or died with, and that other processes have imported.
   std::atomic<uint64_t> exported_and_orphaned;
@@ -356,8 +358,12 @@ constexpr uint64_t exporter_word(int device, uint32_t mark) {
 inline uint32_t device_of(const Export& row) {
   return static_cast<uint32_t>(decode(row.exporter.load()) >> 32);
 }
+inline constexpr uint32_t kIsFreed = uint32_t{1} << 31;  // no mark has this bit
 inline uint32_t exporter_of(const Export& row) {
-  return static_cast<uint32_t>(decode(row.exporter.load()));
+  return static_cast<uint32_t>(decode(row.exporter.load())) & ~kIsFreed;
+}
+inline bool is_freed(const Export& row) {
+  return (decode(row.exporter.load()) & kIsFreed) != 0;
 }
 inline uint64_t exported_of(const Export& row) {
   return first_of(row.exported_and_orphaned.load());

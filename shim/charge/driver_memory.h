@@ -39,7 +39,12 @@ class DriverMemory {
   bool granted_;
 };
 
-// Memory of `buffers` goes to other processes by this descriptor. An import is not exported again.
+// Lists memory of `buffers` as an export. Returns its token in OpenExports, and its units in
+// `units`; 0 if it is not known or has no units. An import is not exported again.
+uint64_t list_buffer(Process& process, DriverBuffers& buffers, uint64_t key, OpenExports::Of kind,
+                     uint64_t& units);
+
+// The same for memory that goes to other processes by this descriptor.
 void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key, int fd,
                           OpenExports::Of kind);
 

@@ -46,7 +46,8 @@ void give_back(Process& process, int device_index, uint64_t units) {
 }
 
 void give_back_exported(Process& process, int device_index, uint64_t units, uint64_t token) {
-  if (process.open_exports.keep(token, device_index, units)) return;
+  if (process.open_exports.keep(token, device_index, units))
+    return note_freed_export(process, token, device_index);
   give_back_released_export(process, device_index, units, take_export(process, token, units));
 }
 

@@ -223,6 +223,7 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     uint64_t bytes = 0;
     AskedFor before, after;
     settle_pools(lock, device_index);
+    pay_for_chunks(process, device_index, 0);
     give_back_closed_exports(lock);
     take_over_unasked(lock, device_index);
     const bool rest = at_rest(process, device_index, own, before);
@@ -250,11 +251,13 @@ Reading measure_overhead(const OverheadLock& lock, int device_index, uint64_t ow
     if (overhead.is_watched.load(std::memory_order_relaxed)) {
       const uint64_t asked = after.units - after.may_be_uncounted() - after.without_object;
       const uint64_t requested = given - std::min(given, asked);
-      if (bounds.exact()) {
-        overhead.unseen = bounds.least - std::min(bounds.least, requested);
-      } else if (!may_count_freed && !process.imports.any_foreign()) {
+      const uint64_t unseen = bounds.most - std::min(bounds.most, requested);
+      // An exporter's memory may have been handed on before the ledger shows that. It must not be
+      // taken for overhead for good.
+      const bool is_certain = process.imports.imported(device_index) == 0 || own > 0;
+      if (unseen < overhead.unseen || (bounds.exact() && is_certain)) overhead.unseen = unseen;
+      if (!bounds.exact() && !may_count_freed && !process.imports.any_foreign())
         bounds.by_requests = requested + overhead.unseen;
-      }
     }
     return Reading::believed;
   }

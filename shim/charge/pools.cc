@@ -39,6 +39,7 @@ struct Settlement {
   uint64_t unknown = 0;
   // For an exported pool: charged units that the caller gives back, for the same reason.
   uint64_t released = 0;
+  bool has_chunks = false;  // released ones, which may be free
 };
 
 // `in_use`: the pool at the start of the caller's use of it, which ends here; or null.
@@ -79,6 +80,11 @@ Settlement settle(Process& process, uint64_t key, Reservation* reservation, uint
     result.reserved = now;
     in_hand = end.rest;
     if (!pool.exported) continue;
+    if (pool.by_chunk) {
+      result.has_chunks = process.overhead[pool.device_index].counted_twice.load() != 0;
+      in_hand = pay_for_chunks(process, pool.device_index, in_hand);
+      continue;
+    }
     // Importers may hold what the pool has released. No call reports how much it released unseen
     // while it grew. That is taken into account for this process's own imports only.
     const bool may_have_it = process.imports.imported_of_self(pool.device_index) > 0;
@@ -116,6 +122,7 @@ void leave_to_reading(Caller& caller, const Settlement& settlement) {
   if (settlement.unknown > 0) defer_to_reported_usage(caller, device_index, settlement.unknown);
   if (settlement.released > 0)
     keep_or_defer(caller, settlement.key, device_index, settlement.released);
+  if (settlement.has_chunks) give_back_closed_exports(caller);
 }
 
 bool settle_pool(Process& process, const Settlement& settlement) {
@@ -143,11 +150,17 @@ bool trim(Process& process, int device_index, SettleOne settle_one) {
 
 }  // namespace
 
-void note_exported_pool(Process& process, uint64_t key, int fd) {
-  if (fd >= 0) process.open_exports.watch(fd, token_of(key));
+void note_exported_pool(Process& process, uint64_t key, int fd, bool by_chunk) {
+  if (fd >= 0 && !by_chunk) process.open_exports.watch(fd, token_of(key));
   Pool pool;
-  if (process.pools.mark_exported(key, pool))
+  if (process.pools.mark_exported(key, by_chunk, pool) && !by_chunk)
     process.ledger.add_exported(pool.device_index, pool.units);
+}
+
+uint64_t pay_for_chunks(Process& process, int device_index, uint64_t in_hand) {
+  const uint64_t due = process.overhead[device_index].counted_twice.exchange(0);
+  if (due > in_hand) process.ledger.charge_taken(device_index, due - in_hand);
+  return in_hand - std::min(in_hand, due);
 }
 
 bool settle_pool(Process& process, uint64_t key, Reservation* reservation, uint64_t pledge) {
@@ -264,14 +277,20 @@ bool trim_pools(const OverheadLock& lock, int device_index) {
 
 void charge_destroyed_pool(Process& process, const Pool& pool, bool in_use) {
   if (pool.units == 0) return;
+  uint64_t units = pool.units;
+  if (pool.by_chunk) {
+    units = pay_for_chunks(process, pool.device_index, units);
+    give_back_closed_exports(process);
+    if (units == 0) return;
+  }
   // Even an unused pool may keep memory until work under way on it is done.
-  if (!pool.exported) {
-    defer_to_reported_usage(process, pool.device_index, pool.units);
-  } else if (keep_or_defer(process, pool.key, pool.device_index, pool.units)) {
+  if (!pool.exported || pool.by_chunk) {
+    defer_to_reported_usage(process, pool.device_index, units);
+  } else if (keep_or_defer(process, pool.key, pool.device_index, units)) {
     return;
   }
   if (!settle_overhead(process, pool.device_index) && !in_use)
-    release_overhead(process, pool.device_index, pool.units);
+    release_overhead(process, pool.device_index, units);
 }
 
 }  // namespace fracgpu

@@ -97,8 +97,12 @@ class PoolUse {
 };
 
 // Other processes may import the pool from now on, by the descriptor `fd`, or by a handle if that
-// is negative.
-void note_exported_pool(Process& process, uint64_t key, int fd);
+// is negative. `by_chunk`: each chunk that they may import is listed by itself.
+void note_exported_pool(Process& process, uint64_t key, int fd, bool by_chunk = false);
+
+// Chunks of exported pools that were counted twice on the device (see Overhead) are paid for: from
+// `in_hand` units, as far as these suffice. Returns what is left of them.
+uint64_t pay_for_chunks(Process& process, int device_index, uint64_t in_hand);
 
 // The pool is destroyed, and its driver can no longer be asked about it. `in_use`: allocations of
 // it still live. Takes `cold_paths`.

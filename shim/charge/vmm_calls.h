@@ -137,6 +137,10 @@ inline void note_export(Process& process, uint64_t token, int device_index, uint
   if (!is_new || number == 0) process.ledger.add_exported(device_index, units, number);
   if (entry != nullptr) entry->units += units;
 }
+// Freed memory with this token is held by descriptors.
+inline void note_freed_export(Process& process, uint64_t token, int device_index) {
+  process.ledger.note_freed(device_index, number_of_export(process, token));
+}
 // `units` of it are exported no longer, even if they are imported.
 inline void drop_export(Process& process, uint64_t token, int device_index, uint64_t units) {
   const Locked<SleepLock> lock(process.exports.lock);
@@ -174,8 +178,9 @@ class ImportCall {
     if (handle != nullptr && process.join())
       source_ = process.imports.begin_call(process.ledger, handle, size, told_);
   }
-  ImportCall(Process& process, int fd) : process_(process) {
-    if (process.join()) source_ = process.imports.begin_call(process.ledger, fd, told_);
+  // `place`: see Imports::begin_call.
+  ImportCall(Process& process, int fd, uint32_t place = 0) : process_(process) {
+    if (process.join()) source_ = process.imports.begin_call(process.ledger, fd, told_, place);
   }
   ~ImportCall() {
     if (source_.exporter != 0) process_.imports.end_call(process_.ledger, source_, kept_);

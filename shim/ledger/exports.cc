@@ -81,6 +81,12 @@ void Ledger::add_exported(int device, uint64_t units, uint32_t number) {
   word.fetch_add(pack(units, 0));
 }
 
+void Ledger::note_freed(int device, uint32_t number) {
+  if (number == 0) return;
+  export_at(number).exporter.store(
+      layout::exporter_word(device, mark_of_self() | layout::kIsFreed));
+}
+
 void Ledger::drop_exported(int device, uint64_t units, uint32_t number) {
   auto& word = number != 0 ? export_at(number).exported_and_orphaned
                            : own_cell(device).exported_and_imported;
@@ -197,8 +203,9 @@ uint64_t Ledger::listed_orphans_of_self(int device, const uint32_t* gone) const 
   const layout::Ledger& ledger = *file_.map();
   uint64_t sum = 0;
   for_each_export(ledger, [&](uint32_t number, const Export& row) {
-    if (is_on(row, device) && layout::has_imported(ledger.slots[slot_], number))
-      sum += orphans_in(row, gone);
+    if (!is_on(row, device) || !layout::has_imported(ledger.slots[slot_], number)) return;
+    // Descriptors may have closed since.
+    sum += layout::is_freed(row) ? exported_of(row) + orphaned_of(row) : orphans_in(row, gone);
   });
   return sum;
 }

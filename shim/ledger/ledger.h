@@ -184,6 +184,9 @@ class Ledger {
   // a `number` stands for a listed export, and 0 for all others together.
   void add_exported(int device, uint64_t units, uint32_t number = 0);
   void drop_exported(int device, uint64_t units, uint32_t number = 0);
+  // This process has freed memory of a listed export that only descriptors hold now. Importers may
+  // be counted for it as soon as these are closed, which this process may not see at once.
+  void note_freed(int device, uint32_t number);
   // An upper bound of the tenant's unlisted exports that other processes have imported, in units.
   // Counts memory twice that was imported twice, and counts imports of memory that is not freed.
   uint64_t imported_by_others(int device) const;

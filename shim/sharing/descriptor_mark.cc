@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "fracgpu/ledger_layout.h"
 #include "shim/base/byte_lock.h"
 #include "shim/base/small_file.h"
 #include "shim/base/text.h"
@@ -14,10 +15,10 @@
 namespace fracgpu {
 namespace {
 
-// The locked range: the marks of tenant and exporter are its start. Its length is the units, or the
-// export's number above them.
+// The locked range: the marks of tenant and exporter are its start. Its length is the units, or a
+// number with a bit above them.
 constexpr int kTenantShift = 32;
-constexpr uint32_t kIsNumber = uint32_t{1} << 30;
+constexpr uint32_t kIsNumber = uint32_t{1} << 30, kIsObjects = uint32_t{1} << 31;
 constexpr int64_t kFirst = int64_t{1} << 62;
 
 // The number that ends at `end`. Moves `end` to the text before it.
@@ -30,11 +31,17 @@ uint64_t last_number(const char* begin, const char*& end) {
 
 }  // namespace
 
+uint64_t hash_of_object(const DescriptorMark& mark, uint32_t place) {
+  const uint32_t words[] = {mark.exporter, mark.objects, place};
+  return layout::hash_of_handle(words, sizeof words);
+}
+
 void mark_descriptor(int fd, const DescriptorMark& mark) {
   struct flock lock =
       byte_lock(F_RDLCK, kFirst | int64_t{mark.tenant} << kTenantShift | mark.exporter);
-  lock.l_len = mark.number != 0 ? kIsNumber | mark.number
-                                : std::clamp<uint32_t>(mark.units, 1, kIsNumber - 1);
+  lock.l_len = mark.objects != 0  ? kIsObjects | mark.objects
+               : mark.number != 0 ? kIsNumber | mark.number
+                                  : std::clamp<uint32_t>(mark.units, 1, kIsNumber - 1);
   fcntl(fd, F_OFD_SETLK, &lock);
 }
 
@@ -49,9 +56,10 @@ bool mark_in(const char* text, DescriptorMark& mark) {
     mark.tenant = static_cast<uint32_t>((first ^ kFirst) >> kTenantShift);
     mark.exporter = static_cast<uint32_t>(first);
     const auto length = static_cast<uint32_t>(last - first + 1);
-    const bool is_number = (length & kIsNumber) != 0;
-    mark.number = is_number ? length & ~kIsNumber : 0;
-    mark.units = is_number ? 0 : length;
+    const uint32_t kind = length & (kIsNumber | kIsObjects), value = length & (kIsNumber - 1);
+    mark.objects = kind == kIsObjects ? value : 0;
+    mark.number = kind == kIsNumber ? value : 0;
+    mark.units = kind == 0 ? value : 0;
     return true;
   }
   return false;

@@ -16,7 +16,13 @@ struct DescriptorMark {
   uint32_t exporter = 0;  // Ledger::mark_of_self of its process: 31 bits
   uint32_t number = 0;    // of the listed export in the tenant's ledger, or 0
   uint32_t units = 0;     // less than 2^30; 0 if the export is listed
+  // Not 0: the descriptor stands for many objects, and this is its number in the exporter: less
+  // than 2^30. `number` and `units` are 0.
+  uint32_t objects = 0;
 };
+
+// The hash by which the exporter's ledger lists an object that such a descriptor holds at a place.
+uint64_t hash_of_object(const DescriptorMark& mark, uint32_t place);
 
 // Marks `fd`, for as long as any descriptor of its description is open. If the kernel refuses the
 // lock there is no mark, and importers then count the memory as their own tenant's.

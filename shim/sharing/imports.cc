@@ -39,7 +39,8 @@ bool Imports::Wanted::is_of(const char* tenant) const {
 }
 
 uint32_t Imports::Wanted::number_in(const Ledger& ledger) const {
-  return handle != 0 ? ledger.find_export(handle) : ledger.find_export(mark.number, mark.exporter);
+  if (handle != 0 || object != 0) return ledger.find_export(handle | object);
+  return ledger.find_export(mark.number, mark.exporter);
 }
 
 ImportSource Imports::begin_call(Ledger& own, const Wanted& wanted, uint64_t& units) {
@@ -92,11 +93,12 @@ ImportSource Imports::begin_call(Ledger& own, const void* handle, size_t size, u
   return begin_call(own, {.handle = hash}, units);
 }
 
-ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
+ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units, uint32_t place) {
   Wanted wanted;
   units = 0;
   if (!read_mark(fd, wanted.mark)) return begin_own_call(own, kUnknown);
   units = wanted.mark.units;
+  if (wanted.mark.objects != 0) wanted.object = hash_of_object(wanted.mark, place);
   const bool is_self = wanted.mark.tenant == layout::mark_of(own.map()->header) &&
                        wanted.mark.exporter == own.mark_of_self();
   return is_self ? begin_own_call(own, kSelf) : begin_call(own, wanted, units);

@@ -33,8 +33,8 @@ class Imports {
   // Finds the source of a handle's memory. Its ledger then counts a call that may import it, until
   // `end_call`. `units`: the memory's, or 0 if not known.
   ImportSource begin_call(Ledger& own, const void* handle, size_t size, uint64_t& units);
-  // The same for a descriptor.
-  ImportSource begin_call(Ledger& own, int fd, uint64_t& units);
+  // The same for a descriptor. `place`: of the object, if the descriptor stands for many.
+  ImportSource begin_call(Ledger& own, int fd, uint64_t& units, uint32_t place = 0);
   // `keeps`: the call has imported memory from there, and `leave` will follow.
   void end_call(Ledger& own, ImportSource source, bool keeps);
 
@@ -73,6 +73,7 @@ class Imports {
   struct Wanted {
     uint64_t handle = 0;
     DescriptorMark mark{};
+    uint64_t object = 0;  // the hash of one of the descriptor's many objects
 
     bool is_of(const Ledger& ledger) const;
     bool is_of(const char* tenant) const;  // one that is not mapped

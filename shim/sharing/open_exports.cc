@@ -120,11 +120,36 @@ bool OpenExports::visit_open(Visit visit) const {
   return got == 0;
 }
 
+template <typename Visit>
+bool OpenExports::visit_held(Visit visit) {
+  places_.for_each([](Place& each) { each.is_open = false; });
+  const bool is_known = visit_open([&](uint64_t token) {
+    if (kind_of(token) != Of::objects) return visit(token);
+    places_.for_each([&](Place& each) {
+      if (token_of(Of::objects, each.key >> kPlaceBits) != token) return;
+      each.is_open = true;
+      visit(each.token);
+    });
+  });
+  if (is_known) places_.erase_if([](const Place& each) { return !each.is_open; });
+  return is_known;
+}
+
+void OpenExports::hold(uint32_t descriptor, uint32_t place, uint64_t token) {
+  const Locked<SleepLock> lock(lock_);
+  const uint64_t key = uint64_t{descriptor} << kPlaceBits | place;
+  if (token == 0) {
+    if (Place* const known = places_.find(key); known != nullptr) places_.erase(known);
+  } else if (Place* const entry = places_.insert(key); entry != nullptr) {
+    entry->token = token;
+  }
+}
+
 bool OpenExports::keep(uint64_t token, int device_index, uint64_t units) {
   const Locked<SleepLock> lock(lock_);
   if (epoll_ < 0) return false;
   bool is_open = false;
-  const bool is_known = visit_open([&](uint64_t each) { is_open |= each == token; });
+  const bool is_known = visit_held([&](uint64_t each) { is_open |= each == token; });
   return (is_open || !is_known) && enter(token, device_index, units);
 }
 
@@ -145,7 +170,7 @@ bool OpenExports::enter(uint64_t token, int device_index, uint64_t units) {
 
 void OpenExports::find_closed() {
   kept_.for_each([](Kept& each) { each.is_open = false; });
-  const bool is_known = visit_open([&](uint64_t token) {
+  const bool is_known = visit_held([&](uint64_t token) {
     if (Kept* const kept = kept_.find(token); kept != nullptr) kept->is_open = true;
   });
   if (!is_known) kept_.for_each([](Kept& each) { each.is_open = true; });

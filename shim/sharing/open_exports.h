@@ -24,9 +24,10 @@ namespace fracgpu {
 class OpenExports {
  public:
   // What an export is of. Tokens of different kinds never meet.
-  enum class Of : uint64_t { physical, allocation, pool, driver_memory, gem_buffer };
-  // `key`: the number of physical memory, the key of an allocation, the address of a pool, or the
-  // number of memory that a driver's library has requested or of a GEM buffer. Less than 2^61.
+  enum class Of : uint64_t { physical, allocation, pool, driver_memory, gem_buffer, objects };
+  // `key`: the number of physical memory, the key of an allocation, the address of a pool, the
+  // number of memory that a driver's library has requested or of a GEM buffer, or the number of a
+  // descriptor that stands for many objects. Less than 2^61.
   static constexpr uint64_t token_of(Of kind, uint64_t key) {
     return static_cast<uint64_t>(kind) << kKeyBits | key;
   }
@@ -34,6 +35,10 @@ class OpenExports {
 
   // Memory with this token was exported by `fd`.
   void watch(int fd, uint64_t token);
+
+  // The descriptor that is watched with the token (Of::objects, `descriptor`) holds the memory with
+  // `token` at this place, less than 2^16, and no longer what it held there. 0: nothing.
+  void hold(uint32_t descriptor, uint32_t place, uint64_t token);
 
   // Memory with this token was freed: keeps `units` of it while a descriptor holds it. False, with
   // nothing kept, if none is open.
@@ -61,10 +66,19 @@ class OpenExports {
     int device_index;
     bool is_open;
   };
+  struct Place {
+    uint64_t key;  // the descriptor's number above the place
+    uint64_t token;
+    bool is_open;
+  };
+  static constexpr int kPlaceBits = 16;
 
-  // Calls visit(token) for each open export. False if that cannot be found out now.
+  // Calls visit(token) for each open description. False if that cannot be found out now.
   template <typename Visit>
   bool visit_open(Visit visit) const;
+  // The same for each memory that one holds.
+  template <typename Visit>
+  bool visit_held(Visit visit);
   bool enter(uint64_t token, int device_index, uint64_t units);
   void add(int fd, uint64_t token);
   void find_closed();
@@ -73,6 +87,7 @@ class OpenExports {
   int epoll_ = -1;
   int copies_ = 0;  // made so far
   HashTable<Kept, 8> kept_;
+  HashTable<Place, 8> places_;
   std::atomic<uint32_t> kept_count_{0};
   uint64_t changes_ = 0;
 };

@@ -41,12 +41,13 @@ bool PoolTable::add(uint64_t key, int device_index, const PoolDriver& driver) {
   return true;
 }
 
-bool PoolTable::mark_exported(uint64_t key, Pool& pool) {
+bool PoolTable::mark_exported(uint64_t key, bool by_chunk, Pool& pool) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Pool* known = pools_.find(key);
   if (known == nullptr || known->exported) return false;
   known->exported = true;
+  known->by_chunk = by_chunk;
   ++known->version;
   pool = *known;
   return true;

@@ -30,6 +30,7 @@ struct Pool {
   const PoolDriver* driver = nullptr;
   int device_index = 0;
   bool exported = false;  // other processes may hold memory of it
+  bool by_chunk = false;  // exported; each of its chunks is listed by itself
   bool reusing = false;   // its one user relies on its not growing
   unsigned users = 0;     // threads that are asking the driver about it
   unsigned keepers = 0;   // threads that need the charge as it is
@@ -88,7 +89,7 @@ class PoolTable {
   bool add(uint64_t key, int device_index, const PoolDriver& driver);
 
   // Marks the pool as exported. True with a copy in `pool` the first time.
-  bool mark_exported(uint64_t key, Pool& pool);
+  bool mark_exported(uint64_t key, bool by_chunk, Pool& pool);
 
   // Removes the pool once no thread uses it, for which it waits. The caller must have no use of it.
   // Copies the pool to `pool`, with which `put_back` undoes the removal.

@@ -55,7 +55,16 @@ TEST_P(MarkedDescriptorTest, GoesWithTheDescription) {
   EXPECT_EQ(read.exporter, 0x7fffffffu);
   EXPECT_EQ(read.number, 992u);
   EXPECT_EQ(read.units, 0u) << "the ledger knows them";
+  EXPECT_EQ(read.objects, 0u);
   close(listed);
+  const int many = open_one();
+  mark_descriptor(many, {.exporter = 0x7fffffff, .objects = kMost});
+  ASSERT_TRUE(read_mark(many, read));
+  EXPECT_EQ(read.exporter, 0x7fffffffu);
+  EXPECT_EQ(read.objects, kMost);
+  EXPECT_EQ(read.number, 0u);
+  EXPECT_EQ(read.units, 0u);
+  close(many);
   close(copy);
 }
 

@@ -649,6 +649,9 @@ TEST_F(LedgerOrphanTest, AListedExportIsKeptWhileItIsImported) {
       EXPECT_EQ(left(*importer), units(40 * kMiB));
       importer->drop_import(living);
     } else {
+      EXPECT_EQ(importer->orphaned_imports(device_), 0u);
+      exporter->note_freed(device_, living);
+      EXPECT_EQ(importer->orphaned_imports(device_), units(30 * kMiB)) << "a descriptor held it";
       ASSERT_TRUE(exporter->free_exported(device_, units(50 * kMiB), large));
       EXPECT_EQ(importer->held(device_), units(40 * kMiB)) << "at once";
       ASSERT_TRUE(exporter->free_exported(device_, units(10 * kMiB), small));

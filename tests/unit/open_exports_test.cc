@@ -136,6 +136,32 @@ TEST_F(OpenExportsTest, FindsItAmongMoreThanOneReadOfTheKernelsList) {
   close(fd_);
 }
 
+// As that of a pool does, whose chunks come and go.
+TEST_F(OpenExportsTest, WhatADescriptorHoldsIsReplaced) {
+  constexpr uint32_t kDescriptor = 7, kOther = 8;
+  const int other = open_one();
+  exports_.watch(fd_, OpenExports::token_of(OpenExports::Of::objects, kDescriptor));
+  exports_.watch(other, OpenExports::token_of(OpenExports::Of::objects, kOther));
+  exports_.hold(kDescriptor, 0, kToken);
+  exports_.hold(kDescriptor, 65535, kToken + 1);
+  exports_.hold(kOther, 0, kToken + 2);
+  EXPECT_FALSE(exports_.keep(kToken + 3, kDevice, 8)) << "it is held nowhere";
+  ASSERT_TRUE(exports_.keep(kToken, kDevice, 1));
+  ASSERT_TRUE(exports_.keep(kToken + 1, kDevice, 2));
+  ASSERT_TRUE(exports_.keep(kToken + 2, kDevice, 4));
+  EXPECT_EQ(free_closed(), 0u);
+  exports_.hold(kDescriptor, 0, kToken + 3);
+  EXPECT_EQ(free_closed(), 1u);
+  ASSERT_TRUE(exports_.keep(kToken + 3, kDevice, 8));
+  exports_.hold(kDescriptor, 0, 0);
+  EXPECT_EQ(free_closed(), 8u);
+  close(other);
+  EXPECT_EQ(free_closed(), 4u);
+  close(fd_);
+  EXPECT_EQ(free_closed(), 2u);
+  EXPECT_FALSE(exports_.any());
+}
+
 // As a dma-buf of a range does.
 TEST_F(OpenExportsTest, ADescriptorMayHoldSeveralMemories) {
   constexpr uint64_t kPieces = 300;

@@ -45,7 +45,7 @@ TEST(PoolTableTest, IsSoundWhateverComesAndGoes) {
         if (table.begin_use(key, pool)) table.end_use(pool);
         break;
       case 3:
-        table.mark_exported(key, pool);
+        table.mark_exported(key, false, pool);
         break;
       default:
         ASSERT_EQ(table.begin_use(key, pool), known);

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 from cuda_calls import (AccessDescription, AllocationNode, ArrayDescription, BY_DESCRIPTOR, CUDA, DEFERRED, Device, Failed,
@@ -148,6 +149,11 @@ class Commands(Script):
         rc = ask("cuMemGetInfo_v2", byref(free), byref(total))
         return {"rc": rc, "free": free.value, "total": total.value}
 
+    def settled_info(self):
+        """The same after a refusal. The library has then read the usage, unless a reading failed or was due later."""
+        time.sleep(0.11)  # a reading is due 100 ms after the last one
+        return {"refusal": allocate(1 << 50)[0], **self.info()}
+
     def synchronize(self):
         return {"rc": ask("cuCtxSynchronize")}
 
@@ -249,6 +255,23 @@ class Commands(Script):
     def pool_export(self, kib):
         rc, *self.pool, fd, handle = export_pool(int(kib) * KIB)
         return {"rc": rc, "pid": os.getpid(), "fd": fd, "handle": handle}
+
+    def pool_piece(self, kib):
+        """One more allocation of the pool that was exported: the handle of its pointer."""
+        address, data = c_ulonglong(), Handle()
+        rc = ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(int(kib) * KIB), self.pool[0], None)
+        if rc == 0:
+            call("cuStreamSynchronize", None)
+            call("cuMemPoolExportPointer", byref(data), address)
+        return {"rc": rc, "address": address.value, "handle": data.hex()}
+
+    def pool_again(self, kib):
+        """The pool gives the memory of `pool_export` back, and takes new memory."""
+        call("cuMemFree_v2", self.pool[1])
+        call("cuMemPoolTrimTo", self.pool[0], c_size_t(0))
+        piece = self.pool_piece(kib)
+        self.pool[1] = c_ulonglong(piece["address"])
+        return piece
 
     def pool_import(self, pid, fd, text):
         rc, *self.pool = import_pool(int(pid), int(fd), text)

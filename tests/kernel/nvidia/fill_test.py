@@ -254,6 +254,34 @@ class Fill(rig.Comparison):
         self.compare(scene)
 
 
+    @unittest.skipIf(BUILD.release == "470", NO_POOLS)
+    def test_chunks_of_a_pool(self):
+        """The ledger knows which chunks of a pool are imported, and which the pool's descriptor holds no more."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            def judge(child, command="settled_info"):
+                info = child.until(command)
+                child.until("ready")
+                self.assertEqual(info["total"] - info["free"], gpu.accounting()["used"])
+
+            cap = f"{CAP_MIB}MiB"
+            owner = gpu.start("init", "pool_export:102400", "pool_piece:65536", "info", "wait", "settled_info", "wait",
+                              "pool_again:102400", "settled_info", "wait", "pool_again:51200", "settled_info", "wait", cap=cap)
+            pool, piece = owner.until("pool_export"), owner.until("pool_piece")
+            judge(owner, "info")
+            importer = gpu.start("init", f"pool_import:{pool['pid']}:{pool['fd']}:{piece['handle']}", "wait", "pool_end",
+                                 "settled_info", "wait", "settled_info", "wait", cap=cap)
+            self.assertEqual(importer.until("pool_import")["rc"], 0)
+            importer.until("ready")
+            for child in owner, owner, owner, importer:
+                child.go_on()
+                judge(child)
+            before = gpu.accounting()["used"]
+            owner.end()
+            importer.go_on()
+            judge(importer)
+            self.assertLess(gpu.accounting()["used"], before)
+
+
 class MappedArrays(unittest.TestCase):
     """What an array keeps, or keeps until a stream gets there, is charged."""
 

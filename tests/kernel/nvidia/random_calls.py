@@ -252,6 +252,8 @@ class RandomCalls:
 
         def end():
             if unmaps:
+                if self.board:  # beside imports the library does not see when memory that a busy stream unmaps is gone
+                    call("cuStreamSynchronize", None)
                 mapping.operation, mapping.memory = UNMAP, 0
                 call("cuMemMapArrayAsync", byref(mapping), 1, None)
                 call("cuStreamSynchronize", None)

@@ -437,6 +437,15 @@ void add_client_controls(Controls& t) {
                                                : NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_SYSMEM;
         return NV_OK;
       });
+  on<NV0000_CTRL_CLIENT_OBJECTS_ARE_DUPLICATES_PARAMS>(
+      t, NV0000_CTRL_CMD_CLIENT_OBJECTS_ARE_DUPLICATES, [](const Call& call, auto& p) {
+        const MemoryPtr first = memory_of(call.client, p.hObject1);
+        const MemoryPtr second = memory_of(call.client, p.hObject2);
+        if (first == nullptr || second == nullptr) return NV_ERR_INVALID_OBJECT;
+        p.bDuplicates = first == second || (first->record >= 0 && first->record == second->record &&
+                                            first->generation == second->generation);
+        return NV_OK;
+      });
   on<NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS>(
       t, NV0000_CTRL_CMD_GPU_GET_PROBED_IDS, [](const Call&, auto& p) {
         std::fill(std::begin(p.gpuIds), std::end(p.gpuIds), NV0000_CTRL_GPU_INVALID_ID);
