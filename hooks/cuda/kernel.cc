@@ -386,7 +386,7 @@ int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
 }
 
 // The number of the pool's descriptor, or 0 if it is none of this process. A descriptor to which
-// libcuda exports a pool gets one.
+// libcuda exports a pool gets one, unless the kernel refuses the mark.
 uint32_t number_of_pool(Process& process, int fd) {
   static constinit std::atomic<uint32_t> last{0};
   constexpr uint32_t kMost = (uint32_t{1} << 30) - 1;
@@ -397,6 +397,7 @@ uint32_t number_of_pool(Process& process, int fd) {
           .exporter = process.ledger.mark_of_self(),
           .objects = last.fetch_add(1) % kMost + 1};
   mark_descriptor(fd, mark);
+  if (!stands_for_chunks(process, fd)) return 0;
   process.open_exports.watch(fd, OpenExports::token_of(OpenExports::Of::objects, mark.objects));
   return mark.objects;
 }
