@@ -190,8 +190,8 @@ class KernelMemory {
     process_.open_exports.keep_until_freed(token, device_index_, buffer.units);
   }
 
-  // A chunk of an exported pool stays charged while descriptors or importers hold it. The pool's
-  // charge goes without it from the next settlement on.
+  // A chunk of an exported pool stays charged while descriptors or importers hold it. The next
+  // settlement takes it off the pool's charge.
   void keep_chunk(const DriverBuffers::Entry& buffer) {
     process_.overhead[device_index_].counted_twice.fetch_add(buffer.units);
     keep_freed(buffer);
@@ -385,35 +385,35 @@ int import_object(RmRequests& requests, rm::Control& asked, Ask ask) {
   return result;
 }
 
-// The number of the pool's descriptor, or 0 if it is none of this process. A descriptor to which
-// libcuda exports a pool gets one, unless the kernel refuses the mark.
-uint32_t number_of_pool(Process& process, int fd) {
+// The same, but marks the descriptor if libcuda exports a pool to it. The kernel may refuse the
+// mark.
+uint32_t list_pool(Process& process, int fd) {
   static constinit std::atomic<uint32_t> last{0};
   constexpr uint32_t kMost = (uint32_t{1} << 30) - 1;
-  DescriptorMark mark;
-  if (read_mark(fd, mark)) return stands_for_chunks(process, fd) ? mark.objects : 0;
-  if (pool_sharing == nullptr || !process.has_joined()) return 0;
-  mark = {.tenant = layout::mark_of(process.ledger.map()->header),
-          .exporter = process.ledger.mark_of_self(),
-          .objects = last.fetch_add(1) % kMost + 1};
-  mark_descriptor(fd, mark);
-  if (!stands_for_chunks(process, fd)) return 0;
-  process.open_exports.watch(fd, OpenExports::token_of(OpenExports::Of::objects, mark.objects));
-  return mark.objects;
+  DescriptorMark marked;
+  if (pool_sharing == nullptr || !process.has_joined() || read_mark(fd, marked))
+    return listed_pool(process, fd);
+  mark_descriptor(fd, {.tenant = layout::mark_of(process.ledger.map()->header),
+                       .exporter = process.ledger.mark_of_self(),
+                       .objects = last.fetch_add(1) % kMost + 1});
+  const uint32_t pool = listed_pool(process, fd);
+  if (pool != 0)
+    process.open_exports.watch(fd, OpenExports::token_of(OpenExports::Of::objects, pool));
+  return pool;
 }
 
 void note_exported_objects(Process& process, uint32_t client,
                            const rm::ExportObjectsToFd& exported) {
-  const uint32_t pool = number_of_pool(process, exported.fd);
+  const uint32_t pool = list_pool(process, exported.fd);
   if (pool == 0) return;
   const DescriptorMark mark{.exporter = process.ledger.mark_of_self(), .objects = pool};
   const size_t count = std::min<size_t>(exported.count, std::size(exported.objects));
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t place = exported.index + i;
-    uint64_t units = 0;
+    const DriverBuffers::Entry chunk =
+        process.rm_memory.find(rm::key_of(client, exported.objects[i]));
     const uint64_t token =
-        list_buffer(process, process.rm_memory, rm::key_of(client, exported.objects[i]),
-                    OpenExports::Of::driver_memory, units);
+        list_buffer(process, process.rm_memory, chunk, OpenExports::Of::driver_memory);
     process.ledger.note_handle(hash_of_object(mark, place), number_of_export(process, token));
     process.open_exports.hold(pool, place, token);
   }
@@ -433,14 +433,14 @@ int import_objects(RmRequests& requests, rm::Control& asked, Ask ask) {
     return ask();
   }
   const InFlightScope in_flight(*process);
-  const ImportCall under_way(*process, wanted.fd);
+  const ImportCall under_way(*process, mark);
   const int result = ask();
   if (result != 0 || asked.status != 0) return result;
   const size_t count = std::min<size_t>(wanted.count, std::size(wanted.objects));
   for (uint32_t i = 0; i < count; ++i) {
     if (wanted.objects[i] == 0 || wanted.types[i] == 0) continue;
-    ImportCall call(*process, wanted.fd, wanted.index + i);
-    // The ledger knows the size of a chunk that it lists.
+    ImportCall call(*process, mark, wanted.index + i);
+    // A chunk that is not listed counts with libcuda's usual size.
     enter_import(requests, *process, call, rm::key_of(asked.client, wanted.objects[i]),
                  device_index, wanted.parent, kPoolChunkBytes / layout::kUnit);
   }
@@ -452,7 +452,7 @@ void note_export_of(const rm::Control& asked) {
   Process* const process = Process::known();
   if (process == nullptr) return;
   if (rm::is<rm::CreateObjectsFd>(asked)) {
-    number_of_pool(*process, reinterpret_cast<const rm::CreateObjectsFd*>(asked.parameters)->fd);
+    list_pool(*process, reinterpret_cast<const rm::CreateObjectsFd*>(asked.parameters)->fd);
   } else if (rm::is<rm::ExportObjectsToFd>(asked)) {
     note_exported_objects(*process, asked.client,
                           *reinterpret_cast<const rm::ExportObjectsToFd*>(asked.parameters));
@@ -515,11 +515,11 @@ PoolSharing::~PoolSharing() {
   pool_sharing = nullptr;
 }
 
-bool stands_for_chunks(Process& process, int fd) {
+uint32_t listed_pool(Process& process, int fd) {
   DescriptorMark mark;
-  return process.has_joined() && read_mark(fd, mark) && mark.objects != 0 &&
-         mark.tenant == layout::mark_of(process.ledger.map()->header) &&
-         mark.exporter == process.ledger.mark_of_self();
+  const bool is_own =
+      process.has_joined() && read_mark(fd, mark) && Imports::is_of_self(process.ledger, mark);
+  return is_own ? mark.objects : 0;
 }
 
 void watch_kernel_calls() {

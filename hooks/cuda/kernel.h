@@ -91,8 +91,9 @@ class PoolSharing {
   bool has_unentered_ = false;
 };
 
-// Whether the descriptor stands for a pool of this process whose chunks are listed.
-bool stands_for_chunks(Process& process, int fd);
+// The number by which the descriptor's mark names a pool of this process whose chunks are listed,
+// or 0.
+uint32_t listed_pool(Process& process, int fd);
 
 // The requests of one of NVIDIA's user-space libraries to RM.
 class RmRequests {

@@ -57,7 +57,7 @@ CUresult cuMemPoolExportToShareableHandle(void* os_handle, CUmemoryPool pool, in
       real::cuMemPoolExportToShareableHandle(os_handle, pool, handle_type, flags);
   if (result == kSuccess && hook.active()) {
     const int fd = handle_type == kPosixDescriptor ? *static_cast<const int*>(os_handle) : -1;
-    const bool by_chunk = fd >= 0 && stands_for_chunks(hook.process(), fd);
+    const bool by_chunk = fd >= 0 && listed_pool(hook.process(), fd) != 0;
     note_exported_pool(hook.process(), key_of(pool), fd, by_chunk);
   }
   return result;

@@ -45,15 +45,13 @@ void DriverMemory::taken_uncounted(DriverBuffers& buffers, uint64_t key) {
   units_ = 0;
 }
 
-uint64_t list_buffer(Process& process, DriverBuffers& buffers, uint64_t key, OpenExports::Of kind,
-                     uint64_t& units) {
-  const DriverBuffers::Entry buffer = buffers.find(key);
+uint64_t list_buffer(Process& process, DriverBuffers& buffers, const DriverBuffers::Entry& buffer,
+                     OpenExports::Of kind) {
   if (buffer.key == 0 || buffer.is_import || buffer.units == 0) return 0;
   const uint64_t token = OpenExports::token_of(kind, buffer.number);
-  units = buffer.units;
   const Locked<SleepLock> lock(process.exports.lock);
   bool is_first = false;
-  buffers.change(key, [&](DriverBuffers::Entry& known) {
+  buffers.change(buffer.key, [&](DriverBuffers::Entry& known) {
     if (known.number == buffer.number) is_first = !std::exchange(known.is_exported, true);
   });
   if (is_first) note_export(process, token, buffer.device_index, buffer.units);
@@ -62,9 +60,9 @@ uint64_t list_buffer(Process& process, DriverBuffers& buffers, uint64_t key, Ope
 
 void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key, int fd,
                           OpenExports::Of kind) {
-  uint64_t units = 0;
-  const uint64_t token = list_buffer(process, buffers, key, kind, units);
-  if (token != 0) note_descriptor(process, fd, units, token);
+  const DriverBuffers::Entry buffer = buffers.find(key);
+  const uint64_t token = list_buffer(process, buffers, buffer, kind);
+  if (token != 0) note_descriptor(process, fd, buffer.units, token);
 }
 
 void release_uncounted(Process& process, const DriverBuffers::Entry& buffer, OpenExports::Of kind) {

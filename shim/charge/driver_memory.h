@@ -39,12 +39,12 @@ class DriverMemory {
   bool granted_;
 };
 
-// Lists memory of `buffers` as an export. Returns its token in OpenExports, and its units in
-// `units`; 0 if it is not known or has no units. An import is not exported again.
-uint64_t list_buffer(Process& process, DriverBuffers& buffers, uint64_t key, OpenExports::Of kind,
-                     uint64_t& units);
+// Lists memory of `buffers` as an export. Returns its token in OpenExports; 0 if the entry is empty
+// or has no units. An import is not exported again.
+uint64_t list_buffer(Process& process, DriverBuffers& buffers, const DriverBuffers::Entry& buffer,
+                     OpenExports::Of kind);
 
-// The same for memory that goes to other processes by this descriptor.
+// The same for the memory with this key, which goes to other processes by this descriptor.
 void note_exported_buffer(Process& process, DriverBuffers& buffers, uint64_t key, int fd,
                           OpenExports::Of kind);
 

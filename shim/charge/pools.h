@@ -100,8 +100,8 @@ class PoolUse {
 // is negative. `by_chunk`: each chunk that they may import is listed by itself.
 void note_exported_pool(Process& process, uint64_t key, int fd, bool by_chunk = false);
 
-// Chunks of exported pools that were counted twice on the device (see Overhead) are paid for: from
-// `in_hand` units, as far as these suffice. Returns what is left of them.
+// Charges the device's Overhead::counted_twice with `in_hand` units, which are charged already, as
+// far as they suffice. Returns the units that are left.
 uint64_t pay_for_chunks(Process& process, int device_index, uint64_t in_hand);
 
 // The pool is destroyed, and its driver can no longer be asked about it. `in_use`: allocations of

@@ -178,9 +178,12 @@ class ImportCall {
     if (handle != nullptr && process.join())
       source_ = process.imports.begin_call(process.ledger, handle, size, told_);
   }
+  ImportCall(Process& process, int fd) : process_(process) {
+    if (process.join()) source_ = process.imports.begin_call(process.ledger, fd, told_);
+  }
   // `place`: see Imports::begin_call.
-  ImportCall(Process& process, int fd, uint32_t place = 0) : process_(process) {
-    if (process.join()) source_ = process.imports.begin_call(process.ledger, fd, told_, place);
+  ImportCall(Process& process, const DescriptorMark& mark, uint32_t place = 0) : process_(process) {
+    if (process.join()) source_ = process.imports.begin_call(process.ledger, mark, told_, place);
   }
   ~ImportCall() {
     if (source_.exporter != 0) process_.imports.end_call(process_.ledger, source_, kept_);

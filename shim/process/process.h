@@ -107,8 +107,8 @@ struct Overhead {
   // that no reading shows it.
   std::atomic<uint64_t> uncounted{0};
   std::atomic<bool> has_uncounted{false};  // there was some
-  // The same without a lock. Chunks of exported pools that the driver has got back: each is in
-  // Process::open_exports, and also still in its pool's charge.
+  // Written by any thread, without a lock. Units of exported pools' chunks that the driver has
+  // freed for this process: they are in Process::open_exports, and still in the pools' charges.
   std::atomic<uint64_t> counted_twice{0};
   std::atomic<uint64_t> read_again_ms{0};  // a refusal reads again from this coarse_now_ms() on
   // Whether the last reading reported nothing. Written with Process::cold_paths held.

@@ -93,15 +93,18 @@ ImportSource Imports::begin_call(Ledger& own, const void* handle, size_t size, u
   return begin_call(own, {.handle = hash}, units);
 }
 
-ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units, uint32_t place) {
-  Wanted wanted;
+ImportSource Imports::begin_call(Ledger& own, int fd, uint64_t& units) {
+  DescriptorMark mark;
   units = 0;
-  if (!read_mark(fd, wanted.mark)) return begin_own_call(own, kUnknown);
-  units = wanted.mark.units;
-  if (wanted.mark.objects != 0) wanted.object = hash_of_object(wanted.mark, place);
-  const bool is_self = wanted.mark.tenant == layout::mark_of(own.map()->header) &&
-                       wanted.mark.exporter == own.mark_of_self();
-  return is_self ? begin_own_call(own, kSelf) : begin_call(own, wanted, units);
+  return read_mark(fd, mark) ? begin_call(own, mark, units) : begin_own_call(own, kUnknown);
+}
+
+ImportSource Imports::begin_call(Ledger& own, const DescriptorMark& mark, uint64_t& units,
+                                 uint32_t place) {
+  units = mark.units;
+  if (is_of_self(own, mark)) return begin_own_call(own, kSelf);
+  const uint64_t object = mark.objects != 0 ? hash_of_object(mark, place) : 0;
+  return begin_call(own, {.mark = mark, .object = object}, units);
 }
 
 // With the lock held: one memory less comes from that tenant.

@@ -33,8 +33,11 @@ class Imports {
   // Finds the source of a handle's memory. Its ledger then counts a call that may import it, until
   // `end_call`. `units`: the memory's, or 0 if not known.
   ImportSource begin_call(Ledger& own, const void* handle, size_t size, uint64_t& units);
-  // The same for a descriptor. `place`: of the object, if the descriptor stands for many.
-  ImportSource begin_call(Ledger& own, int fd, uint64_t& units, uint32_t place = 0);
+  // The same for a descriptor, or its mark. `place`: of the object, if the descriptor stands for
+  // many.
+  ImportSource begin_call(Ledger& own, int fd, uint64_t& units);
+  ImportSource begin_call(Ledger& own, const DescriptorMark& mark, uint64_t& units,
+                          uint32_t place = 0);
   // `keeps`: the call has imported memory from there, and `leave` will follow.
   void end_call(Ledger& own, ImportSource source, bool keeps);
 
@@ -46,6 +49,11 @@ class Imports {
   // The memory, `units` of which were added, is no longer used. `device_index` is only needed if
   // any were.
   void leave(Ledger& own, ImportSource source, int device_index, uint64_t units);
+
+  // Whether the process that has joined `own` made the mark.
+  static bool is_of_self(const Ledger& own, const DescriptorMark& mark) {
+    return mark.tenant == layout::mark_of(own.map()->header) && mark.exporter == own.mark_of_self();
+  }
 
   // This process gave out a handle with this hash.
   void note_own_handle(uint64_t hash) { layout::enter_handle(own_handles_, hash, 0); }

@@ -136,8 +136,8 @@ TEST_F(OpenExportsTest, FindsItAmongMoreThanOneReadOfTheKernelsList) {
   close(fd_);
 }
 
-// As that of a pool does, whose chunks come and go.
-TEST_F(OpenExportsTest, WhatADescriptorHoldsIsReplaced) {
+// As the descriptor of a pool, to which its chunks are exported one by one.
+TEST_F(OpenExportsTest, ADescriptorHoldsTheLatestMemoryOfEachPlace) {
   constexpr uint32_t kDescriptor = 7, kOther = 8;
   const int other = open_one();
   exports_.watch(fd_, OpenExports::token_of(OpenExports::Of::objects, kDescriptor));

@@ -150,8 +150,8 @@ class Commands(Script):
         return {"rc": rc, "free": free.value, "total": total.value}
 
     def settled_info(self):
-        """The same after a refusal. The library has then read the usage, unless a reading failed or was due later."""
-        time.sleep(0.11)  # a reading is due 100 ms after the last one
+        """Memory info after a refused allocation, before which the library reads the usage."""
+        time.sleep(0.11)  # the library reads it at most each 100 ms
         return {"refusal": allocate(1 << 50)[0], **self.info()}
 
     def synchronize(self):
@@ -758,8 +758,7 @@ class Commands(Script):
         if diary:
             with open(diary, "w", encoding="utf-8") as file:
                 json.dump(mix.refusals, file)
-        return {"refused": len(mix.refusals), "imports": mix.imports, "imported_of_pools": mix.imported_of_pools,
-                "alive": len(mix.alive), "managed": mix.managed_bytes()}
+        return {"refused": len(mix.refusals), "imports": mix.imports, "alive": len(mix.alive), "managed": mix.managed_bytes()}
 
     def mix(self, seed):
         if seed not in self.mixes:

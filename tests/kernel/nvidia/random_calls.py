@@ -86,7 +86,6 @@ class RandomCalls:
     LASTING = ("local", "limit", "code")  # whose memory stays when they end
     LONG = range(4)
     MOST_ALIVE = 400
-    imported_of_pools = 0  # bytes, by this process: libcuda keeps them
     managed_chunks = collections.Counter()  # by their numbers, with the allocations of this process in them
     MOST_POOLS = 2  # that are exported: libcuda 535 never gives their memory back
 
@@ -246,7 +245,7 @@ class RandomCalls:
         mapping.memory = memory
         call("cuMemMapArrayAsync", byref(mapping), 1, None)
         call("cuStreamSynchronize", None)  # libcuda may crash if the array ends before that, also without the library
-        # Memory that a stream unmaps stays charged until a reading shows that it is gone, and none does so beside imports.
+        # Beside imports, no reading shows when memory that a stream has unmapped is gone.
         early, unmaps = self.random.random() < 0.5, self.random.random() < (0.1 if self.board else 0.5)
         if early:
             call("cuMemRelease", memory)
@@ -425,7 +424,7 @@ class RandomCalls:
         if rc != 0:
             return rc, None
         call("cuIpcGetMemHandle", byref(handle), address)
-        down = self.board.pin(way="linear", bytes=max(size, 2 * MIB), handle=handle.hex())
+        down = self.board.pin(way="linear", handle=handle.hex())
 
         def end():
             with down():
@@ -437,7 +436,7 @@ class RandomCalls:
         rc, handle, fd = export_physical(size)
         if rc != 0:
             return rc, None
-        down = self.board.pin(way="physical", fd=fd, bytes=size)
+        down = self.board.pin(way="physical", fd=fd)
 
         def end():
             with down():
@@ -456,7 +455,7 @@ class RandomCalls:
         rc, pool, address, fd, handle = export_pool(size)
         if rc != 0:
             return rc, None
-        down = self.board.pin(way="pool", fd=fd, bytes=-(-size // (32 * MIB)) * 32 * MIB, handle=handle)
+        down = self.board.pin(way="pool", fd=fd, handle=handle)
 
         def end():
             with down():
@@ -477,8 +476,6 @@ class RandomCalls:
         if rc != 0 or end is None:
             return rc, end
         self.imports += 1
-        if note["way"] == "pool":
-            RandomCalls.imported_of_pools += note["bytes"]
         return rc, end
 
     def import_linear(self, note):

@@ -50,11 +50,10 @@ class Random(unittest.TestCase):
                 child.go_on()
             last = [child.until("random") for child in children]
             answers += last
-            imported = sum(answer["imported_of_pools"] for answer in last) / MIB
             managed = sum(answer["managed"] for answer in last)
             for child in children:
                 child.until("ready")
-            # All stand still. Each looks twice more, one after another: it sees what others have freed meanwhile.
+            # All stand still. Each reads the usage twice, because the others' readings free exports in between.
             for child in children + children:
                 child.go_on()
                 info = child.until("settled_info")
@@ -62,8 +61,7 @@ class Random(unittest.TestCase):
             accounting = gpu.accounting()
             used, in_use = info["total"] - info["free"], accounting["used"] + managed
             print(f"{processes} processes, {answers}; RM {accounting['peak'] / MIB:.3f} of {cap_mib} MiB at most, "
-                  f"at rest {accounting['used'] / MIB:.3f}, managed {managed / MIB:.0f}, by the library {used / MIB:.3f}, "
-                  f"imported from pools {imported:.0f}", file=sys.stderr)
+                  f"at rest {accounting['used'] / MIB:.3f}, managed {managed / MIB:.0f}, by the library {used / MIB:.3f}", file=sys.stderr)
             self.assertEqual(gpu.unknown(), "")
             self.assertLessEqual(accounting["peak"], cap_mib * MIB, "RM's count passed the cap")
             self.assertGreater(sum(answer["refused"] for answer in answers), 0, "the cap was never full: nothing was tested")

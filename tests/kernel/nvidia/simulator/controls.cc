@@ -442,6 +442,7 @@ void add_client_controls(Controls& t) {
         const MemoryPtr first = memory_of(call.client, p.hObject1);
         const MemoryPtr second = memory_of(call.client, p.hObject2);
         if (first == nullptr || second == nullptr) return NV_ERR_INVALID_OBJECT;
+        // memIsDuplicate in mem.c of the open modules 535.261.03 and 555.58.02
         p.bDuplicates = first == second || (first->record >= 0 && first->record == second->record &&
                                             first->generation == second->generation);
         return NV_OK;
