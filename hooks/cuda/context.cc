@@ -89,6 +89,7 @@ CUresult end_context(Process& process, const void* handle, bool likely, End end)
   Context context;
   bool ended = false;
   CUresult result = kSuccess;
+  finish_unmaps(process);
   {
     const InFlightScope in_flight(process);
     const bool known = process.contexts.begin_drop(handle, context);

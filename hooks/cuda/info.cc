@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hooks/cuda/hook.h"
+#include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/pools.h"
 
@@ -55,6 +56,7 @@ CUresult memory_info(Size* free, Size* total, const Real& real) {
   if (free != nullptr && device_index != Process::kFault) {
     // Pools shrink by themselves when the work in their streams is done.
     if (!process.pools.empty()) settle_pools(process, device_index);
+    finish_unmaps(process);
     if (reading_is_stale(process, device_index)) [[unlikely]]
       renew_reading(process, device_index);
     const uint64_t held = process.tenant_held(device_index);

@@ -112,6 +112,9 @@ CUresult destroy(CUstream stream, const Real& real) {
   const uint64_t number = number_of(process, {stream, false});
   process.pool_blocks.forget_stream(number);
   process.graphs.forget_stream(number);
+  finish_unmaps(process);
+  process.physical.forget_stream(
+      number, [&](const PhysicalTable::Freed& freed) { give_back(process, freed); });
   const uint64_t captures = process.streams.take(number);
   process.streams.await_waits();  // for what the stream had freed; see wait_for
   const CUresult result = real(stream);
@@ -173,6 +176,36 @@ bool wait_for(Process& process, const Stream& own) {
 
 bool is_idle(Process& process, const Stream& own) {
   return ask_about(process, own, real::cuStreamQuery) == kSuccess;
+}
+
+BusyStream busy_stream(Process& process, const Stream& own, const Context& context) {
+  if (context.id == kUntrackedContext || (own.is_default() && !own.is_legacy())) return {};
+  const auto ask = [](const BusyStream& busy) {
+    Process& process = *Process::known();
+    const auto handle = reinterpret_cast<CUstream>(busy.number);
+    if (!process.streams.begin_wait()) return BusyStream::Outcome::waits;
+    // See wait_for_other. The legacy stream is that of the calling thread's context.
+    bool is_other = false, lives = true;
+    if (handle == kLegacy) {
+      CUcontext current = nullptr;
+      Context context;
+      is_other = real::cuCtxGetCurrent(&current) != kSuccess ||
+                 !process.contexts.find(current, context) || context.id != busy.context;
+    } else {
+      lives = process.contexts.epoch() == busy.epoch && process.physical.has_unmaps(busy.number);
+    }
+    CUresult result = is_other ? kNotReady : kInvalidValue;
+    if (lives && !is_other)
+      result = on_own_account(process, [&] { return real::cuStreamQuery(handle); });
+    process.streams.end_wait();
+    return result == kSuccess    ? BusyStream::Outcome::done
+           : result == kNotReady ? BusyStream::Outcome::waits
+                                 : BusyStream::Outcome::unknown;
+  };
+  return {.number = reinterpret_cast<uint64_t>(own.is_legacy() ? kLegacy : own.handle),
+          .epoch = process.contexts.epoch(),
+          .context = context.id,
+          .ask = ask};
 }
 
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "hooks/cuda/hook.h"
+#include "shim/tracking/busy_stream.h"
 
 namespace fracgpu::cuda {
 
@@ -63,6 +64,9 @@ bool wait_for(Process& process, const Stream& own);
 // Whether the driver has done all work queued in the stream, which must not be captured. False if
 // the driver must not be asked: while any stream is captured, about the legacy stream.
 bool is_idle(Process& process, const Stream& own);
+// For memory that the driver unmaps when the stream, which is busy, gets there. The default
+// (with no `ask`) if other threads cannot ask about the stream.
+BusyStream busy_stream(Process& process, const Stream& own, const Context& context);
 // Waits for another stream, given by its number. The number must have been stored while the
 // process's contexts had this epoch. The stream may have ended since then, alone or with its
 // context.

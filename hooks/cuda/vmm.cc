@@ -16,8 +16,8 @@
 namespace fracgpu::cuda {
 namespace {
 
-// The key of a piece of a sparse array, from every field of its position.
-// Of a piece of an array, as it is mapped and unmapped.
+// The key of a piece of a sparse array, as it is mapped and unmapped, from every field of its
+// position.
 uint64_t piece_key(const CUarrayMapInfo& info) {
   uint64_t hash = reinterpret_cast<uint64_t>(info.resource.array);
   const auto mix = [&](uint64_t value) { hash = hash_of(hash ^ value) + value; };
@@ -53,8 +53,14 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
     return info.memOperationType == kOperationUnmap || process.physical.is_mapped(piece_key(info));
   };
   // The driver keeps memory that is unmapped or replaced until the stream reaches the operation.
-  const bool lingers = std::any_of(list, list + count, ends_mapping) &&
-                       (is_capturing(process, stream) || !is_idle(process, stream));
+  const bool ends = std::any_of(list, list + count, ends_mapping);
+  const bool captures = ends && is_capturing(process, stream);
+  bool lingers = captures;
+  BusyStream busy;
+  if (ends && !captures && !is_idle(process, stream)) {
+    busy = busy_stream(process, stream, context);
+    lingers = busy.ask == nullptr;
+  }
   const auto gone = [&](const PhysicalTable::Freed& freed) { give_back(process, freed); };
   for (unsigned int i = 0; i < count; ++i) {
     const CUarrayMapInfo& info = list[i];
@@ -62,10 +68,10 @@ CUresult map_array(CUarrayMapInfo* list, unsigned int count, const Stream& strea
     if (lingers) process.physical.linger(key);
     if (info.memOperationType == kOperationMap) {
       const uint64_t memory = process.physical.memory_of(info.memHandle.memHandle);
-      gone(process.physical.add_mapping(key, PhysicalTable::kBindingStep, memory, array,
-                                        context.id));
+      gone(process.physical.add_mapping(key, PhysicalTable::kBindingStep, memory, array, context.id,
+                                        busy));
     } else if (info.memOperationType == kOperationUnmap && process.physical.is_mapped(key)) {
-      process.physical.drop_mappings(key, PhysicalTable::kBindingStep, serial, gone);
+      process.physical.drop_mappings(key, PhysicalTable::kBindingStep, serial, gone, busy);
     } else if (info.memOperationType == kOperationUnmap) {
       // It was mapped in other pieces. A reading shows how much of them the array still keeps.
       process.physical.linger_owned(array);

@@ -81,6 +81,15 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
 }
 
+bool finish_unmaps(Process& process) {
+  bool any = false;
+  process.physical.finish_unmaps([&](const PhysicalTable::Freed& freed) {
+    give_back(process, freed);
+    any = true;
+  });
+  return any;
+}
+
 void record_physical(Process& process, const Reservation& reservation, uint64_t handle,
                      uint64_t units) {
   const AskingCall& call = reservation.call();

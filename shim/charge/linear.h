@@ -22,6 +22,10 @@ void give_back(Process& process, const Allocation& entry, uint64_t units);
 // The same for memory whose last use is gone, with all that was bound to it.
 void give_back(Process& process, const PhysicalTable::Freed& freed);
 
+// Gives back memory whose unmapping a busy stream has done by now. True if there was any. Takes
+// `cold_paths`.
+bool finish_unmaps(Process& process);
+
 // The physical form of one linear allocation, as NVIDIA's driver makes it.
 struct LinearSize {
   uint64_t units;  // to reserve

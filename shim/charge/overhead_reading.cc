@@ -108,12 +108,13 @@ struct AskedFor {
   uint64_t units = 0;
   uint64_t managed = 0;                              // of `units`
   uint64_t freed = 0;                                // of `units`: held by descriptors
+  uint64_t unmapped = 0;                             // of `units`: if its stream got there
   uint64_t without_object = 0;                       // of `units`: kept by mappings alone
   uint64_t changes = 0;                              // changes whenever any of it comes or goes
   BlockCache::EmptyBlocks kept[BlockCache::kPools];  // in `units` and in `changes` too
 
   // What the driver may not count for this process.
-  uint64_t may_be_uncounted() const { return managed + freed; }
+  uint64_t may_be_uncounted() const { return managed + freed + unmapped; }
 
   // Without the empty blocks, which the runtime may have released.
   uint64_t in_use() const {
@@ -134,10 +135,12 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
   uint64_t freed_changes = 0;
   process.open_exports.sum(device_index, asked.freed, freed_changes);
   LiveMap::LockedView view(process.allocations);
-  uint64_t pooled = 0, physical = 0, pool_changes = 0, physical_changes = 0;
+  uint64_t pooled = 0, pool_changes = 0;
   process.pools.sum(device_index, pooled, pool_changes);
-  process.physical.sum(device_index, physical, asked.without_object, physical_changes);
-  asked.units = view.units(device_index) + pooled + physical + asked.freed;
+  const PhysicalTable::Sum physical = process.physical.sum(device_index);
+  asked.unmapped = physical.unmapped;
+  asked.without_object = physical.without_object;
+  asked.units = view.units(device_index) + pooled + physical.units + asked.freed;
   asked.managed = view.managed(device_index);
   for (int pool = 0; pool < BlockCache::kPools; ++pool) {
     const BlockCache::EmptyBlocks kept = asked.kept[pool] =
@@ -145,7 +148,7 @@ bool at_rest(Process& process, int device_index, uint64_t own, AskedFor& asked,
     asked.units += kept.blocks * BlockCache::kBlockUnits;
     asked.changes += kept.changes;
   }
-  asked.changes += view.changes() + pool_changes + physical_changes + freed_changes;
+  asked.changes += view.changes() + pool_changes + physical.changes + freed_changes;
   return overhead.unasked.load(std::memory_order_relaxed) == unasked &&
          process.ledger.held_by_self(device_index) ==
              asked.units + overhead.units.load(std::memory_order_relaxed) +

@@ -183,6 +183,48 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
   return freed;
 }
 
+// Drops a mapping's use of the memory, once the stream gets there if `busy` names one.
+PhysicalTable::Freed PhysicalTable::drop_use_after(const BusyStream& busy, uint64_t number,
+                                                   uint16_t context) {
+  Memory* const memory = busy.number != 0 ? memories_.find(number) : nullptr;
+  if (memory == nullptr) return drop_use(number);
+  Unmap* const unmap = unmaps_.insert(serial_ + 1);
+  if (unmap == nullptr) {  // out of host memory
+    memory->lingers = true;
+    return drop_use(number);
+  }
+  ++serial_;
+  ++changes_;
+  ++memory->unmaps;
+  unmap->memory = number;
+  unmap->stream = busy;
+  unmap->context = context;
+  any_unmaps_.store(true, std::memory_order_relaxed);
+  return {};
+}
+
+bool PhysicalTable::has_unmaps(uint64_t stream) {
+  Locked<SpinLock> lock(lock_);
+  bool any = false;
+  unmaps_.for_each([&](const Unmap& unmap) { any |= unmap.stream.number == stream; });
+  return any;
+}
+
+// Different streams in which unmappings wait.
+size_t PhysicalTable::busy_streams(BusyStream* streams, size_t most) {
+  Locked<SpinLock> lock(lock_);
+  size_t count = 0;
+  unmaps_.for_each([&](const Unmap& unmap) {
+    const BusyStream& stream = unmap.stream;
+    const bool is_known = std::any_of(streams, streams + count, [&](const BusyStream& each) {
+      return each.number == stream.number && each.context == stream.context &&
+             each.epoch == stream.epoch;
+    });
+    if (!is_known && count < most) streams[count++] = stream;
+  });
+  return count;
+}
+
 PhysicalTable::Freed PhysicalTable::drop_reference(uint64_t memory) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
@@ -190,7 +232,8 @@ PhysicalTable::Freed PhysicalTable::drop_reference(uint64_t memory) {
 }
 
 PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uint64_t memory,
-                                                uint64_t owner, uint16_t context) {
+                                                uint64_t owner, uint16_t context,
+                                                const BusyStream& busy) {
   Locked<SpinLock> lock(lock_);
   const InvariantScope scope(*this, timer_);
   Memory* entry = memories_.find(memory);
@@ -201,13 +244,14 @@ PhysicalTable::Freed PhysicalTable::add_mapping(uint64_t key, uint64_t size, uin
   Mapping* mapping = mappings_.insert(key);
   if (mapping == nullptr) return {};
   const uint64_t before = mapping->memory;
+  const uint16_t context_before = mapping->context;
   mapping->size = size;
   mapping->memory = memory;
   mapping->owner = owner;
   mapping->context = context;
   mapping->serial = ++serial_;
   ++changes_;
-  return before != 0 ? drop_use(before) : Freed{};
+  return before != 0 ? drop_use_after(busy, before, context_before) : Freed{};
 }
 
 bool PhysicalTable::is_mapped(uint64_t key) {
@@ -245,12 +289,18 @@ void PhysicalTable::note_object_gone(uint64_t number) {
   ++changes_;
 }
 
-void PhysicalTable::sum(int device_index, uint64_t& units, uint64_t& without_object,
-                        uint64_t& changes) {
+PhysicalTable::Sum PhysicalTable::sum(int device_index) {
   Locked<SpinLock> lock(lock_);
-  units = units_[device_index];
-  without_object = without_object_[device_index];
-  changes = changes_;
+  Sum sum = {.units = units_[device_index],
+             .without_object = without_object_[device_index],
+             .changes = changes_};
+  if (unmaps_.size() == 0) return sum;
+  memories_.for_each([&](const Memory& memory) {
+    if (memory.device_index != device_index || memory.unmaps < memory.uses) return;
+    sum.unmapped += memory.units;
+    if (memory.has_no_object) sum.without_object -= memory.units;
+  });
+  return sum;
 }
 
 uint64_t PhysicalTable::count(int device_index) {
@@ -264,7 +314,7 @@ std::string_view PhysicalTable::find_broken_invariant() const {
     if (!broken.empty()) return broken;
   }
   std::string_view broken;
-  uint64_t units[layout::kMaxDevices] = {}, count[layout::kMaxDevices] = {}, uses = 0;
+  uint64_t units[layout::kMaxDevices] = {}, count[layout::kMaxDevices] = {}, uses = 0, unmaps = 0;
   uint64_t without_object[layout::kMaxDevices] = {};
   memories_.for_each([&](const Memory& memory) {
     if (memory.device_index >= layout::kMaxDevices) {
@@ -273,7 +323,9 @@ std::string_view PhysicalTable::find_broken_invariant() const {
     }
     if (memory.uses == 0) broken = "every memory has a use";
     if (memory.key >= next_) broken = "no memory has a number that was not given out";
+    if (memory.unmaps > memory.uses) broken = "an unmapping that waits is a use of its memory";
     uses += memory.uses;
+    unmaps += memory.unmaps;
     units[memory.device_index] += memory.units;
     if (memory.has_no_object) without_object[memory.device_index] += memory.units;
     if (memory.units > 0) ++count[memory.device_index];
@@ -300,6 +352,11 @@ std::string_view PhysicalTable::find_broken_invariant() const {
       broken = "look-ups by address know every mapping's size and alignment";
     }
   });
+  unmaps_.for_each([&](const Unmap& unmap) {
+    if (memories_.find(unmap.memory) == nullptr) broken = "every unmapping is of live memory";
+  });
+  if (!broken.empty()) return broken;
+  if (unmaps_.size() != unmaps) return "every memory knows how many of its mappings wait";
   if (mappings_.size() > uses) return "every mapping is a use of its memory";
   if (memories_.size() > 0 && !any_.load(std::memory_order_relaxed)) {
     return "whoever asks without the lock whether there is any memory is told so";

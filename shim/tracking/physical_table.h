@@ -11,6 +11,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "fracgpu/ledger_layout.h"
@@ -18,6 +19,7 @@
 #include "shim/base/invariants.h"
 #include "shim/base/spin_lock.h"
 #include "shim/sharing/import_source.h"
+#include "shim/tracking/busy_stream.h"
 
 namespace fracgpu {
 
@@ -72,16 +74,19 @@ class PhysicalTable {
 
   // Adds a use with this `key`: the address of a mapping of `size` bytes, which has no owner, or a
   // key made by `binding_key`. It goes by drop_mappings, or with its `owner` (an array, a multicast
-  // object). An earlier use with the key is gone: the driver maps nothing over a mapping.
-  // `context`: the id of the array's context, with which it goes too.
+  // object). An earlier use with the key is gone (if `busy` names a stream, once that gets there):
+  // the driver maps nothing over a mapping. `context`: the id of the array's context, with which it
+  // goes too.
   Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0,
-                    uint16_t context = 0);
+                    uint16_t context = 0, const BusyStream& busy = {});
 
   // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, the
   // result of `serial()` before the driver was called. Calls freed(const Freed&) for each memory
-  // whose last use that was. `drop_owned`: the same for the mappings with this owner.
+  // whose last use that was. If `busy` names a stream, they stay uses of their memory until that
+  // gets there. `drop_owned`: the same for the mappings with this owner.
   template <typename Visit>
-  void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed);
+  void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed,
+                     const BusyStream& busy = {});
   template <typename Visit>
   void drop_owned(uint64_t owner, uint64_t serial, Visit freed) {
     drop_mappings_that(
@@ -95,6 +100,24 @@ class PhysicalTable {
   template <typename Visit>
   void drop_context(uint16_t context, Visit freed) {
     drop_mappings_that([&](const Mapping& each) { return each.context == context; }, freed);
+    drop_unmaps_that(
+        [&](const Unmap& each) {
+          return each.context == context || each.stream.context == context;
+        },
+        false, freed);
+  }
+
+  // Whether unmappings wait in any stream, or in this one. (`any_unmaps` takes no lock.)
+  bool any_unmaps() const { return any_unmaps_.load(std::memory_order_relaxed); }
+  bool has_unmaps(uint64_t stream);
+  // Asks each stream in which unmappings wait whether it got there, and drops those uses. Calls
+  // freed() for each memory whose last use that was; it lingers if nobody can be asked.
+  template <typename Visit>
+  void finish_unmaps(Visit freed);
+  // The stream is about to be destroyed. What waits in it lingers.
+  template <typename Visit>
+  void forget_stream(uint64_t stream, Visit freed) {
+    drop_unmaps_that([&](const Unmap& each) { return each.stream.number == stream; }, true, freed);
   }
   uint64_t serial();
 
@@ -114,9 +137,14 @@ class PhysicalTable {
   // memory.
   void note_object_gone(uint64_t memory);
 
-  // The sum charged on a device index, and of it what is kept without the kernel driver's object.
-  // `changes` differs from an earlier value if anything came or went.
-  void sum(int device_index, uint64_t& units, uint64_t& without_object, uint64_t& changes);
+  // What is charged on a device index.
+  struct Sum {
+    uint64_t units = 0;
+    uint64_t unmapped = 0;        // of `units`: a busy stream unmaps it, if it has not yet
+    uint64_t without_object = 0;  // of the rest: kept without the kernel driver's object
+    uint64_t changes = 0;         // differs from an earlier value if anything came or went
+  };
+  Sum sum(int device_index);
 
   // Calls visit(memory, units, device_index) for every memory that is charged here. The table is
   // locked meanwhile.
@@ -151,6 +179,7 @@ class PhysicalTable {
     uint64_t units;
     uint64_t imported;
     uint32_t uses;
+    uint32_t unmaps;  // of `uses`: mappings whose end waits in a stream
     uint8_t device_index;
     ImportSource source;
     bool aliased;
@@ -166,9 +195,18 @@ class PhysicalTable {
     uint64_t serial;
     uint16_t context;  // 0: outlives contexts
   };
+  // A mapping that ends when its stream gets there.
+  struct Unmap {
+    uint64_t key;  // its serial
+    uint64_t memory;
+    BusyStream stream;
+    uint16_t context;  // of the mapping
+  };
 
   template <typename Is, typename Visit>
   void drop_mappings_that(Is is, Visit freed);
+  template <typename Is, typename Visit>
+  void drop_unmaps_that(Is is, bool lingers, Visit freed);
 
   // The beginning of a mapping of an address, by `begin_key`.
   struct Begin {
@@ -188,6 +226,8 @@ class PhysicalTable {
   }
 
   Freed drop_use(uint64_t memory);
+  Freed drop_use_after(const BusyStream& busy, uint64_t memory, uint16_t context);
+  size_t busy_streams(BusyStream* streams, size_t most);
   Handle* find_referenced(uint64_t handle);
   void refer(uint64_t handle, uint64_t memory);
   bool enter_begin(uint64_t key, uint64_t size);  // false if the host is out of memory
@@ -200,6 +240,8 @@ class PhysicalTable {
   HashTable<Memory, 16> memories_;
   HashTable<Mapping, 16> mappings_;
   HashTable<Begin, 16> begins_;  // of the mappings of addresses
+  HashTable<Unmap, 8> unmaps_;
+  std::atomic<bool> any_unmaps_{false};
   uint64_t next_ = 1;
   uint64_t serial_ = 1;
   uint64_t changes_ = 0;
@@ -212,7 +254,8 @@ class PhysicalTable {
 };
 
 template <typename Visit>
-void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed) {
+void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed,
+                                  const BusyStream& busy) {
   const bool binding = key >> 63 != 0;
   uint64_t left = binding ? size / kBindingStep : size;
   while (left > 0) {
@@ -226,7 +269,7 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
       Mapping* mapping = mappings_.find(key);
       if (mapping != nullptr && mapping->serial <= serial) {
         stride = binding ? mapping->size / kBindingStep : mapping->size;
-        gone = drop_use(mapping->memory);
+        gone = drop_use_after(busy, mapping->memory, mapping->context);
         if (!binding) forget_begin(*mapping);
         mappings_.erase(mapping);
       }
@@ -255,6 +298,50 @@ void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
       });
     }
     if (gone.memory != 0) freed(gone);
+  }
+}
+
+template <typename Is, typename Visit>
+void PhysicalTable::drop_unmaps_that(Is is, bool lingers, Visit freed) {
+  if (!any_unmaps()) return;
+  for (bool found = true; found;) {
+    found = false;
+    Freed gone;
+    {
+      Locked<SpinLock> lock(lock_);
+      const InvariantScope scope(*this, timer_);
+      // One at a time: freed memory must be given back without the lock.
+      unmaps_.erase_if([&](const Unmap& unmap) {
+        if (found || !is(unmap)) return false;
+        found = true;
+        Memory* const memory = memories_.find(unmap.memory);
+        --memory->unmaps;
+        memory->lingers = memory->lingers || lingers;
+        gone = drop_use(unmap.memory);
+        return true;
+      });
+      any_unmaps_.store(unmaps_.size() > 0, std::memory_order_relaxed);
+    }
+    if (gone.memory != 0) freed(gone);
+  }
+}
+
+template <typename Visit>
+void PhysicalTable::finish_unmaps(Visit freed) {
+  if (!any_unmaps()) return;
+  BusyStream streams[16];  // the others wait for the next call
+  const uint64_t asked = serial();
+  const size_t count = busy_streams(streams, std::size(streams));
+  for (size_t i = 0; i < count; ++i) {
+    const BusyStream& stream = streams[i];
+    const BusyStream::Outcome outcome = stream.ask(stream);
+    if (outcome == BusyStream::Outcome::waits) continue;
+    drop_unmaps_that(
+        [&](const Unmap& each) {
+          return each.key <= asked && each.stream.number == stream.number &&
+                 each.stream.context == stream.context && each.stream.epoch == stream.epoch;
+        },
+        outcome == BusyStream::Outcome::unknown, freed);
   }
 }
 

@@ -22,11 +22,7 @@ class PhysicalLookupTest : public testing::Test {
     return table_->memory_of(handle);
   }
 
-  uint64_t units() {
-    uint64_t units = 0, without_object = 0, changes = 0;
-    table_->sum(0, units, without_object, changes);
-    return units;
-  }
+  uint64_t units() { return table_->sum(0).units; }
 
   const std::unique_ptr<PhysicalTable> table_ = std::make_unique<PhysicalTable>();
   uint64_t handles_ = 0;

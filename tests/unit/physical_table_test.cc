@@ -92,10 +92,8 @@ TEST(PhysicalTableTest, IsSoundWhateverComesAndGoes) {
   for (const uint64_t memory : uses.references) table.drop_reference(memory);
   EXPECT_EQ(table.check_invariants(), "");
   for (int device = 0; device < 3; ++device) {
-    uint64_t units = 1, without_object = 1, changes = 0;
-    table.sum(device, units, without_object, changes);
-    EXPECT_EQ(units, 0u);
-    EXPECT_EQ(without_object, 0u);
+    EXPECT_EQ(table.sum(device).units, 0u);
+    EXPECT_EQ(table.sum(device).without_object, 0u);
     EXPECT_EQ(table.count(device), 0u);
   }
 }
@@ -122,11 +120,7 @@ TEST(PhysicalTableTest, MemoryWithoutAnObjectCountsUntilItsLastUseIsGone) {
   ASSERT_TRUE(table.add(kHandle, 4096, 1));
   const uint64_t memory = table.memory_of(kHandle);
   table.add_mapping(kPiece, PhysicalTable::kBindingStep, memory, kArray);
-  const auto without_object = [&] {
-    uint64_t units = 0, without = 0, changes = 0;
-    table.sum(1, units, without, changes);
-    return without;
-  };
+  const auto without_object = [&] { return table.sum(1).without_object; };
   EXPECT_EQ(without_object(), 0u);
   table.note_object_gone(memory);
   table.note_object_gone(memory);
@@ -144,6 +138,109 @@ TEST(PhysicalTableTest, MemoryWithoutAnObjectCountsUntilItsLastUseIsGone) {
   EXPECT_EQ(without_object(), 0u);
   table.note_object_gone(memory);
   EXPECT_EQ(without_object(), 0u);
+}
+
+// The answer about every stream.
+BusyStream::Outcome outcome_of_all = BusyStream::Outcome::waits;
+
+struct UnmapTest : testing::Test {
+  static constexpr uint64_t kHandle = 16, kPiece = uint64_t{3} << 62,
+                            kStep = PhysicalTable::kBindingStep;
+  static constexpr uint64_t kArray = 32, kStream = 48;
+  static constexpr uint16_t kContext = 7;
+  const BusyStream busy{.number = kStream, .context = kContext, .ask = [](const BusyStream&) {
+                          return outcome_of_all;
+                        }};
+
+  PhysicalTable table;
+  uint64_t memory = 0;
+  std::vector<PhysicalTable::Freed> gone;
+
+  void SetUp() override {
+    outcome_of_all = BusyStream::Outcome::waits;
+    ASSERT_TRUE(table.add(kHandle, 4096, 1));
+    memory = table.memory_of(kHandle);
+    table.add_mapping(kPiece, kStep, memory, kArray, kContext);
+    table.drop_reference(table.give_up_reference(kHandle));
+    table.note_object_gone(memory);
+  }
+  void TearDown() override { EXPECT_EQ(table.check_invariants(), ""); }
+  auto note() {
+    return [this](const PhysicalTable::Freed& freed) { gone.push_back(freed); };
+  }
+  void unmap() { table.drop_mappings(kPiece, kStep, table.serial(), note(), busy); }
+};
+
+TEST_F(UnmapTest, EndsWhenTheStreamGetsThere) {
+  unmap();
+  EXPECT_FALSE(table.is_mapped(kPiece));
+  EXPECT_EQ(table.sum(1).units, 4096u);
+  EXPECT_EQ(table.sum(1).unmapped, 4096u);
+  EXPECT_EQ(table.sum(1).without_object, 0u);
+  table.finish_unmaps(note());
+  EXPECT_TRUE(gone.empty());
+  EXPECT_TRUE(table.any_unmaps());
+  EXPECT_TRUE(table.has_unmaps(kStream));
+  EXPECT_EQ(table.check_invariants(), "");
+  outcome_of_all = BusyStream::Outcome::done;
+  table.finish_unmaps(note());
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].memory, memory);
+  EXPECT_FALSE(gone[0].lingers);
+  EXPECT_EQ(table.sum(1).units, 0u);
+  EXPECT_FALSE(table.any_unmaps());
+}
+
+TEST_F(UnmapTest, CountsAsMappedWhileThereIsAnotherUse) {
+  table.add_mapping(kPiece + 1, kStep, memory, kArray, kContext);
+  unmap();
+  EXPECT_EQ(table.sum(1).unmapped, 0u);
+  EXPECT_EQ(table.sum(1).without_object, 4096u);
+  outcome_of_all = BusyStream::Outcome::done;
+  table.finish_unmaps(note());
+  EXPECT_TRUE(gone.empty());
+  table.drop_owned(kArray, table.serial(), note());
+  EXPECT_EQ(gone.size(), 1u);
+}
+
+TEST_F(UnmapTest, ByANewMapping) {
+  ASSERT_TRUE(table.add(kHandle, 512, 1));
+  EXPECT_EQ(
+      table.add_mapping(kPiece, kStep, table.memory_of(kHandle), kArray, kContext, busy).memory,
+      0u);
+  EXPECT_EQ(table.sum(1).units, 4096u + 512);
+  EXPECT_EQ(table.sum(1).unmapped, 4096u);
+  outcome_of_all = BusyStream::Outcome::done;
+  table.finish_unmaps(note());
+  EXPECT_EQ(table.sum(1).units, 512u);
+  EXPECT_TRUE(table.is_mapped(kPiece));
+}
+
+TEST_F(UnmapTest, LingersIfNobodyCanBeAsked) {
+  unmap();
+  outcome_of_all = BusyStream::Outcome::unknown;
+  table.finish_unmaps(note());
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_TRUE(gone[0].lingers);
+}
+
+TEST_F(UnmapTest, LingersIfTheStreamIsDestroyed) {
+  unmap();
+  table.forget_stream(kStream + 16, note());
+  EXPECT_TRUE(gone.empty());
+  table.forget_stream(kStream, note());
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_TRUE(gone[0].lingers);
+  EXPECT_FALSE(table.any_unmaps());
+}
+
+TEST_F(UnmapTest, EndsWithItsContext) {
+  unmap();
+  table.drop_context(kContext + 1, note());
+  EXPECT_TRUE(gone.empty());
+  table.drop_context(kContext, note());
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_FALSE(gone[0].lingers);
 }
 
 TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
@@ -167,6 +264,12 @@ TEST(PhysicalTableTest, EachBrokenInvariantIsFound) {
        [](PhysicalTable& t) { C::granules(t) = 0; }},
       {"every mapping is a use of its memory",
        [](PhysicalTable& t) { C::memories(t).find(1)->uses = 1; }},
+      {"an unmapping that waits is a use of its memory",
+       [](PhysicalTable& t) { C::memories(t).find(1)->unmaps = 9; }},
+      {"every memory knows how many of its mappings wait",
+       [](PhysicalTable& t) { C::memories(t).find(1)->unmaps = 1; }},
+      {"every unmapping is of live memory",
+       [](PhysicalTable& t) { C::unmaps(t).insert(1)->memory = 77; }},
       {"whoever asks without the lock whether there is any memory is told so",
        [](PhysicalTable& t) { C::any(t) = false; }},
       {"a hash table counts its entries",

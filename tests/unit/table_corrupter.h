@@ -21,6 +21,7 @@ struct TableCorrupter {
   static auto& handles(PhysicalTable& table) { return table.handles_; }
   static auto& memories(PhysicalTable& table) { return table.memories_; }
   static auto& mappings(PhysicalTable& table) { return table.mappings_; }
+  static auto& unmaps(PhysicalTable& table) { return table.unmaps_; }
   static auto& units(PhysicalTable& table) { return table.units_; }
   static auto& count(PhysicalTable& table) { return table.count_; }
   static auto& without_object(PhysicalTable& table) { return table.without_object_; }

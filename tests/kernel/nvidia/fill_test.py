@@ -311,6 +311,20 @@ class MappedArrays(unittest.TestCase):
     def test_memory_that_is_unmapped_behind_work(self):
         self.judge("unmap_behind_work:3072")
 
+    @unittest.skipIf(BUILD.release == "470", "deferred arrays came with CUDA 11.6")
+    def test_memory_that_is_unmapped_behind_work_beside_an_import(self):
+        """The import's owner has freed it: libcuda's count of the importer may include it. So no reading shows what is unmapped."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            cap = f"{CAP_MIB}MiB"
+            owner = gpu.start("init", "alloc:102400", "export:0", "wait", "free:0", "wait", cap=cap)
+            handle = owner.until("export")["handle"]
+            importer = gpu.start("init", f"open:{handle}", "wait", "unmap_behind_work:3072", "settled_info", "wait", cap=cap)
+            importer.until("ready")
+            for child, until in (owner, "free"), (importer, "settled_info"):
+                child.go_on()
+                answer = child.until(until)
+            self.assertEqual(answer["total"] - answer["free"], gpu.accounting()["used"])
+
     def test_a_part_that_is_mapped_again(self):
         self.judge("map_a_part_again:2048")
 
