@@ -632,7 +632,7 @@ bool step(Channel& channel) {
 // engine. On a busy processor, an engine that yields runs again only after their time slices. An
 // engine that sleeps runs as soon as it wakes up.
 void* run(void*) {
-  constexpr int kLeastNaps = 200, kShortNaps = 2000;
+  constexpr int kLeastNaps = 20, kShortNaps = 1000;
   prctl(PR_SET_TIMERSLACK, 1);  // by default each sleep lasts up to 50 us longer (prctl(2))
   for (int idle = 0;; ++idle) {
     {
@@ -641,7 +641,7 @@ void* run(void*) {
         if (step(*channel)) idle = 0;
       }
     }
-    usleep(idle < kLeastNaps ? 1 : idle < kShortNaps ? 50 : 500);
+    usleep(idle < kLeastNaps ? 1 : idle < kShortNaps ? 100 : 1000);
   }
 }
 
