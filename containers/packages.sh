@@ -39,7 +39,7 @@ tests="git python3-pyte python3-yaml libbenchmark-dev libamdhip64-dev libdrm-dev
 # What judges the man page, shells to complete in, and the tool that gives a program capabilities.
 tests="$tests groff-base mandoc zsh fish libcap2-bin"
 # What makes and runs real containers and packages; the keys of Debian's archive, which an Ubuntu does not have.
-tests="$tests debian-archive-keyring debootstrap buildah podman runc musl rpm"
+tests="$tests debian-archive-keyring mmdebstrap buildah podman runc musl rpm"
 # What makes the keys of a Kubernetes API server, unpacks its archive, and gives its node a network of its own.
 tests="$tests openssl zstd iproute2"
 # A browser, for the page of a report.

@@ -295,34 +295,27 @@ sys.stdout.buffer.write(web.urlopen(request, timeout=60).read(1048576))' "$uri" 
   [ "$found" = "$expected  -" ] || skip "$package has other headers now"
 }
 
-# Where apt here has no mirror of Ubuntu, debootstrap has one. All its suites are made by one script, which is named since
-# debootstrap may be older than the suite. The parts come from Debian in this root too: apt does not use what is disabled,
-# and mirrors() reads it.
-bootstrap_ubuntu() { # bootstrap_ubuntu SUITE ROOT
-  keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-  if [ ! -f "$keys" ]; then
-    fetch trixie main "$work/keys" ubuntu-keyring
-    keys=$work/keys$keys
-  fi
-  debootstrap --variant=minbase --components=main,universe --force-check-gpg --keyring="$keys" "$1" "$2" \
-    "$(mirror_of ubuntu)" gutsy || return 1
-  printf 'Enabled: no\nTypes: deb\nURIs: %s\nSuites: sid\nComponents: main\n' "$mirror" \
-    >"$2/etc/apt/sources.list.d/debian.sources"
-}
-
-# Made beside where it goes, since /tmp may forbid devices; without what only the making needed.
+# Made beside where it goes, since /tmp may forbid devices. In a root of Ubuntu the parts come
+# from Debian too: apt does not use what is disabled, and mirrors() reads it.
 make_root() { # make_root SUITE DESTINATION
-  command -v debootstrap >/dev/null 2>&1 || skip "debootstrap is not on this machine"
+  command -v mmdebstrap >/dev/null 2>&1 || skip "mmdebstrap is not on this machine"
   [ "$(id -u)" = 0 ] || skip "only root can make a root filesystem"
-  root=$2/root
-  rm -rf "$root"
+  export TMPDIR="$2"
   case $part in
-    ubuntu-*) bootstrap_ubuntu "$1" "$root" ;;
-    *) debootstrap --variant=minbase "$1" "$root" "$mirror" ;;
-  esac >"$work/log" 2>&1 || skip "debootstrap cannot make $1"
-  rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb
-  tar -C "$root" -cf "$2/rootfs.tar" . || skip "cannot write the archive"
-  rm -rf "$root"
+    ubuntu-*)
+      keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+      if [ ! -f "$keys" ]; then
+        fetch trixie main "$work/keys" ubuntu-keyring
+        keys=$work/keys$keys
+        chmod 755 "$work"  # apt reads the keys as another user
+      fi
+      printf 'Enabled: no\nTypes: deb\nURIs: %s\nSuites: sid\nComponents: main\n' "$mirror" >"$work/debian.sources"
+      # shellcheck disable=SC2046 # none: mmdebstrap's own
+      mmdebstrap --variant=minbase --components=main,universe --keyring="$keys" \
+        --customize-hook="copy-in $work/debian.sources /etc/apt/sources.list.d" "$1" "$2/rootfs.tar" $(mirror_of ubuntu)
+      ;;
+    *) mmdebstrap --variant=minbase "$1" "$2/rootfs.tar" "$mirror" ;;
+  esac >"$work/log" 2>&1 || skip "mmdebstrap cannot make $1"
 }
 
 mkdir -p "$dest" || skip "cannot write the destination"

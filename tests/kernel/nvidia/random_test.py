@@ -16,7 +16,7 @@ import rig
 BUILD = rig.Build()
 setUpModule = BUILD.needs
 SEED = int(os.environ.get("FRACGPU_SEED", time.time_ns() % 1000000 if "FRACGPU_CAMPAIGN" in os.environ else 7777))
-CALLS = 20000 if "FRACGPU_CAMPAIGN" in os.environ else 1500
+CALLS = 20000 if "FRACGPU_CAMPAIGN" in os.environ else 500 if BUILD.release == "470" else 1500
 MIB = rig.MIB
 
 
