@@ -81,7 +81,7 @@ void give_back(Process& process, const PhysicalTable::Freed& freed) {
       [&](const PhysicalTable::Freed& bound) { give_back(process, bound); });
 }
 
-bool finish_unmaps(Process& process) {
+bool finish_waiting_unmaps(Process& process) {
   bool any = false;
   process.physical.finish_unmaps([&](const PhysicalTable::Freed& freed) {
     give_back(process, freed);

@@ -24,7 +24,10 @@ void give_back(Process& process, const PhysicalTable::Freed& freed);
 
 // Gives back memory whose unmapping a busy stream has done by now. True if there was any. Takes
 // `cold_paths`.
-bool finish_unmaps(Process& process);
+[[gnu::cold]] bool finish_waiting_unmaps(Process& process);
+inline bool finish_unmaps(Process& process) {
+  return process.physical.any_unmaps() && finish_waiting_unmaps(process);
+}
 
 // The physical form of one linear allocation, as NVIDIA's driver makes it.
 struct LinearSize {

@@ -328,7 +328,6 @@ void PhysicalTable::drop_unmaps_that(Is is, bool lingers, Visit freed) {
 
 template <typename Visit>
 void PhysicalTable::finish_unmaps(Visit freed) {
-  if (!any_unmaps()) return;
   BusyStream streams[16];  // the others wait for the next call
   const uint64_t asked = serial();
   const size_t count = busy_streams(streams, std::size(streams));
