@@ -22,8 +22,8 @@ void give_back(Process& process, const Allocation& entry, uint64_t units);
 // The same for memory whose last use is gone, with all that was bound to it.
 void give_back(Process& process, const PhysicalTable::Freed& freed);
 
-// Gives back memory whose unmapping a busy stream has done by now. True if there was any. Takes
-// `cold_paths`.
+// Gives back memory whose unmapping a busy stream has done by now. True if there was any. It calls
+// the driver, so it must not be called inside a call of the driver. Takes `cold_paths`.
 [[gnu::cold]] bool finish_waiting_unmaps(Process& process);
 inline bool finish_unmaps(Process& process) {
   return process.physical.any_unmaps() && finish_waiting_unmaps(process);

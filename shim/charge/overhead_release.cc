@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
-#include "shim/charge/linear.h"
 #include "shim/charge/overhead_reading.h"
 #include "shim/charge/pools.h"
 
@@ -13,8 +12,7 @@ using layout::kUnit;
 
 bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   Overhead& overhead = process.overhead[device_index];
-  const bool unmapped = finish_unmaps(process);
-  if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return unmapped;
+  if (coarse_now_ms() < overhead.read_again_ms.load(std::memory_order_relaxed)) return false;
   const OverheadLock lock(process);
   // Includes the empty blocks: a reading may show that the runtime has released them.
   const auto charged = [&] {
@@ -26,7 +24,7 @@ bool refresh_overhead(Process& process, int device_index, uint64_t own) {
   };
   const uint64_t before = charged();
   reconcile_overhead(lock, device_index, own);
-  return unmapped || charged() < before;
+  return charged() < before;
 }
 
 void renew_reading(Process& process, int device_index) {
@@ -34,13 +32,11 @@ void renew_reading(Process& process, int device_index) {
   uint64_t due = stale_s.load(std::memory_order_relaxed);
   const uint64_t now = coarse_now_s();
   if (now < due || !stale_s.compare_exchange_strong(due, now + kReadingLasts_s)) return;
-  finish_unmaps(process);
   const OverheadLock lock(process);
   reconcile_overhead(lock, device_index);
 }
 
 bool settle_overhead(Process& process, int device_index) {
-  finish_unmaps(process);
   const OverheadLock lock(process);
   return reconcile_overhead(lock, device_index) != Reading::unknown;
 }

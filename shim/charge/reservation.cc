@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shim/charge/linear.h"
 #include "shim/charge/overhead.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/refusal.h"
@@ -33,8 +34,8 @@ bool Reservation::make_room(uint64_t charged, Refusal& refusal) {
   ask_ledger(charged, refusal);
   // Pools may hold unused memory, and memory that the driver took by itself may have shrunk unseen.
   if (!granted_ && refusal.fault.empty()) {
-    const bool trimmed =
-        trim_pools(process_, device_index_) | trim_runtime() | give_back_closed_exports(process_);
+    const bool trimmed = finish_unmaps(process_) | trim_pools(process_, device_index_) |
+                         trim_runtime() | give_back_closed_exports(process_);
     if (refresh_overhead(process_, device_index_, charged) || trimmed) {
       granted_ = process_.ledger.reserve(device_index_, units_ - charged, refusal);
     }
