@@ -669,8 +669,11 @@ class Commands(Script):
         self.mapped_array(side, DEFERRED, None)
         return {"rc": 0, "used": self.used(), "rm": rm_count()}
 
-    def unmap_behind_work(self, side):
-        """Unmaps the memory of a deferred array in a stream that is busy. What RM and the library count before it is done."""
+    def unmap_behind_work(self, side, then=""):
+        """Unmaps the memory of a deferred array in a stream that is busy. What RM and the library count before it is done.
+
+        `then`: "destroy" the stream before it is done.
+        """
         stream, done = c_void_p(), threading.Event()
         call("cuStreamCreate", byref(stream), 1)
         array, mapping = self.mapped_array(side, DEFERRED, stream)
@@ -678,9 +681,11 @@ class Commands(Script):
         call("cuLaunchHostFunc", stream, work, None)
         mapping.operation, mapping.memory = UNMAP, 0
         call("cuMemMapArrayAsync", byref(mapping), 1, stream)
+        if then == "destroy":
+            call("cuStreamDestroy_v2", stream)
         answer = {"rc": 0, "used": self.used(), "rm": rm_count()}
         done.set()
-        call("cuStreamSynchronize", stream)
+        call("cuCtxSynchronize")
         call("cuArrayDestroy", array)
         return answer
 

@@ -312,6 +312,15 @@ class MappedArrays(unittest.TestCase):
         self.judge("unmap_behind_work:3072")
 
     @unittest.skipIf(BUILD.release == "470", "deferred arrays came with CUDA 11.6")
+    def test_memory_that_is_unmapped_in_a_stream_that_is_destroyed(self):
+        """Only a reading shows when the stream has unmapped it."""
+        with rig.Gpu(BUILD, CARD_MIB) as gpu:
+            child = gpu.start("init", "unmap_behind_work:3072:destroy", "settled_info", "wait", cap=f"{CAP_MIB}MiB")
+            behind, info = child.until("unmap_behind_work"), child.until("settled_info")
+            self.assertEqual(behind["used"], behind["rm"])
+            self.assertEqual(info["total"] - info["free"], gpu.accounting()["used"])
+
+    @unittest.skipIf(BUILD.release == "470", "deferred arrays came with CUDA 11.6")
     def test_memory_that_is_unmapped_behind_work_beside_an_import(self):
         """The import's owner has freed it: libcuda's count of the importer may include it. So no reading shows what is unmapped."""
         with rig.Gpu(BUILD, CARD_MIB) as gpu:
