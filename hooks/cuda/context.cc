@@ -89,7 +89,7 @@ CUresult end_context(Process& process, const void* handle, bool likely, End end)
   Context context;
   bool ended = false;
   CUresult result = kSuccess;
-  finish_unmaps(process);
+  finish_unmaps(process);  // no stream can be asked about its unmappings once the epoch has changed
   {
     const InFlightScope in_flight(process);
     const bool known = process.contexts.begin_drop(handle, context);

@@ -58,6 +58,48 @@ CUresult ask_about(Process& process, const Stream& own, const Real& real) {
   return result;
 }
 
+// Calls a driver function for a stream that may end in another thread, if `check()` returns
+// kSuccess; otherwise returns its result. kNotSupported while any stream is captured.
+//
+// The driver may crash if it is asked about a stream that is gone. A hook that destroys a stream
+// first forgets what the stream freed, unmapped or ran last. A hook that ends a context changes the
+// epoch. `check()` looks for both.
+template <typename Check, typename Real>
+CUresult ask_about_other(Process& process, CUstream handle, Check check, const Real& real) {
+  if (!process.streams.begin_wait()) return kNotSupported;
+  CUresult result = check();
+  if (result == kSuccess) result = on_own_account(process, [&] { return real(handle); });
+  process.streams.end_wait();
+  return result;
+}
+
+BusyStream::Outcome outcome_of(const BusyStream& busy) {
+  Process& process = *Process::known();
+  const auto handle = reinterpret_cast<CUstream>(busy.number);
+  const auto check = [&]() -> CUresult {
+    if (handle != kLegacy) {
+      const bool lives =
+          process.contexts.epoch() == busy.epoch && process.physical.has_unmaps(busy.number);
+      return lives ? kSuccess : kInvalidValue;
+    }
+    // The driver would answer for the legacy stream of the calling thread's context.
+    CUcontext current = nullptr;
+    Context context;
+    const bool is_same = real::cuCtxGetCurrent(&current) == kSuccess &&
+                         process.contexts.find(current, context) && context.id == busy.context;
+    return is_same ? kSuccess : kNotReady;
+  };
+  switch (ask_about_other(process, handle, check, real::cuStreamQuery)) {
+    case kSuccess:
+      return BusyStream::Outcome::done;
+    case kNotReady:
+    case kNotSupported:
+      return BusyStream::Outcome::waits;
+    default:
+      return BusyStream::Outcome::unknown;
+  }
+}
+
 // Waits for a stream. `ask(real function)` calls that driver function for the stream.
 template <typename Ask>
 bool wait_by(Ask ask) {
@@ -180,51 +222,23 @@ bool is_idle(Process& process, const Stream& own) {
 
 BusyStream busy_stream(Process& process, const Stream& own, const Context& context) {
   if (context.id == kUntrackedContext || (own.is_default() && !own.is_legacy())) return {};
-  const auto ask = [](const BusyStream& busy) {
-    Process& process = *Process::known();
-    const auto handle = reinterpret_cast<CUstream>(busy.number);
-    if (!process.streams.begin_wait()) return BusyStream::Outcome::waits;
-    // See wait_for_other. The legacy stream is that of the calling thread's context.
-    bool is_other = false, lives = true;
-    if (handle == kLegacy) {
-      CUcontext current = nullptr;
-      Context context;
-      is_other = real::cuCtxGetCurrent(&current) != kSuccess ||
-                 !process.contexts.find(current, context) || context.id != busy.context;
-    } else {
-      lives = process.contexts.epoch() == busy.epoch && process.physical.has_unmaps(busy.number);
-    }
-    CUresult result = is_other ? kNotReady : kInvalidValue;
-    if (lives && !is_other)
-      result = on_own_account(process, [&] { return real::cuStreamQuery(handle); });
-    process.streams.end_wait();
-    return result == kSuccess    ? BusyStream::Outcome::done
-           : result == kNotReady ? BusyStream::Outcome::waits
-                                 : BusyStream::Outcome::unknown;
-  };
   return {.number = reinterpret_cast<uint64_t>(own.is_legacy() ? kLegacy : own.handle),
           .epoch = process.contexts.epoch(),
           .context = context.id,
-          .ask = ask};
+          .ask = outcome_of};
 }
 
 bool wait_for_other(Process& process, uint64_t number, uint64_t epoch) {
   // Handles are even. A default stream cannot be named here, but the legacy stream waits for it.
   const bool is_default = (number & 1) != 0;
   const CUstream handle = is_default ? kLegacy : reinterpret_cast<CUstream>(number);
-  return wait_by([&](const auto& real) {
-    if (!process.streams.begin_wait()) return kNotSupported;
-    // The driver may crash if it is asked about a stream that is gone. A hook that destroys a
-    // stream first forgets what the stream freed or ran last. A hook that ends a context changes
-    // the epoch.
+  const auto check = [&] {
     const bool lives =
         is_default || (process.contexts.epoch() == epoch &&
                        (process.pool_blocks.has_hole(number) || process.graphs.is_last(number)));
-    const CUresult result =
-        lives ? on_own_account(process, [&] { return real(handle); }) : kNotSupported;
-    process.streams.end_wait();
-    return result;
-  });
+    return lives ? kSuccess : kInvalidValue;
+  };
+  return wait_by([&](const auto& real) { return ask_about_other(process, handle, check, real); });
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {

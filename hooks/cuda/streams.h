@@ -64,8 +64,8 @@ bool wait_for(Process& process, const Stream& own);
 // Whether the driver has done all work queued in the stream, which must not be captured. False if
 // the driver must not be asked: while any stream is captured, about the legacy stream.
 bool is_idle(Process& process, const Stream& own);
-// For memory that the driver unmaps when the stream, which is busy, gets there. The default
-// (with no `ask`) if other threads cannot ask about the stream.
+// For memory that the driver unmaps once the work in the stream is done. The default, without
+// `ask`, if other threads cannot ask the driver about the stream.
 BusyStream busy_stream(Process& process, const Stream& own, const Context& context);
 // Waits for another stream, given by its number. The number must have been stored while the
 // process's contexts had this epoch. The stream may have ended since then, alone or with its

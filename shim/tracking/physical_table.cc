@@ -183,10 +183,10 @@ PhysicalTable::Freed PhysicalTable::drop_use(uint64_t number) {
   return freed;
 }
 
-// Drops a mapping's use of the memory, once the stream gets there if `busy` names one.
+// Drops a mapping's use of the memory; if `busy` is a stream, once its work is done.
 PhysicalTable::Freed PhysicalTable::drop_use_after(const BusyStream& busy, uint64_t number,
                                                    uint16_t context) {
-  Memory* const memory = busy.number != 0 ? memories_.find(number) : nullptr;
+  Memory* const memory = busy.ask != nullptr ? memories_.find(number) : nullptr;
   if (memory == nullptr) return drop_use(number);
   Unmap* const unmap = unmaps_.insert(serial_ + 1);
   if (unmap == nullptr) {  // out of host memory
@@ -199,8 +199,17 @@ PhysicalTable::Freed PhysicalTable::drop_use_after(const BusyStream& busy, uint6
   unmap->memory = number;
   unmap->stream = busy;
   unmap->context = context;
-  any_unmaps_.store(true, std::memory_order_relaxed);
+  unmaps_waiting_.store(unmaps_.size(), std::memory_order_relaxed);
   return {};
+}
+
+// With the lock held: the unmapping no longer waits, and its entry is about to be erased.
+PhysicalTable::Freed PhysicalTable::drop_use_of(const Unmap& unmap, bool lingers) {
+  unmaps_waiting_.store(unmaps_.size() - 1, std::memory_order_relaxed);
+  Memory* const memory = memories_.find(unmap.memory);
+  --memory->unmaps;
+  memory->lingers = memory->lingers || lingers;
+  return drop_use(unmap.memory);
 }
 
 bool PhysicalTable::has_unmaps(uint64_t stream) {
@@ -216,10 +225,7 @@ size_t PhysicalTable::busy_streams(BusyStream* streams, size_t most) {
   size_t count = 0;
   unmaps_.for_each([&](const Unmap& unmap) {
     const BusyStream& stream = unmap.stream;
-    const bool is_known = std::any_of(streams, streams + count, [&](const BusyStream& each) {
-      return each.number == stream.number && each.context == stream.context &&
-             each.epoch == stream.epoch;
-    });
+    const bool is_known = std::find(streams, streams + count, stream) != streams + count;
     if (!is_known && count < most) streams[count++] = stream;
   });
   return count;
@@ -356,7 +362,8 @@ std::string_view PhysicalTable::find_broken_invariant() const {
     if (memories_.find(unmap.memory) == nullptr) broken = "every unmapping is of live memory";
   });
   if (!broken.empty()) return broken;
-  if (unmaps_.size() != unmaps) return "every memory knows how many of its mappings wait";
+  if (unmaps_.size() != unmaps || unmaps != unmaps_waiting_.load(std::memory_order_relaxed))
+    return "every memory knows how many of its mappings wait";
   if (mappings_.size() > uses) return "every mapping is a use of its memory";
   if (memories_.size() > 0 && !any_.load(std::memory_order_relaxed)) {
     return "whoever asks without the lock whether there is any memory is told so";

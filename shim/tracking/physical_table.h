@@ -74,16 +74,16 @@ class PhysicalTable {
 
   // Adds a use with this `key`: the address of a mapping of `size` bytes, which has no owner, or a
   // key made by `binding_key`. It goes by drop_mappings, or with its `owner` (an array, a multicast
-  // object). An earlier use with the key is gone (if `busy` names a stream, once that gets there):
-  // the driver maps nothing over a mapping. `context`: the id of the array's context, with which it
-  // goes too.
+  // object). An earlier use with the key is gone, since the driver maps nothing over a mapping; if
+  // `busy` is a stream, once its work is done. `context`: the id of the array's context, with which
+  // it goes too.
   Freed add_mapping(uint64_t key, uint64_t size, uint64_t memory, uint64_t owner = 0,
                     uint16_t context = 0, const BusyStream& busy = {});
 
   // Drops the mappings that begin in [key, key + size) and are not younger than `serial`, the
   // result of `serial()` before the driver was called. Calls freed(const Freed&) for each memory
-  // whose last use that was. If `busy` names a stream, they stay uses of their memory until that
-  // gets there. `drop_owned`: the same for the mappings with this owner.
+  // whose last use that was. If `busy` is a stream, they stay uses of their memory until its work
+  // is done. `drop_owned`: the same for the mappings with this owner.
   template <typename Visit>
   void drop_mappings(uint64_t key, uint64_t size, uint64_t serial, Visit freed,
                      const BusyStream& busy = {});
@@ -108,10 +108,10 @@ class PhysicalTable {
   }
 
   // Whether unmappings wait in any stream, or in this one. (`any_unmaps` takes no lock.)
-  bool any_unmaps() const { return any_unmaps_.load(std::memory_order_relaxed); }
+  bool any_unmaps() const { return unmaps_waiting_.load(std::memory_order_relaxed) != 0; }
   bool has_unmaps(uint64_t stream);
-  // Asks each stream in which unmappings wait whether it got there, and drops those uses. Calls
-  // freed() for each memory whose last use that was; it lingers if nobody can be asked.
+  // Asks each stream in which unmappings wait, and drops their uses if its work is done. Calls
+  // freed() for each memory whose last use that was. It lingers if the driver cannot be asked.
   template <typename Visit>
   void finish_unmaps(Visit freed);
   // The stream is about to be destroyed. What waits in it lingers.
@@ -140,7 +140,7 @@ class PhysicalTable {
   // What is charged on a device index.
   struct Sum {
     uint64_t units = 0;
-    uint64_t unmapped = 0;        // of `units`: a busy stream unmaps it, if it has not yet
+    uint64_t unmapped = 0;        // of `units`: a busy stream unmaps it, or has just done so
     uint64_t without_object = 0;  // of the rest: kept without the kernel driver's object
     uint64_t changes = 0;         // differs from an earlier value if anything came or went
   };
@@ -195,7 +195,7 @@ class PhysicalTable {
     uint64_t serial;
     uint16_t context;  // 0: outlives contexts
   };
-  // A mapping that ends when its stream gets there.
+  // A mapping that ends when the work in its stream is done.
   struct Unmap {
     uint64_t key;  // its serial
     uint64_t memory;
@@ -203,6 +203,9 @@ class PhysicalTable {
     uint16_t context;  // of the mapping
   };
 
+  // Erases the entries of the table for which is(entry) is true. drop(entry) drops their uses.
+  template <typename Table, typename Is, typename Drop, typename Visit>
+  void drop_that(Table& table, Is is, Drop drop, Visit freed);
   template <typename Is, typename Visit>
   void drop_mappings_that(Is is, Visit freed);
   template <typename Is, typename Visit>
@@ -227,6 +230,7 @@ class PhysicalTable {
 
   Freed drop_use(uint64_t memory);
   Freed drop_use_after(const BusyStream& busy, uint64_t memory, uint16_t context);
+  Freed drop_use_of(const Unmap& unmap, bool lingers);
   size_t busy_streams(BusyStream* streams, size_t most);
   Handle* find_referenced(uint64_t handle);
   void refer(uint64_t handle, uint64_t memory);
@@ -241,7 +245,7 @@ class PhysicalTable {
   HashTable<Mapping, 16> mappings_;
   HashTable<Begin, 16> begins_;  // of the mappings of addresses
   HashTable<Unmap, 8> unmaps_;
-  std::atomic<bool> any_unmaps_{false};
+  std::atomic<size_t> unmaps_waiting_{0};  // their number, written with the lock held
   uint64_t next_ = 1;
   uint64_t serial_ = 1;
   uint64_t changes_ = 0;
@@ -281,8 +285,8 @@ void PhysicalTable::drop_mappings(uint64_t key, uint64_t size, uint64_t serial, 
   }
 }
 
-template <typename Is, typename Visit>
-void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
+template <typename Table, typename Is, typename Drop, typename Visit>
+void PhysicalTable::drop_that(Table& table, Is is, Drop drop, Visit freed) {
   for (bool found = true; found;) {
     found = false;
     Freed gone;
@@ -290,10 +294,10 @@ void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
       Locked<SpinLock> lock(lock_);
       const InvariantScope scope(*this, timer_);
       // One at a time: freed memory must be given back without the lock.
-      mappings_.erase_if([&](const Mapping& mapping) {
-        if (found || !is(mapping)) return false;
+      table.erase_if([&](const auto& each) {
+        if (found || !is(each)) return false;
         found = true;
-        gone = drop_use(mapping.memory);
+        gone = drop(each);
         return true;
       });
     }
@@ -302,28 +306,16 @@ void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
 }
 
 template <typename Is, typename Visit>
+void PhysicalTable::drop_mappings_that(Is is, Visit freed) {
+  drop_that(
+      mappings_, is, [&](const Mapping& mapping) { return drop_use(mapping.memory); }, freed);
+}
+
+template <typename Is, typename Visit>
 void PhysicalTable::drop_unmaps_that(Is is, bool lingers, Visit freed) {
-  if (!any_unmaps()) return;
-  for (bool found = true; found;) {
-    found = false;
-    Freed gone;
-    {
-      Locked<SpinLock> lock(lock_);
-      const InvariantScope scope(*this, timer_);
-      // One at a time: freed memory must be given back without the lock.
-      unmaps_.erase_if([&](const Unmap& unmap) {
-        if (found || !is(unmap)) return false;
-        found = true;
-        Memory* const memory = memories_.find(unmap.memory);
-        --memory->unmaps;
-        memory->lingers = memory->lingers || lingers;
-        gone = drop_use(unmap.memory);
-        return true;
-      });
-      any_unmaps_.store(unmaps_.size() > 0, std::memory_order_relaxed);
-    }
-    if (gone.memory != 0) freed(gone);
-  }
+  if (any_unmaps())
+    drop_that(
+        unmaps_, is, [&](const Unmap& unmap) { return drop_use_of(unmap, lingers); }, freed);
 }
 
 template <typename Visit>
@@ -335,12 +327,8 @@ void PhysicalTable::finish_unmaps(Visit freed) {
     const BusyStream& stream = streams[i];
     const BusyStream::Outcome outcome = stream.ask(stream);
     if (outcome == BusyStream::Outcome::waits) continue;
-    drop_unmaps_that(
-        [&](const Unmap& each) {
-          return each.key <= asked && each.stream.number == stream.number &&
-                 each.stream.context == stream.context && each.stream.epoch == stream.epoch;
-        },
-        outcome == BusyStream::Outcome::unknown, freed);
+    drop_unmaps_that([&](const Unmap& each) { return each.key <= asked && each.stream == stream; },
+                     outcome == BusyStream::Outcome::unknown, freed);
   }
 }
 

@@ -171,7 +171,7 @@ struct UnmapTest : testing::Test {
   void unmap() { table.drop_mappings(kPiece, kStep, table.serial(), note(), busy); }
 };
 
-TEST_F(UnmapTest, EndsWhenTheStreamGetsThere) {
+TEST_F(UnmapTest, EndsWhenTheStreamsWorkIsDone) {
   unmap();
   EXPECT_FALSE(table.is_mapped(kPiece));
   EXPECT_EQ(table.sum(1).units, 4096u);
@@ -216,7 +216,7 @@ TEST_F(UnmapTest, ByANewMapping) {
   EXPECT_TRUE(table.is_mapped(kPiece));
 }
 
-TEST_F(UnmapTest, LingersIfNobodyCanBeAsked) {
+TEST_F(UnmapTest, LingersIfTheDriverCannotBeAsked) {
   unmap();
   outcome_of_all = BusyStream::Outcome::unknown;
   table.finish_unmaps(note());
