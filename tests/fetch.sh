@@ -310,7 +310,7 @@ make_root() { # make_root SUITE DESTINATION
         chmod 755 "$work"  # apt reads the keys as another user
       fi
       printf 'Enabled: no\nTypes: deb\nURIs: %s\nSuites: sid\nComponents: main\n' "$mirror" >"$work/debian.sources"
-      # shellcheck disable=SC2046 # none: mmdebstrap's own
+      # shellcheck disable=SC2046 # if it is empty, mmdebstrap uses its default
       mmdebstrap --variant=minbase --components=main,universe --keyring="$keys" \
         --customize-hook="copy-in $work/debian.sources /etc/apt/sources.list.d" "$1" "$2/rootfs.tar" $(mirror_of ubuntu)
       ;;
