@@ -227,9 +227,10 @@ struct Ledger {
   Device devices[kMaxDevices];
   // Handles by which processes of the tenant let others open their memory: `hash_of_handle`, with
   // the export's number in the low bits. Each is in the set that begins at `handle_set`, newest
-  // first. A new handle shifts the others of its set and evicts the oldest one. A process of
-  // another tenant finds the owner of imported memory here. It is a foreign importer of this tenant
-  // while it has such memory.
+  // first. A new handle shifts the others of its set and evicts one, if it can one whose export has
+  // ended: a process that finds none does not know what it imports, and any export may stay charged
+  // for it. A process of another tenant finds the owner of imported memory here. It is a foreign
+  // importer of this tenant while it has such memory.
   std::atomic<uint64_t> handles[kMaxHandles];
   Export exports[kMaxExports];
   alignas(4096) Slot slots[kMaxSlots];
@@ -472,14 +473,24 @@ using Handles = std::atomic<uint64_t>[kMaxHandles];
 constexpr bool is_handle(uint64_t word, uint64_t hash) {
   return (word & ~kNumberMask) == hash;
 }
+constexpr uint32_t number_of_handle(uint64_t word) {
+  return static_cast<uint32_t>(word & kNumberMask);
+}
+// Evicts the oldest handle whose number is not `is_listed(uint32_t number)`, or else the oldest.
 // Two concurrent calls for the same set may evict a handle too early. A concurrent reader that
-// starts at the beginning of the set misses no handle, because the shift starts at its end, or at
+// starts at the beginning of the set misses no handle, because the shift starts behind them, or at
 // the handle itself.
-inline void enter_handle(Handles& handles, uint64_t hash, uint32_t number) {
+template <typename IsListed>
+void enter_handle(Handles& handles, uint64_t hash, uint32_t number, IsListed is_listed) {
   std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
-  uint32_t last = 0;
-  while (last < kHandlesPerSet - 1 && !is_handle(set[last].load(), hash)) ++last;
-  for (uint32_t i = last; i > 0; --i) set[i].store(set[i - 1].load());
+  uint32_t evicted = kHandlesPerSet - 1;
+  for (uint32_t i = 0; i < kHandlesPerSet; ++i) {
+    if (!is_listed(number_of_handle(set[i].load()))) evicted = i;
+  }
+  for (uint32_t i = 0; i < kHandlesPerSet; ++i) {
+    if (is_handle(set[i].load(), hash)) evicted = i;
+  }
+  for (uint32_t i = evicted; i > 0; --i) set[i].store(set[i - 1].load());
   set[0].store(hash | number);
 }
 // The newest handle's export; see `Ledger::handles`.
@@ -487,7 +498,7 @@ inline std::optional<uint32_t> find_handle(const Handles& handles, uint64_t hash
   const std::atomic<uint64_t>* const set = &handles[handle_set(hash)];
   for (uint32_t i = 0; i < kHandlesPerSet; ++i) {
     const uint64_t word = set[i].load();
-    if (is_handle(word, hash)) return static_cast<uint32_t>(word & kNumberMask);
+    if (is_handle(word, hash)) return number_of_handle(word);
   }
   return {};
 }

@@ -94,7 +94,8 @@ void Ledger::drop_exported(int device, uint64_t units, uint32_t number) {
 }
 
 void Ledger::note_handle(uint64_t hash, uint32_t number) {
-  layout::enter_handle(file_.map()->handles, hash, number);
+  layout::enter_handle(file_.map()->handles, hash, number,
+                       [&](uint32_t other) { return is_listed(other); });
 }
 
 uint32_t Ledger::find_export(uint64_t hash) const {

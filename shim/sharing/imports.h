@@ -56,7 +56,9 @@ class Imports {
   }
 
   // This process gave out a handle with this hash.
-  void note_own_handle(uint64_t hash) { layout::enter_handle(own_handles_, hash, 0); }
+  void note_own_handle(uint64_t hash) {
+    layout::enter_handle(own_handles_, hash, 0, [](uint32_t) { return true; });
+  }
 
   // Units that are imported from other processes.
   uint64_t imported(int device_index) const {

@@ -798,6 +798,25 @@ TEST_F(LedgerOrphanTest, AHandleThatIsGivenOutAgainEvictsNone) {
   EXPECT_TRUE(layout::find_handle(exporter->map()->handles, second));
 }
 
+// Thousands of exports that end between an export and its import must not hide the export's owner.
+TEST_F(LedgerOrphanTest, AHandleOfAnExportThatEndedIsEvictedFirst) {
+  auto exporter = join(4001);
+  Refusal refusal;
+  ASSERT_TRUE(exporter->reserve(device_, 2 * units(2 * kMiB), refusal));
+  const auto handle = [](uint64_t i) { return (uint64_t{1} << 11) + (i << 40); };
+  const uint32_t number = exporter->list_export(device_, units(2 * kMiB));
+  exporter->note_handle(handle(0), number);
+  for (uint32_t i = 1; i <= 2 * layout::kHandlesPerSet; ++i) {
+    const uint32_t short_lived = exporter->list_export(device_, units(2 * kMiB));
+    exporter->note_handle(handle(i), short_lived);
+    EXPECT_EQ(exporter->find_export(handle(i)), short_lived);
+    exporter->drop_exported(device_, units(2 * kMiB), short_lived);
+    EXPECT_EQ(exporter->find_export(handle(0)), number) << "after " << i;
+  }
+  for (uint32_t i = 1; i <= layout::kHandlesPerSet; ++i) exporter->note_handle(handle(i), number);
+  EXPECT_EQ(exporter->find_export(handle(0)), 0u) << "of eight that live, the oldest one goes";
+}
+
 // A handle that is known stands for the memory that it was made of, never for later memory.
 TEST_F(LedgerOrphanTest, APlaceIsUsedAgain) {
   auto exporter = join(4001);
