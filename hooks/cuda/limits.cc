@@ -71,6 +71,9 @@ template <typename Set>
 CUresult raise_limit(Process& process, const Context& context, const char* api, int limit,
                      size_t before, size_t value, Set set) {
   const int device_index = context.device_index;
+  // The driver takes memory for the other limits only when a kernel needs it (libcuda 535 and 550).
+  if (limit != kLimitStack && kernel_calls_are_watched(device_index))
+    return take_as_needed(process, device_index, api, set);
   const uint64_t charged =
       device_index >= 0 ? charged_limit(process, device_index, context.id, limit) : 0;
   if (value <= charged) return set();

@@ -708,7 +708,10 @@ class Commands(Script):
         return {"count": made}
 
     def stack(self, bytes_):
-        return {"rc": ask("cuCtxSetLimit", 0, c_size_t(int(bytes_)))}
+        return self.limit(0, bytes_)
+
+    def limit(self, number, value):
+        return {"rc": ask("cuCtxSetLimit", int(number), c_size_t(int(value)))}
 
     def same_stack(self):
         """Sets the stack limit to what it is: a context that has lost its local memory takes it again."""

@@ -14,6 +14,7 @@ NO_POOLS = "on the simulated kernel driver, imports of pools fail with libcuda 4
 CAP_MIB, CARD_MIB, CONTEXT_MIB = rig.CAP_MIB, rig.CARD_MIB, BUILD.context_mib
 
 # The commands of client.py by which one process fills.
+OTHER_LIMITS = ["limit:1:268435456", "limit:2:268435456", "limit:3:8", "limit:4:4096"]  # printf, heap, depth, pending launches
 FILLS = {
     "pieces of 1 MiB": ["fill:1024"],
     "pieces of 100 KiB": ["fill:100"],
@@ -62,6 +63,10 @@ FILLS = {
     "a stack limit at a full cap": ["fill:1024", "stack:16384"],
     "a stack limit that just fits": ["alloc:1515520", "stack:2000"],
     "a stack limit that lacks 2 MiB": ["alloc:1611776", "stack:1500"],
+    "limits that take memory on demand": [*OTHER_LIMITS, "fill:1024"],
+    "limits that take memory on demand at a full cap": ["fill:1024", *OTHER_LIMITS],
+    "a large buffer of a library that prints": ["limit:1:268435456", "printing_library", "get_module", "fill:1024"],
+    "a large buffer of a library that prints at a full cap": ["limit:1:268435456", "printing_library", "fill:1024", "get_module"],
     "local memory": ["local:2048", "launch", "fill:1024"],
     "a stack limit that is set again after a launch was refused": ["local:2048", "launch", "local:16384", "fill:1024", "launch",
                                                                    "fill:1024", "same_stack"],
@@ -85,8 +90,9 @@ FILLS = {
 BY_RELEASE = (
     "a mix", "fragmented", "async", "explicit pools", "a pool with a gap", "VMM", "arrays of 4 MiB", "arrays of 256 KiB",
     "graph nodes", "kernel graphs", "wide kernel graphs", "modules", "a second context", "streams at a full cap",
-    "a stack limit at a full cap", "local memory at a full cap", "linear after destroyed kernel graphs",
-    "a hole in a chunk that was exported", "memory that a descriptor held")
+    "a stack limit at a full cap", "limits that take memory on demand at a full cap", "local memory at a full cap", "linear after destroyed kernel graphs",
+    "a hole in a chunk that was exported", "memory that a descriptor held", "pieces of 1 MiB",
+    "a library whose image does not tell its size", "a library that prints")
 
 
 class Fill(rig.Comparison):
@@ -483,4 +489,5 @@ class Unseen(unittest.TestCase):
 
 rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap), BY_RELEASE)
 if BUILD.release == "470":
-    del Fill.test_a_library_whose_image_does_not_tell_its_size, Fill.test_a_library_that_prints  # they came with CUDA 12.0
+    for test in [name for name in vars(Fill) if "_library_" in name]:  # they came with CUDA 12.0
+        delattr(Fill, test)

@@ -356,7 +356,8 @@ class RandomCalls:
         return rc, end
 
     def limit(self):
-        return ask("cuCtxSetLimit", 0, c_size_t(self.random.randrange(1000, 1800))), None
+        number, most = self.random.choice(((0, 1800), (0, 1800), (1, 256 * MIB), (2, 256 * MIB), (3, 8), (4, 4096)))
+        return ask("cuCtxSetLimit", number, c_size_t(self.random.randrange(most * 5 // 9, most))), None
 
     def graph(self):
         """Of kernels: a chain, or all beside each other."""
