@@ -261,13 +261,20 @@ class Ledger {
   uint64_t held_in_slot(int device, int slot) const;
   uint64_t peak_in_slot(int device, int slot) const;
 
+  // Of each device, the encoded units of a process that do not count.
+  struct Parked {
+    uint64_t words[layout::kMaxDevices] = {};
+  };
   // For a checkpoint that has moved all memory of the named process to the host: other processes
   // may take as much. Does nothing if the tenant has no such process or the lock cannot be had.
   void park(const ProcessName& name);
-  // For a process whose memory is about to come back. If a device's cap has no room for it beside
-  // what is held now, it stays parked, and the result is false: `device` is that device's index,
-  // and `refusal` explains it.
-  bool unpark(const ProcessName& name, int& device, Refusal& refusal);
+  // For a process whose memory is about to come back: `parked` is what counts again. If a device's
+  // cap has no room for it beside what is held now, it stays parked, and the result is false:
+  // `device` is that device's index, and `refusal` explains it. False too, with a fault, if the
+  // lock cannot be had.
+  bool unpark(const ProcessName& name, Parked& parked, int& device, Refusal& refusal);
+  // For memory that did not move as was thought: parks just this. Does nothing without the lock.
+  void set_parked(const ProcessName& name, const Parked& parked);
   // For memory of this process that is back on the device because a tool without knowledge of the
   // ledger restored it.
   void count_parked(int device);

@@ -45,23 +45,26 @@ void Ledger::park(const ProcessName& name) {
   });
 }
 
-bool Ledger::unpark(const ProcessName& name, int& device, Refusal& refusal) {
+bool Ledger::unpark(const ProcessName& name, Parked& parked, int& device, Refusal& refusal) {
   layout::Ledger& ledger = *file_.map();
   // Only a process that can ask the driver whether the memory is free grants a dead process's units
   // again.
   if (release_probe_ != nullptr) reap_dead();
   const GrowLock lock(file_);
+  if (!lock) {
+    refusal.fault = lock.error();
+    return false;
+  }
   const int slot = find_process(name, lock);
   if (slot < 0) return true;
   const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
-  uint64_t parked[layout::kMaxDevices] = {};
   bool all = true;
   layout::for_each_device(ledger, [&](uint32_t each) {
     if (!all) return;
     Cell& cell = ledger.cells[each][slot];
     revoke(cell);
-    parked[each] = cell.parked.exchange(0, kOrdered);
-    if (parked[each] == 0 || fits_cap(static_cast<int>(each))) return;
+    parked.words[each] = cell.parked.exchange(0, kOrdered);
+    if (parked.words[each] == 0 || fits_cap(static_cast<int>(each))) return;
     revoke_unspent(static_cast<int>(each));
     if (fits_cap(static_cast<int>(each))) return;
     all = false;
@@ -69,10 +72,23 @@ bool Ledger::unpark(const ProcessName& name, int& device, Refusal& refusal) {
   });
   if (all) return true;
   layout::for_each_device(ledger, [&](uint32_t each) {
-    if (parked[each] != 0) ledger.cells[each][slot].parked.store(parked[each], kOrdered);
+    if (parked.words[each] != 0)
+      ledger.cells[each][slot].parked.store(parked.words[each], kOrdered);
   });
-  explain(device, layout::decode(parked[device]), refusal);
+  explain(device, layout::decode(parked.words[device]), refusal);
   return false;
+}
+
+void Ledger::set_parked(const ProcessName& name, const Parked& parked) {
+  const GrowLock lock(file_);
+  const int slot = find_process(name, lock);
+  if (slot < 0) return;
+  layout::Ledger& ledger = *file_.map();
+  const LeaseScope scope(ledger, lock, LeaseScope::kEveryDevice);
+  layout::for_each_device(ledger, [&](uint32_t device) {
+    ledger.cells[device][slot].parked.store(parked.words[device], kOrdered);
+    if (!fits_cap(static_cast<int>(device))) revoke_unspent(static_cast<int>(device));
+  });
 }
 
 void Ledger::count_parked(int device) {

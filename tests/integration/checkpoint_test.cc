@@ -1,6 +1,8 @@
 // A process that is checkpointed gives its device memory back: others of its tenant may have it,
 // and nobody gets above the cap when it comes back.
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "tests/integration/rig.h"
 
@@ -36,6 +38,23 @@ class CheckpointTest : public Rig {
     EXPECT_EQ(node_->used_by_pid(0, target.pid()), 0u);
     EXPECT_EQ(ledger().held(uuid(), target.pid()), 0u) << "the driver has its memory back";
   }
+};
+
+// A stopped process may hold it.
+class GrowLockOfAnother {
+ public:
+  explicit GrowLockOfAnother(const std::string& tenant)
+      : fd_(open((layout::kFilePrefix + tenant).c_str(), O_RDWR | O_CLOEXEC)) {
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_start = layout::kGrowLock;
+    lock.l_len = 1;
+    EXPECT_EQ(fcntl(fd_, F_OFD_SETLK, &lock), 0);
+  }
+  ~GrowLockOfAnother() { close(fd_); }
+
+ private:
+  int fd_;
 };
 
 TEST_F(CheckpointTest, OthersMayHaveTheMemoryUntilItComesBack) {
@@ -90,6 +109,40 @@ TEST_F(CheckpointTest, WhatTheDriverRefusesStaysCheckpointed) {
   const Outcome unlocked = order(*target, "checkpoint");
   EXPECT_EQ(field(line_of(unlocked.out, "checkpoint"), "rc="), 401) << "it is already";
   EXPECT_EQ(ledger().total_held(uuid()), 0u);
+}
+
+TEST_F(CheckpointTest, ARestoreOfARunningProcessLeavesItsCharge) {
+  auto target = start_client("8GiB", words("init retain alloc 5GiB wait"));
+  target->read_until_ready();
+  const Outcome failed = order(*target, "restore");
+  EXPECT_EQ(field(line_of(failed.out, "restore"), "rc="), 401) << failed.out;
+  expect_books_agree(target->pid(), "it was not checkpointed");
+}
+
+// CUDA 13.4 can leave the memory on the device until another call completes the checkpoint.
+TEST_F(CheckpointTest, WithAnArgumentItStaysCharged) {
+  auto target = start_client("8GiB", words("init retain alloc 5GiB wait"));
+  target->read_until_ready();
+  expect_done(order(*target, "lock checkpoint:1"), "checkpoint");
+  EXPECT_EQ(ledger().total_held(uuid()), 5 * kGiB + kContext);
+  expect_done(order(*target, "restore unlock"), "restore");
+  expect_books_agree(target->pid(), "restored");
+}
+
+TEST_F(CheckpointTest, WithoutTheLedgersLockNothingIsRestored) {
+  auto target = start_client("8GiB", words("init retain alloc 5GiB wait"));
+  target->read_until_ready();
+  expect_checkpointed(*target);
+  {
+    const GrowLockOfAnother lock(tenant_);
+    const Outcome refused = order(*target, "restore state");
+    EXPECT_EQ(field(line_of(refused.out, "restore"), "rc="), 2) << refused.out;
+    EXPECT_EQ(field(line_of(refused.out, "state"), "state="), 2) << "it stays checkpointed";
+    EXPECT_NE(refused.err.find("cuCheckpointProcessRestore refused: the ledger "), refused.err.npos)
+        << refused.err;
+  }
+  expect_done(order(*target, "restore unlock"), "restore");
+  expect_books_agree(target->pid(), "restored");
 }
 
 TEST_F(CheckpointTest, ByAnotherTenantItStaysCharged) {
