@@ -217,6 +217,7 @@ int LedgerFile::reopen(Message& error) const {
     close_own(fd);
     error.format("the ledger {} was replaced while in use; restart the tenant's processes",
                  path_.view());
+    errno = ESTALE;  // whatever the program left there, it does not lack a descriptor
     return -1;
   }
   return fd;
