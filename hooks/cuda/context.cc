@@ -148,6 +148,7 @@ CUresult drop_primary(CUdevice device, bool is_reset, const Real& real) {
   Hook hook;
   if (!hook.active()) return real(device);
   Process& process = hook.process();
+  device_index_of(process, device);  // as in cuDevicePrimaryCtxRetain
   const Locked<SleepLock> alone(process.lifetimes);
   uint32_t* const retains = retains_of(process, device);
   const bool likely = is_reset || retains == nullptr || *retains <= 1;
@@ -170,6 +171,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   Hook hook;
   const auto retain = [&] { return real::cuDevicePrimaryCtxRetain(context, device); };
   if (!hook.active()) return retain();
+  // Loads NVML at the device's first use. Not under the lock, because a constructor that the loader
+  // runs may wait for that here.
+  device_index_of(hook.process(), device);
   // Only the first retain makes the context.
   const Locked<SleepLock> alone(hook.process().lifetimes);
   const CUresult result = primary_is_active(hook.process(), device)

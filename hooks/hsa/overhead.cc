@@ -55,6 +55,9 @@ hsa_status_t hsa_init() {
   Hook hook;
   if (!hook.active()) return real::hsa_init();
   Process& process = hook.process();
+  // Not under the lock: it waits for the loader, whose thread may wait for the lock in a
+  // constructor.
+  start_vendors();
   const Locked<SleepLock> alone(process.lifetimes);
   watch_kernel_calls();
   std::optional<OverheadReservation> reservations[layout::kMaxDevices];

@@ -1,5 +1,6 @@
-// waiting_client constructor LIBRARY | contexts THREADS | readings THREADS: threads that have to
-// wait for one another in the library. Prints one line; ends by SIGALRM where nobody goes on.
+// waiting_client constructor LIBRARY | retaining_constructor LIBRARY | contexts THREADS | readings
+// THREADS: threads that have to wait for one another in the library. Prints one line; ends by
+// SIGALRM where nobody goes on.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -43,6 +44,13 @@ int ask_total() {
   return call("cuDeviceTotalMem_v2", &bytes, 0);
 }
 
+int retain() {
+  void* context = nullptr;
+  return call("cuDevicePrimaryCtxRetain", &context, 0);
+}
+
+int (*first_use)() = ask_total;
+
 uint64_t microseconds(clockid_t clock) {
   timespec now = {};
   clock_gettime(clock, &now);
@@ -52,12 +60,13 @@ uint64_t microseconds(clockid_t clock) {
 // Two threads make the first use of a device, one of them in a constructor.
 int use_in_constructor(const char* library) {
   if (call("cuInit", 0u) != 0) return 3;
-  client::driver_function("cuDeviceTotalMem_v2");  // looked up under a lock of this program
+  for (const char* name : {"cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain"})
+    client::driver_function(name);  // looked up under a lock of this program
   int result = -1;
   std::thread other([&] {
     other_thread = static_cast<int>(syscall(SYS_gettid));
     while (!in_constructor) sched_yield();
-    result = ask_total();
+    result = first_use();
     other_done = true;
   });
   if (dlopen(library, RTLD_NOW) == nullptr) std::fprintf(stderr, "%s\n", dlerror());
@@ -110,14 +119,15 @@ extern "C" [[gnu::visibility("default")]] void client_in_constructor() {
   for (int asleep = 0; asleep < 20 && !other_done; sched_yield()) {
     asleep = state_of(other_thread) == 'S' ? asleep + 1 : 0;
   }
-  result_in_constructor = ask_total();
+  result_in_constructor = first_use();
 }
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   alarm(60);
   const std::string what = argv[1];
-  if (what == "constructor") return use_in_constructor(argv[2]);
+  if (what == "retaining_constructor") first_use = retain;
+  if (what.ends_with("constructor")) return use_in_constructor(argv[2]);
   const int threads = std::atoi(argv[2]);
   if (what == "contexts") {
     if (call("cuInit", 0u) != 0) return 3;

@@ -41,9 +41,11 @@ TEST_F(WaitingTest, ForTheStartOfNvmlThreadsSleep) {
 
 // While one thread loads NVML, another one's constructor may need what the first holds.
 TEST_F(WaitingTest, AConstructorUsesTheDeviceFirst) {
-  const Outcome outcome = waiting("constructor", TEST_CONSTRUCTOR_LIBRARY);
-  EXPECT_EQ(outcome.status, 0) << "nobody went on: " << outcome.err;
-  EXPECT_EQ(field(line_of(outcome.out, "constructor"), "rc="), 0) << outcome.out << outcome.err;
+  for (const char* what : {"constructor", "retaining_constructor"}) {
+    const Outcome outcome = waiting(what, TEST_CONSTRUCTOR_LIBRARY);
+    EXPECT_EQ(outcome.status, 0) << what << ", nobody went on: " << outcome.err;
+    EXPECT_EQ(field(line_of(outcome.out, "constructor"), "rc="), 0) << outcome.out << outcome.err;
+  }
 }
 
 TEST_F(WaitingTest, NvmlIsNotTouchedWhenSwitchedOff) {
