@@ -172,7 +172,11 @@ void start() {
   // This holds no lock of ours: see VendorBackend::start.
   if (wanted && !library.resolve()) {
     const auto real_dlopen = real_dl_function<decltype(&::dlopen)>("dlopen");
-    if (real_dlopen != nullptr) real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL);
+    const auto real_dlerror = real_dl_function<decltype(&::dlerror)>("dlerror");
+    // Otherwise the program would take our failure for one of its own.
+    if (real_dlopen != nullptr && real_dlerror != nullptr &&
+        real_dlopen(library.soname().data(), RTLD_LAZY | RTLD_LOCAL) == nullptr)
+      real_dlerror();
   }
   // Several threads may be here at once: NVML counts its users and has its own lock.
   const bool running = wanted && library.resolve() && real::nvmlInit_v2() == kSuccess;

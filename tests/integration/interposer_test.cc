@@ -2,6 +2,8 @@
 // through the interposer is answered as if the library were not there.
 #include <signal.h>
 
+#include <filesystem>
+
 #include "tests/integration/rig.h"
 
 namespace fracgpu::test {
@@ -192,6 +194,17 @@ TEST_F(InterposerTest, OtherLookUpsAreAnsweredAsWithoutTheLibrary) {
   EXPECT_NE(without.out.find("no driver, default hsa_init: nothing, dlerror set"),
             std::string::npos);
   EXPECT_NE(without.out.find("driver: 1 alone"), std::string::npos);
+  EXPECT_NE(without.out.find("driver, used: 1\ndriver, error: none"), std::string::npos);
+}
+
+TEST_F(InterposerTest, WithoutNvmlNoErrorOfOursIsLeft) {
+  const std::string folder = node_path_ + ".cuda-alone";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(std::string(TEST_SIM_DIR) + "/libcuda.so.1", folder + "/libcuda.so.1");
+  const Outcome with =
+      run({TEST_LOOKUP_PROBE}, capped("1GiB") + Environment{{"LD_LIBRARY_PATH", folder}});
+  std::filesystem::remove_all(folder);
+  EXPECT_NE(with.out.find("driver, used: 1\ndriver, error: none"), std::string::npos) << with.out;
 }
 
 TEST_F(InterposerTest, NothingIsPrintedToStdout) {

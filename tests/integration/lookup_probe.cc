@@ -58,6 +58,13 @@ int main() {
     const bool is_there = is_known && dlsym(driver, "cuMemAlloc_v2") != nullptr;
     std::printf("driver: %d %s\n", is_there, dlerror() != nullptr ? "and an error" : "alone");
     print("driver, default", "cuNoSuchFunction", dlsym(RTLD_DEFAULT, "cuNoSuchFunction"));
+    // The library may look for NVML at the first use of a device.
+    const auto init = reinterpret_cast<int (*)(unsigned int)>(dlsym(driver, "cuInit"));
+    const auto use = reinterpret_cast<int (*)(size_t*, int)>(dlsym(driver, "cuDeviceTotalMem_v2"));
+    size_t bytes = 0;
+    std::printf("driver, used: %d\n", init(0) == 0 && use(&bytes, 0) == 0);
+    const char* const error = dlerror();
+    std::printf("driver, error: %s\n", error != nullptr ? error : "none");
   }
   puts("done");
   return 0;
