@@ -47,11 +47,13 @@ class Parents {
   int learn(uint64_t parent, int device_index) {
     for (Entry& each : entries_) {
       uint64_t seen = 0;
-      if (each.parent.compare_exchange_strong(seen, parent)) {
-        each.device_index.store(device_index, std::memory_order_release);
+      // A parent is never seen without its device. Two threads may enter the same one twice.
+      if (each.parent.compare_exchange_strong(seen, kBeingEntered)) {
+        each.device_index.store(device_index, std::memory_order_relaxed);
+        each.parent.store(parent, std::memory_order_release);
         return device_index;
       }
-      if (seen == parent) return each.device_index.load(std::memory_order_acquire);
+      if (seen == parent) return each.device_index.load(std::memory_order_relaxed);
     }
     return Process::kNotCapped;
   }
@@ -59,7 +61,7 @@ class Parents {
   int device_of(uint64_t parent) const {
     for (const Entry& each : entries_) {
       const uint64_t seen = each.parent.load(std::memory_order_acquire);
-      if (seen == parent) return each.device_index.load(std::memory_order_acquire);
+      if (seen == parent) return each.device_index.load(std::memory_order_relaxed);
       if (seen == 0) break;
     }
     return Process::kNotCapped;
@@ -67,13 +69,14 @@ class Parents {
 
   bool have(int device_index) const {
     for (const Entry& each : entries_) {
-      if (each.parent.load(std::memory_order_relaxed) == 0) break;
+      if (each.parent.load(std::memory_order_acquire) == 0) break;
       if (each.device_index.load(std::memory_order_relaxed) == device_index) return true;
     }
     return false;
   }
 
  private:
+  static constexpr uint64_t kBeingEntered = 1;  // no key: RM's handles are larger
   struct Entry {
     std::atomic<uint64_t> parent{0};
     std::atomic<int> device_index{Process::kNotCapped};

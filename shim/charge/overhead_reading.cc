@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "shim/base/clock.h"
+#include "shim/base/no_cancellation.h"
 #include "shim/charge/pools.h"
 #include "shim/charge/upper_call.h"
 #include "shim/vendor/backend.h"
@@ -293,6 +294,7 @@ uint64_t most_overhead(Process& process, int device_index, uint64_t own) {
 }
 
 bool charge_by_usage(Process& process, int device_index, uint64_t units) {
+  const NoCancellation scope;  // the caller may be within the driver, which holds locks
   const char* const key = process.ledger.map()->devices[device_index].key;
   const Overhead& overhead = process.overhead[device_index];
   const int64_t unasked = overhead.unasked.load();
