@@ -146,6 +146,14 @@ struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
   unsigned int reserved[4];
 };
 
+struct CUDA_GRAPH_INSTANTIATE_PARAMS {
+  unsigned long long flags;
+  CUstream hUploadStream;
+  CUgraphNode hErrNode_out;
+  int result_out;
+};
+inline constexpr unsigned int kUpload = 2;   // CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+inline constexpr int kInstantiateError = 1;  // CUDA_GRAPH_INSTANTIATE_ERROR
 struct CUDA_MEM_ALLOC_NODE_PARAMS {
   CUmemPoolProps poolProps;
   const void* accessDescs;

@@ -225,6 +225,33 @@ CUresult run_graph(const GraphRun& run, const Real& real) {
   return run_on(hook.process(), run, hook.process().graphs.devices(), call);
 }
 
+// An upload at instantiation is made afterwards, as the program would, so that the graph's memory
+// finds room. It leaves no other trace: "CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD will not be returned",
+// says NVIDIA's documentation of cuGraphExecGetFlags.
+template <typename Instantiate, typename Upload>
+CUresult instantiate_with(CUgraphExec* exec, CUgraph graph, void* parameters, bool per_thread,
+                          const Instantiate& instantiate_real, const Upload& upload) {
+  auto* const asked = static_cast<CUDA_GRAPH_INSTANTIATE_PARAMS*>(parameters);
+  const auto plainly = [&](void* with) {
+    return instantiate(exec, graph, [&] { return instantiate_real(exec, graph, with); });
+  };
+  if (exec == nullptr || asked == nullptr || (asked->flags & kUpload) == 0 || !Hook().active())
+    return plainly(parameters);
+  const CUgraphExec before = *exec;
+  CUDA_GRAPH_INSTANTIATE_PARAMS without = *asked;
+  without.flags &= ~uint64_t{kUpload};
+  CUresult result = plainly(&without);
+  asked->hErrNode_out = without.hErrNode_out;
+  asked->result_out = without.result_out;
+  if (result != kSuccess) return result;
+  result = run_graph({"cuGraphInstantiate", *exec, {asked->hUploadStream, per_thread}}, upload);
+  if (result == kSuccess) return result;
+  cuGraphExecDestroy(*exec);
+  *exec = before;
+  asked->result_out = kInstantiateError;
+  return result;
+}
+
 }  // namespace
 
 CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
@@ -247,14 +274,13 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, void* parameters) {
-  return instantiate(exec, graph,
-                     [&] { return real::cuGraphInstantiateWithParams(exec, graph, parameters); });
+  return instantiate_with(exec, graph, parameters, false, real::cuGraphInstantiateWithParams,
+                          real::cuGraphUpload);
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph, void* parameters) {
-  return instantiate(exec, graph, [&] {
-    return real::cuGraphInstantiateWithParams_ptsz(exec, graph, parameters);
-  });
+  return instantiate_with(exec, graph, parameters, true, real::cuGraphInstantiateWithParams_ptsz,
+                          real::cuGraphUpload_ptsz);
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, int* result) {

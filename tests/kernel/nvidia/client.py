@@ -518,6 +518,10 @@ class Commands(Script):
             return rc, int(kib) * KIB
         return fill(take)
 
+    def uploaded_graph(self, kib):
+        """One that is not launched, but uploaded when it is instantiated."""
+        return {"rc": graph_with_memory(int(kib) * KIB, uploaded=True)[0]}
+
     def kernel_graph(self, nodes, branches):
         """A graph of kernels in so many chains beside each other."""
         if Device.number not in self.nothing:

@@ -60,6 +60,10 @@ class AllocationNode(Structure):
                 ("address", c_ulonglong)]
 
 
+class GraphParameters(Structure):
+    _fields_ = [("flags", c_ulonglong), ("stream", c_void_p), ("wrong_node", c_void_p), ("result", c_int)]
+
+
 class KernelNode(Structure):
     _fields_ = [("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
                 ("parameters", c_void_p), ("extra", c_void_p)]
@@ -79,7 +83,7 @@ class Handle(Structure):
 
 PINNED, ON_DEVICE, READ_WRITE, BY_DESCRIPTOR, PTX, RESERVED, MULTIPROCESSORS = 1, 1, 3, 1, 1, 5, 1
 FLOATS, SPARSE, DEFERRED, MAP, UNMAP = 0x20, 0x40, 0x80, 1, 2
-ATTACH_GLOBAL, ON_HOST, OPTIMISATION_LEVEL = 1, -1, 7
+ATTACH_GLOBAL, ON_HOST, OPTIMISATION_LEVEL, UPLOAD = 1, -1, 7, 2
 MODULE = """.version 7.0
 .target sm_80
 .address_size 64
@@ -159,14 +163,18 @@ def launch(function):
     return ask("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
 
 
-def graph_with_memory(bytes_, freed=False):
+def graph_with_memory(bytes_, freed=False, uploaded=False):
     """The result, and the executable graph."""
     graph, executable, node, end = c_void_p(), c_void_p(), c_void_p(), c_void_p()
     call("cuGraphCreate", byref(graph), 0)
     parameters = AllocationNode(pool=PoolProperties(alloc_type=PINNED, location=location()), bytes=bytes_)
-    call("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
+    rc = ask("cuGraphAddMemAllocNode", byref(node), graph, None, c_size_t(0), byref(parameters))
+    if rc != 0:
+        return rc, executable
     if freed:
         call("cuGraphAddMemFreeNode", byref(end), graph, byref(node), c_size_t(1), c_ulonglong(parameters.address))
+    if uploaded:
+        return ask("cuGraphInstantiateWithParams", byref(executable), graph, byref(GraphParameters(flags=UPLOAD))), executable
     return ask("cuGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0)), executable
 
 

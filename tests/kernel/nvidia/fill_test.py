@@ -39,6 +39,7 @@ FILLS = {
     "a sparse array of a dead context": ["sparse:16384", "fill:1024"],
     "graph nodes": ["graphs:20480"],
     "graph nodes after those of a dead context": ["graph_of_a_dead_context:307200:2097152"],
+    "graph nodes that are uploaded at instantiation": ["uploaded_graph:1048576", "uploaded_graph:2097152", "fill:1024"],
     "kernel graphs": ["kernel_graphs:1000"],
     "wide kernel graphs": ["kernel_graphs:1000:1000"],
     "kernel graphs in branches": ["kernel_graphs:600:20"],
@@ -91,8 +92,8 @@ BY_RELEASE = (
     "a mix", "fragmented", "async", "explicit pools", "a pool with a gap", "VMM", "arrays of 4 MiB", "arrays of 256 KiB",
     "graph nodes", "kernel graphs", "wide kernel graphs", "modules", "a second context", "streams at a full cap",
     "a stack limit at a full cap", "limits that take memory on demand at a full cap", "local memory at a full cap", "linear after destroyed kernel graphs",
-    "a hole in a chunk that was exported", "memory that a descriptor held", "pieces of 1 MiB",
-    "a library whose image does not tell its size", "a library that prints")
+    "a hole in a chunk that was exported", "memory that a descriptor held", "pieces of 1 MiB")
+LIBRARIES_BY_RELEASE = ("a library whose image does not tell its size", "a library that prints")
 
 
 class Fill(rig.Comparison):
@@ -480,14 +481,14 @@ class Unseen(unittest.TestCase):
 
     @unittest.skipIf(BUILD.release == "470", "it loads all code at once, so the library foresees no local memory")
     def test_fills(self):
-        for name in BY_RELEASE:
+        for name in (*BY_RELEASE, "graph nodes that are uploaded at instantiation"):
             with self.subTest(name), rig.Gpu(BUILD, CARD_MIB) as gpu:
                 gpu.client("unseen", "init", *FILLS[name], cap=f"{CAP_MIB}MiB")
                 self.assertLessEqual(gpu.accounting()["peak"], CAP_MIB * MIB)
                 self.assertGreater(gpu.accounting()["peak"], (CAP_MIB - 128) * MIB, "hardly filled")
 
 
-rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap), BY_RELEASE)
+rig.add_fills(Fill, FILLS, lambda gpu, commands, cap: gpu.client("init", *commands, cap=cap), BY_RELEASE + LIBRARIES_BY_RELEASE)
 if BUILD.release == "470":
-    for test in [name for name in vars(Fill) if "_library_" in name]:  # they came with CUDA 12.0
+    for test in [name for name in vars(Fill) if "_library_" in name or "_uploaded_" in name]:  # they came with CUDA 12.0
         delattr(Fill, test)
