@@ -165,13 +165,17 @@ CUresult allocate_from(Process& process, const PoolRequest& request, Allocate al
     process.pool_blocks.forget_holes(pool);
     if (extends) learn_growth(process, PoolBlocks::Growth::apart);
     if (result == kSuccess) {
+      process.ledger.explain(device_index, layout::units_for(outcome.grown), refusal = Refusal{});
       process.pool_blocks.forget(*request.out);
       on_own_account(process, [&] { free(*request.out); });
       trim_pool(pool);
       settle_pool(process, pool, nullptr);
     }
     *request.out = before;
-    if (!is_sure) return kOutOfMemory;
+    if (!is_sure) {
+      reservation->refuse(refusal);
+      return kOutOfMemory;
+    }
     reuse = extends = tries = false;
     reservation.emplace(process, device_index, growth, call, Reservation::Unasked{});
     use.begin(*reservation ? growth : 0);
