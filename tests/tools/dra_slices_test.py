@@ -36,6 +36,12 @@ def test_whole_gpus():
     assert all(each["attributes"]["driverVersion"] and each["attributes"]["resource.kubernetes.io/pciBusID"] for each in found)
 
 
+def test_a_gpu_that_uses_the_machine_s_memory():
+    """NVML reports no memory of GB10; CUDA does."""
+    found, (uuid,) = devices("gb10")
+    assert [(each["attributes"]["uuid"], mebibytes(each)) for each in found] == [(uuid, 122572)], found
+
+
 def test_of_a_gpu_in_mig_mode_its_instances_are_offered():
     found, (uuid,) = devices("h100-80gb-mig")
     assert sorted(each["attributes"]["mode"] for each in found) == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"], found

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "hooks/smi/nvml/abi.h"
-#include "tools/doctor/probed_library.h"
 #include "tools/doctor/vendor_probes.h"
 #include "tools/machine/nvml_library.h"
 
@@ -19,8 +18,9 @@ namespace {
 
 using Total = ProbedLibrary::Total;
 
-// The ledger's key. The second version of the call returns a MIG instance's UUID, the first its
-// GPU's.
+}  // namespace
+
+// The second version of the call returns a MIG instance's UUID, the first its GPU's.
 std::string cuda_key(const ProbedLibrary& cuda, int device) {
   using Get = int(unsigned char*, int);
   const auto first = cuda.find<Get>("cuDeviceGetUuid"),
@@ -37,8 +37,6 @@ std::string cuda_key(const ProbedLibrary& cuda, int device) {
   }
   return key;
 }
-
-}  // namespace
 
 void probe_cuda(ProbeTeller& teller) {
   constexpr const char* kFunction = "cuDeviceTotalMem_v2";

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/doctor/probe.h"
+#include "tools/doctor/probed_library.h"
 
 namespace fracgpu::tools {
 
@@ -18,6 +19,9 @@ std::vector<std::string> vendor_probes(bool with_contexts);
 //   lookups   [{lookup, hooked, total}]; `total` is the function's result for the first device
 //   totals    [{key, total}] for every device; `key` is empty if the device is not identified
 int probe_vendor(const std::string& name, ProbeTeller& teller);
+
+// The ledger's key of a device of an initialised CUDA driver; empty if the driver reports none.
+std::string cuda_key(const ProbedLibrary& cuda, int device);
 
 // One function for each probe, in nvidia_probes.cc and amd_probes.cc.
 void probe_cuda(ProbeTeller& teller);

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "tools/doctor/probe.h"
+#include "tools/doctor/vendor_probes.h"
 #include "tools/machine/gpus.h"
 #include "tools/machine/nvml_library.h"
 
@@ -82,14 +82,35 @@ void add_amd(const Gpu& gpu, const std::vector<Gpu>& all, std::vector<Device>& d
                      .mode = first_line(folder + "/current_compute_partition")});
 }
 
-}  // namespace
+// A GPU without memory of its own, such as GB10, uses the machine's. Only CUDA reports how much.
+void add_totals_of_cuda(ProbeTeller& teller, std::vector<Device>& devices) {
+  const auto lacks_memory = [](const Device& device) {
+    return device.vendor == "nvidia" && device.memory == 0;
+  };
+  if (std::none_of(devices.begin(), devices.end(), lacks_memory)) return;
+  const ProbedLibrary cuda(teller, {"libcuda.so.1"});
+  int count = 0;
+  if (!cuda || !cuda.call("cuInit", 0U) || !cuda.call("cuDeviceGetCount", &count)) return;
+  for (int i = 0; i < count; ++i) {
+    int number = 0;
+    size_t bytes = 0;
+    if (!cuda.call("cuDeviceGet", &number, i) || !cuda.call("cuDeviceTotalMem_v2", &bytes, number))
+      return;
+    const std::string key = cuda_key(cuda, number);
+    for (Device& device : devices) {
+      if (device.key == key && lacks_memory(device)) device.memory = bytes;
+    }
+  }
+}
 
-std::vector<Device> list_devices() {
+// Calls the drivers, which may hang.
+std::vector<Device> list_devices(ProbeTeller& teller) {
   const std::vector<Gpu> gpus = list_gpus();
   std::vector<Device> devices;
   for (const Gpu& gpu : gpus) {
     gpu.vendor == Gpu::Vendor::nvidia ? add_nvidia(gpu, devices) : add_amd(gpu, gpus, devices);
   }
+  add_totals_of_cuda(teller, devices);
   // A device of unknown size cannot be shared by size.
   std::erase_if(devices, [](const Device& device) { return device.memory < kMiB; });
   for (Device& device : devices) {
@@ -101,6 +122,8 @@ std::vector<Device> list_devices() {
             [](const Device& a, const Device& b) { return a.name < b.name; });
   return devices;
 }
+
+}  // namespace
 
 std::vector<Device> ask_for_devices() {
   const ProbeReport report = run_probe(kField, without_library(), kDeadline_s);
@@ -118,7 +141,7 @@ int be_devices_probe() {
   ProbeTeller teller;
   teller.step("NVML and KFD");
   Json all = Json::array();
-  for (const Device& device : list_devices()) all.push_back(json_of(device));
+  for (const Device& device : list_devices(teller)) all.push_back(json_of(device));
   teller.tell(kField, all);
   return 0;
 }

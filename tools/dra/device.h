@@ -24,12 +24,9 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// Devices of both vendors. Calls the drivers, which may hang; see ask_for_devices.
-std::vector<Device> list_devices();
-
-// The same in a child with a deadline, so that a driver that hangs or crashes does no harm. Throws
-// std::runtime_error with one line. The child is this program, started as `PROGRAM doctor --probe
-// devices`. It must then call be_devices_probe and exit with its status.
+// Devices of both vendors. A child with a deadline calls the drivers, so that one that hangs or
+// crashes does no harm. Throws std::runtime_error with one line. The child is this program, started
+// as `PROGRAM doctor --probe devices`. It must then call be_devices_probe and exit with its status.
 std::vector<Device> ask_for_devices();
 int be_devices_probe();
 
