@@ -137,7 +137,8 @@ struct alignas(kLargestPage) Ring {
   alignas(4096) Place places[kRecords];
 };
 
-// A process that cannot be recorded because there is no memory for its ring.
+// A process that cannot be recorded: there is no memory for its ring, or an earlier process's
+// records fill it.
 struct Unrecorded {
   uint32_t pid, host_pid;  // as in ProcessText
   char command[16];

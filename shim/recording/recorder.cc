@@ -119,6 +119,9 @@ struct Recorder::Recording {
   std::atomic<uint64_t> looked_ns;  // when the kernel was last asked
   FrameRules rules;
 
+  static Recording* make(int fd, uint32_t slot, uint32_t frames);
+  void unmap();
+  bool begin(uint32_t slot, const ProcessIdentity& self, bool late);
   uint64_t claim(uint64_t count);
   void write(uint64_t at, const Record& record);
   bool is_news(const Record& level);
@@ -143,41 +146,58 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
   const int fd = open_own(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   ring::HeaderStart header = {};
-  void* bytes = MAP_FAILED;
-  uint32_t records = 0;
-  const auto offset = offsetof(ring::File, rings) + slot * sizeof(ring::Ring);
+  Recording* recording = nullptr;
   if (is_trusted(fd) && read_own_at(fd, &header, sizeof header, 0) == sizeof header &&
       header.magic == ring::kMagic && header.version == ring::kVersion &&
       byte_is_locked(fd, ring::kRecorderLock)) {
-    if (back_shared_file(fd, offset, offsetof(ring::Ring, places)) == 0) {
-      bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                   static_cast<off_t>(offset));
+    recording = Recording::make(fd, slot, header.frames);
+    if (recording != nullptr && !recording->begin(slot, self, late)) {
+      recording->unmap();
+      recording = nullptr;
     }
-    if (bytes != MAP_FAILED) records = back_ring(fd, offset, *static_cast<ring::Ring*>(bytes));
-    if (records == 0) count_unrecorded(fd, self);
+    if (recording == nullptr) count_unrecorded(fd, self);
   }
   close_own(fd);
-  if (records == 0) {
-    if (bytes != MAP_FAILED) munmap(bytes, sizeof(ring::Ring));
-    return false;
-  }
-  void* const memory = mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    munmap(bytes, sizeof(ring::Ring));
-    return false;
-  }
+  recording_.store(recording, std::memory_order_release);
+  return recording != nullptr;
+}
+
+// Null if there is no room for the ring, or no memory.
+Recorder::Recording* Recorder::Recording::make(int fd, uint32_t slot, uint32_t frames) {
+  const auto offset = offsetof(ring::File, rings) + slot * sizeof(ring::Ring);
+  if (back_shared_file(fd, offset, offsetof(ring::Ring, places)) != 0) return nullptr;
+  void* const bytes = mmap(nullptr, sizeof(ring::Ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                           static_cast<off_t>(offset));
+  if (bytes == MAP_FAILED) return nullptr;
   // A child has a slot, and a ring, of its own.
   madvise(bytes, sizeof(ring::Ring), MADV_DONTFORK);
+  auto* const ring = static_cast<ring::Ring*>(bytes);
+  const uint32_t records = back_ring(fd, offset, *ring);
+  void* const memory = records == 0 ? MAP_FAILED
+                                    : mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    munmap(bytes, sizeof(ring::Ring));
+    return nullptr;
+  }
   auto* const recording = static_cast<Recording*>(memory);
-  recording->ring = static_cast<ring::Ring*>(bytes);
+  recording->ring = ring;
   recording->records = records;
-  recording->frames = std::min(header.frames, ring::kMostFrames);
+  recording->frames = std::min(frames, ring::kMostFrames);
+  return recording;
+}
+
+void Recorder::Recording::unmap() {
+  munmap(ring, sizeof(ring::Ring));
+  munmap(this, sizeof(Recording));
+}
+
+// Describes the process. False if the ring is still full of an earlier process's records.
+bool Recorder::Recording::begin(uint32_t slot, const ProcessIdentity& self, bool late) {
+  if (ring->end - ring->begin > records) return false;  // no process of ours wrote that
   // Records that an earlier owner of the slot had begun, before it was killed.
-  ring::Ring& ring = *recording->ring;
-  if (ring.end - ring.begin > records) return false;  // no process of ours wrote that
-  for (uint64_t at = ring.begin; at < ring.end; ++at) {
-    ring::Place& place = ring.places[at % records];
+  for (uint64_t at = ring->begin; at < ring->end; ++at) {
+    ring::Place& place = ring->places[at % records];
     if (place.stamp.load(std::memory_order_acquire) == at + 1) continue;
     place.record.type = Type::nothing;
     place.stamp.store(at + 1, std::memory_order_release);
@@ -190,9 +210,7 @@ bool Recorder::start(std::string_view tenant, uint32_t slot, const ProcessIdenti
                             .began_late = late};
   static_assert(sizeof text.command == sizeof self.command);
   memcpy(text.command, self.command, sizeof text.command);
-  if (!recording->append_text(Type::process, slot, &text, sizeof text)) return false;
-  recording_.store(recording, std::memory_order_release);
-  return true;
+  return append_text(Type::process, slot, &text, sizeof text);
 }
 
 void Recorder::add_device(int device_index, const char* key, uint64_t physical, uint64_t cap) {
@@ -247,7 +265,7 @@ void Recorder::add(Record record, const char* api) {
   if (recording == nullptr) return;
   // First, so that a full ring costs nothing if no recorder takes records out any more.
   if (recording->is_full()) {
-    recording->ring->missed.fetch_add(1, std::memory_order_relaxed);
+    recording->ring->missed.fetch_add(1, std::memory_order_release);
     return;
   }
   if (record.type == Type::level && !recording->is_news(record)) return;
@@ -297,7 +315,7 @@ bool Recorder::Recording::is_full() const {
 void Recorder::Recording::append(const Record& record) {
   const uint64_t at = claim(1);
   if (at == UINT64_MAX) {
-    ring->missed.fetch_add(1, std::memory_order_relaxed);
+    ring->missed.fetch_add(1, std::memory_order_release);
   } else {
     write(at, record);
   }

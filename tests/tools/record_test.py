@@ -603,9 +603,9 @@ def test_a_small_shm_makes_small_rings_and_nobody_vanishes(machine):
     recorded = len(told.tables["processes"])
     assert 0 < recorded < 16 and len(told.of(ALLOCATED)) == recorded, recorded
     assert f"{16 - recorded} process" in err and "not recorded: cuda_client (PID " in err, err
-    assert "): /dev/shm had no room" in err, err
+    assert "): its ring in /dev/shm had no room" in err, err
     report = m.fracgpu("report", f"{m.folder}/recording", "--top", "99")[1]
-    assert report.count("was not recorded: /dev/shm had no room") == 16 - recorded, report
+    assert report.count("was not recorded: its ring in /dev/shm had no room") == 16 - recorded, report
 
 
 def test_real_hip_is_recorded(machine):

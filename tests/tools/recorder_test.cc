@@ -156,15 +156,32 @@ TEST_F(RingTest, WhatAKilledProcessLeftHalfWrittenIsPassedOver) {
 
 TEST_F(RingTest, AFullRingDropsAndCounts) {
   tools::RingFile rings(tenant_, 0, geteuid());
-  Recorder recorder;
+  Recorder before, recorder, after;
+  ASSERT_TRUE(before.start(tenant_, 1, identity(), false));
   ASSERT_TRUE(recorder.start(tenant_, 1, identity(), false));
   for (uint64_t i = 0; i < 2 * ring::kRecords; ++i) {
     recorder.add({.type = Type::allocated, .address = i});
   }
-  uint64_t seen = 0, missed = 0;
-  rings.take([&](uint32_t, const Record& record) { seen += is_event(record) ? 1U : 0U; },
-             [&](uint32_t, uint64_t number) { missed += number; }, [](uint32_t) { return true; });
-  EXPECT_EQ(seen, ring::kRecords - 2) << "two describe the process";
+  uint32_t unrecorded = 0;
+  rings.unrecorded(unrecorded);
+  EXPECT_EQ(unrecorded, 0U);
+  EXPECT_FALSE(after.start(tenant_, 1, identity(), false)) << "there is no room to describe it";
+  EXPECT_FALSE(after.is_on());
+  rings.unrecorded(unrecorded);
+  EXPECT_EQ(unrecorded, 1U) << "the recorder can name it";
+  uint64_t described = 0, seen = 0, missed = 0;
+  rings.take(
+      [&](uint32_t, const Record& record) {
+        described += record.type == Type::process ? 1U : 0U;
+        seen += is_event(record) ? 1U : 0U;
+      },
+      [&](uint32_t, uint64_t number) {
+        EXPECT_EQ(described, 4U) << "they are of the second process";
+        EXPECT_EQ(seen, 0U) << "any of its records may be missing";
+        missed += number;
+      },
+      [](uint32_t) { return true; });
+  EXPECT_EQ(seen, ring::kRecords - 4) << "two describe each process";
   EXPECT_EQ(seen + missed, 2 * ring::kRecords);
 }
 

@@ -199,7 +199,7 @@ void TenantRecorder::State::note_roomless() {
   for (const ring::Unrecorded& each : first) {
     note_unrecorded(fmt::format("{} (PID {})", bounded(each.command),
                                 each.host_pid != 0 ? each.host_pid : each.pid),
-                    "/dev/shm had no room");
+                    "its ring in /dev/shm had no room");
   }
   unrecorded += count - static_cast<uint32_t>(first.size());
 }

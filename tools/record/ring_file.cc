@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
@@ -56,6 +57,19 @@ int fill(int fd, uint32_t frames, uid_t owner) {
 int give_name(int fd, const std::string& path) {
   const std::string self = fmt::format("/proc/self/fd/{}", fd);
   return linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
+// The position behind the text of the last process that begins among these records, or `begin`.
+// Drops are that process's, because no process begins in a full ring.
+uint64_t last_beginning(const ring::Ring& ring, uint32_t records, uint64_t begin, uint64_t end) {
+  for (uint64_t at = end; at > begin; --at) {
+    const ring::Place& place = ring.places[(at - 1) % records];
+    if (place.stamp.load(std::memory_order_acquire) == at &&
+        place.record.type == ring::Type::process) {
+      return at;
+    }
+  }
+  return begin;
 }
 
 }  // namespace
@@ -124,18 +138,21 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
   find_rings();
   for (auto& [slot, told] : missed_) {
     ring::Ring& ring = map_->rings[slot];
+    // Loaded before the ends: each process writes its text before it drops a record.
+    const uint64_t dropped = ring.missed.load(std::memory_order_acquire);
     uint64_t at = ring.begin.load(std::memory_order_relaxed);
     const uint64_t end = ring.end.load(std::memory_order_acquire);
     const uint32_t records = ring.records.load(std::memory_order_acquire);
     // Not written by our processes, or just begun.
     if (!ring::is_ring_size(records) || end < at || end - at > records) continue;
-    const auto count_missed = [&, &slot = slot, &told = told] {
-      const uint64_t now = ring.missed.load(std::memory_order_relaxed);
+    const auto report = [&, &slot = slot, &told = told](uint64_t now) {
       if (now != told) missed(slot, now - told);
       told = now;
     };
-    count_missed();  // they are missing somewhere among the next records
+    // The dropped records are missing somewhere among those behind this position.
+    const uint64_t dropped_at = dropped == told ? at : last_beginning(ring, records, at, end);
     for (int looks = 0; at < end; ++at) {
+      if (at == dropped_at) report(dropped);
       const ring::Place& place = ring.places[at % records];
       const bool complete = place.stamp.load(std::memory_order_acquire) == at + 1;
       if (!complete && (looks++ == 0 ? is_alive(slot) : false)) break;
@@ -144,8 +161,10 @@ void RingFile::take(const std::function<void(uint32_t, const ring::Record&)>& vi
       const ring::Record record = place.record;
       visit(slot, record);
     }
+    const uint64_t dropped_since = ring.missed.load(std::memory_order_acquire);
+    const uint64_t end_now = std::min(ring.end.load(std::memory_order_acquire), at + records);
+    if (at >= dropped_at && last_beginning(ring, records, at, end_now) == at) report(dropped_since);
     ring.begin.store(at, std::memory_order_release);
-    count_missed();
   }
 }
 

@@ -27,8 +27,8 @@ class RingFile {
 
   // Takes all complete records of each ring, in the order in which they were claimed, and calls
   // visit(slot, record). Calls missed(slot, number) if processes had to drop records since the last
-  // call. `is_alive(slot)`: unfinished records of a dead process are skipped, and those of a live
-  // one are awaited.
+  // call, once the process that dropped them is described. `is_alive(slot)`: unfinished records of
+  // a dead process are skipped, and those of a live one are awaited.
   void take(const std::function<void(uint32_t slot, const ring::Record&)>& visit,
             const std::function<void(uint32_t slot, uint64_t number)>& missed,
             const std::function<bool(uint32_t slot)>& is_alive);
