@@ -24,7 +24,11 @@ bool reserved_by_pool(uint64_t key, uint64_t& bytes) {
   const OwnCalls own_calls;
   return real::cuMemPoolGetAttribute(handle_of(key), kPoolReserved, &bytes) == kSuccess;
 }
-constexpr PoolDriver kPools = {reserved_by_pool, trim_pool};
+bool used_of_pool(uint64_t key, uint64_t& bytes) {
+  const OwnCalls own_calls;
+  return real::cuMemPoolGetAttribute(handle_of(key), kPoolUsed, &bytes) == kSuccess;
+}
+constexpr PoolDriver kPools = {reserved_by_pool, trim_pool, used_of_pool};
 
 // The device index that a pool with this location and type is charged to, or Process::kNotCapped /
 // kFault.

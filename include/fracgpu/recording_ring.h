@@ -118,6 +118,12 @@ constexpr uint64_t physical_key(uint64_t memory) {
   return memory | uint64_t{1} << 63;
 }
 
+// The key of what a pool's allocations from before the recording use, as one allocation. A handle
+// is an address of the process, so this equals no other key.
+constexpr uint64_t pool_key(uint64_t pool) {
+  return pool | uint64_t{3} << 62;
+}
+
 struct Place {
   std::atomic<uint64_t> stamp;  // the record's position + 1, once it is complete
   Record record;

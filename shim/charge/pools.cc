@@ -267,6 +267,23 @@ void settle_pools(const OverheadLock& lock, int device_index) {
   for_each_pool(lock.process(), device_index, [&](uint64_t key) { settle_pool(lock, key); });
 }
 
+void record_earlier_use(Process& process, int device_index) {
+  for_each_pool(process, device_index, [&](uint64_t key) {
+    Pool pool;
+    uint64_t bytes = 0;
+    if (!process.pools.begin_use(key, pool)) return;
+    const bool is_known = pool.driver->used != nullptr && pool.driver->used(key, bytes);
+    process.pools.end_use(pool);
+    if (!is_known || bytes == 0) return;
+    process.recorder.add({.type = ring::Type::allocated,
+                          .kind = ring::Kind::pool,
+                          .device = static_cast<uint8_t>(device_index),
+                          .address = ring::pool_key(key),
+                          .bytes = bytes,
+                          .owner = key});
+  });
+}
+
 bool trim_pools(Process& process, int device_index) {
   return trim(process, device_index, [&](uint64_t key) { settle_pool(process, key, nullptr); });
 }

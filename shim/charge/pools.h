@@ -28,6 +28,10 @@ bool settle_pool(const OverheadLock& lock, uint64_t key);
 void settle_pools(Process& process, int device_index);
 void settle_pools(const OverheadLock& lock, int device_index);
 
+// Records the use of the device's pools by allocations from before a recording. Their sizes are not
+// known.
+void record_earlier_use(Process& process, int device_index);
+
 // Makes the device's pools give back unused memory. True if they held any.
 bool trim_pools(Process& process, int device_index);
 bool trim_pools(const OverheadLock& lock, int device_index);

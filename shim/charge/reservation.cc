@@ -13,8 +13,10 @@ namespace fracgpu {
 
 // A recorder sees a pool's memory only when its driver is asked. Pools give memory back unseen.
 void Reservation::tell_pools() {
+  const bool is_late = process_.pool_use_unrecorded.exchange(false, std::memory_order_relaxed);
   layout::for_each_device(*process_.ledger.map(), [&](uint32_t device_index) {
     settle_pools(process_, static_cast<int>(device_index));
+    if (is_late) record_earlier_use(process_, static_cast<int>(device_index));
   });
 }
 

@@ -142,6 +142,7 @@ void Process::start_late_recording() {
       !recorder.start(ledger.tenant(), ledger.slot(), ProcessIdentity::of_self(), true)) {
     return;
   }
+  pool_use_unrecorded.store(true, std::memory_order_relaxed);
   layout::for_each_device(*ledger.map(), [&](uint32_t device) {
     const auto index = static_cast<int>(device);
     if (!is_registered_[device].load(std::memory_order_acquire)) return;

@@ -225,6 +225,8 @@ class Process {
   std::atomic<uint32_t> small_arrays{0};     // live ones, which share chunks
   std::atomic<uint32_t> in_flight{0};        // InFlightScopes that live
   std::atomic<uint64_t> in_flight_ended{0};  // those that have ended
+  // A recording has begun late, and the earlier use of pools is not recorded yet.
+  std::atomic<bool> pool_use_unrecorded{false};
   // Whether a pool grows by what an allocation needs beyond the rest of its last chunk: not known,
   // observed, or observed not to, which is final.
   enum class PoolGrowth { unknown, extends, apart };
@@ -257,7 +259,7 @@ class Process {
   bool has_joined() const { return joined_.load(std::memory_order_acquire) > 0; }
 
   // Begins to record if a recorder has asked for it. For slow paths. The caller must then report
-  // the levels of pools, which only their driver knows.
+  // the levels of pools and their earlier use, which only their driver knows.
   void look_for_recorder() {
     if (ledger.recording() != recording_.load(std::memory_order_relaxed)) [[unlikely]]
       start_late_recording();

@@ -21,6 +21,8 @@ namespace fracgpu {
 struct PoolDriver {
   bool (*reserved)(uint64_t key, uint64_t& bytes);  // false: the driver does not report it
   void (*trim)(uint64_t key);                       // gives back unused memory
+  // The bytes that allocations use; null, or false: the driver does not report it.
+  bool (*used)(uint64_t key, uint64_t& bytes) = nullptr;
 };
 
 struct Pool {

@@ -540,6 +540,28 @@ def test_a_running_tenant_can_be_recorded(machine):
     assert recorder.wait(60) == 0, "the tenant has ended"
 
 
+def test_what_a_running_program_uses_of_pools_is_needed(machine):
+    m = machine("a100-40gb")
+    path = f"{m.folder}/recording"
+    client = m.client("pools", "8GiB", "init ctxcreate pooled 2GiB wait alloc 16MiB wait free 0 synchronize alloc 64MiB wait")
+    recorder = m.start("record", "--attach", m.tenant("pools"), "--output", path)
+    assert "recording tenant" in recorder.stderr.readline()
+    for released in (False, True):
+        print(file=client.stdin, flush=True)
+        while not (line := client.stdout.readline()).startswith("ready"):
+            assert line, client.stderr.read()
+        wait_until(lambda: os.path.exists(path) and Recording(path).taken()[-1:] == [ledger_says(m)], "it is told")
+        pooled = [[(event["bytes"], event["stack"]) for event in Recording(path).of(kind) if event["kind"] == POOL]
+                  for kind in (ALLOCATED, RELEASED)]
+        # A release of memory from before is seen once the pool has given it back.
+        assert pooled == [[(2 * GIB, 0)], [(2 * GIB, 0)] if released else []], pooled
+        need, = json.loads(m.fracgpu("advise", "--from", "--json", path)[1])["gpus"]
+        assert need["needed_bytes"] == need["taken_bytes"] == max(Recording(path).taken()) > 2 * GIB, need
+    print(file=client.stdin, flush=True)
+    assert client.wait(60) == 0 and recorder.wait(60) == 0
+    assert "2.0 GiB" in m.fracgpu("report", path)[1].split("pools, used")[0].rpartition("\n")[2]
+
+
 def test_what_a_running_program_has_of_every_family_is_told(machine):
     families = ["linear", "managed", "vmm", "graphs", "pools", "arrays", "overhead"]
     m = machine("a100-40gb")

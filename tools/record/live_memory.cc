@@ -44,6 +44,11 @@ std::optional<Live> LiveMemory::take(uint64_t key) {
   return live;
 }
 
+const Live* LiveMemory::find(uint64_t key) const {
+  const auto found = live_.find(key);
+  return found != live_.end() ? &found->second : nullptr;
+}
+
 std::vector<std::pair<uint64_t, Live>> LiveMemory::take_all_of(uint64_t owner) {
   std::vector<std::pair<uint64_t, Live>> taken;
   std::erase_if(live_, [&](const auto& each) {

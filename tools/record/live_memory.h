@@ -24,6 +24,7 @@ class LiveMemory {
   // Returns the previous entry at the key, if its release is missing.
   std::optional<Live> add(uint64_t key, Live live);
   std::optional<Live> take(uint64_t key);
+  const Live* find(uint64_t key) const;
   // Takes the newest memory of a device until it has at least `bytes`: short-lived memory is more
   // likely to be gone than memory that has lived for long.
   std::vector<std::pair<uint64_t, Live>> take_last(uint32_t device, uint64_t bytes);

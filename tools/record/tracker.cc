@@ -201,9 +201,20 @@ void Tracker::add(uint32_t slot, const Record& record) {
         enter(record.address, live);
       }
       break;
-    case Type::level:
+    case Type::level: {
       set_level(process, event);
+      // Of memory from before the recording, no release is seen. Its pool has no more than this.
+      const uint64_t key = ring::pool_key(record.owner);
+      const Live* const earlier = process.memory.find(key);
+      if (event.kind != MemoryKind::reserved || earlier == nullptr ||
+          earlier->bytes <= record.taken)
+        break;
+      Live rest = *earlier;
+      rest.bytes = record.taken;
+      release(process, key, record);
+      if (rest.bytes > 0) enter(key, rest);
       break;
+    }
     case Type::refused:
       event.type = EventType::refused;
       event.reason = static_cast<recording::RefusalReason>(record.reason & 3);
