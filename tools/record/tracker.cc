@@ -273,7 +273,7 @@ void Tracker::missed(uint32_t slot, uint64_t number) {
 }
 
 // A process that exits reports that, and is gone a moment later.
-void Tracker::end(uint32_t slot, uint64_t now_ns) {
+void Tracker::end(uint32_t slot, uint64_t now_ns, const Process* next) {
   const auto found = processes_.find(slot);
   if (found == processes_.end()) return;
   const Process& process = *found->second;
@@ -283,9 +283,10 @@ void Tracker::end(uint32_t slot, uint64_t now_ns) {
   event.type = EventType::ended;
   event.process = process.number;
   // The program that its PID became may have ended by now, too.
-  const bool goes_on = std::any_of(processes_.begin(), processes_.end(), [&](const auto& other) {
-    return other.second->is_later_program_of(process);
-  });
+  const bool goes_on = (next != nullptr && next->is_later_program_of(process)) ||
+                       std::any_of(processes_.begin(), processes_.end(), [&](const auto& other) {
+                         return other.second->is_later_program_of(process);
+                       });
   event.bytes = process.leaves ? recording::kExited
                 : goes_on      ? recording::kByExec
                                : process.end.how();
@@ -454,10 +455,10 @@ void Tracker::describe(uint32_t slot, Type type, uint32_t number, const std::str
 void Tracker::begin_process(uint32_t slot, const std::string& text) {
   ring::ProcessText told;
   if (!read_text(text, told)) return;
-  end(slot, told.began_ns);
   auto process = std::make_unique<Process>();
   process->told = told;
   process->began_ns = process->last_ns = process->alive_ns = since_beginning(told.began_ns);
+  end(slot, told.began_ns, process.get());
   process->number = writer_.add_process({.pid = told.pid,
                                          .host_pid = told.host_pid,
                                          .command = bounded(told.command, sizeof told.command),

@@ -33,7 +33,7 @@ class Tracker {
   void add(uint32_t slot, const ring::Record& record);
   void missed(uint32_t slot, uint64_t number);
   // `end`: the process of the slot is gone. `set_alive`: it was seen alive.
-  void end(uint32_t slot, uint64_t now_ns);
+  void end(uint32_t slot, uint64_t now_ns) { end(slot, now_ns, nullptr); }
   void set_alive(uint32_t slot, uint64_t now_ns);
   // `living`: slots whose processes have not ended. `gone`: those among them that another process
   // reported gone. They may have written more records, which must be added before their end.
@@ -75,6 +75,7 @@ class Tracker {
 
   void add_text(uint32_t slot, const ring::Record& record);
   void describe(uint32_t slot, ring::Type type, uint32_t number, const std::string& text);
+  void end(uint32_t slot, uint64_t now_ns, const Process* next);  // `next`: the slot's next process
   void begin_process(uint32_t slot, const std::string& text);
   void change_cap(uint32_t device, uint64_t cap, uint64_t time_ns);
   void set_level(Process& process, recording::Event event);
