@@ -25,7 +25,8 @@ class Report(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.story, cls.larger = (f"{cls.folder.name}/{name}.rec" for name in ("story", "larger"))
-        for name in ("story", "larger"):
+        cls.lowered = f"{cls.folder.name}/lowered.rec"
+        for name in ("story", "larger", "lowered"):
             subprocess.run([WRITER, f"{cls.folder.name}/{name}.rec", name], check=True)
 
     @classmethod
@@ -70,6 +71,15 @@ class Report(unittest.TestCase):
             self.assertRegex(text, line)
         self.assertNotIn("\033", text, "a process may be called whatever it wants")
         self.assertNotIn("evil\n", text)
+
+    def test_a_peak_is_told_by_its_own_cap_and_remarks_are_never_cut(self):
+        text = self.told(self.lowered)
+        self.assertRegex(text, r"peak 500\.0 MiB at 0 s, cap 1000\.0 MiB; the last cap was 200\.0 MiB\n.* 50%\n")
+        gpu, = json.loads(self.told(self.lowered, "--json"))["devices"]
+        self.assertEqual((gpu["cap_at_peak"], gpu["cap"]), (1000 * MIB, 200 * MIB))
+        self.assertIn("other (PID 5) was not recorded: why", text)
+        self.assertEqual(text.count("cuCtxCreate_v2"), 10)
+        self.assertIn("Showing the first 10 of 12; use --top for more.", text)
 
     def test_text_fits_a_terminal_without_utf8(self):
         done = report(self.story, locale="C")

@@ -171,6 +171,36 @@ void write_wrapped(const std::string& path) {
   writer.finish();
 }
 
+// A cap that falls below the peak after it, many marks, and the recorder's own remark behind them.
+void write_lowered(const std::string& path) {
+  Writer writer(path, {0, "lowered", "node7", "1.0", true, false});
+  const uint32_t process = writer.add_process({9, 4713, "lowered", 0});
+  Event event;
+  event.type = EventType::allocated;
+  event.process = process;
+  event.device =
+      writer.add_device({"GPU-bbbb", "GPU 1 (Made-up 80GB)", 80'000 * kMiB, 1'000 * kMiB});
+  event.bytes = event.taken = 500 * kMiB;
+  // Of Python that names no functions.
+  event.stack = writer.add_stack(
+      {{writer.add_module({"/nowhere/libffi.so.8", ""}), 1, writer.add_text("ffi_call_unix64")},
+       {writer.add_module({"/nowhere/python3.12", ""}), 2, writer.add_text("run_interpreter")}});
+  writer.add(event);
+  event.type = EventType::cap;
+  event.time_ns = kSecond;
+  event.cap = 200 * kMiB;
+  writer.add(event);
+  event.type = EventType::mark;
+  for (int i = 0; i < 12; ++i) {
+    event.api = writer.add_text("cuCtxCreate_v2");
+    writer.add(event);
+  }
+  event.process = event.device = kNone;
+  event.api = writer.add_text("other (PID 5) was not recorded: why");
+  writer.add(event);
+  writer.finish();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -182,6 +212,8 @@ int main(int argc, char** argv) {
     Story(path, 2).tell();
   } else if (strcmp(argv[2], "wrapped") == 0) {
     write_wrapped(path);
+  } else if (strcmp(argv[2], "lowered") == 0) {
+    write_lowered(path);
   } else {
     Writer writer(path, {});
     fracgpu::tests::Training training(writer, 1, 2'000);

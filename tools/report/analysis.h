@@ -45,6 +45,7 @@ struct Moment {
   Sums sums{};
   ByKind by_kind{};
   std::vector<Part> parts{};
+  uint64_t cap = 0;  // of the device, at that moment; 0: none
 };
 
 struct ProcessShare {
@@ -170,7 +171,7 @@ struct Analysis {
   std::vector<ThreadUse> threads{};      // the most allocated bytes first
   std::vector<Pool> pools{};             // the greatest fragmentation first
   std::vector<Refusal> refusals{};       // the first kMostRefusals, in order
-  std::vector<Mark> marks{};             // the first kMostMarks, in order
+  std::vector<Mark> marks{};  // the first kMostMarks, and later ones of no process, in order
 };
 
 inline constexpr size_t kMostRefusals = 10'000, kMostMarks = 1'000;

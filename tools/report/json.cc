@@ -132,6 +132,7 @@ class Page {
             {"name", device_name(analysis_.tables, use.device)},
             {"physical", info.physical},
             {"cap", use.cap},
+            {"cap_at_peak", use.peak.cap},
             {"taken", json_of(use.taken)},
             {"live", json_of(use.live)},
             {"needed", json_of(use.needed)},

@@ -43,7 +43,7 @@ uint32_t Memory::device_of(uint32_t device) {
     DeviceState& state = devices_.emplace_back(choice_);
     state.use.device = device;
     if (device != kNone) state.use.cap = tables_.devices[device].cap;
-    state.point.cap = state.use.cap;
+    state.point.cap = state.moment.cap = state.use.cap;
   }
   return place->second;
 }

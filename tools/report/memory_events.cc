@@ -60,7 +60,8 @@ void Memory::apply(const Event& event) {
       life_of(event.process) = {true, event.bytes, now_ns_, life_of(event.process).dropped};
       return end_process(event.process);
     case EventType::mark:
-      if (marks_.size() < kMostMarks) {
+      // Those of no process are the recorder's, few, and may come last.
+      if (marks_.size() < (event.process == kNone ? 2 * kMostMarks : kMostMarks)) {
         marks_.push_back({now_ns_, event.process, tables_.texts[event.api]});
       }
       return;

@@ -77,7 +77,9 @@ std::vector<Part> Memory::parts_of_device(const DeviceState& device) const {
 void Memory::end_moment(DeviceState& device) {
   std::vector<Part> parts = parts_of_device(device);
   shorten(parts);
-  device.moments.add(moment_of(device.moment.time_ns, device.moment.sums, std::move(parts)));
+  Moment moment = moment_of(device.moment.time_ns, device.moment.sums, std::move(parts));
+  moment.cap = device.moment.cap;
+  device.moments.add(std::move(moment));
 }
 
 void Memory::finish_device(DeviceState& device) {

@@ -60,7 +60,7 @@ Json device_data(const Analysis& analysis, const DeviceUse& use, PageStacks& sta
   device["name"] = device_name(analysis.tables, use.device);
   const bool known = use.device < analysis.tables.devices.size();
   device["physical"] = known ? analysis.tables.devices[use.device].physical : 0;
-  device["cap"] = use.cap;
+  device["cap"] = use.peak.cap;
   device["peak"] = use.taken.bytes;
   device["peak_ns"] = use.peak.time_ns;
   device["most_live"] = use.live.bytes;

@@ -113,11 +113,12 @@ void Page::beginning() {
 void Page::device(const DeviceUse& use) {
   title("{}", shown(device_name(analysis_.tables, use.device)));
   const Moment& peak = use.peak;
-  line("  peak {} at {}{}", bytes(peak.sums.taken), duration(peak.time_ns),
-       use.cap == 0 ? "" : fmt::format(", cap {}", bytes(use.cap)));
-  if (use.cap > 0) {
-    line("  {} {:>4}", bar(style_, share_of(peak.sums.taken, use.cap), kBarColumns),
-         percent(peak.sums.taken, use.cap));
+  line("  peak {} at {}{}{}", bytes(peak.sums.taken), duration(peak.time_ns),
+       peak.cap == 0 ? "" : fmt::format(", cap {}", bytes(peak.cap)),
+       use.cap == peak.cap ? "" : fmt::format("; the last cap was {}", bytes(use.cap)));
+  if (peak.cap > 0) {
+    line("  {} {:>4}", bar(style_, share_of(peak.sums.taken, peak.cap), kBarColumns),
+         percent(peak.sums.taken, peak.cap));
   }
   if (peak.sums.needed < peak.sums.taken) {
     line("  {} of it were needed: pools could have given back {}", bytes(peak.sums.needed),
@@ -299,12 +300,16 @@ void Page::notes() {
   if (analysis_.header.attached) {
     line("  Processes were running when it began: what they had before has no call stack.");
   }
-  size_t lines = 0;
+  // What the recorder itself remarked, such as a process that is missing. Never cut.
   for (const Mark& mark : analysis_.marks) {
-    if (lines++ >= top_) break;
-    line("  {}: {}{}", duration(mark.time_ns),
-         mark.process == kNone ? "" : process(mark.process) + ": ", shown(mark.text));
+    if (mark.process == kNone) line("  {}: {}", duration(mark.time_ns), shown(mark.text));
   }
+  size_t marks = 0;
+  for (const Mark& mark : analysis_.marks) {
+    if (mark.process == kNone || marks++ >= top_) continue;
+    line("  {}: {}: {}", duration(mark.time_ns), process(mark.process), shown(mark.text));
+  }
+  if (marks > top_) line("  Showing the first {} of {}; use --top for more.", top_, count(marks));
 }
 
 }  // namespace
