@@ -203,6 +203,14 @@ class Report(unittest.TestCase):
         self.assertRegex(text, r"Number of allocations: no change")
         told = json.loads(self.told(self.larger, self.story, "--json"))
         self.assertEqual(told["left"], [{"call_site": "make_weights < build < main", "before": 600 * MIB, "after": 300 * MIB}])
+        # Each GPU with itself, and with another one if it has no other.
+        gpus = {gpu["name"]: gpu["taken"] for gpu in json.loads(self.told(self.story, self.lowered, "--json"))["devices"]}
+        self.assertEqual(gpus, {"GPU 0 (Made-up 80GB)": {"before": 628 * MIB, "after": 0},
+                                "GPU 1 (Made-up 80GB)": {"before": 50 * MIB, "after": 500 * MIB}})
+        wrapped = f"{self.folder.name}/other.rec"
+        subprocess.run([WRITER, wrapped, "wrapped"], check=True)
+        self.assertRegex(self.told(wrapped, self.lowered),
+                         r"GPU 0, then GPU 1 \(Made-up 80GB\)\n +620\.0 MiB +500\.0 MiB +-120\.0 MiB  peak\n")
         self.assertIn("compared as text, json or collapsed", self.refused(self.story, self.larger, "--format", "perfetto", status=2))
 
     def test_damage_is_told_after_what_precedes_it(self):

@@ -40,6 +40,49 @@ std::vector<Part> peaks_of(const Analysis& analysis) {
   return parts;
 }
 
+struct DevicePair {
+  const DeviceUse *before, *after;  // null: not used
+};
+
+// Pairs each GPU with itself. The others, such as those of another machine, are paired in order.
+std::vector<DevicePair> pairs_of(const Analysis& before, const Analysis& after) {
+  const auto key = [](const Analysis& analysis, const DeviceUse& use) {
+    return use.device == recording::kNone ? "" : analysis.tables.devices[use.device].key;
+  };
+  std::vector<DevicePair> pairs;
+  for (const DeviceUse& each : before.devices) pairs.push_back({&each, nullptr});
+  std::vector<const DeviceUse*> others;
+  for (const DeviceUse& each : after.devices) {
+    const auto same = std::find_if(pairs.begin(), pairs.end(), [&](const DevicePair& pair) {
+      return pair.after == nullptr && key(before, *pair.before) == key(after, each);
+    });
+    if (same != pairs.end()) {
+      same->after = &each;
+    } else {
+      others.push_back(&each);
+    }
+  }
+  for (const DeviceUse* const other : others) {
+    const auto alone = std::find_if(pairs.begin(), pairs.end(),
+                                    [](const DevicePair& pair) { return pair.after == nullptr; });
+    if (alone != pairs.end()) {
+      alone->after = other;
+    } else {
+      pairs.push_back({nullptr, other});
+    }
+  }
+  return pairs;
+}
+
+// Both names, if they differ.
+std::string name_of(const DevicePair& pair, const Analysis& before, const Analysis& after) {
+  std::string name, other;
+  if (pair.before != nullptr) name = device_name(before.tables, pair.before->device);
+  if (pair.after != nullptr) other = device_name(after.tables, pair.after->device);
+  if (name.empty() || name == other) return other;
+  return other.empty() ? name : name + ", then " + other;
+}
+
 using Amount = std::string (*)(uint64_t);
 
 std::string number(uint64_t amount) {
@@ -81,11 +124,10 @@ Comparison compare(const Analysis& before, const Analysis& after, recording::Sym
                    {"releases", before.releases, after.releases},
                    {"refusals", before.refusals_total, after.refusals_total}};
   const DeviceUse none;
-  for (size_t i = 0; i < std::max(before.devices.size(), after.devices.size()); ++i) {
-    const DeviceUse& one = i < before.devices.size() ? before.devices[i] : none;
-    const DeviceUse& other = i < after.devices.size() ? after.devices[i] : none;
-    const Analysis& named = i < after.devices.size() ? after : before;
-    result.devices.push_back({device_name(named.tables, named.devices[i].device),
+  for (const DevicePair& pair : pairs_of(before, after)) {
+    const DeviceUse& one = pair.before != nullptr ? *pair.before : none;
+    const DeviceUse& other = pair.after != nullptr ? *pair.after : none;
+    result.devices.push_back({name_of(pair, before, after),
                               {"peak", one.taken.bytes, other.taken.bytes},
                               {"most live", one.live.bytes, other.live.bytes},
                               {"most needed", one.needed.bytes, other.needed.bytes},

@@ -22,8 +22,9 @@ struct DeviceChange {
   Change taken{}, live{}, needed{}, at_end{}, refusals{};
 };
 
-// GPUs are paired by their order, and call sites by their names: two runs share neither addresses
-// nor PIDs.
+// GPUs are paired by their keys, and the rest by their order, because the second run may have been
+// on another machine. Call sites are paired by their names: two runs share neither addresses nor
+// PIDs.
 struct Comparison {
   Change duration_ns{};
   std::vector<Change> totals{};  // counts, of all GPUs
