@@ -246,6 +246,13 @@ class Report(unittest.TestCase):
             self.assertIn("--format collapsed", self.refused(self.story, "--of", "leaks", *words, status=2))
         self.assertFalse(os.path.exists(f"{folder}/page.html"))
         self.assertIn("FILE", self.refused(status=2))
+        for words in (["--top", "9", "--json"], ["--top", "9", "--html", f"{folder}/page.html"], ["--by", "module", "--json"],
+                      ["--frames", "2", "--format", "collapsed"], ["--frames", "2", "--by", "function"],
+                      ["--top", "9", "--format", "ndjson"], ["--python", "--format", "perfetto"],
+                      ["--symbols", folder, "--format", "perfetto"], ["--symbols", f"{folder}/none"], [""]):
+            self.refused(self.story, *words, status=2)
+        for words in (["--by", "module", "--html", f"{folder}/by.html"], ["--top", "9", "--by", "module", self.larger, "--json"]):
+            self.told(self.story, *words)
         self.assertIn("--top", self.refused(self.story, "--top", "0", status=2))
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([COMMAND, "report", self.story], stdout=full, stderr=subprocess.PIPE, text=True,

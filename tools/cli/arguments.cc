@@ -133,6 +133,10 @@ Option Option::excludes(Option other) {
   return *this;
 }
 
+bool Option::is_given() const {
+  return option_->count() > 0;
+}
+
 Option Option::range(int least, int most) {
   option_->check(CLI::Range(least, most));
   return *this;

@@ -37,6 +37,7 @@ class Option {
   Option one_of(std::vector<std::string> words);
   Option shows_default();  // shows the current value in --help
   Option separated_by(char separator);
+  bool is_given() const;     // on the command line, once it is read
   Option takes_one_value();  // a list that grows by one value with each use of the option
 
  private:

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -62,6 +63,9 @@ struct ReportOptions {
   std::string format = "text", of, by = "site";
   int top = 10, callers = report::Naming{}.callers;
   bool json = false, reversed = false, python = false;
+  struct Given {
+    bool other, top, by, callers;
+  } given{};
 };
 
 Analysis analysis_of(const std::string& file, const ReportOptions& options) {
@@ -140,8 +144,37 @@ int tell_events(const ReportOptions& options) {
   return reader.damage().empty() ? kOk : kFailed;
 }
 
+// Refuses options that would change nothing.
+void check_use(const ReportOptions& options) {
+  const auto& [other, top, by, callers] = options.given;
+  const std::string& format = options.format;
+  const bool has_tables = format == "text" || (other && format == "json");
+  if (other && options.other.empty()) throw WrongUsage("OTHER is empty: name a second recording");
+  if ((by || callers) && !has_tables) {
+    throw WrongUsage(
+        fmt::format("{} is for the tables of text, pages and comparisons, and not for {}",
+                    by ? "--by" : "--frames", format));
+  }
+  if (callers && options.by != "site")
+    throw WrongUsage(fmt::format("--frames is for call sites, and not for --by {}", options.by));
+  if (top && (!has_tables || !options.html.empty())) {
+    throw WrongUsage(fmt::format("--top is for the tables of text and comparisons, and not for {}",
+                                 options.html.empty() ? format : "pages, which have all lines"));
+  }
+  if (format == "perfetto" && (options.python || !options.symbols.empty())) {
+    throw WrongUsage(fmt::format("{} is for call stacks, and --format perfetto has none",
+                                 options.python ? "--python" : "--symbols"));
+  }
+  for (const std::string& folder : options.symbols) {
+    if (std::error_code error; std::filesystem::is_directory(folder, error)) continue;
+    throw WrongUsage(fmt::format("--symbols {} is no folder; name one that has the programs",
+                                 fracgpu::quoted(folder).view()));
+  }
+}
+
 int tell(ReportOptions& options) {
   if (options.json) options.format = "json";
+  check_use(options);
   choose_span(options);
   const bool compares = !options.other.empty();
   if (!options.of.empty() && options.format != "collapsed")
@@ -191,20 +224,23 @@ void add_report_command(Command program) {
   command.add_flag(
       "--python", options->python,
       "Of call stacks, the frames of Python's functions alone (recorded with -X perf)");
-  command.add_option("--top", options->top, "Lines of a table, at most")
-      .range(1, 100'000)
-      .shows_default();
-  command
-      .add_option(
-          "--by", options->by,
-          "What a line of a table of call sites stands for: site (a place and its callers), "
-          "function, module or stack")
-      .one_of({"site", "function", "module", "stack"});
-  command
-      .add_option("--frames", options->callers,
-                  "Callers that tell a site from others, at most; those that all have are left out")
-      .range(0, 512)
-      .shows_default();
+  const Option top = command.add_option("--top", options->top, "Lines of a table, at most")
+                         .range(1, 100'000)
+                         .shows_default();
+  const Option by =
+      command
+          .add_option(
+              "--by", options->by,
+              "What a line of a table of call sites stands for: site (a place and its callers), "
+              "function, module or stack")
+          .one_of({"site", "function", "module", "stack"});
+  const Option callers =
+      command
+          .add_option(
+              "--frames", options->callers,
+              "Callers that tell a site from others, at most; those that all have are left out")
+          .range(0, 512)
+          .shows_default();
   const Option format = command
                             .add_option("--format", options->format,
                                         "text, json, collapsed, perfetto or ndjson (each event)")
@@ -232,7 +268,10 @@ void add_report_command(Command program) {
                   "A folder to look for programs and libraries in, as those of another machine")
       .takes_one_value();
   command.set_footer(kExamples);
-  command.set_body([options] { return tell(*options); });
+  command.set_body([=] {
+    options->given = {other.is_given(), top.is_given(), by.is_given(), callers.is_given()};
+    return tell(*options);
+  });
 }
 
 }  // namespace fracgpu::tools
